@@ -1,0 +1,3 @@
+//! artisand
+#![forbid(unsafe_code)]
+pub mod php;

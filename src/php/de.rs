@@ -1,0 +1,1153 @@
+//! Reads PHP's serialize format into Rust types.
+//!
+//! | PHP | Rust |
+//! | --- | --- |
+//! | array | `Vec` and tuples (values in order, keys ignored), maps, structs |
+//! | object | structs and maps; names without visibility marks |
+//! | enum case | unit variant of the same name |
+//! | null | `Option`, `()` |
+//! | int | integers, and floats |
+//! | float, bool, string | only themselves; see [`loose`](super::loose) for PHP's conversions |
+//! | string | `String`, `&str`; bytes where asked for (`serde_bytes`) |
+//! | reference | the value it points to, again |
+//!
+//! A type that takes anything (`serde_json::Value`, flattened fields) gets the
+//! forms of [`json`](super::json).
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::de::value::{BorrowedStrDeserializer, StrDeserializer, StringDeserializer};
+use serde::de::{
+    self, Deserialize, DeserializeSeed, EnumAccess, IntoDeserializer, MapAccess, SeqAccess,
+    VariantAccess, Visitor,
+};
+
+use super::class::{PropertyName, Visibility};
+use super::date;
+use super::error::{Error, Kind, Segment};
+use super::read::{Reader, Slot, Slots, Token, walk};
+use super::value::{MAX_DEPTH, canonical_int};
+
+/// Reads a value; the bytes must hold nothing else.
+///
+/// # Errors
+///
+/// Malformed input, a value that does not fit `T`, nesting beyond
+/// [`Deserializer::DEPTH`] levels, references that lead in a circle.
+pub fn from_slice<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, Error> {
+    let mut deserializer = Deserializer::new(bytes);
+    let value = T::deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(value)
+}
+
+/// Most values read through references before the input is refused.
+const MAX_EXPANDED: usize = 1_000_000;
+
+/// The reader behind [`from_slice`].
+#[derive(Debug)]
+pub struct Deserializer<'de> {
+    reader: Reader<'de>,
+    /// All values of the input, made when the first reference or untyped container asks for it.
+    slots: Option<Slots>,
+    depth: usize,
+    depth_limit: usize,
+    /// Positions of the references being followed.
+    following: Vec<usize>,
+    expanded: usize,
+}
+
+impl<'de> Deserializer<'de> {
+    /// Levels of nesting that are read into types unless said otherwise.
+    pub const DEPTH: usize = 256;
+
+    /// Reads from these bytes.
+    pub fn new(bytes: &'de [u8]) -> Self {
+        let (slots, following) = Default::default();
+        Self {
+            reader: Reader::new(bytes),
+            slots,
+            depth: 0,
+            depth_limit: Self::DEPTH,
+            following,
+            expanded: 0,
+        }
+    }
+
+    /// Allows so many levels of nesting; each takes room on the call stack.
+    #[must_use]
+    pub fn with_depth_limit(mut self, levels: usize) -> Self {
+        self.depth_limit = levels.min(MAX_DEPTH);
+        self
+    }
+
+    /// Checks that nothing follows the value.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::TrailingData`] with the offset of the first byte too many.
+    pub fn end(&self) -> Result<(), Error> {
+        if self.reader.remaining() > 0 {
+            Err(self.reader.error(Kind::TrailingData))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn slots(&mut self) -> Result<&Slots, Error> {
+        if self.slots.is_none() {
+            let mut slots = Slots::default();
+            walk(
+                &mut Reader::new(self.reader.bytes()),
+                Some(&mut slots),
+                MAX_DEPTH,
+            )?;
+            self.slots = Some(slots);
+        }
+        Ok(self.slots.as_ref().expect("made above"))
+    }
+
+    /// Runs `read` on the next value, or on what it refers to.
+    #[inline]
+    fn with_value<R>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let start = self.reader.pos();
+        if !self.following.is_empty() {
+            self.expanded += 1;
+            if self.expanded > MAX_EXPANDED {
+                return Err(self.reader.error(Kind::ExpansionExceeded));
+            }
+        }
+        let result = match self.reader.peek()? {
+            b'r' | b'R' => self.follow(read),
+            _ => read(self),
+        };
+        result.map_err(|error| error.at(start))
+    }
+
+    #[cold]
+    fn follow<R>(&mut self, read: impl FnOnce(&mut Self) -> Result<R, Error>) -> Result<R, Error> {
+        let followed_before = self.following.len();
+        let mut resume = None;
+        while let b'r' | b'R' = self.reader.peek()? {
+            let start = self.reader.pos();
+            if self.following.contains(&start) {
+                return Err(Error::new(Kind::Cycle, start));
+            }
+            let (Token::ObjectRef(number) | Token::VarRef(number)) = self.reader.token()? else {
+                unreachable!("the letter was seen")
+            };
+            resume.get_or_insert(self.reader.pos());
+            let bad = || Error::new(Kind::BadReference { slot: number }, start);
+            let target = self
+                .slots()?
+                .get(number)
+                .filter(|slot| slot.offset < start)
+                .ok_or_else(bad)?;
+            self.following.push(start);
+            self.reader = Reader::at(self.reader.bytes(), target.offset);
+        }
+        let value = read(self)?;
+        self.following.truncate(followed_before);
+        self.reader = Reader::at(self.reader.bytes(), resume.expect("a reference was read"));
+        Ok(value)
+    }
+
+    /// Enters a container for the time of `read`.
+    fn nested<R>(&mut self, read: impl FnOnce(&mut Self) -> Result<R, Error>) -> Result<R, Error> {
+        if self.depth >= self.depth_limit {
+            return Err(self.reader.error(Kind::DepthExceeded {
+                limit: self.depth_limit,
+            }));
+        }
+        self.depth += 1;
+        let result = read(self);
+        self.depth -= 1;
+        result
+    }
+
+    fn map<V: Visitor<'de>>(&mut self, visitor: V) -> Result<V::Value, Error> {
+        let start = self.reader.pos();
+        let (class, left) = match self.reader.token()? {
+            Token::Array(left) => (None, left),
+            Token::Object(class, left) => (Some(class), left),
+            token => return Err(mismatch(&token, &visitor).at(start)),
+        };
+        self.pairs(class, start, left, visitor)
+    }
+
+    fn pairs<V: Visitor<'de>>(
+        &mut self,
+        class: Option<&'de str>,
+        start: usize,
+        left: usize,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.nested(|de| {
+            let mut pairs = Pairs {
+                de,
+                class,
+                start,
+                left,
+                key: None,
+                shared_names: None,
+            };
+            let value = visitor
+                .visit_map(&mut pairs)
+                .map_err(|error| pairs.locate(error))?;
+            if pairs.left > 0 {
+                return Err(Error::mismatch("fewer pairs", format!("{left} pairs")));
+            }
+            de.reader.close()?;
+            Ok(value)
+        })
+    }
+
+    fn list<V: Visitor<'de>>(&mut self, left: usize, visitor: V) -> Result<V::Value, Error> {
+        self.nested(|de| {
+            let mut pairs = Pairs {
+                de,
+                class: None,
+                start: 0,
+                left,
+                key: None,
+                shared_names: None,
+            };
+            let value = visitor
+                .visit_seq(Elements(&mut pairs))
+                .map_err(|error| pairs.locate(error))?;
+            if pairs.left > 0 {
+                return Err(Error::mismatch(
+                    "fewer elements",
+                    format!("{left} elements"),
+                ));
+            }
+            de.reader.close()?;
+            Ok(value)
+        })
+    }
+
+    /// Reads whatever comes, in the forms of the job document.
+    fn any<V: Visitor<'de>>(&mut self, visitor: V) -> Result<V::Value, Error> {
+        let start = self.reader.pos();
+        match self.reader.token()? {
+            Token::Null => visitor.visit_unit(),
+            Token::Bool(value) => visitor.visit_bool(value),
+            Token::Int(value) => visitor.visit_i64(value),
+            Token::Float(value, _) if value.is_finite() => visitor.visit_f64(value),
+            Token::Float(value, _) => {
+                let name = if value.is_nan() {
+                    "NAN"
+                } else if value > 0.0 {
+                    "INF"
+                } else {
+                    "-INF"
+                };
+                visitor.visit_map(Forms::new([("$float", name.to_owned())]))
+            }
+            Token::Str(bytes) => visit_text(bytes, visitor).unwrap_or_else(|(bytes, visitor)| {
+                visitor.visit_map(Forms::new([("$bytes", BASE64.encode(&bytes))]))
+            }),
+            Token::Enum(class, case) => visitor.visit_map(Forms::new([
+                ("$enum", class.to_owned()),
+                ("case", case.to_owned()),
+            ])),
+            Token::Custom(class, body) => {
+                let body = match std::str::from_utf8(body) {
+                    Ok(body) => Form::Text(body.to_owned()),
+                    Err(_) => Form::Bytes(BASE64.encode(body)),
+                };
+                visitor.visit_map(Forms::new([
+                    ("$class", Form::Text(class.to_owned())),
+                    ("$custom", body),
+                ]))
+            }
+            Token::Array(0) => self.list(0, visitor),
+            Token::Array(left) => {
+                let is_list = self
+                    .slots()?
+                    .starting_at(start)
+                    .is_some_and(|slot| slot.is_list);
+                if is_list {
+                    self.list(left, visitor)
+                } else {
+                    self.pairs(None, start, left, visitor)
+                }
+            }
+            Token::Object(class, left) => {
+                if let Some((date, end)) = self.date(class, left)? {
+                    self.reader = Reader::at(self.reader.bytes(), end);
+                    return visitor.visit_map(Forms::new(date));
+                }
+                self.nested(|de| {
+                    let pairs = Pairs {
+                        de,
+                        class: Some(class),
+                        start,
+                        left,
+                        key: None,
+                        shared_names: None,
+                    };
+                    let mut object = AnyObject {
+                        class: Some(class),
+                        pairs,
+                    };
+                    let value = visitor
+                        .visit_map(&mut object)
+                        .map_err(|error| object.pairs.locate(error))?;
+                    if object.pairs.left > 0 {
+                        return Err(Error::mismatch("fewer pairs", format!("{left} pairs")));
+                    }
+                    de.reader.close()?;
+                    Ok(value)
+                })
+            }
+            Token::ObjectRef(_) | Token::VarRef(_) => unreachable!("references were followed"),
+        }
+    }
+
+    /// The `$date` form, if the object just opened has the three pairs of PHP's date classes, and its end.
+    fn date(
+        &mut self,
+        class: &str,
+        left: usize,
+    ) -> Result<Option<([(&'static str, String); 3], usize)>, Error> {
+        if !(3..=40).contains(&left) {
+            return Ok(None);
+        }
+        let mut reader = self.reader.clone();
+        let (mut date, mut timezone_type, mut timezone) = (None, None, None);
+        for _ in 0..left {
+            let Token::Str(name) = reader.key()? else {
+                return Ok(None);
+            };
+            let value_start = reader.pos();
+            match (PropertyName::parse(&name).name, reader.peek()?) {
+                (b"date", b's') => date = text(reader.token()?),
+                (b"timezone", b's') => timezone = text(reader.token()?),
+                (b"timezone_type", b'i') => timezone_type = Some(reader.token()?),
+                (_, b'a' | b'O') => {
+                    let end = self
+                        .slots()?
+                        .starting_at(value_start)
+                        .map_or(value_start, |slot| slot.end);
+                    reader = Reader::at(reader.bytes(), end);
+                }
+                _ => drop(reader.token()?),
+            }
+        }
+        let (Some(date), Some(Token::Int(timezone_type)), Some(timezone)) =
+            (date, timezone_type, timezone)
+        else {
+            return Ok(None);
+        };
+        reader.close()?;
+        let iso = date::iso_8601(&date, timezone_type, &timezone);
+        Ok(iso.map(|iso| {
+            (
+                [
+                    ("$date", iso),
+                    ("timezone", timezone.into_owned()),
+                    ("$class", class.to_owned()),
+                ],
+                reader.pos(),
+            )
+        }))
+    }
+}
+
+fn text(token: Token<'_>) -> Option<Cow<'_, str>> {
+    match token {
+        Token::Str(Cow::Borrowed(bytes)) => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
+        Token::Str(Cow::Owned(bytes)) => String::from_utf8(bytes).ok().map(Cow::Owned),
+        _ => None,
+    }
+}
+
+/// Shows a string to the visitor as text, or gives both back if it is not UTF-8.
+#[expect(
+    clippy::type_complexity,
+    reason = "the visitor comes back because it is used up by visiting"
+)]
+fn visit_text<'de, V: Visitor<'de>>(
+    bytes: Cow<'de, [u8]>,
+    visitor: V,
+) -> Result<Result<V::Value, Error>, (Cow<'de, [u8]>, V)> {
+    match bytes {
+        Cow::Borrowed(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) => Ok(visitor.visit_borrowed_str(text)),
+            Err(_) => Err((Cow::Borrowed(bytes), visitor)),
+        },
+        Cow::Owned(bytes) => match String::from_utf8(bytes) {
+            Ok(text) => Ok(visitor.visit_string(text)),
+            Err(error) => Err((Cow::Owned(error.into_bytes()), visitor)),
+        },
+    }
+}
+
+fn describe(token: &Token<'_>) -> String {
+    match token {
+        Token::Null => "null".into(),
+        Token::Bool(value) => format!("bool `{value}`"),
+        Token::Int(value) => format!("int `{value}`"),
+        Token::Float(value, _) => format!("float `{value:?}`"),
+        // Never the content: it may be a secret and ends in logs.
+        Token::Str(bytes) => format!("a string of {} bytes", bytes.len()),
+        Token::Array(count) => format!("an array of {count}"),
+        Token::Object(class, _) | Token::Custom(class, _) => {
+            format!("an object of class `{class}`")
+        }
+        Token::Enum(class, case) => format!("enum case `{class}::{case}`"),
+        Token::ObjectRef(_) | Token::VarRef(_) => "a reference".into(),
+    }
+}
+
+fn mismatch<'de>(token: &Token<'_>, expected: &impl Visitor<'de>) -> Error {
+    let expected: &dyn de::Expected = expected;
+    Error::mismatch(expected.to_string(), describe(token))
+}
+
+macro_rules! deserialize_int {
+    ($($method:ident)*) => {
+        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+            self.with_value(|de| match de.reader.token()? {
+                Token::Int(value) => visitor.visit_i64(value),
+                token => Err(mismatch(&token, &visitor)),
+            })
+        })*
+    };
+}
+
+impl<'de> de::Deserializer<'de> for &mut Deserializer<'de> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.with_value(|de| de.any(visitor))
+    }
+
+    deserialize_int! {
+        deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_i128
+        deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64 deserialize_u128
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.with_value(|de| match de.reader.token()? {
+            Token::Bool(value) => visitor.visit_bool(value),
+            token => Err(mismatch(&token, &visitor)),
+        })
+    }
+
+    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_f64(visitor)
+    }
+
+    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.with_value(|de| match de.reader.token()? {
+            Token::Float(value, _) => visitor.visit_f64(value),
+            // PHP itself fills a float property with an int.
+            Token::Int(value) => visitor.visit_i64(value),
+            token => Err(mismatch(&token, &visitor)),
+        })
+    }
+
+    fn deserialize_char<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.with_value(|de| match de.reader.token()? {
+            Token::Str(bytes) => visit_text(bytes, visitor)
+                .unwrap_or_else(|_| Err(Error::without_offset(Kind::NotUtf8))),
+            token => Err(mismatch(&token, &visitor)),
+        })
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_bytes<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.with_value(|de| match de.reader.token()? {
+            Token::Str(Cow::Borrowed(bytes)) => visitor.visit_borrowed_bytes(bytes),
+            Token::Str(Cow::Owned(bytes)) => visitor.visit_byte_buf(bytes),
+            token => Err(mismatch(&token, &visitor)),
+        })
+    }
+
+    fn deserialize_byte_buf<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_bytes(visitor)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.with_value(|de| {
+            if de.reader.peek()? == b'N' {
+                de.reader.token()?;
+                visitor.visit_none()
+            } else {
+                visitor.visit_some(de)
+            }
+        })
+    }
+
+    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.with_value(|de| match de.reader.token()? {
+            Token::Null => visitor.visit_unit(),
+            token => Err(mismatch(&token, &visitor)),
+        })
+    }
+
+    fn deserialize_unit_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.with_value(|de| {
+            // A job class without properties of interest fits a unit struct as well.
+            if matches!(de.reader.peek()?, b'O') {
+                walk(&mut de.reader, None, MAX_DEPTH)?;
+                return visitor.visit_unit();
+            }
+            de::Deserializer::deserialize_unit(de, visitor)
+        })
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.with_value(|de| match de.reader.token()? {
+            Token::Array(left) => de.list(left, visitor),
+            token => Err(mismatch(&token, &visitor)),
+        })
+    }
+
+    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_seq(visitor)
+    }
+
+    fn deserialize_tuple_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: usize,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.deserialize_seq(visitor)
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.with_value(|de| de.map(visitor))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.with_value(|de| de.map(visitor))
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.with_value(|de| match de.reader.token()? {
+            Token::Enum(_, case) => visitor.visit_enum(case.into_deserializer()),
+            Token::Str(Cow::Borrowed(bytes)) => match std::str::from_utf8(bytes) {
+                Ok(name) => visitor.visit_enum(name.into_deserializer()),
+                Err(_) => Err(Error::without_offset(Kind::NotUtf8)),
+            },
+            Token::Array(1) => de.nested(|de| {
+                let name = match de.reader.key()? {
+                    Token::Str(name) => String::from_utf8_lossy(&name).into_owned(),
+                    token => return Err(mismatch(&token, &visitor)),
+                };
+                let value = visitor.visit_enum(Variant { de, name })?;
+                de.reader.close()?;
+                Ok(value)
+            }),
+            token => Err(mismatch(&token, &visitor)),
+        })
+    }
+
+    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        walk(&mut self.reader, None, MAX_DEPTH)?;
+        visitor.visit_unit()
+    }
+}
+
+/// The pairs of an array or object, one after the other.
+struct Pairs<'a, 'de> {
+    de: &'a mut Deserializer<'de>,
+    class: Option<&'de str>,
+    /// Where the container's token starts.
+    start: usize,
+    left: usize,
+    /// The key whose value is read next or was read last.
+    key: Option<Segment>,
+    /// Names that several properties share, gathered when a private one of a parent shows up.
+    shared_names: Option<HashSet<Vec<u8>>>,
+}
+
+impl<'de> Pairs<'_, 'de> {
+    fn next_key(&mut self) -> Result<Option<Token<'de>>, Error> {
+        if self.left == 0 {
+            self.key = None;
+            return Ok(None);
+        }
+        self.left -= 1;
+        self.de.reader.key().map(Some)
+    }
+
+    /// Adds to an error which pair it came from.
+    fn locate(&mut self, error: Error) -> Error {
+        match self.key.take() {
+            Some(key) => error.inside(key),
+            None => error,
+        }
+    }
+
+    /// The name under which a property is known: its own, or with the class where that is taken.
+    fn property_name(
+        &mut self,
+        class: &'de str,
+        key: Cow<'de, [u8]>,
+    ) -> Result<Cow<'de, [u8]>, Error> {
+        let property = PropertyName::parse(&key);
+        if let Visibility::Private(declaring) = property.visibility
+            && !declaring.eq_ignore_ascii_case(class.as_bytes())
+        {
+            if self.shared_names.is_none() {
+                self.shared_names = Some(self.gather_shared_names()?);
+            }
+            if self
+                .shared_names
+                .as_ref()
+                .is_some_and(|names| names.contains(property.name))
+            {
+                return Ok(Cow::Owned([declaring, b"::", property.name].concat()));
+            }
+        }
+        Ok(match &key {
+            Cow::Borrowed(key) => Cow::Borrowed(PropertyName::parse(key).name),
+            Cow::Owned(key) => Cow::Owned(PropertyName::parse(key).name.to_vec()),
+        })
+    }
+
+    fn gather_shared_names(&mut self) -> Result<HashSet<Vec<u8>>, Error> {
+        let mut reader = Reader::at(self.de.reader.bytes(), self.start);
+        let (mut seen, mut shared) = (HashSet::new(), HashSet::new());
+        let Token::Object(_, count) = reader.token()? else {
+            return Ok(shared);
+        };
+        let slots = self.de.slots()?;
+        for _ in 0..count {
+            if let Token::Str(key) = reader.key()? {
+                let name = PropertyName::parse(&key).name;
+                if !seen.insert(name.to_vec()) {
+                    shared.insert(name.to_vec());
+                }
+            }
+            match slots.starting_at(reader.pos()) {
+                Some(Slot { end, .. }) if end > reader.pos() => {
+                    reader = Reader::at(reader.bytes(), end)
+                }
+                _ => walk(&mut reader, None, MAX_DEPTH)?,
+            }
+        }
+        Ok(shared)
+    }
+}
+
+impl<'de> MapAccess<'de> for Pairs<'_, 'de> {
+    type Error = Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Error> {
+        let offset = self.de.reader.pos();
+        let Some(token) = self.next_key()? else {
+            return Ok(None);
+        };
+        let key = match (token, self.class) {
+            (Token::Int(key), _) => {
+                self.key = Some(Segment::Index(key));
+                return seed
+                    .deserialize(KeyDeserializer::Int(key))
+                    .map(Some)
+                    .map_err(|error| error.at(offset));
+            }
+            (Token::Str(key), Some(class)) => self.property_name(class, key)?,
+            (Token::Str(key), None) => key,
+            _ => unreachable!("a key is an int or a string"),
+        };
+        self.key = Some(Segment::Name(key.as_ref().into()));
+        let key = match key {
+            Cow::Borrowed(key) => match std::str::from_utf8(key) {
+                Ok(key) => KeyDeserializer::Borrowed(key),
+                Err(_) => KeyDeserializer::Owned(format!("$bytes:{}", BASE64.encode(key))),
+            },
+            Cow::Owned(key) => KeyDeserializer::Owned(match String::from_utf8(key) {
+                Ok(key) => key,
+                Err(error) => format!("$bytes:{}", BASE64.encode(error.as_bytes())),
+            }),
+        };
+        seed.deserialize(key)
+            .map(Some)
+            .map_err(|error| error.at(offset))
+    }
+
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Error> {
+        let value = seed.deserialize(&mut *self.de)?;
+        self.key = None;
+        Ok(value)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.left)
+    }
+}
+
+/// The values of an array, whatever their keys.
+struct Elements<'p, 'a, 'de>(&'p mut Pairs<'a, 'de>);
+
+impl<'de> SeqAccess<'de> for Elements<'_, '_, 'de> {
+    type Error = Error;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, Error> {
+        let Some(token) = self.0.next_key()? else {
+            return Ok(None);
+        };
+        self.0.key = Some(match token {
+            Token::Int(key) => Segment::Index(key),
+            Token::Str(key) => Segment::Name(key.as_ref().into()),
+            _ => unreachable!("a key is an int or a string"),
+        });
+        let value = seed.deserialize(&mut *self.0.de)?;
+        self.0.key = None;
+        Ok(Some(value))
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.0.left)
+    }
+}
+
+/// An object read without a type: `$class` or `$model` first, then its properties.
+struct AnyObject<'a, 'de> {
+    /// Until it was shown.
+    class: Option<&'de str>,
+    pairs: Pairs<'a, 'de>,
+}
+
+const MODEL_IDENTIFIER: &str = "Illuminate\\Contracts\\Database\\ModelIdentifier";
+
+impl<'de> MapAccess<'de> for AnyObject<'_, 'de> {
+    type Error = Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Error> {
+        let is_model = self
+            .pairs
+            .class
+            .is_some_and(|class| class.eq_ignore_ascii_case(MODEL_IDENTIFIER));
+        if self.class.is_some() {
+            if !is_model {
+                return seed
+                    .deserialize(KeyDeserializer::Borrowed("$class"))
+                    .map(Some);
+            }
+            self.class = None;
+        }
+        if !is_model {
+            return self.pairs.next_key_seed(seed);
+        }
+        // The five properties come in one order in every version; only `class` has another name here.
+        let Some(token) = self.pairs.next_key()? else {
+            return Ok(None);
+        };
+        let name = text(token).unwrap_or_default();
+        if name == "collectionClass" && self.pairs.de.reader.peek()? == b'N' {
+            self.pairs.de.reader.token()?;
+            return self.next_key_seed(seed);
+        }
+        self.pairs.key = Some(Segment::Name(name.as_bytes().into()));
+        let name = if name == "class" {
+            "$model".to_owned()
+        } else {
+            name.into_owned()
+        };
+        seed.deserialize(KeyDeserializer::Owned(name)).map(Some)
+    }
+
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Error> {
+        match self.class.take() {
+            Some(class) => seed.deserialize(BorrowedStrDeserializer::new(class)),
+            None => self.pairs.next_value_seed(seed),
+        }
+    }
+}
+
+/// What stands behind a name of [`Forms`].
+enum Form {
+    Text(String),
+    /// Base64, shown as `{"$bytes":..}`.
+    Bytes(String),
+}
+
+impl From<String> for Form {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<'de> de::Deserializer<'de> for Form {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self {
+            Self::Text(text) => visitor.visit_string(text),
+            Self::Bytes(base64) => visitor.visit_map(Forms::new([("$bytes", base64)])),
+        }
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
+        unit_struct newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
+    }
+}
+
+/// A few named texts: the JSON forms of values that JSON has no type for.
+struct Forms {
+    left: std::vec::IntoIter<(&'static str, Form)>,
+    value: Option<Form>,
+}
+
+impl Forms {
+    fn new<const N: usize>(pairs: [(&'static str, impl Into<Form>); N]) -> Self {
+        let pairs: Vec<_> = pairs
+            .into_iter()
+            .map(|(name, form)| (name, form.into()))
+            .collect();
+        Self {
+            left: pairs.into_iter(),
+            value: None,
+        }
+    }
+}
+
+impl<'de> MapAccess<'de> for Forms {
+    type Error = Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Error> {
+        let Some((name, value)) = self.left.next() else {
+            return Ok(None);
+        };
+        self.value = Some(value);
+        let name: StrDeserializer<'_, Error> = name.into_deserializer();
+        seed.deserialize(name).map(Some)
+    }
+
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Error> {
+        let missing = || Error::without_offset(Kind::Unsupported("a value without a key"));
+        seed.deserialize(self.value.take().ok_or_else(missing)?)
+    }
+}
+
+/// Reads an array key or property name.
+enum KeyDeserializer<'de> {
+    Int(i64),
+    Borrowed(&'de str),
+    Owned(String),
+}
+
+impl KeyDeserializer<'_> {
+    fn int<'v, V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Error> {
+        let value = match &self {
+            Self::Int(value) => Some(*value),
+            Self::Borrowed(text) => canonical_int(text.as_bytes()),
+            Self::Owned(text) => canonical_int(text.as_bytes()),
+        };
+        match value {
+            Some(value) => visitor.visit_i64(value),
+            None => Err(mismatch(&Token::Str(Cow::Borrowed(b"")), &visitor)),
+        }
+    }
+}
+
+macro_rules! int_keys {
+    ($($method:ident)*) => {
+        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+            self.int(visitor)
+        })*
+    };
+}
+
+impl<'de> de::Deserializer<'de> for KeyDeserializer<'de> {
+    type Error = Error;
+
+    /// Text, also for ints: the keys of one PHP array are of both kinds, those of a Rust map of one.
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self {
+            Self::Int(key) => visitor.visit_string(key.to_string()),
+            Self::Borrowed(key) => visitor.visit_borrowed_str(key),
+            Self::Owned(key) => visitor.visit_string(key),
+        }
+    }
+
+    int_keys! {
+        deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_i128
+        deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64 deserialize_u128
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        let text = match self {
+            Self::Int(key) => key.to_string(),
+            Self::Borrowed(key) => key.to_owned(),
+            Self::Owned(key) => key,
+        };
+        let text: StringDeserializer<Error> = text.into_deserializer();
+        text.deserialize_enum(name, variants, visitor)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool f32 f64 char str string bytes byte_buf unit unit_struct seq tuple tuple_struct map struct
+        identifier ignored_any
+    }
+}
+
+/// A variant with content: an array of one pair.
+struct Variant<'a, 'de> {
+    de: &'a mut Deserializer<'de>,
+    name: String,
+}
+
+impl<'a, 'de> EnumAccess<'de> for Variant<'a, 'de> {
+    type Error = Error;
+    type Variant = &'a mut Deserializer<'de>;
+
+    fn variant_seed<V: DeserializeSeed<'de>>(
+        self,
+        seed: V,
+    ) -> Result<(V::Value, Self::Variant), Error> {
+        let name: StringDeserializer<Error> = self.name.into_deserializer();
+        Ok((seed.deserialize(name)?, self.de))
+    }
+}
+
+impl<'de> VariantAccess<'de> for &mut Deserializer<'de> {
+    type Error = Error;
+
+    fn unit_variant(self) -> Result<(), Error> {
+        Deserialize::deserialize(self)
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Error> {
+        seed.deserialize(self)
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Error> {
+        de::Deserializer::deserialize_seq(self, visitor)
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        de::Deserializer::deserialize_map(self, visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+
+    use super::*;
+
+    fn read<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, String> {
+        from_slice(text.as_bytes()).map_err(|error| error.to_string())
+    }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    enum Suit {
+        Hearts,
+        Other(i64),
+    }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct Child {
+        pri: i64,
+        #[serde(rename = "P::pri")]
+        of_parent: Option<i64>,
+        suit: Suit,
+    }
+
+    #[test]
+    fn objects_fill_structs_whatever_the_visibility() {
+        let bytes = "O:2:\"C2\":4:{s:6:\"\0P\0pri\";i:1;s:7:\"\0C2\0pri\";i:5;s:4:\"suit\";\
+            E:11:\"Suit:Hearts\";s:7:\"ignored\";a:1:{i:0;O:3:\"Emp\":0:{}}}";
+        assert_eq!(
+            read(bytes),
+            Ok(Child {
+                pri: 5,
+                of_parent: Some(1),
+                suit: Suit::Hearts
+            })
+        );
+        assert_eq!(read("a:1:{s:5:\"Other\";i:3;}"), Ok(Suit::Other(3)));
+    }
+
+    #[test]
+    fn lists_with_gaps_are_lists_and_arrays_are_maps() {
+        let bytes = "a:2:{i:3;i:1;s:1:\"k\";i:2;}";
+        assert_eq!(read(bytes), Ok(vec![1, 2]));
+        assert_eq!(read(bytes), Ok((1, 2)));
+        assert_eq!(
+            read(bytes),
+            Ok(BTreeMap::from([("3".to_owned(), 1), ("k".to_owned(), 2)]))
+        );
+        assert_eq!(
+            read("a:2:{i:3;i:1;i:-1;i:2;}"),
+            Ok(BTreeMap::from([(-1, 2), (3, 1)]))
+        );
+        assert!(
+            read::<(i64,)>(bytes)
+                .unwrap_err()
+                .starts_with("expected fewer elements")
+        );
+    }
+
+    #[test]
+    fn references_are_followed() {
+        assert_eq!(
+            read("a:3:{i:0;s:1:\"x\";i:1;R:2;i:2;R:2;}"),
+            Ok(vec!["x"; 3])
+        );
+        #[derive(Debug, PartialEq, Deserialize)]
+        struct Node {
+            next: Option<Box<Node>>,
+        }
+        let error = read::<Node>("O:4:\"Node\":1:{s:4:\"next\";r:1;}").unwrap_err();
+        assert!(error.contains("contains itself"), "{error}");
+    }
+
+    #[test]
+    fn references_that_fan_out_are_refused() {
+        let mut bytes = "a:60:{i:0;a:1:{i:0;i:1;}".to_owned();
+        for level in 1..60 {
+            let slot = if level == 1 { 2 } else { level + 2 };
+            bytes.push_str(&format!("i:{level};a:2:{{i:0;R:{slot};i:1;R:{slot};}}"));
+        }
+        bytes.push('}');
+        let error = read::<serde_json::Value>(&bytes).unwrap_err();
+        assert!(error.contains("expand to too many values"), "{error}");
+    }
+
+    #[test]
+    fn values_that_do_not_fit_say_what_was_found_and_where() {
+        #[derive(Debug, Deserialize)]
+        struct Job {
+            #[expect(dead_code, reason = "only its error is of interest")]
+            ids: Vec<u8>,
+        }
+        let rows = [
+            (
+                "O:1:\"J\":1:{s:3:\"ids\";a:1:{i:4;s:1:\"5\";}}",
+                "`ids[4]`: expected u8, found a string of 1 bytes (byte 30)",
+            ),
+            (
+                "O:1:\"J\":1:{s:3:\"ids\";a:1:{i:4;i:300;}}",
+                "`ids[4]`: expected u8, found integer `300` (byte 30)",
+            ),
+            (
+                "O:1:\"J\":1:{s:3:\"ids\";i:1;}",
+                "`ids`: expected a sequence, found int `1` (byte 21)",
+            ),
+            (
+                "O:1:\"J\":0:{}",
+                "property `ids` is not in the object (Laravel leaves out properties equal to their class default) (byte 0)",
+            ),
+            ("i:1;", "expected struct Job, found int `1` (byte 0)"),
+        ];
+        for (bytes, expected) in rows {
+            assert_eq!(read::<Job>(bytes).unwrap_err(), expected);
+        }
+    }
+
+    #[test]
+    fn what_takes_anything_gets_the_forms_of_the_document() {
+        let bytes = "O:1:\"J\":4:{s:1:\"d\";O:8:\"DateTime\":3:{s:4:\"date\";s:26:\"2024-01-02 03:04:05.000000\";\
+            s:13:\"timezone_type\";i:3;s:8:\"timezone\";s:3:\"UTC\";}s:1:\"e\";E:11:\"Suit:Hearts\";\
+            s:1:\"m\";O:45:\"Illuminate\\Contracts\\Database\\ModelIdentifier\":5:{s:5:\"class\";s:1:\"U\";s:2:\"id\";i:7;\
+            s:9:\"relations\";a:0:{}s:10:\"connection\";N;s:15:\"collectionClass\";N;}s:1:\"f\";d:NAN;}";
+        let value: serde_json::Value = read(bytes).unwrap();
+        let expected: serde_json::Value = serde_json::from_str(
+            &super::super::Value::from_bytes(bytes.as_bytes())
+                .unwrap()
+                .to_json(),
+        )
+        .unwrap();
+        assert_eq!(value, expected);
+        assert_eq!(value["d"]["$date"], "2024-01-02T03:04:05.000000+00:00");
+        assert_eq!(value["m"]["$model"], "U");
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error_and_not_a_stack_overflow() {
+        let bytes = [
+            b"a:1:{i:0;".repeat(100_000),
+            b"N;".to_vec(),
+            b"}".repeat(100_000),
+        ]
+        .concat();
+        assert!(from_slice::<serde_json::Value>(&bytes).is_err());
+        assert!(from_slice::<de::IgnoredAny>(&bytes).is_err());
+        let deep = [b"a:1:{i:0;".repeat(4000), b"N;".to_vec(), b"}".repeat(4000)].concat();
+        assert!(from_slice::<de::IgnoredAny>(&deep).is_ok());
+    }
+}

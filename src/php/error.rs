@@ -1,0 +1,248 @@
+//! The error of the codec: what was wrong, at which byte, and on the way to which value.
+
+use std::fmt;
+
+use super::value::DisplayBytes;
+
+/// An error met while reading or writing PHP's serialize format.
+///
+/// One pointer wide, because it travels through the parser's hot path.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: Kind,
+    offset: Option<usize>,
+    /// Innermost segment first; it grows while the error travels outwards.
+    path: Vec<Segment>,
+}
+
+/// One step on the way from the outermost value to the place of an error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Segment {
+    /// An integer array key or the position in a sequence.
+    Index(i64),
+    /// A string array key or a property, without visibility marks.
+    Name(Box<[u8]>),
+}
+
+/// What went wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The input ended inside a value, or a length or count promises more bytes than are left.
+    Eof,
+    /// A byte that cannot stand here; the text says what could.
+    Unexpected {
+        /// The byte that was found.
+        found: u8,
+        /// What the format asks for in this place.
+        expected: &'static str,
+    },
+    /// A number that PHP does not read.
+    BadNumber,
+    /// A class name that PHP refuses, or one that is not UTF-8.
+    BadClassName,
+    /// A length or count too large for any memory.
+    LengthOverflow,
+    /// More levels of nesting than allowed.
+    DepthExceeded {
+        /// The limit that was in force.
+        limit: usize,
+    },
+    /// `r:` or `R:` to a slot that does not exist, is not an object, or is the reference itself.
+    BadReference {
+        /// The slot number as written.
+        slot: u64,
+    },
+    /// A value that contains itself, where a tree was asked for.
+    Cycle,
+    /// References would expand to more values than allowed.
+    ExpansionExceeded,
+    /// Bytes after the end of the value.
+    TrailingData,
+    /// A string that is not UTF-8, where text was asked for.
+    NotUtf8,
+    /// A value of one type where another was asked for.
+    Mismatch {
+        /// What was asked for.
+        expected: Box<str>,
+        /// What was found.
+        found: Box<str>,
+    },
+    /// A message from a `Deserialize` or `Serialize` implementation.
+    Message(Box<str>),
+    /// A Rust value that has no counterpart in PHP.
+    Unsupported(&'static str),
+}
+
+/// The broad class of an error, for callers that decide what to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Category {
+    /// More input could have made it valid.
+    Eof,
+    /// Not PHP's serialize format.
+    Syntax,
+    /// Valid, but beyond a limit that protects this process.
+    Limit,
+    /// Valid, but not of the shape that was asked for.
+    Data,
+}
+
+impl Error {
+    pub(crate) fn new(kind: Kind, offset: usize) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            offset: Some(offset),
+            path: Vec::new(),
+        }))
+    }
+
+    pub(crate) fn without_offset(kind: Kind) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            offset: None,
+            path: Vec::new(),
+        }))
+    }
+
+    pub(crate) fn mismatch(expected: impl Into<Box<str>>, found: impl Into<Box<str>>) -> Self {
+        Self::without_offset(Kind::Mismatch {
+            expected: expected.into(),
+            found: found.into(),
+        })
+    }
+
+    /// Sets the offset where the error has none yet.
+    pub(crate) fn at(mut self, offset: usize) -> Self {
+        self.0.offset.get_or_insert(offset);
+        self
+    }
+
+    pub(crate) fn inside(mut self, segment: Segment) -> Self {
+        self.0.path.push(segment);
+        self
+    }
+
+    /// What went wrong.
+    pub fn kind(&self) -> &Kind {
+        &self.0.kind
+    }
+
+    /// Byte offset in the input; `None` for errors of writing.
+    pub fn offset(&self) -> Option<usize> {
+        self.0.offset
+    }
+
+    /// Way from the outermost value to the place of the error, outermost first.
+    pub fn path(&self) -> impl Iterator<Item = &Segment> {
+        self.0.path.iter().rev()
+    }
+
+    /// The broad class of the error.
+    pub fn category(&self) -> Category {
+        match self.0.kind {
+            Kind::Eof => Category::Eof,
+            Kind::Unexpected { .. }
+            | Kind::BadNumber
+            | Kind::BadClassName
+            | Kind::LengthOverflow
+            | Kind::BadReference { .. }
+            | Kind::TrailingData => Category::Syntax,
+            Kind::DepthExceeded { .. } | Kind::ExpansionExceeded => Category::Limit,
+            Kind::Cycle
+            | Kind::NotUtf8
+            | Kind::Mismatch { .. }
+            | Kind::Message(_)
+            | Kind::Unsupported(_) => Category::Data,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.0.path.is_empty() {
+            f.write_str("`")?;
+            for (depth, segment) in self.path().enumerate() {
+                match segment {
+                    Segment::Index(index) => write!(f, "[{index}]")?,
+                    Segment::Name(name) if depth == 0 => write!(f, "{}", DisplayBytes(name))?,
+                    Segment::Name(name) => write!(f, ".{}", DisplayBytes(name))?,
+                }
+            }
+            f.write_str("`: ")?;
+        }
+        match &self.0.kind {
+            Kind::Eof => f.write_str("the input ends inside a value")?,
+            Kind::Unexpected { found, expected } => {
+                write!(
+                    f,
+                    "expected {expected}, found `{}`",
+                    DisplayBytes(&[*found])
+                )?;
+            }
+            Kind::BadNumber => f.write_str("not a number that PHP reads")?,
+            Kind::BadClassName => f.write_str("not a class name")?,
+            Kind::LengthOverflow => f.write_str("a length beyond any memory")?,
+            Kind::DepthExceeded { limit } => write!(f, "nested deeper than {limit} levels")?,
+            Kind::BadReference { slot } => {
+                write!(f, "no value that a reference to slot {slot} could mean")?
+            }
+            Kind::Cycle => f.write_str("the value contains itself")?,
+            Kind::ExpansionExceeded => f.write_str("references expand to too many values")?,
+            Kind::TrailingData => f.write_str("data after the end of the value")?,
+            Kind::NotUtf8 => f.write_str("expected text, found a string that is not UTF-8")?,
+            Kind::Mismatch { expected, found } => write!(f, "expected {expected}, found {found}")?,
+            Kind::Message(message) => f.write_str(message)?,
+            Kind::Unsupported(what) => write!(f, "PHP has nothing for {what}")?,
+        }
+        match self.0.offset {
+            Some(offset) => write!(f, " (byte {offset})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("offset", &self.0.offset)
+            .field("path", &self.path().collect::<Vec<_>>())
+            .finish()
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl serde::de::Error for Error {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::without_offset(Kind::Message(message.to_string().into()))
+    }
+
+    fn invalid_type(
+        unexpected: serde::de::Unexpected<'_>,
+        expected: &dyn serde::de::Expected,
+    ) -> Self {
+        Self::mismatch(expected.to_string(), unexpected.to_string())
+    }
+
+    fn invalid_value(
+        unexpected: serde::de::Unexpected<'_>,
+        expected: &dyn serde::de::Expected,
+    ) -> Self {
+        Self::mismatch(expected.to_string(), unexpected.to_string())
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        // Since Laravel 9.4 a property equal to its class default is not written.
+        Self::without_offset(Kind::Message(
+            format!("property `{field}` is not in the object (Laravel leaves out properties equal to their class default)").into(),
+        ))
+    }
+}
+
+impl serde::ser::Error for Error {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::without_offset(Kind::Message(message.to_string().into()))
+    }
+}

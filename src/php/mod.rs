@@ -1,0 +1,47 @@
+//! PHP's `serialize()` format as a serde data format. Knows nothing of queues.
+//!
+//! Three faces of the same bytes:
+//!
+//! * typed: [`from_slice`] and [`to_vec`], for structs that derive serde's traits;
+//! * lossless: [`Value`], which writes back the bytes it was read from;
+//! * JSON: [`Value::to_json`] and the [`json`] module, for people and other programs.
+//!
+//! The bytes are untrusted. Nesting is bounded, nothing is allocated from a
+//! declared length, time grows with the length of the input and no input
+//! overflows the stack. The format itself is described in
+//! `docs/protocol/php-serialize.md`.
+//!
+//! ```
+//! use serde::Deserialize;
+//!
+//! #[derive(Deserialize)]
+//! struct SendReceipt {
+//!     #[serde(rename = "orderId")]
+//!     order_id: i64,
+//!     copies: Option<u32>,
+//! }
+//!
+//! let bytes = b"O:20:\"App\\Jobs\\SendReceipt\":2:{s:7:\"orderId\";i:42;s:9:\"\0*\0copies\";N;}";
+//! let job: SendReceipt = artisand::php::from_slice(bytes)?;
+//! assert_eq!((job.order_id, job.copies), (42, None));
+//! # Ok::<(), artisand::php::Error>(())
+//! ```
+
+mod class;
+mod date;
+mod de;
+mod error;
+pub mod json;
+pub mod loose;
+mod read;
+mod ser;
+mod value;
+
+pub use class::{ClassName, PropertyName, Visibility};
+pub use date::Date;
+pub use de::{Deserializer, from_slice};
+pub use error::{Category, Error, Kind, Segment};
+pub use ser::to_vec;
+pub use value::{Array, Custom, EnumCase, Float, Key, MAX_DEPTH, Object, Value};
+
+pub(crate) use value::DisplayBytes;

@@ -1,0 +1,3 @@
+//! What several tests need: fixtures, servers, Laravel.
+
+pub(crate) mod fixtures;

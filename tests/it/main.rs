@@ -1,0 +1,10 @@
+//! Integration tests: the codec against fixtures and PHP, the queue against
+//! real servers, the worker beside real Laravel.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers here are tests too, but not `#[test]` functions"
+)]
+
+mod codec;
+mod harness;
