@@ -44,4 +44,12 @@ pub use error::{Category, Error, Kind, Segment};
 pub use ser::to_vec;
 pub use value::{Array, Custom, EnumCase, Float, Key, MAX_DEPTH, Object, Value};
 
-pub(crate) use value::DisplayBytes;
+/// Reads the class name that a serialized object begins with, and nothing more.
+pub(crate) fn leading_class(bytes: &[u8]) -> Result<ClassName, Error> {
+    match read::Reader::new(bytes).token()? {
+        read::Token::Object(class, _) => {
+            Ok(ClassName::new(class).expect("the reader checked the name"))
+        }
+        _ => Err(Error::mismatch("an object", "another value")),
+    }
+}

@@ -8,3 +8,4 @@
 
 mod codec;
 mod harness;
+mod payloads;

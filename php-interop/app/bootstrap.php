@@ -1,0 +1,43 @@
+<?php
+
+/**
+ * Makes the application object, without Composer and without any file that a
+ * Laravel skeleton would have: Debian's packages bring an autoloader for the
+ * framework, and everything else is below src/.
+ *
+ * Included by `artisan`; a script of its own may include it too and then call
+ * `bootstrap()` on the console kernel.
+ */
+
+require __DIR__.'/src/Determinism.php';
+
+require '/usr/share/php/Illuminate/autoload.php';
+
+spl_autoload_register(static function (string $class): void {
+    if (str_starts_with($class, 'App\\')) {
+        $file = __DIR__.'/src/'.strtr(substr($class, 4), '\\', '/').'.php';
+        if (is_file($file)) {
+            require $file;
+        }
+    }
+});
+
+$app = new Illuminate\Foundation\Application(__DIR__);
+$app->useAppPath(__DIR__.'/src');
+
+$storage = getenv('INTEROP_STORAGE')
+    ?: sys_get_temp_dir().'/artisand-interop-'.(getenv('INTEROP_KEY') ?: posix_getuid());
+foreach (['', '/framework', '/framework/views', '/framework/cache', '/logs'] as $directory) {
+    if (! is_dir($storage.$directory)) {
+        @mkdir($storage.$directory, 0777, true);
+    }
+}
+$app->useStoragePath($storage);
+
+$app->singleton(Illuminate\Contracts\Console\Kernel::class, App\Kernel::class);
+$app->singleton(
+    Illuminate\Contracts\Debug\ExceptionHandler::class,
+    Illuminate\Foundation\Exceptions\Handler::class
+);
+
+return $app;

@@ -1,0 +1,171 @@
+<?php
+
+namespace App\Bootstrap;
+
+use Illuminate\Config\Repository;
+use Illuminate\Contracts\Foundation\Application;
+use Illuminate\Support\Str;
+
+/**
+ * The configuration: what the skeleton of the running Laravel version gives a
+ * new app, with the environment variables that the tests turn.
+ */
+class Configure
+{
+    public function bootstrap(Application $app): void
+    {
+        $app->instance('config', $config = new Repository($this->items($app)));
+        $app->detectEnvironment(fn () => $config->get('app.env'));
+        date_default_timezone_set($config->get('app.timezone'));
+        mb_internal_encoding('UTF-8');
+    }
+
+    /** Reads an environment variable; `null` and the empty text count as not set. */
+    private function env(string $name, mixed $default = null): mixed
+    {
+        $value = getenv($name);
+
+        return $value === false || $value === '' || $value === 'null' ? $default : $value;
+    }
+
+    private function number(string $name, ?int $default): ?int
+    {
+        $value = $this->env($name, $default);
+
+        return $value === null ? null : (int) $value;
+    }
+
+    private function items(Application $app): array
+    {
+        $name = $this->env('APP_NAME', 'Laravel');
+
+        // The skeletons spelled the prefixes differently over time.
+        [$redisPrefix, $cachePrefix] = match (true) {
+            version_compare($app->version(), '12.1', '>=') => [
+                Str::slug($name).'-database-', Str::slug($name).'-cache-',
+            ],
+            version_compare($app->version(), '10.0', '>=') => [
+                Str::slug($name, '_').'_database_', Str::slug($name, '_').'_cache_',
+            ],
+            default => [
+                Str::slug($name, '_').'_database_', Str::slug($name, '_').'_cache',
+            ],
+        };
+
+        $redis = [
+            'host' => $this->env('REDIS_HOST', '127.0.0.1'),
+            'password' => $this->env('REDIS_PASSWORD'),
+            'port' => $this->env('REDIS_PORT', '6379'),
+            'database' => $this->env('REDIS_DB', '0'),
+        ];
+
+        return [
+            'app' => [
+                'name' => $name,
+                'env' => $this->env('APP_ENV', 'local'),
+                'debug' => true,
+                'url' => 'http://localhost',
+                'timezone' => $this->env('APP_TIMEZONE', 'UTC'),
+                'locale' => 'en',
+                'fallback_locale' => 'en',
+                'faker_locale' => 'en_US',
+                'key' => $this->env('APP_KEY', 'base64:'.base64_encode('artisand interop key, 32 bytes!!')),
+                'cipher' => $this->env('APP_CIPHER', 'AES-256-CBC'),
+                'previous_keys' => [],
+                'maintenance' => ['driver' => 'file'],
+            ],
+            'auth' => ['defaults' => ['guard' => null, 'passwords' => null], 'guards' => [], 'providers' => [], 'passwords' => []],
+            'broadcasting' => [
+                'default' => $this->env('BROADCAST_CONNECTION', 'log'),
+                'connections' => [
+                    'redis' => ['driver' => 'redis', 'connection' => 'default'],
+                    'log' => ['driver' => 'log'],
+                    'null' => ['driver' => 'null'],
+                ],
+            ],
+            'cache' => [
+                'default' => $this->env('CACHE_STORE', $this->env('CACHE_DRIVER', 'redis')),
+                'stores' => [
+                    'array' => ['driver' => 'array', 'serialize' => false],
+                    'database' => ['driver' => 'database', 'table' => 'cache', 'connection' => null, 'lock_connection' => null],
+                    'file' => ['driver' => 'file', 'path' => $app->storagePath().'/framework/cache'],
+                    'redis' => ['driver' => 'redis', 'connection' => 'cache', 'lock_connection' => 'default'],
+                ],
+                'prefix' => $this->env('CACHE_PREFIX', $cachePrefix),
+            ],
+            'database' => [
+                'default' => 'sqlite',
+                'connections' => [
+                    'sqlite' => [
+                        'driver' => 'sqlite',
+                        'database' => $this->env('INTEROP_DB', $app->storagePath().'/database.sqlite'),
+                        'prefix' => '',
+                        'foreign_key_constraints' => true,
+                        'busy_timeout' => 10000,
+                    ],
+                ],
+                'migrations' => 'migrations',
+                'redis' => [
+                    'client' => 'phpredis',
+                    'options' => [
+                        'cluster' => 'redis',
+                        'prefix' => getenv('REDIS_PREFIX') === false ? $redisPrefix : getenv('REDIS_PREFIX'),
+                    ],
+                    'default' => $redis,
+                    'cache' => ['database' => $this->env('REDIS_CACHE_DB', '1')] + $redis,
+                    // Keys of the tests themselves, the same for everybody.
+                    'interop' => $redis + ['options' => ['prefix' => '']],
+                ],
+            ],
+            'filesystems' => [
+                'default' => 'local',
+                'disks' => ['local' => ['driver' => 'local', 'root' => $app->storagePath()]],
+            ],
+            'hashing' => ['driver' => 'bcrypt', 'bcrypt' => ['rounds' => 4]],
+            'logging' => [
+                'default' => 'single',
+                'deprecations' => null,
+                'channels' => [
+                    'single' => ['driver' => 'single', 'path' => $app->storagePath().'/logs/laravel.log', 'level' => 'debug'],
+                    'null' => ['driver' => 'monolog', 'handler' => \Monolog\Handler\NullHandler::class],
+                ],
+            ],
+            'mail' => [
+                'default' => 'array',
+                'mailers' => ['array' => ['transport' => 'array']],
+                'from' => ['address' => 'hello@example.com', 'name' => 'Example'],
+                'markdown' => ['theme' => 'default', 'paths' => []],
+            ],
+            'queue' => [
+                'default' => $this->env('QUEUE_CONNECTION', 'redis'),
+                'connections' => [
+                    'sync' => ['driver' => 'sync'],
+                    'database' => [
+                        'driver' => 'database',
+                        'table' => 'jobs',
+                        'queue' => 'default',
+                        'retry_after' => $this->number('REDIS_QUEUE_RETRY_AFTER', 90),
+                        'after_commit' => false,
+                    ],
+                    'redis' => [
+                        'driver' => 'redis',
+                        'connection' => 'default',
+                        'queue' => $this->env('REDIS_QUEUE', 'default'),
+                        'retry_after' => $this->number('REDIS_QUEUE_RETRY_AFTER', 90),
+                        'block_for' => $this->number('REDIS_QUEUE_BLOCK_FOR', null),
+                        'after_commit' => false,
+                    ],
+                ],
+                'batching' => ['database' => 'sqlite', 'table' => 'job_batches'],
+                'failed' => [
+                    'driver' => $this->env('QUEUE_FAILED_DRIVER', 'null'),
+                    'database' => 'sqlite',
+                    'table' => 'failed_jobs',
+                    'path' => $app->storagePath().'/failed-jobs.json',
+                ],
+            ],
+            'services' => [],
+            'view' => ['paths' => [], 'compiled' => $app->storagePath().'/framework/views'],
+        ];
+    }
+}

@@ -1,0 +1,100 @@
+<?php
+
+namespace App\Jobs;
+
+use Illuminate\Bus\Queueable;
+use Illuminate\Contracts\Queue\ShouldQueue;
+use Illuminate\Foundation\Bus\Dispatchable;
+use Illuminate\Queue\InteractsWithQueue;
+use Illuminate\Queue\SerializesModels;
+use Illuminate\Support\Facades\Redis;
+use RuntimeException;
+use Throwable;
+
+/**
+ * Writes down each time it is run, and does what its script says for that
+ * attempt.
+ *
+ * The journal is the Redis list `interop:journal` (no prefix) of JSON lines:
+ *
+ *     {"by":"php","id":"a","attempts":1,"pid":123,"at":1760000000.123456,"event":"run"}
+ *
+ * `event` is `run` or `failed`; the latter has `exception` and `message` too,
+ * and `attempts` is null if this process did not run the job before.
+ *
+ * A script has one entry per attempt, `ok` when there are none left:
+ * `ok`, `throw`, `release:SECONDS`, `fail`, `delete`, `sleep:SECONDS`, `exit`,
+ * `kill` (SIGKILL to itself); several are joined with `+`: `sleep:1+throw`.
+ */
+class Journal implements ShouldQueue
+{
+    use Dispatchable, InteractsWithQueue, Queueable, SerializesModels;
+
+    public const KEY = 'interop:journal';
+
+    /** Attempts of the runs of this process, by id. */
+    private static array $runs = [];
+
+    public $tries;
+
+    public $backoff;
+
+    public $timeout;
+
+    public $maxExceptions;
+
+    public $retryUntil;
+
+    public $failOnTimeout;
+
+    public function __construct(public string $id, public array $script = []) {}
+
+    public function handle(): void
+    {
+        $attempt = self::$runs[$this->id] = $this->attempts();
+        $this->note('run');
+
+        foreach (explode('+', $this->script[$attempt - 1] ?? 'ok') as $step) {
+            [$verb, $argument] = explode(':', $step.':');
+            match ($verb) {
+                'ok' => null,
+                'throw' => throw new RuntimeException('thrown by the script of '.$this->id),
+                'release' => $this->release((int) $argument),
+                'fail' => $this->fail(new RuntimeException('failed by the script of '.$this->id)),
+                'delete' => $this->delete(),
+                'sleep' => $this->sleep((float) $argument),
+                'exit' => exit(3),
+                'kill' => posix_kill(getmypid(), SIGKILL),
+            };
+        }
+    }
+
+    public function failed(?Throwable $exception): void
+    {
+        $this->note('failed', $exception === null ? [] : [
+            'exception' => $exception::class,
+            'message' => $exception->getMessage(),
+        ]);
+    }
+
+    private function note(string $event, array $more = []): void
+    {
+        Redis::connection('interop')->rpush(self::KEY, json_encode([
+            'by' => 'php',
+            'id' => $this->id,
+            'attempts' => self::$runs[$this->id] ?? null,
+            'pid' => getmypid(),
+            'at' => microtime(true),
+            'event' => $event,
+        ] + $more, JSON_THROW_ON_ERROR));
+    }
+
+    /** Signals cut a sleep short; this one goes on until its time is over. */
+    private function sleep(float $seconds): void
+    {
+        $end = hrtime(true) + (int) ($seconds * 1e9);
+        while (($left = $end - hrtime(true)) > 0) {
+            usleep((int) min(100_000, $left / 1000 + 1));
+        }
+    }
+}

@@ -1,0 +1,19 @@
+<?php
+
+namespace App\Jobs;
+
+use App\Seen;
+use Illuminate\Contracts\Queue\ShouldQueue;
+
+/** The least a queued class can be. */
+class NoTraits implements ShouldQueue
+{
+    public $order = 20;
+
+    protected $guarded = ['x' => 1.5];
+
+    public function handle(): void
+    {
+        Seen::record($this);
+    }
+}

@@ -1,0 +1,40 @@
+<?php
+
+namespace App;
+
+use Illuminate\Foundation\Bootstrap\BootProviders;
+use Illuminate\Foundation\Bootstrap\HandleExceptions;
+use Illuminate\Foundation\Bootstrap\SetRequestForConsole;
+use Illuminate\Foundation\Console\Kernel as ConsoleKernel;
+
+/** The framework's console kernel with our configuration and commands. */
+class Kernel extends ConsoleKernel
+{
+    protected $commands = [
+        Console\Config::class,
+        Console\Describe::class,
+        Console\Dispatch::class,
+        Console\DispatchDescribed::class,
+        Console\Capture::class,
+        Console\Flood::class,
+        Console\Journal::class,
+        Console\Note::class,
+        Console\Sizes::class,
+    ];
+
+    /**
+     * Like the framework's own list, except that configuration comes from code
+     * and that providers are not read from caches which would have to be
+     * written first.
+     */
+    protected function bootstrappers()
+    {
+        return [
+            Bootstrap\Configure::class,
+            HandleExceptions::class,
+            SetRequestForConsole::class,
+            Bootstrap\RegisterProviders::class,
+            BootProviders::class,
+        ];
+    }
+}

@@ -1,0 +1,7 @@
+<?php
+
+namespace App\Models;
+
+use Illuminate\Database\Eloquent\Collection;
+
+class PostCollection extends Collection {}

@@ -1,0 +1,19 @@
+<?php
+
+namespace App;
+
+use Illuminate\Queue\NullQueue;
+
+/** Makes payloads and throws them away, for `interop:describe`. */
+class RecordingQueue extends NullQueue
+{
+    public function push($job, $data = '', $queue = null)
+    {
+        $this->createPayload($job, $queue ?? 'default', $data);
+    }
+
+    public function later($delay, $job, $data = '', $queue = null)
+    {
+        $this->push($job, $data, $queue);
+    }
+}

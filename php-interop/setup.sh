@@ -1,0 +1,240 @@
+#!/usr/bin/env bash
+#
+# Sets up what the tests against real Laravel need: Debian packages on this
+# machine, and one directory tree ("root") per Laravel version that the
+# machine's own Debian release does not carry.
+#
+#   php-interop/setup.sh              everything
+#   php-interop/setup.sh --host-only  only the packages
+#
+# Needs apt and root (uses sudo otherwise). A second run finds everything in
+# place, needs no network and takes well under a second.
+#
+# Environment:
+#   ARTISAND_ROOTS          where the roots live (/var/lib/artisand/roots)
+#   ARTISAND_DEBIAN_MIRROR  http://deb.debian.org/debian
+#
+# Laravel 8 is the package of Debian 12 (bookworm), 10 that of Debian 13
+# (trixie), 13 that of Debian 14 (forky). On bookworm, Laravel 8 is used from
+# the machine itself; elsewhere it gets a root of its own.
+
+set -euo pipefail
+
+roots=${ARTISAND_ROOTS:-/var/lib/artisand/roots}
+mirror=${ARTISAND_DEBIAN_MIRROR:-http://deb.debian.org/debian}
+keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+attempts=3
+
+host_only=no
+case "${1-}" in
+    '') ;;
+    --host-only) host_only=yes ;;
+    -h | --help) sed -n '3,/^$/s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "setup.sh: unknown option \`$1\` (known: --host-only)" >&2; exit 2 ;;
+esac
+
+say() { printf '%-11s %s\n' "$1" "$2"; }
+die() { echo "setup.sh: $*" >&2; exit 1; }
+
+# --- who we are -------------------------------------------------------------
+
+codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-unknown}")
+command -v apt-get >/dev/null || die "this needs a Debian-like system with apt-get"
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    else
+        command -v sudo >/dev/null || die "not root and no sudo: run this as root"
+        sudo -- "$@"
+    fi
+}
+
+# --- packages of this machine -----------------------------------------------
+
+php=(php-cli php-redis php-mbstring php-xml php-sqlite3 php-mysql php-curl)
+packages=(redis-server "${php[@]}")
+if [ "$codename" = bookworm ]; then
+    packages+=(php-laravel-framework)
+fi
+if [ "$host_only" = no ]; then
+    packages+=(debootstrap debian-archive-keyring)
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+    status=$(dpkg-query -W -f='${db:Status-Abbrev} ${Version}' "$package" 2>/dev/null || true)
+    case "$status" in
+        ii*) say found "$package ${status##* }" ;;
+        *) missing+=("$package") ;;
+    esac
+done
+
+# Keeps the distribution's Redis from being started by its own installation;
+# the tests start private servers.
+install_packages() {
+    local policy=/usr/sbin/policy-rc.d ours=no log
+    log=$(mktemp)
+    if [ ! -e "$policy" ]; then
+        printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+        as_root chmod 755 "$policy"
+        ours=yes
+    fi
+    local try status=1
+    for ((try = 1; try <= attempts; try++)); do
+        if as_root apt-get update >"$log" 2>&1 \
+            && as_root env DEBIAN_FRONTEND=noninteractive \
+                apt-get install -y --no-install-recommends "${missing[@]}" >>"$log" 2>&1; then
+            status=0
+            break
+        fi
+        # One broken foreign repository must not stand in the way.
+        if as_root env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -y --no-install-recommends "${missing[@]}" >>"$log" 2>&1; then
+            status=0
+            break
+        fi
+        sleep $((try * 2))
+    done
+    [ "$ours" = no ] || as_root rm -f "$policy"
+    if [ "$status" != 0 ]; then
+        tail -n 30 "$log" >&2
+        die "could not install the packages: ${missing[*]} (whole log: $log)"
+    fi
+    rm -f "$log"
+}
+
+disable_distribution_redis() {
+    if [ -d /run/systemd/system ]; then
+        as_root systemctl disable --now redis-server.service >/dev/null 2>&1 || true
+    elif [ -x /etc/init.d/redis-server ]; then
+        as_root update-rc.d redis-server disable >/dev/null 2>&1 || true
+    fi
+}
+
+if [ ${#missing[@]} -gt 0 ]; then
+    install_packages
+    for package in "${missing[@]}"; do
+        say installed "$package $(dpkg-query -W -f='${Version}' "$package")"
+        if [ "$package" = redis-server ]; then
+            disable_distribution_redis
+        fi
+    done
+fi
+
+[ "$host_only" = no ] || exit 0
+
+# --- roots ------------------------------------------------------------------
+
+autoloader=/usr/share/php/Illuminate/autoload.php
+report='require "'$autoloader'";
+    echo "Laravel ", Illuminate\Foundation\Application::VERSION, ", PHP ", PHP_VERSION;'
+
+# Prints the versions in a root, fails if it is not complete.
+root_works() {
+    [ -e "$1/.artisand-complete" ] && as_root chroot "$1" /usr/bin/php -r "$report" 2>/dev/null
+}
+
+unmount_below() {
+    local target
+    while read -r target; do
+        as_root umount -l "$target" || true
+    done < <(awk -v dir="$1/" 'index($5, dir) == 1 { print $5 }' /proc/self/mountinfo | sort -r)
+}
+
+remove_root() {
+    [ -e "$1" ] || return 0
+    unmount_below "$1"
+    as_root rm -rf --one-file-system "$1"
+}
+
+# build_root SUITE DIR; says what went wrong on standard error.
+build_root() {
+    local suite=$1 dir=$2 partial=$2.partial script try log
+    log=$roots/$(basename "$dir").log
+    local include
+    include=$(IFS=,; echo "${php[*]},php-laravel-framework")
+
+    # A debootstrap older than the suite has no script for it; all Debian
+    # suites share one.
+    script=/usr/share/debootstrap/scripts/$suite
+    [ -e "$script" ] || as_root ln -s sid "$script"
+
+    for ((try = 1; try <= attempts; try++)); do
+        remove_root "$partial"
+        if as_root debootstrap --variant=minbase --keyring="$keyring" \
+            --include="$include" "$suite" "$partial" "$mirror" 2>&1 \
+            | as_root tee "$log" >/dev/null; then
+            unmount_below "$partial"
+            as_root sh -c 'cd "$1" && rm -rf var/cache/apt/archives/*.deb var/lib/apt/lists/* \
+                usr/share/doc/* usr/share/man/* usr/share/locale/*' sh "$partial"
+            # Here copies of the app go, also for users who are not root.
+            as_root chmod 1777 "$partial/srv" "$partial/tmp"
+            as_root touch "$partial/.artisand-complete"
+            if root_works "$partial" >/dev/null; then
+                remove_root "$dir"
+                as_root mv -T "$partial" "$dir"
+                as_root rm -f "$log"
+                return 0
+            fi
+            echo "setup.sh: $suite was unpacked but PHP cannot load Laravel in it" >&2
+        fi
+        sleep $((try * 2))
+    done
+    tail -n 5 "$log" >&2
+    if [ -e "$partial/debootstrap/debootstrap.log" ]; then
+        tail -n 10 "$partial/debootstrap/debootstrap.log" >&2
+    fi
+    echo "setup.sh: could not make $dir from Debian $suite at $mirror (log: $log)" >&2
+    return 1
+}
+
+wanted=()
+if [ "$codename" = bookworm ]; then
+    versions=$(php -r "$report") || die "PHP on this machine cannot load $autoloader"
+    say found "laravel-8: this machine ($versions)"
+else
+    wanted+=("8 bookworm")
+fi
+wanted+=("10 trixie" "13 forky")
+
+as_root mkdir -p "$roots"
+
+# Only one run builds at a time; the others then find the result. The lock is
+# taken only when something is to be built, so that a plain check is quick and
+# needs no write access.
+missing_roots=()
+for entry in "${wanted[@]}"; do
+    dir=$roots/laravel-${entry%% *}
+    if versions=$(root_works "$dir"); then
+        say found "laravel-${entry%% *}: $dir ($versions)"
+    else
+        missing_roots+=("$entry")
+    fi
+done
+[ ${#missing_roots[@]} -gt 0 ] || exit 0
+
+as_root touch "$roots/.lock"
+as_root chmod 666 "$roots/.lock"
+exec 9<>"$roots/.lock"
+flock 9
+
+jobs=()
+for entry in "${missing_roots[@]}"; do
+    (
+        dir=$roots/laravel-${entry%% *}
+        root_works "$dir" >/dev/null || build_root "${entry##* }" "$dir"
+    ) 9>&- &
+    jobs+=("$!")
+done
+failed=()
+for index in "${!jobs[@]}"; do
+    entry=${missing_roots[$index]}
+    dir=$roots/laravel-${entry%% *}
+    if wait "${jobs[$index]}"; then
+        say installed "laravel-${entry%% *}: $dir ($(root_works "$dir"))"
+    else
+        failed+=("laravel-${entry%% *} (Debian ${entry##* })")
+    fi
+done
+[ ${#failed[@]} -eq 0 ] || die "failed: ${failed[*]}"

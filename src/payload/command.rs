@@ -1,0 +1,64 @@
+//! The serialized object inside a payload.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use super::{Data, Error, Payload};
+use crate::php::{self, ClassName, Value};
+
+/// A serialized PHP object, plain.
+#[derive(Debug, Clone)]
+pub struct Command {
+    class: ClassName,
+    text: Arc<str>,
+}
+
+impl Command {
+    /// Finds the command of an object job; `None` for a string job.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Encrypted`] if the text does not start with `O:`, which is how
+    /// Laravel tells the two apart (since 8.19), [`Error::Command`] if what
+    /// follows is no class name.
+    pub fn of(payload: &Payload) -> Result<Option<Self>, Error> {
+        let Data::Command { name, command, .. } = &payload.data else {
+            return Ok(None);
+        };
+        if !command.starts_with("O:") {
+            return Err(Error::Encrypted {
+                class: name.clone(),
+            });
+        }
+        let class = php::leading_class(command.as_bytes());
+        let class = class.map_err(|source| Error::Command {
+            class: name.clone(),
+            source,
+        })?;
+        Ok(Some(Self {
+            class,
+            text: Arc::clone(command),
+        }))
+    }
+
+    /// Class of the object, as written in the serialized text: the one PHP would run.
+    pub fn class(&self) -> &ClassName {
+        &self.class
+    }
+
+    /// The serialized text.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.text.as_bytes()
+    }
+
+    /// Reads the object's properties into a type of one's own.
+    pub fn deserialize<T: DeserializeOwned>(&self) -> Result<T, php::Error> {
+        php::from_slice(self.text.as_bytes())
+    }
+
+    /// Reads the whole object.
+    pub fn to_value(&self) -> Result<Value, php::Error> {
+        Value::from_bytes(self.text.as_bytes())
+    }
+}

@@ -1,0 +1,106 @@
+//! Passing over JSON values that nobody reads, with the limits of PHP and Redis in force.
+
+use std::fmt;
+
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+/// Most levels of arrays and objects: the default of PHP's `json_decode`.
+pub(super) const MAX_DEPTH: usize = 512;
+
+/// A value that was read and forgotten: within the depth limit, numbers finite, text valid.
+///
+/// Unlike serde's `IgnoredAny` it refuses what Laravel's pop script or PHP's
+/// `json_decode` would choke on, so that such a payload is found at once and
+/// not when a PHP worker loses it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Checked;
+
+impl<'de> Deserialize<'de> for Checked {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        CheckedSeed {
+            depth_left: MAX_DEPTH,
+        }
+        .deserialize(deserializer)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct CheckedSeed {
+    depth_left: usize,
+}
+
+impl CheckedSeed {
+    fn inner<E: Error>(self) -> Result<Self, E> {
+        match self.depth_left.checked_sub(1) {
+            Some(depth_left) => Ok(Self { depth_left }),
+            None => Err(E::custom(format_args!(
+                "nested deeper than {MAX_DEPTH} levels"
+            ))),
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for CheckedSeed {
+    type Value = Checked;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Checked, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for CheckedSeed {
+    type Value = Checked;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Checked, E> {
+        Ok(Checked)
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<Checked, E> {
+        Ok(Checked)
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<Checked, E> {
+        Ok(Checked)
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Checked, E> {
+        Ok(Checked)
+    }
+
+    fn visit_str<E: Error>(self, _: &str) -> Result<Checked, E> {
+        Ok(Checked)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Checked, E> {
+        Ok(Checked)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Checked, A::Error> {
+        let inner = self.inner()?;
+        while seq.next_element_seed(inner)?.is_some() {}
+        Ok(Checked)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Checked, A::Error> {
+        let inner = self.inner()?;
+        while map.next_key_seed(inner)?.is_some() {
+            map.next_value_seed(inner)?;
+        }
+        Ok(Checked)
+    }
+}
+
+/// Reads a whole text as `T`, nesting limited by [`Checked`] and not by the parser.
+pub(super) fn from_slice<'de, T: Deserialize<'de>>(
+    bytes: &'de [u8],
+) -> Result<T, serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    deserializer.disable_recursion_limit();
+    let value = T::deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(value)
+}

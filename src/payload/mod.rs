@@ -1,0 +1,602 @@
+//! The JSON around a job. Pure: bytes in, facts out.
+//!
+//! A payload is read leniently, because fourteen years of Laravel versions,
+//! packages and Redis' own JSON encoder have written the ones that wait in live
+//! queues: fields may be missing, numbers may be strings, an empty list may be
+//! an object. It is never written back: the bytes are the identity of the job,
+//! and [`Payload`] is a view of them. `docs/protocol/payload.md` lists the
+//! fields of all versions.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+mod command;
+mod document;
+mod json;
+mod limits;
+mod target;
+
+pub use command::Command;
+pub use document::Document;
+pub(crate) use limits::php_int;
+pub use limits::{Backoff, Limits};
+pub use target::{Kind, Target};
+
+use crate::time::UnixSeconds;
+use json::Checked;
+use limits::{LooseBackoff, LooseInt, timeout_from};
+
+macro_rules! text_newtype {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// The text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl<T: Into<Arc<str>>> From<T> for $name {
+            fn from(text: T) -> Self {
+                Self(text.into())
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+    };
+}
+pub(crate) use text_newtype;
+
+text_newtype! {
+    /// Identity of a job in failed jobs, batches and Horizon (`uuid`, since Laravel 7).
+    JobUuid
+}
+
+text_newtype! {
+    /// The Redis driver's own random id of a job (`id`); Horizon sets it to the uuid.
+    JobId
+}
+
+/// The `job` field of every job that is a PHP object.
+pub const CALL_QUEUED_HANDLER: &str = "Illuminate\\Queue\\CallQueuedHandler@call";
+
+/// What a payload says of its job.
+#[derive(Debug, Clone)]
+pub struct Payload {
+    /// `uuid`.
+    pub uuid: Option<JobUuid>,
+    /// `id`.
+    pub id: Option<JobId>,
+    /// `displayName`; empty if the payload has none.
+    pub display_name: Box<str>,
+    /// `job`: [`CALL_QUEUED_HANDLER`], or `Class@method` of a string job.
+    pub job: Box<str>,
+    /// `attempts`: runs so far, before the one that is about to start.
+    pub attempts: u32,
+    /// Limits of this job.
+    pub limits: Limits,
+    /// `tags` of Horizon.
+    pub tags: Vec<Box<str>>,
+    /// `createdAt`, since Laravel 12.11.
+    pub created_at: Option<UnixSeconds>,
+    /// `pushedAt` of Horizon: unix seconds with a fraction.
+    pub pushed_at: Option<f64>,
+    /// `type` of Horizon: `job`, `event`, `notification`, `mail`, `broadcast`.
+    pub horizon_type: Option<Box<str>>,
+    /// `silenced` of Horizon.
+    pub silenced: bool,
+    /// `deleteWhenMissingModels`, since Laravel 13.
+    pub delete_when_missing_models: Option<bool>,
+    /// `data`.
+    pub data: Data,
+}
+
+/// The `data` field.
+#[derive(Debug, Clone)]
+pub enum Data {
+    /// Of an object job.
+    Command {
+        /// `commandName`: class of the object, as the producer said.
+        name: Box<str>,
+        /// `command`: the serialized object, or its encrypted form.
+        command: Arc<str>,
+        /// `batchId`, since Laravel 12.51.
+        batch_id: Option<Box<str>>,
+    },
+    /// Of a string job: any JSON.
+    Json(Arc<RawValue>),
+}
+
+/// An error from reading a payload.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Not JSON, or JSON beyond the limits of PHP.
+    #[error("the payload is not JSON that PHP would read")]
+    Json(#[source] serde_json::Error),
+    /// A field without which nothing can run is missing.
+    #[error("the payload has no {0}")]
+    Missing(&'static str),
+    /// The serialized command cannot be read.
+    #[error("the command of {class} cannot be read")]
+    Command {
+        /// `commandName`.
+        class: Box<str>,
+        /// What the codec found.
+        source: crate::php::Error,
+    },
+    /// The command is encrypted.
+    #[error("the command of {class} is encrypted")]
+    Encrypted {
+        /// `commandName`.
+        class: Box<str>,
+    },
+}
+
+impl Payload {
+    /// Reads a payload as it was popped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Json`] for anything that PHP's `json_decode` or the pop script
+    /// would refuse, [`Error::Missing`] without `job`, or without the `command`
+    /// that an object job needs.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let fields: Fields = json::from_slice(bytes).map_err(Error::Json)?;
+        let job = fields.job.ok_or(Error::Missing("`job`"))?;
+        let data = if &*job == CALL_QUEUED_HANDLER {
+            let raw = fields.data.ok_or(Error::Missing("`data`"))?;
+            let command: CommandData =
+                json::from_slice(raw.get().as_bytes()).map_err(Error::Json)?;
+            Data::Command {
+                name: command.name.unwrap_or_default(),
+                command: command.command.ok_or(Error::Missing("`data.command`"))?,
+                batch_id: command.batch_id,
+            }
+        } else {
+            if let Some(raw) = &fields.data {
+                json::from_slice::<Checked>(raw.get().as_bytes()).map_err(Error::Json)?;
+            }
+            Data::Json(fields.data.map_or_else(empty_text, Arc::from))
+        };
+        Ok(Self {
+            uuid: fields.uuid.map(JobUuid::from),
+            id: fields.id.map(JobId::from),
+            display_name: fields.display_name.unwrap_or_default(),
+            job,
+            attempts: u32::try_from(fields.attempts.unwrap_or(0).max(0)).unwrap_or(u32::MAX),
+            limits: Limits {
+                max_tries: fields.max_tries,
+                max_exceptions: fields.max_exceptions,
+                fail_on_timeout: fields.fail_on_timeout,
+                backoff: fields.backoff.or(fields.delay),
+                timeout: fields.timeout.map(timeout_from),
+                retry_until: fields.retry_until.or(fields.timeout_at).map(UnixSeconds),
+            },
+            tags: fields.tags,
+            created_at: fields.created_at.map(UnixSeconds),
+            pushed_at: fields.pushed_at,
+            horizon_type: fields.horizon_type,
+            silenced: fields.silenced,
+            delete_when_missing_models: fields.delete_when_missing_models,
+            data,
+        })
+    }
+
+    /// The name that workers show: `displayName`, or `job` where that is empty.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Queue\Jobs\JobName::resolve`.
+    pub fn resolve_name(&self) -> &str {
+        if self.display_name.is_empty() {
+            &self.job
+        } else {
+            &self.display_name
+        }
+    }
+}
+
+fn empty_text() -> Arc<RawValue> {
+    RawValue::from_string("\"\"".to_owned())
+        .expect("an empty string is JSON")
+        .into()
+}
+
+/// Fields as found, the last of a kind winning as in PHP.
+#[derive(Default)]
+struct Fields {
+    uuid: Option<Box<str>>,
+    id: Option<Box<str>>,
+    display_name: Option<Box<str>>,
+    job: Option<Box<str>>,
+    attempts: Option<i64>,
+    max_tries: Option<i64>,
+    max_exceptions: Option<i64>,
+    fail_on_timeout: bool,
+    backoff: Option<Backoff>,
+    delay: Option<Backoff>,
+    timeout: Option<i64>,
+    retry_until: Option<i64>,
+    timeout_at: Option<i64>,
+    tags: Vec<Box<str>>,
+    created_at: Option<i64>,
+    pushed_at: Option<f64>,
+    horizon_type: Option<Box<str>>,
+    silenced: bool,
+    delete_when_missing_models: Option<bool>,
+    data: Option<Box<RawValue>>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(field_identifier, rename_all = "camelCase")]
+enum Field {
+    Uuid,
+    Id,
+    DisplayName,
+    Job,
+    Attempts,
+    MaxTries,
+    MaxExceptions,
+    FailOnTimeout,
+    Backoff,
+    Delay,
+    Timeout,
+    RetryUntil,
+    TimeoutAt,
+    Tags,
+    CreatedAt,
+    PushedAt,
+    Type,
+    Silenced,
+    DeleteWhenMissingModels,
+    Data,
+    #[serde(other)]
+    Other,
+}
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct FieldsVisitor;
+
+        impl<'de> Visitor<'de> for FieldsVisitor {
+            type Value = Fields;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a payload (a JSON object)")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+                let mut fields = Fields::default();
+                while let Some(field) = map.next_key()? {
+                    match field {
+                        Field::Uuid => fields.uuid = map.next_value::<LooseText>()?.0,
+                        Field::Id => fields.id = map.next_value::<LooseText>()?.0,
+                        Field::DisplayName => {
+                            fields.display_name = map.next_value::<LooseText>()?.0
+                        }
+                        Field::Job => fields.job = map.next_value::<LooseText>()?.0,
+                        Field::Attempts => fields.attempts = map.next_value::<LooseInt>()?.0,
+                        Field::MaxTries => fields.max_tries = map.next_value::<LooseInt>()?.0,
+                        Field::MaxExceptions => {
+                            fields.max_exceptions = map.next_value::<LooseInt>()?.0
+                        }
+                        Field::FailOnTimeout => {
+                            fields.fail_on_timeout = truthy(map.next_value::<LooseInt>()?)
+                        }
+                        Field::Backoff => fields.backoff = map.next_value::<LooseBackoff>()?.0,
+                        Field::Delay => fields.delay = map.next_value::<LooseBackoff>()?.0,
+                        Field::Timeout => fields.timeout = map.next_value::<LooseInt>()?.0,
+                        Field::RetryUntil => fields.retry_until = map.next_value::<LooseInt>()?.0,
+                        Field::TimeoutAt => fields.timeout_at = map.next_value::<LooseInt>()?.0,
+                        Field::Tags => fields.tags = map.next_value::<LooseTags>()?.0,
+                        Field::CreatedAt => fields.created_at = map.next_value::<LooseInt>()?.0,
+                        Field::PushedAt => {
+                            fields.pushed_at = map
+                                .next_value::<LooseText>()?
+                                .0
+                                .and_then(|text| text.parse().ok());
+                        }
+                        Field::Type => fields.horizon_type = map.next_value::<LooseText>()?.0,
+                        Field::Silenced => fields.silenced = truthy(map.next_value::<LooseInt>()?),
+                        Field::DeleteWhenMissingModels => {
+                            fields.delete_when_missing_models =
+                                map.next_value::<LooseInt>()?.0.map(|value| value != 0);
+                        }
+                        Field::Data => fields.data = Some(map.next_value()?),
+                        Field::Other => drop(map.next_value::<Checked>()?),
+                    }
+                }
+                Ok(fields)
+            }
+        }
+
+        deserializer.deserialize_map(FieldsVisitor)
+    }
+}
+
+fn truthy(value: LooseInt) -> bool {
+    value.0.is_some_and(|value| value != 0)
+}
+
+/// Text, or a number as text; anything else is absent.
+struct LooseText(Option<Box<str>>);
+
+impl<'de> Deserialize<'de> for LooseText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct LooseTextVisitor;
+
+        impl<'de> Visitor<'de> for LooseTextVisitor {
+            type Value = Option<Box<str>>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("text")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Some(text.into()))
+            }
+
+            fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
+                Ok(Some(value.to_string().into()))
+            }
+
+            fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
+                Ok(Some(value.to_string().into()))
+            }
+
+            fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
+                Ok(Some(value.to_string().into()))
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+                Ok(None)
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(None)
+            }
+
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(
+                self,
+                mut seq: A,
+            ) -> Result<Self::Value, A::Error> {
+                while seq.next_element::<Checked>()?.is_some() {}
+                Ok(None)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                while map.next_entry::<Checked, Checked>()?.is_some() {}
+                Ok(None)
+            }
+        }
+
+        deserializer.deserialize_any(LooseTextVisitor).map(Self)
+    }
+}
+
+/// Tags: a list, or the object that Lua made of one; empty otherwise.
+struct LooseTags(Vec<Box<str>>);
+
+impl<'de> Deserialize<'de> for LooseTags {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct LooseTagsVisitor;
+
+        impl<'de> Visitor<'de> for LooseTagsVisitor {
+            type Value = Vec<Box<str>>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of tags")
+            }
+
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(
+                self,
+                mut seq: A,
+            ) -> Result<Self::Value, A::Error> {
+                let mut tags = Vec::new();
+                while let Some(LooseText(tag)) = seq.next_element()? {
+                    tags.extend(tag);
+                }
+                Ok(tags)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut tags = Vec::new();
+                while let Some((_, LooseText(tag))) = map.next_entry::<IgnoredAny, _>()? {
+                    tags.extend(tag);
+                }
+                Ok(tags)
+            }
+
+            fn visit_str<E>(self, tag: &str) -> Result<Self::Value, E> {
+                Ok(vec![tag.into()])
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Vec::new())
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+                Ok(Vec::new())
+            }
+
+            fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
+                Ok(Vec::new())
+            }
+
+            fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
+                Ok(Vec::new())
+            }
+        }
+
+        deserializer.deserialize_any(LooseTagsVisitor).map(Self)
+    }
+}
+
+/// `data` of an object job.
+#[derive(Default)]
+struct CommandData {
+    name: Option<Box<str>>,
+    command: Option<Arc<str>>,
+    batch_id: Option<Box<str>>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(field_identifier, rename_all = "camelCase")]
+enum DataField {
+    CommandName,
+    Command,
+    BatchId,
+    #[serde(other)]
+    Other,
+}
+
+impl<'de> Deserialize<'de> for CommandData {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct DataVisitor;
+
+        impl<'de> Visitor<'de> for DataVisitor {
+            type Value = CommandData;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("`data` with `commandName` and `command`")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<CommandData, A::Error> {
+                let mut data = CommandData::default();
+                while let Some(field) = map.next_key()? {
+                    match field {
+                        DataField::CommandName => data.name = map.next_value::<LooseText>()?.0,
+                        DataField::Command => {
+                            data.command = map.next_value::<Option<Arc<str>>>()?
+                        }
+                        DataField::BatchId => data.batch_id = map.next_value::<LooseText>()?.0,
+                        DataField::Other => drop(map.next_value::<Checked>()?),
+                    }
+                }
+                Ok(data)
+            }
+        }
+
+        deserializer.deserialize_map(DataVisitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn parse(json: &str) -> Payload {
+        Payload::parse(json.as_bytes()).unwrap_or_else(|e| panic!("{e}: {json}"))
+    }
+
+    #[test]
+    fn limits_are_read_from_the_fields_of_every_version() {
+        let with =
+            |fields: &str| parse(&format!(r#"{{"job":"A@b","attempts":0,{fields}}}"#)).limits;
+        let seconds = Duration::from_secs;
+        #[rustfmt::skip]
+        let rows = [
+            (r#""maxTries":3,"timeout":60"#, Limits { max_tries: Some(3), timeout: Some(seconds(60)), ..Limits::default() }),
+            (r#""maxTries":null,"timeout":null"#, Limits::default()),
+            (r#""maxTries":"3","timeout":"60""#, Limits { max_tries: Some(3), timeout: Some(seconds(60)), ..Limits::default() }),
+            (r#""maxTries":[],"backoff":{}"#, Limits::default()),
+            (r#""delay":7,"timeoutAt":9"#, Limits { backoff: Some(Backoff::parse("7")), retry_until: Some(UnixSeconds(9)), ..Limits::default() }),
+            (r#""backoff":"1,5","delay":7"#, Limits { backoff: Some(Backoff::parse("1,5")), ..Limits::default() }),
+            (r#""backoff":[1,5]"#, Limits { backoff: Some(Backoff::parse("1,5")), ..Limits::default() }),
+            (r#""backoff":null,"delay":null"#, Limits::default()),
+            (r#""retryUntil":1.8e9,"timeoutAt":9"#, Limits { retry_until: Some(UnixSeconds(1_800_000_000)), ..Limits::default() }),
+            (r#""failOnTimeout":true,"maxExceptions":2"#, Limits { fail_on_timeout: true, max_exceptions: Some(2), ..Limits::default() }),
+            (r#""timeout":-5"#, Limits { timeout: Some(seconds(0)), ..Limits::default() }),
+        ];
+        for (fields, expected) in rows {
+            assert_eq!(with(fields), expected, "{fields}");
+        }
+    }
+
+    #[test]
+    fn horizon_fields_are_read_in_all_their_forms() {
+        let payload = parse(
+            r#"{"job":"A@b","attempts":"2","type":"job","tags":{"1":"a","2":"b"},"silenced":false,"pushedAt":"1735600000.1234"}"#,
+        );
+        assert_eq!(payload.attempts, 2);
+        assert_eq!(payload.tags, [Box::from("a"), Box::from("b")]);
+        assert_eq!(payload.pushed_at, Some(1_735_600_000.123_4));
+        assert_eq!(payload.horizon_type.as_deref(), Some("job"));
+        for tags in ["[]", "{}", "null", "3", "\"\""] {
+            parse(&format!(
+                r#"{{"job":"A@b","tags":{tags},"pushedAt":1735600000.5,"silenced":1}}"#
+            ));
+        }
+    }
+
+    #[test]
+    fn the_last_of_duplicate_fields_counts_as_in_php() {
+        assert_eq!(&*parse(r#"{"job":"A","job":"B"}"#).job, "B");
+    }
+
+    #[test]
+    fn what_php_or_the_pop_script_would_choke_on_is_refused() {
+        let deep = |levels: usize| {
+            format!(
+                r#"{{"job":"A","x":{}{}}}"#,
+                "[".repeat(levels),
+                "]".repeat(levels)
+            )
+        };
+        parse(&deep(511));
+        let deep_data = format!(
+            r#"{{"job":"A","data":{}{}}}"#,
+            "[".repeat(1500),
+            "]".repeat(1500)
+        );
+        let rows = [
+            String::new(),
+            "not json".into(),
+            "[]".into(),
+            "null".into(),
+            "{}".into(),
+            r#"{"job":"A"} x"#.into(),
+            r#"{"job":"A","x":1e400}"#.into(),
+            r#"{"job":"A","data":[1e400]}"#.into(),
+            r#"{"job":"A","x":"\ud800"}"#.into(),
+            r#"{"job":"A","x":NaN}"#.into(),
+            deep(1500),
+            deep_data,
+            format!(
+                r#"{{"job":"{}","data":{{}}}}"#,
+                CALL_QUEUED_HANDLER.replace('\\', "\\\\")
+            ),
+            format!(
+                r#"{{"job":"{}","data":[]}}"#,
+                CALL_QUEUED_HANDLER.replace('\\', "\\\\")
+            ),
+        ];
+        for json in rows {
+            assert!(
+                Payload::parse(json.as_bytes()).is_err(),
+                "{}",
+                &json[..json.len().min(80)]
+            );
+        }
+        assert!(Payload::parse(b"{\"job\":\"\xff\"}").is_err());
+    }
+}

@@ -1,0 +1,82 @@
+//! Payloads captured from real Laravel: the document of each equals what PHP itself said of the job.
+
+use artisand::payload::{Document, Payload};
+use serde_json::Value;
+
+use crate::harness::fixtures;
+
+const VERSIONS: [&str; 3] = [
+    "payloads/laravel-8.jsonl",
+    "payloads/laravel-10.jsonl",
+    "payloads/laravel-13.jsonl",
+];
+
+/// Takes from PHP's account the properties that Laravel does not write because they equal the class default.
+///
+/// A property that is both told and missing must be a default; one that is written must be as told.
+pub(crate) fn assert_same_document(
+    place: &str,
+    found: &Value,
+    expected: &Value,
+    defaults: &[Value],
+) {
+    let mut expected = expected.clone();
+    for pointer in defaults.iter().filter_map(Value::as_str) {
+        if found.pointer(pointer).is_none() {
+            let (parent, name) = pointer.rsplit_once('/').unwrap();
+            let name = name.replace("~1", "/").replace("~0", "~");
+            if let Some(parent) = expected.pointer_mut(parent).and_then(Value::as_object_mut) {
+                parent.remove(&name);
+            }
+        }
+    }
+    // An object of which nothing is left is told apart from an empty array only by its class.
+    if expected.as_object().is_some_and(serde_json::Map::is_empty)
+        && found.as_object().is_some_and(serde_json::Map::is_empty)
+    {
+        return;
+    }
+    assert_eq!(*found, expected, "{place}");
+}
+
+#[test]
+fn every_captured_payload_shows_the_document_that_php_told() {
+    for version in VERSIONS {
+        for (place, line) in fixtures::lines(version) {
+            let place = format!("{place} {}", line["kind"]);
+            let element = line["element"].as_str().unwrap();
+            let payload =
+                Payload::parse(element.as_bytes()).unwrap_or_else(|e| panic!("{place}: {e}"));
+            let document = Document {
+                connection: "redis",
+                queue: "default",
+                attempts: 0,
+                payload: &payload,
+            };
+            let text = document
+                .to_json()
+                .unwrap_or_else(|e| panic!("{place}: {e}"));
+            assert!(!text.contains('\n'), "{place}");
+            let found: Value =
+                serde_json::from_str(&text).unwrap_or_else(|e| panic!("{place}: {e}: {text}"));
+            let category = line["category"].as_str().unwrap();
+            assert_eq!(found["target"]["kind"], category, "{place}");
+            if found["encrypted"] == true {
+                assert_eq!(found["data"], Value::Null, "{place}");
+                continue;
+            }
+            let defaults = line["defaults"].as_array().cloned().unwrap_or_default();
+            assert_same_document(&place, &found["data"], &line["document"], &defaults);
+            let meta = found
+                .get("meta")
+                .cloned()
+                .unwrap_or_else(|| serde_json::json!({}));
+            let expected = if line["meta"].as_array().is_some_and(Vec::is_empty) {
+                serde_json::json!({})
+            } else {
+                line["meta"].clone()
+            };
+            assert_eq!(meta, expected, "{place}");
+        }
+    }
+}
