@@ -1,0 +1,53 @@
+//! Opening connections to the app's servers.
+//!
+//! A [`Redis`] hands out one shared connection, opens it anew when it was
+//! lost, and never repeats a command by itself: only the caller knows whether
+//! a command whose reply was lost may be sent twice.
+
+mod redis;
+
+pub use redis::{Arg, Redis, RedisAddress, RedisOptions};
+
+/// An error from opening or using a connection.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No connection, or not one that can be used.
+    #[error("could not connect to Redis at {address}")]
+    Connect {
+        /// Host and port, or path of the socket; never the password.
+        address: String,
+        /// What the client reported.
+        source: ::redis::RedisError,
+    },
+    /// Redis answered a command with an error, or the connection broke.
+    #[error("Redis at {address} did not carry out a command")]
+    Command {
+        /// Host and port, or path of the socket.
+        address: String,
+        /// What the client or the server reported.
+        source: ::redis::RedisError,
+    },
+    /// The URL of a connection does not say where to connect.
+    #[error("`{url}` is not a Redis URL: {problem}")]
+    Url {
+        /// The URL without its password.
+        url: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// TLS was asked of a build without it.
+    #[error("this build of artisand has no TLS (feature `tls`)")]
+    NoTls,
+}
+
+impl Error {
+    /// True if a new connection may help: the old one is gone, or its server cannot serve for now.
+    pub fn is_lost_connection(&self) -> bool {
+        match self {
+            Self::Connect { .. } => true,
+            Self::Command { source, .. } => redis::is_lost(source),
+            Self::Url { .. } | Self::NoTls => false,
+        }
+    }
+}

@@ -1,0 +1,450 @@
+//! One Redis connection that several tasks share and that comes back.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, FromRedisValue,
+    IntoConnectionInfo, RedisConnectionInfo, RedisError, RedisResult, Script, ServerErrorKind,
+};
+use tokio::sync::Mutex;
+
+use super::Error;
+
+/// Where a Redis server listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RedisAddress {
+    /// Host and port over TCP.
+    Tcp(String, u16),
+    /// Host and port over TLS.
+    Tls(String, u16),
+    /// Path of a unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for RedisAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Self::Tls(host, port) => write!(f, "tls://{host}:{port}"),
+            Self::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// How to reach a Redis database, and the prefix its keys have.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedisOptions {
+    /// Where the server listens.
+    pub address: RedisAddress,
+    /// User of Redis 6 access lists.
+    pub username: Option<String>,
+    /// Password.
+    pub password: Option<String>,
+    /// Number of the database.
+    pub database: i64,
+    /// Put before every key (`database.redis.options.prefix`).
+    pub prefix: String,
+}
+
+impl Default for RedisOptions {
+    fn default() -> Self {
+        Self {
+            address: RedisAddress::Tcp("127.0.0.1".into(), 6379),
+            username: None,
+            password: None,
+            database: 0,
+            prefix: String::new(),
+        }
+    }
+}
+
+impl fmt::Debug for RedisOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisOptions")
+            .field("address", &self.address)
+            .field("username", &self.username)
+            .field("password", &self.password.as_ref().map(|_| "(set)"))
+            .field("database", &self.database)
+            .field("prefix", &self.prefix)
+            .finish()
+    }
+}
+
+impl RedisOptions {
+    /// Overlays what a URL says: `redis://user:password@host:port/database`, also `rediss://`, `tls://`, `tcp://`, `unix:///path`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Url`] for another scheme, a port or database that is no number.
+    pub fn apply_url(&mut self, url: &str) -> Result<(), Error> {
+        let bad = |problem| Error::Url {
+            url: without_password(url),
+            problem,
+        };
+        let (scheme, rest) = url
+            .split_once("://")
+            .ok_or_else(|| bad("it has no scheme"))?;
+        let is_tls = match scheme {
+            "redis" | "tcp" => false,
+            "rediss" | "tls" => true,
+            "unix" | "redis+unix" => {
+                self.address = RedisAddress::Unix(rest.into());
+                return Ok(());
+            }
+            _ => return Err(bad("the scheme is none of redis, rediss, tls, tcp, unix")),
+        };
+        let rest = rest.split(['?', '#']).next().unwrap_or_default();
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (userinfo, host_and_port) = authority.rsplit_once('@').unwrap_or(("", authority));
+        if !userinfo.is_empty() {
+            let (user, password) = userinfo.split_once(':').unwrap_or((userinfo, ""));
+            self.username = non_empty(percent_decode(user));
+            self.password = non_empty(percent_decode(password));
+        }
+        let (host, port) = match host_and_port.rsplit_once(':') {
+            // An IPv6 address stands in brackets; its colons are not a port's.
+            Some((host, port)) if !port.ends_with(']') => (
+                host,
+                port.parse().map_err(|_| bad("the port is not a number"))?,
+            ),
+            _ => (host_and_port, 6379),
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let host = if host.is_empty() { "127.0.0.1" } else { host };
+        self.address = if is_tls {
+            RedisAddress::Tls(host.into(), port)
+        } else {
+            RedisAddress::Tcp(host.into(), port)
+        };
+        if !path.is_empty() {
+            self.database = path
+                .parse()
+                .map_err(|_| bad("the database is not a number"))?;
+        }
+        Ok(())
+    }
+
+    /// Takes a host as Laravel's configuration writes it: a name, `tls://name`, or the path of a socket.
+    #[must_use]
+    pub fn address_of(host: &str, port: u16, is_tls: bool) -> RedisAddress {
+        if host.starts_with('/') {
+            RedisAddress::Unix(host.into())
+        } else if let Some(host) = host
+            .strip_prefix("tls://")
+            .or_else(|| host.strip_prefix("rediss://"))
+        {
+            RedisAddress::Tls(host.into(), port)
+        } else if is_tls {
+            RedisAddress::Tls(host.into(), port)
+        } else {
+            RedisAddress::Tcp(host.strip_prefix("tcp://").unwrap_or(host).into(), port)
+        }
+    }
+}
+
+fn non_empty(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
+
+fn without_password(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://...@{host}"),
+        _ => url.to_owned(),
+    }
+}
+
+fn percent_decode(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut i = 0;
+    while i < bytes.len() {
+        let hex = bytes
+            .get(i + 1..i + 3)
+            .and_then(|hex| std::str::from_utf8(hex).ok());
+        match (
+            bytes[i],
+            hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()),
+        ) {
+            (b'%', Some(byte)) => {
+                decoded.push(byte);
+                i += 3;
+            }
+            (byte, _) => {
+                decoded.push(byte);
+                i += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}
+
+/// A shared connection to one Redis database.
+#[derive(Clone)]
+pub struct Redis(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    address: String,
+    prefix: String,
+    response_timeout: Duration,
+    current: Mutex<Current>,
+}
+
+#[derive(Default)]
+struct Current {
+    connection: Option<MultiplexedConnection>,
+    /// Grows with every connection, so that a late report of a loss does not close its successor.
+    generation: u64,
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redis")
+            .field("address", &self.0.address)
+            .field("prefix", &self.0.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How long opening a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl Redis {
+    /// How long a reply may take before the connection is given up, unless said otherwise.
+    ///
+    /// Long, because a server that is busy with somebody's slow command still
+    /// carries out ours: giving up early would leave popped jobs reserved.
+    pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+
+    /// Prepares a connection; the first command opens it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoTls`], or an address the client refuses.
+    pub fn new(options: &RedisOptions) -> Result<Self, Error> {
+        let address = options.address.to_string();
+        let addr = match &options.address {
+            RedisAddress::Tcp(host, port) => ConnectionAddr::Tcp(host.clone(), *port),
+            RedisAddress::Unix(path) => ConnectionAddr::Unix(path.clone()),
+            #[cfg(feature = "tls")]
+            RedisAddress::Tls(host, port) => {
+                install_crypto();
+                ConnectionAddr::TcpTls {
+                    host: host.clone(),
+                    port: *port,
+                    insecure: false,
+                    tls_params: None,
+                }
+            }
+            #[cfg(not(feature = "tls"))]
+            RedisAddress::Tls(..) => return Err(Error::NoTls),
+        };
+        let mut settings = RedisConnectionInfo::default().set_db(options.database);
+        if let Some(username) = &options.username {
+            settings = settings.set_username(username);
+        }
+        if let Some(password) = &options.password {
+            settings = settings.set_password(password);
+        }
+        let keepalive = TcpKeepalive::new()
+            .with_time(Duration::from_secs(15))
+            .with_interval(Duration::from_secs(5));
+        let tcp = TcpSettings::default()
+            .set_nodelay(true)
+            .set_keepalive(keepalive);
+        let client = addr
+            .into_connection_info()
+            .map(|info| info.set_redis_settings(settings).set_tcp_settings(tcp))
+            .and_then(Client::open)
+            .map_err(|source| Error::Connect {
+                address: address.clone(),
+                source,
+            })?;
+        Ok(Self(Arc::new(Inner {
+            client,
+            address,
+            prefix: options.prefix.clone(),
+            response_timeout: Self::RESPONSE_TIMEOUT,
+            current: Mutex::default(),
+        })))
+    }
+
+    /// Another connection to the same database, for commands that block.
+    #[must_use]
+    pub fn another(&self, response_timeout: Duration) -> Self {
+        Self(Arc::new(Inner {
+            client: self.0.client.clone(),
+            address: self.0.address.clone(),
+            prefix: self.0.prefix.clone(),
+            response_timeout,
+            current: Mutex::default(),
+        }))
+    }
+
+    /// Put before every key.
+    pub fn prefix(&self) -> &str {
+        &self.0.prefix
+    }
+
+    /// Host and port, or path of the socket.
+    pub fn address(&self) -> &str {
+        &self.0.address
+    }
+
+    async fn connection(&self) -> Result<(MultiplexedConnection, u64), Error> {
+        let mut current = self.0.current.lock().await;
+        if let Some(connection) = &current.connection {
+            return Ok((connection.clone(), current.generation));
+        }
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_response_timeout(Some(self.0.response_timeout));
+        let connection = self
+            .0
+            .client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await;
+        let connection = connection.map_err(|source| Error::Connect {
+            address: self.0.address.clone(),
+            source,
+        })?;
+        current.generation += 1;
+        current.connection = Some(connection.clone());
+        Ok((connection, current.generation))
+    }
+
+    async fn finish<T>(&self, generation: u64, result: RedisResult<T>) -> Result<T, Error> {
+        match result {
+            Ok(value) => Ok(value),
+            Err(source) => {
+                if is_lost(&source) {
+                    let mut current = self.0.current.lock().await;
+                    if current.generation == generation {
+                        current.connection = None;
+                    }
+                }
+                Err(Error::Command {
+                    address: self.0.address.clone(),
+                    source,
+                })
+            }
+        }
+    }
+
+    /// Sends one command, once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Connect`] if nothing was sent, [`Error::Command`] otherwise; the
+    /// command may then have been carried out.
+    pub async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
+        let (mut connection, generation) = self.connection().await?;
+        let result = command.query_async(&mut connection).await;
+        self.finish(generation, result).await
+    }
+
+    /// Runs a script by its digest, or by its text where the server does not know it.
+    ///
+    /// # Errors
+    ///
+    /// See [`command`](Self::command).
+    pub async fn script<T: FromRedisValue>(
+        &self,
+        script: &Script,
+        keys: &[String],
+        args: &[Arg<'_>],
+    ) -> Result<T, Error> {
+        let (mut connection, generation) = self.connection().await?;
+        let mut invocation = script.prepare_invoke();
+        for key in keys {
+            invocation.key(key);
+        }
+        for arg in args {
+            match arg {
+                Arg::Int(value) => invocation.arg(*value),
+                Arg::Bytes(value) => invocation.arg(*value),
+            };
+        }
+        let result = invocation.invoke_async(&mut connection).await;
+        self.finish(generation, result).await
+    }
+}
+
+/// An argument of a script.
+#[derive(Debug, Clone, Copy)]
+pub enum Arg<'a> {
+    /// A number.
+    Int(i64),
+    /// Bytes as they are.
+    Bytes(&'a [u8]),
+}
+
+#[cfg(feature = "tls")]
+fn install_crypto() {
+    // Fails only if somebody installed one before, which serves as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// True if the connection is gone, or the server says that it cannot serve for now.
+pub(super) fn is_lost(error: &RedisError) -> bool {
+    if error.is_io_error()
+        || error.is_connection_dropped()
+        || error.is_timeout()
+        || error.is_connection_refusal()
+    {
+        return true;
+    }
+    matches!(
+        error.kind(),
+        ErrorKind::Io
+            | ErrorKind::Parse
+            | ErrorKind::Server(
+                ServerErrorKind::ReadOnly
+                    | ServerErrorKind::MasterDown
+                    | ServerErrorKind::BusyLoading
+            )
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_say_where_and_as_whom() {
+        let tcp = |host: &str, port| RedisAddress::Tcp(host.into(), port);
+        let tls = |host: &str, port| RedisAddress::Tls(host.into(), port);
+        #[rustfmt::skip]
+        let rows = [
+            ("redis://h", tcp("h", 6379), None, None, 9),
+            ("redis://user:p%40ss@h:6380/3", tcp("h", 6380), Some("user"), Some("p@ss"), 3),
+            ("rediss://:secret@h/", tls("h", 6379), None, Some("secret"), 9),
+            ("tls://[::1]:7000/0?x=1", tls("::1", 7000), None, None, 0),
+            ("unix:///run/redis.sock", RedisAddress::Unix("/run/redis.sock".into()), None, None, 9),
+        ];
+        for (url, address, username, password, database) in rows {
+            let mut options = RedisOptions {
+                database: 9,
+                ..RedisOptions::default()
+            };
+            options.apply_url(url).unwrap();
+            assert_eq!(options.address, address, "{url}");
+            assert_eq!(options.username.as_deref(), username, "{url}");
+            assert_eq!(options.password.as_deref(), password, "{url}");
+            assert_eq!(options.database, database, "{url}");
+        }
+        let error = RedisOptions::default()
+            .apply_url("redis://:secret@h:port")
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            error,
+            "`redis://...@h:port` is not a Redis URL: the port is not a number"
+        );
+    }
+}

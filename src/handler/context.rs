@@ -1,0 +1,171 @@
+//! What a handler knows of its job and may ask for.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::BoxError;
+use crate::payload::{Data, Document, Error, JobId, JobUuid, Payload};
+use crate::queue::{ConnectionName, QueueName};
+
+/// A job as its handler sees it. Cheap to clone.
+#[derive(Clone)]
+pub struct JobContext(Arc<Inner>);
+
+struct Inner {
+    info: JobInfo,
+    cancelled: CancellationToken,
+    request: Mutex<Request>,
+}
+
+/// The facts of one attempt.
+#[derive(Debug, Clone)]
+pub struct JobInfo {
+    /// Queue connection the job came from.
+    pub connection: ConnectionName,
+    /// Queue the job came from.
+    pub queue: QueueName,
+    /// Number of this run, from 1.
+    pub attempts: u32,
+    /// What the payload says.
+    pub payload: Arc<Payload>,
+    /// The payload's bytes as popped.
+    pub body: Arc<[u8]>,
+}
+
+/// What a handler asked for; the first request of a kind that ends the job counts.
+#[derive(Debug, Default)]
+pub struct Request {
+    /// Back to the queue after this wait.
+    pub release: Option<Duration>,
+    /// Failed for good, with the reason if one was given.
+    pub fail: Option<Option<BoxError>>,
+    /// Gone without having been handled.
+    pub delete: bool,
+}
+
+impl fmt::Debug for JobContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobContext")
+            .field("uuid", &self.uuid())
+            .field("queue", &self.0.info.queue)
+            .field("attempts", &self.0.info.attempts)
+            .finish_non_exhaustive()
+    }
+}
+
+impl JobContext {
+    /// A context for one attempt; for the worker, and for tests of handlers.
+    pub fn new(info: JobInfo, cancelled: CancellationToken) -> Self {
+        Self(Arc::new(Inner {
+            info,
+            cancelled,
+            request: Mutex::default(),
+        }))
+    }
+
+    /// Identity of the job (`uuid`, since Laravel 7).
+    pub fn uuid(&self) -> Option<&JobUuid> {
+        self.0.info.payload.uuid.as_ref()
+    }
+
+    /// The Redis driver's id of the job.
+    pub fn id(&self) -> Option<&JobId> {
+        self.0.info.payload.id.as_ref()
+    }
+
+    /// Number of this run, from 1.
+    pub fn attempts(&self) -> u32 {
+        self.0.info.attempts
+    }
+
+    /// Queue the job came from.
+    pub fn queue(&self) -> &QueueName {
+        &self.0.info.queue
+    }
+
+    /// Queue connection the job came from.
+    pub fn connection(&self) -> &ConnectionName {
+        &self.0.info.connection
+    }
+
+    /// What the payload says.
+    pub fn payload(&self) -> &Payload {
+        &self.0.info.payload
+    }
+
+    /// The payload's bytes as popped, `attempts` not counted up.
+    pub fn raw_body(&self) -> &[u8] {
+        &self.0.info.body
+    }
+
+    /// The serialized (or encrypted) command; `None` for a string job.
+    pub fn raw_command(&self) -> Option<&[u8]> {
+        match &self.0.info.payload.data {
+            Data::Command { command, .. } => Some(command.as_bytes()),
+            Data::Json(_) => None,
+        }
+    }
+
+    /// The job as one JSON object, as `exec` handlers get it.
+    ///
+    /// # Errors
+    ///
+    /// The serialized object cannot be read.
+    pub fn document(&self) -> Result<String, Error> {
+        let info = &self.0.info;
+        let document = Document {
+            connection: info.connection.as_str(),
+            queue: info.queue.as_str(),
+            attempts: info.attempts,
+            payload: &info.payload,
+        };
+        document.to_json()
+    }
+
+    /// Cancelled when the job's timeout or the worker's stop deadline has passed.
+    pub fn cancellation(&self) -> &CancellationToken {
+        &self.0.cancelled
+    }
+
+    /// True when the handler should give up: its timeout or the worker's stop deadline has passed.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.cancelled.is_cancelled()
+    }
+
+    fn request(&self, ask: impl FnOnce(&mut Request)) {
+        ask(&mut self
+            .0
+            .request
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Asks for the job to be run again, not before this wait is over; the attempt counts.
+    pub fn release(&self, delay: Duration) {
+        self.request(|request| request.release = Some(delay));
+    }
+
+    /// Asks for the job to be recorded as failed, without further attempts.
+    pub fn fail(&self, error: impl Into<BoxError>) {
+        self.request(|request| drop(request.fail.get_or_insert(Some(error.into()))));
+    }
+
+    /// Asks for the job to be deleted, whatever the handler returns.
+    pub fn delete(&self) {
+        self.request(|request| request.delete = true);
+    }
+
+    /// Takes what was asked for; for the worker, when the handler has ended.
+    pub fn take_request(&self) -> Request {
+        std::mem::take(
+            &mut self
+                .0
+                .request
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
+    }
+}

@@ -1,0 +1,220 @@
+//! Runs a job by a program: the document on its standard input, the verdict in its exit code.
+//!
+//! | exit | meaning |
+//! | --- | --- |
+//! | 0 | done |
+//! | 65 (`EX_DATAERR`) | failed for good |
+//! | 75 (`EX_TEMPFAIL`) | released; a last line `release SECONDS` on standard output sets the wait |
+//! | another, or a signal | an exception, whose text is the end of standard error |
+//!
+//! The program leads a process group of its own, which is killed as a whole
+//! when the job's timeout or the worker's stop deadline has passed.
+
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, Command};
+
+use super::{BoxError, BoxFuture, Handler, JobContext};
+
+/// `EX_DATAERR` of `sysexits.h`.
+const DATA_ERROR: i32 = 65;
+/// `EX_TEMPFAIL` of `sysexits.h`.
+const TEMPORARY_FAILURE: i32 = 75;
+/// How much of the end of an output is kept, in bytes.
+const KEPT_OUTPUT: usize = 8 * 1024;
+
+/// A program and its arguments (`handler = { exec = ["python3", "invoice.py"] }`).
+#[derive(Debug, Clone)]
+pub struct Exec {
+    program: String,
+    args: Vec<String>,
+}
+
+/// Why a program did not do its job.
+#[derive(Debug, thiserror::Error)]
+enum ExecError {
+    #[error("could not start `{program}`")]
+    Start {
+        program: String,
+        source: std::io::Error,
+    },
+    #[error("lost the connection to `{program}`")]
+    Pipe {
+        program: String,
+        source: std::io::Error,
+    },
+    #[error("`{program}` ended with {status}{stderr}")]
+    Ended {
+        program: String,
+        status: ExitStatus,
+        stderr: String,
+    },
+}
+
+impl Exec {
+    /// A program found by the search path, and its arguments.
+    pub fn new(program: impl Into<String>, args: impl IntoIterator<Item = String>) -> Self {
+        Self {
+            program: program.into(),
+            args: args.into_iter().collect(),
+        }
+    }
+
+    async fn run(&self, context: JobContext) -> Result<(), BoxError> {
+        let mut document = context.document()?;
+        document.push('\n');
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true)
+            .env(
+                "ARTISAND_JOB_UUID",
+                context.uuid().map_or("", |uuid| uuid.as_str()),
+            )
+            .env("ARTISAND_JOB_ID", context.id().map_or("", |id| id.as_str()))
+            .env("ARTISAND_JOB_CLASS", context.payload().resolve_name())
+            .env("ARTISAND_JOB_ATTEMPTS", context.attempts().to_string())
+            .env("ARTISAND_QUEUE", context.queue().as_str())
+            .env("ARTISAND_CONNECTION", context.connection().as_str());
+        let start = |source| ExecError::Start {
+            program: self.program.clone(),
+            source,
+        };
+        let pipe = |source| ExecError::Pipe {
+            program: self.program.clone(),
+            source,
+        };
+        let mut child = command.spawn().map_err(start)?;
+        let group = ProcessGroup::of(&child);
+        let mut stdin = child.stdin.take().expect("standard input is piped");
+        let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
+        let feed = async move {
+            // A program that does not want its input closes it: no reason to fail.
+            let _ = stdin.write_all(document.as_bytes()).await;
+        };
+        let ((), stdout, stderr, status) = tokio::join!(
+            feed,
+            read_end(stdout.as_mut()),
+            read_end(stderr.as_mut()),
+            child.wait()
+        );
+        group.is_gone();
+        let (status, stdout, stderr) = (
+            status.map_err(pipe)?,
+            stdout.map_err(pipe)?,
+            stderr.map_err(pipe)?,
+        );
+        let ended = || ExecError::Ended {
+            program: self.program.clone(),
+            status,
+            stderr: indented(&stderr),
+        };
+        match status.code() {
+            Some(0) => Ok(()),
+            Some(DATA_ERROR) => {
+                context.fail(ended());
+                Ok(())
+            }
+            Some(TEMPORARY_FAILURE) => {
+                context.release(asked_delay(&stdout).unwrap_or_default());
+                Ok(())
+            }
+            _ => Err(ended().into()),
+        }
+    }
+}
+
+impl Handler for Exec {
+    fn handle(&self, context: JobContext) -> BoxFuture<'_, Result<(), BoxError>> {
+        Box::pin(self.run(context))
+    }
+}
+
+/// Kills the program and everything it started, unless it has ended by itself.
+struct ProcessGroup(Option<rustix::process::Pid>);
+
+impl ProcessGroup {
+    fn of(child: &Child) -> Self {
+        let pid = child.id().and_then(|id| i32::try_from(id).ok());
+        Self(pid.and_then(rustix::process::Pid::from_raw))
+    }
+
+    fn is_gone(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for ProcessGroup {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            // It may have ended just now; then there is nothing to kill.
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+/// Reads to the end and keeps the last part.
+async fn read_end(pipe: Option<&mut (impl AsyncReadExt + Unpin)>) -> std::io::Result<String> {
+    let Some(pipe) = pipe else {
+        return Ok(String::new());
+    };
+    let (mut kept, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        let read = pipe.read(&mut buffer).await?;
+        if read == 0 {
+            return Ok(String::from_utf8_lossy(&kept).into_owned());
+        }
+        kept.extend_from_slice(&buffer[..read]);
+        if kept.len() > KEPT_OUTPUT {
+            kept.drain(..kept.len() - KEPT_OUTPUT);
+        }
+    }
+}
+
+fn indented(stderr: &str) -> String {
+    let stderr = stderr.trim_end();
+    if stderr.is_empty() {
+        String::new()
+    } else {
+        format!(": {stderr}")
+    }
+}
+
+/// The wait asked for by a last line `release SECONDS`.
+fn asked_delay(stdout: &str) -> Option<Duration> {
+    let line = stdout.trim_end().lines().next_back()?;
+    line.strip_prefix("release ")?
+        .trim()
+        .parse()
+        .ok()
+        .map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_may_ask_for_a_wait() {
+        let rows = [
+            ("release 30\n", Some(30)),
+            ("x\nrelease 5", Some(5)),
+            ("release 5\nx", None),
+            ("release x", None),
+            ("", None),
+        ];
+        for (stdout, seconds) in rows {
+            assert_eq!(
+                asked_delay(stdout),
+                seconds.map(Duration::from_secs),
+                "{stdout:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! The same contract without a server, for tests and for running jobs in place.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use tokio::sync::Notify;
+
+use super::{Error, PopRequest, Popped, Queue, QueueName, ReservedJob, Settled, Settlement, Sizes};
+use crate::time::UnixSeconds;
+
+/// Queues that live in this process.
+#[derive(Debug)]
+pub struct MemoryQueue {
+    state: Mutex<State>,
+    pushed: Notify,
+    retry_after: Option<Duration>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queues: HashMap<QueueName, OneQueue>,
+    spool: Vec<Vec<u8>>,
+}
+
+#[derive(Debug, Default)]
+struct OneQueue {
+    pending: VecDeque<Vec<u8>>,
+    /// By due second, then bytes: the order of a Redis sorted set.
+    delayed: BTreeSet<(UnixSeconds, Vec<u8>)>,
+    /// Member and the second its reservation ends.
+    reserved: BTreeMap<Vec<u8>, UnixSeconds>,
+    quarantine: Vec<Vec<u8>>,
+}
+
+impl MemoryQueue {
+    /// Empty queues with reservations that live so long.
+    pub fn new(retry_after: Option<Duration>) -> Self {
+        Self {
+            state: Mutex::default(),
+            pushed: Notify::new(),
+            retry_after,
+        }
+    }
+
+    /// Records of failed jobs, oldest first.
+    pub fn spool(&self) -> Vec<Vec<u8>> {
+        self.state().spool.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every change is whole before anything can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The payload with one attempt more, or `None` where Redis would quarantine it.
+fn bump_attempts(element: &[u8]) -> Option<Vec<u8>> {
+    let fields: BTreeMap<&str, &RawValue> = serde_json::from_slice(element).ok()?;
+    let attempts = fields.get("attempts")?.get();
+    let attempts: i64 = attempts.trim_matches('"').parse().ok()?;
+    let members: Vec<String> = fields
+        .iter()
+        .map(|(name, value)| {
+            let bumped = (attempts + 1).to_string();
+            let value = if *name == "attempts" {
+                &bumped
+            } else {
+                value.get()
+            };
+            format!("{}:{value}", serde_json::Value::from(*name))
+        })
+        .collect();
+    Some(format!("{{{}}}", members.join(",")).into_bytes())
+}
+
+impl OneQueue {
+    fn migrate(&mut self, now: UnixSeconds, expiring: bool) -> usize {
+        let later = self
+            .delayed
+            .split_off(&(UnixSeconds(now.0.saturating_add(1)), Vec::new()));
+        let due = std::mem::replace(&mut self.delayed, later);
+        let mut migrated = due.len();
+        self.pending
+            .extend(due.into_iter().map(|(_, payload)| payload));
+        if expiring {
+            let mut ended: Vec<_> = self
+                .reserved
+                .iter()
+                .filter(|(_, end)| **end <= now)
+                .map(|(m, e)| (*e, m.clone()))
+                .collect();
+            ended.sort();
+            migrated += ended.len();
+            for (_, member) in ended {
+                self.reserved.remove(&member);
+                self.pending.push_back(member);
+            }
+        }
+        migrated
+    }
+
+    fn next_due(&self, expiring: bool) -> Option<UnixSeconds> {
+        let delayed = self.delayed.first().map(|(due, _)| *due);
+        let reserved = self.reserved.values().min().copied().filter(|_| expiring);
+        delayed.into_iter().chain(reserved).min()
+    }
+}
+
+impl Queue for MemoryQueue {
+    async fn pop(&self, mut request: PopRequest<'_>) -> Result<Popped, Error> {
+        let mut popped = Popped::default();
+        let mut state = self.state();
+        let expires = request.now.plus(self.retry_after.unwrap_or_default());
+        for name in request.queues {
+            if popped.jobs.len() >= request.max.get() {
+                break;
+            }
+            let queue = state.queues.entry(name.clone()).or_default();
+            popped.migrated += queue.migrate(request.now, self.retry_after.is_some());
+            let mut passed = VecDeque::new();
+            let mut quarantined = 0;
+            while popped.jobs.len() < request.max.get() {
+                let Some(element) = queue.pending.pop_front() else {
+                    break;
+                };
+                if !request
+                    .selection
+                    .as_mut()
+                    .is_none_or(|selection| (selection.choose)(name, &element))
+                {
+                    passed.push_back(element);
+                    continue;
+                }
+                match bump_attempts(&element) {
+                    Some(member) => {
+                        queue.reserved.insert(member.clone(), expires);
+                        popped.jobs.push(ReservedJob {
+                            queue: name.clone(),
+                            element,
+                            member,
+                        });
+                    }
+                    None => {
+                        queue.quarantine.push(element);
+                        quarantined += 1;
+                    }
+                }
+            }
+            passed.append(&mut queue.pending);
+            queue.pending = passed;
+            if quarantined > 0 {
+                popped.quarantined.push((name.clone(), quarantined));
+            }
+            let due = queue.next_due(self.retry_after.is_some());
+            popped.next_due = popped.next_due.into_iter().chain(due).min();
+        }
+        Ok(popped)
+    }
+
+    async fn settle(&self, jobs: &[(Arc<ReservedJob>, Settlement)]) -> Result<Vec<Settled>, Error> {
+        let mut state = self.state();
+        let settled = jobs.iter().map(|(job, settlement)| {
+            let queue = state.queues.entry(job.queue.clone()).or_default();
+            if queue.reserved.remove(&job.member).is_none() {
+                return Settled::Gone;
+            }
+            match settlement {
+                Settlement::Delete => {}
+                Settlement::LeaveUntil(end) => {
+                    drop(queue.reserved.insert(job.member.clone(), *end))
+                }
+                Settlement::Release(due) => drop(queue.delayed.insert((*due, job.member.clone()))),
+                Settlement::PutBack => queue.pending.push_front(job.element.clone()),
+                Settlement::Quarantine => queue.quarantine.push(job.element.clone()),
+                Settlement::Spool(record) => state.spool.push(record.clone()),
+                Settlement::Forward(to) => {
+                    state
+                        .queues
+                        .entry(to.clone())
+                        .or_default()
+                        .pending
+                        .push_back(job.element.clone());
+                }
+            }
+            Settled::Done
+        });
+        let settled = settled.collect();
+        drop(state);
+        self.pushed.notify_waiters();
+        Ok(settled)
+    }
+
+    async fn renew(&self, jobs: &[Arc<ReservedJob>], now: UnixSeconds) -> Result<(), Error> {
+        let expires = now.plus(self.retry_after.unwrap_or_default());
+        let mut state = self.state();
+        for job in jobs {
+            let end = state
+                .queues
+                .get_mut(&job.queue)
+                .and_then(|queue| queue.reserved.get_mut(&job.member));
+            if let Some(end) = end {
+                *end = expires;
+            }
+        }
+        Ok(())
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    async fn wait_for_push(
+        &self,
+        queues: &[QueueName],
+        timeout: Duration,
+    ) -> Result<Option<QueueName>, Error> {
+        let deadline = tokio::time::Instant::now() + timeout;
+        loop {
+            let pushed = self.pushed.notified();
+            let ready = {
+                let state = self.state();
+                let is_ready = |queue: &&QueueName| {
+                    state
+                        .queues
+                        .get(*queue)
+                        .is_some_and(|queue| !queue.pending.is_empty())
+                };
+                queues.iter().find(is_ready).cloned()
+            };
+            if ready.is_some() {
+                return Ok(ready);
+            }
+            if tokio::time::timeout_at(deadline, pushed).await.is_err() {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn announces_pushes(&self) -> bool {
+        true
+    }
+
+    async fn push(&self, queue: &QueueName, payloads: &[Vec<u8>]) -> Result<(), Error> {
+        self.state()
+            .queues
+            .entry(queue.clone())
+            .or_default()
+            .pending
+            .extend(payloads.iter().cloned());
+        self.pushed.notify_waiters();
+        Ok(())
+    }
+
+    async fn later(
+        &self,
+        queue: &QueueName,
+        due: UnixSeconds,
+        payload: &[u8],
+    ) -> Result<(), Error> {
+        self.state()
+            .queues
+            .entry(queue.clone())
+            .or_default()
+            .delayed
+            .insert((due, payload.to_vec()));
+        Ok(())
+    }
+
+    async fn sizes(&self, queue: &QueueName) -> Result<Sizes, Error> {
+        let state = self.state();
+        Ok(state
+            .queues
+            .get(queue)
+            .map_or_else(Sizes::default, |queue| Sizes {
+                pending: queue.pending.len() as u64,
+                delayed: queue.delayed.len() as u64,
+                reserved: queue.reserved.len() as u64,
+                quarantined: queue.quarantine.len() as u64,
+            }))
+    }
+
+    async fn clear(&self, queue: &QueueName) -> Result<u64, Error> {
+        let mut state = self.state();
+        let Some(queue) = state.queues.get_mut(queue) else {
+            return Ok(0);
+        };
+        let cleared = queue.pending.len() + queue.delayed.len() + queue.reserved.len();
+        queue.pending.clear();
+        queue.delayed.clear();
+        queue.reserved.clear();
+        Ok(cleared as u64)
+    }
+}

@@ -1,0 +1,272 @@
+//! Queues: taking jobs, and giving them back in every way Laravel knows.
+//!
+//! A [`ReservedJob`] is bytes. It is found again only by the exact member that
+//! was reserved, so those bytes are kept until the job is settled and nothing
+//! is ever encoded anew. Whoever holds one settles it with [`Queue::settle`].
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+mod keys;
+mod memory;
+mod redis;
+
+pub use keys::Keys;
+pub use memory::MemoryQueue;
+pub use redis::{RedisQueue, RedisQueueOptions};
+
+use crate::payload::text_newtype;
+use crate::time::UnixSeconds;
+
+text_newtype! {
+    /// Name of a queue, verbatim: no trimming, no folding of case, colons allowed.
+    QueueName
+}
+
+text_newtype! {
+    /// Name of a queue connection (`queue.connections.NAME`).
+    ConnectionName
+}
+
+/// A job that was popped and not yet settled.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ReservedJob {
+    /// Queue the job was popped from.
+    pub queue: QueueName,
+    /// Payload as it stood in the list, `attempts` not yet counted up.
+    pub element: Vec<u8>,
+    /// Payload as it was reserved: the only thing by which the job is found again.
+    pub member: Vec<u8>,
+}
+
+impl fmt::Debug for ReservedJob {
+    /// Says how long the payload is and not what it says: payloads stay out of logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReservedJob")
+            .field("queue", &self.queue)
+            .field("element", &format_args!("{} bytes", self.element.len()))
+            .finish_non_exhaustive()
+    }
+}
+
+/// Says of a payload whether it is to be taken.
+pub type Choose<'a> = &'a mut (dyn FnMut(&QueueName, &[u8]) -> bool + Send + Sync);
+
+/// Takes some of the jobs and leaves the rest where they are, in order.
+pub struct Selection<'a> {
+    /// Texts of which a payload surely to be taken holds one: a run of such payloads at the head of a queue is taken
+    /// without being shown to the caller first. The caller checks what it gets.
+    pub needles: &'a [Vec<u8>],
+    /// Decides on the others, within a bounded window into each queue. A yes is a promise of a slot.
+    pub choose: Choose<'a>,
+}
+
+/// What to pop.
+pub struct PopRequest<'a> {
+    /// Queues, the first one first: a later queue is looked at only when those before it are empty.
+    pub queues: &'a [QueueName],
+    /// Most jobs to reserve.
+    pub max: NonZeroUsize,
+    /// The current second, from the client's clock as in Laravel.
+    pub now: UnixSeconds,
+    /// Queues from which [`Queue::wait_for_push`] took a notification since the last pop.
+    pub woken: &'a [QueueName],
+    /// Which jobs to take; all that come if none.
+    pub selection: Option<Selection<'a>>,
+}
+
+impl fmt::Debug for PopRequest<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PopRequest")
+            .field("queues", &self.queues)
+            .field("max", &self.max)
+            .field("now", &self.now)
+            .field("woken", &self.woken)
+            .field("selects", &self.selection.is_some())
+            .finish()
+    }
+}
+
+/// What a pop found.
+#[derive(Debug, Default)]
+pub struct Popped {
+    /// Reserved jobs, in the order they stood.
+    pub jobs: Vec<ReservedJob>,
+    /// Payloads that could not be decoded and went to quarantine, by queue.
+    pub quarantined: Vec<(QueueName, usize)>,
+    /// The next second at which a delayed job or a reservation is due on a queue that was looked at.
+    pub next_due: Option<UnixSeconds>,
+    /// Jobs moved because they were due.
+    pub migrated: usize,
+}
+
+/// What becomes of a reserved job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settlement {
+    /// It is done: the reservation goes.
+    Delete,
+    /// It becomes due at this second, with its attempt counted.
+    Release(UnixSeconds),
+    /// It stays reserved until this second, then anybody may run it: what Laravel leaves behind after a timeout.
+    LeaveUntil(UnixSeconds),
+    /// It goes back to the head of its queue as it was before the pop.
+    PutBack,
+    /// It goes to the end of another queue as it was before the pop.
+    Forward(QueueName),
+    /// Its payload cannot be decoded: it goes to the queue's quarantine as it was before the pop.
+    Quarantine,
+    /// It failed for good: this record goes to the failed-job spool.
+    Spool(Vec<u8>),
+}
+
+/// Whether a job was still ours when it was settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    /// It was, and what was asked for is done.
+    Done,
+    /// Its reservation was gone: it had ended and somebody else has the job, or the queue was cleared. Nothing was
+    /// changed.
+    Gone,
+}
+
+/// Number of jobs of a queue, by where they are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// In the list.
+    pub pending: u64,
+    /// Not yet due.
+    pub delayed: u64,
+    /// Being run, or left by a worker that died.
+    pub reserved: u64,
+    /// In quarantine.
+    pub quarantined: u64,
+}
+
+/// An error from a queue connection.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The server could not run one of the queue scripts or commands.
+    #[error("could not run {script} on queue `{queue}`")]
+    Script {
+        /// Name of the script under `src/queue/scripts/`, or of the command.
+        script: &'static str,
+        /// The queue it was run for; the first of several.
+        queue: QueueName,
+        /// What the connection reported.
+        source: crate::connection::Error,
+    },
+    /// A script answered with something it never returns.
+    #[error("{script} on queue `{queue}` returned something else than it should")]
+    Reply {
+        /// Name of the script.
+        script: &'static str,
+        /// The queue it was run for.
+        queue: QueueName,
+    },
+}
+
+impl Error {
+    /// True if the connection is gone and a new one may help.
+    pub fn is_lost_connection(&self) -> bool {
+        matches!(self, Self::Script { source, .. } if source.is_lost_connection())
+    }
+}
+
+/// A queue connection: everything that can be done with the jobs of its queues.
+///
+/// Every driver passes the clauses of `tests/it/contract.rs`.
+pub trait Queue: Send + Sync + 'static {
+    /// Reserves up to `max` of the oldest pending jobs; returns at once, maybe empty-handed.
+    ///
+    /// Before that, jobs that are due are moved to the end of their list:
+    /// delayed ones, then those whose reservation has ended, a bounded number
+    /// at a time. Each job reserved has its `attempts` counted up and is
+    /// reserved until *now + `retry_after`*. If this process dies, any worker
+    /// that looks at the queue after that moment gets the job again.
+    ///
+    /// # Errors
+    ///
+    /// The jobs are then either untouched or reserved; they are never gone.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: a dropped future may leave jobs reserved until
+    /// `retry_after` has passed. Do not put this call in a `select!` arm.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Queue\RedisQueue::pop`, `migrate`, `retrieveNextJob`.
+    fn pop(&self, request: PopRequest<'_>) -> impl Future<Output = Result<Popped, Error>> + Send;
+
+    /// Settles jobs, each in its own way, and says of each whether it was still ours.
+    ///
+    /// May be called again with the same jobs after an error: what was done
+    /// before is then reported as [`Settled::Gone`] and not done twice.
+    ///
+    /// # Errors
+    ///
+    /// Each of the jobs is then either settled or as it was.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future leaves each job either settled or as it was.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Queue\RedisQueue::deleteReserved`, `deleteAndRelease`.
+    fn settle(
+        &self,
+        jobs: &[(Arc<ReservedJob>, Settlement)],
+    ) -> impl Future<Output = Result<Vec<Settled>, Error>> + Send;
+
+    /// Moves the end of reservations to *now + `retry_after`*; those that are gone stay gone.
+    fn renew(
+        &self,
+        jobs: &[Arc<ReservedJob>],
+        now: UnixSeconds,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// How long a reservation lives; `None` for ever.
+    fn retry_after(&self) -> Option<Duration>;
+
+    /// Waits until something is pushed to one of the queues, at most so long; says to which.
+    ///
+    /// A notification is a hint and no job. It is taken from the server: pass
+    /// the queue on as `woken` with the next pop.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future may lose a notification, which costs somebody a poll interval.
+    fn wait_for_push(
+        &self,
+        queues: &[QueueName],
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Option<QueueName>, Error>> + Send;
+
+    /// Whether pushes are announced; if not, waiting is of no use.
+    fn announces_pushes(&self) -> bool;
+
+    /// Adds payloads to the end of a queue, bytes as they are.
+    fn push(
+        &self,
+        queue: &QueueName,
+        payloads: &[Vec<u8>],
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Adds a payload that becomes due at a given second.
+    fn later(
+        &self,
+        queue: &QueueName,
+        due: UnixSeconds,
+        payload: &[u8],
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Counts the jobs of a queue. Nothing is migrated: a due delayed job counts as delayed.
+    fn sizes(&self, queue: &QueueName) -> impl Future<Output = Result<Sizes, Error>> + Send;
+
+    /// Deletes all jobs of a queue, also reserved ones, and says how many; the quarantine stays.
+    fn clear(&self, queue: &QueueName) -> impl Future<Output = Result<u64, Error>> + Send;
+}

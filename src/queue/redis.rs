@@ -1,0 +1,836 @@
+//! Laravel's Redis driver: its keys, its effects, scripts of our own.
+//!
+//! The contract is `docs/protocol/redis-driver.md`. Where Laravel loses or
+//! doubles jobs, this driver does not: a payload that cannot be decoded goes to
+//! quarantine instead of nowhere, and a release puts back only what was still
+//! reserved.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{FromRedisValue, Script, Value};
+
+use super::{
+    Choose, ConnectionName, Error, Keys, PopRequest, Popped, Queue, QueueName, ReservedJob,
+    Settled, Settlement, Sizes,
+};
+use crate::connection::{Arg, Redis};
+use crate::time::UnixSeconds;
+
+/// Settings of a Redis queue connection (`queue.connections.NAME`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedisQueueOptions {
+    /// Name of the queue connection.
+    pub connection: ConnectionName,
+    /// How long a reservation lives; `None` for ever, which no Laravel setting means.
+    pub retry_after: Option<Duration>,
+    /// Whether the app keeps notify lists (Laravel 5.8 and later).
+    pub notify: bool,
+    /// Most jobs that one pop migrates from each sorted set; `migration_batch_size`, but never without bound.
+    pub migration_batch: usize,
+    /// How far into a queue a pop looks that takes only some of the jobs.
+    pub look_ahead: usize,
+}
+
+impl Default for RedisQueueOptions {
+    fn default() -> Self {
+        Self {
+            connection: "redis".into(),
+            // What Laravel's connector takes where the setting is missing or null.
+            retry_after: Some(Duration::from_secs(60)),
+            notify: true,
+            migration_batch: 1000,
+            look_ahead: 500,
+        }
+    }
+}
+
+/// The queues of one Redis connection.
+pub struct RedisQueue {
+    redis: Redis,
+    /// For commands that block; its reply may take as long as they block.
+    blocking: Redis,
+    keys: Keys,
+    options: RedisQueueOptions,
+    scripts: Scripts,
+}
+
+struct Scripts {
+    pop: Script,
+    peek: Script,
+    claim: Script,
+    delete: Script,
+    r#move: Script,
+    push: Script,
+    clear: Script,
+    requeue: Script,
+}
+
+macro_rules! with_common {
+    ($file:literal) => {
+        Script::new(concat!(
+            include_str!("scripts/common.lua"),
+            "\n",
+            include_str!(concat!("scripts/", $file))
+        ))
+    };
+}
+
+impl fmt::Debug for RedisQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisQueue")
+            .field("redis", &self.redis)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Longest wait for a push in one blocking command.
+const LONGEST_BLOCK: Duration = Duration::from_secs(10);
+
+impl RedisQueue {
+    /// The queues behind a connection; nothing is sent yet.
+    pub fn new(redis: Redis, options: RedisQueueOptions) -> Self {
+        let keys = Keys::new(redis.prefix());
+        let blocking = redis.another(LONGEST_BLOCK + Duration::from_secs(5));
+        let scripts = Scripts {
+            pop: with_common!("pop.lua"),
+            peek: with_common!("peek.lua"),
+            claim: with_common!("claim.lua"),
+            delete: Script::new(include_str!("scripts/delete.lua")),
+            r#move: Script::new(include_str!("scripts/move.lua")),
+            push: Script::new(include_str!("scripts/push.lua")),
+            clear: Script::new(include_str!("scripts/clear.lua")),
+            requeue: Script::new(include_str!("scripts/requeue.lua")),
+        };
+        Self {
+            redis,
+            blocking,
+            keys,
+            options,
+            scripts,
+        }
+    }
+
+    /// The connection's settings.
+    pub fn options(&self) -> &RedisQueueOptions {
+        &self.options
+    }
+
+    /// The key names in use.
+    pub fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// The connection commands are sent on.
+    pub fn redis(&self) -> &Redis {
+        &self.redis
+    }
+
+    /// Asks the server whether it is there.
+    ///
+    /// # Errors
+    ///
+    /// The connection cannot be opened, or the server refuses to serve.
+    pub async fn ping(&self) -> Result<(), crate::connection::Error> {
+        self.redis
+            .command::<String>(&redis::cmd("PING"))
+            .await
+            .map(|_| ())
+    }
+
+    /// The first pending jobs of a queue, as they stand; nothing moves.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Script`] if the list cannot be read.
+    pub async fn peek(&self, queue: &QueueName, limit: usize) -> Result<Vec<Vec<u8>>, Error> {
+        self.range(queue, self.keys.list(queue), limit).await
+    }
+
+    /// The first payloads in quarantine of a queue, as they stand.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Script`] if the list cannot be read.
+    pub async fn quarantined(
+        &self,
+        queue: &QueueName,
+        limit: usize,
+    ) -> Result<Vec<Vec<u8>>, Error> {
+        self.range(queue, self.keys.quarantine(queue), limit).await
+    }
+
+    async fn range(
+        &self,
+        queue: &QueueName,
+        key: String,
+        limit: usize,
+    ) -> Result<Vec<Vec<u8>>, Error> {
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        let command = redis::cmd("LRANGE").arg(key).arg(0).arg(limit - 1).take();
+        self.redis
+            .command(&command)
+            .await
+            .map_err(failed("LRANGE", queue))
+    }
+
+    /// Names of the queues that have a quarantine.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Script`] if the keys cannot be scanned.
+    pub async fn queues_with_quarantine(&self) -> Result<Vec<QueueName>, Error> {
+        let prefix = format!("{}queues:", self.redis.prefix());
+        let pattern = format!("{}*:quarantine", escape_glob(&prefix));
+        let any = QueueName::from("*");
+        let mut names = Vec::new();
+        let mut cursor = 0_u64;
+        loop {
+            let command = redis::cmd("SCAN")
+                .arg(cursor)
+                .arg("MATCH")
+                .arg(&pattern)
+                .arg("COUNT")
+                .arg(1000)
+                .take();
+            let (next, keys): (u64, Vec<String>) = self
+                .redis
+                .command(&command)
+                .await
+                .map_err(failed("SCAN", &any))?;
+            let name = |key: &String| {
+                let name = key.strip_prefix(&prefix)?.strip_suffix(":quarantine")?;
+                Some(QueueName::from(name))
+            };
+            names.extend(keys.iter().filter_map(name));
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
+        }
+        names.sort();
+        names.dedup();
+        Ok(names)
+    }
+
+    /// Moves payloads from the quarantine to the end of their queue; says how many were found.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Script`]; each payload is then in one of the two places.
+    pub async fn requeue(&self, queue: &QueueName, payloads: &[Vec<u8>]) -> Result<u64, Error> {
+        let mut keys = vec![self.keys.quarantine(queue), self.keys.list(queue)];
+        if self.options.notify {
+            keys.push(self.keys.notify(queue));
+        }
+        self.call(
+            queue,
+            "requeue.lua",
+            &self.scripts.requeue,
+            &keys,
+            &byte_args(payloads),
+        )
+        .await
+    }
+
+    /// Deletes payloads from the quarantine; says how many were found.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Script`] if the script cannot be run.
+    pub async fn delete_quarantined(
+        &self,
+        queue: &QueueName,
+        payloads: &[Vec<u8>],
+    ) -> Result<u64, Error> {
+        let keys = [self.keys.quarantine(queue)];
+        self.call(
+            queue,
+            "requeue.lua",
+            &self.scripts.requeue,
+            &keys,
+            &byte_args(payloads),
+        )
+        .await
+    }
+
+    fn pop_keys(&self, queue: &QueueName) -> [String; 5] {
+        [
+            self.keys.list(queue),
+            self.keys.delayed(queue),
+            self.keys.reserved(queue),
+            self.keys.notify(queue),
+            self.keys.quarantine(queue),
+        ]
+    }
+
+    async fn call<T: FromRedisValue>(
+        &self,
+        queue: &QueueName,
+        name: &'static str,
+        script: &Script,
+        keys: &[String],
+        args: &[Arg<'_>],
+    ) -> Result<T, Error> {
+        self.redis
+            .script(script, keys, args)
+            .await
+            .map_err(failed(name, queue))
+    }
+
+    fn migration_limit(&self) -> Arg<'static> {
+        Arg::Int(i64::try_from(self.options.migration_batch).unwrap_or(i64::MAX))
+    }
+
+    fn expires(&self, now: UnixSeconds) -> Arg<'static> {
+        // Without an end the score is the current second, as where Laravel's own is null.
+        Arg::Int(now.plus(self.options.retry_after.unwrap_or_default()).0)
+    }
+
+    fn flag(set: bool) -> Arg<'static> {
+        Arg::Int(set.into())
+    }
+
+    /// Pops what comes first, or the run of it that holds one of `needles`.
+    ///
+    /// Returns the position of the queue at which a job without a needle ended the pop.
+    async fn pop_heads(
+        &self,
+        request: &PopRequest<'_>,
+        needles: &[Vec<u8>],
+    ) -> Result<(Popped, Option<usize>), Error> {
+        let mut popped = Popped::default();
+        let Some(first) = request.queues.first() else {
+            return Ok((popped, None));
+        };
+        let keys: Vec<String> = request
+            .queues
+            .iter()
+            .flat_map(|queue| self.pop_keys(queue))
+            .collect();
+        let mut args = vec![
+            Arg::Int(request.now.0),
+            self.expires(request.now),
+            Arg::Int(i64::try_from(request.max.get()).unwrap_or(i64::MAX)),
+            self.migration_limit(),
+            Self::flag(self.options.notify),
+            Self::flag(self.options.retry_after.is_some()),
+            Arg::Int(i64::try_from(needles.len()).unwrap_or(i64::MAX)),
+        ];
+        args.extend(needles.iter().map(|needle| Arg::Bytes(needle)));
+        args.extend(
+            request
+                .queues
+                .iter()
+                .map(|queue| Self::flag(request.woken.contains(queue))),
+        );
+        let reply: Vec<Value> = self
+            .call(first, "pop.lua", &self.scripts.pop, &keys, &args)
+            .await?;
+        let mut ended = None;
+        for (position, (queue, entry)) in request.queues.iter().zip(reply).enumerate() {
+            let is_end = read_entry(queue, entry, &mut popped).ok_or_else(|| Error::Reply {
+                script: "pop.lua",
+                queue: queue.clone(),
+            })?;
+            ended = ended.or(is_end.then_some(position));
+        }
+        Ok((popped, ended))
+    }
+
+    /// Pops only what is chosen: shows a window of each queue, then claims.
+    async fn pop_chosen(
+        &self,
+        request: &PopRequest<'_>,
+        queues: &[QueueName],
+        choose: Choose<'_>,
+        popped: &mut Popped,
+    ) -> Result<(), Error> {
+        for queue in queues {
+            // A small window first: mostly what is wanted is near.
+            let (mut start, mut size) = (0, request.max.get().max(32));
+            while start < self.options.look_ahead && popped.jobs.len() < request.max.get() {
+                size = size.min(self.options.look_ahead - start);
+                let before = popped.jobs.len();
+                let seen = self
+                    .pop_window(request, queue, (start, size), choose, popped)
+                    .await?;
+                // What was taken no longer stands before the next window.
+                start += seen.saturating_sub(popped.jobs.len() - before);
+                if seen < size {
+                    break;
+                }
+                size *= 4;
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows one window of a queue and claims what is chosen; returns how many jobs it showed.
+    async fn pop_window(
+        &self,
+        request: &PopRequest<'_>,
+        queue: &QueueName,
+        (start, size): (usize, usize),
+        choose: &mut (dyn FnMut(&QueueName, &[u8]) -> bool + Send + Sync),
+        popped: &mut Popped,
+    ) -> Result<usize, Error> {
+        let wrong = |script| {
+            move || Error::Reply {
+                script,
+                queue: queue.clone(),
+            }
+        };
+        let number = |n: usize| Arg::Int(i64::try_from(n).unwrap_or(i64::MAX));
+        let keys = self.pop_keys(queue);
+        let args = [
+            Arg::Int(request.now.0),
+            self.migration_limit(),
+            Self::flag(self.options.notify),
+            Self::flag(self.options.retry_after.is_some()),
+            number(start),
+            number(size),
+        ];
+        let window: Vec<Value> = self
+            .call(queue, "peek.lua", &self.scripts.peek, &keys, &args)
+            .await?;
+        let mut window = window.into_iter();
+        let due = window
+            .next()
+            .and_then(read_due)
+            .ok_or_else(wrong("peek.lua"))?;
+        popped.next_due = earliest(popped.next_due, due);
+        popped.migrated += window
+            .next()
+            .and_then(read_count)
+            .ok_or_else(wrong("peek.lua"))?;
+        let seen = window.len();
+        let room = request.max.get().saturating_sub(popped.jobs.len());
+        let mut chosen = Vec::new();
+        for element in window {
+            let Value::BulkString(element) = element else {
+                return Err(wrong("peek.lua")());
+            };
+            if chosen.len() < room && choose(queue, &element) {
+                chosen.push(element);
+            }
+        }
+        let is_woken = request.woken.contains(queue);
+        if chosen.is_empty() {
+            if is_woken && start == 0 && seen > 0 {
+                // The notification was for a job that somebody else is to take: tell them.
+                let command = redis::cmd("RPUSH")
+                    .arg(self.keys.notify(queue))
+                    .arg("1")
+                    .take();
+                let _: i64 = self
+                    .redis
+                    .command(&command)
+                    .await
+                    .map_err(failed("RPUSH", queue))?;
+            }
+            return Ok(seen);
+        }
+        let mut args = vec![
+            self.expires(request.now),
+            Self::flag(self.options.notify),
+            Self::flag(is_woken && start == 0),
+        ];
+        args.extend(chosen.iter().map(|element| Arg::Bytes(element)));
+        let reply: Vec<Value> = self
+            .call(queue, "claim.lua", &self.scripts.claim, &keys, &args)
+            .await?;
+        let mut reply = reply.into_iter();
+        let mut quarantined = 0;
+        for element in chosen {
+            let (offset, text) = reply
+                .next()
+                .zip(reply.next())
+                .ok_or_else(wrong("claim.lua"))?;
+            match offset {
+                Value::Int(-2) => {}
+                Value::Int(-3) => quarantined += 1,
+                offset => {
+                    let job = read_job(queue, Value::BulkString(element), &offset, text);
+                    popped.jobs.push(job.ok_or_else(wrong("claim.lua"))?);
+                }
+            }
+        }
+        if quarantined > 0 {
+            popped.quarantined.push((queue.clone(), quarantined));
+        }
+        Ok(seen)
+    }
+}
+
+fn failed(
+    script: &'static str,
+    queue: &QueueName,
+) -> impl FnOnce(crate::connection::Error) -> Error {
+    let queue = queue.clone();
+    move |source| Error::Script {
+        script,
+        queue,
+        source,
+    }
+}
+
+fn byte_args(payloads: &[Vec<u8>]) -> Vec<Arg<'_>> {
+    payloads.iter().map(|payload| Arg::Bytes(payload)).collect()
+}
+
+fn escape_glob(text: &str) -> String {
+    text.chars().fold(String::new(), |mut escaped, c| {
+        if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+        escaped
+    })
+}
+
+fn read_due(value: Value) -> Option<Option<UnixSeconds>> {
+    match value {
+        Value::Nil | Value::Boolean(false) => Some(None),
+        Value::BulkString(text) => std::str::from_utf8(&text)
+            .ok()?
+            .parse()
+            .ok()
+            .map(|due| Some(UnixSeconds(due))),
+        _ => None,
+    }
+}
+
+fn read_count(value: Value) -> Option<usize> {
+    match value {
+        Value::Int(count) => usize::try_from(count).ok(),
+        _ => None,
+    }
+}
+
+fn earliest(a: Option<UnixSeconds>, b: Option<UnixSeconds>) -> Option<UnixSeconds> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Reads what pop.lua says of one queue; whether a job without a needle ended the pop.
+fn read_entry(queue: &QueueName, entry: Value, popped: &mut Popped) -> Option<bool> {
+    let Value::Array(entry) = entry else {
+        return None;
+    };
+    let mut entry = entry.into_iter();
+    popped.next_due = earliest(popped.next_due, read_due(entry.next()?)?);
+    let quarantined = read_count(entry.next()?)?;
+    if quarantined > 0 {
+        popped.quarantined.push((queue.clone(), quarantined));
+    }
+    popped.migrated += read_count(entry.next()?)?;
+    let is_end = read_count(entry.next()?)? == 1;
+    while let Some(element) = entry.next() {
+        let (offset, text) = (entry.next()?, entry.next()?);
+        popped.jobs.push(read_job(queue, element, &offset, text)?);
+    }
+    Some(is_end)
+}
+
+/// A job from its element and what the script says of its member: an edit, or the member whole.
+fn read_job(queue: &QueueName, element: Value, offset: &Value, text: Value) -> Option<ReservedJob> {
+    let (Value::BulkString(element), Value::Int(offset), Value::BulkString(text)) =
+        (element, offset, text)
+    else {
+        return None;
+    };
+    let member = if *offset == -1 {
+        text
+    } else {
+        let start = usize::try_from(*offset).ok()?;
+        let digits = element
+            .get(start..)?
+            .iter()
+            .take_while(|byte| byte.is_ascii_digit())
+            .count();
+        [&element[..start], &text, &element[start + digits..]].concat()
+    };
+    Some(ReservedJob {
+        queue: queue.clone(),
+        element,
+        member,
+    })
+}
+
+/// How a settlement is carried out; jobs of one kind and queue go together.
+#[derive(PartialEq, Eq, Clone)]
+struct Group {
+    queue: QueueName,
+    script: SettleScript,
+}
+
+#[derive(PartialEq, Eq, Clone)]
+enum SettleScript {
+    Delete,
+    Delay,
+    Expire,
+    Prepend,
+    Append(QueueName),
+    Quarantine,
+    Spool,
+}
+
+impl Group {
+    fn of(job: &ReservedJob, settlement: &Settlement) -> Self {
+        let script = match settlement {
+            Settlement::Delete => SettleScript::Delete,
+            Settlement::Release(_) => SettleScript::Delay,
+            Settlement::LeaveUntil(_) => SettleScript::Expire,
+            Settlement::PutBack => SettleScript::Prepend,
+            Settlement::Forward(to) => SettleScript::Append(to.clone()),
+            Settlement::Quarantine => SettleScript::Quarantine,
+            Settlement::Spool(_) => SettleScript::Spool,
+        };
+        Self {
+            queue: job.queue.clone(),
+            script,
+        }
+    }
+}
+
+/// Most jobs settled by one script call: no call keeps the server for long.
+const SETTLE_AT_ONCE: usize = 256;
+
+impl RedisQueue {
+    async fn settle_group(
+        &self,
+        group: &Group,
+        jobs: &[&(Arc<ReservedJob>, Settlement)],
+    ) -> Result<Vec<usize>, Error> {
+        let queue = &group.queue;
+        let reserved = self.keys.reserved(queue);
+        let notify = |queue: &QueueName| self.options.notify.then(|| self.keys.notify(queue));
+        let (mode, target, tell): (&[u8], String, Option<String>) = match &group.script {
+            SettleScript::Delete => {
+                let args: Vec<_> = jobs
+                    .iter()
+                    .map(|(job, _)| Arg::Bytes(&job.member))
+                    .collect();
+                return self
+                    .call(
+                        queue,
+                        "delete.lua",
+                        &self.scripts.delete,
+                        &[reserved],
+                        &args,
+                    )
+                    .await;
+            }
+            SettleScript::Delay => (b"delay", self.keys.delayed(queue), None),
+            SettleScript::Expire => (b"expire", reserved.clone(), None),
+            SettleScript::Prepend => (b"prepend", self.keys.list(queue), notify(queue)),
+            SettleScript::Append(to) => (b"append", self.keys.list(to), notify(to)),
+            SettleScript::Quarantine => (b"append", self.keys.quarantine(queue), None),
+            SettleScript::Spool => (b"append", self.keys.failed_spool(), None),
+        };
+        let mut args = vec![Arg::Bytes(mode)];
+        for (job, settlement) in jobs {
+            let (value, score): (&[u8], i64) = match settlement {
+                Settlement::Release(due) | Settlement::LeaveUntil(due) => (b"", due.0),
+                Settlement::Spool(record) => (record, 0),
+                _ => (&job.element, 0),
+            };
+            args.extend([Arg::Bytes(&job.member), Arg::Bytes(value), Arg::Int(score)]);
+        }
+        let keys: Vec<String> = [reserved, target].into_iter().chain(tell).collect();
+        self.call(queue, "move.lua", &self.scripts.r#move, &keys, &args)
+            .await
+    }
+}
+
+impl Queue for RedisQueue {
+    async fn pop(&self, mut request: PopRequest<'_>) -> Result<Popped, Error> {
+        let Some(selection) = request.selection.take() else {
+            return self
+                .pop_heads(&request, &[])
+                .await
+                .map(|(popped, _)| popped);
+        };
+        let (mut popped, ended) = match selection.needles {
+            [] => (Popped::default(), Some(0)),
+            needles => self.pop_heads(&request, needles).await?,
+        };
+        if let Some(ended) = ended {
+            let chosen = self
+                .pop_chosen(
+                    &request,
+                    &request.queues[ended..],
+                    selection.choose,
+                    &mut popped,
+                )
+                .await;
+            // What is reserved already must reach the caller; the error will come again.
+            if let Err(error) = chosen
+                && popped.jobs.is_empty()
+            {
+                return Err(error);
+            }
+        }
+        Ok(popped)
+    }
+
+    async fn settle(&self, jobs: &[(Arc<ReservedJob>, Settlement)]) -> Result<Vec<Settled>, Error> {
+        // One call per kind and queue, all on their way at once.
+        let mut groups: Vec<(Group, Vec<usize>)> = Vec::new();
+        for (index, (job, settlement)) in jobs.iter().enumerate() {
+            let group = Group::of(job, settlement);
+            let open = groups
+                .iter_mut()
+                .rev()
+                .find(|(g, members)| *g == group && members.len() < SETTLE_AT_ONCE);
+            match open {
+                Some((_, members)) => members.push(index),
+                None => groups.push((group, vec![index])),
+            }
+        }
+        let calls = groups.iter().map(|(group, members)| async move {
+            let rows: Vec<_> = members.iter().map(|index| &jobs[*index]).collect();
+            self.settle_group(group, &rows).await
+        });
+        let replies = futures_util::future::join_all(calls).await;
+        let mut settled = vec![Settled::Done; jobs.len()];
+        for ((_, members), gone) in groups.iter().zip(replies) {
+            for position in gone? {
+                if let Some(index) = position
+                    .checked_sub(1)
+                    .and_then(|position| members.get(position))
+                {
+                    settled[*index] = Settled::Gone;
+                }
+            }
+        }
+        Ok(settled)
+    }
+
+    async fn renew(&self, jobs: &[Arc<ReservedJob>], now: UnixSeconds) -> Result<(), Error> {
+        let Some(retry_after) = self.options.retry_after else {
+            return Ok(());
+        };
+        let expires = now.plus(retry_after).0;
+        let mut rest: Vec<&Arc<ReservedJob>> = jobs.iter().collect();
+        rest.sort_by(|a, b| a.queue.cmp(&b.queue));
+        for same_queue in rest.chunk_by(|a, b| a.queue == b.queue) {
+            for chunk in same_queue.chunks(SETTLE_AT_ONCE) {
+                let queue = &chunk[0].queue;
+                let mut command = redis::cmd("ZADD");
+                command.arg(self.keys.reserved(queue)).arg("XX");
+                for job in chunk {
+                    command.arg(expires).arg(&job.member);
+                }
+                let _: i64 = self
+                    .redis
+                    .command(&command)
+                    .await
+                    .map_err(failed("ZADD", queue))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        self.options.retry_after
+    }
+
+    async fn wait_for_push(
+        &self,
+        queues: &[QueueName],
+        timeout: Duration,
+    ) -> Result<Option<QueueName>, Error> {
+        let Some(first) = queues.first() else {
+            return Ok(None);
+        };
+        // Whole seconds: servers before Redis 6 take no others. 0 would mean for ever.
+        let seconds = timeout.min(LONGEST_BLOCK).as_secs().max(1);
+        let mut command = redis::cmd("BLPOP");
+        for queue in queues {
+            command.arg(self.keys.notify(queue));
+        }
+        command.arg(seconds);
+        let reply: Option<(String, Vec<u8>)> = self
+            .blocking
+            .command(&command)
+            .await
+            .map_err(failed("BLPOP", first))?;
+        Ok(reply.and_then(|(key, _)| self.keys.queue_of_notify(&key)))
+    }
+
+    fn announces_pushes(&self) -> bool {
+        self.options.notify
+    }
+
+    async fn push(&self, queue: &QueueName, payloads: &[Vec<u8>]) -> Result<(), Error> {
+        let mut keys = vec![self.keys.list(queue)];
+        if self.options.notify {
+            keys.push(self.keys.notify(queue));
+        }
+        let _: i64 = self
+            .call(
+                queue,
+                "push.lua",
+                &self.scripts.push,
+                &keys,
+                &byte_args(payloads),
+            )
+            .await?;
+        Ok(())
+    }
+
+    async fn later(
+        &self,
+        queue: &QueueName,
+        due: UnixSeconds,
+        payload: &[u8],
+    ) -> Result<(), Error> {
+        let command = redis::cmd("ZADD")
+            .arg(self.keys.delayed(queue))
+            .arg(due.0)
+            .arg(payload)
+            .take();
+        let _: i64 = self
+            .redis
+            .command(&command)
+            .await
+            .map_err(failed("ZADD", queue))?;
+        Ok(())
+    }
+
+    async fn sizes(&self, queue: &QueueName) -> Result<Sizes, Error> {
+        let count = |command: &'static str, key: String| async move {
+            self.redis
+                .command::<u64>(redis::cmd(command).arg(key))
+                .await
+                .map_err(failed(command, queue))
+        };
+        let (pending, delayed, reserved, quarantined) = futures_util::future::try_join4(
+            count("LLEN", self.keys.list(queue)),
+            count("ZCARD", self.keys.delayed(queue)),
+            count("ZCARD", self.keys.reserved(queue)),
+            count("LLEN", self.keys.quarantine(queue)),
+        )
+        .await?;
+        Ok(Sizes {
+            pending,
+            delayed,
+            reserved,
+            quarantined,
+        })
+    }
+
+    async fn clear(&self, queue: &QueueName) -> Result<u64, Error> {
+        let keys = &self.pop_keys(queue)[..4];
+        self.call(queue, "clear.lua", &self.scripts.clear, keys, &[])
+            .await
+    }
+}

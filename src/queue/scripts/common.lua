@@ -1,0 +1,94 @@
+-- What pop.lua, peek.lua and claim.lua share; put in front of each.
+--
+-- Everything is added where it goes before it is removed where it was: if
+-- Redis stops half way or runs out of memory, nothing is lost.
+
+-- Calls a command with a long list of values, some at a time.
+local function call_in_chunks(command, key, values)
+  for first = 1, #values, 100 do
+    redis.call(command, key, unpack(values, first, math.min(first + 99, #values)))
+  end
+end
+
+-- Moves what is due from a sorted set to the end of the list; returns how many.
+local function migrate(from, list, notify, now, limit)
+  local due = redis.call('ZRANGEBYSCORE', from, '-inf', now, 'LIMIT', 0, limit)
+  if #due > 0 then
+    call_in_chunks('RPUSH', list, due)
+    if notify then
+      local ones = {}
+      for i = 1, #due do ones[i] = '1' end
+      call_in_chunks('RPUSH', notify, ones)
+    end
+    redis.call('ZREMRANGEBYRANK', from, 0, #due - 1)
+  end
+  return #due
+end
+
+-- The reserved member of a job: offset and new digits of `attempts`, and the
+-- member; or nothing if the payload cannot be decoded.
+local function reserve(job)
+  -- Laravel writes `attempts` last, or last but `delay`. In valid JSON this
+  -- ending belongs to the outermost object, and of equal keys the last one
+  -- counts. Whether the rest is valid JSON the caller finds out.
+  local tail_at = math.max(#job - 63, 1)
+  local tail = string.sub(job, tail_at)
+  local at, _, digits = string.find(tail, ',"attempts":(%d+)}$')
+  if not at then
+    at, _, digits = string.find(tail, ',"attempts":(%d+),"delay":%-?%d+}$')
+  end
+  if not at then
+    at, _, digits = string.find(tail, ',"attempts":(%d+),"delay":null}$')
+  end
+  if at and #digits <= 9 and (digits == '0' or string.sub(digits, 1, 1) ~= '0') then
+    local offset = tail_at + at + 11
+    local bumped = string.format('%d', tonumber(digits) + 1)
+    local member = string.sub(job, 1, offset - 1) .. bumped .. string.sub(job, offset + #digits)
+    return offset - 1, bumped, member
+  end
+
+  local decoded, payload = pcall(cjson.decode, job)
+  if not decoded or type(payload) ~= 'table' then return end
+  local kind = type(payload.attempts)
+  local attempts = tonumber(payload.attempts)
+  if (kind ~= 'number' and kind ~= 'string') or not attempts then return end
+  if attempts ~= math.floor(attempts) or math.abs(attempts) > 1e9 then return end
+
+  -- Edit the text if that provably changes what it should: there is one such
+  -- key, and afterwards the outermost object has one attempt more.
+  local first, last, text = string.find(job, '"attempts":(%d+)')
+  if first and not string.find(job, '"attempts":', last + 1, true) then
+    local bumped = string.format('%d', attempts + 1)
+    local member = string.sub(job, 1, last - #text) .. bumped .. string.sub(job, last + 1)
+    local again, edited = pcall(cjson.decode, member)
+    if again and edited.attempts == attempts + 1 and tonumber(text) == attempts then
+      return last - #text, bumped, member
+    end
+  end
+
+  payload.attempts = attempts + 1
+  local encoded, member = pcall(cjson.encode, payload)
+  if not encoded then return end
+  return -1, member, member
+end
+
+-- Takes notifications for so many jobs that left the list; `woken` of them the
+-- caller's BLPOP took already.
+local function take_notifications(list, notify, taken, woken)
+  if taken > woken then redis.call('LTRIM', notify, taken - woken, -1) end
+  -- More notifications than jobs are of no use to anybody: producers and
+  -- consumers of different versions would let the list grow without end.
+  local surplus = redis.call('LLEN', notify) - redis.call('LLEN', list)
+  if surplus > 0 then redis.call('LTRIM', notify, surplus, -1) end
+end
+
+-- The earliest second at which a member of these sets is due, or false.
+local function next_due(sets)
+  local due
+  for _, key in ipairs(sets) do
+    local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+    local score = tonumber(first[2])
+    if score and (not due or score < due) then due = score end
+  end
+  return due and string.format('%.0f', math.ceil(due)) or false
+end

@@ -1,0 +1,37 @@
+-- Moves reserved jobs elsewhere: only those that are still reserved.
+--
+-- KEYS
+--   1  queues:default:reserved
+--   2  where to; queues:default:delayed, queues:other, queues:default:quarantine, artisand:failed-spool
+--   3  queues:other:notify; absent where nobody is to be told
+-- ARGV
+--   1  `delay` (ZADD), `append` (RPUSH), `prepend` (LPUSH), or `expire`: it stays
+--      reserved until the score
+--   2+ three per job: the reserved member; what to put there, empty for the member; the score for `delay`
+--
+-- Returns the positions (from 1) of members that were not there. Nothing is
+-- added for those: unlike Laravel's release, a job whose reservation had ended
+-- is not doubled. What is added is added before the reservation goes.
+
+local commands = { append = 'RPUSH', prepend = 'LPUSH' }
+local gone = {}
+for i = 2, #ARGV, 3 do
+  local member, value = ARGV[i], ARGV[i + 1]
+  if value == '' then value = member end
+  if redis.call('ZSCORE', KEYS[1], member) then
+    if ARGV[1] == 'expire' then
+      redis.call('ZADD', KEYS[1], ARGV[i + 2], member)
+    else
+      if ARGV[1] == 'delay' then
+        redis.call('ZADD', KEYS[2], ARGV[i + 2], value)
+      else
+        redis.call(commands[ARGV[1]], KEYS[2], value)
+        if KEYS[3] then redis.call('RPUSH', KEYS[3], '1') end
+      end
+      redis.call('ZREM', KEYS[1], member)
+    end
+  else
+    gone[#gone + 1] = (i + 1) / 3
+  end
+end
+return gone
