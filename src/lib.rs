@@ -1,8 +1,10 @@
 //! artisand
 #![forbid(unsafe_code)]
 pub mod connection;
+pub mod failed;
 pub mod handler;
 pub mod payload;
 pub mod php;
 pub mod queue;
 pub mod time;
+pub mod worker;

@@ -25,7 +25,7 @@ impl fmt::Display for UnixSeconds {
 }
 
 /// Tells the time; a fixed one in tests.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Clock {
     /// The machine's clock, which Laravel's scores come from as well.
     #[default]

@@ -15,7 +15,7 @@ use crate::queue::{ConnectionName, QueueName};
 pub struct JobContext(Arc<Inner>);
 
 struct Inner {
-    info: JobInfo,
+    info: Arc<JobInfo>,
     cancelled: CancellationToken,
     request: Mutex<Request>,
 }
@@ -58,7 +58,7 @@ impl fmt::Debug for JobContext {
 
 impl JobContext {
     /// A context for one attempt; for the worker, and for tests of handlers.
-    pub fn new(info: JobInfo, cancelled: CancellationToken) -> Self {
+    pub fn new(info: Arc<JobInfo>, cancelled: CancellationToken) -> Self {
         Self(Arc::new(Inner {
             info,
             cancelled,
@@ -150,7 +150,9 @@ impl JobContext {
 
     /// Asks for the job to be recorded as failed, without further attempts.
     pub fn fail(&self, error: impl Into<BoxError>) {
-        self.request(|request| drop(request.fail.get_or_insert(Some(error.into()))));
+        self.request(|request| {
+            request.fail.get_or_insert_with(|| Some(error.into()));
+        });
     }
 
     /// Asks for the job to be deleted, whatever the handler returns.

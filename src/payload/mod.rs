@@ -21,7 +21,6 @@ mod target;
 
 pub use command::Command;
 pub use document::Document;
-pub(crate) use limits::php_int;
 pub use limits::{Backoff, Limits};
 pub use target::{Kind, Target};
 

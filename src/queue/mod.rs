@@ -77,6 +77,12 @@ pub struct PopRequest<'a> {
     pub selection: Option<Selection<'a>>,
 }
 
+impl fmt::Debug for Selection<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Selection").field("needles", &self.needles.len()).finish_non_exhaustive()
+    }
+}
+
 impl fmt::Debug for PopRequest<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PopRequest")

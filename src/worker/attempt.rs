@@ -1,0 +1,125 @@
+//! Runs one attempt; error, panic, timeout and stop all become one value.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tokio_util::sync::CancellationToken;
+
+use super::decide::{Asked, Ended};
+use crate::handler::{BoxError, FailureText, Handler, JobContext, Outcome, Request};
+
+/// How long a blocking handler may take to notice that it was cancelled.
+const NOTICE: Duration = Duration::from_secs(1);
+
+/// Runs a handler until it ends, its timeout has passed, or `stop` is cancelled.
+///
+/// # Cancel safety
+///
+/// Dropping the future drops an async handler; a blocking one runs on.
+pub(super) async fn run(
+    handler: &dyn Handler,
+    context: &JobContext,
+    timeout: Option<Duration>,
+    stop: &CancellationToken,
+) -> Outcome {
+    // The handler's own code before its first await runs inside as well: it may panic too.
+    let handled = async { handler.handle(context.clone()).await };
+    let mut handled = std::pin::pin!(AssertUnwindSafe(handled).catch_unwind());
+    let timed_out = async {
+        match timeout {
+            Some(timeout) => tokio::time::sleep(timeout).await,
+            None => std::future::pending().await,
+        }
+    };
+    let interrupted = tokio::select! {
+        biased;
+        result = &mut handled => return ended(result),
+        () = timed_out => Outcome::TimedOut,
+        () = stop.cancelled() => Outcome::Stopped,
+    };
+    context.cancellation().cancel();
+    if !handler.is_blocking() {
+        return interrupted;
+    }
+    match (tokio::time::timeout(NOTICE, handled).await, interrupted) {
+        // It gave up in time; what it returned after its timeout counts for nothing.
+        (Ok(_), interrupted) => interrupted,
+        (Err(_), Outcome::TimedOut) => Outcome::Stuck,
+        (Err(_), interrupted) => interrupted,
+    }
+}
+
+fn ended(result: Result<Result<(), BoxError>, Box<dyn std::any::Any + Send>>) -> Outcome {
+    match result {
+        Ok(Ok(())) => Outcome::Finished,
+        Ok(Err(error)) => Outcome::Threw(error),
+        Err(panic) => Outcome::Panicked(panic_text(&*panic)),
+    }
+}
+
+/// Tells a handler that its job failed for good; a panic or a hook without end is reported.
+pub(super) async fn failed(
+    handler: &dyn Handler,
+    context: JobContext,
+    failure: Arc<FailureText>,
+    timeout: Duration,
+) -> Result<(), String> {
+    let hook = AssertUnwindSafe(async { handler.failed(context, failure).await }).catch_unwind();
+    let timeout = if timeout.is_zero() { Duration::from_secs(60) } else { timeout };
+    match tokio::time::timeout(timeout, hook).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(panic)) => Err(panic_text(&*panic)),
+        Err(_) => Err(format!("it ran longer than {timeout:?}")),
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "(no message)".to_owned())
+}
+
+/// An error's message with those of its causes.
+fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut message = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        // Some errors repeat their cause in their own text.
+        if !message.ends_with(&text) {
+            message.push_str(": ");
+            message.push_str(&text);
+        }
+        cause = error.source();
+    }
+    message
+}
+
+/// What the rules need to know of an outcome.
+pub(super) fn ended_as(outcome: &Outcome) -> Ended {
+    match outcome {
+        Outcome::Finished => Ended::Finished,
+        Outcome::Threw(error) => {
+            Ended::Threw(FailureText { class: "Artisand\\HandlerError".into(), message: with_causes(&**error) })
+        }
+        Outcome::Panicked(message) => {
+            Ended::Threw(FailureText { class: "Artisand\\HandlerPanic".into(), message: message.clone() })
+        }
+        Outcome::TimedOut | Outcome::Stuck => Ended::TimedOut,
+        Outcome::Stopped => Ended::Stopped,
+    }
+}
+
+/// What the rules need to know of a handler's requests.
+pub(super) fn asked(request: Request) -> Asked {
+    Asked {
+        release: request.release,
+        fail: request.fail.map(|reason| FailureText {
+            class: "Illuminate\\Queue\\ManuallyFailedException".into(),
+            message: reason.map_or_else(String::new, |error| with_causes(&*error)),
+        }),
+        delete: request.delete,
+    }
+}

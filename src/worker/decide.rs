@@ -1,0 +1,321 @@
+//! Decides what becomes of a job before and after an attempt: delete, release or fail.
+//!
+//! Everything here is a pure function over small values. No I/O, no clock, no
+//! configuration lookup: the caller passes `now`, the limits that hold for
+//! this job and how the attempt ended, and gets a [`Decision`] back.
+//!
+//! The rules are those of `Illuminate\Queue\Worker` since Laravel 8.15
+//! (docs/protocol/worker.md 4 to 7). Where they surprise, the surprise is kept
+//! and named:
+//!
+//! * `retryUntil` switches `maxTries` off, it does not add to it.
+//! * At the very second of `retryUntil` a job still starts, but fails on an exception.
+//! * `maxTries` 0 means "for ever", not "never".
+//! * The last entry of a backoff list repeats, and every attempt moves along the list, also one that was released.
+//! * A job that timed out and may run again is neither released nor deleted: its reservation runs out.
+
+use std::time::Duration;
+
+use crate::handler::FailureText;
+use crate::payload::{Backoff, Limits};
+use crate::time::UnixSeconds;
+
+/// What holds for one job: its own limits, and the worker's where it has none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rules {
+    /// Most attempts; `None` for no limit.
+    pub max_tries: Option<i64>,
+    /// No new attempt after this moment, and `max_tries` does not count.
+    pub retry_until: Option<UnixSeconds>,
+    /// Most exceptions.
+    pub max_exceptions: Option<i64>,
+    /// Whether a timeout fails the job.
+    pub fail_on_timeout: bool,
+    /// Waits after exceptions.
+    pub backoff: Backoff,
+    /// Longest attempt; `None` for no limit.
+    pub timeout: Option<Duration>,
+}
+
+/// What a worker's options say, for jobs that say nothing themselves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Defaults {
+    /// `--tries`; 0 for no limit.
+    pub tries: i64,
+    /// `--backoff`.
+    pub backoff: Backoff,
+    /// `--timeout`; zero for no limit.
+    pub timeout: Duration,
+}
+
+impl Rules {
+    /// Puts a job's limits over the worker's defaults; here Laravel's 0 becomes "no limit".
+    pub fn of(limits: &Limits, defaults: &Defaults) -> Self {
+        Self {
+            max_tries: Some(limits.max_tries.unwrap_or(defaults.tries)).filter(|tries| *tries != 0),
+            retry_until: limits.retry_until,
+            max_exceptions: limits.max_exceptions,
+            fail_on_timeout: limits.fail_on_timeout,
+            backoff: limits.backoff.clone().unwrap_or_else(|| defaults.backoff.clone()),
+            timeout: Some(limits.timeout.unwrap_or(defaults.timeout)).filter(|timeout| !timeout.is_zero()),
+        }
+    }
+}
+
+/// How an attempt ended, as far as the rules care.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// Without an exception.
+    Finished,
+    /// With an exception (an error or a panic).
+    Threw(FailureText),
+    /// It ran longer than its timeout.
+    TimedOut,
+    /// The worker stopped first.
+    Stopped,
+}
+
+/// What the handler asked for while it ran.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// To be run again after this wait.
+    pub release: Option<Duration>,
+    /// To fail for good.
+    pub fail: Option<FailureText>,
+    /// To be deleted.
+    pub delete: bool,
+}
+
+/// What becomes of the job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// Done, or deleted by itself.
+    Delete,
+    /// Back to the queue after a wait.
+    Release {
+        /// The wait.
+        delay: Duration,
+        /// Whether an exception is the reason, and not the handler's wish or the worker's stop.
+        after_exception: bool,
+    },
+    /// Failed for good.
+    Fail(FailureText),
+    /// Stays reserved until its reservation ends.
+    Leave,
+}
+
+/// Text of the exception for a job that was attempted too often.
+fn too_many_attempts(name: &str) -> FailureText {
+    FailureText {
+        class: "Illuminate\\Queue\\MaxAttemptsExceededException".into(),
+        message: format!("{name} has been attempted too many times."),
+    }
+}
+
+/// Text of the exception for a job that ran too long.
+pub fn timed_out(name: &str) -> FailureText {
+    FailureText {
+        class: "Illuminate\\Queue\\TimeoutExceededException".into(),
+        message: format!("{name} has timed out."),
+    }
+}
+
+/// Says why an attempt must not start: an earlier one, by whomever, was the last.
+///
+/// `attempts` is the number of the attempt about to start, from 1.
+///
+/// # Source
+///
+/// `Illuminate\Queue\Worker::markJobAsFailedIfAlreadyExceedsMaxAttempts`.
+pub fn before_attempt(rules: &Rules, attempts: u32, now: UnixSeconds, name: &str) -> Option<FailureText> {
+    let is_over = match (rules.retry_until, rules.max_tries) {
+        (Some(retry_until), _) => now > retry_until,
+        (None, Some(max_tries)) => i64::from(attempts) > max_tries,
+        (None, None) => false,
+    };
+    is_over.then(|| too_many_attempts(name))
+}
+
+/// Says what becomes of a job after attempt number `attempts`.
+///
+/// `exceptions` is how often the job has thrown, this time included, where that is counted.
+///
+/// # Source
+///
+/// `Illuminate\Queue\Worker::process`, `handleJobException`,
+/// `registerTimeoutHandler`.
+pub fn after_attempt(
+    rules: &Rules,
+    attempts: u32,
+    ended: Ended,
+    asked: Asked,
+    exceptions: Option<i64>,
+    now: UnixSeconds,
+    name: &str,
+) -> Decision {
+    let asked_release = asked.release.map(|delay| Decision::Release { delay, after_exception: false });
+    if let Some(failure) = asked.fail {
+        return Decision::Fail(failure);
+    }
+    if asked.delete {
+        return Decision::Delete;
+    }
+    let is_last = match (rules.retry_until, rules.max_tries) {
+        (Some(retry_until), _) => retry_until <= now,
+        (None, Some(max_tries)) => max_tries > 0 && i64::from(attempts) >= max_tries,
+        (None, None) => false,
+    };
+    let too_many_exceptions =
+        rules.max_exceptions.zip(exceptions).is_some_and(|(max_exceptions, exceptions)| max_exceptions <= exceptions);
+    match ended {
+        Ended::Finished => asked_release.unwrap_or(Decision::Delete),
+        Ended::Threw(failure) if is_last || too_many_exceptions => Decision::Fail(failure),
+        Ended::Threw(_) => {
+            let delay = rules.backoff.after(attempts);
+            asked_release.unwrap_or(Decision::Release { delay, after_exception: true })
+        }
+        Ended::TimedOut if is_last || too_many_exceptions || rules.fail_on_timeout => Decision::Fail(timed_out(name)),
+        Ended::TimedOut => asked_release.unwrap_or(Decision::Leave),
+        // Its attempt counts, as it would had the process been killed: a job of one try is not run a second time.
+        Ended::Stopped => asked_release.unwrap_or(Decision::Release { delay: Duration::ZERO, after_exception: false }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: fn(u64) -> Duration = Duration::from_secs;
+
+    fn rules(max_tries: i64, retry_until: Option<i64>) -> Rules {
+        let limits = Limits {
+            max_tries: Some(max_tries),
+            retry_until: retry_until.map(UnixSeconds),
+            backoff: Some(Backoff::parse("1,5")),
+            ..Limits::default()
+        };
+        Rules::of(&limits, &Defaults { tries: 1, backoff: Backoff::parse("9"), timeout: S(60) })
+    }
+
+    fn thrown() -> FailureText {
+        FailureText { class: "E".into(), message: "m".into() }
+    }
+
+    #[test]
+    fn an_attempt_that_threw_is_released_until_its_limits_are_spent() {
+        let released = |seconds| Decision::Release { delay: S(seconds), after_exception: true };
+        let failed = || Decision::Fail(thrown());
+        #[rustfmt::skip]
+        let rows = [
+            // max_tries, retry_until, attempts, now => decision
+            (0, None,     99, 10, released(5)),
+            (3, None,      1, 10, released(1)),
+            (3, None,      2, 10, released(5)),
+            (3, None,      3, 10, failed()),
+            (3, None,      4, 10, failed()),
+            (-1, None,     1, 10, released(1)),
+            (3, Some(11),  9, 10, released(5)),
+            (3, Some(10),  1, 10, failed()),
+            (0, Some(10),  1, 10, failed()),
+            (0, Some(9),   1, 10, failed()),
+        ];
+        for (max_tries, retry_until, attempts, now, expected) in rows {
+            let rules = rules(max_tries, retry_until);
+            let ended = Ended::Threw(thrown());
+            let decision = after_attempt(&rules, attempts, ended, Asked::default(), None, UnixSeconds(now), "X");
+            assert_eq!(decision, expected, "{rules:?} attempt {attempts} at {now}");
+        }
+    }
+
+    #[test]
+    fn an_attempt_does_not_start_once_its_limits_are_passed() {
+        #[rustfmt::skip]
+        let rows = [
+            // max_tries, retry_until, attempts, now => fails
+            (0, None,     99, 10, false),
+            (3, None,      3, 10, false),
+            (3, None,      4, 10, true),
+            (-1, None,     1, 10, true),
+            (1, Some(10), 99, 10, false),
+            (1, Some(9),   1, 10, true),
+        ];
+        for (max_tries, retry_until, attempts, now, expected) in rows {
+            let rules = rules(max_tries, retry_until);
+            let failure = before_attempt(&rules, attempts, UnixSeconds(now), "App\\Jobs\\X");
+            assert_eq!(failure.is_some(), expected, "{rules:?} attempt {attempts} at {now}");
+            if let Some(failure) = failure {
+                assert_eq!(failure.message, "App\\Jobs\\X has been attempted too many times.");
+            }
+        }
+    }
+
+    #[test]
+    fn a_timeout_fails_the_job_or_leaves_it_reserved() {
+        let failed = || Decision::Fail(timed_out("X"));
+        #[rustfmt::skip]
+        let rows = [
+            // max_tries, fail_on_timeout, attempts => decision
+            (1, false, 1, failed()),
+            (3, false, 1, Decision::Leave),
+            (3, false, 3, failed()),
+            (3, true,  1, failed()),
+            (0, false, 9, Decision::Leave),
+        ];
+        for (max_tries, fail_on_timeout, attempts, expected) in rows {
+            let rules = Rules { fail_on_timeout, ..rules(max_tries, None) };
+            let decision =
+                after_attempt(&rules, attempts, Ended::TimedOut, Asked::default(), None, UnixSeconds(10), "X");
+            assert_eq!(decision, expected, "{rules:?} attempt {attempts}");
+        }
+    }
+
+    #[test]
+    fn what_the_handler_asked_for_counts() {
+        let asked_release = || Asked { release: Some(S(7)), ..Asked::default() };
+        let asked_delete = || Asked { delete: true, ..Asked::default() };
+        let asked_fail = || Asked { fail: Some(thrown()), ..Asked::default() };
+        let released = |delay| Decision::Release { delay, after_exception: false };
+        let other = || FailureText { class: "Other".into(), message: String::new() };
+        #[rustfmt::skip]
+        let rows = [
+            (Asked::default(), Ended::Finished, 1, Decision::Delete),
+            (asked_release(),  Ended::Finished, 1, released(S(7))),
+            // Released by itself: no limit applies until the next attempt begins.
+            (asked_release(),  Ended::Finished, 9, released(S(7))),
+            (asked_release(),  Ended::Threw(thrown()), 1, released(S(7))),
+            (asked_release(),  Ended::Threw(thrown()), 3, Decision::Fail(thrown())),
+            (asked_delete(),   Ended::Threw(thrown()), 3, Decision::Delete),
+            (asked_fail(),     Ended::Finished, 1, Decision::Fail(thrown())),
+            (asked_fail(),     Ended::Threw(other()), 1, Decision::Fail(thrown())),
+            (Asked::default(), Ended::Stopped, 3, released(S(0))),
+        ];
+        for (asked, ended, attempts, expected) in rows {
+            let text = format!("{asked:?} {ended:?} attempt {attempts}");
+            let decision = after_attempt(&rules(3, None), attempts, ended, asked, None, UnixSeconds(10), "X");
+            assert_eq!(decision, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn exceptions_have_a_limit_of_their_own() {
+        let rules = Rules { max_exceptions: Some(2), ..rules(0, None) };
+        let decide = |exceptions| {
+            let ended = Ended::Threw(thrown());
+            after_attempt(&rules, 1, ended, Asked::default(), exceptions, UnixSeconds(10), "X")
+        };
+        assert!(matches!(decide(Some(1)), Decision::Release { .. }));
+        assert!(matches!(decide(Some(2)), Decision::Fail(_)));
+        assert!(matches!(decide(None), Decision::Release { .. }));
+    }
+
+    #[test]
+    fn a_job_without_limits_has_the_workers() {
+        let defaults = Defaults { tries: 4, backoff: Backoff::parse("9"), timeout: S(0) };
+        let rules = Rules::of(&Limits::default(), &defaults);
+        assert_eq!((rules.max_tries, rules.timeout), (Some(4), None));
+        assert_eq!(rules.backoff.after(3), S(9));
+        let own = Limits { timeout: Some(S(0)), max_tries: Some(0), ..Limits::default() };
+        let rules = Rules::of(&own, &Defaults { timeout: S(60), ..defaults });
+        assert_eq!((rules.max_tries, rules.timeout), (None, None));
+    }
+}

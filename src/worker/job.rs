@@ -1,0 +1,254 @@
+//! One reserved job, from its bytes to its verdict. Every way out of here settles it.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::decide::{Decision, Defaults, Ended, Rules, after_attempt, before_attempt, timed_out};
+use super::event::{Event, JobResult, Observer};
+use super::renew::Running;
+use super::settle::{EndKind, Report, Verdict};
+use super::{attempt, fetch};
+use crate::failed::FailedJob;
+use crate::handler::{FailureText, Handler, JobContext, JobInfo, Outcome, Route, Router, UnmappedPolicy};
+use crate::payload::{Data, Payload};
+use crate::queue::{ConnectionName, ReservedJob, Settled, Settlement};
+use crate::time::{Clock, UnixSeconds};
+
+/// What all jobs of a worker share.
+pub(super) struct Shared {
+    pub(super) router: Arc<Router>,
+    pub(super) connection: ConnectionName,
+    pub(super) defaults: Defaults,
+    /// False with `--once`, which in Laravel arms no timeout.
+    pub(super) has_timeouts: bool,
+    pub(super) rest: Duration,
+    /// How long a reservation lives.
+    pub(super) retry_after: Option<Duration>,
+    pub(super) clock: Clock,
+    pub(super) verdicts: mpsc::Sender<Verdict>,
+    pub(super) running: Arc<Running>,
+    pub(super) observers: Arc<[Arc<dyn Observer>]>,
+    /// Cancelled at the stop deadline.
+    pub(super) stop: CancellationToken,
+    /// Classes whose payloads said one class outside and held another inside.
+    pub(super) distrusted: Mutex<HashSet<Box<str>>>,
+}
+
+/// What the loop has to know of a job that has ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TaskEnd {
+    /// The mapping whose limit it counted against.
+    pub(super) mapping: Option<usize>,
+    /// Its handler still runs and cannot be stopped.
+    pub(super) is_stuck: bool,
+    /// It was cut short at the stop deadline.
+    pub(super) was_cut: bool,
+}
+
+/// A job on its way through one attempt.
+struct Attempt {
+    shared: Arc<Shared>,
+    job: Arc<ReservedJob>,
+    number: u64,
+    /// When the reservation was made, for the second it would have ended by itself.
+    reserved_at: UnixSeconds,
+    /// Whether the verdict was handed over: then its reservation is renewed until it is carried out.
+    is_handed_over: AtomicBool,
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if !self.is_handed_over.load(Ordering::Relaxed) {
+            // Something of ours failed: let the reservation run out, so that another worker gets the job.
+            self.shared.running.remove(self.number);
+        }
+    }
+}
+
+/// Runs a reserved job and hands over its verdict.
+pub(super) async fn run(shared: Arc<Shared>, job: Arc<ReservedJob>, number: u64, mapping: Option<usize>) -> TaskEnd {
+    let rest = shared.rest;
+    let reserved_at = shared.clock.now();
+    let attempt = Attempt { shared, job, number, reserved_at, is_handed_over: AtomicBool::new(false) };
+    let mut end = TaskEnd { mapping, is_stuck: false, was_cut: false };
+    attempt.run(&mut end).await;
+    if !rest.is_zero() && !end.was_cut {
+        tokio::time::sleep(rest).await;
+    }
+    end
+}
+
+impl Attempt {
+    async fn run(&self, end: &mut TaskEnd) {
+        let payload = match Payload::parse(&self.job.element) {
+            Ok(payload) => Arc::new(payload),
+            Err(error) => {
+                return self.settle(Settlement::Quarantine, Report::Quarantined(with_source(&error))).await;
+            }
+        };
+        let route = fetch::route(&self.shared, &payload);
+        let info = Arc::new(JobInfo {
+            connection: self.shared.connection.clone(),
+            queue: self.job.queue.clone(),
+            attempts: payload.attempts.saturating_add(1),
+            payload,
+            body: Arc::from(&self.job.element[..]),
+        });
+        match route {
+            Route::Handler { handler, .. } => self.handle(&*handler, info, end).await,
+            Route::Forward(to) => self.settle(Settlement::Forward(to), Report::Forwarded(info)).await,
+            Route::Unmapped => self.unmapped(info).await,
+        }
+    }
+
+    async fn unmapped(&self, info: Arc<JobInfo>) {
+        match self.shared.router.unmapped() {
+            UnmappedPolicy::Forward(to) => {
+                self.settle(Settlement::Forward(to.clone()), Report::Forwarded(info)).await;
+            }
+            UnmappedPolicy::Fail => {
+                let name = info.payload.resolve_name();
+                let message = format!("no mapping for {name}, and the policy for unmapped jobs is `fail`");
+                let failure = FailureText { class: "Artisand\\UnmappedJob".into(), message };
+                self.shared.tell(Event::JobProcessing(&info));
+                self.fail(None, info, failure, Duration::ZERO).await;
+            }
+            UnmappedPolicy::Leave => {
+                // It was taken by the class it names outside, and holds another: look inside from now on.
+                if let Data::Command { name, .. } = &info.payload.data {
+                    self.shared.distrusted().insert(name.clone());
+                }
+                self.settle(Settlement::PutBack, Report::GivenBack).await;
+            }
+        }
+    }
+
+    async fn handle(&self, handler: &dyn Handler, info: Arc<JobInfo>, end: &mut TaskEnd) {
+        let name = info.payload.resolve_name();
+        let rules = Rules::of(&info.payload.limits, &self.shared.defaults);
+        let context = JobContext::new(Arc::clone(&info), CancellationToken::new());
+        self.shared.tell(Event::JobProcessing(&info));
+        if let Some(failure) = before_attempt(&rules, info.attempts, self.shared.clock.now(), name) {
+            return self.fail(Some((handler, context)), Arc::clone(&info), failure, Duration::ZERO).await;
+        }
+        let timeout = rules.timeout.filter(|_| self.shared.has_timeouts);
+        let began = Instant::now();
+        let outcome = attempt::run(handler, &context, timeout, &self.shared.stop).await;
+        let elapsed = began.elapsed();
+        end.is_stuck = matches!(outcome, Outcome::Stuck);
+        end.was_cut = matches!(outcome, Outcome::Stopped);
+        log_outcome(&info, &outcome, elapsed);
+        let ended = attempt::ended_as(&outcome);
+        let asked = attempt::asked(context.take_request());
+        let now = self.shared.clock.now();
+        let decision = after_attempt(&rules, info.attempts, ended.clone(), asked, None, now, name);
+        let processed = |result| EndKind::Processed(result);
+        let (settlement, kind) = match decision {
+            Decision::Fail(failure) => {
+                return self.fail(Some((handler, context)), Arc::clone(&info), failure, elapsed).await;
+            }
+            Decision::Delete => (Settlement::Delete, processed(JobResult::Deleted)),
+            Decision::Release { delay, after_exception } => {
+                let kind = match ended {
+                    Ended::Threw(failure) if after_exception => EndKind::ReleasedAfterException(failure),
+                    _ => processed(JobResult::Released),
+                };
+                (Settlement::Release(now.plus(delay)), kind)
+            }
+            Decision::Leave => {
+                (Settlement::LeaveUntil(self.reservation_end(now)), EndKind::TimedOut(timed_out(name)))
+            }
+        };
+        self.settle(settlement, Report::Ended { info: Arc::clone(&info), elapsed, kind }).await;
+    }
+
+    /// The second at which Laravel's reservation, which nobody renews, would have ended.
+    fn reservation_end(&self, now: UnixSeconds) -> UnixSeconds {
+        let retry_after = self.shared.retry_after.unwrap_or_default();
+        self.reserved_at.plus(retry_after).max(now)
+    }
+
+    /// Records a failure and deletes the job, then tells the handler.
+    async fn fail(
+        &self,
+        handler: Option<(&dyn Handler, JobContext)>,
+        info: Arc<JobInfo>,
+        failure: FailureText,
+        elapsed: Duration,
+    ) {
+        let record = FailedJob {
+            uuid: info.payload.uuid.as_ref().map(ToString::to_string),
+            connection: info.connection.to_string(),
+            queue: info.queue.to_string(),
+            payload: String::from_utf8_lossy(&self.job.element).into_owned(),
+            exception: failure.to_string(),
+            failed_at: self.shared.clock.now().0,
+        };
+        let report = Report::Ended { info, elapsed, kind: EndKind::Failed(failure.clone()) };
+        let (done, settled) = oneshot::channel();
+        self.send(Settlement::Spool(record.to_json()), report, Some(done)).await;
+        // Told only of failures that were written down by us.
+        if let (Some((handler, context)), Ok(Settled::Done)) = (handler, settled.await) {
+            let told = attempt::failed(handler, context, Arc::new(failure), self.shared.defaults.timeout).await;
+            if let Err(error) = told {
+                tracing::error!(job.uuid = record.uuid, error, "the failed hook of a job did not end well");
+            }
+        }
+    }
+
+    async fn settle(&self, settlement: Settlement, report: Report) {
+        self.send(settlement, report, None).await;
+    }
+
+    async fn send(&self, settlement: Settlement, report: Report, done: Option<oneshot::Sender<Settled>>) {
+        let verdict = Verdict { job: Arc::clone(&self.job), settlement, number: self.number, report, done };
+        if self.shared.verdicts.send(verdict).await.is_ok() {
+            self.is_handed_over.store(true, Ordering::Relaxed);
+        } else {
+            tracing::error!(queue = %self.job.queue, "nobody settles jobs any more; a job stays reserved");
+        }
+    }
+}
+
+fn with_source(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+fn log_outcome(info: &JobInfo, outcome: &Outcome, elapsed: Duration) {
+    let uuid = info.payload.uuid.as_ref().map(tracing::field::display);
+    let class = info.payload.resolve_name();
+    match outcome {
+        Outcome::Finished => {
+            tracing::debug!(job.uuid = uuid, job.class = class, attempts = info.attempts, ?elapsed, "job finished");
+        }
+        Outcome::Threw(error) => {
+            tracing::error!(job.uuid = uuid, job.class = class, attempts = info.attempts, error = &**error as &dyn std::error::Error, "job threw");
+        }
+        Outcome::Panicked(message) => {
+            tracing::error!(job.uuid = uuid, job.class = class, attempts = info.attempts, message, "job panicked");
+        }
+        Outcome::TimedOut => {
+            tracing::error!(job.uuid = uuid, job.class = class, attempts = info.attempts, ?elapsed, "job timed out");
+        }
+        Outcome::Stuck => {
+            tracing::error!(
+                job.uuid = uuid,
+                job.class = class,
+                attempts = info.attempts,
+                "job timed out and its blocking handler does not return; the worker stops after its other jobs"
+            );
+        }
+        Outcome::Stopped => {
+            tracing::warn!(job.uuid = uuid, job.class = class, attempts = info.attempts, "job cut short by the stop deadline");
+        }
+    }
+}

@@ -1,0 +1,516 @@
+//! Takes jobs from queues, runs them, and sees to it that each is settled.
+//!
+//! ```text
+//! fetch ──▶ job task: parse, route, judge, run, judge ──▶ settle ──▶ observers
+//!   ▲            │ a slot each                              │
+//!   └── slot ────┘                                          └─ one call for many jobs
+//! ```
+//!
+//! A slot is free before a job is popped, so nothing is reserved that cannot
+//! run. Whoever holds a reserved job settles it: there is no early return
+//! between pop and settle.
+
+use std::collections::HashSet;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+mod attempt;
+mod backoff;
+pub mod decide;
+mod event;
+mod fetch;
+mod job;
+mod options;
+mod renew;
+mod settle;
+mod stop;
+
+pub use event::{Event, JobEnd, JobResult, Observer};
+pub use options::WorkerOptions;
+pub use stop::{Control, Orders, StopReason, resident_memory};
+
+use crate::handler::{Router, UnmappedPolicy};
+use crate::queue::{Popped, Queue, QueueName, ReservedJob};
+use backoff::Reconnect;
+use job::{Shared, TaskEnd};
+use renew::Running;
+
+/// Runs the jobs of some queues.
+pub struct Worker<Q> {
+    queue: Arc<Q>,
+    router: Arc<Router>,
+    options: WorkerOptions,
+    observers: Vec<Arc<dyn Observer>>,
+}
+
+impl<Q> std::fmt::Debug for Worker<Q> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("router", &self.router).field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// What a worker did, and why it stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Report {
+    /// Why it stopped.
+    pub reason: StopReason,
+    /// Attempts begun.
+    pub jobs_processed: u64,
+    /// Jobs cut short at the stop deadline and released.
+    pub released: u64,
+    /// Jobs whose end could not be written down; they stay reserved until `retry_after`.
+    pub unsettled: u64,
+}
+
+impl<Q: Queue> Worker<Q> {
+    /// A worker for the queues in `options`.
+    pub fn new(queue: Arc<Q>, router: Router, options: WorkerOptions) -> Self {
+        Self { queue, router: Arc::new(router), options, observers: Vec::new() }
+    }
+
+    /// Adds a listener of events.
+    #[must_use]
+    pub fn with_observer(mut self, observer: impl Observer) -> Self {
+        self.observers.push(Arc::new(observer));
+        self
+    }
+
+    /// Runs until told to stop, or until one of the options says so.
+    ///
+    /// Never fails: a server that goes away is waited for, and everything else
+    /// is somebody's job and ends with that job.
+    pub async fn run(self, control: &Control) -> Report {
+        Loop::new(self, control).run().await
+    }
+}
+
+/// Why the loop looks at the queues again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Due {
+    /// There may be jobs now.
+    Now,
+    /// Not before this moment, unless something happens.
+    At(Instant),
+}
+
+/// Something that happened while the loop waited.
+enum Wake {
+    Ended(Option<Result<TaskEnd, tokio::task::JoinError>>),
+    Pushed(Option<QueueName>),
+    Orders,
+    Time,
+}
+
+struct Loop<Q> {
+    shared: Arc<Shared>,
+    queue: Arc<Q>,
+    options: WorkerOptions,
+    orders: watch::Receiver<Orders>,
+    tasks: JoinSet<TaskEnd>,
+    /// Slots taken for good by handlers that do not return.
+    lost_slots: usize,
+    begun: u64,
+    released: u64,
+    /// Jobs running per mapping.
+    per_mapping: Vec<usize>,
+    next_number: u64,
+    due: Due,
+    /// The last pop filled every slot: there is more.
+    backlog: bool,
+    /// When the first slot became free that the next pop will fill.
+    gathering_since: Option<Instant>,
+    woken: Vec<QueueName>,
+    arm_waiter: Arc<Notify>,
+    waiter_rests_until: Option<Instant>,
+    pushed: mpsc::Receiver<QueueName>,
+    reconnect: Reconnect,
+    started: Instant,
+    last_job: Instant,
+    stuck: bool,
+    lost_connection: bool,
+    /// The last pop found nothing, and nothing was under way that could come back.
+    is_empty: bool,
+    memory_looked_at: Option<Instant>,
+    is_over_memory: bool,
+    /// Tasks that live as long as the loop.
+    helpers: JoinSet<()>,
+    settling: tokio::task::JoinHandle<usize>,
+    give_up: CancellationToken,
+}
+
+/// How long a pop under load waits for more free slots.
+const GATHER: Duration = Duration::from_millis(1);
+/// How often memory and time limits are looked at.
+const LIMITS_EVERY: Duration = Duration::from_secs(1);
+
+impl<Q: Queue> Loop<Q> {
+    fn new(worker: Worker<Q>, control: &Control) -> Self {
+        let Worker { queue, router, options, observers } = worker;
+        let observers: Arc<[Arc<dyn Observer>]> = observers.into();
+        let running = Arc::new(Running::default());
+        let give_up = CancellationToken::new();
+        let (verdicts, received) = mpsc::channel(options.concurrency.get().max(64));
+        let settling = tokio::spawn(settle::keep_settling(
+            Arc::clone(&queue),
+            received,
+            Arc::clone(&running),
+            Arc::clone(&observers),
+            give_up.clone(),
+        ));
+        let mut helpers = JoinSet::new();
+        helpers.spawn(renew::keep_renewing(Arc::clone(&queue), Arc::clone(&running), options.clock));
+        let arm_waiter = Arc::new(Notify::new());
+        let (announce, pushed) = mpsc::channel(1);
+        if queue.announces_pushes() {
+            let (queue, queues) = (Arc::clone(&queue), options.queues.clone());
+            helpers.spawn(fetch::keep_waiting(queue, queues, Arc::clone(&arm_waiter), announce));
+        }
+        let per_mapping = vec![0; router.mappings().len()];
+        let shared = Arc::new(Shared {
+            router,
+            connection: options.connection.clone(),
+            defaults: options.defaults.clone(),
+            has_timeouts: !options.once,
+            rest: options.rest,
+            retry_after: queue.retry_after(),
+            clock: options.clock,
+            verdicts,
+            running,
+            observers,
+            stop: CancellationToken::new(),
+            distrusted: Mutex::default(),
+        });
+        let now = Instant::now();
+        Self {
+            shared,
+            queue,
+            orders: control.subscribe(),
+            tasks: JoinSet::new(),
+            lost_slots: 0,
+            begun: 0,
+            released: 0,
+            per_mapping,
+            next_number: 0,
+            due: Due::Now,
+            backlog: false,
+            gathering_since: None,
+            woken: Vec::new(),
+            arm_waiter,
+            waiter_rests_until: None,
+            pushed,
+            reconnect: Reconnect::default(),
+            started: now,
+            last_job: now,
+            stuck: false,
+            lost_connection: false,
+            is_empty: false,
+            memory_looked_at: None,
+            is_over_memory: false,
+            helpers,
+            settling,
+            give_up,
+            options,
+        }
+    }
+
+    async fn run(mut self) -> Report {
+        self.shared.tell(Event::WorkerStarting);
+        let mut paused = false;
+        let reason = loop {
+            self.reap();
+            let orders = *self.orders.borrow_and_update();
+            if orders.paused != paused {
+                paused = orders.paused;
+                self.shared.tell(if paused { Event::WorkerPausing } else { Event::WorkerResuming });
+                self.due = Due::Now;
+            }
+            self.look_at_memory();
+            if let Some(reason) = self.stop_reason(orders) {
+                break reason;
+            }
+            match self.slots_to_fill() {
+                Some(slots) if !paused && self.is_due(slots) => self.fetch(slots).await,
+                _ => self.wait(paused).await,
+            }
+        };
+        self.shared.tell(Event::WorkerStopping { reason, jobs_processed: self.begun });
+        self.stop(reason).await
+    }
+
+    /// Free slots that may be filled now.
+    fn slots_to_fill(&self) -> Option<NonZeroUsize> {
+        let taken = self.tasks.len() + self.lost_slots;
+        let free = self.options.concurrency.get().saturating_sub(taken);
+        let max_jobs = if self.options.once { Some(1) } else { self.options.max_jobs };
+        let left = max_jobs.map_or(u64::MAX, |max_jobs| max_jobs.saturating_sub(self.begun));
+        NonZeroUsize::new(free.min(usize::try_from(left).unwrap_or(usize::MAX)))
+    }
+
+    fn is_due(&mut self, slots: NonZeroUsize) -> bool {
+        match self.due {
+            Due::At(moment) => moment <= Instant::now(),
+            Due::Now if !self.backlog || self.tasks.is_empty() => true,
+            // Under load one call for several jobs: wait a moment for more slots.
+            Due::Now => {
+                let since = *self.gathering_since.get_or_insert_with(Instant::now);
+                slots.get() * 4 >= self.options.concurrency.get() || since.elapsed() >= GATHER
+            }
+        }
+    }
+
+    /// Pops and starts jobs.
+    async fn fetch(&mut self, slots: NonZeroUsize) {
+        self.gathering_since = None;
+        // Before the pop: a job settled after it may be back in the queue.
+        let is_quiet = self.tasks.is_empty() && self.shared.running.is_empty();
+        let woken = std::mem::take(&mut self.woken);
+        let selects = self.selects();
+        let selection = selects.then(|| fetch::Chooser::new(&self.shared, &self.per_mapping));
+        let mut limited = false;
+        let popped = fetch::pop(&*self.queue, &self.options, slots, &woken, selection, &mut limited).await;
+        let now = Instant::now();
+        let popped = match popped {
+            Ok(popped) => popped,
+            Err(error) => {
+                let wait = self.reconnect.next_wait();
+                tracing::error!(error = &error as &dyn std::error::Error, retry_in = ?wait, "could not pop jobs");
+                self.lost_connection = true;
+                self.backlog = false;
+                self.due = Due::At(now + wait);
+                return;
+            }
+        };
+        if std::mem::take(&mut self.lost_connection) {
+            self.reconnect.reset();
+        }
+        let taken = popped.jobs.len();
+        self.is_empty = taken == 0 && popped.migrated == 0 && is_quiet;
+        self.backlog = taken == slots.get();
+        self.due = if self.backlog || (popped.migrated > 0 && taken == 0) {
+            Due::Now
+        } else if self.is_bounded() && !is_quiet {
+            // The last jobs are being settled: look again when they are.
+            Due::At(now + Duration::from_millis(2))
+        } else if limited {
+            // Jobs are there whose mapping has no slot: the end of one of them makes the queue due.
+            Due::At(now + self.options.sleep)
+        } else {
+            Due::At(now + self.idle_wait(&popped))
+        };
+        if selects && taken == 0 && !woken.is_empty() {
+            // What was announced is for somebody else: let them see the next announcements first.
+            self.waiter_rests_until = Some(now + LIMITS_EVERY);
+        }
+        for (queue, count) in &popped.quarantined {
+            tracing::error!(%queue, count, "payloads cannot be decoded and went to quarantine");
+            self.shared.tell(Event::JobsQuarantined { queue, count: *count });
+        }
+        if taken > 0 {
+            self.last_job = now;
+        }
+        for job in popped.jobs {
+            self.start(job);
+        }
+    }
+
+    /// How long to wait when there is no job: until one is due, at most as long as `--sleep` says.
+    fn idle_wait(&self, popped: &Popped) -> Duration {
+        let due = popped.next_due.map(|due| self.options.clock.until(due));
+        // A moment past the second, so that the clock is surely there; never a busy loop on a due job we cannot have.
+        let due = due.map(|due| due.max(Duration::from_millis(20)) + Duration::from_millis(1));
+        due.map_or(self.options.sleep, |due| due.min(self.options.sleep))
+    }
+
+    /// Whether a pop has to choose among the jobs.
+    fn selects(&self) -> bool {
+        *self.shared.router.unmapped() == UnmappedPolicy::Leave
+            || self.shared.router.mappings().any(|mapping| mapping.concurrency.is_some())
+    }
+
+    fn start(&mut self, job: ReservedJob) {
+        self.begun += 1;
+        self.next_number += 1;
+        let number = self.next_number;
+        let job = Arc::new(job);
+        self.shared.running.insert(number, Arc::clone(&job));
+        let mapping = self.limited_mapping(&job);
+        if let Some(mapping) = mapping {
+            self.per_mapping[mapping] += 1;
+        }
+        self.tasks.spawn(job::run(Arc::clone(&self.shared), job, number, mapping));
+    }
+
+    /// The mapping whose own limit the job counts against.
+    fn limited_mapping(&self, job: &ReservedJob) -> Option<usize> {
+        let has_limits = self.shared.router.mappings().any(|mapping| mapping.concurrency.is_some());
+        has_limits.then(|| fetch::mapping_of(&self.shared, &job.element)).flatten()
+    }
+
+    /// Takes note of tasks that have ended.
+    fn reap(&mut self) {
+        while let Some(end) = self.tasks.try_join_next() {
+            self.ended(end);
+        }
+    }
+
+    fn ended(&mut self, end: Result<TaskEnd, tokio::task::JoinError>) {
+        match end {
+            Ok(end) => {
+                if let Some(mapping) = end.mapping {
+                    self.per_mapping[mapping] -= 1;
+                    self.due = Due::Now;
+                }
+                if end.is_stuck {
+                    self.lost_slots += 1;
+                    self.stuck = true;
+                }
+                self.released += u64::from(end.was_cut);
+            }
+            // Handlers' panics are caught inside: this is a fault of ours, and the job stays reserved.
+            Err(error) => tracing::error!(%error, "a job's task ended abnormally; its job stays reserved"),
+        }
+    }
+
+    async fn wait(&mut self, paused: bool) {
+        let can_fetch = !paused && self.slots_to_fill().is_some();
+        let now = Instant::now();
+        let until = match (can_fetch, self.due) {
+            (true, Due::At(moment)) => moment,
+            (true, Due::Now) => self.gathering_since.map_or(now, |since| since + GATHER),
+            (false, _) => now + LIMITS_EVERY,
+        };
+        let rest = self.waiter_rests_until.filter(|rest| *rest > now);
+        let until = self.next_limit().into_iter().chain(rest).fold(until, Instant::min);
+        if can_fetch && matches!(self.due, Due::At(_)) && self.waiter_rests_until.is_none_or(|rest| rest <= now) {
+            self.waiter_rests_until = None;
+            self.arm_waiter.notify_one();
+        }
+        let wake = tokio::select! {
+            biased;
+            end = self.tasks.join_next(), if !self.tasks.is_empty() => Wake::Ended(end),
+            queue = self.pushed.recv(), if !self.pushed.is_closed() => Wake::Pushed(queue),
+            _ = self.orders.changed() => Wake::Orders,
+            () = tokio::time::sleep_until(until) => Wake::Time,
+        };
+        match wake {
+            Wake::Ended(end) => end.into_iter().for_each(|end| self.ended(end)),
+            Wake::Pushed(queue) => {
+                self.woken.extend(queue);
+                self.due = Due::Now;
+            }
+            Wake::Orders | Wake::Time => {}
+        }
+    }
+
+    /// When a limit has to be looked at although nothing happens.
+    fn next_limit(&self) -> Option<Instant> {
+        let options = &self.options;
+        let watched = options.memory.is_some() && !self.tasks.is_empty();
+        let periodic = watched.then(|| Instant::now() + LIMITS_EVERY);
+        let max_time = options.max_time.map(|max_time| self.started + max_time);
+        let empty_for = options.stop_when_empty_for.map(|empty_for| self.last_job + empty_for);
+        [periodic, max_time, empty_for].into_iter().flatten().filter(|limit| *limit > Instant::now()).min()
+    }
+
+    fn look_at_memory(&mut self) {
+        let Some(limit) = self.options.memory else { return };
+        if self.memory_looked_at.is_some_and(|before| before.elapsed() < LIMITS_EVERY) {
+            return;
+        }
+        self.memory_looked_at = Some(Instant::now());
+        self.is_over_memory = resident_memory().is_some_and(|resident| resident >= limit);
+    }
+
+    /// Whether the worker is to run only until there is no job.
+    fn is_bounded(&self) -> bool {
+        self.options.once || self.options.stop_when_empty
+    }
+
+    /// Laravel's stop conditions, in Laravel's order.
+    fn stop_reason(&self, orders: Orders) -> Option<StopReason> {
+        let options = &self.options;
+        let is_idle = self.is_empty && self.tasks.is_empty();
+        if self.is_bounded() && self.lost_connection && self.tasks.is_empty() {
+            return Some(StopReason::LostConnection);
+        }
+        if orders.quit {
+            return Some(StopReason::Interrupted);
+        }
+        if self.stuck {
+            return Some(StopReason::TimedOut);
+        }
+        if self.is_over_memory {
+            return Some(StopReason::MemoryLimit);
+        }
+        if options.stop_when_empty && is_idle {
+            return Some(StopReason::QueueEmpty);
+        }
+        if is_idle && options.stop_when_empty_for.is_some_and(|empty_for| self.last_job.elapsed() >= empty_for) {
+            return Some(StopReason::QueueEmptyFor);
+        }
+        if options.max_time.is_some_and(|max_time| self.started.elapsed() >= max_time) {
+            return Some(StopReason::MaxTime);
+        }
+        if options.once && (is_idle || self.begun > 0) {
+            return Some(StopReason::QueueEmpty);
+        }
+        options.max_jobs.is_some_and(|max_jobs| self.begun >= max_jobs).then_some(StopReason::MaxJobs)
+    }
+
+    /// Lets running jobs finish, cuts them at the deadline, and waits until all are settled.
+    async fn stop(mut self, reason: StopReason) -> Report {
+        // Only an order to quit has somebody waiting behind it with SIGKILL in hand.
+        let mut deadline = (reason == StopReason::Interrupted).then(|| Instant::now() + self.options.grace);
+        while !self.tasks.is_empty() {
+            let orders = *self.orders.borrow_and_update();
+            if orders.quit && deadline.is_none() {
+                deadline = Some(Instant::now() + self.options.grace);
+            }
+            if orders.hurry || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                self.shared.stop.cancel();
+                self.give_up.cancel();
+            }
+            let until = deadline.filter(|_| !self.shared.stop.is_cancelled());
+            tokio::select! {
+                end = self.tasks.join_next() => end.into_iter().for_each(|end| self.ended(end)),
+                _ = self.orders.changed() => {}
+                () = sleep_until(until) => {}
+            }
+        }
+        // Dropping the last sender ends the settling task once it has done everything.
+        let Self { shared, settling, mut helpers, give_up, begun, released, .. } = self;
+        drop(shared);
+        if reason == StopReason::Interrupted {
+            give_up.cancel();
+        }
+        let unsettled = settling.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "the settling task ended abnormally");
+            1
+        });
+        helpers.shutdown().await;
+        Report { reason, jobs_processed: begun, released, unsettled: unsettled as u64 }
+    }
+}
+
+async fn sleep_until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Shared {
+    fn tell(&self, event: Event<'_>) {
+        self.observers.iter().for_each(|observer| observer.on_event(&event));
+    }
+
+    fn distrusted(&self) -> std::sync::MutexGuard<'_, HashSet<Box<str>>> {
+        self.distrusted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,72 @@
+//! What a worker is told at its start.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use super::decide::Defaults;
+use crate::payload::Backoff;
+use crate::queue::{ConnectionName, QueueName};
+use crate::time::Clock;
+
+/// Options of `queue:work`, with Laravel 13's defaults, and ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerOptions {
+    /// Name of the queue connection.
+    pub connection: ConnectionName,
+    /// Queues, the first one first.
+    pub queues: Vec<QueueName>,
+    /// Tries, backoff and timeout of jobs that say nothing themselves.
+    pub defaults: Defaults,
+    /// How long to wait where nothing announces a job.
+    pub sleep: Duration,
+    /// How long a slot rests after each job.
+    pub rest: Duration,
+    /// Most resident memory in bytes; `None` for no limit.
+    pub memory: Option<u64>,
+    /// Most attempts to begin.
+    pub max_jobs: Option<u64>,
+    /// Longest run.
+    pub max_time: Option<Duration>,
+    /// Stop as soon as there is no job.
+    pub stop_when_empty: bool,
+    /// Stop when there was no job for so long.
+    pub stop_when_empty_for: Option<Duration>,
+    /// Run one job, or none if there is none, and stop.
+    pub once: bool,
+    /// Jobs running at once.
+    pub concurrency: NonZeroUsize,
+    /// How long running jobs may go on after the order to quit.
+    pub grace: Duration,
+    /// Where the current second comes from.
+    pub clock: Clock,
+}
+
+impl Default for WorkerOptions {
+    fn default() -> Self {
+        Self {
+            connection: "redis".into(),
+            queues: vec!["default".into()],
+            defaults: Defaults {
+                tries: 1,
+                backoff: Backoff::constant(Duration::ZERO),
+                timeout: Duration::from_secs(60),
+            },
+            sleep: Duration::from_secs(3),
+            rest: Duration::ZERO,
+            memory: Some(128 << 20),
+            max_jobs: None,
+            max_time: None,
+            stop_when_empty: false,
+            stop_when_empty_for: None,
+            once: false,
+            concurrency: NonZeroUsize::MIN,
+            grace: Self::GRACE,
+            clock: Clock::System,
+        }
+    }
+}
+
+impl WorkerOptions {
+    /// Supervisor and Docker kill ten seconds after they asked for a stop: be done before.
+    pub const GRACE: Duration = Duration::from_secs(8);
+}

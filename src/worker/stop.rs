@@ -1,0 +1,183 @@
+//! Why and how a worker stops: signals, limits, and what its process reports.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use tokio::sync::watch;
+
+/// Why a worker stopped.
+///
+/// # Source
+///
+/// `Illuminate\Queue\WorkerStopReason`; descriptions as Laravel 13.31 prints them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopReason {
+    /// SIGTERM, SIGINT or SIGQUIT.
+    Interrupted,
+    /// `--memory` is exceeded.
+    MemoryLimit,
+    /// `--stop-when-empty`, or `--once`.
+    QueueEmpty,
+    /// `--stop-when-empty-for` has passed.
+    QueueEmptyFor,
+    /// `--max-time` has passed.
+    MaxTime,
+    /// `--max-jobs` were begun.
+    MaxJobs,
+    /// A blocking handler did not return after its timeout.
+    TimedOut,
+    /// The queue could not be reached, and the worker was asked to run only until it is empty.
+    LostConnection,
+}
+
+impl StopReason {
+    /// Laravel's short name, as in `--json` output.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Interrupted => "interrupted",
+            Self::MemoryLimit => "memory",
+            Self::QueueEmpty => "empty",
+            Self::QueueEmptyFor => "empty_for",
+            Self::MaxTime => "max_time",
+            Self::MaxJobs => "max_jobs",
+            Self::TimedOut => "timed_out",
+            Self::LostConnection => "lost_connection",
+        }
+    }
+
+    /// Laravel's words for people.
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::Interrupted => "Interrupted",
+            Self::MemoryLimit => "Memory limit exceeded",
+            Self::QueueEmpty => "Queue empty",
+            Self::QueueEmptyFor => "Queue empty for the configured duration",
+            Self::MaxTime => "Maximum run time exceeded",
+            Self::MaxJobs => "Maximum jobs exceeded",
+            Self::TimedOut => "Job timed out",
+            Self::LostConnection => "Lost connection",
+        }
+    }
+
+    /// Exit code of the process: Laravel's, where it has one.
+    ///
+    /// 12 for the memory limit; 137 after a timeout, as Laravel's worker kills
+    /// itself then; 1 where the queue could not be reached, which Laravel
+    /// reports as 0, as if the queue had been empty.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::MemoryLimit => 12,
+            Self::TimedOut => 137,
+            Self::LostConnection => 1,
+            _ => 0,
+        }
+    }
+}
+
+impl From<StopReason> for ExitCode {
+    fn from(reason: StopReason) -> Self {
+        Self::from(reason.exit_code())
+    }
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.description())
+    }
+}
+
+/// What a worker is told from outside.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Orders {
+    /// Pop no more, finish what runs, stop.
+    pub quit: bool,
+    /// Stop now: do not wait for what runs.
+    pub hurry: bool,
+    /// Pop no more until resumed.
+    pub paused: bool,
+}
+
+/// Gives orders to a worker.
+#[derive(Debug, Clone)]
+pub struct Control(watch::Sender<Orders>);
+
+impl Default for Control {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Control {
+    /// A control that has given no order.
+    pub fn new() -> Self {
+        Self(watch::Sender::new(Orders::default()))
+    }
+
+    /// Asks for a stop after the jobs that run.
+    pub fn quit(&self) {
+        self.0.send_modify(|orders| orders.quit = true);
+    }
+
+    /// Asks for a stop without waiting for the jobs that run: they are released.
+    pub fn hurry(&self) {
+        self.0.send_modify(|orders| {
+            orders.quit = true;
+            orders.hurry = true;
+        });
+    }
+
+    /// Pauses or resumes.
+    pub fn pause(&self, paused: bool) {
+        self.0.send_if_modified(|orders| std::mem::replace(&mut orders.paused, paused) != paused);
+    }
+
+    pub(super) fn subscribe(&self) -> watch::Receiver<Orders> {
+        self.0.subscribe()
+    }
+
+    /// Obeys the process signals that `queue:work` obeys, until the future is dropped.
+    ///
+    /// SIGTERM, SIGINT and SIGQUIT quit, a second SIGINT hurries; SIGUSR2
+    /// pauses and SIGCONT resumes.
+    ///
+    /// # Errors
+    ///
+    /// A signal handler cannot be installed.
+    pub async fn obey_signals(&self) -> std::io::Result<()> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut quit = signal(SignalKind::quit())?;
+        let mut pause = signal(SignalKind::user_defined2())?;
+        let mut resume = signal(SignalKind::from_raw(rustix::process::Signal::CONT.as_raw()))?;
+        let mut interrupted = false;
+        loop {
+            let order = tokio::select! {
+                _ = terminate.recv() => Order::Quit,
+                _ = quit.recv() => Order::Quit,
+                _ = interrupt.recv() => Order::Interrupt,
+                _ = pause.recv() => Order::Pause(true),
+                _ = resume.recv() => Order::Pause(false),
+            };
+            match order {
+                Order::Quit => self.quit(),
+                Order::Interrupt if std::mem::replace(&mut interrupted, true) => self.hurry(),
+                Order::Interrupt => self.quit(),
+                Order::Pause(paused) => self.pause(paused),
+            }
+        }
+    }
+}
+
+enum Order {
+    Quit,
+    Interrupt,
+    Pause(bool),
+}
+
+/// Resident memory of this process in bytes; `None` where the system does not tell.
+pub fn resident_memory() -> Option<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * u64::try_from(rustix::param::page_size()).ok()?)
+}
