@@ -1,5 +1,9 @@
 //! artisand
 #![forbid(unsafe_code)]
+pub mod app;
+#[cfg(feature = "cli")]
+pub mod cli;
+pub mod config;
 pub mod connection;
 pub mod failed;
 pub mod handler;

@@ -48,6 +48,15 @@ impl Backoff {
         )
     }
 
+    /// No wait shorter than this: what `--delay` means beside `--backoff`, since Laravel 8.25.
+    #[must_use]
+    pub fn at_least(mut self, shortest: Duration) -> Self {
+        self.0
+            .iter_mut()
+            .for_each(|wait| *wait = (*wait).max(shortest));
+        self
+    }
+
     /// Wait after an exception of run number `attempts` (from 1).
     pub fn after(&self, attempts: u32) -> Duration {
         let index = (attempts.max(1) - 1) as usize;

@@ -169,7 +169,7 @@ impl Queue for MemoryQueue {
             match settlement {
                 Settlement::Delete => {}
                 Settlement::LeaveUntil(end) => {
-                    drop(queue.reserved.insert(job.member.clone(), *end))
+                    queue.reserved.insert(job.member.clone(), *end);
                 }
                 Settlement::Release(due) => drop(queue.delayed.insert((*due, job.member.clone()))),
                 Settlement::PutBack => queue.pending.push_front(job.element.clone()),

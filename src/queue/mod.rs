@@ -79,7 +79,9 @@ pub struct PopRequest<'a> {
 
 impl fmt::Debug for Selection<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Selection").field("needles", &self.needles.len()).finish_non_exhaustive()
+        f.debug_struct("Selection")
+            .field("needles", &self.needles.len())
+            .finish_non_exhaustive()
     }
 }
 

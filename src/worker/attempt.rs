@@ -67,7 +67,11 @@ pub(super) async fn failed(
     timeout: Duration,
 ) -> Result<(), String> {
     let hook = AssertUnwindSafe(async { handler.failed(context, failure).await }).catch_unwind();
-    let timeout = if timeout.is_zero() { Duration::from_secs(60) } else { timeout };
+    let timeout = if timeout.is_zero() {
+        Duration::from_secs(60)
+    } else {
+        timeout
+    };
     match tokio::time::timeout(timeout, hook).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(panic)) => Err(panic_text(&*panic)),
@@ -101,12 +105,14 @@ fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
 pub(super) fn ended_as(outcome: &Outcome) -> Ended {
     match outcome {
         Outcome::Finished => Ended::Finished,
-        Outcome::Threw(error) => {
-            Ended::Threw(FailureText { class: "Artisand\\HandlerError".into(), message: with_causes(&**error) })
-        }
-        Outcome::Panicked(message) => {
-            Ended::Threw(FailureText { class: "Artisand\\HandlerPanic".into(), message: message.clone() })
-        }
+        Outcome::Threw(error) => Ended::Threw(FailureText {
+            class: "Artisand\\HandlerError".into(),
+            message: with_causes(&**error),
+        }),
+        Outcome::Panicked(message) => Ended::Threw(FailureText {
+            class: "Artisand\\HandlerPanic".into(),
+            message: message.clone(),
+        }),
         Outcome::TimedOut | Outcome::Stuck => Ended::TimedOut,
         Outcome::Stopped => Ended::Stopped,
     }

@@ -44,7 +44,10 @@ mod tests {
         for failures in 0..20 {
             let wait = reconnect.next_wait();
             let ceiling = Reconnect::ceiling(failures);
-            assert!(wait >= ceiling / 2 && wait <= ceiling, "{wait:?} after {failures}");
+            assert!(
+                wait >= ceiling / 2 && wait <= ceiling,
+                "{wait:?} after {failures}"
+            );
         }
         assert_eq!(Reconnect::ceiling(19), Reconnect::LONGEST);
         reconnect.reset();

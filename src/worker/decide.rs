@@ -56,8 +56,12 @@ impl Rules {
             retry_until: limits.retry_until,
             max_exceptions: limits.max_exceptions,
             fail_on_timeout: limits.fail_on_timeout,
-            backoff: limits.backoff.clone().unwrap_or_else(|| defaults.backoff.clone()),
-            timeout: Some(limits.timeout.unwrap_or(defaults.timeout)).filter(|timeout| !timeout.is_zero()),
+            backoff: limits
+                .backoff
+                .clone()
+                .unwrap_or_else(|| defaults.backoff.clone()),
+            timeout: Some(limits.timeout.unwrap_or(defaults.timeout))
+                .filter(|timeout| !timeout.is_zero()),
         }
     }
 }
@@ -127,7 +131,12 @@ pub fn timed_out(name: &str) -> FailureText {
 /// # Source
 ///
 /// `Illuminate\Queue\Worker::markJobAsFailedIfAlreadyExceedsMaxAttempts`.
-pub fn before_attempt(rules: &Rules, attempts: u32, now: UnixSeconds, name: &str) -> Option<FailureText> {
+pub fn before_attempt(
+    rules: &Rules,
+    attempts: u32,
+    now: UnixSeconds,
+    name: &str,
+) -> Option<FailureText> {
     let is_over = match (rules.retry_until, rules.max_tries) {
         (Some(retry_until), _) => now > retry_until,
         (None, Some(max_tries)) => i64::from(attempts) > max_tries,
@@ -153,7 +162,10 @@ pub fn after_attempt(
     now: UnixSeconds,
     name: &str,
 ) -> Decision {
-    let asked_release = asked.release.map(|delay| Decision::Release { delay, after_exception: false });
+    let asked_release = asked.release.map(|delay| Decision::Release {
+        delay,
+        after_exception: false,
+    });
     if let Some(failure) = asked.fail {
         return Decision::Fail(failure);
     }
@@ -165,19 +177,29 @@ pub fn after_attempt(
         (None, Some(max_tries)) => max_tries > 0 && i64::from(attempts) >= max_tries,
         (None, None) => false,
     };
-    let too_many_exceptions =
-        rules.max_exceptions.zip(exceptions).is_some_and(|(max_exceptions, exceptions)| max_exceptions <= exceptions);
+    let too_many_exceptions = rules
+        .max_exceptions
+        .zip(exceptions)
+        .is_some_and(|(max_exceptions, exceptions)| max_exceptions <= exceptions);
     match ended {
         Ended::Finished => asked_release.unwrap_or(Decision::Delete),
         Ended::Threw(failure) if is_last || too_many_exceptions => Decision::Fail(failure),
         Ended::Threw(_) => {
             let delay = rules.backoff.after(attempts);
-            asked_release.unwrap_or(Decision::Release { delay, after_exception: true })
+            asked_release.unwrap_or(Decision::Release {
+                delay,
+                after_exception: true,
+            })
         }
-        Ended::TimedOut if is_last || too_many_exceptions || rules.fail_on_timeout => Decision::Fail(timed_out(name)),
+        Ended::TimedOut if is_last || too_many_exceptions || rules.fail_on_timeout => {
+            Decision::Fail(timed_out(name))
+        }
         Ended::TimedOut => asked_release.unwrap_or(Decision::Leave),
         // Its attempt counts, as it would had the process been killed: a job of one try is not run a second time.
-        Ended::Stopped => asked_release.unwrap_or(Decision::Release { delay: Duration::ZERO, after_exception: false }),
+        Ended::Stopped => asked_release.unwrap_or(Decision::Release {
+            delay: Duration::ZERO,
+            after_exception: false,
+        }),
     }
 }
 
@@ -194,16 +216,29 @@ mod tests {
             backoff: Some(Backoff::parse("1,5")),
             ..Limits::default()
         };
-        Rules::of(&limits, &Defaults { tries: 1, backoff: Backoff::parse("9"), timeout: S(60) })
+        Rules::of(
+            &limits,
+            &Defaults {
+                tries: 1,
+                backoff: Backoff::parse("9"),
+                timeout: S(60),
+            },
+        )
     }
 
     fn thrown() -> FailureText {
-        FailureText { class: "E".into(), message: "m".into() }
+        FailureText {
+            class: "E".into(),
+            message: "m".into(),
+        }
     }
 
     #[test]
     fn an_attempt_that_threw_is_released_until_its_limits_are_spent() {
-        let released = |seconds| Decision::Release { delay: S(seconds), after_exception: true };
+        let released = |seconds| Decision::Release {
+            delay: S(seconds),
+            after_exception: true,
+        };
         let failed = || Decision::Fail(thrown());
         #[rustfmt::skip]
         let rows = [
@@ -222,7 +257,15 @@ mod tests {
         for (max_tries, retry_until, attempts, now, expected) in rows {
             let rules = rules(max_tries, retry_until);
             let ended = Ended::Threw(thrown());
-            let decision = after_attempt(&rules, attempts, ended, Asked::default(), None, UnixSeconds(now), "X");
+            let decision = after_attempt(
+                &rules,
+                attempts,
+                ended,
+                Asked::default(),
+                None,
+                UnixSeconds(now),
+                "X",
+            );
             assert_eq!(decision, expected, "{rules:?} attempt {attempts} at {now}");
         }
     }
@@ -242,9 +285,16 @@ mod tests {
         for (max_tries, retry_until, attempts, now, expected) in rows {
             let rules = rules(max_tries, retry_until);
             let failure = before_attempt(&rules, attempts, UnixSeconds(now), "App\\Jobs\\X");
-            assert_eq!(failure.is_some(), expected, "{rules:?} attempt {attempts} at {now}");
+            assert_eq!(
+                failure.is_some(),
+                expected,
+                "{rules:?} attempt {attempts} at {now}"
+            );
             if let Some(failure) = failure {
-                assert_eq!(failure.message, "App\\Jobs\\X has been attempted too many times.");
+                assert_eq!(
+                    failure.message,
+                    "App\\Jobs\\X has been attempted too many times."
+                );
             }
         }
     }
@@ -262,20 +312,45 @@ mod tests {
             (0, false, 9, Decision::Leave),
         ];
         for (max_tries, fail_on_timeout, attempts, expected) in rows {
-            let rules = Rules { fail_on_timeout, ..rules(max_tries, None) };
-            let decision =
-                after_attempt(&rules, attempts, Ended::TimedOut, Asked::default(), None, UnixSeconds(10), "X");
+            let rules = Rules {
+                fail_on_timeout,
+                ..rules(max_tries, None)
+            };
+            let decision = after_attempt(
+                &rules,
+                attempts,
+                Ended::TimedOut,
+                Asked::default(),
+                None,
+                UnixSeconds(10),
+                "X",
+            );
             assert_eq!(decision, expected, "{rules:?} attempt {attempts}");
         }
     }
 
     #[test]
     fn what_the_handler_asked_for_counts() {
-        let asked_release = || Asked { release: Some(S(7)), ..Asked::default() };
-        let asked_delete = || Asked { delete: true, ..Asked::default() };
-        let asked_fail = || Asked { fail: Some(thrown()), ..Asked::default() };
-        let released = |delay| Decision::Release { delay, after_exception: false };
-        let other = || FailureText { class: "Other".into(), message: String::new() };
+        let asked_release = || Asked {
+            release: Some(S(7)),
+            ..Asked::default()
+        };
+        let asked_delete = || Asked {
+            delete: true,
+            ..Asked::default()
+        };
+        let asked_fail = || Asked {
+            fail: Some(thrown()),
+            ..Asked::default()
+        };
+        let released = |delay| Decision::Release {
+            delay,
+            after_exception: false,
+        };
+        let other = || FailureText {
+            class: "Other".into(),
+            message: String::new(),
+        };
         #[rustfmt::skip]
         let rows = [
             (Asked::default(), Ended::Finished, 1, Decision::Delete),
@@ -291,17 +366,36 @@ mod tests {
         ];
         for (asked, ended, attempts, expected) in rows {
             let text = format!("{asked:?} {ended:?} attempt {attempts}");
-            let decision = after_attempt(&rules(3, None), attempts, ended, asked, None, UnixSeconds(10), "X");
+            let decision = after_attempt(
+                &rules(3, None),
+                attempts,
+                ended,
+                asked,
+                None,
+                UnixSeconds(10),
+                "X",
+            );
             assert_eq!(decision, expected, "{text}");
         }
     }
 
     #[test]
     fn exceptions_have_a_limit_of_their_own() {
-        let rules = Rules { max_exceptions: Some(2), ..rules(0, None) };
+        let rules = Rules {
+            max_exceptions: Some(2),
+            ..rules(0, None)
+        };
         let decide = |exceptions| {
             let ended = Ended::Threw(thrown());
-            after_attempt(&rules, 1, ended, Asked::default(), exceptions, UnixSeconds(10), "X")
+            after_attempt(
+                &rules,
+                1,
+                ended,
+                Asked::default(),
+                exceptions,
+                UnixSeconds(10),
+                "X",
+            )
         };
         assert!(matches!(decide(Some(1)), Decision::Release { .. }));
         assert!(matches!(decide(Some(2)), Decision::Fail(_)));
@@ -310,12 +404,26 @@ mod tests {
 
     #[test]
     fn a_job_without_limits_has_the_workers() {
-        let defaults = Defaults { tries: 4, backoff: Backoff::parse("9"), timeout: S(0) };
+        let defaults = Defaults {
+            tries: 4,
+            backoff: Backoff::parse("9"),
+            timeout: S(0),
+        };
         let rules = Rules::of(&Limits::default(), &defaults);
         assert_eq!((rules.max_tries, rules.timeout), (Some(4), None));
         assert_eq!(rules.backoff.after(3), S(9));
-        let own = Limits { timeout: Some(S(0)), max_tries: Some(0), ..Limits::default() };
-        let rules = Rules::of(&own, &Defaults { timeout: S(60), ..defaults });
+        let own = Limits {
+            timeout: Some(S(0)),
+            max_tries: Some(0),
+            ..Limits::default()
+        };
+        let rules = Rules::of(
+            &own,
+            &Defaults {
+                timeout: S(60),
+                ..defaults
+            },
+        );
         assert_eq!((rules.max_tries, rules.timeout), (None, None));
     }
 }

@@ -24,19 +24,35 @@ pub(super) struct Chooser<'a> {
 impl<'a> Chooser<'a> {
     pub(super) fn new(shared: &'a Shared, per_mapping: &[usize]) -> Self {
         let room = |(mapping, running): (&crate::handler::Mapping, &usize)| {
-            mapping.concurrency.map_or(usize::MAX, |limit| limit.get().saturating_sub(*running))
+            mapping
+                .concurrency
+                .map_or(usize::MAX, |limit| limit.get().saturating_sub(*running))
         };
-        let room = shared.router.mappings().zip(per_mapping).map(room).collect();
+        let room = shared
+            .router
+            .mappings()
+            .zip(per_mapping)
+            .map(room)
+            .collect();
         let distrusted = shared.distrusted();
         let classes = shared.router.unlimited_classes();
-        let needles = classes.iter().filter(|class| !distrusted.contains(class.as_str())).map(|class| needle(class));
-        Self { shared, room, needles: needles.collect() }
+        let needles = classes
+            .iter()
+            .filter(|class| !distrusted.contains(class.as_str()))
+            .map(|class| needle(class));
+        Self {
+            shared,
+            room,
+            needles: needles.collect(),
+        }
     }
 
     /// Says whether there is a slot for this payload, and takes it.
     fn choose(&mut self, element: &[u8], limited: &mut bool) -> bool {
         // What cannot be read is taken: it belongs into quarantine and not into anybody's way.
-        let Ok(payload) = Payload::parse(element) else { return true };
+        let Ok(payload) = Payload::parse(element) else {
+            return true;
+        };
         match route(self.shared, &payload) {
             Route::Forward(_) => true,
             Route::Unmapped => *self.shared.router.unmapped() != UnmappedPolicy::Leave,
@@ -72,9 +88,13 @@ pub(super) fn route(shared: &Shared, payload: &Payload) -> Route {
 pub(super) fn mapping_of(shared: &Shared, element: &[u8]) -> Option<usize> {
     let payload = Payload::parse(element).ok()?;
     match route(shared, &payload) {
-        Route::Handler { mapping, .. } => {
-            shared.router.mappings().nth(mapping)?.concurrency.is_some().then_some(mapping)
-        }
+        Route::Handler { mapping, .. } => shared
+            .router
+            .mappings()
+            .nth(mapping)?
+            .concurrency
+            .is_some()
+            .then_some(mapping),
         Route::Forward(_) | Route::Unmapped => None,
     }
 }
@@ -88,13 +108,28 @@ pub(super) async fn pop<Q: Queue>(
     chooser: Option<Chooser<'_>>,
     limited: &mut bool,
 ) -> Result<Popped, Error> {
-    let request =
-        PopRequest { queues: &options.queues, max: slots, now: options.clock.now(), woken, selection: None };
-    let Some(mut chooser) = chooser else { return queue.pop(request).await };
+    let request = PopRequest {
+        queues: &options.queues,
+        max: slots,
+        now: options.clock.now(),
+        woken,
+        selection: None,
+    };
+    let Some(mut chooser) = chooser else {
+        return queue.pop(request).await;
+    };
     let needles = std::mem::take(&mut chooser.needles);
     let mut choose = |_: &QueueName, element: &[u8]| chooser.choose(element, limited);
-    let selection = Some(Selection { needles: &needles, choose: &mut choose });
-    queue.pop(PopRequest { selection, ..request }).await
+    let selection = Some(Selection {
+        needles: &needles,
+        choose: &mut choose,
+    });
+    queue
+        .pop(PopRequest {
+            selection,
+            ..request
+        })
+        .await
 }
 
 /// Waits for pushes whenever armed, and says to which queue one came, until the future is dropped.
@@ -114,7 +149,10 @@ pub(super) async fn keep_waiting<Q: Queue>(
                 Ok(None) => reconnect.reset(),
                 Err(error) => {
                     // The loop that pops reports the loss; here it would be said twice.
-                    tracing::debug!(error = &error as &dyn std::error::Error, "could not wait for pushes");
+                    tracing::debug!(
+                        error = &error as &dyn std::error::Error,
+                        "could not wait for pushes"
+                    );
                     reconnect.wait().await;
                 }
             }

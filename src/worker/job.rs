@@ -15,7 +15,9 @@ use super::renew::Running;
 use super::settle::{EndKind, Report, Verdict};
 use super::{attempt, fetch};
 use crate::failed::FailedJob;
-use crate::handler::{FailureText, Handler, JobContext, JobInfo, Outcome, Route, Router, UnmappedPolicy};
+use crate::handler::{
+    FailureText, Handler, JobContext, JobInfo, Outcome, Route, Router, UnmappedPolicy,
+};
 use crate::payload::{Data, Payload};
 use crate::queue::{ConnectionName, ReservedJob, Settled, Settlement};
 use crate::time::{Clock, UnixSeconds};
@@ -72,11 +74,26 @@ impl Drop for Attempt {
 }
 
 /// Runs a reserved job and hands over its verdict.
-pub(super) async fn run(shared: Arc<Shared>, job: Arc<ReservedJob>, number: u64, mapping: Option<usize>) -> TaskEnd {
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    job: Arc<ReservedJob>,
+    number: u64,
+    mapping: Option<usize>,
+) -> TaskEnd {
     let rest = shared.rest;
     let reserved_at = shared.clock.now();
-    let attempt = Attempt { shared, job, number, reserved_at, is_handed_over: AtomicBool::new(false) };
-    let mut end = TaskEnd { mapping, is_stuck: false, was_cut: false };
+    let attempt = Attempt {
+        shared,
+        job,
+        number,
+        reserved_at,
+        is_handed_over: AtomicBool::new(false),
+    };
+    let mut end = TaskEnd {
+        mapping,
+        is_stuck: false,
+        was_cut: false,
+    };
     attempt.run(&mut end).await;
     if !rest.is_zero() && !end.was_cut {
         tokio::time::sleep(rest).await;
@@ -89,7 +106,12 @@ impl Attempt {
         let payload = match Payload::parse(&self.job.element) {
             Ok(payload) => Arc::new(payload),
             Err(error) => {
-                return self.settle(Settlement::Quarantine, Report::Quarantined(with_source(&error))).await;
+                return self
+                    .settle(
+                        Settlement::Quarantine,
+                        Report::Quarantined(with_source(&error)),
+                    )
+                    .await;
             }
         };
         let route = fetch::route(&self.shared, &payload);
@@ -102,7 +124,10 @@ impl Attempt {
         });
         match route {
             Route::Handler { handler, .. } => self.handle(&*handler, info, end).await,
-            Route::Forward(to) => self.settle(Settlement::Forward(to), Report::Forwarded(info)).await,
+            Route::Forward(to) => {
+                self.settle(Settlement::Forward(to), Report::Forwarded(info))
+                    .await
+            }
             Route::Unmapped => self.unmapped(info).await,
         }
     }
@@ -110,12 +135,17 @@ impl Attempt {
     async fn unmapped(&self, info: Arc<JobInfo>) {
         match self.shared.router.unmapped() {
             UnmappedPolicy::Forward(to) => {
-                self.settle(Settlement::Forward(to.clone()), Report::Forwarded(info)).await;
+                self.settle(Settlement::Forward(to.clone()), Report::Forwarded(info))
+                    .await;
             }
             UnmappedPolicy::Fail => {
                 let name = info.payload.resolve_name();
-                let message = format!("no mapping for {name}, and the policy for unmapped jobs is `fail`");
-                let failure = FailureText { class: "Artisand\\UnmappedJob".into(), message };
+                let message =
+                    format!("no mapping for {name}, and the policy for unmapped jobs is `fail`");
+                let failure = FailureText {
+                    class: "Artisand\\UnmappedJob".into(),
+                    message,
+                };
                 self.shared.tell(Event::JobProcessing(&info));
                 self.fail(None, info, failure, Duration::ZERO).await;
             }
@@ -134,8 +164,16 @@ impl Attempt {
         let rules = Rules::of(&info.payload.limits, &self.shared.defaults);
         let context = JobContext::new(Arc::clone(&info), CancellationToken::new());
         self.shared.tell(Event::JobProcessing(&info));
-        if let Some(failure) = before_attempt(&rules, info.attempts, self.shared.clock.now(), name) {
-            return self.fail(Some((handler, context)), Arc::clone(&info), failure, Duration::ZERO).await;
+        if let Some(failure) = before_attempt(&rules, info.attempts, self.shared.clock.now(), name)
+        {
+            return self
+                .fail(
+                    Some((handler, context)),
+                    Arc::clone(&info),
+                    failure,
+                    Duration::ZERO,
+                )
+                .await;
         }
         let timeout = rules.timeout.filter(|_| self.shared.has_timeouts);
         let began = Instant::now();
@@ -151,21 +189,42 @@ impl Attempt {
         let processed = |result| EndKind::Processed(result);
         let (settlement, kind) = match decision {
             Decision::Fail(failure) => {
-                return self.fail(Some((handler, context)), Arc::clone(&info), failure, elapsed).await;
+                return self
+                    .fail(
+                        Some((handler, context)),
+                        Arc::clone(&info),
+                        failure,
+                        elapsed,
+                    )
+                    .await;
             }
             Decision::Delete => (Settlement::Delete, processed(JobResult::Deleted)),
-            Decision::Release { delay, after_exception } => {
+            Decision::Release {
+                delay,
+                after_exception,
+            } => {
                 let kind = match ended {
-                    Ended::Threw(failure) if after_exception => EndKind::ReleasedAfterException(failure),
+                    Ended::Threw(failure) if after_exception => {
+                        EndKind::ReleasedAfterException(failure)
+                    }
                     _ => processed(JobResult::Released),
                 };
                 (Settlement::Release(now.plus(delay)), kind)
             }
-            Decision::Leave => {
-                (Settlement::LeaveUntil(self.reservation_end(now)), EndKind::TimedOut(timed_out(name)))
-            }
+            Decision::Leave => (
+                Settlement::LeaveUntil(self.reservation_end(now)),
+                EndKind::TimedOut(timed_out(name)),
+            ),
         };
-        self.settle(settlement, Report::Ended { info: Arc::clone(&info), elapsed, kind }).await;
+        self.settle(
+            settlement,
+            Report::Ended {
+                info: Arc::clone(&info),
+                elapsed,
+                kind,
+            },
+        )
+        .await;
     }
 
     /// The second at which Laravel's reservation, which nobody renews, would have ended.
@@ -190,14 +249,29 @@ impl Attempt {
             exception: failure.to_string(),
             failed_at: self.shared.clock.now().0,
         };
-        let report = Report::Ended { info, elapsed, kind: EndKind::Failed(failure.clone()) };
+        let report = Report::Ended {
+            info,
+            elapsed,
+            kind: EndKind::Failed(failure.clone()),
+        };
         let (done, settled) = oneshot::channel();
-        self.send(Settlement::Spool(record.to_json()), report, Some(done)).await;
+        self.send(Settlement::Spool(record.to_json()), report, Some(done))
+            .await;
         // Told only of failures that were written down by us.
         if let (Some((handler, context)), Ok(Settled::Done)) = (handler, settled.await) {
-            let told = attempt::failed(handler, context, Arc::new(failure), self.shared.defaults.timeout).await;
+            let told = attempt::failed(
+                handler,
+                context,
+                Arc::new(failure),
+                self.shared.defaults.timeout,
+            )
+            .await;
             if let Err(error) = told {
-                tracing::error!(job.uuid = record.uuid, error, "the failed hook of a job did not end well");
+                tracing::error!(
+                    job.uuid = record.uuid,
+                    error,
+                    "the failed hook of a job did not end well"
+                );
             }
         }
     }
@@ -206,8 +280,19 @@ impl Attempt {
         self.send(settlement, report, None).await;
     }
 
-    async fn send(&self, settlement: Settlement, report: Report, done: Option<oneshot::Sender<Settled>>) {
-        let verdict = Verdict { job: Arc::clone(&self.job), settlement, number: self.number, report, done };
+    async fn send(
+        &self,
+        settlement: Settlement,
+        report: Report,
+        done: Option<oneshot::Sender<Settled>>,
+    ) {
+        let verdict = Verdict {
+            job: Arc::clone(&self.job),
+            settlement,
+            number: self.number,
+            report,
+            done,
+        };
         if self.shared.verdicts.send(verdict).await.is_ok() {
             self.is_handed_over.store(true, Ordering::Relaxed);
         } else {
@@ -228,16 +313,40 @@ fn log_outcome(info: &JobInfo, outcome: &Outcome, elapsed: Duration) {
     let class = info.payload.resolve_name();
     match outcome {
         Outcome::Finished => {
-            tracing::debug!(job.uuid = uuid, job.class = class, attempts = info.attempts, ?elapsed, "job finished");
+            tracing::debug!(
+                job.uuid = uuid,
+                job.class = class,
+                attempts = info.attempts,
+                ?elapsed,
+                "job finished"
+            );
         }
         Outcome::Threw(error) => {
-            tracing::error!(job.uuid = uuid, job.class = class, attempts = info.attempts, error = &**error as &dyn std::error::Error, "job threw");
+            tracing::error!(
+                job.uuid = uuid,
+                job.class = class,
+                attempts = info.attempts,
+                error = &**error as &dyn std::error::Error,
+                "job threw"
+            );
         }
         Outcome::Panicked(message) => {
-            tracing::error!(job.uuid = uuid, job.class = class, attempts = info.attempts, message, "job panicked");
+            tracing::error!(
+                job.uuid = uuid,
+                job.class = class,
+                attempts = info.attempts,
+                message,
+                "job panicked"
+            );
         }
         Outcome::TimedOut => {
-            tracing::error!(job.uuid = uuid, job.class = class, attempts = info.attempts, ?elapsed, "job timed out");
+            tracing::error!(
+                job.uuid = uuid,
+                job.class = class,
+                attempts = info.attempts,
+                ?elapsed,
+                "job timed out"
+            );
         }
         Outcome::Stuck => {
             tracing::error!(
@@ -248,7 +357,12 @@ fn log_outcome(info: &JobInfo, outcome: &Outcome, elapsed: Duration) {
             );
         }
         Outcome::Stopped => {
-            tracing::warn!(job.uuid = uuid, job.class = class, attempts = info.attempts, "job cut short by the stop deadline");
+            tracing::warn!(
+                job.uuid = uuid,
+                job.class = class,
+                attempts = info.attempts,
+                "job cut short by the stop deadline"
+            );
         }
     }
 }

@@ -51,7 +51,10 @@ pub struct Worker<Q> {
 
 impl<Q> std::fmt::Debug for Worker<Q> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Worker").field("router", &self.router).field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("Worker")
+            .field("router", &self.router)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }
 
@@ -71,7 +74,12 @@ pub struct Report {
 impl<Q: Queue> Worker<Q> {
     /// A worker for the queues in `options`.
     pub fn new(queue: Arc<Q>, router: Router, options: WorkerOptions) -> Self {
-        Self { queue, router: Arc::new(router), options, observers: Vec::new() }
+        Self {
+            queue,
+            router: Arc::new(router),
+            options,
+            observers: Vec::new(),
+        }
     }
 
     /// Adds a listener of events.
@@ -151,7 +159,12 @@ const LIMITS_EVERY: Duration = Duration::from_secs(1);
 
 impl<Q: Queue> Loop<Q> {
     fn new(worker: Worker<Q>, control: &Control) -> Self {
-        let Worker { queue, router, options, observers } = worker;
+        let Worker {
+            queue,
+            router,
+            options,
+            observers,
+        } = worker;
         let observers: Arc<[Arc<dyn Observer>]> = observers.into();
         let running = Arc::new(Running::default());
         let give_up = CancellationToken::new();
@@ -164,12 +177,21 @@ impl<Q: Queue> Loop<Q> {
             give_up.clone(),
         ));
         let mut helpers = JoinSet::new();
-        helpers.spawn(renew::keep_renewing(Arc::clone(&queue), Arc::clone(&running), options.clock));
+        helpers.spawn(renew::keep_renewing(
+            Arc::clone(&queue),
+            Arc::clone(&running),
+            options.clock,
+        ));
         let arm_waiter = Arc::new(Notify::new());
         let (announce, pushed) = mpsc::channel(1);
         if queue.announces_pushes() {
             let (queue, queues) = (Arc::clone(&queue), options.queues.clone());
-            helpers.spawn(fetch::keep_waiting(queue, queues, Arc::clone(&arm_waiter), announce));
+            helpers.spawn(fetch::keep_waiting(
+                queue,
+                queues,
+                Arc::clone(&arm_waiter),
+                announce,
+            ));
         }
         let per_mapping = vec![0; router.mappings().len()];
         let shared = Arc::new(Shared {
@@ -227,7 +249,11 @@ impl<Q: Queue> Loop<Q> {
             let orders = *self.orders.borrow_and_update();
             if orders.paused != paused {
                 paused = orders.paused;
-                self.shared.tell(if paused { Event::WorkerPausing } else { Event::WorkerResuming });
+                self.shared.tell(if paused {
+                    Event::WorkerPausing
+                } else {
+                    Event::WorkerResuming
+                });
                 self.due = Due::Now;
             }
             self.look_at_memory();
@@ -239,7 +265,10 @@ impl<Q: Queue> Loop<Q> {
                 _ => self.wait(paused).await,
             }
         };
-        self.shared.tell(Event::WorkerStopping { reason, jobs_processed: self.begun });
+        self.shared.tell(Event::WorkerStopping {
+            reason,
+            jobs_processed: self.begun,
+        });
         self.stop(reason).await
     }
 
@@ -247,7 +276,11 @@ impl<Q: Queue> Loop<Q> {
     fn slots_to_fill(&self) -> Option<NonZeroUsize> {
         let taken = self.tasks.len() + self.lost_slots;
         let free = self.options.concurrency.get().saturating_sub(taken);
-        let max_jobs = if self.options.once { Some(1) } else { self.options.max_jobs };
+        let max_jobs = if self.options.once {
+            Some(1)
+        } else {
+            self.options.max_jobs
+        };
         let left = max_jobs.map_or(u64::MAX, |max_jobs| max_jobs.saturating_sub(self.begun));
         NonZeroUsize::new(free.min(usize::try_from(left).unwrap_or(usize::MAX)))
     }
@@ -273,7 +306,15 @@ impl<Q: Queue> Loop<Q> {
         let selects = self.selects();
         let selection = selects.then(|| fetch::Chooser::new(&self.shared, &self.per_mapping));
         let mut limited = false;
-        let popped = fetch::pop(&*self.queue, &self.options, slots, &woken, selection, &mut limited).await;
+        let popped = fetch::pop(
+            &*self.queue,
+            &self.options,
+            slots,
+            &woken,
+            selection,
+            &mut limited,
+        )
+        .await;
         let now = Instant::now();
         let popped = match popped {
             Ok(popped) => popped,
@@ -309,7 +350,10 @@ impl<Q: Queue> Loop<Q> {
         }
         for (queue, count) in &popped.quarantined {
             tracing::error!(%queue, count, "payloads cannot be decoded and went to quarantine");
-            self.shared.tell(Event::JobsQuarantined { queue, count: *count });
+            self.shared.tell(Event::JobsQuarantined {
+                queue,
+                count: *count,
+            });
         }
         if taken > 0 {
             self.last_job = now;
@@ -330,7 +374,11 @@ impl<Q: Queue> Loop<Q> {
     /// Whether a pop has to choose among the jobs.
     fn selects(&self) -> bool {
         *self.shared.router.unmapped() == UnmappedPolicy::Leave
-            || self.shared.router.mappings().any(|mapping| mapping.concurrency.is_some())
+            || self
+                .shared
+                .router
+                .mappings()
+                .any(|mapping| mapping.concurrency.is_some())
     }
 
     fn start(&mut self, job: ReservedJob) {
@@ -343,13 +391,20 @@ impl<Q: Queue> Loop<Q> {
         if let Some(mapping) = mapping {
             self.per_mapping[mapping] += 1;
         }
-        self.tasks.spawn(job::run(Arc::clone(&self.shared), job, number, mapping));
+        self.tasks
+            .spawn(job::run(Arc::clone(&self.shared), job, number, mapping));
     }
 
     /// The mapping whose own limit the job counts against.
     fn limited_mapping(&self, job: &ReservedJob) -> Option<usize> {
-        let has_limits = self.shared.router.mappings().any(|mapping| mapping.concurrency.is_some());
-        has_limits.then(|| fetch::mapping_of(&self.shared, &job.element)).flatten()
+        let has_limits = self
+            .shared
+            .router
+            .mappings()
+            .any(|mapping| mapping.concurrency.is_some());
+        has_limits
+            .then(|| fetch::mapping_of(&self.shared, &job.element))
+            .flatten()
     }
 
     /// Takes note of tasks that have ended.
@@ -373,7 +428,9 @@ impl<Q: Queue> Loop<Q> {
                 self.released += u64::from(end.was_cut);
             }
             // Handlers' panics are caught inside: this is a fault of ours, and the job stays reserved.
-            Err(error) => tracing::error!(%error, "a job's task ended abnormally; its job stays reserved"),
+            Err(error) => {
+                tracing::error!(%error, "a job's task ended abnormally; its job stays reserved")
+            }
         }
     }
 
@@ -386,8 +443,15 @@ impl<Q: Queue> Loop<Q> {
             (false, _) => now + LIMITS_EVERY,
         };
         let rest = self.waiter_rests_until.filter(|rest| *rest > now);
-        let until = self.next_limit().into_iter().chain(rest).fold(until, Instant::min);
-        if can_fetch && matches!(self.due, Due::At(_)) && self.waiter_rests_until.is_none_or(|rest| rest <= now) {
+        let until = self
+            .next_limit()
+            .into_iter()
+            .chain(rest)
+            .fold(until, Instant::min);
+        if can_fetch
+            && matches!(self.due, Due::At(_))
+            && self.waiter_rests_until.is_none_or(|rest| rest <= now)
+        {
             self.waiter_rests_until = None;
             self.arm_waiter.notify_one();
         }
@@ -414,13 +478,24 @@ impl<Q: Queue> Loop<Q> {
         let watched = options.memory.is_some() && !self.tasks.is_empty();
         let periodic = watched.then(|| Instant::now() + LIMITS_EVERY);
         let max_time = options.max_time.map(|max_time| self.started + max_time);
-        let empty_for = options.stop_when_empty_for.map(|empty_for| self.last_job + empty_for);
-        [periodic, max_time, empty_for].into_iter().flatten().filter(|limit| *limit > Instant::now()).min()
+        let empty_for = options
+            .stop_when_empty_for
+            .map(|empty_for| self.last_job + empty_for);
+        [periodic, max_time, empty_for]
+            .into_iter()
+            .flatten()
+            .filter(|limit| *limit > Instant::now())
+            .min()
     }
 
     fn look_at_memory(&mut self) {
-        let Some(limit) = self.options.memory else { return };
-        if self.memory_looked_at.is_some_and(|before| before.elapsed() < LIMITS_EVERY) {
+        let Some(limit) = self.options.memory else {
+            return;
+        };
+        if self
+            .memory_looked_at
+            .is_some_and(|before| before.elapsed() < LIMITS_EVERY)
+        {
             return;
         }
         self.memory_looked_at = Some(Instant::now());
@@ -451,22 +526,33 @@ impl<Q: Queue> Loop<Q> {
         if options.stop_when_empty && is_idle {
             return Some(StopReason::QueueEmpty);
         }
-        if is_idle && options.stop_when_empty_for.is_some_and(|empty_for| self.last_job.elapsed() >= empty_for) {
+        if is_idle
+            && options
+                .stop_when_empty_for
+                .is_some_and(|empty_for| self.last_job.elapsed() >= empty_for)
+        {
             return Some(StopReason::QueueEmptyFor);
         }
-        if options.max_time.is_some_and(|max_time| self.started.elapsed() >= max_time) {
+        if options
+            .max_time
+            .is_some_and(|max_time| self.started.elapsed() >= max_time)
+        {
             return Some(StopReason::MaxTime);
         }
         if options.once && (is_idle || self.begun > 0) {
             return Some(StopReason::QueueEmpty);
         }
-        options.max_jobs.is_some_and(|max_jobs| self.begun >= max_jobs).then_some(StopReason::MaxJobs)
+        options
+            .max_jobs
+            .is_some_and(|max_jobs| self.begun >= max_jobs)
+            .then_some(StopReason::MaxJobs)
     }
 
     /// Lets running jobs finish, cuts them at the deadline, and waits until all are settled.
     async fn stop(mut self, reason: StopReason) -> Report {
         // Only an order to quit has somebody waiting behind it with SIGKILL in hand.
-        let mut deadline = (reason == StopReason::Interrupted).then(|| Instant::now() + self.options.grace);
+        let mut deadline =
+            (reason == StopReason::Interrupted).then(|| Instant::now() + self.options.grace);
         while !self.tasks.is_empty() {
             let orders = *self.orders.borrow_and_update();
             if orders.quit && deadline.is_none() {
@@ -484,7 +570,15 @@ impl<Q: Queue> Loop<Q> {
             }
         }
         // Dropping the last sender ends the settling task once it has done everything.
-        let Self { shared, settling, mut helpers, give_up, begun, released, .. } = self;
+        let Self {
+            shared,
+            settling,
+            mut helpers,
+            give_up,
+            begun,
+            released,
+            ..
+        } = self;
         drop(shared);
         if reason == StopReason::Interrupted {
             give_up.cancel();
@@ -494,7 +588,12 @@ impl<Q: Queue> Loop<Q> {
             1
         });
         helpers.shutdown().await;
-        Report { reason, jobs_processed: begun, released, unsettled: unsettled as u64 }
+        Report {
+            reason,
+            jobs_processed: begun,
+            released,
+            unsettled: unsettled as u64,
+        }
     }
 }
 
@@ -507,10 +606,14 @@ async fn sleep_until(moment: Option<Instant>) {
 
 impl Shared {
     fn tell(&self, event: Event<'_>) {
-        self.observers.iter().for_each(|observer| observer.on_event(&event));
+        self.observers
+            .iter()
+            .for_each(|observer| observer.on_event(&event));
     }
 
     fn distrusted(&self) -> std::sync::MutexGuard<'_, HashSet<Box<str>>> {
-        self.distrusted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.distrusted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }

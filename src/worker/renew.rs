@@ -33,7 +33,13 @@ impl Running {
     }
 
     pub(super) fn insert(&self, number: u64, job: Arc<ReservedJob>) {
-        self.jobs().insert(number, Entry { job, since: Instant::now() });
+        self.jobs().insert(
+            number,
+            Entry {
+                job,
+                since: Instant::now(),
+            },
+        );
     }
 
     pub(super) fn remove(&self, number: u64) {
@@ -48,13 +54,18 @@ impl Running {
     /// Jobs that have run for so long.
     fn older_than(&self, age: Duration) -> Vec<Arc<ReservedJob>> {
         let jobs = self.jobs();
-        jobs.values().filter(|entry| entry.since.elapsed() >= age).map(|entry| Arc::clone(&entry.job)).collect()
+        jobs.values()
+            .filter(|entry| entry.since.elapsed() >= age)
+            .map(|entry| Arc::clone(&entry.job))
+            .collect()
     }
 }
 
 /// Renews reservations until the future is dropped.
 pub(super) async fn keep_renewing<Q: Queue>(queue: Arc<Q>, running: Arc<Running>, clock: Clock) {
-    let Some(retry_after) = queue.retry_after() else { return std::future::pending().await };
+    let Some(retry_after) = queue.retry_after() else {
+        return std::future::pending().await;
+    };
     // Three chances before the end; scores are whole seconds, so never more often than twice a second.
     let interval = (retry_after / 3).max(Duration::from_millis(500));
     let mut ticks = tokio::time::interval(interval.min(Duration::from_secs(10)));
@@ -66,7 +77,11 @@ pub(super) async fn keep_renewing<Q: Queue>(queue: Arc<Q>, running: Arc<Running>
             continue;
         }
         if let Err(error) = queue.renew(&jobs, clock.now()).await {
-            tracing::warn!(error = &error as &dyn std::error::Error, jobs = jobs.len(), "could not renew reservations");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                jobs = jobs.len(),
+                "could not renew reservations"
+            );
         }
     }
 }

@@ -31,7 +31,11 @@ pub(super) struct Verdict {
 /// What observers are told once the job is settled.
 pub(super) enum Report {
     /// An attempt ended.
-    Ended { info: Arc<JobInfo>, elapsed: Duration, kind: EndKind },
+    Ended {
+        info: Arc<JobInfo>,
+        elapsed: Duration,
+        kind: EndKind,
+    },
     /// The payload cannot be decoded; the text says why.
     Quarantined(String),
     /// It moved to another queue.
@@ -75,7 +79,10 @@ async fn settle_batch<Q: Queue>(
     observers: &[Arc<dyn Observer>],
     give_up: &tokio_util::sync::CancellationToken,
 ) -> usize {
-    let rows: Vec<_> = batch.iter().map(|verdict| (Arc::clone(&verdict.job), verdict.settlement.clone())).collect();
+    let rows: Vec<_> = batch
+        .iter()
+        .map(|verdict| (Arc::clone(&verdict.job), verdict.settlement.clone()))
+        .collect();
     let mut reconnect = Reconnect::default();
     let mut asked_again = false;
     let mut giving_up_at = None;
@@ -96,9 +103,13 @@ async fn settle_batch<Q: Queue>(
                     "could not settle jobs, trying again"
                 );
                 if give_up.is_cancelled() {
-                    let deadline = *giving_up_at.get_or_insert_with(|| Instant::now() + LAST_CHANCE);
+                    let deadline =
+                        *giving_up_at.get_or_insert_with(|| Instant::now() + LAST_CHANCE);
                     if Instant::now() >= deadline {
-                        tracing::error!(jobs = rows.len(), "jobs could not be settled; they stay reserved until `retry_after`");
+                        tracing::error!(
+                            jobs = rows.len(),
+                            "jobs could not be settled; they stay reserved until `retry_after`"
+                        );
                         batch.clear();
                         return rows.len();
                     }
@@ -125,22 +136,45 @@ fn finish(verdict: Verdict, settled: Settled, asked_again: bool, observers: &[Ar
             "the reservation of a job was gone when it ended: it ran out and another worker has the job, or the queue was cleared"
         );
     }
-    let tell = |event: Event<'_>| observers.iter().for_each(|observer| observer.on_event(&event));
+    let tell = |event: Event<'_>| {
+        observers
+            .iter()
+            .for_each(|observer| observer.on_event(&event))
+    };
     match &verdict.report {
-        Report::Ended { info, elapsed, kind } => {
-            let end = |result, failure| JobEnd { job: info, elapsed: *elapsed, result, failure };
+        Report::Ended {
+            info,
+            elapsed,
+            kind,
+        } => {
+            let end = |result, failure| JobEnd {
+                job: info,
+                elapsed: *elapsed,
+                result,
+                failure,
+            };
             match kind {
                 EndKind::Processed(result) => tell(Event::JobProcessed(&end(*result, None))),
                 EndKind::ReleasedAfterException(failure) => {
-                    tell(Event::JobReleasedAfterException(&end(JobResult::Released, Some(failure))));
+                    tell(Event::JobReleasedAfterException(&end(
+                        JobResult::Released,
+                        Some(failure),
+                    )));
                 }
-                EndKind::Failed(failure) => tell(Event::JobFailed(&end(JobResult::Deleted, Some(failure)))),
-                EndKind::TimedOut(failure) => tell(Event::JobTimedOut(&end(JobResult::Left, Some(failure)))),
+                EndKind::Failed(failure) => {
+                    tell(Event::JobFailed(&end(JobResult::Deleted, Some(failure))))
+                }
+                EndKind::TimedOut(failure) => {
+                    tell(Event::JobTimedOut(&end(JobResult::Left, Some(failure))))
+                }
             }
         }
         Report::Quarantined(reason) => {
             tracing::error!(queue = %verdict.job.queue, reason, "a payload cannot be decoded and went to quarantine");
-            tell(Event::JobsQuarantined { queue: &verdict.job.queue, count: 1 });
+            tell(Event::JobsQuarantined {
+                queue: &verdict.job.queue,
+                count: 1,
+            });
         }
         Report::Forwarded(info) => {
             if let Settlement::Forward(to) = &verdict.settlement {

@@ -128,7 +128,8 @@ impl Control {
 
     /// Pauses or resumes.
     pub fn pause(&self, paused: bool) {
-        self.0.send_if_modified(|orders| std::mem::replace(&mut orders.paused, paused) != paused);
+        self.0
+            .send_if_modified(|orders| std::mem::replace(&mut orders.paused, paused) != paused);
     }
 
     pub(super) fn subscribe(&self) -> watch::Receiver<Orders> {

@@ -1,0 +1,169 @@
+//! A worker binary of one's own: all of `artisand`, with handlers in it.
+//!
+//! ```sh
+//! cargo build --example interop_worker
+//! target/debug/examples/interop_worker queue:work redis --concurrency=16
+//! ```
+//!
+//! This one runs two jobs of the app in `php-interop/app`, the way PHP runs
+//! them there: `App\Jobs\Counted` writes down its number, `App\Jobs\Journal`
+//! writes down each of its runs and does what its script says. Which class goes
+//! to which handler stands in `artisand.toml`:
+//!
+//! ```toml
+//! [[map]]
+//! job = 'App\Jobs\Counted'
+//! handler = "counted"
+//!
+//! [[map]]
+//! job = 'App\Jobs\Journal'
+//! handler = "journal"
+//! ```
+//!
+//! What the handlers write goes to the lists `interop:done` and
+//! `interop:journal` of the Redis at `REDIS_HOST` and `REDIS_PORT`.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use artisand::handler::{self, BoxError, FailureText, JobContext, Registry};
+use redis::AsyncConnectionConfig;
+use redis::aio::MultiplexedConnection;
+use serde::{Deserialize, Serialize};
+use tokio::sync::OnceCell;
+
+fn main() -> ExitCode {
+    let registry = Registry::new()
+        .with("counted", handler::function(counted))
+        .with(
+            "journal",
+            handler::function(journal).on_failed(journal_failure),
+        );
+    artisand::cli::run(registry)
+}
+
+/// `App\Jobs\Counted`. A struct names the properties it wants; Laravel's own are passed over.
+#[derive(Deserialize)]
+struct Counted {
+    n: i64,
+}
+
+async fn counted(job: Counted, _: JobContext) -> Result<(), BoxError> {
+    append("interop:done", &job.n.to_string()).await
+}
+
+/// `App\Jobs\Journal`.
+#[derive(Deserialize)]
+struct Journal {
+    id: String,
+    /// One entry per attempt; `ok` when there are none left.
+    #[serde(default)]
+    script: Vec<String>,
+}
+
+async fn journal(job: Journal, context: JobContext) -> Result<(), BoxError> {
+    note(&job, &context, None).await?;
+    let attempt = usize::try_from(context.attempts())?;
+    let entry = job.script.get(attempt - 1).map_or("ok", String::as_str);
+    for step in entry.split('+') {
+        act(step, &job, &context).await?;
+    }
+    Ok(())
+}
+
+/// One step of a script.
+///
+/// A handler asks and goes on: the worker releases, fails or deletes the job
+/// when the handler has returned, and an error is what an exception is in PHP.
+async fn act(step: &str, job: &Journal, context: &JobContext) -> Result<(), BoxError> {
+    let (verb, argument) = step.split_once(':').unwrap_or((step, ""));
+    match verb {
+        "ok" => {}
+        "throw" => return Err(format!("thrown by the script of {}", job.id).into()),
+        "release" => context.release(Duration::from_secs(argument.parse()?)),
+        "fail" => context.fail(format!("failed by the script of {}", job.id)),
+        "delete" => context.delete(),
+        "sleep" => {
+            let time = Duration::try_from_secs_f64(argument.parse()?)?;
+            tokio::time::sleep(time).await;
+        }
+        // Both end the process at once, with every job that it runs.
+        "exit" | "kill" => std::process::abort(),
+        _ => return Err(format!("no verb `{verb}` in scripts").into()),
+    }
+    Ok(())
+}
+
+/// Called when a journal job has failed for good, like `failed()` of the PHP class.
+async fn journal_failure(context: JobContext, failure: Arc<FailureText>) {
+    // The hook gets no input of its own: the job may have failed because it cannot be read.
+    let Ok(job) = handler::input::<Journal>(&context) else {
+        return;
+    };
+    if let Err(error) = note(&job, &context, Some(&failure)).await {
+        tracing::error!(
+            error = &*error as &dyn std::error::Error,
+            "could not write to the journal"
+        );
+    }
+}
+
+/// A line of the journal.
+#[derive(Serialize)]
+struct Line<'a> {
+    by: &'a str,
+    id: &'a str,
+    attempts: u32,
+    pid: u32,
+    at: f64,
+    event: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exception: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<&'a str>,
+}
+
+async fn note(
+    job: &Journal,
+    context: &JobContext,
+    failure: Option<&FailureText>,
+) -> Result<(), BoxError> {
+    let line = Line {
+        by: "rust",
+        id: &job.id,
+        attempts: context.attempts(),
+        pid: std::process::id(),
+        at: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64(),
+        event: if failure.is_some() { "failed" } else { "run" },
+        exception: failure.map(|failure| failure.class.as_str()),
+        message: failure.map(|failure| failure.message.as_str()),
+    };
+    append("interop:journal", &serde_json::to_string(&line)?).await
+}
+
+/// Appends to a list.
+async fn append(list: &str, value: &str) -> Result<(), BoxError> {
+    let mut redis = connection().await?;
+    let mut command = redis::cmd("RPUSH");
+    command.arg(list).arg(value);
+    command.exec_async(&mut redis).await?;
+    Ok(())
+}
+
+/// The connection that all jobs share; opened by the first of them.
+async fn connection() -> Result<MultiplexedConnection, BoxError> {
+    static CONNECTION: OnceCell<MultiplexedConnection> = OnceCell::const_new();
+    let open = || async {
+        let variable = |name, default: &str| std::env::var(name).unwrap_or_else(|_| default.into());
+        let port: u16 = variable("REDIS_PORT", "6379").parse()?;
+        let client = redis::Client::open((variable("REDIS_HOST", "127.0.0.1"), port))?;
+        // The default, half a second, is little for a server that is flooded with jobs.
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(Duration::from_secs(5)))
+            .set_response_timeout(Some(Duration::from_secs(30)));
+        let connection = client.get_multiplexed_async_connection_with_config(&config);
+        Ok::<_, BoxError>(connection.await?)
+    };
+    CONNECTION.get_or_try_init(open).await.cloned()
+}

@@ -1,0 +1,289 @@
+//! The app's `.env` file, read as vlucas/phpdotenv 5 reads it.
+//!
+//! The rules and their examples are in `docs/protocol/app-config.md` 2 and 3.
+
+use std::collections::HashMap;
+
+/// Variables of one file; real environment variables beat them and are asked first by whoever looks one up.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EnvFile {
+    values: HashMap<String, String>,
+}
+
+/// A file that Laravel would refuse as well.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {problem}")]
+pub struct EnvError {
+    /// Line of the entry, from 1.
+    pub line: usize,
+    /// What is wrong, without the value, which may be a secret.
+    pub problem: &'static str,
+}
+
+impl EnvFile {
+    /// Reads a file's text; `real` looks up the process environment, for `${NAME}`.
+    ///
+    /// # Errors
+    ///
+    /// The first entry that phpdotenv refuses, too: Laravel does not start with such a file.
+    pub fn parse(text: &str, real: impl Fn(&str) -> Option<String>) -> Result<Self, EnvError> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let mut values: HashMap<String, String> = HashMap::new();
+        for (line, entry) in entries(text) {
+            let error = |problem| EnvError { line, problem };
+            let (name, value) = match entry.split_once('=') {
+                Some((name, value)) => (name.trim(), Some(value.trim())),
+                None => (entry.trim(), None),
+            };
+            let name =
+                parse_name(name).ok_or_else(|| error("the name of the variable is invalid"))?;
+            let Some(value) = value else {
+                values.remove(&name);
+                continue;
+            };
+            let known = |name: &str| real(name).or_else(|| values.get(name).cloned());
+            let value = parse_value(value, known).map_err(error)?;
+            values.insert(name, value);
+        }
+        Ok(Self { values })
+    }
+
+    /// The raw text of a variable.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.values.get(name).map(String::as_str)
+    }
+}
+
+/// Laravel's `env()` cast, as far as text goes: `null` is absent, `empty` is empty, one pair of quotes comes off.
+///
+/// # Source
+///
+/// `Illuminate\Support\Env::get`.
+pub fn cast(raw: &str) -> Option<String> {
+    match raw.to_ascii_lowercase().as_str() {
+        "null" | "(null)" => return None,
+        "empty" | "(empty)" => return Some(String::new()),
+        "true" | "(true)" => return Some("1".into()),
+        "false" | "(false)" => return Some(String::new()),
+        _ => {}
+    }
+    for quote in ['"', '\''] {
+        if let Some(inner) = raw
+            .strip_prefix(quote)
+            .and_then(|rest| rest.strip_suffix(quote))
+        {
+            return Some(inner.to_owned());
+        }
+    }
+    Some(raw.to_owned())
+}
+
+/// Entries with the number of their first line; a double-quoted value may span lines.
+fn entries(text: &str) -> Vec<(usize, String)> {
+    let mut entries = Vec::new();
+    let mut open: Option<(usize, String)> = None;
+    let text = text.replace("\r\n", "\n").replace('\r', "\n");
+    for (index, line) in text.split('\n').enumerate() {
+        if let Some((number, mut buffer)) = open.take() {
+            buffer.push('\n');
+            buffer.push_str(line);
+            if has_closing_quote(line) {
+                entries.push((number, buffer));
+            } else {
+                open = Some((number, buffer));
+            }
+            continue;
+        }
+        let trimmed = line.trim_start();
+        if trimmed.is_empty() || trimmed.starts_with('#') {
+            continue;
+        }
+        let opens = line
+            .split_once("=\"")
+            .is_some_and(|(_, rest)| !has_closing_quote(rest));
+        if opens {
+            open = Some((index + 1, line.to_owned()));
+        } else {
+            entries.push((index + 1, line.to_owned()));
+        }
+    }
+    // An unterminated quote swallows the rest of the file without an error, in PHP as here.
+    entries
+}
+
+fn has_closing_quote(text: &str) -> bool {
+    let mut escaped = false;
+    text.chars().any(|c| {
+        let closes = c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+        closes
+    })
+}
+
+fn parse_name(left: &str) -> Option<String> {
+    let name = match left.strip_prefix("export") {
+        // Recognised only where the left side is longer than eight characters.
+        Some(rest) if left.chars().count() > 8 && rest.starts_with(char::is_whitespace) => {
+            rest.trim_start()
+        }
+        _ => left,
+    };
+    let unquoted = ['"', '\'']
+        .iter()
+        .find_map(|quote| name.strip_prefix(*quote)?.strip_suffix(*quote));
+    let name = unquoted.unwrap_or(name);
+    let is_valid = !name.is_empty()
+        && name
+            .chars()
+            .all(|c| c.is_alphanumeric() || c == '_' || c == '.');
+    is_valid.then(|| name.to_owned())
+}
+
+fn parse_value(
+    value: &str,
+    known: impl Fn(&str) -> Option<String>,
+) -> Result<String, &'static str> {
+    let mut chars = value.chars();
+    match chars.next() {
+        None => Ok(String::new()),
+        Some('\'') => {
+            let (inner, rest) = value[1..]
+                .split_once('\'')
+                .ok_or("a missing closing quote")?;
+            only_comment(rest)?;
+            Ok(inner.to_owned())
+        }
+        Some('"') => parse_double_quoted(&value[1..], known),
+        Some(_) => {
+            let end = value
+                .find(|c: char| c.is_whitespace() || c == '#')
+                .unwrap_or(value.len());
+            only_comment(&value[end..])?;
+            Ok(interpolate(&value[..end], &known))
+        }
+    }
+}
+
+fn only_comment(rest: &str) -> Result<(), &'static str> {
+    let rest = rest.trim_start();
+    if rest.is_empty() || rest.starts_with('#') {
+        Ok(())
+    } else {
+        Err("unexpected whitespace (quote a value with blanks)")
+    }
+}
+
+fn parse_double_quoted(
+    text: &str,
+    known: impl Fn(&str) -> Option<String>,
+) -> Result<String, &'static str> {
+    let mut value = String::new();
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => {
+                only_comment(&text[at + 1..])?;
+                return Ok(value);
+            }
+            '\\' => value.push(match chars.next().map(|(_, c)| c) {
+                Some(c @ ('"' | '\\' | '$')) => c,
+                Some('f') => '\x0c',
+                Some('n') => '\n',
+                Some('r') => '\r',
+                Some('t') => '\t',
+                Some('v') => '\x0b',
+                _ => return Err("an unexpected escape sequence"),
+            }),
+            '$' => match reference(&text[at..]).and_then(|name| Some((name.len(), known(name)?))) {
+                Some((len, known)) => {
+                    value.push_str(&known);
+                    for _ in 0..len + 2 {
+                        chars.next();
+                    }
+                }
+                None => value.push('$'),
+            },
+            c => value.push(c),
+        }
+    }
+    Err("a missing closing quote")
+}
+
+/// The name in a leading `${NAME}`.
+fn reference(text: &str) -> Option<&str> {
+    let name = text.strip_prefix("${")?.split_once('}')?.0;
+    let is_name = !name.is_empty()
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'.');
+    is_name.then_some(name)
+}
+
+fn interpolate(text: &str, known: impl Fn(&str) -> Option<String>) -> String {
+    let mut value = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        value.push_str(&rest[..at]);
+        let found = reference(&rest[at..]).and_then(|name| Some((name.len() + 3, known(name)?)));
+        let (len, text) = found.unwrap_or_else(|| (2, "${".to_owned()));
+        value.push_str(&text);
+        rest = &rest[at + len..];
+    }
+    value + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Option<String>, EnvError> {
+        let file = EnvFile::parse(text, |name| (name == "B").then(|| "real".to_owned()))?;
+        Ok(file.get("A").map(str::to_owned))
+    }
+
+    #[test]
+    fn values_are_read_as_phpdotenv_reads_them() {
+        #[rustfmt::skip]
+        let rows = [
+            ("A = 1", Some("1")), ("A=\"a b\" # c", Some("a b")), ("A=1#c", Some("1")), ("A=1 # c", Some("1")),
+            ("A=\"a\"#c", Some("a")), ("A=#x", Some("")), ("A= # x", Some("")), ("A=", Some("")), ("A=\"\"", Some("")),
+            ("A", None), ("A=x\\ny", Some("x\\ny")), ("A=\"x\\ny\"", Some("x\ny")), ("A='x\\ny'", Some("x\\ny")),
+            ("A=${B}", Some("real")), ("A=\"${B}\"", Some("real")), ("A='${B}'", Some("${B}")), ("A=$B", Some("$B")),
+            ("A=${NOPE}", Some("${NOPE}")), ("A=$2y$10$abc", Some("$2y$10$abc")), ("A==1", Some("=1")),
+            ("A=base64:abc/+d==", Some("base64:abc/+d==")), ("A=1\nA=2", Some("2")), ("A=(x)", Some("(x)")),
+            ("A=1;2", Some("1;2")), ("A=x\"y\"z", Some("x\"y\"z")), ("C=c\nA=${C}d", Some("cd")),
+            ("A=\"1\n2\"\nC=3", Some("1\n2")), ("A=\"\\${B}\"", Some("${B}")), ("export  A=1", Some("1")),
+            ("\u{feff}A=1", Some("1")), ("# A=1\nA=3", Some("3")), ("A=\"open\nC=1", None), ("'A'=1", Some("1")),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(read(text).unwrap().as_deref(), expected, "{text:?}");
+        }
+        for text in [
+            "A=a b",
+            "A=\"a\" b",
+            "A='it\\'s'",
+            "A-B=1",
+            "=1",
+            "A=\"\\u00e9\"",
+            "A='x",
+        ] {
+            assert!(read(text).is_err(), "{text:?}");
+        }
+        assert_eq!(read("X=1\nA=a b").unwrap_err().line, 2);
+    }
+
+    #[test]
+    fn words_are_cast_as_env_casts_them() {
+        let rows = [
+            ("null", None),
+            ("(NULL)", None),
+            ("empty", Some("")),
+            ("true", Some("1")),
+            ("'x'", Some("x")),
+            ("yes", Some("yes")),
+        ];
+        for (raw, expected) in rows {
+            assert_eq!(cast(raw).as_deref(), expected, "{raw}");
+        }
+    }
+}

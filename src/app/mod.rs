@@ -1,0 +1,7 @@
+//! What is known of the Laravel app whose queues are worked.
+
+mod env;
+mod prefixes;
+
+pub use env::{EnvError, EnvFile, cast};
+pub use prefixes::{DatabasePrefix, slug};

@@ -1,0 +1,426 @@
+//! What `queue:work` prints: the lines of Laravel 13, for people or as JSON.
+//!
+//! Layout and colours are those of docs/protocol/worker.md 13.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use super::json::PhpJson;
+use super::output::LineWriter;
+use crate::handler::{FailureText, JobInfo};
+use crate::worker::{Event, JobEnd, JobResult, Observer, StopReason, resident_memory};
+
+/// Prints the events of a worker.
+#[derive(Debug)]
+pub(super) struct Console {
+    style: Style,
+    out: LineWriter,
+    /// Text of the last second: a busy worker prints many lines in each.
+    second: Mutex<(i64, String)>,
+}
+
+/// How to print.
+#[derive(Debug, Clone)]
+pub(super) struct Style {
+    /// One JSON object per line.
+    pub(super) json: bool,
+    /// No lines for jobs.
+    pub(super) quiet: bool,
+    /// Id, connection, queue and memory as well.
+    pub(super) verbose: bool,
+    pub(super) coloured: bool,
+    pub(super) width: usize,
+    pub(super) timezone: TimeZone,
+}
+
+const GREY: &str = "90";
+const BLUE: &str = "34";
+const YELLOW_BOLD: &str = "33;1";
+const GREEN_BOLD: &str = "32;1";
+const RED_BOLD: &str = "31;1";
+
+impl Console {
+    pub(super) fn new(style: Style) -> std::io::Result<Self> {
+        Ok(Self {
+            style,
+            out: LineWriter::new()?,
+            second: Mutex::default(),
+        })
+    }
+
+    fn now(&self) -> String {
+        let now = Timestamp::now();
+        let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
+        if second.0 != now.as_second() {
+            let local = now.to_zoned(self.style.timezone.clone());
+            *second = (
+                now.as_second(),
+                local.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+            );
+        }
+        second.1.clone()
+    }
+
+    fn running(&self, job: &JobInfo) -> String {
+        self.style
+            .job_line(&self.now(), job, None, "RUNNING", YELLOW_BOLD)
+    }
+
+    fn ended(&self, end: &JobEnd<'_>, status: &str, colour: &str) -> String {
+        self.style
+            .job_line(&self.now(), end.job, Some(end.elapsed), status, colour)
+    }
+
+    fn json_time(&self) -> String {
+        let local = Timestamp::now().to_zoned(self.style.timezone.clone());
+        local.strftime("%Y-%m-%dT%H:%M:%S%.6f%:z").to_string()
+    }
+
+    fn json_job(
+        &self,
+        job: &JobInfo,
+        status: &str,
+        result: Option<JobResult>,
+        failure: Option<&FailureText>,
+        elapsed: Option<Duration>,
+    ) -> String {
+        let payload = &job.payload;
+        let level = if matches!(status, "starting" | "success") {
+            "info"
+        } else {
+            "warning"
+        };
+        let result = result.map(|result| match result {
+            JobResult::Deleted => "deleted",
+            JobResult::Released => "released",
+            JobResult::Left => "",
+        });
+        let failure = failure.filter(|_| status == "failed");
+        let json = PhpJson::new()
+            .text("level", Some(level))
+            .text("id", payload.id.as_ref().map(|id| id.as_str()))
+            .text("uuid", payload.uuid.as_ref().map(|uuid| uuid.as_str()))
+            .text("connection", Some(job.connection.as_str()))
+            .text("queue", Some(job.queue.as_str()))
+            .text("job", Some(payload.resolve_name()))
+            .text("status", Some(status))
+            .text("result", result)
+            .number("attempts", job.attempts)
+            .text("exception", failure.map(|failure| failure.class.as_str()))
+            .text("message", failure.map(|failure| failure.message.as_str()))
+            .text("timestamp", Some(&self.json_time()));
+        match elapsed {
+            // Six decimals, and no more digits than needed, as PHP prints a rounded float.
+            Some(elapsed) => json
+                .number("duration", (elapsed.as_secs_f64() * 1e6).round() / 1e6)
+                .line(),
+            None => json.line(),
+        }
+    }
+
+    fn json_event(&self, event: &Event<'_>) -> Option<String> {
+        let warning = |status: &str, queue: &str| {
+            PhpJson::new()
+                .text("level", Some("warning"))
+                .text("queue", Some(queue))
+                .text("status", Some(status))
+        };
+        Some(match event {
+            Event::JobProcessing(job) => self.json_job(job, "starting", None, None, None),
+            Event::JobProcessed(end) => self.json_end(end, "success"),
+            Event::JobReleasedAfterException(end) => self.json_end(end, "released_after_exception"),
+            Event::JobFailed(end) => self.json_end(end, "failed"),
+            Event::JobTimedOut(end) => self.json_end(end, "timed_out"),
+            Event::JobsQuarantined { queue, count } => {
+                let json = warning("quarantined", queue.as_str()).number("count", count);
+                json.text("timestamp", Some(&self.json_time())).line()
+            }
+            Event::JobForwarded { job, to } => {
+                let json = warning("forwarded", job.queue.as_str());
+                let json = json.text("uuid", job.payload.uuid.as_ref().map(|uuid| uuid.as_str()));
+                json.text("to", Some(to.as_str()))
+                    .text("timestamp", Some(&self.json_time()))
+                    .line()
+            }
+            Event::WorkerPausing => warning("paused", "")
+                .text("timestamp", Some(&self.json_time()))
+                .line(),
+            Event::WorkerResuming => warning("resumed", "")
+                .text("timestamp", Some(&self.json_time()))
+                .line(),
+            Event::WorkerStopping {
+                reason,
+                jobs_processed,
+            } => self.json_stop(*reason, *jobs_processed),
+            Event::WorkerStarting => return None,
+        })
+    }
+
+    fn json_end(&self, end: &JobEnd<'_>, status: &str) -> String {
+        self.json_job(
+            end.job,
+            status,
+            Some(end.result),
+            end.failure,
+            Some(end.elapsed),
+        )
+    }
+
+    fn json_stop(&self, reason: StopReason, jobs_processed: u64) -> String {
+        let level = if reason.exit_code() == 0 {
+            "info"
+        } else {
+            "warning"
+        };
+        PhpJson::new()
+            .text("level", Some(level))
+            .text("status", Some("stopped"))
+            .text("reason", Some(reason.as_str()))
+            .number("exit_code", reason.exit_code())
+            .number("jobs_processed", jobs_processed)
+            .number("memory", resident_memory().unwrap_or(0) >> 20)
+            .text("timestamp", Some(&self.json_time()))
+            .line()
+    }
+
+    fn text_event(&self, event: &Event<'_>) -> Option<String> {
+        let paint = |colour: &str, text: &str| self.style.paint(colour, text);
+        let notice = |what: &str, name: &str, status: &str, colour: &str| {
+            let name = if name.is_empty() {
+                String::new()
+            } else {
+                paint(BLUE, name) + " "
+            };
+            format!(
+                "  {} {what} {name}{}\n",
+                paint(GREY, &self.now()),
+                paint(colour, status)
+            )
+        };
+        Some(match event {
+            Event::JobProcessing(job) => self.running(job),
+            Event::JobProcessed(end) => self.ended(end, "DONE", GREEN_BOLD),
+            Event::JobReleasedAfterException(end) | Event::JobTimedOut(end) => {
+                self.ended(end, "FAIL", YELLOW_BOLD)
+            }
+            Event::JobFailed(end) => self.ended(end, "FAIL", RED_BOLD),
+            Event::JobsQuarantined { queue, count } => notice(
+                "Queue",
+                queue.as_str(),
+                &format!("{count} QUARANTINED"),
+                RED_BOLD,
+            ),
+            Event::JobForwarded { job, to } => {
+                let status = format!("FORWARDED to {to}");
+                notice("Job", job.payload.resolve_name(), &status, YELLOW_BOLD)
+            }
+            Event::WorkerPausing => notice("Worker", "", "PAUSED", YELLOW_BOLD),
+            Event::WorkerResuming => notice("Worker", "", "RESUMED", GREEN_BOLD),
+            Event::WorkerStopping { reason, .. } => {
+                let description = paint(GREY, reason.description());
+                let stopped = paint(YELLOW_BOLD, "STOPPED");
+                format!(
+                    "  {} Worker {stopped} {description}\n",
+                    paint(GREY, &self.now())
+                )
+            }
+            Event::WorkerStarting => return None,
+        })
+    }
+}
+
+impl Style {
+    fn paint(&self, colour: &str, text: &str) -> String {
+        if self.coloured {
+            format!("\x1b[{colour}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+
+    /// Two blanks, time, name, dots up to two columns before the edge, run time and status.
+    fn job_line(
+        &self,
+        now: &str,
+        job: &JobInfo,
+        elapsed: Option<Duration>,
+        status: &str,
+        colour: &str,
+    ) -> String {
+        let name = job.payload.resolve_name();
+        let id = job.payload.id.as_ref().map_or("", |id| id.as_str());
+        let (connection, queue) = (job.connection.as_str(), job.queue.as_str());
+        let length = |text: &str| text.chars().count();
+        let (mut details, mut details_length) = (String::new(), 0);
+        if self.verbose {
+            details = format!(
+                " {} {} {}",
+                self.paint(GREY, id),
+                self.paint(BLUE, connection),
+                self.paint(BLUE, queue)
+            );
+            details_length = length(id) + length(connection) + length(queue) + 2;
+        }
+        let mut taken = length(name) + details_length;
+        let runtime = elapsed.map(run_time);
+        let mut before_status = String::new();
+        match &runtime {
+            None => taken += 33,
+            Some(runtime) => {
+                taken += length(runtime) + 31;
+                before_status = self.paint(GREY, runtime) + " ";
+                if self.verbose {
+                    let memory = memory();
+                    taken += length(&memory) + 1;
+                    before_status = format!(
+                        "{} {} ",
+                        self.paint(GREY, runtime),
+                        self.paint(GREY, &memory)
+                    );
+                }
+            }
+        }
+        let dots = self.paint(GREY, &".".repeat(self.width.saturating_sub(taken)));
+        let now = self.paint(GREY, now);
+        format!(
+            "  {now} {name}{details} {dots} {before_status}{}\n",
+            self.paint(colour, status)
+        )
+    }
+}
+
+/// Resident memory as Laravel shows it: `22MB`, `22.5MB`.
+fn memory() -> String {
+    #[expect(clippy::cast_precision_loss, reason = "one decimal is shown")]
+    let megabytes = resident_memory().unwrap_or(0) as f64 / f64::from(1 << 20);
+    format!("{}MB", (megabytes * 10.0).round() / 10.0)
+}
+
+/// Milliseconds up to one second, then whole units, largest first, as Laravel shows it since 10.13.1.
+fn run_time(elapsed: Duration) -> String {
+    let milliseconds = elapsed.as_secs_f64() * 1000.0;
+    if milliseconds <= 1000.0 {
+        return if milliseconds >= 999.995 {
+            "1,000.00ms".into()
+        } else {
+            format!("{milliseconds:.2}ms")
+        };
+    }
+    const UNITS: [(&str, u64); 5] = [
+        ("w", 604_800),
+        ("d", 86_400),
+        ("h", 3600),
+        ("m", 60),
+        ("s", 1),
+    ];
+    let mut left = elapsed.as_secs();
+    let mut parts = Vec::new();
+    for (unit, seconds) in UNITS {
+        if left >= seconds {
+            parts.push(format!("{}{unit}", left / seconds));
+            left %= seconds;
+        }
+    }
+    parts.join(" ")
+}
+
+impl Observer for Console {
+    fn on_event(&self, event: &Event<'_>) {
+        if self.style.quiet {
+            return;
+        }
+        let line = if self.style.json {
+            self.json_event(event)
+        } else {
+            self.text_event(event)
+        };
+        if let Some(line) = line {
+            self.out.line(line);
+        }
+    }
+}
+
+/// The box that artisan prints at the start, on a terminal.
+pub(super) fn banner(queues: &[crate::queue::QueueName], coloured: bool) -> String {
+    let names: Vec<&str> = queues.iter().map(crate::queue::QueueName::as_str).collect();
+    let word = if names.len() == 1 { "queue" } else { "queues" };
+    let names = names.join(",");
+    let (info, names) = if coloured {
+        (
+            "\x1b[37;44m INFO \x1b[0m".to_owned(),
+            format!("\x1b[1m[{names}]\x1b[0m"),
+        )
+    } else {
+        (" INFO ".to_owned(), format!("[{names}]"))
+    };
+    format!("\n  {info} Processing jobs from the {names} {word}.  \n\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::payload::Payload;
+
+    fn style() -> Style {
+        Style {
+            json: false,
+            quiet: false,
+            verbose: false,
+            coloured: false,
+            width: 80,
+            timezone: TimeZone::UTC,
+        }
+    }
+
+    fn job() -> JobInfo {
+        let payload = br#"{"displayName":"App\\Jobs\\X","job":"App\\Jobs\\X@handle","id":"abc","attempts":0}"#;
+        JobInfo {
+            connection: "redis".into(),
+            queue: "high".into(),
+            attempts: 1,
+            payload: Arc::new(Payload::parse(payload).unwrap()),
+            body: Arc::from(&b""[..]),
+        }
+    }
+
+    #[test]
+    fn lines_end_two_columns_before_the_edge() {
+        let line =
+            |elapsed, status| style().job_line("2026-01-02 03:04:05", &job(), elapsed, status, "");
+        let running = line(None, "RUNNING");
+        assert_eq!(running.trim_end().chars().count(), 78);
+        assert_eq!(
+            running,
+            format!(
+                "  2026-01-02 03:04:05 App\\Jobs\\X {} RUNNING\n",
+                ".".repeat(37)
+            )
+        );
+        let done = line(Some(Duration::from_micros(1690)), "DONE");
+        assert_eq!(
+            done,
+            format!(
+                "  2026-01-02 03:04:05 App\\Jobs\\X {} 1.69ms DONE\n",
+                ".".repeat(33)
+            )
+        );
+    }
+
+    #[test]
+    fn run_times_are_shown_as_laravel_shows_them() {
+        #[rustfmt::skip]
+        let rows = [
+            (0.00169, "1.69ms"), (0.9999999, "1,000.00ms"), (1.0, "1,000.00ms"), (1.5, "1s"), (59.9, "59s"), (61.0, "1m 1s"),
+            (3661.0, "1h 1m 1s"), (90061.0, "1d 1h 1m 1s"), (604_800.0, "1w"),
+        ];
+        for (seconds, expected) in rows {
+            assert_eq!(run_time(Duration::from_secs_f64(seconds)), expected);
+        }
+    }
+}

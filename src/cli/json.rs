@@ -1,0 +1,85 @@
+//! JSON as PHP's `json_encode` writes it by default: `\/` and `\uXXXX`.
+
+use std::fmt::Write as _;
+
+/// One object, field by field; Laravel leaves out what is falsy in PHP.
+#[derive(Debug)]
+pub(super) struct PhpJson(String);
+
+impl PhpJson {
+    pub(super) fn new() -> Self {
+        Self(String::from("{"))
+    }
+
+    fn key(&mut self, key: &str) {
+        if self.0.len() > 1 {
+            self.0.push(',');
+        }
+        self.string(key);
+        self.0.push(':');
+    }
+
+    /// Adds text, unless it is falsy: empty or `"0"`.
+    #[must_use]
+    pub(super) fn text(mut self, key: &str, text: Option<&str>) -> Self {
+        if let Some(text) = text.filter(|text| !matches!(*text, "" | "0")) {
+            self.key(key);
+            self.string(text);
+        }
+        self
+    }
+
+    /// Adds a number, also zero.
+    #[must_use]
+    pub(super) fn number(mut self, key: &str, number: impl std::fmt::Display) -> Self {
+        self.key(key);
+        write!(self.0, "{number}").expect("a string takes everything");
+        self
+    }
+
+    fn string(&mut self, text: &str) {
+        self.0.push('"');
+        for c in text.chars() {
+            match c {
+                '"' => self.0.push_str("\\\""),
+                '\\' => self.0.push_str("\\\\"),
+                '/' => self.0.push_str("\\/"),
+                '\n' => self.0.push_str("\\n"),
+                '\r' => self.0.push_str("\\r"),
+                '\t' => self.0.push_str("\\t"),
+                '\x08' => self.0.push_str("\\b"),
+                '\x0c' => self.0.push_str("\\f"),
+                ' '..='~' | '\x7f' => self.0.push(c),
+                c => {
+                    for unit in c.encode_utf16(&mut [0; 2]) {
+                        write!(self.0, "\\u{unit:04x}").expect("a string takes everything");
+                    }
+                }
+            }
+        }
+        self.0.push('"');
+    }
+
+    /// The object with a line end.
+    pub(super) fn line(self) -> String {
+        self.0 + "}\n"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_escaped_as_php_escapes_it() {
+        let line = PhpJson::new()
+            .text("job", Some("App\\É/\u{1f600}\"\n"))
+            .text("no", Some("0"))
+            .number("n", 0)
+            .line();
+        assert_eq!(
+            line,
+            "{\"job\":\"App\\\\\\u00c9\\/\\ud83d\\ude00\\\"\\n\",\"n\":0}\n"
+        );
+    }
+}

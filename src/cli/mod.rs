@@ -1,0 +1,189 @@
+//! The command line: artisan's names and options, and ours under their own heading.
+//!
+//! A program of one's own with handlers in Rust calls [`run`] and has the same
+//! commands:
+//!
+//! ```no_run
+//! use artisand::handler::{self, JobContext, Registry};
+//!
+//! #[derive(serde::Deserialize)]
+//! struct ProcessPodcast {
+//!     title: String,
+//! }
+//!
+//! async fn process_podcast(job: ProcessPodcast, _: JobContext) -> Result<(), std::io::Error> {
+//!     println!("{}", job.title);
+//!     Ok(())
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     artisand::cli::run(Registry::new().with("process_podcast", handler::function(process_podcast)))
+//! }
+//! ```
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{CommandFactory as _, Parser};
+
+mod completions;
+mod console;
+mod exit;
+mod json;
+mod output;
+mod peek;
+mod quarantine;
+mod work;
+
+pub use exit::UsageError;
+
+use crate::config::Config;
+use crate::handler::Registry;
+use crate::queue::RedisQueue;
+
+/// The artisan queue daemon: runs Laravel queue jobs, beside PHP workers or instead of them
+#[derive(Debug, Parser)]
+#[command(
+    name = "artisand",
+    version,
+    propagate_version = true,
+    disable_help_subcommand = true,
+    help_template = TEMPLATE,
+    after_help = "Exit codes: 0 done, 1 error, 2 wrong usage or configuration, 12 memory limit, 137 a handler did not return",
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    global: GlobalArgs,
+}
+
+/// Artisan's order of sections.
+const TEMPLATE: &str = "{about}\n\nUsage:\n  {usage}\n\n{all-args}{after-help}\n";
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Process jobs of one or more queues until told to stop
+    #[command(name = "queue:work", help_template = TEMPLATE)]
+    Work(Box<work::WorkArgs>),
+    /// Show waiting jobs, decoded, without touching them
+    #[command(name = "queue:peek", help_template = TEMPLATE)]
+    Peek(peek::PeekArgs),
+    /// List payloads that could not be decoded; show, requeue or delete them
+    #[command(name = "queue:quarantine", help_template = TEMPLATE)]
+    Quarantine(quarantine::QuarantineArgs),
+    /// Print a completion script for a shell
+    #[command(name = "completions", help_template = TEMPLATE)]
+    Completions(completions::CompletionsArgs),
+    /// Print the manual page
+    #[command(name = "man", help_template = TEMPLATE)]
+    Man,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+struct GlobalArgs {
+    /// Configuration file [default: artisand.toml, if there is one]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "ARTISAND_CONFIG",
+        global = true,
+        help_heading = "Beyond Laravel"
+    )]
+    config: Option<PathBuf>,
+
+    /// Directory of the Laravel app, whose .env is read
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "ARTISAND_APP",
+        global = true,
+        help_heading = "Beyond Laravel"
+    )]
+    app: Option<PathBuf>,
+
+    /// Print no line per job; logs: errors only
+    #[arg(short, long, global = true)]
+    quiet: bool,
+
+    /// Print more: -v id, connection and queue of jobs; -vv debug logs, -vvv trace
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    verbose: u8,
+
+    /// Print without colours, as with NO_COLOR
+    #[arg(long, global = true)]
+    no_ansi: bool,
+}
+
+impl GlobalArgs {
+    fn load_config(&self) -> anyhow::Result<Config> {
+        Ok(Config::load(
+            self.config.as_deref(),
+            self.app.as_deref(),
+            std::env::vars(),
+        )?)
+    }
+}
+
+/// Runs the command line of this process with these handlers.
+pub fn run(registry: Registry) -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are "errors" that go to standard output and end well.
+            let code = if error.use_stderr() { exit::USAGE } else { 0 };
+            output::clap(&error);
+            return ExitCode::from(code);
+        }
+    };
+    match dispatch(cli, registry) {
+        Ok(code) => code,
+        Err(error) => {
+            output::error(&error);
+            exit::code_of(&error)
+        }
+    }
+}
+
+fn dispatch(cli: Cli, registry: Registry) -> anyhow::Result<ExitCode> {
+    let Cli { command, global } = cli;
+    match command {
+        Command::Work(args) => work::run(*args, &global, registry),
+        Command::Peek(args) => block_on(peek::run(args, &global)),
+        Command::Quarantine(args) => block_on(quarantine::run(args, &global)),
+        Command::Completions(args) => completions::run(&args, Cli::command()),
+        Command::Man => completions::man(Cli::command()),
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime
+        .context("could not start the runtime")?
+        .block_on(future)
+}
+
+/// Opens a queue connection and makes sure that somebody answers.
+async fn open(
+    config: &Config,
+    name: &str,
+) -> anyhow::Result<(RedisQueue, crate::config::Connection)> {
+    let connection = config.connection(name)?;
+    let redis = crate::connection::Redis::new(&connection.redis)?;
+    let queue = RedisQueue::new(redis, connection.queue.clone());
+    queue.ping().await?;
+    Ok((queue, connection))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

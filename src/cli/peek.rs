@@ -1,0 +1,123 @@
+//! `queue:peek`
+
+use std::process::ExitCode;
+
+use super::{GlobalArgs, open, output};
+use crate::payload::{Document, Payload};
+use crate::queue::{Queue as _, QueueName};
+
+/// Arguments of `queue:peek`, as given.
+#[derive(Debug, clap::Args)]
+pub(super) struct PeekArgs {
+    /// Queue to look into [default: the connection's queue]
+    #[arg(value_name = "QUEUE")]
+    queue: Option<String>,
+
+    /// Queue connection [default: QUEUE_CONNECTION, else redis]
+    #[arg(long, value_name = "CONNECTION")]
+    connection: Option<String>,
+
+    /// Print one job document per line, as programs get it
+    #[arg(long)]
+    json: bool,
+
+    /// Most jobs to show, the oldest first
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    limit: usize,
+}
+
+pub(super) async fn run(args: PeekArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
+    let config = global.load_config()?;
+    let name = args
+        .connection
+        .unwrap_or_else(|| config.default_connection());
+    let (queue, connection) = open(&config, &name).await?;
+    let queue_name = args.queue.map_or(connection.default_queue, QueueName::from);
+    let elements = queue.peek(&queue_name, args.limit).await?;
+    let mut text = String::new();
+    if !args.json {
+        let sizes = queue.sizes(&queue_name).await?;
+        text += &format!(
+            "\n  [{name}] {queue_name}: {} pending, {} delayed, {} reserved, {} in quarantine\n\n",
+            sizes.pending, sizes.delayed, sizes.reserved, sizes.quarantined
+        );
+    }
+    for element in &elements {
+        text += &if args.json {
+            json_line(&name, &queue_name, element)
+        } else {
+            people_lines(&name, &queue_name, element)
+        };
+    }
+    output::data(&text);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn document(
+    connection: &str,
+    queue: &QueueName,
+    element: &[u8],
+) -> Result<(Payload, String), anyhow::Error> {
+    let payload = Payload::parse(element)?;
+    let document = Document {
+        connection,
+        queue: queue.as_str(),
+        attempts: payload.attempts,
+        payload: &payload,
+    };
+    let json = document.to_json()?;
+    Ok((payload, json))
+}
+
+fn json_line(connection: &str, queue: &QueueName, element: &[u8]) -> String {
+    let line = match document(connection, queue, element) {
+        Ok((_, json)) => json,
+        Err(error) => serde_json::json!({
+            "connection": connection, "queue": queue.as_str(), "error": format!("{error:#}"), "bytes": element.len(),
+        })
+        .to_string(),
+    };
+    line + "\n"
+}
+
+/// Name and uuid on a line that fills the terminal, then what is in the job.
+fn people_lines(connection: &str, queue: &QueueName, element: &[u8]) -> String {
+    let (left, right, data) = match document(connection, queue, element) {
+        Ok((payload, json)) => {
+            let right = payload
+                .uuid
+                .as_ref()
+                .map(ToString::to_string)
+                .or(payload.id.as_ref().map(ToString::to_string));
+            let document: serde_json::Value = serde_json::from_str(&json).unwrap_or_default();
+            let mut data = format!("attempts {}", payload.attempts);
+            for part in ["data", "meta"] {
+                if let Some(value) = document.get(part) {
+                    data += &format!("\n    {part} {}", shortened(&value.to_string()));
+                }
+            }
+            (
+                payload.resolve_name().to_owned(),
+                right.unwrap_or_default(),
+                data,
+            )
+        }
+        Err(error) => (
+            "(cannot be decoded)".to_owned(),
+            format!("{} bytes", element.len()),
+            format!("{error:#}"),
+        ),
+    };
+    let width = output::width().min(150);
+    let dots = width.saturating_sub(left.chars().count() + right.chars().count() + 6);
+    format!("  {left} {} {right}\n    {data}\n\n", ".".repeat(dots))
+}
+
+/// At most some lines of a terminal: a job can hold a megabyte.
+fn shortened(text: &str) -> String {
+    const MOST: usize = 1000;
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{} ... ({} bytes)", &text[..end], text.len()),
+        None => text.to_owned(),
+    }
+}

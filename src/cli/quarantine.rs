@@ -1,0 +1,147 @@
+//! `queue:quarantine`
+
+use std::process::ExitCode;
+
+use super::{GlobalArgs, UsageError, open, output};
+use crate::payload::{Document, Payload};
+use crate::queue::{QueueName, RedisQueue};
+
+/// Arguments of `queue:quarantine`, as given.
+#[derive(Debug, clap::Args)]
+pub(super) struct QuarantineArgs {
+    /// Queue whose quarantine is meant [default: all that have one]
+    #[arg(value_name = "QUEUE")]
+    queue: Option<String>,
+
+    /// Queue connection [default: QUEUE_CONNECTION, else redis]
+    #[arg(long, value_name = "CONNECTION")]
+    connection: Option<String>,
+
+    /// Only payloads with these numbers, as listed, comma separated
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
+    only: Vec<usize>,
+
+    /// Print the payloads whole
+    #[arg(long)]
+    show: bool,
+
+    /// Move the payloads back to their queue
+    #[arg(long, conflicts_with = "delete")]
+    requeue: bool,
+
+    /// Delete the payloads
+    #[arg(long)]
+    delete: bool,
+
+    /// Print one JSON object per payload
+    #[arg(long)]
+    json: bool,
+}
+
+/// Most payloads looked at in one call.
+const MOST: usize = 10_000;
+
+pub(super) async fn run(args: QuarantineArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
+    let config = global.load_config()?;
+    let name = args
+        .connection
+        .clone()
+        .unwrap_or_else(|| config.default_connection());
+    let (queue, _) = open(&config, &name).await?;
+    let queues = match &args.queue {
+        Some(name) => vec![QueueName::from(name.as_str())],
+        None if args.requeue || args.delete => {
+            return Err(UsageError(
+                "name the queue whose payloads are to be moved or deleted".into(),
+            )
+            .into());
+        }
+        None => queue.queues_with_quarantine().await?,
+    };
+    let mut text = String::new();
+    for queue_name in &queues {
+        let payloads = queue.quarantined(queue_name, MOST).await?;
+        let chosen: Vec<(usize, Vec<u8>)> = payloads
+            .into_iter()
+            .enumerate()
+            .map(|(index, payload)| (index + 1, payload))
+            .filter(|(number, _)| args.only.is_empty() || args.only.contains(number))
+            .collect();
+        text += &act(&args, &queue, &name, queue_name, chosen).await?;
+    }
+    if text.is_empty() && !args.json {
+        text.push_str("\n   INFO  No payloads in quarantine.  \n\n");
+    }
+    output::data(&text);
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn act(
+    args: &QuarantineArgs,
+    queue: &RedisQueue,
+    connection: &str,
+    name: &QueueName,
+    chosen: Vec<(usize, Vec<u8>)>,
+) -> anyhow::Result<String> {
+    if args.requeue || args.delete {
+        let payloads: Vec<Vec<u8>> = chosen.into_iter().map(|(_, payload)| payload).collect();
+        let count = if args.requeue {
+            queue.requeue(name, &payloads).await?
+        } else {
+            queue.delete_quarantined(name, &payloads).await?
+        };
+        let what = if args.requeue {
+            "pushed back onto"
+        } else {
+            "deleted from the quarantine of"
+        };
+        let plural = if count == 1 { "payload" } else { "payloads" };
+        return Ok(format!(
+            "\n   INFO  {count} {plural} {what} the [{name}] queue.  \n\n"
+        ));
+    }
+    let mut text = String::new();
+    for (number, payload) in chosen {
+        let reason = reason(connection, name, &payload);
+        text += &if args.json {
+            let payload_text = args
+                .show
+                .then(|| String::from_utf8_lossy(&payload).into_owned());
+            serde_json::json!({
+                "connection": connection, "queue": name.as_str(), "number": number, "bytes": payload.len(),
+                "reason": reason, "payload": payload_text,
+            })
+            .to_string()
+                + "\n"
+        } else {
+            let shown = if args.show {
+                format!("\n    {}", String::from_utf8_lossy(&payload))
+            } else {
+                String::new()
+            };
+            format!(
+                "  {name} {number}, {} bytes: {reason}{shown}\n",
+                payload.len()
+            )
+        };
+    }
+    Ok(text)
+}
+
+/// Why a payload is here, found out anew: a later version may read what an earlier one could not.
+fn reason(connection: &str, queue: &QueueName, payload: &[u8]) -> String {
+    let parsed = match Payload::parse(payload) {
+        Ok(parsed) => parsed,
+        Err(error) => return format!("{:#}", anyhow::Error::from(error)),
+    };
+    let document = Document {
+        connection,
+        queue: queue.as_str(),
+        attempts: parsed.attempts,
+        payload: &parsed,
+    };
+    match document.to_json() {
+        Err(error) => format!("{:#}", anyhow::Error::from(error)),
+        Ok(_) => "it can be decoded, but Redis found no integer `attempts` in it".to_owned(),
+    }
+}

@@ -1,0 +1,298 @@
+//! `queue:work`
+
+use std::num::NonZeroUsize;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use jiff::tz::TimeZone;
+use tracing_subscriber::EnvFilter;
+
+use super::console::{Console, Style, banner};
+use super::{GlobalArgs, UsageError, output};
+use crate::config::Config;
+use crate::handler::Registry;
+use crate::payload::Backoff;
+use crate::queue::QueueName;
+use crate::time::Clock;
+use crate::worker::decide::Defaults;
+use crate::worker::{Control, Worker, WorkerOptions};
+
+/// Arguments of `queue:work`, as given.
+#[derive(Debug, clap::Args)]
+pub(super) struct WorkArgs {
+    /// Queue connection to work [default: QUEUE_CONNECTION, else redis]
+    #[arg(value_name = "CONNECTION")]
+    connection: Option<String>,
+
+    /// Name of the worker; taken for compatibility
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    name: String,
+
+    /// Queues to work, comma separated, the first one first [default: the connection's queue]
+    #[arg(long, value_name = "NAMES", env = "ARTISAND_QUEUE")]
+    queue: Option<String>,
+
+    /// Taken for compatibility: the worker always is a daemon
+    #[arg(long)]
+    daemon: bool,
+
+    /// Run one job, without a time limit, and stop
+    #[arg(long)]
+    once: bool,
+
+    /// Stop as soon as there is no job
+    #[arg(long)]
+    stop_when_empty: bool,
+
+    /// Stop when there was no job for so many seconds; 0 for never
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    stop_when_empty_for: u64,
+
+    /// Seconds to wait before a retry (deprecated: the larger of this and --backoff counts)
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    delay: u64,
+
+    /// Seconds to wait before a job that threw is tried again; a list such as 1,5,10 goes by attempt
+    #[arg(long, value_name = "SECONDS", default_value = "0")]
+    backoff: String,
+
+    /// Jobs to begin before stopping; 0 for no limit
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    max_jobs: u64,
+
+    /// Seconds to run before stopping; 0 for no limit
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    max_time: u64,
+
+    /// Work also in maintenance mode
+    #[arg(long)]
+    force: bool,
+
+    /// Megabytes of memory at which to stop; 0 for no limit
+    #[arg(long, value_name = "MB", default_value_t = 128)]
+    memory: u64,
+
+    /// Seconds between looks at the queue when nothing announces a job
+    #[arg(long, value_name = "SECONDS", default_value = "3")]
+    sleep: f64,
+
+    /// Seconds a slot rests after each job
+    #[arg(long, value_name = "SECONDS", default_value = "0")]
+    rest: f64,
+
+    /// Seconds one attempt may run; 0 for no limit
+    ///
+    /// Unlike in Laravel only the one job is ended, not the worker.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    timeout: u64,
+
+    /// Attempts of jobs that do not say how many; 0 for no limit
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    tries: i64,
+
+    /// Print one JSON object per line
+    #[arg(long)]
+    json: bool,
+
+    /// Jobs to run at the same time [default: 1]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "ARTISAND_CONCURRENCY",
+        help_heading = "Beyond Laravel"
+    )]
+    concurrency: Option<NonZeroUsize>,
+
+    /// Seconds running jobs may go on after an order to stop, before they are released [default: 8]
+    ///
+    /// Keep it some seconds below the time after which your supervisor kills.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        env = "ARTISAND_GRACE",
+        help_heading = "Beyond Laravel"
+    )]
+    grace: Option<u64>,
+}
+
+impl WorkArgs {
+    /// Turns flags into options: 0 becomes `None`, names become queues.
+    fn resolve(
+        &self,
+        config: &Config,
+        connection: &crate::config::Connection,
+    ) -> Result<WorkerOptions, UsageError> {
+        let seconds = |name: &str, value: f64| {
+            let problem = || {
+                UsageError(format!(
+                    "`--{name}` is `{value}`, expected seconds, such as 3 or 0.5"
+                ))
+            };
+            // As in PHP: fractions count below one second only.
+            let value = if value >= 1.0 { value.trunc() } else { value };
+            Duration::try_from_secs_f64(value).map_err(|_| problem())
+        };
+        let limit = |value: u64| (value > 0).then_some(value);
+        let queues: Vec<QueueName> = match &self.queue {
+            // Verbatim, blanks included: Laravel trims nothing.
+            Some(names) => names.split(',').map(QueueName::from).collect(),
+            None => vec![connection.default_queue.clone()],
+        };
+        let queues = queues.into_iter().map(|queue| {
+            if queue.as_str().is_empty() {
+                connection.default_queue.clone()
+            } else {
+                queue
+            }
+        });
+        let backoff = Backoff::parse(&self.backoff).at_least(Duration::from_secs(self.delay));
+        let grace = self
+            .grace
+            .or(config.file.worker.grace)
+            .map_or(WorkerOptions::GRACE, Duration::from_secs);
+        Ok(WorkerOptions {
+            connection: connection.queue.connection.clone(),
+            queues: queues.collect(),
+            defaults: Defaults {
+                tries: self.tries,
+                backoff,
+                timeout: Duration::from_secs(self.timeout),
+            },
+            sleep: seconds("sleep", self.sleep)?,
+            rest: seconds("rest", self.rest)?,
+            memory: limit(self.memory).map(|megabytes| megabytes << 20),
+            max_jobs: limit(self.max_jobs),
+            max_time: limit(self.max_time).map(Duration::from_secs),
+            stop_when_empty: self.stop_when_empty,
+            stop_when_empty_for: limit(self.stop_when_empty_for).map(Duration::from_secs),
+            once: self.once,
+            concurrency: self
+                .concurrency
+                .or(config.file.worker.concurrency)
+                .unwrap_or(NonZeroUsize::MIN),
+            grace,
+            clock: Clock::System,
+        })
+    }
+}
+
+/// Runs a worker; returns when it has stopped.
+pub(super) fn run(
+    args: WorkArgs,
+    global: &GlobalArgs,
+    registry: Registry,
+) -> anyhow::Result<ExitCode> {
+    let config = global.load_config()?;
+    start_logging(global, args.json)?;
+    let name = args
+        .connection
+        .clone()
+        .unwrap_or_else(|| config.default_connection());
+    let connection = config.connection(&name)?;
+    let options = args.resolve(&config, &connection)?;
+    let router = config.router(&registry)?;
+    if router.mappings().len() == 0 {
+        tracing::warn!(
+            "no mapping is configured: see [[map]] in artisand.toml; every job is unmapped"
+        );
+    }
+    let style = Style {
+        json: args.json,
+        quiet: global.quiet,
+        verbose: global.verbose > 0,
+        coloured: output::is_coloured(global.no_ansi),
+        width: output::width(),
+        timezone: timezone(&config)?,
+    };
+    if !args.json && !global.quiet && output::is_terminal() {
+        output::data(&banner(&options.queues, style.coloured));
+    }
+    let console = Console::new(style).context("could not start the output thread")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("artisand")
+        .max_blocking_threads(options.concurrency.get().max(64))
+        .build()
+        .context("could not start the runtime")?;
+    let report = runtime.block_on(async {
+        let (queue, _) = super::open(&config, &name).await?;
+        let control = Control::new();
+        let worker = Worker::new(Arc::new(queue), router, options).with_observer(console);
+        let working = worker.run(&control);
+        tokio::pin!(working);
+        tokio::select! {
+            report = &mut working => Ok(report),
+            error = control.obey_signals() => Err(error.expect_err("signals are obeyed for ever")),
+        }
+        .context("could not listen for signals")
+    });
+    // A blocking handler that does not return must not keep the process.
+    runtime.shutdown_background();
+    let report = report?;
+    if report.released > 0 {
+        tracing::warn!(
+            jobs = report.released,
+            "jobs were cut short by the stop deadline and released"
+        );
+    }
+    Ok(if report.unsettled > 0 {
+        ExitCode::from(1)
+    } else {
+        report.reason.into()
+    })
+}
+
+/// Logs go to standard error; data goes to standard output.
+fn start_logging(global: &GlobalArgs, json: bool) -> anyhow::Result<()> {
+    let level = match (global.quiet, global.verbose) {
+        (true, _) => "error",
+        (false, 0 | 1) => "warn,artisand=info",
+        (false, 2) => "info,artisand=debug",
+        (false, _) => "info,artisand=trace",
+    };
+    let filter = match std::env::var("ARTISAND_LOG") {
+        Ok(directives) if !directives.is_empty() => {
+            let expected = "log directives, such as info or artisand=debug";
+            EnvFilter::try_new(&directives).map_err(|_| crate::config::Error::Variable {
+                name: "ARTISAND_LOG".into(),
+                value: directives,
+                expected,
+            })?
+        }
+        _ => EnvFilter::new(level),
+    };
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_env_filter(filter);
+    // Whoever calls this as a library may have set up logging already.
+    let _ = if json {
+        subscriber.json().try_init()
+    } else {
+        let is_coloured = std::io::IsTerminal::is_terminal(&std::io::stderr())
+            && output::is_coloured(global.no_ansi);
+        subscriber.with_ansi(is_coloured).try_init()
+    };
+    Ok(())
+}
+
+/// The app's time zone, in which Laravel prints times.
+fn timezone(config: &Config) -> anyhow::Result<TimeZone> {
+    let name = config
+        .file
+        .worker
+        .timezone
+        .clone()
+        .or_else(|| config.env("APP_TIMEZONE"));
+    let Some(name) = name.filter(|name| !name.is_empty()) else {
+        return Ok(TimeZone::UTC);
+    };
+    Ok(
+        TimeZone::get(&name).map_err(|_| crate::config::Error::Variable {
+            name: "timezone".into(),
+            value: name,
+            expected: "a time zone, such as Europe/Warsaw",
+        })?,
+    )
+}

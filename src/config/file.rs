@@ -1,0 +1,251 @@
+//! The tables of `artisand.toml`. An unknown key is an error: a misspelt setting must not be silently absent.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::Error;
+use crate::handler::{HandlerChoice, Mapping, Pattern, PatternError, UnmappedPolicy};
+
+/// The whole file.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    /// The app's directory, where `.env` is.
+    pub app: Option<PathBuf>,
+    /// Version of the app's Laravel (`"5.7"`, `"13"`), where it cannot be found out.
+    pub laravel: Option<String>,
+    /// Queue connections by name.
+    #[serde(default)]
+    pub connections: BTreeMap<String, ConnectionTable>,
+    /// Defaults of `queue:work`.
+    #[serde(default)]
+    pub worker: WorkerTable,
+    /// What becomes of jobs that no mapping matches.
+    #[serde(default)]
+    pub unmapped: UnmappedTable,
+    /// Mappings; the first that matches wins.
+    #[serde(default)]
+    pub map: Vec<MapTable>,
+}
+
+/// `[connections.NAME]`: what is not said comes from the app's environment.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectionTable {
+    /// `redis://user:password@host:port/database`.
+    pub url: Option<String>,
+    /// Host name, or `tls://name`.
+    pub host: Option<String>,
+    /// Port.
+    pub port: Option<u16>,
+    /// Whether to use TLS.
+    pub tls: Option<bool>,
+    /// Path of a unix socket.
+    pub socket: Option<PathBuf>,
+    /// User of Redis access lists.
+    pub username: Option<String>,
+    /// Password; better in the environment.
+    pub password: Option<String>,
+    /// Number of the database.
+    pub database: Option<i64>,
+    /// Put before every key.
+    pub prefix: Option<String>,
+    /// Queue that is meant where none is named.
+    pub queue: Option<String>,
+    /// Seconds that a reservation lives.
+    pub retry_after: Option<u64>,
+    /// Whether the app keeps notify lists (Laravel 5.8 and later).
+    pub notify: Option<bool>,
+    /// Most due jobs moved by one pop.
+    pub migration_batch_size: Option<NonZeroUsize>,
+    /// How far into a queue to look for jobs that can be taken.
+    pub look_ahead: Option<NonZeroUsize>,
+}
+
+/// `[worker]`: defaults for flags of `queue:work`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkerTable {
+    /// Jobs running at once.
+    pub concurrency: Option<NonZeroUsize>,
+    /// Seconds that running jobs may go on after the order to quit.
+    pub grace: Option<u64>,
+    /// Time zone of printed times, as PHP names it.
+    pub timezone: Option<String>,
+}
+
+/// `[unmapped]`
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnmappedTable {
+    policy: Option<Spanned<String>>,
+    queue: Option<String>,
+}
+
+/// `[[map]]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MapTable {
+    /// Class, glob or `/regex/`.
+    pub job: Spanned<String>,
+    /// Name of a handler, or a table that says what to do.
+    pub handler: Spanned<HandlerTable>,
+    /// Most of these running at once.
+    pub concurrency: Option<NonZeroUsize>,
+}
+
+/// `handler = ...`
+#[derive(Debug, Clone)]
+pub enum HandlerTable {
+    /// `"name"`
+    Named(String),
+    /// `{ exec = ["program", "argument"] }`
+    Exec(Vec<String>),
+    /// `{ forward = "queue" }`
+    Forward(String),
+}
+
+impl<'de> Deserialize<'de> for HandlerTable {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct HandlerVisitor;
+
+        impl<'de> serde::de::Visitor<'de> for HandlerVisitor {
+            type Value = HandlerTable;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a handler, `{ exec = [\"program\", ..] }` or `{ forward = \"queue\" }`")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<HandlerTable, E> {
+                Ok(HandlerTable::Named(name.to_owned()))
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> Result<HandlerTable, A::Error> {
+                use serde::de::Error as _;
+                let Some(key) = map.next_key::<String>()? else {
+                    return Err(A::Error::custom(
+                        "a handler table needs `exec` or `forward`",
+                    ));
+                };
+                let handler = match key.as_str() {
+                    "exec" => HandlerTable::Exec(map.next_value()?),
+                    "forward" => HandlerTable::Forward(map.next_value()?),
+                    _ => return Err(A::Error::unknown_field(&key, &["exec", "forward"])),
+                };
+                match map.next_key::<String>()? {
+                    Some(key) => Err(A::Error::custom(format_args!(
+                        "`{key}` does not go with `{}`",
+                        handler.key()
+                    ))),
+                    None => Ok(handler),
+                }
+            }
+        }
+
+        deserializer.deserialize_any(HandlerVisitor)
+    }
+}
+
+impl HandlerTable {
+    fn key(&self) -> &'static str {
+        match self {
+            Self::Named(_) => "a name",
+            Self::Exec(_) => "exec",
+            Self::Forward(_) => "forward",
+        }
+    }
+}
+
+impl MapTable {
+    pub(super) fn to_mapping(&self) -> Result<Mapping, PatternError> {
+        Ok(Mapping {
+            job: Pattern::parse(self.job.get_ref())?,
+            handler: match self.handler.get_ref() {
+                HandlerTable::Named(name) => HandlerChoice::Named(name.clone()),
+                HandlerTable::Exec(command) => HandlerChoice::Exec(command.clone()),
+                HandlerTable::Forward(queue) => HandlerChoice::Forward(queue.as_str().into()),
+            },
+            concurrency: self.concurrency,
+        })
+    }
+}
+
+impl UnmappedTable {
+    pub(super) fn offset(&self) -> usize {
+        self.policy.as_ref().map_or(0, |policy| policy.span().start)
+    }
+
+    pub(super) fn to_policy(&self) -> Result<UnmappedPolicy, String> {
+        match (
+            self.policy
+                .as_ref()
+                .map(Spanned::get_ref)
+                .map(String::as_str),
+            &self.queue,
+        ) {
+            (None | Some("leave"), None) => Ok(UnmappedPolicy::Leave),
+            (Some("fail"), None) => Ok(UnmappedPolicy::Fail),
+            (Some("forward"), Some(queue)) => Ok(UnmappedPolicy::Forward(queue.as_str().into())),
+            (Some("forward"), None) => Err("policy `forward` needs a `queue` to forward to".into()),
+            (None | Some("leave" | "fail"), Some(_)) => {
+                Err("`queue` goes with policy `forward` only".into())
+            }
+            (Some(other), _) => Err(format!(
+                "unknown policy `{other}` (there are: leave, forward, fail)"
+            )),
+        }
+    }
+}
+
+pub(super) fn read(path: &Path) -> Result<File, Error> {
+    let text = std::fs::read_to_string(path).map_err(|source| Error::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    toml::from_str(&text).map_err(|source| Error::Toml {
+        path: path.to_owned(),
+        source: Box::new(source),
+    })
+}
+
+/// A place in the file, for messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorPlace {
+    path: PathBuf,
+    line: Option<usize>,
+}
+
+impl fmt::Display for ErrorPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{}:{line}", self.path.display()),
+            None => write!(f, "{}", self.path.display()),
+        }
+    }
+}
+
+/// The line of a byte offset; the file is read again, which only happens on the way to an error.
+pub(super) fn place(path: &Path, offset: usize) -> ErrorPlace {
+    let text = std::fs::read(path).ok();
+    let line = text.and_then(|text| {
+        Some(
+            text.get(..offset)?
+                .iter()
+                .filter(|byte| **byte == b'\n')
+                .count()
+                + 1,
+        )
+    });
+    ErrorPlace {
+        path: path.to_owned(),
+        line,
+    }
+}

@@ -1,0 +1,107 @@
+//! Real Laravel, as `php-interop/` brings it.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+
+use super::fixtures::project;
+use super::process::{ManagedChild, without_settings};
+use super::redis::RedisServer;
+
+/// The versions that `php-interop/setup.sh` brings.
+pub(crate) const VERSIONS: [u8; 3] = [8, 10, 13];
+
+/// The app on one version of Laravel, with files of its own.
+pub(crate) struct Laravel {
+    /// Major version.
+    pub(crate) version: u8,
+    /// Environment of its processes.
+    pub(crate) env: Vec<(String, String)>,
+    /// Key prefix of this version's skeleton.
+    pub(crate) prefix: String,
+    storage: PathBuf,
+}
+
+impl Laravel {
+    /// The app on this server.
+    pub(crate) fn new(version: u8, redis: &RedisServer) -> Self {
+        Self::with_retry_after(version, redis, 90)
+    }
+
+    /// The app on this server, with reservations of so many seconds.
+    pub(crate) fn with_retry_after(version: u8, redis: &RedisServer, retry_after: u64) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        assert!(VERSIONS.contains(&version), "no Laravel {version}");
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let key = format!("it-{}-{number}", std::process::id());
+        let variable = |name: &str, value: String| (name.to_owned(), value);
+        let mut laravel = Self {
+            version,
+            env: vec![
+                variable("INTEROP_KEY", key),
+                variable("REDIS_HOST", "127.0.0.1".to_owned()),
+                variable("REDIS_PORT", redis.port().to_string()),
+                variable("REDIS_QUEUE_RETRY_AFTER", retry_after.to_string()),
+            ],
+            prefix: String::new(),
+            storage: PathBuf::new(),
+        };
+        let config = laravel.run(&["interop:config"]).remove(0);
+        laravel.prefix = config["redis"]["prefix"].as_str().unwrap().to_owned();
+        laravel.storage = config["storage"].as_str().unwrap().into();
+        laravel
+    }
+
+    /// `php artisan` with these arguments.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(project().join("php-interop").join("laravel"));
+        without_settings(&mut command)
+            .arg(self.version.to_string())
+            .arg("artisan")
+            .args(args)
+            .envs(self.env.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Runs a command that prints JSON lines.
+    pub(crate) fn run(&self, args: &[&str]) -> Vec<Value> {
+        let output = self
+            .command(args)
+            .output()
+            .unwrap_or_else(|e| panic!("Laravel {} {args:?}: {e}", self.version));
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success(),
+            "Laravel {} {args:?}: {}\n{stdout}\n{}",
+            self.version,
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let read = |line| {
+            serde_json::from_str(line)
+                .unwrap_or_else(|e| panic!("Laravel {} {args:?}: {e}: {line}", self.version))
+        };
+        stdout.lines().map(read).collect()
+    }
+
+    /// `queue:work redis` with these arguments, running.
+    pub(crate) fn worker(&self, args: &[&str]) -> ManagedChild {
+        ManagedChild::spawn(self.command(&[&["queue:work", "redis"], args].concat()))
+    }
+
+    /// A key as it is in Redis.
+    pub(crate) fn key(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+}
+
+impl Drop for Laravel {
+    fn drop(&mut self) {
+        // Nothing else removes it. Without a name nothing was made that we know of.
+        if !self.storage.as_os_str().is_empty() {
+            let _ = std::fs::remove_dir_all(&self.storage);
+        }
+    }
+}

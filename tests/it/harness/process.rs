@@ -1,0 +1,244 @@
+//! Child processes that do not outlive their test.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::{NamedTempFile, TempDir};
+
+use super::redis::RedisServer;
+
+/// A process whose output goes to files, killed on drop.
+pub(crate) struct ManagedChild {
+    child: Child,
+    name: String,
+    stdout: NamedTempFile,
+    stderr: NamedTempFile,
+}
+
+impl ManagedChild {
+    /// Starts it.
+    pub(crate) fn spawn(mut command: Command) -> Self {
+        let name = format!("{command:?}");
+        let (stdout, stderr) = (NamedTempFile::new().unwrap(), NamedTempFile::new().unwrap());
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(stdout.reopen().unwrap())
+            .stderr(stderr.reopen().unwrap())
+            .spawn()
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
+        Self {
+            child,
+            name,
+            stdout,
+            stderr,
+        }
+    }
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal. A process that has ended gets none.
+    pub(crate) fn signal(&mut self, signal: Signal) {
+        // Asked first: the id of a process that was waited for may be somebody else's.
+        if self.child.try_wait().unwrap().is_none() {
+            kill_process(Pid::from_child(&self.child), signal).unwrap();
+        }
+    }
+
+    /// True as long as it has not ended.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Waits for its end, at most so long.
+    pub(crate) fn wait_timeout(&mut self, timeout: Duration) -> ExitStatus {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            if Instant::now() >= deadline {
+                panic!("not ended within {timeout:?}: {}", self.describe());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits for its end, which must be exit code 0.
+    pub(crate) fn succeeds_within(&mut self, timeout: Duration) {
+        let status = self.wait_timeout(timeout);
+        assert!(status.success(), "{status}: {}", self.describe());
+    }
+
+    /// What it wrote to standard output so far.
+    pub(crate) fn stdout(&self) -> String {
+        read_lossy(self.stdout.path())
+    }
+
+    /// What it wrote to standard error so far.
+    pub(crate) fn stderr(&self) -> String {
+        read_lossy(self.stderr.path())
+    }
+
+    /// Command and output, for messages.
+    pub(crate) fn describe(&self) -> String {
+        format!(
+            "{}\n--- stdout\n{}\n--- stderr\n{}",
+            self.name,
+            self.stdout(),
+            self.stderr()
+        )
+    }
+}
+
+impl Drop for ManagedChild {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn read_lossy(path: &Path) -> String {
+    String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned()
+}
+
+/// Asks a process to end.
+pub(super) fn terminate(child: &mut Child) {
+    if child.try_wait().unwrap().is_none() {
+        kill_process(Pid::from_child(child), Signal::TERM).unwrap();
+    }
+}
+
+/// Looks again and again until there is something, for where no event can be awaited.
+///
+/// # Panics
+///
+/// If there is nothing within `timeout`; `what` says what was waited for.
+pub(crate) fn eventually<T>(
+    what: &str,
+    timeout: Duration,
+    mut look: impl FnMut() -> Option<T>,
+) -> T {
+    let deadline = Instant::now() + timeout;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "waited {timeout:?} in vain: {what}"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The `artisand` binary.
+pub(crate) fn artisand(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_artisand"));
+    without_settings(&mut command).args(args);
+    command
+}
+
+/// `examples/interop_worker.rs`, which runs the jobs of `php-interop/app`.
+pub(crate) fn interop_worker() -> Command {
+    let profile = Path::new(env!("CARGO_BIN_EXE_artisand")).parent().unwrap();
+    let path = profile.join("examples").join("interop_worker");
+    assert!(
+        path.is_file(),
+        "{} is not there: build it with `cargo build --example interop_worker`",
+        path.display()
+    );
+    let mut command = Command::new(path);
+    without_settings(&mut command);
+    command
+}
+
+/// Hides settings that whoever runs the tests may have in their environment.
+pub(super) fn without_settings(command: &mut Command) -> &mut Command {
+    for (name, _) in std::env::vars_os() {
+        let is_setting = name.to_str().is_some_and(|name| {
+            [
+                "REDIS_",
+                "QUEUE_",
+                "CACHE_",
+                "APP_",
+                "DB_",
+                "ARTISAND_",
+                "INTEROP_",
+            ]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+        });
+        // This one says where the Laravel versions are.
+        if is_setting && name != "ARTISAND_ROOTS" {
+            command.env_remove(name);
+        }
+    }
+    command.env_remove("RUST_LOG")
+}
+
+/// A directory with an `artisand.toml`, and workers that read it.
+pub(crate) struct Workplace {
+    directory: TempDir,
+    port: u16,
+}
+
+/// Mappings for all that [`interop_worker`] can run.
+pub(crate) const INTEROP_MAPPINGS: &str = r#"
+[[map]]
+job = 'App\Jobs\Counted'
+handler = "counted"
+
+[[map]]
+job = 'App\Jobs\Journal'
+handler = "journal"
+"#;
+
+impl Workplace {
+    /// Writes the settings of a connection, and `rest` below them.
+    pub(crate) fn new(redis: &RedisServer, prefix: &str, retry_after: u64, rest: &str) -> Self {
+        let directory = tempfile::Builder::new()
+            .prefix("artisand-work-")
+            .tempdir()
+            .unwrap();
+        let port = redis.port();
+        let connection = format!(
+            "[connections.redis]\nhost = \"127.0.0.1\"\nport = {port}\nprefix = \"{prefix}\"\nretry_after = {retry_after}\n"
+        );
+        std::fs::write(directory.path().join("artisand.toml"), connection + rest).unwrap();
+        Self { directory, port }
+    }
+
+    fn settings(&self) -> PathBuf {
+        self.directory.path().join("artisand.toml")
+    }
+
+    fn at_home(&self, mut command: Command, args: &[&str]) -> Command {
+        let mut config = std::ffi::OsString::from("--config=");
+        config.push(self.settings());
+        command
+            .args(args)
+            .arg(config)
+            .current_dir(self.directory.path())
+            // The handlers of `interop_worker` look here.
+            .env("REDIS_HOST", "127.0.0.1")
+            .env("REDIS_PORT", self.port.to_string());
+        command
+    }
+
+    /// `artisand` with these arguments.
+    pub(crate) fn artisand(&self, args: &[&str]) -> Command {
+        self.at_home(artisand(&[]), args)
+    }
+
+    /// `interop_worker queue:work redis` with these arguments, running.
+    pub(crate) fn worker(&self, args: &[&str]) -> ManagedChild {
+        let args = [&["queue:work", "redis"], args].concat();
+        ManagedChild::spawn(self.at_home(interop_worker(), &args))
+    }
+}

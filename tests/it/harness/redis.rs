@@ -1,0 +1,204 @@
+//! A `redis-server` of the test's own: free port, temporary directory, gone on drop.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use redis::{Client, Connection};
+use tempfile::TempDir;
+
+use super::process::{eventually, terminate};
+
+/// A running server. No test ever talks to a server that somebody else started.
+pub(crate) struct RedisServer {
+    child: Option<Child>,
+    port: u16,
+    directory: TempDir,
+    options: Vec<String>,
+}
+
+/// How long a server may take to answer.
+const START: Duration = Duration::from_secs(10);
+
+impl RedisServer {
+    /// Starts a server that keeps nothing.
+    pub(crate) fn start() -> Self {
+        Self::start_with(&["--save", "", "--appendonly", "no"])
+    }
+
+    /// Starts a server with these options besides address and directory.
+    pub(crate) fn start_with(options: &[&str]) -> Self {
+        let mut server = Self {
+            child: None,
+            port: 0,
+            directory: tempfile::Builder::new()
+                .prefix("artisand-redis-")
+                .tempdir()
+                .unwrap(),
+            options: options.iter().map(ToString::to_string).collect(),
+        };
+        // Between our look and the server's, somebody else may take a free port.
+        for _ in 0..5 {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            server.port = listener.local_addr().unwrap().port();
+            drop(listener);
+            if server.launch() {
+                return server;
+            }
+        }
+        panic!("no redis-server came up: {}", server.log());
+    }
+
+    /// Starts the process; true once it answers, false if it ended or another server has the port.
+    fn launch(&mut self) -> bool {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.directory.path().join("log"))
+            .unwrap();
+        let child = Command::new("redis-server")
+            .args(["--bind", "127.0.0.1", "--port"])
+            .arg(self.port.to_string())
+            .arg("--dir")
+            .arg(self.directory.path())
+            .args(&self.options)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap_or_else(|e| panic!("redis-server: {e}"));
+        let pid = child.id();
+        self.child = Some(child);
+        let deadline = Instant::now() + START;
+        while Instant::now() < deadline {
+            if self.child.as_mut().unwrap().try_wait().unwrap().is_some() {
+                self.child = None;
+                return false;
+            }
+            if let Some(answering) = self.answering_pid() {
+                if answering == pid {
+                    return true;
+                }
+                self.kill();
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("redis-server did not answer in {START:?}: {}", self.log());
+    }
+
+    /// Process id of the server that answers on our port and is ready to serve.
+    fn answering_pid(&self) -> Option<u32> {
+        let client = Client::open(self.url()).unwrap();
+        let mut connection = client
+            .get_connection_with_timeout(Duration::from_secs(1))
+            .ok()?;
+        redis::cmd("PING").exec(&mut connection).ok()?;
+        let info: String = redis::cmd("INFO")
+            .arg("server")
+            .query(&mut connection)
+            .ok()?;
+        info.lines()
+            .find_map(|line| line.strip_prefix("process_id:")?.trim().parse().ok())
+    }
+
+    /// Stops the server as an administrator would: what it is told to keep, it writes first.
+    pub(crate) fn stop(&mut self) {
+        if let Some(child) = &mut self.child {
+            terminate(child);
+            eventually("redis-server ends", START, || child.try_wait().unwrap());
+            self.child = None;
+        }
+    }
+
+    /// Starts the server again on the same port, with what it kept.
+    pub(crate) fn restart(&mut self) {
+        self.stop();
+        assert!(
+            self.launch(),
+            "redis-server did not come back: {}",
+            self.log()
+        );
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/0", self.port)
+    }
+
+    /// A connection for what a test itself wants to know.
+    pub(crate) fn connection(&self) -> Connection {
+        Client::open(self.url()).unwrap().get_connection().unwrap()
+    }
+
+    /// Runs one command.
+    pub(crate) fn query<T: redis::FromRedisValue>(&self, command: &[&[u8]]) -> T {
+        let (name, args) = command.split_first().unwrap();
+        let mut cmd = redis::cmd(std::str::from_utf8(name).unwrap());
+        for arg in args {
+            cmd.arg(*arg);
+        }
+        cmd.query(&mut self.connection()).unwrap_or_else(|e| {
+            let text = command.concat();
+            panic!("{}: {e}", String::from_utf8_lossy(&text))
+        })
+    }
+
+    /// All elements of a list.
+    pub(crate) fn list(&self, key: &str) -> Vec<Vec<u8>> {
+        self.query(&[b"LRANGE", key.as_bytes(), b"0", b"-1"])
+    }
+
+    /// All members of a sorted set with their scores.
+    pub(crate) fn scores(&self, key: &str) -> Vec<(Vec<u8>, f64)> {
+        self.query(&[b"ZRANGE", key.as_bytes(), b"0", b"-1", b"WITHSCORES"])
+    }
+
+    /// Number of elements of a list.
+    pub(crate) fn length(&self, key: &str) -> usize {
+        self.query(&[b"LLEN", key.as_bytes()])
+    }
+
+    /// Every key with its size, for the message of a test that waited in vain.
+    pub(crate) fn state(&self) -> String {
+        let mut keys: Vec<String> = self.query(&[b"KEYS", b"*"]);
+        keys.sort();
+        let size = |key: &String| {
+            let kind: String = self.query(&[b"TYPE", key.as_bytes()]);
+            let command: &[u8] = match &*kind {
+                "list" => b"LLEN",
+                "zset" => b"ZCARD",
+                "string" => b"STRLEN",
+                _ => return format!("{key} ({kind})"),
+            };
+            let size: u64 = self.query(&[command, key.as_bytes()]);
+            format!("{key} ({kind} of {size})")
+        };
+        format!(
+            "keys: [{}]",
+            keys.iter().map(size).collect::<Vec<_>>().join(", ")
+        )
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
