@@ -82,9 +82,7 @@ pub(super) struct WorkArgs {
     #[arg(long, value_name = "SECONDS", default_value = "0")]
     rest: f64,
 
-    /// Seconds one attempt may run; 0 for no limit
-    ///
-    /// Unlike in Laravel only the one job is ended, not the worker.
+    /// Seconds one attempt may run, then that job (and not the worker) is ended; 0 for no limit
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     timeout: u64,
 
@@ -105,9 +103,7 @@ pub(super) struct WorkArgs {
     )]
     concurrency: Option<NonZeroUsize>,
 
-    /// Seconds running jobs may go on after an order to stop, before they are released [default: 8]
-    ///
-    /// Keep it some seconds below the time after which your supervisor kills.
+    /// Seconds running jobs may go on after an order to stop, then they are released [default: 8]
     #[arg(
         long,
         value_name = "SECONDS",

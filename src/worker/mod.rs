@@ -448,7 +448,9 @@ impl<Q: Queue> Loop<Q> {
             .into_iter()
             .chain(rest)
             .fold(until, Instant::min);
+        // A worker that stops when the queue is empty would take a notification with it.
         if can_fetch
+            && !self.is_bounded()
             && matches!(self.due, Due::At(_))
             && self.waiter_rests_until.is_none_or(|rest| rest <= now)
         {

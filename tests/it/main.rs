@@ -7,5 +7,8 @@
 )]
 
 mod codec;
+mod contract;
 mod harness;
+mod layers;
+mod live;
 mod payloads;

@@ -33,18 +33,16 @@ local function reserve(job)
   -- counts. Whether the rest is valid JSON the caller finds out.
   local tail_at = math.max(#job - 63, 1)
   local tail = string.sub(job, tail_at)
-  local at, _, digits = string.find(tail, ',"attempts":(%d+)}$')
-  if not at then
-    at, _, digits = string.find(tail, ',"attempts":(%d+),"delay":%-?%d+}$')
-  end
-  if not at then
-    at, _, digits = string.find(tail, ',"attempts":(%d+),"delay":null}$')
-  end
-  if at and #digits <= 9 and (digits == '0' or string.sub(digits, 1, 1) ~= '0') then
-    local offset = tail_at + at + 11
-    local bumped = string.format('%d', tonumber(digits) + 1)
-    local member = string.sub(job, 1, offset - 1) .. bumped .. string.sub(job, offset + #digits)
-    return offset - 1, bumped, member
+  local _, at = string.find(tail, ',"attempts":', 1, true)
+  if at then
+    local digits, rest = string.match(tail, '^(%d+)(.*)$', at + 1)
+    local is_last = rest == '}' or rest == ',"delay":null}' or (rest and string.find(rest, '^,"delay":%-?%d+}$'))
+    if is_last and #digits <= 9 and (digits == '0' or string.sub(digits, 1, 1) ~= '0') then
+      local offset = tail_at + at
+      local bumped = string.format('%d', tonumber(digits) + 1)
+      local member = string.sub(job, 1, offset - 1) .. bumped .. string.sub(job, offset + #digits)
+      return offset - 1, bumped, member
+    end
   end
 
   local decoded, payload = pcall(cjson.decode, job)

@@ -79,7 +79,7 @@ impl Laravel {
             output.status,
             String::from_utf8_lossy(&output.stderr)
         );
-        let read = |line| {
+        let read = |line: &str| -> Value {
             serde_json::from_str(line)
                 .unwrap_or_else(|e| panic!("Laravel {} {args:?}: {e}: {line}", self.version))
         };
@@ -88,7 +88,7 @@ impl Laravel {
 
     /// `queue:work redis` with these arguments, running.
     pub(crate) fn worker(&self, args: &[&str]) -> ManagedChild {
-        ManagedChild::spawn(self.command(&[&["queue:work", "redis"], args].concat()))
+        ManagedChild::spawn(self.command(&[&["queue:work", "redis"][..], args].concat()))
     }
 
     /// A key as it is in Redis.

@@ -1,3 +1,6 @@
 //! What several tests need: fixtures, servers, Laravel.
 
 pub(crate) mod fixtures;
+pub(crate) mod laravel;
+pub(crate) mod process;
+pub(crate) mod redis;

@@ -61,9 +61,11 @@ impl ManagedChild {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
-            if Instant::now() >= deadline {
-                panic!("not ended within {timeout:?}: {}", self.describe());
-            }
+            assert!(
+                Instant::now() < deadline,
+                "not ended within {timeout:?}: {}",
+                self.describe()
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -115,26 +117,24 @@ pub(super) fn terminate(child: &mut Child) {
 }
 
 /// Looks again and again until there is something, for where no event can be awaited.
+pub(crate) fn poll<T>(timeout: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        let found = look();
+        if found.is_some() || Instant::now() >= deadline {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Like [`poll`].
 ///
 /// # Panics
 ///
 /// If there is nothing within `timeout`; `what` says what was waited for.
-pub(crate) fn eventually<T>(
-    what: &str,
-    timeout: Duration,
-    mut look: impl FnMut() -> Option<T>,
-) -> T {
-    let deadline = Instant::now() + timeout;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(
-            Instant::now() < deadline,
-            "waited {timeout:?} in vain: {what}"
-        );
-        std::thread::sleep(Duration::from_millis(10));
-    }
+pub(crate) fn eventually<T>(what: &str, timeout: Duration, look: impl FnMut() -> Option<T>) -> T {
+    poll(timeout, look).unwrap_or_else(|| panic!("waited {timeout:?} in vain: {what}"))
 }
 
 /// The `artisand` binary.
@@ -238,7 +238,7 @@ impl Workplace {
 
     /// `interop_worker queue:work redis` with these arguments, running.
     pub(crate) fn worker(&self, args: &[&str]) -> ManagedChild {
-        let args = [&["queue:work", "redis"], args].concat();
+        let args = [&["queue:work", "redis"][..], args].concat();
         ManagedChild::spawn(self.at_home(interop_worker(), &args))
     }
 }

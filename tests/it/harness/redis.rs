@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use redis::{Client, Connection};
 use tempfile::TempDir;
 
-use super::process::{eventually, terminate};
+use super::process::{eventually, poll, terminate};
 
 /// A running server. No test ever talks to a server that somebody else started.
 pub(crate) struct RedisServer {
@@ -173,6 +173,17 @@ impl RedisServer {
     /// Number of elements of a list.
     pub(crate) fn length(&self, key: &str) -> usize {
         self.query(&[b"LLEN", key.as_bytes()])
+    }
+
+    /// Waits for something that shows in the keys; says what was in them if it does not come.
+    pub(crate) fn eventually<T>(
+        &self,
+        what: &str,
+        timeout: Duration,
+        look: impl FnMut() -> Option<T>,
+    ) -> T {
+        poll(timeout, look)
+            .unwrap_or_else(|| panic!("waited {timeout:?} in vain: {what}; {}", self.state()))
     }
 
     /// Every key with its size, for the message of a test that waited in vain.

@@ -1,0 +1,68 @@
+//! Imports point down only: the table of the style guide, checked on every `use crate::..`.
+
+use std::path::Path;
+
+use crate::harness::fixtures::project;
+
+/// Modules by row, the lowest first.
+const ROWS: [&[&str]; 8] = [
+    &["php", "time"],
+    &["payload", "app"],
+    &["connection"],
+    &["queue", "cache", "failed", "batch", "horizon"],
+    &["handler", "dispatch"],
+    &["worker"],
+    &["config", "observer"],
+    &["cli"],
+];
+
+fn row(module: &str) -> Option<usize> {
+    ROWS.iter().position(|row| row.contains(&module))
+}
+
+/// Row 1 may look sideways once: `app` may use `payload`.
+fn is_allowed(from: &str, to: &str) -> bool {
+    from == to || row(to) < row(from) || (from == "app" && to == "payload")
+}
+
+fn check(module: &str, path: &Path, wrong: &mut Vec<String>) {
+    let text = std::fs::read_to_string(path).unwrap();
+    for (index, line) in text.lines().enumerate() {
+        for rest in line.split("crate::").skip(1) {
+            let used: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            if row(&used).is_some() && !is_allowed(module, &used) {
+                wrong.push(format!("{}:{}: `{module}` uses `{used}`", path.display(), index + 1));
+            }
+        }
+    }
+}
+
+fn walk(module: &str, directory: &Path, wrong: &mut Vec<String>) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            walk(module, &path, wrong);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            check(module, &path, wrong);
+        }
+    }
+}
+
+#[test]
+fn imports_point_down_only() {
+    let mut wrong = Vec::new();
+    for entry in std::fs::read_dir(project().join("src")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        if matches!(name.as_str(), "lib" | "main") {
+            continue;
+        }
+        assert!(row(&name).is_some(), "module `{name}` has no row");
+        if path.is_dir() {
+            walk(&name, &path, &mut wrong);
+        } else {
+            check(&name, &path, &mut wrong);
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

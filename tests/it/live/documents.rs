@@ -1,0 +1,172 @@
+//! The document that a handler gets is what PHP says of the very same object.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use artisand::connection::{Redis, RedisAddress, RedisOptions};
+use artisand::handler::{
+    BoxError, BoxFuture, Handler, HandlerChoice, JobContext, Mapping, Pattern, Registry, Router,
+    UnmappedPolicy,
+};
+use artisand::queue::{RedisQueue, RedisQueueOptions};
+use artisand::worker::{Control, StopReason, Worker, WorkerOptions};
+use serde_json::{Value, json};
+
+use crate::harness::laravel::Laravel;
+use crate::harness::redis::RedisServer;
+use crate::payloads::assert_same_document;
+
+/// Documents in the order in which their jobs were run.
+type Documents = Arc<Mutex<Vec<Value>>>;
+
+/// Keeps the document of every job.
+struct Record(Documents);
+
+impl Record {
+    fn keep(&self, context: &JobContext) -> Result<(), BoxError> {
+        let document = serde_json::from_str(&context.document()?)?;
+        self.0.lock().unwrap().push(document);
+        Ok(())
+    }
+}
+
+impl Handler for Record {
+    fn handle(&self, context: JobContext) -> BoxFuture<'_, Result<(), BoxError>> {
+        Box::pin(async move { self.keep(&context) })
+    }
+}
+
+/// Longest wait of a delayed job of the catalogue that we run, and a little more.
+const LONGEST_DELAY: Duration = Duration::from_secs(5);
+
+/// Runs every job that a `*` mapping matches, also those that come to be due in the next seconds.
+async fn drain(redis: &RedisServer, prefix: &str) -> Vec<Value> {
+    let documents = Documents::default();
+    let registry = Registry::new().with("record", Record(Arc::clone(&documents)));
+    let mapping = Mapping {
+        job: Pattern::parse("*").unwrap(),
+        handler: HandlerChoice::Named("record".into()),
+        concurrency: None,
+    };
+    let router = Router::new(vec![mapping], UnmappedPolicy::Leave, &registry).unwrap();
+    let options = RedisOptions {
+        address: RedisAddress::Tcp("127.0.0.1".into(), redis.port()),
+        prefix: prefix.to_owned(),
+        ..RedisOptions::default()
+    };
+    let connection = Redis::new(&options).unwrap();
+    let queue = Arc::new(RedisQueue::new(connection, RedisQueueOptions::default()));
+    let options = WorkerOptions {
+        stop_when_empty_for: Some(LONGEST_DELAY),
+        // The test's own process may have grown large already.
+        memory: None,
+        ..WorkerOptions::default()
+    };
+    let worker = Worker::new(queue, router, options);
+    let report = tokio::time::timeout(Duration::from_secs(60), worker.run(&Control::new()))
+        .await
+        .unwrap_or_else(|_| panic!("the worker does not stop; {}", redis.state()));
+    assert_eq!(report.reason, StopReason::QueueEmptyFor);
+    assert_eq!((report.released, report.unsettled), (0, 0));
+    std::mem::take(&mut *documents.lock().unwrap())
+}
+
+/// Whether this version of artisand runs what PHP said this line of.
+fn is_ours(line: &Value) -> bool {
+    let kind = line["kind"].as_str().unwrap();
+    line["category"] == "job" && !kind.starts_with("encrypted")
+}
+
+fn uuid_of(element: &[u8]) -> String {
+    let payload: Value = serde_json::from_slice(element).unwrap();
+    payload["uuid"].as_str().unwrap().to_owned()
+}
+
+/// PHP writes an object without properties as `[]`.
+fn object_or_empty(value: Option<&Value>) -> Value {
+    match value {
+        None => json!({}),
+        Some(Value::Array(list)) if list.is_empty() => json!({}),
+        Some(value) => value.clone(),
+    }
+}
+
+fn documents_are_what_php_says(version: u8) {
+    let redis = RedisServer::start();
+    let laravel = Laravel::new(version, &redis);
+    let told = laravel.run(&["interop:dispatch-described", "all"]);
+    let list = laravel.key("queues:default");
+    let delayed = laravel.key("queues:default:delayed");
+    // All that is not ours, in the order in which it comes to stand in the list.
+    let not_ours: Vec<String> = told
+        .iter()
+        .filter(|line| !is_ours(line))
+        .map(|line| line["uuid"].as_str().unwrap().to_owned())
+        .collect();
+    let due_later = redis
+        .scores(&delayed)
+        .into_iter()
+        .map(|(element, _)| element);
+    let left: Vec<Vec<u8>> = redis
+        .list(&list)
+        .into_iter()
+        .chain(due_later)
+        .filter(|element| not_ours.contains(&uuid_of(element)))
+        .collect();
+    assert_eq!(left.len(), not_ours.len(), "{}", redis.state());
+
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let documents = runtime.block_on(drain(&redis, &laravel.prefix));
+    let found: HashMap<&str, &Value> = documents
+        .iter()
+        .map(|document| (document["uuid"].as_str().unwrap(), document))
+        .collect();
+    assert_eq!(found.len(), documents.len(), "a job was run twice");
+
+    let mut compared = 0;
+    for line in told.iter().filter(|line| is_ours(line)) {
+        let place = format!("Laravel {version} {}", line["kind"]);
+        let document = found
+            .get(line["uuid"].as_str().unwrap())
+            .unwrap_or_else(|| panic!("{place} was not run; {}", redis.state()));
+        assert_eq!(document["target"]["kind"], "job", "{place}");
+        assert_eq!(document["queue"], line["queue"], "{place}");
+        assert_eq!(document["id"], line["id"], "{place}");
+        assert_eq!(document["attempts"], 1, "{place}");
+        let defaults = line["defaults"].as_array().cloned().unwrap_or_default();
+        assert_same_document(&place, &document["data"], &line["document"], &defaults);
+        let meta = object_or_empty(document.get("meta"));
+        let expected = object_or_empty(line.get("meta"));
+        assert_eq!(meta, expected, "{place}");
+        compared += 1;
+    }
+    assert_eq!(
+        found.len(),
+        compared,
+        "something was run that PHP did not tell of"
+    );
+    assert!(compared >= 25, "only {compared} kinds");
+
+    // What nobody here runs stands as it stood, for PHP.
+    let now_there: Vec<Vec<u8>> = redis
+        .list(&list)
+        .into_iter()
+        .chain(
+            redis
+                .scores(&delayed)
+                .into_iter()
+                .map(|(element, _)| element),
+        )
+        .collect();
+    let uuids = |elements: &[Vec<u8>]| elements.iter().map(|e| uuid_of(e)).collect::<Vec<_>>();
+    assert_eq!(uuids(&now_there), uuids(&left), "{}", redis.state());
+    assert!(now_there == left, "payloads that were left have changed");
+    let reserved = redis.scores(&laravel.key("queues:default:reserved"));
+    assert!(reserved.is_empty(), "{}", redis.state());
+}
+
+on_every_laravel!(documents_are_what_php_says);

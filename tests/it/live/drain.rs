@@ -1,0 +1,77 @@
+//! PHP and Rust workers on one queue: every job is run exactly once.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::harness::laravel::Laravel;
+use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, Workplace};
+use crate::harness::redis::RedisServer;
+
+const JOBS: usize = 20_000;
+/// Many times what it takes: the machine may be busy with other tests.
+const LONG: Duration = Duration::from_secs(180);
+
+fn every_job_is_run_once_by_php_or_rust(version: u8) {
+    let redis = RedisServer::start();
+    let laravel = Laravel::new(version, &redis);
+    let workplace = Workplace::new(&redis, &laravel.prefix, 90, INTEROP_MAPPINGS);
+    let mut rust: Vec<ManagedChild> = (0..2)
+        .map(|_| workplace.worker(&["--queue=default", "--concurrency=16", "-q"]))
+        .collect();
+    let mut php: Vec<ManagedChild> = (0..2)
+        .map(|_| laravel.worker(&["--sleep=1", "--quiet"]))
+        .collect();
+    let jobs = JOBS.to_string();
+    let mut flood = ManagedChild::spawn(laravel.command(&["interop:flood", &jobs]));
+    flood.succeeds_within(LONG);
+
+    redis.eventually("all jobs are run", LONG, || {
+        for worker in rust.iter_mut().chain(&mut php) {
+            assert!(worker.is_running(), "ended: {}", worker.describe());
+        }
+        let done = redis.length("interop:done");
+        assert!(
+            done <= JOBS,
+            "{done} runs of {JOBS} jobs; {}",
+            redis.state()
+        );
+        (done == JOBS).then_some(())
+    });
+    let mut numbers: Vec<usize> = redis
+        .list("interop:done")
+        .iter()
+        .map(|n| std::str::from_utf8(n).unwrap().parse().unwrap())
+        .collect();
+    numbers.sort_unstable();
+    let is_each_once = numbers.iter().copied().eq(0..JOBS);
+    assert!(is_each_once, "some jobs were run twice and some never");
+
+    // The number is written before the job is deleted.
+    let keys =
+        ["", ":delayed", ":reserved"].map(|part| laravel.key(&format!("queues:default{part}")));
+    redis.eventually("the queue is empty", Duration::from_secs(15), || {
+        let left =
+            redis.length(&keys[0]) + redis.scores(&keys[1]).len() + redis.scores(&keys[2]).len();
+        (left == 0).then_some(())
+    });
+    let notifications = redis.length(&laravel.key("queues:default:notify"));
+    let pending = redis.length(&keys[0]);
+    assert!(
+        notifications <= pending,
+        "{notifications} notifications; {}",
+        redis.state()
+    );
+    assert_eq!(redis.length(&laravel.key("artisand:failed-spool")), 0);
+
+    for worker in rust.iter_mut().chain(&mut php) {
+        worker.signal(Signal::TERM);
+    }
+    for worker in rust.iter_mut().chain(&mut php) {
+        worker.succeeds_within(Duration::from_secs(15));
+    }
+    // Nobody came back to a job while stopping.
+    assert_eq!(redis.length("interop:done"), JOBS);
+}
+
+on_every_laravel!(every_job_is_run_once_by_php_or_rust);

@@ -1,0 +1,32 @@
+//! Beside real Laravel: what PHP queues we run, what we leave PHP runs, and nobody loses a job.
+
+/// Makes a test per Laravel version of a function that takes the version.
+macro_rules! on_every_laravel {
+    ($scenario:ident) => {
+        mod $scenario {
+            #[test]
+            #[ignore = "needs php and the Laravel roots (make test)"]
+            fn laravel_8() {
+                super::$scenario(8);
+            }
+
+            #[test]
+            #[ignore = "needs php and the Laravel roots (make test)"]
+            fn laravel_10() {
+                super::$scenario(10);
+            }
+
+            #[test]
+            #[ignore = "needs php and the Laravel roots (make test)"]
+            fn laravel_13() {
+                super::$scenario(13);
+            }
+        }
+    };
+}
+
+mod documents;
+mod drain;
+mod killed;
+mod malformed;
+mod retries;

@@ -1,0 +1,354 @@
+//! Limits and waits: PHP alone, Rust alone and both taking turns decide the same.
+//!
+//! A table says what becomes of a job after each attempt. PHP workers by
+//! themselves must agree with it, so it is Laravel's behaviour that is pinned
+//! down; then the same job runs under Rust, and from attempt to attempt under
+//! the one and the other.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+use crate::harness::laravel::Laravel;
+use crate::harness::process::{INTEROP_MAPPINGS, Workplace};
+use crate::harness::redis::RedisServer;
+
+/// What becomes of a job after an attempt.
+#[derive(Debug, Clone, Copy)]
+enum After {
+    /// Done, or deleted.
+    Gone,
+    /// Waits for so many seconds.
+    Delayed(i64),
+    /// Stays reserved until its reservation ends.
+    Reserved,
+    /// Recorded as failed, with a message that holds this.
+    Failed(&'static str),
+    /// The same, found before the attempt began.
+    FailedBefore(&'static str),
+}
+use After::{Delayed, Failed, FailedBefore, Gone, Reserved};
+
+/// A job, how its workers are started, and what is to come of it.
+struct Case {
+    name: &'static str,
+    /// Options of `interop:journal`.
+    job: &'static [&'static str],
+    /// Options of both kinds of workers.
+    worker: &'static [&'static str],
+    after: &'static [After],
+}
+
+/// Seconds of a reservation.
+const RETRY_AFTER: u64 = 5;
+/// No worker of this test has more than one job, or runs longer than a few seconds.
+const SOON: Duration = Duration::from_secs(30);
+
+/// One job and then an end. Laravel arms no timeout with it, and neither do we.
+const ONCE: &[&str] = &["--once"];
+/// One job, with its timeout in force.
+const TIMED: &[&str] = &["--max-jobs=1"];
+
+const TOO_MANY: &str = "has been attempted too many times";
+const THROWN: &str = "thrown by the script of";
+
+#[rustfmt::skip]
+const CASES: &[Case] = &[
+    Case { name: "throws-then-ok", job: &["--tries=5", "--backoff=1,2", "--script=throw,throw,throw,ok"],
+        worker: ONCE, after: &[Delayed(1), Delayed(2), Delayed(2), Gone] },
+    Case { name: "tries-exhausted", job: &["--tries=2", "--backoff=0", "--script=throw,throw,ok"],
+        worker: ONCE, after: &[Delayed(0), Failed(THROWN)] },
+    Case { name: "released-by-itself", job: &["--tries=3", "--script=release:1,release:2,ok"],
+        worker: ONCE, after: &[Delayed(1), Delayed(2), Gone] },
+    // A release is an attempt: it is the next one that finds out.
+    Case { name: "released-too-often", job: &["--tries=1", "--script=release:0,ok"],
+        worker: ONCE, after: &[Delayed(0), FailedBefore(TOO_MANY)] },
+    Case { name: "released-and-thrown", job: &["--tries=3", "--backoff=9", "--script=release:2+throw,ok"],
+        worker: ONCE, after: &[Delayed(2), Gone] },
+    Case { name: "failed-by-itself", job: &["--tries=3", "--script=fail"],
+        worker: ONCE, after: &[Failed("failed by the script of")] },
+    Case { name: "deleted-by-itself", job: &["--tries=3", "--script=delete"],
+        worker: ONCE, after: &[Gone] },
+    Case { name: "deleted-and-thrown", job: &["--tries=1", "--script=delete+throw"],
+        worker: ONCE, after: &[Gone] },
+    // `retryUntil` switches `tries` off.
+    Case { name: "retry-until-to-come", job: &["--tries=1", "--backoff=1", "--retry-until=60", "--script=throw,ok"],
+        worker: ONCE, after: &[Delayed(1), Gone] },
+    Case { name: "retry-until-past", job: &["--tries=3", "--retry-until=-5", "--script=ok"],
+        worker: ONCE, after: &[FailedBefore(TOO_MANY)] },
+    Case { name: "limits-of-the-worker", job: &["--script=throw,throw"],
+        worker: &["--once", "--tries=2", "--backoff=1"], after: &[Delayed(1), Failed(THROWN)] },
+    Case { name: "no-limit", job: &["--tries=0", "--script=throw,throw,ok"],
+        worker: ONCE, after: &[Delayed(0), Delayed(0), Gone] },
+    Case { name: "timeout-of-the-last-try", job: &["--tries=1", "--timeout=1", "--script=sleep:20"],
+        worker: TIMED, after: &[Failed("")] },
+    Case { name: "timeout-with-a-try-left", job: &["--tries=2", "--timeout=1", "--script=sleep:20,ok"],
+        worker: TIMED, after: &[Reserved, Gone] },
+    Case { name: "fail-on-timeout", job: &["--tries=3", "--timeout=1", "--fail-on-timeout", "--script=sleep:20"],
+        worker: TIMED, after: &[Failed("")] },
+    Case { name: "timeout-of-the-worker", job: &["--script=sleep:20"],
+        worker: &["--max-jobs=1", "--tries=1", "--timeout=1"], after: &[Failed("")] },
+];
+
+/// Who runs an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Php,
+    Rust,
+}
+
+/// Who runs the first attempt, the second, and so on in turn.
+const TURNS: [(&str, [By; 2]); 4] = [
+    ("php", [By::Php, By::Php]),
+    ("rust", [By::Rust, By::Rust]),
+    ("rust-php", [By::Rust, By::Php]),
+    ("php-rust", [By::Php, By::Rust]),
+];
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
+}
+
+fn seconds(time: Duration) -> i64 {
+    i64::try_from(time.as_secs()).unwrap()
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "scores and times are whole seconds of this century"
+)]
+fn whole(number: f64) -> i64 {
+    number.floor() as i64
+}
+
+/// Members of a sorted set with their scores.
+type Scored = Vec<(Vec<u8>, f64)>;
+
+/// A job on its way through a case.
+struct Run<'a> {
+    redis: &'a RedisServer,
+    laravel: &'a Laravel,
+    workplace: &'a Workplace,
+    case: &'a Case,
+    /// Name of the job, and of its queue: nobody else has it.
+    id: String,
+    uuid: String,
+}
+
+/// What was seen of one attempt from outside.
+struct Attempt {
+    number: usize,
+    by: By,
+    /// Seconds before the worker was started and after it had ended.
+    during: (i64, i64),
+    /// What it wrote into the journal.
+    journal: Vec<Value>,
+    output: String,
+}
+
+impl Run<'_> {
+    fn key(&self, part: &str) -> String {
+        self.laravel.key(&format!("queues:{}{part}", self.id))
+    }
+
+    fn dispatch(&mut self) {
+        let queue = format!("--queue={}", self.id);
+        let args = [&["interop:journal", &*self.id, &*queue][..], self.case.job].concat();
+        let line = self.laravel.run(&args).remove(0);
+        self.uuid = line["uuid"].as_str().unwrap().to_owned();
+    }
+
+    fn journal(&self) -> Vec<Value> {
+        self.redis
+            .list("interop:journal")
+            .iter()
+            .map(|line| serde_json::from_slice(line).unwrap())
+            .filter(|line: &Value| line["id"] == *self.id)
+            .collect()
+    }
+
+    /// Records of this job in the failed-job spool.
+    fn spooled(&self) -> Vec<Value> {
+        self.redis
+            .list(&self.laravel.key("artisand:failed-spool"))
+            .iter()
+            .map(|record| serde_json::from_slice(record).unwrap())
+            .filter(|record: &Value| record["uuid"] == *self.uuid)
+            .collect()
+    }
+
+    /// The job's elements: in the list, delayed and reserved.
+    fn elements(&self) -> (Vec<Vec<u8>>, Scored, Scored) {
+        (
+            self.redis.list(&self.key("")),
+            self.redis.scores(&self.key(":delayed")),
+            self.redis.scores(&self.key(":reserved")),
+        )
+    }
+
+    /// Lets the time pass until the job may be run.
+    fn wait_until_due(&self) {
+        let (_, delayed, reserved) = self.elements();
+        if let Some((_, due)) = delayed.first().or(reserved.first()) {
+            let due = Duration::from_secs(u64::try_from(whole(*due)).unwrap());
+            let left = due.saturating_sub(now());
+            assert!(left < SOON, "{} is due only in {left:?}", self.id);
+            // The clock is what both kinds of workers go by. A moment more, so that it is surely past.
+            std::thread::sleep(left + Duration::from_millis(5));
+        }
+    }
+
+    fn attempt(&self, number: usize, by: By) -> Attempt {
+        let seen = self.journal().len();
+        let queue = format!("--queue={}", self.id);
+        let args = [&[&*queue, "--sleep=0"][..], self.case.worker].concat();
+        let before = seconds(now());
+        let mut worker = match by {
+            By::Php => self.laravel.worker(&args),
+            By::Rust => self.workplace.worker(&args),
+        };
+        let status = worker.wait_timeout(SOON);
+        let after = seconds(now());
+        // PHP's worker kills itself after a timeout.
+        let is_timed = !self.case.worker.contains(&"--once");
+        let is_fine = status.success() || (by == By::Php && is_timed);
+        assert!(is_fine, "{status}: {}", worker.describe());
+        Attempt {
+            number,
+            by,
+            during: (before, after),
+            journal: self.journal().split_off(seen),
+            output: worker.describe(),
+        }
+    }
+
+    /// Compares what is in Redis and in the journal with what the table says.
+    fn check(&self, attempt: &Attempt, expected: After) {
+        let place = format!(
+            "Laravel {} {} attempt {} by {:?} => {expected:?}",
+            self.laravel.version, self.id, attempt.number, attempt.by
+        );
+        let (list, delayed, reserved) = self.elements();
+        let context = format!(
+            "{place}; journal {:?}; {}\n{}",
+            attempt.journal,
+            self.redis.state(),
+            attempt.output
+        );
+        let events = match expected {
+            Gone | Delayed(_) | Reserved => &["run"][..],
+            Failed(_) => &["run", "failed"],
+            FailedBefore(_) => &["failed"],
+        };
+        let found: Vec<&str> = attempt
+            .journal
+            .iter()
+            .map(|line| line["event"].as_str().unwrap())
+            .collect();
+        assert_eq!(found, events, "{context}");
+        let by = if attempt.by == By::Php { "php" } else { "rust" };
+        for line in &attempt.journal {
+            assert_eq!(line["by"], by, "{context}");
+            if line["event"] == "run" {
+                assert_eq!(line["attempts"], attempt.number, "{context}");
+            }
+        }
+
+        assert!(list.is_empty(), "{context}");
+        let sizes = match expected {
+            Gone | Failed(_) | FailedBefore(_) => (0, 0),
+            Delayed(_) => (1, 0),
+            Reserved => (0, 1),
+        };
+        assert_eq!((delayed.len(), reserved.len()), sizes, "{context}");
+        for (element, _) in delayed.iter().chain(&reserved) {
+            let payload: Value = serde_json::from_slice(element).unwrap();
+            assert_eq!(payload["attempts"], attempt.number, "{context}");
+        }
+        let (before, after) = attempt.during;
+        let ran_at = attempt.journal.first().and_then(|line| line["at"].as_f64());
+        let ran_at = whole(ran_at.unwrap());
+        match expected {
+            // Released between its run and the worker's end.
+            Delayed(delay) => {
+                let score = whole(delayed[0].1);
+                let possible = ran_at + delay..=after + delay;
+                assert!(
+                    possible.contains(&score),
+                    "{score} not in {possible:?}: {context}"
+                );
+            }
+            // Reserved between the worker's start and the run.
+            Reserved => {
+                let score = whole(reserved[0].1);
+                let possible =
+                    before + RETRY_AFTER.cast_signed()..=ran_at + RETRY_AFTER.cast_signed() + 1;
+                assert!(
+                    possible.contains(&score),
+                    "{score} not in {possible:?}: {context}"
+                );
+            }
+            Gone | Failed(_) | FailedBefore(_) => {}
+        }
+        self.check_failure(attempt, expected, &context);
+    }
+
+    /// A failed job is told to its class; and, from Rust, recorded for the app's store.
+    fn check_failure(&self, attempt: &Attempt, expected: After, context: &str) {
+        let records = self.spooled();
+        let (Failed(message) | FailedBefore(message)) = expected else {
+            assert!(records.is_empty(), "{records:?}: {context}");
+            return;
+        };
+        let told = &attempt.journal.last().unwrap()["message"];
+        assert!(told.as_str().unwrap().contains(message), "{context}");
+        if attempt.by == By::Php {
+            assert!(records.is_empty(), "{records:?}: {context}");
+            return;
+        }
+        assert_eq!(records.len(), 1, "{records:?}: {context}");
+        let record = &records[0];
+        assert_eq!(record["queue"], *self.id, "{context}");
+        let exception = record["exception"].as_str().unwrap();
+        assert!(exception.contains(message), "{exception}: {context}");
+        let payload: Value = serde_json::from_str(record["payload"].as_str().unwrap()).unwrap();
+        assert_eq!(payload["uuid"], *self.uuid, "{context}");
+        assert_eq!(payload["attempts"], attempt.number - 1, "{context}");
+    }
+}
+
+fn every_case_ends_the_same_by_php_and_by_rust(version: u8) {
+    let redis = RedisServer::start();
+    let laravel = Laravel::with_retry_after(version, &redis, RETRY_AFTER);
+    let workplace = Workplace::new(&redis, &laravel.prefix, RETRY_AFTER, INTEROP_MAPPINGS);
+    let walk = &|(name, turns): (&str, [By; 2])| {
+        for case in CASES {
+            let is_taking_turns = turns[0] != turns[1];
+            if is_taking_turns && case.after.len() == 1 {
+                continue;
+            }
+            let mut run = Run {
+                redis: &redis,
+                laravel: &laravel,
+                workplace: &workplace,
+                case,
+                id: format!("{}-{name}", case.name),
+                uuid: String::new(),
+            };
+            run.dispatch();
+            for (index, (after, by)) in case.after.iter().zip(turns.iter().cycle()).enumerate() {
+                run.wait_until_due();
+                let attempt = run.attempt(index + 1, *by);
+                run.check(&attempt, *after);
+            }
+        }
+    };
+    // Each has queues of its own; most of the time goes by in waiting.
+    std::thread::scope(|scope| {
+        for turns in TURNS {
+            scope.spawn(move || walk(turns));
+        }
+    });
+}
+
+on_every_laravel!(every_case_ends_the_same_by_php_and_by_rust);
