@@ -62,7 +62,7 @@ fn document(
     let document = Document {
         connection,
         queue: queue.as_str(),
-        attempts: payload.attempts,
+        attempts: payload.attempts.unwrap_or(0),
         payload: &payload,
     };
     let json = document.to_json()?;
@@ -90,7 +90,7 @@ fn people_lines(connection: &str, queue: &QueueName, element: &[u8]) -> String {
                 .map(ToString::to_string)
                 .or(payload.id.as_ref().map(ToString::to_string));
             let document: serde_json::Value = serde_json::from_str(&json).unwrap_or_default();
-            let mut data = format!("attempts {}", payload.attempts);
+            let mut data = format!("attempts {}", payload.attempts.unwrap_or(0));
             for part in ["data", "meta"] {
                 if let Some(value) = document.get(part) {
                     data += &format!("\n    {part} {}", shortened(&value.to_string()));

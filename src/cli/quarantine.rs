@@ -137,7 +137,7 @@ fn reason(connection: &str, queue: &QueueName, payload: &[u8]) -> String {
     let document = Document {
         connection,
         queue: queue.as_str(),
-        attempts: parsed.attempts,
+        attempts: parsed.attempts.unwrap_or(0),
         payload: &parsed,
     };
     match document.to_json() {

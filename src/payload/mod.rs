@@ -86,8 +86,8 @@ pub struct Payload {
     pub display_name: Box<str>,
     /// `job`: [`CALL_QUEUED_HANDLER`], or `Class@method` of a string job.
     pub job: Box<str>,
-    /// `attempts`: runs so far, before the one that is about to start.
-    pub attempts: u32,
+    /// `attempts`: runs so far, before the one that is about to start; absent where the driver counts elsewhere.
+    pub attempts: Option<u32>,
     /// Limits of this job.
     pub limits: Limits,
     /// `tags` of Horizon.
@@ -179,7 +179,7 @@ impl Payload {
             id: fields.id.map(JobId::from),
             display_name: fields.display_name.unwrap_or_default(),
             job,
-            attempts: u32::try_from(fields.attempts.unwrap_or(0).max(0)).unwrap_or(u32::MAX),
+            attempts: fields.attempts,
             limits: Limits {
                 max_tries: fields.max_tries,
                 max_exceptions: fields.max_exceptions,
@@ -225,7 +225,7 @@ struct Fields {
     id: Option<Box<str>>,
     display_name: Option<Box<str>>,
     job: Option<Box<str>>,
-    attempts: Option<i64>,
+    attempts: Option<u32>,
     max_tries: Option<i64>,
     max_exceptions: Option<i64>,
     fail_on_timeout: bool,
@@ -291,7 +291,10 @@ impl<'de> Deserialize<'de> for Fields {
                             fields.display_name = map.next_value::<LooseText>()?.0
                         }
                         Field::Job => fields.job = map.next_value::<LooseText>()?.0,
-                        Field::Attempts => fields.attempts = map.next_value::<LooseInt>()?.0,
+                        Field::Attempts => {
+                            let text = map.next_value::<LooseText>()?.0;
+                            fields.attempts = text.and_then(|text| count(&text));
+                        }
                         Field::MaxTries => fields.max_tries = map.next_value::<LooseInt>()?.0,
                         Field::MaxExceptions => {
                             fields.max_exceptions = map.next_value::<LooseInt>()?.0
@@ -328,6 +331,18 @@ impl<'de> Deserialize<'de> for Fields {
 
         deserializer.deserialize_map(FieldsVisitor)
     }
+}
+
+/// A count as Redis would take it: a whole number, maybe written as text or with a fraction of zero.
+fn count(text: &str) -> Option<u32> {
+    let number: f64 = text.parse().ok()?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the range and fraction are checked"
+    )]
+    let whole = (number.fract() == 0.0 && number <= 1e9).then_some(number.max(0.0) as u32);
+    whole
 }
 
 fn truthy(value: LooseInt) -> bool {
@@ -536,7 +551,7 @@ mod tests {
         let payload = parse(
             r#"{"job":"A@b","attempts":"2","type":"job","tags":{"1":"a","2":"b"},"silenced":false,"pushedAt":"1735600000.1234"}"#,
         );
-        assert_eq!(payload.attempts, 2);
+        assert_eq!(payload.attempts, Some(2));
         assert_eq!(payload.tags, [Box::from("a"), Box::from("b")]);
         assert_eq!(payload.pushed_at, Some(1_735_600_000.123_4));
         assert_eq!(payload.horizon_type.as_deref(), Some("job"));

@@ -53,6 +53,9 @@ impl<'a> Chooser<'a> {
         let Ok(payload) = Payload::parse(element) else {
             return true;
         };
+        if payload.attempts.is_none() {
+            return true;
+        }
         match route(self.shared, &payload) {
             Route::Forward(_) => true,
             Route::Unmapped => *self.shared.router.unmapped() != UnmappedPolicy::Leave,

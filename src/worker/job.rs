@@ -118,7 +118,7 @@ impl Attempt {
         let info = Arc::new(JobInfo {
             connection: self.shared.connection.clone(),
             queue: self.job.queue.clone(),
-            attempts: payload.attempts.saturating_add(1),
+            attempts: payload.attempts.unwrap_or(0).saturating_add(1),
             payload,
             body: Arc::from(&self.job.element[..]),
         });

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use artisand::queue::{
-    MemoryQueue, PopRequest, Popped, Queue, QueueName, RedisQueue, RedisQueueOptions, ReservedJob, Selection, Settled,
-    Settlement, Sizes,
+    MemoryQueue, PopRequest, Popped, Queue, QueueName, RedisQueue, RedisQueueOptions, ReservedJob,
+    Selection, Settled, Settlement, Sizes,
 };
 use artisand::time::UnixSeconds;
 
@@ -27,21 +27,35 @@ fn payload(id: u32) -> Vec<u8> {
 async fn pop(queue: &impl Queue, queues: &[&str], max: usize, now: i64) -> Popped {
     let queues: Vec<QueueName> = queues.iter().map(|queue| name(queue)).collect();
     let max = NonZeroUsize::new(max).unwrap();
-    let request = PopRequest { queues: &queues, max, now: UnixSeconds(now), woken: &[], selection: None };
+    let request = PopRequest {
+        queues: &queues,
+        max,
+        now: UnixSeconds(now),
+        woken: &[],
+        selection: None,
+    };
     queue.pop(request).await.unwrap()
 }
 
 async fn settle(queue: &impl Queue, job: &ReservedJob, settlement: Settlement) -> Settled {
-    queue.settle(&[(Arc::new(job.clone()), settlement)]).await.unwrap()[0]
+    queue
+        .settle(&[(Arc::new(job.clone()), settlement)])
+        .await
+        .unwrap()[0]
 }
 
 fn attempts(bytes: &[u8]) -> i64 {
-    serde_json::from_slice::<serde_json::Value>(bytes).unwrap()["attempts"].as_i64().unwrap()
+    serde_json::from_slice::<serde_json::Value>(bytes).unwrap()["attempts"]
+        .as_i64()
+        .unwrap()
 }
 
 fn ids(popped: &Popped) -> Vec<String> {
     let id = |job: &ReservedJob| {
-        serde_json::from_slice::<serde_json::Value>(&job.element).unwrap()["id"].as_str().unwrap().to_owned()
+        serde_json::from_slice::<serde_json::Value>(&job.element).unwrap()["id"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     };
     popped.jobs.iter().map(id).collect()
 }
@@ -51,7 +65,10 @@ async fn sizes(queue: &impl Queue, queue_name: &str) -> Sizes {
 }
 
 async fn jobs_come_in_the_order_they_were_pushed(queue: impl Queue) {
-    queue.push(&name("q"), &[payload(1), payload(2), payload(3)]).await.unwrap();
+    queue
+        .push(&name("q"), &[payload(1), payload(2), payload(3)])
+        .await
+        .unwrap();
     assert_eq!(ids(&pop(&queue, &["q"], 2, 0).await), ["i1", "i2"]);
     assert_eq!(ids(&pop(&queue, &["q"], 2, 0).await), ["i3"]);
     assert_eq!(ids(&pop(&queue, &["q"], 2, 0).await), [""; 0]);
@@ -62,17 +79,34 @@ async fn popping_counts_an_attempt_and_reserves_until_retry_after(queue: impl Qu
     let popped = pop(&queue, &["q"], 1, 1000).await;
     assert_eq!(popped.jobs[0].element, payload(1));
     assert_eq!(attempts(&popped.jobs[0].member), 1);
-    assert_eq!(sizes(&queue, "q").await, Sizes { reserved: 1, ..Sizes::default() });
+    assert_eq!(
+        sizes(&queue, "q").await,
+        Sizes {
+            reserved: 1,
+            ..Sizes::default()
+        }
+    );
     assert_eq!(popped.next_due, Some(UnixSeconds(1000 + RETRY_AFTER)));
-    assert!(pop(&queue, &["q"], 1, 1000 + RETRY_AFTER - 1).await.jobs.is_empty());
+    assert!(
+        pop(&queue, &["q"], 1, 1000 + RETRY_AFTER - 1)
+            .await
+            .jobs
+            .is_empty()
+    );
     let again = pop(&queue, &["q"], 1, 1000 + RETRY_AFTER).await;
     assert_eq!(again.jobs[0].element, popped.jobs[0].member);
     assert_eq!(attempts(&again.jobs[0].member), 2);
 }
 
 async fn earlier_queues_are_drained_before_later_ones(queue: impl Queue) {
-    queue.push(&name("b"), &[payload(3), payload(4)]).await.unwrap();
-    queue.push(&name("a"), &[payload(1), payload(2)]).await.unwrap();
+    queue
+        .push(&name("b"), &[payload(3), payload(4)])
+        .await
+        .unwrap();
+    queue
+        .push(&name("a"), &[payload(1), payload(2)])
+        .await
+        .unwrap();
     assert_eq!(ids(&pop(&queue, &["a", "b"], 1, 0).await), ["i1"]);
     assert_eq!(ids(&pop(&queue, &["a", "b"], 2, 0).await), ["i2", "i3"]);
     assert_eq!(ids(&pop(&queue, &["a", "b"], 9, 0).await), ["i4"]);
@@ -81,16 +115,31 @@ async fn earlier_queues_are_drained_before_later_ones(queue: impl Queue) {
 async fn deleted_jobs_are_gone_and_deleting_twice_says_so(queue: impl Queue) {
     queue.push(&name("q"), &[payload(1)]).await.unwrap();
     let job = pop(&queue, &["q"], 1, 0).await.jobs.remove(0);
-    assert_eq!(settle(&queue, &job, Settlement::Delete).await, Settled::Done);
-    assert_eq!(settle(&queue, &job, Settlement::Delete).await, Settled::Gone);
+    assert_eq!(
+        settle(&queue, &job, Settlement::Delete).await,
+        Settled::Done
+    );
+    assert_eq!(
+        settle(&queue, &job, Settlement::Delete).await,
+        Settled::Gone
+    );
     assert_eq!(sizes(&queue, "q").await, Sizes::default());
 }
 
 async fn released_jobs_come_back_when_due(queue: impl Queue) {
     queue.push(&name("q"), &[payload(1)]).await.unwrap();
     let job = pop(&queue, &["q"], 1, 100).await.jobs.remove(0);
-    assert_eq!(settle(&queue, &job, Settlement::Release(UnixSeconds(105))).await, Settled::Done);
-    assert_eq!(sizes(&queue, "q").await, Sizes { delayed: 1, ..Sizes::default() });
+    assert_eq!(
+        settle(&queue, &job, Settlement::Release(UnixSeconds(105))).await,
+        Settled::Done
+    );
+    assert_eq!(
+        sizes(&queue, "q").await,
+        Sizes {
+            delayed: 1,
+            ..Sizes::default()
+        }
+    );
     let early = pop(&queue, &["q"], 1, 104).await;
     assert!(early.jobs.is_empty());
     assert_eq!(early.next_due, Some(UnixSeconds(105)));
@@ -102,67 +151,148 @@ async fn a_release_does_not_double_a_job_that_somebody_else_has(queue: impl Queu
     queue.push(&name("q"), &[payload(1)]).await.unwrap();
     let first = pop(&queue, &["q"], 1, 0).await.jobs.remove(0);
     let second = pop(&queue, &["q"], 1, RETRY_AFTER).await.jobs.remove(0);
-    assert_eq!(settle(&queue, &first, Settlement::Release(UnixSeconds(0))).await, Settled::Gone);
-    assert_eq!(settle(&queue, &first, Settlement::Spool(b"x".to_vec())).await, Settled::Gone);
-    assert_eq!(sizes(&queue, "q").await, Sizes { reserved: 1, ..Sizes::default() });
-    assert_eq!(settle(&queue, &second, Settlement::Delete).await, Settled::Done);
+    assert_eq!(
+        settle(&queue, &first, Settlement::Release(UnixSeconds(0))).await,
+        Settled::Gone
+    );
+    assert_eq!(
+        settle(&queue, &first, Settlement::Spool(b"x".to_vec())).await,
+        Settled::Gone
+    );
+    assert_eq!(
+        sizes(&queue, "q").await,
+        Sizes {
+            reserved: 1,
+            ..Sizes::default()
+        }
+    );
+    assert_eq!(
+        settle(&queue, &second, Settlement::Delete).await,
+        Settled::Done
+    );
 }
 
 async fn a_job_put_back_is_first_again_and_as_it_was(queue: impl Queue) {
-    queue.push(&name("q"), &[payload(1), payload(2)]).await.unwrap();
+    queue
+        .push(&name("q"), &[payload(1), payload(2)])
+        .await
+        .unwrap();
     let job = pop(&queue, &["q"], 1, 0).await.jobs.remove(0);
-    assert_eq!(settle(&queue, &job, Settlement::PutBack).await, Settled::Done);
+    assert_eq!(
+        settle(&queue, &job, Settlement::PutBack).await,
+        Settled::Done
+    );
     let popped = pop(&queue, &["q"], 2, 0).await;
     assert_eq!(popped.jobs[0].element, payload(1));
     assert_eq!(ids(&popped), ["i1", "i2"]);
 }
 
 async fn forwarded_and_quarantined_jobs_are_as_they_were(queue: impl Queue) {
-    queue.push(&name("q"), &[payload(1), payload(2)]).await.unwrap();
+    queue
+        .push(&name("q"), &[payload(1), payload(2)])
+        .await
+        .unwrap();
     let popped = pop(&queue, &["q"], 2, 0).await;
-    assert_eq!(settle(&queue, &popped.jobs[0], Settlement::Forward(name("php"))).await, Settled::Done);
-    assert_eq!(settle(&queue, &popped.jobs[1], Settlement::Quarantine).await, Settled::Done);
-    assert_eq!(pop(&queue, &["php"], 1, 0).await.jobs[0].element, payload(1));
-    assert_eq!(sizes(&queue, "q").await, Sizes { quarantined: 1, ..Sizes::default() });
+    assert_eq!(
+        settle(&queue, &popped.jobs[0], Settlement::Forward(name("php"))).await,
+        Settled::Done
+    );
+    assert_eq!(
+        settle(&queue, &popped.jobs[1], Settlement::Quarantine).await,
+        Settled::Done
+    );
+    assert_eq!(
+        pop(&queue, &["php"], 1, 0).await.jobs[0].element,
+        payload(1)
+    );
+    assert_eq!(
+        sizes(&queue, "q").await,
+        Sizes {
+            quarantined: 1,
+            ..Sizes::default()
+        }
+    );
 }
 
 async fn a_job_left_reserved_comes_back_when_its_reservation_ends(queue: impl Queue) {
     queue.push(&name("q"), &[payload(1)]).await.unwrap();
     let job = pop(&queue, &["q"], 1, 0).await.jobs.remove(0);
-    assert_eq!(settle(&queue, &job, Settlement::LeaveUntil(UnixSeconds(7))).await, Settled::Done);
+    assert_eq!(
+        settle(&queue, &job, Settlement::LeaveUntil(UnixSeconds(7))).await,
+        Settled::Done
+    );
     assert!(pop(&queue, &["q"], 1, 6).await.jobs.is_empty());
     assert_eq!(pop(&queue, &["q"], 1, 7).await.jobs[0].element, job.member);
 }
 
 async fn renewed_reservations_end_later_and_lost_ones_stay_lost(queue: impl Queue) {
-    queue.push(&name("q"), &[payload(1), payload(2)]).await.unwrap();
+    queue
+        .push(&name("q"), &[payload(1), payload(2)])
+        .await
+        .unwrap();
     let popped = pop(&queue, &["q"], 2, 0).await;
     let jobs: Vec<Arc<ReservedJob>> = popped.jobs.into_iter().map(Arc::new).collect();
     settle(&queue, &jobs[0], Settlement::Delete).await;
     queue.renew(&jobs, UnixSeconds(50)).await.unwrap();
-    assert_eq!(sizes(&queue, "q").await, Sizes { reserved: 1, ..Sizes::default() });
+    assert_eq!(
+        sizes(&queue, "q").await,
+        Sizes {
+            reserved: 1,
+            ..Sizes::default()
+        }
+    );
     assert!(pop(&queue, &["q"], 1, RETRY_AFTER).await.jobs.is_empty());
     assert_eq!(ids(&pop(&queue, &["q"], 1, 50 + RETRY_AFTER).await), ["i2"]);
 }
 
 async fn delayed_jobs_come_when_due_in_order_of_their_time(queue: impl Queue) {
-    queue.later(&name("q"), UnixSeconds(20), &payload(2)).await.unwrap();
-    queue.later(&name("q"), UnixSeconds(10), &payload(1)).await.unwrap();
-    queue.later(&name("q"), UnixSeconds(30), &payload(3)).await.unwrap();
+    queue
+        .later(&name("q"), UnixSeconds(20), &payload(2))
+        .await
+        .unwrap();
+    queue
+        .later(&name("q"), UnixSeconds(10), &payload(1))
+        .await
+        .unwrap();
+    queue
+        .later(&name("q"), UnixSeconds(30), &payload(3))
+        .await
+        .unwrap();
     assert!(pop(&queue, &["q"], 9, 9).await.jobs.is_empty());
     assert_eq!(ids(&pop(&queue, &["q"], 9, 20).await), ["i1", "i2"]);
-    assert_eq!(sizes(&queue, "q").await, Sizes { delayed: 1, reserved: 2, ..Sizes::default() });
+    assert_eq!(
+        sizes(&queue, "q").await,
+        Sizes {
+            delayed: 1,
+            reserved: 2,
+            ..Sizes::default()
+        }
+    );
 }
 
 async fn what_cannot_be_decoded_goes_to_quarantine_and_not_into_the_way(queue: impl Queue) {
-    let bad: [&[u8]; 6] = [b"", b"not json", b"[]", b"{}", br#"{"attempts":null}"#, br#"{"attempts":"x"}"#];
+    let bad: [&[u8]; 6] = [
+        b"",
+        b"not json",
+        b"[]",
+        b"{}",
+        br#"{"attempts":null}"#,
+        br#"{"attempts":"x"}"#,
+    ];
     let mut payloads: Vec<Vec<u8>> = bad.iter().map(|bytes| bytes.to_vec()).collect();
     payloads.push(payload(1));
     queue.push(&name("q"), &payloads).await.unwrap();
     let popped = pop(&queue, &["q"], 9, 0).await;
     assert_eq!(ids(&popped), ["i1"]);
     assert_eq!(popped.quarantined, [(name("q"), bad.len())]);
-    assert_eq!(sizes(&queue, "q").await, Sizes { reserved: 1, quarantined: 6, ..Sizes::default() });
+    assert_eq!(
+        sizes(&queue, "q").await,
+        Sizes {
+            reserved: 1,
+            quarantined: 6,
+            ..Sizes::default()
+        }
+    );
 }
 
 async fn chosen_jobs_are_taken_and_the_others_keep_their_order(queue: impl Queue) {
@@ -170,37 +300,79 @@ async fn chosen_jobs_are_taken_and_the_others_keep_their_order(queue: impl Queue
     queue.push(&name("q"), &all).await.unwrap();
     for needles in [vec![], vec![br#""id":"i2""#.to_vec()]] {
         let mut choose = |_: &QueueName, element: &[u8]| {
-            let id: u32 = String::from_utf8_lossy(element).split("\"id\":\"i").nth(1).unwrap()[..1].parse().unwrap();
+            let id: u32 = String::from_utf8_lossy(element)
+                .split("\"id\":\"i")
+                .nth(1)
+                .unwrap()[..1]
+                .parse()
+                .unwrap();
             id % 2 == 0
         };
-        let selection = Some(Selection { needles: &needles, choose: &mut choose });
+        let selection = Some(Selection {
+            needles: &needles,
+            choose: &mut choose,
+        });
         let queues = [name("q")];
         let max = NonZeroUsize::new(2).unwrap();
-        let popped = queue.pop(PopRequest { queues: &queues, max, now: UnixSeconds(0), woken: &[], selection }).await;
+        let popped = queue
+            .pop(PopRequest {
+                queues: &queues,
+                max,
+                now: UnixSeconds(0),
+                woken: &[],
+                selection,
+            })
+            .await;
         assert_eq!(popped.unwrap().jobs.len(), 2);
     }
-    assert_eq!(ids(&pop(&queue, &["q"], 9, 0).await), ["i1", "i3", "i5", "i7"]);
+    assert_eq!(
+        ids(&pop(&queue, &["q"], 9, 0).await),
+        ["i1", "i3", "i5", "i7"]
+    );
 }
 
 async fn a_push_wakes_whoever_waits(queue: impl Queue) {
     let queue = Arc::new(queue);
-    assert_eq!(queue.wait_for_push(&[name("a"), name("b")], Duration::from_secs(1)).await.unwrap(), None);
+    assert_eq!(
+        queue
+            .wait_for_push(&[name("a"), name("b")], Duration::from_secs(1))
+            .await
+            .unwrap(),
+        None
+    );
     let waiting = tokio::spawn({
         let queue = Arc::clone(&queue);
-        async move { queue.wait_for_push(&[name("a"), name("b")], Duration::from_secs(10)).await.unwrap() }
+        async move {
+            queue
+                .wait_for_push(&[name("a"), name("b")], Duration::from_secs(10))
+                .await
+                .unwrap()
+        }
     });
     queue.push(&name("b"), &[payload(1)]).await.unwrap();
     assert_eq!(waiting.await.unwrap(), Some(name("b")));
 }
 
 async fn clearing_deletes_all_but_the_quarantine(queue: impl Queue) {
-    queue.push(&name("q"), &[payload(1), payload(2), b"bad".to_vec()]).await.unwrap();
-    queue.later(&name("q"), UnixSeconds(99), &payload(3)).await.unwrap();
+    queue
+        .push(&name("q"), &[payload(1), payload(2), b"bad".to_vec()])
+        .await
+        .unwrap();
+    queue
+        .later(&name("q"), UnixSeconds(99), &payload(3))
+        .await
+        .unwrap();
     pop(&queue, &["q"], 1, 0).await;
     pop(&queue, &["q"], 2, 0).await;
     queue.push(&name("q"), &[payload(4)]).await.unwrap();
     assert_eq!(queue.clear(&name("q")).await.unwrap(), 4);
-    assert_eq!(sizes(&queue, "q").await, Sizes { quarantined: 1, ..Sizes::default() });
+    assert_eq!(
+        sizes(&queue, "q").await,
+        Sizes {
+            quarantined: 1,
+            ..Sizes::default()
+        }
+    );
 }
 
 /// One test per clause: `memory::clause`, `redis::clause`, `redis_without_notify::clause`.
@@ -242,22 +414,43 @@ contract! {
 }
 
 fn redis_queue(server: &RedisServer, notify: bool) -> RedisQueue {
-    let mut options = artisand::connection::RedisOptions { prefix: "p_".into(), ..Default::default() };
+    let mut options = artisand::connection::RedisOptions {
+        prefix: "p_".into(),
+        ..Default::default()
+    };
     options.apply_url(&server.url()).unwrap();
     let redis = artisand::connection::Redis::new(&options).unwrap();
     let retry_after = Some(Duration::from_secs(90));
-    RedisQueue::new(redis, RedisQueueOptions { retry_after, notify, ..RedisQueueOptions::default() })
+    RedisQueue::new(
+        redis,
+        RedisQueueOptions {
+            retry_after,
+            notify,
+            ..RedisQueueOptions::default()
+        },
+    )
 }
 
 /// The four keys, as Laravel's own commands would see them.
 fn dump(server: &RedisServer) -> serde_json::Value {
     let mut connection = server.connection();
     let mut list = |key: &str| -> Vec<String> {
-        redis_crate::cmd("LRANGE").arg(key).arg(0).arg(-1).query(&mut connection).unwrap()
+        redis_crate::cmd("LRANGE")
+            .arg(key)
+            .arg(0)
+            .arg(-1)
+            .query(&mut connection)
+            .unwrap()
     };
     let (pending, notify) = (list("p_queues:q"), list("p_queues:q:notify"));
     let mut zset = |key: &str| -> Vec<(String, i64)> {
-        redis_crate::cmd("ZRANGE").arg(key).arg(0).arg(-1).arg("WITHSCORES").query(&mut connection).unwrap()
+        redis_crate::cmd("ZRANGE")
+            .arg(key)
+            .arg(0)
+            .arg(-1)
+            .arg("WITHSCORES")
+            .query(&mut connection)
+            .unwrap()
     };
     let (delayed, reserved) = (zset("p_queues:q:delayed"), zset("p_queues:q:reserved"));
     serde_json::json!({ "pending": pending, "notify": notify, "delayed": delayed, "reserved": reserved })
@@ -271,8 +464,14 @@ async fn the_keys_are_those_of_laravel_with_and_without_a_notify_list() {
         let server = RedisServer::start();
         let queue = redis_queue(&server, notify);
         let ones = |count: usize| vec!["1"; if notify { count } else { 0 }];
-        queue.push(&name("q"), &[payload(1), payload(2), payload(3)]).await.unwrap();
-        queue.later(&name("q"), UnixSeconds(10), &payload(4)).await.unwrap();
+        queue
+            .push(&name("q"), &[payload(1), payload(2), payload(3)])
+            .await
+            .unwrap();
+        queue
+            .later(&name("q"), UnixSeconds(10), &payload(4))
+            .await
+            .unwrap();
         let text = |id: u32, attempts: u32| {
             let payload = String::from_utf8(payload(id)).unwrap();
             payload.replace("\"attempts\":0", &format!("\"attempts\":{attempts}"))
@@ -288,7 +487,12 @@ async fn the_keys_are_those_of_laravel_with_and_without_a_notify_list() {
             "delayed": [[text(4, 0), 10]], "reserved": [[text(1, 1), 95], [text(2, 1), 95]],
         });
         assert_eq!(dump(&server), expected);
-        settle(&queue, &popped.jobs[0], Settlement::Release(UnixSeconds(12))).await;
+        settle(
+            &queue,
+            &popped.jobs[0],
+            Settlement::Release(UnixSeconds(12)),
+        )
+        .await;
         settle(&queue, &popped.jobs[1], Settlement::Delete).await;
         let expected = serde_json::json!({
             "pending": [text(3, 0)], "notify": ones(1), "delayed": [[text(4, 0), 10], [text(1, 1), 12]], "reserved": [],
@@ -307,8 +511,15 @@ async fn the_keys_are_those_of_laravel_with_and_without_a_notify_list() {
 async fn a_notification_that_was_waited_for_is_counted_once_and_surplus_ones_go() {
     let server = RedisServer::start();
     let queue = redis_queue(&server, true);
-    queue.push(&name("q"), &[payload(1), payload(2)]).await.unwrap();
-    let woken = queue.wait_for_push(&[name("q")], Duration::from_secs(1)).await.unwrap().unwrap();
+    queue
+        .push(&name("q"), &[payload(1), payload(2)])
+        .await
+        .unwrap();
+    let woken = queue
+        .wait_for_push(&[name("q")], Duration::from_secs(1))
+        .await
+        .unwrap()
+        .unwrap();
     let request = |woken| PopRequest {
         queues: std::slice::from_ref(woken),
         max: NonZeroUsize::MIN,
@@ -328,32 +539,61 @@ async fn a_notification_that_was_waited_for_is_counted_once_and_surplus_ones_go(
 }
 
 #[tokio::test]
-async fn attempts_are_counted_in_every_spelling_and_all_other_bytes_stay_where_that_can_be_proven() {
+async fn attempts_are_counted_in_every_spelling_and_all_other_bytes_stay_where_that_can_be_proven()
+{
     let server = RedisServer::start();
     let queue = redis_queue(&server, true);
     // Element, and the member if every other byte stays.
     let rows = [
-        (r#"{"job":"A","attempts":9}"#, Some(r#"{"job":"A","attempts":10}"#)),
-        (r#"{"job":"A","attempts":0,"delay":60}"#, Some(r#"{"job":"A","attempts":1,"delay":60}"#)),
-        (r#"{"attempts":0,"job":"A","big":12345678901234567890}"#, Some(r#"{"attempts":1,"job":"A","big":12345678901234567890}"#)),
+        (
+            r#"{"job":"A","attempts":9}"#,
+            Some(r#"{"job":"A","attempts":10}"#),
+        ),
+        (
+            r#"{"job":"A","attempts":0,"delay":60}"#,
+            Some(r#"{"job":"A","attempts":1,"delay":60}"#),
+        ),
+        (
+            r#"{"attempts":0,"job":"A","big":12345678901234567890}"#,
+            Some(r#"{"attempts":1,"job":"A","big":12345678901234567890}"#),
+        ),
         (r#"{"job":"A","data":{"x":[]},"attempts" : 1}"#, None),
         (r#"{"job":"A","attempts":"2"}"#, None),
-        (r#"{"job":"A","data":{"attempts":7},"attempts":1}"#, Some(r#"{"job":"A","data":{"attempts":7},"attempts":2}"#)),
+        (
+            r#"{"job":"A","data":{"attempts":7},"attempts":1}"#,
+            Some(r#"{"job":"A","data":{"attempts":7},"attempts":2}"#),
+        ),
         (r#"{"job":"A","attempts":1,"data":{"attempts":7}}"#, None),
-        (r#"{"job":"A","data":{"attempts":7,"x":1},"\u0061ttempts":1}"#, None),
-        (r#"{"job":"A","data":",\"attempts\":5}","attempts":1}"#, Some(r#"{"job":"A","data":",\"attempts\":5}","attempts":2}"#)),
+        (
+            r#"{"job":"A","data":{"attempts":7,"x":1},"\u0061ttempts":1}"#,
+            None,
+        ),
+        (
+            r#"{"job":"A","data":",\"attempts\":5}","attempts":1}"#,
+            Some(r#"{"job":"A","data":",\"attempts\":5}","attempts":2}"#),
+        ),
     ];
     for (element, member) in rows {
-        queue.push(&name("q"), &[element.as_bytes().to_vec()]).await.unwrap();
+        queue
+            .push(&name("q"), &[element.as_bytes().to_vec()])
+            .await
+            .unwrap();
         let job = pop(&queue, &["q"], 1, 0).await.jobs.remove(0);
         assert_eq!(String::from_utf8_lossy(&job.element), element);
         let before: serde_json::Value = serde_json::from_str(element).unwrap();
-        let before = before["attempts"].as_i64().or_else(|| before["attempts"].as_str()?.parse().ok()).unwrap();
+        let before = before["attempts"]
+            .as_i64()
+            .or_else(|| before["attempts"].as_str()?.parse().ok())
+            .unwrap();
         assert_eq!(attempts(&job.member), before + 1, "{element}");
         if let Some(member) = member {
             assert_eq!(String::from_utf8_lossy(&job.member), member);
         }
-        assert_eq!(settle(&queue, &job, Settlement::Delete).await, Settled::Done, "{element}");
+        assert_eq!(
+            settle(&queue, &job, Settlement::Delete).await,
+            Settled::Done,
+            "{element}"
+        );
     }
 }
 
@@ -361,16 +601,32 @@ async fn attempts_are_counted_in_every_spelling_and_all_other_bytes_stay_where_t
 async fn a_server_without_memory_loses_nothing() {
     let server = RedisServer::start();
     let queue = redis_queue(&server, true);
-    queue.push(&name("q"), &[payload(1), payload(2)]).await.unwrap();
-    queue.later(&name("q"), UnixSeconds(0), &payload(3)).await.unwrap();
+    queue
+        .push(&name("q"), &[payload(1), payload(2)])
+        .await
+        .unwrap();
+    queue
+        .later(&name("q"), UnixSeconds(0), &payload(3))
+        .await
+        .unwrap();
     let before = dump(&server);
     let config = |memory: &str| {
-        let _: () = redis_crate::cmd("CONFIG").arg("SET").arg("maxmemory").arg(memory).query(&mut server.connection()).unwrap();
+        let _: () = redis_crate::cmd("CONFIG")
+            .arg("SET")
+            .arg("maxmemory")
+            .arg(memory)
+            .query(&mut server.connection())
+            .unwrap();
     };
     config("1");
     let queues = [name("q")];
-    let request =
-        PopRequest { queues: &queues, max: NonZeroUsize::MIN, now: UnixSeconds(5), woken: &[], selection: None };
+    let request = PopRequest {
+        queues: &queues,
+        max: NonZeroUsize::MIN,
+        now: UnixSeconds(5),
+        woken: &[],
+        selection: None,
+    };
     assert!(queue.pop(request).await.is_err());
     assert_eq!(dump(&server), before);
     config("0");

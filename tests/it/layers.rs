@@ -29,9 +29,16 @@ fn check(module: &str, path: &Path, wrong: &mut Vec<String>) {
     let text = std::fs::read_to_string(path).unwrap();
     for (index, line) in text.lines().enumerate() {
         for rest in line.split("crate::").skip(1) {
-            let used: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            let used: String = rest
+                .chars()
+                .take_while(|c| c.is_alphanumeric() || *c == '_')
+                .collect();
             if row(&used).is_some() && !is_allowed(module, &used) {
-                wrong.push(format!("{}:{}: `{module}` uses `{used}`", path.display(), index + 1));
+                wrong.push(format!(
+                    "{}:{}: `{module}` uses `{used}`",
+                    path.display(),
+                    index + 1
+                ));
             }
         }
     }
