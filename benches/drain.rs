@@ -1,1 +1,287 @@
-fn main() {}
+//! Drains a queue of real payloads: artisand, a real `queue:work`, and a bare pop-and-delete loop, in one run.
+//!
+//! `cargo bench --bench drain [-- --jobs N] [--rounds N]`. Every round starts a
+//! private redis-server and fills it with copies of a captured payload that
+//! differ in uuid, id and data. Each contender is checked for having run every
+//! job exactly once: artisand's handler counts by the number inside the job,
+//! PHP appends it to a list. Raw rounds go to `bench-results/drain.jsonl`.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark prints and may stop")]
+
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpListener};
+use std::num::NonZeroUsize;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use artisand::connection::{Redis, RedisOptions};
+use artisand::handler::{self, HandlerChoice, JobContext, Mapping, Pattern, Registry, Router, UnmappedPolicy};
+use artisand::queue::{Queue as _, QueueName, RedisQueue, RedisQueueOptions};
+use artisand::worker::{Control, Worker, WorkerOptions};
+
+const PREFIX: &str = "laravel-database-";
+/// Jobs that PHP gets: enough to measure it, few enough to wait for.
+const PHP_JOBS: usize = 3_000;
+
+struct Server {
+    child: Child,
+    port: u16,
+}
+
+impl Server {
+    fn start() -> Self {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let child = Command::new("redis-server")
+            .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port"])
+            .arg(port.to_string())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server is installed (php-interop/setup.sh --host-only)");
+        let server = Self { child, port };
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while server.try_connection().is_none() {
+            assert!(Instant::now() < deadline, "redis-server does not answer");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        server
+    }
+
+    fn try_connection(&self) -> Option<redis::Connection> {
+        let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).unwrap();
+        let mut connection = client.get_connection().ok()?;
+        redis::cmd("PING").query::<String>(&mut connection).ok().map(|_| connection)
+    }
+
+    fn connection(&self) -> redis::Connection {
+        self.try_connection().unwrap()
+    }
+
+    fn queue(&self) -> RedisQueue {
+        let mut options = RedisOptions { prefix: PREFIX.into(), ..RedisOptions::default() };
+        options.apply_url(&format!("redis://127.0.0.1:{}", self.port)).unwrap();
+        RedisQueue::new(Redis::new(&options).unwrap(), RedisQueueOptions::default())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Payloads as Laravel 13 writes them for `App\Jobs\Counted`, with the number in the serialized command.
+fn payloads(jobs: usize) -> Vec<Vec<u8>> {
+    let uuid = |n: usize| format!("{n:08x}-0000-4000-8000-{n:012x}");
+    let payload = |n: usize| {
+        let padding = "x".repeat(130);
+        let command = format!(
+            "O:16:\\\"App\\\\Jobs\\\\Counted\\\":2:{{s:1:\\\"n\\\";i:{n};s:4:\\\"note\\\";s:130:\\\"{padding}\\\";}}"
+        );
+        format!(
+            "{{\"uuid\":\"{}\",\"displayName\":\"App\\\\Jobs\\\\Counted\",\"job\":\"Illuminate\\\\Queue\\\\CallQueuedHandler@call\",\
+             \"maxTries\":null,\"maxExceptions\":null,\"failOnTimeout\":false,\"backoff\":null,\"timeout\":null,\
+             \"retryUntil\":null,\"deleteWhenMissingModels\":false,\"data\":{{\"commandName\":\"App\\\\Jobs\\\\Counted\",\
+             \"command\":\"{command}\",\"batchId\":null}},\"createdAt\":1760000000,\"id\":\"{:032}\",\"attempts\":0,\"delay\":null}}",
+            uuid(n),
+            n
+        )
+        .into_bytes()
+    };
+    (0..jobs).map(payload).collect()
+}
+
+#[derive(serde::Deserialize)]
+struct Counted {
+    n: usize,
+}
+
+/// What one contender did in one round.
+struct Round {
+    name: &'static str,
+    jobs: usize,
+    seconds: f64,
+    commands_per_job: f64,
+}
+
+impl Round {
+    fn per_second(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+        let jobs = self.jobs as f64;
+        jobs / self.seconds
+    }
+}
+
+fn calls(server: &Server) -> u64 {
+    let info: String = redis::cmd("INFO").arg("stats").query(&mut server.connection()).unwrap();
+    let line = info.lines().find_map(|line| line.strip_prefix("total_commands_processed:")).unwrap();
+    line.trim().parse().unwrap()
+}
+
+/// Commands that clients sent; those that scripts call are not round trips.
+fn client_commands(server: &Server) -> u64 {
+    let info: String = redis::cmd("INFO").arg("commandstats").query(&mut server.connection()).unwrap();
+    let of = |name: &str| {
+        let line = info.lines().find(|line| line.starts_with(&format!("cmdstat_{name}:"))).unwrap_or_default();
+        line.split("calls=").nth(1).and_then(|rest| rest.split(',').next()).map_or(0, |n| n.parse::<u64>().unwrap())
+    };
+    of("evalsha") + of("eval") + of("blpop")
+}
+
+async fn fill(queue: &RedisQueue, payloads: &[Vec<u8>]) {
+    for chunk in payloads.chunks(1000) {
+        queue.push(&QueueName::from("default"), chunk).await.unwrap();
+    }
+}
+
+async fn artisand(jobs: usize, concurrency: usize) -> Round {
+    let server = Server::start();
+    let queue = Arc::new(server.queue());
+    fill(&queue, &payloads(jobs)).await;
+    let runs: Arc<Vec<AtomicU32>> = Arc::new((0..jobs).map(|_| AtomicU32::new(0)).collect());
+    let counted = {
+        let runs = Arc::clone(&runs);
+        move |job: Counted, _: JobContext| {
+            runs[job.n].fetch_add(1, Ordering::Relaxed);
+            std::future::ready(Ok::<(), std::io::Error>(()))
+        }
+    };
+    let mapping = Mapping {
+        job: Pattern::parse(r"App\Jobs\Counted").unwrap(),
+        handler: HandlerChoice::Named("counted".into()),
+        concurrency: None,
+    };
+    let registry = Registry::new().with("counted", handler::function(counted));
+    let router = Router::new(vec![mapping], UnmappedPolicy::Leave, &registry).unwrap();
+    let options = WorkerOptions {
+        concurrency: NonZeroUsize::new(concurrency).unwrap(),
+        stop_when_empty: true,
+        memory: None,
+        ..WorkerOptions::default()
+    };
+    let before = client_commands(&server);
+    let began = Instant::now();
+    let report = Worker::new(Arc::clone(&queue), router, options).run(&Control::new()).await;
+    let seconds = began.elapsed().as_secs_f64();
+    let once = runs.iter().all(|runs| runs.load(Ordering::Relaxed) == 1);
+    assert!(once, "a job was lost or run twice");
+    assert_eq!(report.jobs_processed, jobs as u64);
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    let commands_per_job = (client_commands(&server) - before) as f64 / jobs as f64;
+    Round { name: "artisand", jobs, seconds, commands_per_job }
+}
+
+/// The least that any worker has to do: pop a batch by a script, delete it by one command.
+async fn bare_loop(jobs: usize) -> Round {
+    let server = Server::start();
+    let queue = server.queue();
+    fill(&queue, &payloads(jobs)).await;
+    let script = redis::Script::new(
+        "local jobs = redis.call('LRANGE', KEYS[1], 0, 63)
+         if #jobs == 0 then return jobs end
+         for i, job in ipairs(jobs) do
+           jobs[i] = string.gsub(job, '\"attempts\":0', '\"attempts\":1', 1)
+           redis.call('ZADD', KEYS[2], ARGV[1], jobs[i])
+         end
+         redis.call('LTRIM', KEYS[1], #jobs, -1)
+         return jobs",
+    );
+    let client = redis::Client::open(format!("redis://127.0.0.1:{}", server.port)).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let (list, reserved) = (format!("{PREFIX}queues:default"), format!("{PREFIX}queues:default:reserved"));
+    let (mut done, mut commands) = (0, 0_u32);
+    let began = Instant::now();
+    loop {
+        let popped: Vec<Vec<u8>> =
+            script.key(&list).key(&reserved).arg(1_760_000_090).invoke_async(&mut connection).await.unwrap();
+        if popped.is_empty() {
+            break;
+        }
+        done += popped.len();
+        commands += 2;
+        let removed: usize =
+            redis::cmd("ZREM").arg(&reserved).arg(&popped).query_async(&mut connection).await.unwrap();
+        assert_eq!(removed, popped.len());
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    assert_eq!(done, jobs);
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    let commands_per_job = f64::from(commands) / jobs as f64;
+    Round { name: "bare loop", jobs, seconds, commands_per_job }
+}
+
+/// A real `php artisan queue:work` of Laravel 8, which Debian 12 carries.
+async fn queue_work(jobs: usize) -> Option<Round> {
+    let server = Server::start();
+    let laravel = concat!(env!("CARGO_MANIFEST_DIR"), "/php-interop/laravel");
+    let queue = server.queue();
+    // What this version's class has no property for, it would refuse.
+    let payloads: Vec<Vec<u8>> = payloads(jobs)
+        .into_iter()
+        .map(|payload| {
+            let text = String::from_utf8(payload).unwrap();
+            let note = format!("s:4:\\\"note\\\";s:130:\\\"{}\\\";", "x".repeat(130));
+            text.replace("\\\":2:{", "\\\":1:{").replace(&note, "").into_bytes()
+        })
+        .collect();
+    fill(&queue, &payloads).await;
+    let mut command = Command::new(laravel);
+    command.args(["8", "artisan", "queue:work", "redis", "--stop-when-empty", "--sleep=0"]);
+    command.env("REDIS_PORT", server.port.to_string()).env("REDIS_PREFIX", PREFIX).env("INTEROP_KEY", "bench");
+    let before = calls(&server);
+    let began = Instant::now();
+    let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status().ok()?;
+    let seconds = began.elapsed().as_secs_f64();
+    let done: Vec<String> = redis::cmd("LRANGE").arg("interop:done").arg(0).arg(-1).query(&mut server.connection()).unwrap();
+    if !status.success() || done.len() != jobs {
+        println!("queue:work ran {} of {jobs} jobs ({status}): no reference", done.len());
+        return None;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    let commands_per_job = (calls(&server) - before) as f64 / jobs as f64;
+    Some(Round { name: "queue:work", jobs, seconds, commands_per_job })
+}
+
+fn median(rounds: &[Round], name: &str) -> Option<(f64, f64)> {
+    let mut rates: Vec<f64> = rounds.iter().filter(|round| round.name == name).map(Round::per_second).collect();
+    rates.sort_by(f64::total_cmp);
+    let commands = rounds.iter().find(|round| round.name == name)?.commands_per_job;
+    Some((*rates.get(rates.len() / 2)?, commands))
+}
+
+fn argument(name: &str, default: usize) -> usize {
+    let args: Vec<String> = std::env::args().collect();
+    let at = args.iter().position(|arg| arg == name);
+    at.and_then(|at| args.get(at + 1)).map_or(default, |value| value.parse().expect("a number"))
+}
+
+fn main() {
+    let (jobs, rounds) = (argument("--jobs", 100_000), argument("--rounds", 5));
+    let concurrency = argument("--concurrency", 64);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let mut all: Vec<Round> = Vec::new();
+    for _ in 0..rounds {
+        // On the runtime's own threads, where the command runs it as well.
+        all.push(runtime.block_on(async move { tokio::spawn(artisand(jobs, concurrency)).await.unwrap() }));
+        all.push(runtime.block_on(async move { tokio::spawn(bare_loop(jobs)).await.unwrap() }));
+    }
+    all.extend(runtime.block_on(queue_work(PHP_JOBS)));
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/bench-results");
+    std::fs::create_dir_all(directory).unwrap();
+    let mut raw = std::fs::File::create(format!("{directory}/drain.jsonl")).unwrap();
+    for round in &all {
+        let line = serde_json::json!({
+            "name": round.name, "jobs": round.jobs, "seconds": round.seconds, "commands_per_job": round.commands_per_job,
+        });
+        writeln!(raw, "{line}").unwrap();
+    }
+    println!("\n{jobs} jobs, concurrency {concurrency}, medians of {rounds} rounds; every job ran exactly once");
+    println!("  {:<12} {:>10} {:>22} {:>10}", "", "jobs/s", "round trips per job", "ratio");
+    let (reference, _) = median(&all, "artisand").unwrap();
+    for name in ["artisand", "bare loop", "queue:work"] {
+        let Some((rate, commands)) = median(&all, name) else { continue };
+        println!("  {name:<12} {rate:>10.0} {commands:>22.3} {:>10.2}", reference / rate);
+    }
+}

@@ -6,13 +6,14 @@
 #
 #   php-interop/setup.sh              everything
 #   php-interop/setup.sh --host-only  only the packages
+#   php-interop/setup.sh --redis-only only redis-server, for the demo
 #
 # Needs apt and root (uses sudo otherwise). A second run finds everything in
 # place, needs no network and takes well under a second.
 #
 # Environment:
 #   ARTISAND_ROOTS          where the roots live (/var/lib/artisand/roots)
-#   ARTISAND_DEBIAN_MIRROR  http://deb.debian.org/debian
+#   ARTISAND_DEBIAN_MIRROR  a mirror of Debian (debootstrap's own default)
 #
 # Laravel 8 is the package of Debian 12 (bookworm), 10 that of Debian 13
 # (trixie), 13 that of Debian 14 (forky). On bookworm, Laravel 8 is used from
@@ -21,16 +22,17 @@
 set -euo pipefail
 
 roots=${ARTISAND_ROOTS:-/var/lib/artisand/roots}
-mirror=${ARTISAND_DEBIAN_MIRROR:-http://deb.debian.org/debian}
+mirror=${ARTISAND_DEBIAN_MIRROR:-}
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 attempts=3
 
-host_only=no
+host_only=no redis_only=no
 case "${1-}" in
     '') ;;
     --host-only) host_only=yes ;;
+    --redis-only) host_only=yes redis_only=yes ;;
     -h | --help) sed -n '3,/^$/s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "setup.sh: unknown option \`$1\` (known: --host-only)" >&2; exit 2 ;;
+    *) echo "setup.sh: unknown option \`$1\` (known: --host-only, --redis-only)" >&2; exit 2 ;;
 esac
 
 say() { printf '%-11s %s\n' "$1" "$2"; }
@@ -56,6 +58,9 @@ php=(php-cli php-redis php-mbstring php-xml php-sqlite3 php-mysql php-curl)
 packages=(redis-server "${php[@]}")
 if [ "$codename" = bookworm ]; then
     packages+=(php-laravel-framework)
+fi
+if [ "$redis_only" = yes ]; then
+    packages=(redis-server)
 fi
 if [ "$host_only" = no ]; then
     packages+=(debootstrap debian-archive-keyring)
@@ -163,7 +168,7 @@ build_root() {
     for ((try = 1; try <= attempts; try++)); do
         remove_root "$partial"
         if as_root debootstrap --variant=minbase --keyring="$keyring" \
-            --include="$include" "$suite" "$partial" "$mirror" 2>&1 \
+            --include="$include" "$suite" "$partial" ${mirror:+"$mirror"} 2>&1 \
             | as_root tee "$log" >/dev/null; then
             unmount_below "$partial"
             as_root sh -c 'cd "$1" && rm -rf var/cache/apt/archives/*.deb var/lib/apt/lists/* \
@@ -185,7 +190,7 @@ build_root() {
     if [ -e "$partial/debootstrap/debootstrap.log" ]; then
         tail -n 10 "$partial/debootstrap/debootstrap.log" >&2
     fi
-    echo "setup.sh: could not make $dir from Debian $suite at $mirror (log: $log)" >&2
+    echo "setup.sh: could not make $dir from Debian $suite${mirror:+ at $mirror} (log: $log)" >&2
     return 1
 }
 
