@@ -4,8 +4,11 @@
 //! `php` is there, `php-interop/codec/bench.php` times PHP on the same captured
 //! payloads, and the ratios are printed.
 
-#![expect(missing_docs, reason = "criterion's macros make undocumented functions")]
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark prints and may stop")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a benchmark prints and may stop"
+)]
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -19,7 +22,10 @@ use serde::Deserialize;
 
 /// Captured payloads of plain commands, of at most some kilobytes.
 fn payloads() -> Vec<String> {
-    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/payloads/laravel-13.jsonl"));
+    let text = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/fixtures/payloads/laravel-13.jsonl"
+    ));
     let elements = text.unwrap();
     let elements = elements.lines().map(|line| {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -54,11 +60,17 @@ fn codec(criterion: &mut Criterion) {
     let command = JobCommand::of(&payload).unwrap().unwrap();
 
     let mut group = criterion.benchmark_group("payload");
-    group.bench_function("parse (JSON only)", |b| b.iter(|| Payload::parse(black_box(plain.as_bytes())).unwrap()));
+    group.bench_function("parse (JSON only)", |b| {
+        b.iter(|| Payload::parse(black_box(plain.as_bytes())).unwrap());
+    });
     group.bench_function("parse and decode to a struct", |b| {
         b.iter(|| {
             let payload = Payload::parse(black_box(plain.as_bytes())).unwrap();
-            JobCommand::of(&payload).unwrap().unwrap().deserialize::<Plain>().unwrap()
+            JobCommand::of(&payload)
+                .unwrap()
+                .unwrap()
+                .deserialize::<Plain>()
+                .unwrap()
         });
     });
     group.finish();
@@ -67,14 +79,20 @@ fn codec(criterion: &mut Criterion) {
     group.bench_function("from_slice to a struct", |b| {
         b.iter(|| php::from_slice::<Plain>(black_box(command.as_bytes())).unwrap());
     });
-    group.bench_function("Value::from_bytes", |b| b.iter(|| Value::from_bytes(black_box(command.as_bytes())).unwrap()));
+    group.bench_function("Value::from_bytes", |b| {
+        b.iter(|| Value::from_bytes(black_box(command.as_bytes())).unwrap());
+    });
     let value = command.to_value().unwrap();
-    group.bench_function("Value::to_bytes", |b| b.iter(|| black_box(&value).to_bytes()));
+    group.bench_function("Value::to_bytes", |b| {
+        b.iter(|| black_box(&value).to_bytes());
+    });
     group.bench_function("Value::to_json", |b| b.iter(|| black_box(&value).to_json()));
     group.finish();
 
     // serde_php reads no objects: a nested array is the common ground.
-    let map: BTreeMap<String, Vec<i64>> = (0..50).map(|i| (format!("key{i}"), (0..20).collect())).collect();
+    let map: BTreeMap<String, Vec<i64>> = (0..50)
+        .map(|i| (format!("key{i}"), (0..20).collect()))
+        .collect();
     let bytes = php::to_vec(&map).unwrap();
     assert_eq!(bytes, serde_php::to_vec(&map).unwrap());
     let mut group = criterion.benchmark_group("array of 1,000 ints");
@@ -84,9 +102,19 @@ fn codec(criterion: &mut Criterion) {
     group.bench_function("serde_php", |b| {
         b.iter(|| serde_php::from_bytes::<BTreeMap<String, Vec<i64>>>(black_box(&bytes)).unwrap());
     });
-    group.bench_function("ours, writing", |b| b.iter_batched(|| &map, |map| php::to_vec(map).unwrap(), BatchSize::SmallInput));
+    group.bench_function("ours, writing", |b| {
+        b.iter_batched(
+            || &map,
+            |map| php::to_vec(map).unwrap(),
+            BatchSize::SmallInput,
+        );
+    });
     group.bench_function("serde_php, writing", |b| {
-        b.iter_batched(|| &map, |map| serde_php::to_vec(map).unwrap(), BatchSize::SmallInput);
+        b.iter_batched(
+            || &map,
+            |map| serde_php::to_vec(map).unwrap(),
+            BatchSize::SmallInput,
+        );
     });
     group.finish();
 
@@ -108,22 +136,45 @@ fn median_ns(mut run: impl FnMut()) -> f64 {
 }
 
 fn against_php(element: &str) {
-    let file = std::env::temp_dir().join(format!("artisand-codec-bench-{}.jsonl", std::process::id()));
+    let file =
+        std::env::temp_dir().join(format!("artisand-codec-bench-{}.jsonl", std::process::id()));
     std::fs::write(&file, format!("{element}\n")).unwrap();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/php-interop/codec/bench.php");
-    let output = Command::new("php").args([script]).arg(&file).arg("20000").output();
+    let output = Command::new("php")
+        .args([script])
+        .arg(&file)
+        .arg("20000")
+        .output();
     std::fs::remove_file(&file).unwrap();
-    let Ok(output) = output else { return println!("php is not installed: no comparison with PHP") };
+    let Ok(output) = output else {
+        return println!("php is not installed: no comparison with PHP");
+    };
     let theirs: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let php = theirs["json_decode_ns"].as_f64().unwrap() + theirs["unserialize_ns"].as_f64().unwrap();
+    let php =
+        theirs["json_decode_ns"].as_f64().unwrap() + theirs["unserialize_ns"].as_f64().unwrap();
     let ours = median_ns(|| {
         let payload = Payload::parse(black_box(element.as_bytes())).unwrap();
-        black_box(JobCommand::of(&payload).unwrap().unwrap().deserialize::<Plain>().unwrap());
+        black_box(
+            JobCommand::of(&payload)
+                .unwrap()
+                .unwrap()
+                .deserialize::<Plain>()
+                .unwrap(),
+        );
     });
-    println!("\none payload of {} bytes to a typed struct (medians of 9 rounds)", element.len());
-    println!("  PHP {} json_decode + unserialize  {php:>7.0} ns", theirs["php"].as_str().unwrap_or(""));
+    println!(
+        "\none payload of {} bytes to a typed struct (medians of 9 rounds)",
+        element.len()
+    );
+    println!(
+        "  PHP {} json_decode + unserialize  {php:>7.0} ns",
+        theirs["php"].as_str().unwrap_or("")
+    );
     println!("  artisand                          {ours:>7.0} ns");
-    println!("  ratio                             {:>7.2} (asked: 4)", php / ours);
+    println!(
+        "  ratio                             {:>7.2} (asked: 4)",
+        php / ours
+    );
 }
 
 criterion_group!(benches, codec);

@@ -6,7 +6,11 @@
 //! job exactly once: artisand's handler counts by the number inside the job,
 //! PHP appends it to a list. Raw rounds go to `bench-results/drain.jsonl`.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark prints and may stop")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a benchmark prints and may stop"
+)]
 
 use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener};
@@ -17,7 +21,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use artisand::connection::{Redis, RedisOptions};
-use artisand::handler::{self, HandlerChoice, JobContext, Mapping, Pattern, Registry, Router, UnmappedPolicy};
+use artisand::handler::{
+    self, HandlerChoice, JobContext, Mapping, Pattern, Registry, Router, UnmappedPolicy,
+};
 use artisand::queue::{Queue as _, QueueName, RedisQueue, RedisQueueOptions};
 use artisand::worker::{Control, Worker, WorkerOptions};
 
@@ -32,9 +38,21 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
         let child = Command::new("redis-server")
-            .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port"])
+            .args([
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+                "--port",
+            ])
             .arg(port.to_string())
             .stdout(Stdio::null())
             .spawn()
@@ -51,7 +69,10 @@ impl Server {
     fn try_connection(&self) -> Option<redis::Connection> {
         let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).unwrap();
         let mut connection = client.get_connection().ok()?;
-        redis::cmd("PING").query::<String>(&mut connection).ok().map(|_| connection)
+        redis::cmd("PING")
+            .query::<String>(&mut connection)
+            .ok()
+            .map(|_| connection)
     }
 
     fn connection(&self) -> redis::Connection {
@@ -59,8 +80,13 @@ impl Server {
     }
 
     fn queue(&self) -> RedisQueue {
-        let mut options = RedisOptions { prefix: PREFIX.into(), ..RedisOptions::default() };
-        options.apply_url(&format!("redis://127.0.0.1:{}", self.port)).unwrap();
+        let mut options = RedisOptions {
+            prefix: PREFIX.into(),
+            ..RedisOptions::default()
+        };
+        options
+            .apply_url(&format!("redis://127.0.0.1:{}", self.port))
+            .unwrap();
         RedisQueue::new(Redis::new(&options).unwrap(), RedisQueueOptions::default())
     }
 }
@@ -115,24 +141,42 @@ impl Round {
 }
 
 fn calls(server: &Server) -> u64 {
-    let info: String = redis::cmd("INFO").arg("stats").query(&mut server.connection()).unwrap();
-    let line = info.lines().find_map(|line| line.strip_prefix("total_commands_processed:")).unwrap();
+    let info: String = redis::cmd("INFO")
+        .arg("stats")
+        .query(&mut server.connection())
+        .unwrap();
+    let line = info
+        .lines()
+        .find_map(|line| line.strip_prefix("total_commands_processed:"))
+        .unwrap();
     line.trim().parse().unwrap()
 }
 
 /// Commands that clients sent; those that scripts call are not round trips.
 fn client_commands(server: &Server) -> u64 {
-    let info: String = redis::cmd("INFO").arg("commandstats").query(&mut server.connection()).unwrap();
+    let info: String = redis::cmd("INFO")
+        .arg("commandstats")
+        .query(&mut server.connection())
+        .unwrap();
     let of = |name: &str| {
-        let line = info.lines().find(|line| line.starts_with(&format!("cmdstat_{name}:"))).unwrap_or_default();
-        line.split("calls=").nth(1).and_then(|rest| rest.split(',').next()).map_or(0, |n| n.parse::<u64>().unwrap())
+        let line = info
+            .lines()
+            .find(|line| line.starts_with(&format!("cmdstat_{name}:")))
+            .unwrap_or_default();
+        line.split("calls=")
+            .nth(1)
+            .and_then(|rest| rest.split(',').next())
+            .map_or(0, |n| n.parse::<u64>().unwrap())
     };
     of("evalsha") + of("eval") + of("blpop")
 }
 
 async fn fill(queue: &RedisQueue, payloads: &[Vec<u8>]) {
     for chunk in payloads.chunks(1000) {
-        queue.push(&QueueName::from("default"), chunk).await.unwrap();
+        queue
+            .push(&QueueName::from("default"), chunk)
+            .await
+            .unwrap();
     }
 }
 
@@ -163,14 +207,21 @@ async fn artisand(jobs: usize, concurrency: usize) -> Round {
     };
     let before = client_commands(&server);
     let began = Instant::now();
-    let report = Worker::new(Arc::clone(&queue), router, options).run(&Control::new()).await;
+    let report = Worker::new(Arc::clone(&queue), router, options)
+        .run(&Control::new())
+        .await;
     let seconds = began.elapsed().as_secs_f64();
     let once = runs.iter().all(|runs| runs.load(Ordering::Relaxed) == 1);
     assert!(once, "a job was lost or run twice");
     assert_eq!(report.jobs_processed, jobs as u64);
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let commands_per_job = (client_commands(&server) - before) as f64 / jobs as f64;
-    Round { name: "artisand", jobs, seconds, commands_per_job }
+    Round {
+        name: "artisand",
+        jobs,
+        seconds,
+        commands_per_job,
+    }
 }
 
 /// The least that any worker has to do: pop a batch by a script, delete it by one command.
@@ -190,26 +241,43 @@ async fn bare_loop(jobs: usize) -> Round {
     );
     let client = redis::Client::open(format!("redis://127.0.0.1:{}", server.port)).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    let (list, reserved) = (format!("{PREFIX}queues:default"), format!("{PREFIX}queues:default:reserved"));
+    let (list, reserved) = (
+        format!("{PREFIX}queues:default"),
+        format!("{PREFIX}queues:default:reserved"),
+    );
     let (mut done, mut commands) = (0, 0_u32);
     let began = Instant::now();
     loop {
-        let popped: Vec<Vec<u8>> =
-            script.key(&list).key(&reserved).arg(1_760_000_090).invoke_async(&mut connection).await.unwrap();
+        let popped: Vec<Vec<u8>> = script
+            .key(&list)
+            .key(&reserved)
+            .arg(1_760_000_090)
+            .invoke_async(&mut connection)
+            .await
+            .unwrap();
         if popped.is_empty() {
             break;
         }
         done += popped.len();
         commands += 2;
-        let removed: usize =
-            redis::cmd("ZREM").arg(&reserved).arg(&popped).query_async(&mut connection).await.unwrap();
+        let removed: usize = redis::cmd("ZREM")
+            .arg(&reserved)
+            .arg(&popped)
+            .query_async(&mut connection)
+            .await
+            .unwrap();
         assert_eq!(removed, popped.len());
     }
     let seconds = began.elapsed().as_secs_f64();
     assert_eq!(done, jobs);
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let commands_per_job = f64::from(commands) / jobs as f64;
-    Round { name: "bare loop", jobs, seconds, commands_per_job }
+    Round {
+        name: "bare loop",
+        jobs,
+        seconds,
+        commands_per_job,
+    }
 }
 
 /// A real `php artisan queue:work` of Laravel 8, which Debian 12 carries.
@@ -223,48 +291,91 @@ async fn queue_work(jobs: usize) -> Option<Round> {
         .map(|payload| {
             let text = String::from_utf8(payload).unwrap();
             let note = format!("s:4:\\\"note\\\";s:130:\\\"{}\\\";", "x".repeat(130));
-            text.replace("\\\":2:{", "\\\":1:{").replace(&note, "").into_bytes()
+            text.replace("\\\":2:{", "\\\":1:{")
+                .replace(&note, "")
+                .into_bytes()
         })
         .collect();
     fill(&queue, &payloads).await;
     let mut command = Command::new(laravel);
-    command.args(["8", "artisan", "queue:work", "redis", "--stop-when-empty", "--sleep=0"]);
-    command.env("REDIS_PORT", server.port.to_string()).env("REDIS_PREFIX", PREFIX).env("INTEROP_KEY", "bench");
+    command.args([
+        "8",
+        "artisan",
+        "queue:work",
+        "redis",
+        "--stop-when-empty",
+        "--sleep=0",
+    ]);
+    command
+        .env("REDIS_PORT", server.port.to_string())
+        .env("REDIS_PREFIX", PREFIX)
+        .env("INTEROP_KEY", "bench");
     let before = calls(&server);
     let began = Instant::now();
-    let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status().ok()?;
+    let status = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .ok()?;
     let seconds = began.elapsed().as_secs_f64();
-    let done: Vec<String> = redis::cmd("LRANGE").arg("interop:done").arg(0).arg(-1).query(&mut server.connection()).unwrap();
+    let done: Vec<String> = redis::cmd("LRANGE")
+        .arg("interop:done")
+        .arg(0)
+        .arg(-1)
+        .query(&mut server.connection())
+        .unwrap();
     if !status.success() || done.len() != jobs {
-        println!("queue:work ran {} of {jobs} jobs ({status}): no reference", done.len());
+        println!(
+            "queue:work ran {} of {jobs} jobs ({status}): no reference",
+            done.len()
+        );
         return None;
     }
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let commands_per_job = (calls(&server) - before) as f64 / jobs as f64;
-    Some(Round { name: "queue:work", jobs, seconds, commands_per_job })
+    Some(Round {
+        name: "queue:work",
+        jobs,
+        seconds,
+        commands_per_job,
+    })
 }
 
 fn median(rounds: &[Round], name: &str) -> Option<(f64, f64)> {
-    let mut rates: Vec<f64> = rounds.iter().filter(|round| round.name == name).map(Round::per_second).collect();
+    let mut rates: Vec<f64> = rounds
+        .iter()
+        .filter(|round| round.name == name)
+        .map(Round::per_second)
+        .collect();
     rates.sort_by(f64::total_cmp);
-    let commands = rounds.iter().find(|round| round.name == name)?.commands_per_job;
+    let commands = rounds
+        .iter()
+        .find(|round| round.name == name)?
+        .commands_per_job;
     Some((*rates.get(rates.len() / 2)?, commands))
 }
 
 fn argument(name: &str, default: usize) -> usize {
     let args: Vec<String> = std::env::args().collect();
     let at = args.iter().position(|arg| arg == name);
-    at.and_then(|at| args.get(at + 1)).map_or(default, |value| value.parse().expect("a number"))
+    at.and_then(|at| args.get(at + 1))
+        .map_or(default, |value| value.parse().expect("a number"))
 }
 
 fn main() {
     let (jobs, rounds) = (argument("--jobs", 100_000), argument("--rounds", 5));
     let concurrency = argument("--concurrency", 64);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let mut all: Vec<Round> = Vec::new();
     for _ in 0..rounds {
         // On the runtime's own threads, where the command runs it as well.
-        all.push(runtime.block_on(async move { tokio::spawn(artisand(jobs, concurrency)).await.unwrap() }));
+        all.push(
+            runtime
+                .block_on(async move { tokio::spawn(artisand(jobs, concurrency)).await.unwrap() }),
+        );
         all.push(runtime.block_on(async move { tokio::spawn(bare_loop(jobs)).await.unwrap() }));
     }
     all.extend(runtime.block_on(queue_work(PHP_JOBS)));
@@ -277,11 +388,21 @@ fn main() {
         });
         writeln!(raw, "{line}").unwrap();
     }
-    println!("\n{jobs} jobs, concurrency {concurrency}, medians of {rounds} rounds; every job ran exactly once");
-    println!("  {:<12} {:>10} {:>22} {:>10}", "", "jobs/s", "round trips per job", "ratio");
+    println!(
+        "\n{jobs} jobs, concurrency {concurrency}, medians of {rounds} rounds; every job ran exactly once"
+    );
+    println!(
+        "  {:<12} {:>10} {:>22} {:>10}",
+        "", "jobs/s", "round trips per job", "ratio"
+    );
     let (reference, _) = median(&all, "artisand").unwrap();
     for name in ["artisand", "bare loop", "queue:work"] {
-        let Some((rate, commands)) = median(&all, name) else { continue };
-        println!("  {name:<12} {rate:>10.0} {commands:>22.3} {:>10.2}", reference / rate);
+        let Some((rate, commands)) = median(&all, name) else {
+            continue;
+        };
+        println!(
+            "  {name:<12} {rate:>10.0} {commands:>22.3} {:>10.2}",
+            reference / rate
+        );
     }
 }

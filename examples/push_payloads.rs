@@ -4,6 +4,8 @@
 //! cargo run --example push_payloads -- fixtures/payloads/laravel-13.jsonl redis://127.0.0.1:6379 laravel-database-
 //! ```
 
+#![expect(clippy::print_stdout, reason = "a command line says what it did")]
+
 use artisand::connection::{Redis, RedisOptions};
 use artisand::queue::{Queue, QueueName, RedisQueue, RedisQueueOptions};
 
@@ -22,7 +24,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [file, url, prefix] = args.as_slice() else {
         return Err("usage: push_payloads FILE URL PREFIX".into());
     };
-    let mut options = RedisOptions { prefix: prefix.clone(), ..RedisOptions::default() };
+    let mut options = RedisOptions {
+        prefix: prefix.clone(),
+        ..RedisOptions::default()
+    };
     options.apply_url(url)?;
     let queue = RedisQueue::new(Redis::new(&options)?, RedisQueueOptions::default());
     let mut payloads = Vec::new();

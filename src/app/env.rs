@@ -62,9 +62,8 @@ impl EnvFile {
 pub fn cast(raw: &str) -> Option<String> {
     match raw.to_ascii_lowercase().as_str() {
         "null" | "(null)" => return None,
-        "empty" | "(empty)" => return Some(String::new()),
+        "empty" | "(empty)" | "false" | "(false)" => return Some(String::new()),
         "true" | "(true)" => return Some("1".into()),
-        "false" | "(false)" => return Some(String::new()),
         _ => {}
     }
     for quote in ['"', '\''] {

@@ -18,7 +18,7 @@ pub(super) fn run(args: &CompletionsArgs, mut command: clap::Command) -> anyhow:
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn man(command: clap::Command) -> anyhow::Result<ExitCode> {
+pub(super) fn man(command: &clap::Command) -> anyhow::Result<ExitCode> {
     let mut page = Vec::new();
     clap_mangen::Man::new(command.clone()).render(&mut page)?;
     for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {

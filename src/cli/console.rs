@@ -25,6 +25,10 @@ pub(super) struct Console {
 
 /// How to print.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the command line"
+)]
 pub(super) struct Style {
     /// One JSON object per line.
     pub(super) json: bool,
@@ -102,8 +106,20 @@ impl Console {
         let failure = failure.filter(|_| status == "failed");
         let json = PhpJson::new()
             .text("level", Some(level))
-            .text("id", payload.id.as_ref().map(|id| id.as_str()))
-            .text("uuid", payload.uuid.as_ref().map(|uuid| uuid.as_str()))
+            .text(
+                "id",
+                payload
+                    .id
+                    .as_ref()
+                    .map(super::super::payload::JobId::as_str),
+            )
+            .text(
+                "uuid",
+                payload
+                    .uuid
+                    .as_ref()
+                    .map(super::super::payload::JobUuid::as_str),
+            )
             .text("connection", Some(job.connection.as_str()))
             .text("queue", Some(job.queue.as_str()))
             .text("job", Some(payload.resolve_name()))
@@ -141,7 +157,13 @@ impl Console {
             }
             Event::JobForwarded { job, to } => {
                 let json = warning("forwarded", job.queue.as_str());
-                let json = json.text("uuid", job.payload.uuid.as_ref().map(|uuid| uuid.as_str()));
+                let json = json.text(
+                    "uuid",
+                    job.payload
+                        .uuid
+                        .as_ref()
+                        .map(super::super::payload::JobUuid::as_str),
+                );
                 json.text("to", Some(to.as_str()))
                     .text("timestamp", Some(&self.json_time()))
                     .line()
@@ -300,6 +322,15 @@ fn memory() -> String {
     format!("{}MB", (megabytes * 10.0).round() / 10.0)
 }
 
+/// Units of a run time and their seconds.
+const UNITS: [(&str, u64); 5] = [
+    ("w", 604_800),
+    ("d", 86_400),
+    ("h", 3600),
+    ("m", 60),
+    ("s", 1),
+];
+
 /// Milliseconds up to one second, then whole units, largest first, as Laravel shows it since 10.13.1.
 fn run_time(elapsed: Duration) -> String {
     let milliseconds = elapsed.as_secs_f64() * 1000.0;
@@ -310,13 +341,6 @@ fn run_time(elapsed: Duration) -> String {
             format!("{milliseconds:.2}ms")
         };
     }
-    const UNITS: [(&str, u64); 5] = [
-        ("w", 604_800),
-        ("d", 86_400),
-        ("h", 3600),
-        ("m", 60),
-        ("s", 1),
-    ];
     let mut left = elapsed.as_secs();
     let mut parts = Vec::new();
     for (unit, seconds) in UNITS {
@@ -416,7 +440,7 @@ mod tests {
     fn run_times_are_shown_as_laravel_shows_them() {
         #[rustfmt::skip]
         let rows = [
-            (0.00169, "1.69ms"), (0.9999999, "1,000.00ms"), (1.0, "1,000.00ms"), (1.5, "1s"), (59.9, "59s"), (61.0, "1m 1s"),
+            (0.00169, "1.69ms"), (0.999_999_9, "1,000.00ms"), (1.0, "1,000.00ms"), (1.5, "1s"), (59.9, "59s"), (61.0, "1m 1s"),
             (3661.0, "1h 1m 1s"), (90061.0, "1d 1h 1m 1s"), (604_800.0, "1w"),
         ];
         for (seconds, expected) in rows {

@@ -111,7 +111,7 @@ struct GlobalArgs {
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     verbose: u8,
 
-    /// Print without colours, as with NO_COLOR
+    /// Print without colours, as with `NO_COLOR`
     #[arg(long, global = true)]
     no_ansi: bool,
 }
@@ -127,6 +127,10 @@ impl GlobalArgs {
 }
 
 /// Runs the command line of this process with these handlers.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "made for this call, and nothing else can follow it"
+)]
 pub fn run(registry: Registry) -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -137,7 +141,7 @@ pub fn run(registry: Registry) -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    match dispatch(cli, registry) {
+    match dispatch(cli, &registry) {
         Ok(code) => code,
         Err(error) => {
             output::error(&error);
@@ -146,14 +150,14 @@ pub fn run(registry: Registry) -> ExitCode {
     }
 }
 
-fn dispatch(cli: Cli, registry: Registry) -> anyhow::Result<ExitCode> {
+fn dispatch(cli: Cli, registry: &Registry) -> anyhow::Result<ExitCode> {
     let Cli { command, global } = cli;
     match command {
-        Command::Work(args) => work::run(*args, &global, registry),
+        Command::Work(args) => work::run(&args, &global, registry),
         Command::Peek(args) => block_on(peek::run(args, &global)),
         Command::Quarantine(args) => block_on(quarantine::run(args, &global)),
         Command::Completions(args) => completions::run(&args, Cli::command()),
-        Command::Man => completions::man(Cli::command()),
+        Command::Man => completions::man(&Cli::command()),
     }
 }
 

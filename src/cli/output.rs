@@ -1,10 +1,6 @@
 //! The only module that prints.
 
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "this is where everything is printed"
-)]
+#![expect(clippy::print_stderr, reason = "this is where everything is printed")]
 
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

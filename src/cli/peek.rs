@@ -13,7 +13,7 @@ pub(super) struct PeekArgs {
     #[arg(value_name = "QUEUE")]
     queue: Option<String>,
 
-    /// Queue connection [default: QUEUE_CONNECTION, else redis]
+    /// Queue connection [default: `QUEUE_CONNECTION`, else redis]
     #[arg(long, value_name = "CONNECTION")]
     connection: Option<String>,
 
@@ -37,10 +37,11 @@ pub(super) async fn run(args: PeekArgs, global: &GlobalArgs) -> anyhow::Result<E
     let mut text = String::new();
     if !args.json {
         let sizes = queue.sizes(&queue_name).await?;
-        text += &format!(
+        let head = format!(
             "\n  [{name}] {queue_name}: {} pending, {} delayed, {} reserved, {} in quarantine\n\n",
             sizes.pending, sizes.delayed, sizes.reserved, sizes.quarantined
         );
+        text.push_str(&head);
     }
     for element in &elements {
         text += &if args.json {
@@ -93,7 +94,7 @@ fn people_lines(connection: &str, queue: &QueueName, element: &[u8]) -> String {
             let mut data = format!("attempts {}", payload.attempts.unwrap_or(0));
             for part in ["data", "meta"] {
                 if let Some(value) = document.get(part) {
-                    data += &format!("\n    {part} {}", shortened(&value.to_string()));
+                    data.extend(["\n    ", part, " ", &shortened(&value.to_string())]);
                 }
             }
             (

@@ -8,12 +8,13 @@ use crate::queue::{QueueName, RedisQueue};
 
 /// Arguments of `queue:quarantine`, as given.
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "they are flags")]
 pub(super) struct QuarantineArgs {
     /// Queue whose quarantine is meant [default: all that have one]
     #[arg(value_name = "QUEUE")]
     queue: Option<String>,
 
-    /// Queue connection [default: QUEUE_CONNECTION, else redis]
+    /// Queue connection [default: `QUEUE_CONNECTION`, else redis]
     #[arg(long, value_name = "CONNECTION")]
     connection: Option<String>,
 
@@ -103,7 +104,7 @@ async fn act(
     let mut text = String::new();
     for (number, payload) in chosen {
         let reason = reason(connection, name, &payload);
-        text += &if args.json {
+        let line = if args.json {
             let payload_text = args
                 .show
                 .then(|| String::from_utf8_lossy(&payload).into_owned());
@@ -124,6 +125,7 @@ async fn act(
                 payload.len()
             )
         };
+        text.push_str(&line);
     }
     Ok(text)
 }

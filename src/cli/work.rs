@@ -21,8 +21,9 @@ use crate::worker::{Control, Worker, WorkerOptions};
 
 /// Arguments of `queue:work`, as given.
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "they are flags")]
 pub(super) struct WorkArgs {
-    /// Queue connection to work [default: QUEUE_CONNECTION, else redis]
+    /// Queue connection to work [default: `QUEUE_CONNECTION`, else redis]
     #[arg(value_name = "CONNECTION")]
     connection: Option<String>,
 
@@ -176,9 +177,9 @@ impl WorkArgs {
 
 /// Runs a worker; returns when it has stopped.
 pub(super) fn run(
-    args: WorkArgs,
+    args: &WorkArgs,
     global: &GlobalArgs,
-    registry: Registry,
+    registry: &Registry,
 ) -> anyhow::Result<ExitCode> {
     let config = global.load_config()?;
     start_logging(global, args.json)?;
@@ -188,7 +189,7 @@ pub(super) fn run(
         .unwrap_or_else(|| config.default_connection());
     let connection = config.connection(&name)?;
     let options = args.resolve(&config, &connection)?;
-    let router = config.router(&registry)?;
+    let router = config.router(registry)?;
     if router.mappings().len() == 0 {
         tracing::warn!(
             "no mapping is configured: see [[map]] in artisand.toml; every job is unmapped"
@@ -216,13 +217,18 @@ pub(super) fn run(
         let (queue, _) = super::open(&config, &name).await?;
         let control = Control::new();
         let worker = Worker::new(Arc::new(queue), router, options).with_observer(console);
-        let working = worker.run(&control);
-        tokio::pin!(working);
+        // On the runtime's own threads: this one would have to be woken for every pop.
+        let mut working = tokio::spawn({
+            let control = control.clone();
+            async move { worker.run(&control).await }
+        });
         tokio::select! {
-            report = &mut working => Ok(report),
-            error = control.obey_signals() => Err(error.expect_err("signals are obeyed for ever")),
+            report = &mut working => report.context("the worker ended abnormally"),
+            signals = control.obey_signals() => {
+                signals.context("could not listen for signals")?;
+                unreachable!("signals are obeyed for ever")
+            }
         }
-        .context("could not listen for signals")
     });
     // A blocking handler that does not return must not keep the process.
     runtime.shutdown_background();

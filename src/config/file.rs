@@ -235,15 +235,8 @@ impl fmt::Display for ErrorPlace {
 /// The line of a byte offset; the file is read again, which only happens on the way to an error.
 pub(super) fn place(path: &Path, offset: usize) -> ErrorPlace {
     let text = std::fs::read(path).ok();
-    let line = text.and_then(|text| {
-        Some(
-            text.get(..offset)?
-                .iter()
-                .filter(|byte| **byte == b'\n')
-                .count()
-                + 1,
-        )
-    });
+    let line =
+        text.and_then(|text| Some(memchr::memchr_iter(b'\n', text.get(..offset)?).count() + 1));
     ErrorPlace {
         path: path.to_owned(),
         line,

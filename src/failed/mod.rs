@@ -25,6 +25,10 @@ pub struct FailedJob {
 
 impl FailedJob {
     /// The record as it is spooled.
+    ///
+    /// # Panics
+    ///
+    /// Never: text and numbers are always JSON.
     pub fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("text and numbers are always JSON")
     }

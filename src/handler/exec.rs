@@ -104,7 +104,7 @@ impl Exec {
             read_end(stderr.as_mut()),
             child.wait()
         );
-        group.is_gone();
+        group.forget();
         let (status, stdout, stderr) = (
             status.map_err(pipe)?,
             stdout.map_err(pipe)?,
@@ -145,7 +145,7 @@ impl ProcessGroup {
         Self(pid.and_then(rustix::process::Pid::from_raw))
     }
 
-    fn is_gone(mut self) {
+    fn forget(mut self) {
         self.0 = None;
     }
 }

@@ -144,7 +144,7 @@ fn call_hook(
 
 /// A handler made of an async function; see [`function`].
 pub struct Function<J, F> {
-    function: F,
+    run: F,
     failed: Option<FailedHook>,
     input: PhantomData<fn() -> J>,
 }
@@ -181,7 +181,7 @@ where
     E: Into<BoxError>,
 {
     Function {
-        function,
+        run: function,
         failed: no_hook(),
         input: PhantomData,
     }
@@ -216,7 +216,7 @@ where
     E: Into<BoxError>,
 {
     fn handle(&self, context: JobContext) -> BoxFuture<'_, Result<(), BoxError>> {
-        let run = input::<J>(&context).map(|job| (self.function)(job, context));
+        let run = input::<J>(&context).map(|job| (self.run)(job, context));
         Box::pin(async move { run?.await.map_err(Into::into) })
     }
 

@@ -80,7 +80,7 @@ impl Document<'_> {
         match (&self.payload.data, &target) {
             (Data::Json(data), _) => writer.raw(data.get()),
             (Data::Command { .. }, Some(target)) if value.is_some() => {
-                data(&mut writer, &graph, target, outer)
+                data(&mut writer, &graph, target, outer);
             }
             _ => writer.raw("null"),
         }

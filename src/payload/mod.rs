@@ -288,7 +288,7 @@ impl<'de> Deserialize<'de> for Fields {
                         Field::Uuid => fields.uuid = map.next_value::<LooseText>()?.0,
                         Field::Id => fields.id = map.next_value::<LooseText>()?.0,
                         Field::DisplayName => {
-                            fields.display_name = map.next_value::<LooseText>()?.0
+                            fields.display_name = map.next_value::<LooseText>()?.0;
                         }
                         Field::Job => fields.job = map.next_value::<LooseText>()?.0,
                         Field::Attempts => {
@@ -297,10 +297,10 @@ impl<'de> Deserialize<'de> for Fields {
                         }
                         Field::MaxTries => fields.max_tries = map.next_value::<LooseInt>()?.0,
                         Field::MaxExceptions => {
-                            fields.max_exceptions = map.next_value::<LooseInt>()?.0
+                            fields.max_exceptions = map.next_value::<LooseInt>()?.0;
                         }
                         Field::FailOnTimeout => {
-                            fields.fail_on_timeout = truthy(map.next_value::<LooseInt>()?)
+                            fields.fail_on_timeout = truthy(map.next_value::<LooseInt>()?);
                         }
                         Field::Backoff => fields.backoff = map.next_value::<LooseBackoff>()?.0,
                         Field::Delay => fields.delay = map.next_value::<LooseBackoff>()?.0,
@@ -498,7 +498,7 @@ impl<'de> Deserialize<'de> for CommandData {
                     match field {
                         DataField::CommandName => data.name = map.next_value::<LooseText>()?.0,
                         DataField::Command => {
-                            data.command = map.next_value::<Option<Arc<str>>>()?
+                            data.command = map.next_value::<Option<Arc<str>>>()?;
                         }
                         DataField::BatchId => data.batch_id = map.next_value::<LooseText>()?.0,
                         DataField::Other => drop(map.next_value::<Checked>()?),

@@ -299,7 +299,7 @@ pub(super) fn subject<'v>(
 ) -> Option<&'v Value> {
     let object = outer.as_object()?;
     match target {
-        Target::Job { .. } => Some(outer),
+        Target::Job { .. } | Target::Batch => Some(outer),
         Target::Listener { .. } => {
             let data = graph.property(object, "data")?.as_array()?;
             data.values().next().map(|value| graph.resolve(value))
@@ -316,7 +316,6 @@ pub(super) fn subject<'v>(
                     .map_or(&EMPTY_ARRAY, |value| graph.resolve(value)),
             )
         }
-        Target::Batch => Some(outer),
         Target::Closure | Target::String { .. } => None,
     }
 }

@@ -312,11 +312,7 @@ impl<'de> Deserializer<'de> {
     }
 
     /// The `$date` form, if the object just opened has the three pairs of PHP's date classes, and its end.
-    fn date(
-        &mut self,
-        class: &str,
-        left: usize,
-    ) -> Result<Option<([(&'static str, String); 3], usize)>, Error> {
+    fn date(&mut self, class: &str, left: usize) -> Result<Option<(DateForm, usize)>, Error> {
         if !(3..=40).contains(&left) {
             return Ok(None);
         }
@@ -360,6 +356,9 @@ impl<'de> Deserializer<'de> {
         }))
     }
 }
+
+/// The three texts of the `$date` form.
+type DateForm = [(&'static str, String); 3];
 
 fn text(token: Token<'_>) -> Option<Cow<'_, str>> {
     match token {
@@ -624,6 +623,10 @@ impl<'de> Pairs<'_, 'de> {
     }
 
     /// The name under which a property is known: its own, or with the class where that is taken.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a borrowed key lives on in the name"
+    )]
     fn property_name(
         &mut self,
         class: &'de str,
@@ -666,7 +669,7 @@ impl<'de> Pairs<'_, 'de> {
             }
             match slots.starting_at(reader.pos()) {
                 Some(Slot { end, .. }) if end > reader.pos() => {
-                    reader = Reader::at(reader.bytes(), end)
+                    reader = Reader::at(reader.bytes(), end);
                 }
                 _ => walk(&mut reader, None, MAX_DEPTH)?,
             }
@@ -1062,16 +1065,17 @@ mod tests {
         );
     }
 
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct Node {
+        next: Option<Box<Node>>,
+    }
+
     #[test]
     fn references_are_followed() {
         assert_eq!(
             read("a:3:{i:0;s:1:\"x\";i:1;R:2;i:2;R:2;}"),
             Ok(vec!["x"; 3])
         );
-        #[derive(Debug, PartialEq, Deserialize)]
-        struct Node {
-            next: Option<Box<Node>>,
-        }
         let error = read::<Node>("O:4:\"Node\":1:{s:4:\"next\";r:1;}").unwrap_err();
         assert!(error.contains("contains itself"), "{error}");
     }
@@ -1081,7 +1085,8 @@ mod tests {
         let mut bytes = "a:60:{i:0;a:1:{i:0;i:1;}".to_owned();
         for level in 1..60 {
             let slot = if level == 1 { 2 } else { level + 2 };
-            bytes.push_str(&format!("i:{level};a:2:{{i:0;R:{slot};i:1;R:{slot};}}"));
+            let pair = format!("i:{level};a:2:{{i:0;R:{slot};i:1;R:{slot};}}");
+            bytes.push_str(&pair);
         }
         bytes.push('}');
         let error = read::<serde_json::Value>(&bytes).unwrap_err();

@@ -185,7 +185,7 @@ impl fmt::Display for Error {
             Kind::LengthOverflow => f.write_str("a length beyond any memory")?,
             Kind::DepthExceeded { limit } => write!(f, "nested deeper than {limit} levels")?,
             Kind::BadReference { slot } => {
-                write!(f, "no value that a reference to slot {slot} could mean")?
+                write!(f, "no value that a reference to slot {slot} could mean")?;
             }
             Kind::Cycle => f.write_str("the value contains itself")?,
             Kind::ExpansionExceeded => f.write_str("references expand to too many values")?,

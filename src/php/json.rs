@@ -287,7 +287,7 @@ impl<'g, 'v> Writer<'g, 'v> {
             Value::Null => self.out.push_str("null"),
             Value::Bool(value) => self.out.push_str(if *value { "true" } else { "false" }),
             Value::Int(value) => {
-                write!(self.out, "{value}").expect("writing to a string cannot fail")
+                write!(self.out, "{value}").expect("writing to a string cannot fail");
             }
             Value::Float(value) => write_json_float(&mut self.out, value.get()),
             Value::String(value) => write_json_bytes(&mut self.out, value),

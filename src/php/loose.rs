@@ -70,12 +70,13 @@ impl Loose for i64 {
     }
 
     fn from_float(value: f64) -> Option<Self> {
+        let is_whole = value.fract() == 0.0 && (-9.2e18..=9.2e18).contains(&value);
         #[expect(
             clippy::cast_possible_truncation,
             reason = "the range is checked, the fraction is zero"
         )]
-        let whole = value.fract() == 0.0 && (-9.2e18..=9.2e18).contains(&value);
-        whole.then_some(value as Self)
+        let whole = is_whole.then_some(value as Self);
+        whole
     }
 
     fn from_bool(value: bool) -> Option<Self> {

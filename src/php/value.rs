@@ -333,19 +333,15 @@ impl Value {
                 let Some(pairs) = open.last_mut() else {
                     break None;
                 };
-                match pairs.next() {
-                    Some((key, value)) => {
-                        match key {
-                            Key::Int(key) => write_int(out, *key),
-                            Key::String(key) => write_string(out, key),
-                        }
-                        break Some(value);
+                if let Some((key, value)) = pairs.next() {
+                    match key {
+                        Key::Int(key) => write_int(out, *key),
+                        Key::String(key) => write_string(out, key),
                     }
-                    None => {
-                        out.push(b'}');
-                        open.pop();
-                    }
+                    break Some(value);
                 }
+                out.push(b'}');
+                open.pop();
             };
         }
     }
@@ -651,7 +647,7 @@ fn shortest_digits(value: f64) -> (String, i32) {
         return (digits, exponent);
     }
     let lower = &exact[..len];
-    let is_even = (lower.as_bytes()[len - 1] - b'0') % 2 == 0;
+    let is_even = (lower.as_bytes()[len - 1] - b'0').is_multiple_of(2);
     let reads_back =
         format!("{}.{}e{exact_exponent}", &lower[..1], &lower[1..]).parse() == Ok(value.abs());
     if is_even && reads_back {
@@ -773,8 +769,8 @@ mod tests {
             (1.234_567_890_123_456_8e17, "d:1.2345678901234568E+17;"),
             (5e-324, "d:5.0E-324;"),
             // Exactly between ..638.2 and ..638.3.
-            (-1_517_980_828_587_638.25, "d:-1517980828587638.2;"),
-            (1_517_980_828_587_638.75, "d:1517980828587638.8;"),
+            (-1_517_980_828_587_638.3, "d:-1517980828587638.2;"),
+            (1_517_980_828_587_638.8, "d:1517980828587638.8;"),
             (f64::MAX, "d:1.7976931348623157E+308;"),
             (f64::NAN, "d:NAN;"),
             (f64::NEG_INFINITY, "d:-INF;"),

@@ -133,19 +133,16 @@ impl Queue for MemoryQueue {
                     passed.push_back(element);
                     continue;
                 }
-                match bump_attempts(&element) {
-                    Some(member) => {
-                        queue.reserved.insert(member.clone(), expires);
-                        popped.jobs.push(ReservedJob {
-                            queue: name.clone(),
-                            element,
-                            member,
-                        });
-                    }
-                    None => {
-                        queue.quarantine.push(element);
-                        quarantined += 1;
-                    }
+                if let Some(member) = bump_attempts(&element) {
+                    queue.reserved.insert(member.clone(), expires);
+                    popped.jobs.push(ReservedJob {
+                        queue: name.clone(),
+                        element,
+                        member,
+                    });
+                } else {
+                    queue.quarantine.push(element);
+                    quarantined += 1;
                 }
             }
             passed.append(&mut queue.pending);

@@ -401,12 +401,12 @@ impl RedisQueue {
         let mut window = window.into_iter();
         let due = window
             .next()
-            .and_then(read_due)
+            .and_then(|value| read_due(&value))
             .ok_or_else(wrong("peek.lua"))?;
         popped.next_due = earliest(popped.next_due, due);
         popped.migrated += window
             .next()
-            .and_then(read_count)
+            .and_then(|value| read_count(&value))
             .ok_or_else(wrong("peek.lua"))?;
         let seen = window.len();
         let room = request.max.get().saturating_sub(popped.jobs.len());
@@ -493,21 +493,25 @@ fn escape_glob(text: &str) -> String {
     })
 }
 
-fn read_due(value: Value) -> Option<Option<UnixSeconds>> {
+/// A due second, if one was told; the outer `None` where the script told something else.
+#[expect(
+    clippy::option_option,
+    reason = "nothing due and nothing understood are two things"
+)]
+fn read_due(value: &Value) -> Option<Option<UnixSeconds>> {
     match value {
         Value::Nil | Value::Boolean(false) => Some(None),
-        Value::BulkString(text) => std::str::from_utf8(&text)
-            .ok()?
-            .parse()
-            .ok()
-            .map(|due| Some(UnixSeconds(due))),
+        Value::BulkString(text) => {
+            let due = std::str::from_utf8(text).ok()?.parse().ok()?;
+            Some(Some(UnixSeconds(due)))
+        }
         _ => None,
     }
 }
 
-fn read_count(value: Value) -> Option<usize> {
+fn read_count(value: &Value) -> Option<usize> {
     match value {
-        Value::Int(count) => usize::try_from(count).ok(),
+        Value::Int(count) => usize::try_from(*count).ok(),
         _ => None,
     }
 }
@@ -525,13 +529,13 @@ fn read_entry(queue: &QueueName, entry: Value, popped: &mut Popped) -> Option<bo
         return None;
     };
     let mut entry = entry.into_iter();
-    popped.next_due = earliest(popped.next_due, read_due(entry.next()?)?);
-    let quarantined = read_count(entry.next()?)?;
+    popped.next_due = earliest(popped.next_due, read_due(&entry.next()?)?);
+    let quarantined = read_count(&entry.next()?)?;
     if quarantined > 0 {
         popped.quarantined.push((queue.clone(), quarantined));
     }
-    popped.migrated += read_count(entry.next()?)?;
-    let is_end = read_count(entry.next()?)? == 1;
+    popped.migrated += read_count(&entry.next()?)?;
+    let is_end = read_count(&entry.next()?)? == 1;
     while let Some(element) = entry.next() {
         let (offset, text) = (entry.next()?, entry.next()?);
         popped.jobs.push(read_job(queue, element, &offset, text)?);

@@ -25,8 +25,8 @@ pub(super) async fn run(
     stop: &CancellationToken,
 ) -> Outcome {
     // The handler's own code before its first await runs inside as well: it may panic too.
-    let handled = async { handler.handle(context.clone()).await };
-    let mut handled = std::pin::pin!(AssertUnwindSafe(handled).catch_unwind());
+    let run = async { handler.handle(context.clone()).await };
+    let mut running = std::pin::pin!(AssertUnwindSafe(run).catch_unwind());
     let timed_out = async {
         match timeout {
             Some(timeout) => tokio::time::sleep(timeout).await,
@@ -35,7 +35,7 @@ pub(super) async fn run(
     };
     let interrupted = tokio::select! {
         biased;
-        result = &mut handled => return ended(result),
+        result = &mut running => return ended(result),
         () = timed_out => Outcome::TimedOut,
         () = stop.cancelled() => Outcome::Stopped,
     };
@@ -43,11 +43,10 @@ pub(super) async fn run(
     if !handler.is_blocking() {
         return interrupted;
     }
-    match (tokio::time::timeout(NOTICE, handled).await, interrupted) {
-        // It gave up in time; what it returned after its timeout counts for nothing.
-        (Ok(_), interrupted) => interrupted,
+    match (tokio::time::timeout(NOTICE, running).await, interrupted) {
         (Err(_), Outcome::TimedOut) => Outcome::Stuck,
-        (Err(_), interrupted) => interrupted,
+        // It gave up in time, and what it returned after its timeout counts for nothing; or the process ends anyway.
+        (_, interrupted) => interrupted,
     }
 }
 

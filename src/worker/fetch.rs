@@ -59,16 +59,15 @@ impl<'a> Chooser<'a> {
         match route(self.shared, &payload) {
             Route::Forward(_) => true,
             Route::Unmapped => *self.shared.router.unmapped() != UnmappedPolicy::Leave,
-            Route::Handler { mapping, .. } => match self.room[mapping].checked_sub(1) {
-                Some(left) => {
+            Route::Handler { mapping, .. } => {
+                if let Some(left) = self.room[mapping].checked_sub(1) {
                     self.room[mapping] = left;
                     true
-                }
-                None => {
+                } else {
                     *limited = true;
                     false
                 }
-            },
+            }
         }
     }
 }

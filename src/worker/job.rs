@@ -126,7 +126,7 @@ impl Attempt {
             Route::Handler { handler, .. } => self.handle(&*handler, info, end).await,
             Route::Forward(to) => {
                 self.settle(Settlement::Forward(to), Report::Forwarded(info))
-                    .await
+                    .await;
             }
             Route::Unmapped => self.unmapped(info).await,
         }

@@ -115,6 +115,7 @@ enum Wake {
     Time,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Loop<Q> {
     shared: Arc<Shared>,
     queue: Arc<Q>,
@@ -429,7 +430,7 @@ impl<Q: Queue> Loop<Q> {
             }
             // Handlers' panics are caught inside: this is a fault of ours, and the job stays reserved.
             Err(error) => {
-                tracing::error!(%error, "a job's task ended abnormally; its job stays reserved")
+                tracing::error!(%error, "a job's task ended abnormally; its job stays reserved");
             }
         }
     }

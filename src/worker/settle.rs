@@ -137,9 +137,9 @@ fn finish(verdict: Verdict, settled: Settled, asked_again: bool, observers: &[Ar
         );
     }
     let tell = |event: Event<'_>| {
-        observers
-            .iter()
-            .for_each(|observer| observer.on_event(&event))
+        for observer in observers {
+            observer.on_event(&event);
+        }
     };
     match &verdict.report {
         Report::Ended {
@@ -162,10 +162,10 @@ fn finish(verdict: Verdict, settled: Settled, asked_again: bool, observers: &[Ar
                     )));
                 }
                 EndKind::Failed(failure) => {
-                    tell(Event::JobFailed(&end(JobResult::Deleted, Some(failure))))
+                    tell(Event::JobFailed(&end(JobResult::Deleted, Some(failure))));
                 }
                 EndKind::TimedOut(failure) => {
-                    tell(Event::JobTimedOut(&end(JobResult::Left, Some(failure))))
+                    tell(Event::JobTimedOut(&end(JobResult::Left, Some(failure))));
                 }
             }
         }

@@ -161,9 +161,8 @@ impl Control {
                 _ = resume.recv() => Order::Pause(false),
             };
             match order {
-                Order::Quit => self.quit(),
                 Order::Interrupt if std::mem::replace(&mut interrupted, true) => self.hurry(),
-                Order::Interrupt => self.quit(),
+                Order::Quit | Order::Interrupt => self.quit(),
                 Order::Pause(paused) => self.pause(paused),
             }
         }

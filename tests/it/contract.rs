@@ -306,7 +306,7 @@ async fn chosen_jobs_are_taken_and_the_others_keep_their_order(queue: impl Queue
                 .unwrap()[..1]
                 .parse()
                 .unwrap();
-            id % 2 == 0
+            id.is_multiple_of(2)
         };
         let selection = Some(Selection {
             needles: &needles,

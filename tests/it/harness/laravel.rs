@@ -49,7 +49,10 @@ impl Laravel {
             storage: PathBuf::new(),
         };
         let config = laravel.run(&["interop:config"]).remove(0);
-        laravel.prefix = config["redis"]["prefix"].as_str().unwrap().to_owned();
+        config["redis"]["prefix"]
+            .as_str()
+            .unwrap()
+            .clone_into(&mut laravel.prefix);
         laravel.storage = config["storage"].as_str().unwrap().into();
         laravel
     }

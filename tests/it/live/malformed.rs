@@ -168,7 +168,12 @@ fn broken_payloads_go_to_quarantine_and_the_rest_runs(version: u8) {
 
     let mut worker = scene.worker();
     scene.await_quarantine(VALID, &broken, &mut worker);
-    assert_eq!(redis.list(list), [unmapped.clone()], "{}", redis.state());
+    assert_eq!(
+        redis.list(list),
+        std::slice::from_ref(&unmapped),
+        "{}",
+        redis.state()
+    );
     // It is alive not only by name.
     laravel.run(&["interop:flood", "1"]);
     scene.await_quarantine(VALID + 1, &broken, &mut worker);

@@ -155,7 +155,7 @@ impl Run<'_> {
         let queue = format!("--queue={}", self.id);
         let args = [&["interop:journal", &*self.id, &*queue][..], self.case.job].concat();
         let line = self.laravel.run(&args).remove(0);
-        self.uuid = line["uuid"].as_str().unwrap().to_owned();
+        line["uuid"].as_str().unwrap().clone_into(&mut self.uuid);
     }
 
     fn journal(&self) -> Vec<Value> {
