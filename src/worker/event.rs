@@ -47,7 +47,7 @@ pub enum Event<'a> {
     WorkerPausing,
     /// Pops again.
     WorkerResuming,
-    /// No more pops; what runs may finish.
+    /// The worker stops: all jobs have ended and are settled.
     WorkerStopping {
         /// Why.
         reason: StopReason,

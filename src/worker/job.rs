@@ -27,6 +27,8 @@ pub(super) struct Shared {
     pub(super) router: Arc<Router>,
     pub(super) connection: ConnectionName,
     pub(super) defaults: Defaults,
+    /// Whether a slot stays taken until its job is settled: of a single slot people expect one job after the other.
+    pub(super) is_sequential: bool,
     /// False with `--once`, which in Laravel arms no timeout.
     pub(super) has_timeouts: bool,
     pub(super) rest: Duration,
@@ -277,7 +279,13 @@ impl Attempt {
     }
 
     async fn settle(&self, settlement: Settlement, report: Report) {
-        self.send(settlement, report, None).await;
+        if !self.shared.is_sequential {
+            return self.send(settlement, report, None).await;
+        }
+        let (done, settled) = oneshot::channel();
+        self.send(settlement, report, Some(done)).await;
+        // An error means that it could not be settled, which was reported.
+        let _ = settled.await;
     }
 
     async fn send(

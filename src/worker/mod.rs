@@ -200,6 +200,7 @@ impl<Q: Queue> Loop<Q> {
             connection: options.connection.clone(),
             defaults: options.defaults.clone(),
             has_timeouts: !options.once,
+            is_sequential: options.concurrency == NonZeroUsize::MIN,
             rest: options.rest,
             retry_after: queue.retry_after(),
             clock: options.clock,
@@ -266,10 +267,9 @@ impl<Q: Queue> Loop<Q> {
                 _ => self.wait(paused).await,
             }
         };
-        self.shared.tell(Event::WorkerStopping {
-            reason,
-            jobs_processed: self.begun,
-        });
+        if reason == StopReason::Interrupted && !self.tasks.is_empty() {
+            tracing::info!(%reason, jobs = self.tasks.len(), "stopping when the running jobs have ended");
+        }
         self.stop(reason).await
     }
 
@@ -575,21 +575,40 @@ impl<Q: Queue> Loop<Q> {
         // Dropping the last sender ends the settling task once it has done everything.
         let Self {
             shared,
-            settling,
+            mut settling,
             mut helpers,
+            mut orders,
             give_up,
             begun,
             released,
+            options,
             ..
         } = self;
+        let observers = Arc::clone(&shared.observers);
         drop(shared);
-        if reason == StopReason::Interrupted {
-            give_up.cancel();
-        }
-        let unsettled = settling.await.unwrap_or_else(|error| {
+        let settled = loop {
+            if reason == StopReason::Interrupted || orders.borrow_and_update().quit {
+                give_up.cancel();
+            }
+            tokio::select! {
+                settled = &mut settling => break settled,
+                Ok(()) = orders.changed() => {}
+            }
+        };
+        let unsettled = settled.unwrap_or_else(|error| {
             tracing::error!(%error, "the settling task ended abnormally");
             1
         });
+        // `--once` stops without a word, as in Laravel.
+        if !options.once {
+            let stopping = Event::WorkerStopping {
+                reason,
+                jobs_processed: begun,
+            };
+            observers
+                .iter()
+                .for_each(|observer| observer.on_event(&stopping));
+        }
         helpers.shutdown().await;
         Report {
             reason,

@@ -6,9 +6,11 @@
     reason = "helpers here are tests too, but not `#[test]` functions"
 )]
 
+mod cli;
 mod codec;
 mod contract;
 mod harness;
 mod layers;
 mod live;
 mod payloads;
+mod worker;

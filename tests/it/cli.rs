@@ -1,0 +1,215 @@
+//! What people and scripts see: standard output, standard error, exit code.
+
+use std::process::{Command, Output};
+
+use crate::harness::fixtures;
+use crate::harness::process::{Workplace, artisand};
+use crate::harness::redis::RedisServer;
+
+const PREFIX: &str = "laravel-database-";
+
+/// Output with times, ports and paths made equal.
+fn shown(output: &Output) -> String {
+    let text = format!(
+        "exit {}\n--- stdout\n{}--- stderr\n{}",
+        output
+            .status
+            .code()
+            .map_or("by signal".to_owned(), |code| code.to_string()),
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let filters = [
+        (
+            r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)?",
+            "[time]",
+        ),
+        (r"\.+ \d+\.\d\dms", "... [runtime]"),
+        (r"127\.0\.0\.1:\d+", "127.0.0.1:[port]"),
+        (r"[^ ]*/artisand\.toml", "[dir]/artisand.toml"),
+        (r#""duration":[0-9.e-]+"#, r#""duration":[seconds]"#),
+        (r#""memory":\d+"#, r#""memory":[mb]"#),
+    ];
+    filters.iter().fold(text, |text, (pattern, replacement)| {
+        regex::Regex::new(pattern)
+            .unwrap()
+            .replace_all(&text, *replacement)
+            .into_owned()
+    })
+}
+
+fn run(command: &mut Command) -> String {
+    shown(
+        &command
+            .env("COLUMNS", "80")
+            .env_remove("NO_COLOR")
+            .output()
+            .unwrap(),
+    )
+}
+
+/// A directory with this configuration in it.
+fn configured(toml: &str) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("artisand.toml"), toml).unwrap();
+    directory
+}
+
+fn work_in(directory: &tempfile::TempDir) -> String {
+    let path = directory.path().join("artisand.toml");
+    run(artisand(&["queue:work", "--stop-when-empty", "--config"]).arg(path))
+}
+
+#[test]
+fn mistakes_in_the_configuration_are_named_with_their_line() {
+    let rows = [
+        "[worker]\nconcurency = 3\n",
+        "\n[[map]]\njob = 'App\\Jobs\\X'\nhandler = 'nope'\n",
+        "[[map]]\njob = '/(/'\nhandler = 'log'\n",
+        "[unmapped]\npolicy = 'drop'\n",
+        "[[map]]\njob = 'X'\nhandler = { run = 'x' }\n",
+        "[[map]]\njob = 'X'\nhandler = { exec = [] }\n",
+        "not toml",
+    ];
+    let shown: Vec<String> = rows
+        .iter()
+        .map(|toml| format!("{toml}\n{}", work_in(&configured(toml))))
+        .collect();
+    insta::assert_snapshot!(shown.join("\n=====\n"));
+}
+
+#[test]
+fn wrong_usage_and_servers_that_are_not_there_are_said_clearly() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+        .to_string();
+    let rows = [
+        run(&mut artisand(&["queue:werk"])),
+        run(&mut artisand(&["queue:work", "--tries=many"])),
+        run(artisand(&["queue:work", "rediss"]).env("REDIS_PORT", &nobody)),
+        run(artisand(&["queue:work"]).env("REDIS_PORT", &nobody)),
+        run(artisand(&["queue:work"]).env("REDIS_PORT", "x")),
+        run(artisand(&["queue:work", "--sleep=-1"]).env("REDIS_PORT", &nobody)),
+        run(artisand(&["queue:peek"])
+            .env("REDIS_URL", format!("redis://:secret@127.0.0.1:{nobody}"))),
+        run(artisand(&["queue:quarantine", "--delete"]).env("REDIS_PORT", &nobody)),
+        run(&mut artisand(&[
+            "queue:work",
+            "--config",
+            "/nowhere/artisand.toml",
+        ])),
+    ];
+    let shown = rows.join("\n=====\n");
+    assert!(!shown.contains("secret"), "{shown}");
+    insta::assert_snapshot!(shown);
+}
+
+#[test]
+fn help_reads_like_artisans() {
+    insta::assert_snapshot!(run(
+        artisand(&["queue:work", "--help"]).env_remove("ARTISAND_CONFIG")
+    ));
+    assert!(run(&mut artisand(&["completions", "bash"])).contains("queue:work"));
+    assert!(run(&mut artisand(&["man"])).contains("queue:work"));
+}
+
+#[test]
+fn a_run_prints_laravels_lines() {
+    let redis = RedisServer::start();
+    let rest = "[[map]]\njob = 'App\\Jobs\\Plain'\nhandler = 'discard'\n\n[[map]]\njob = 'App\\Jobs\\Retrying'\nhandler = { exec = ['sh', '-c', 'echo broken >&2; exit 3'] }\n";
+    let workplace = Workplace::new(&redis, PREFIX, 90, rest);
+    let push = |kinds: &[&str]| {
+        let lines = fixtures::lines("payloads/laravel-13.jsonl");
+        for kind in kinds {
+            let (_, line) = lines
+                .iter()
+                .find(|(_, line)| line["kind"] == *kind)
+                .unwrap();
+            let key = format!("{PREFIX}queues:default");
+            redis.query::<i64>(&[
+                b"RPUSH",
+                key.as_bytes(),
+                line["element"].as_str().unwrap().as_bytes(),
+            ]);
+        }
+    };
+    push(&["plain", "retrying", "listener"]);
+    redis.query::<i64>(&[
+        b"RPUSH",
+        format!("{PREFIX}queues:default").as_bytes(),
+        b"not json",
+    ]);
+    insta::assert_snapshot!(
+        "work",
+        run(&mut workplace.artisand(&["queue:work", "--stop-when-empty"]))
+    );
+    insta::assert_snapshot!("peek", run(&mut workplace.artisand(&["queue:peek"])));
+    insta::assert_snapshot!(
+        "quarantine",
+        run(&mut workplace.artisand(&["queue:quarantine", "--show"]))
+    );
+    push(&["plain"]);
+    insta::assert_snapshot!(
+        "verbose",
+        run(&mut workplace.artisand(&["queue:work", "--once", "-v"]))
+    );
+    push(&["plain"]);
+    insta::assert_snapshot!(
+        "json",
+        run(&mut workplace.artisand(&["queue:work", "--once", "--json"]))
+    );
+    push(&["plain"]);
+    insta::assert_snapshot!(
+        "quiet",
+        run(&mut workplace.artisand(&["queue:work", "--once", "-q"]))
+    );
+}
+
+#[test]
+fn peek_prints_the_document_of_every_captured_payload() {
+    for version in [
+        "payloads/laravel-8.jsonl",
+        "payloads/laravel-10.jsonl",
+        "payloads/laravel-13.jsonl",
+    ] {
+        let redis = RedisServer::start();
+        let workplace = Workplace::new(&redis, PREFIX, 90, "");
+        let lines = fixtures::lines(version);
+        for (_, line) in &lines {
+            let key = format!("{PREFIX}queues:default");
+            redis.query::<i64>(&[
+                b"RPUSH",
+                key.as_bytes(),
+                line["element"].as_str().unwrap().as_bytes(),
+            ]);
+        }
+        let output = workplace
+            .artisand(&["queue:peek", "--json", "--limit=1000"])
+            .output()
+            .unwrap();
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(text.lines().count(), lines.len());
+        for (printed, (place, line)) in text.lines().zip(&lines) {
+            let document: serde_json::Value = serde_json::from_str(printed).unwrap();
+            assert_eq!(document["target"]["kind"], line["category"], "{place}");
+            for field in [
+                "connection",
+                "queue",
+                "uuid",
+                "id",
+                "attempts",
+                "maxTries",
+                "timeout",
+                "displayName",
+                "tags",
+                "data",
+            ] {
+                assert!(document.get(field).is_some(), "{place}: no `{field}`");
+            }
+        }
+    }
+}

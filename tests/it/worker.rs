@@ -1,0 +1,713 @@
+//! The worker on the queue in memory, where time can be moved, and on Redis, where it cannot.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use artisand::failed::FailedJob;
+use artisand::handler::{
+    self, Handler, HandlerChoice, JobContext, Mapping, Pattern, Registry, Router, UnmappedPolicy,
+};
+use artisand::payload::CALL_QUEUED_HANDLER;
+use artisand::queue::{MemoryQueue, Queue, QueueName, Sizes};
+use artisand::time::{Clock, UnixSeconds};
+use artisand::worker::{Control, Event, Observer, Report, StopReason, Worker, WorkerOptions};
+use serde::de::IgnoredAny;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+const NOW: UnixSeconds = UnixSeconds(1_760_000_000);
+
+fn queue() -> Arc<MemoryQueue> {
+    Arc::new(MemoryQueue::new(Some(Duration::from_secs(90))))
+}
+
+fn name(text: &str) -> QueueName {
+    text.into()
+}
+
+/// A payload of a job of class `App\Jobs\CLASS` with the property `n`, and more fields.
+fn payload(class: &str, n: u32, fields: &serde_json::Value) -> Vec<u8> {
+    let class = format!("App\\Jobs\\{class}");
+    let command = format!("O:{}:\"{class}\":1:{{s:1:\"n\";i:{n};}}", class.len());
+    let mut payload = json!({
+        "uuid": format!("uuid-{n}"), "displayName": class, "job": CALL_QUEUED_HANDLER,
+        "data": {"commandName": class, "command": command}, "id": format!("id-{n}"), "attempts": 0,
+    });
+    payload
+        .as_object_mut()
+        .unwrap()
+        .extend(fields.as_object().cloned().unwrap_or_default());
+    payload.to_string().into_bytes()
+}
+
+fn job(class: &str, n: u32) -> Vec<u8> {
+    payload(class, n, &json!({}))
+}
+
+fn mapping(class: &str, handler: &str, concurrency: usize) -> Mapping {
+    Mapping {
+        job: Pattern::parse(&format!("App\\Jobs\\{class}")).unwrap(),
+        handler: HandlerChoice::Named(handler.into()),
+        concurrency: NonZeroUsize::new(concurrency),
+    }
+}
+
+fn router(mappings: Vec<Mapping>, unmapped: UnmappedPolicy, registry: &Registry) -> Router {
+    Router::new(mappings, unmapped, registry).unwrap()
+}
+
+/// A router that sends every job to one handler.
+fn all_to(handler: impl Handler) -> Router {
+    let registry = Registry::new().with("handler", handler);
+    router(
+        vec![mapping("*", "handler", 0)],
+        UnmappedPolicy::Leave,
+        &registry,
+    )
+}
+
+fn options(concurrency: usize) -> WorkerOptions {
+    WorkerOptions {
+        concurrency: NonZeroUsize::new(concurrency).unwrap(),
+        stop_when_empty: true,
+        memory: None,
+        clock: Clock::Fixed(NOW),
+        ..WorkerOptions::default()
+    }
+}
+
+/// Names of events as they come.
+struct Names(mpsc::UnboundedSender<String>);
+
+impl Observer for Names {
+    fn on_event(&self, event: &Event<'_>) {
+        let text = match event {
+            Event::JobProcessing(job) => format!("processing {}", job.attempts),
+            Event::JobProcessed(end) => format!("processed {:?}", end.result),
+            Event::JobReleasedAfterException(end) => {
+                format!("released: {}", end.failure.unwrap().message)
+            }
+            Event::JobFailed(end) => format!("failed: {}", end.failure.unwrap()),
+            Event::JobTimedOut(_) => "timed out".to_owned(),
+            Event::JobForwarded { to, .. } => format!("forwarded to {to}"),
+            Event::JobsQuarantined { count, .. } => format!("quarantined {count}"),
+            _ => return,
+        };
+        self.0.send(text).unwrap();
+    }
+}
+
+/// Runs a worker until the queue is empty; its report and the events of jobs.
+async fn run(
+    queue: &Arc<MemoryQueue>,
+    router: Router,
+    options: WorkerOptions,
+) -> (Report, Vec<String>) {
+    let (sender, mut names) = mpsc::unbounded_channel();
+    let worker = Worker::new(Arc::clone(queue), router, options).with_observer(Names(sender));
+    let report = worker.run(&Control::new()).await;
+    let mut events = Vec::new();
+    while let Some(name) = names.recv().await {
+        events.push(name);
+    }
+    (report, events)
+}
+
+async fn sizes(queue: &MemoryQueue) -> Sizes {
+    queue.sizes(&name("default")).await.unwrap()
+}
+
+fn spooled(queue: &MemoryQueue) -> Vec<FailedJob> {
+    queue
+        .spool()
+        .iter()
+        .map(|record| serde_json::from_slice(record).unwrap())
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_gets_the_typed_job_and_what_it_returns_is_what_happens() {
+    #[derive(serde::Deserialize)]
+    struct Job {
+        n: u32,
+    }
+    let queue = queue();
+    queue
+        .push(
+            &name("default"),
+            &[
+                job("A", 1),
+                job("A", 2),
+                job("A", 3),
+                job("A", 4),
+                job("A", 5),
+            ],
+        )
+        .await
+        .unwrap();
+    let handler = handler::function(|job: Job, context: JobContext| async move {
+        match job.n {
+            1 => {}
+            2 => context.release(Duration::from_secs(7)),
+            3 => context.fail("no longer wanted"),
+            4 => context.delete(),
+            _ => return Err(std::io::Error::other("disk on fire")),
+        }
+        Ok(())
+    });
+    let defaults = artisand::worker::decide::Defaults {
+        tries: 3,
+        ..WorkerOptions::default().defaults
+    };
+    let (report, events) = run(
+        &queue,
+        all_to(handler),
+        WorkerOptions {
+            defaults,
+            ..options(1)
+        },
+    )
+    .await;
+    assert_eq!(report.reason, StopReason::QueueEmpty);
+    let expected = [
+        "processing 1",
+        "processed Deleted",
+        "processing 1",
+        "processed Released",
+        "processing 1",
+        "failed: Illuminate\\Queue\\ManuallyFailedException: no longer wanted",
+        "processing 1",
+        "processed Deleted",
+        "processing 1",
+        "released: disk on fire",
+        // Without a wait it is due at once, and three tries are its limit.
+        "processing 2",
+        "released: disk on fire",
+        "processing 3",
+        "failed: Artisand\\HandlerError: disk on fire",
+    ];
+    assert_eq!(events, expected);
+    assert_eq!(
+        sizes(&queue).await,
+        Sizes {
+            delayed: 1,
+            ..Sizes::default()
+        }
+    );
+    let failed = spooled(&queue);
+    assert_eq!(
+        failed
+            .iter()
+            .map(|job| job.uuid.as_deref().unwrap())
+            .collect::<Vec<_>>(),
+        ["uuid-3", "uuid-5"]
+    );
+    assert!(
+        failed[1].payload.contains("\"attempts\":2"),
+        "recorded as popped: {}",
+        failed[1].payload
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_input_that_does_not_fit_names_the_property_and_counts_as_an_exception() {
+    #[derive(serde::Deserialize)]
+    struct Job {
+        #[expect(dead_code, reason = "only its error is of interest")]
+        n: String,
+    }
+    let queue = queue();
+    queue.push(&name("default"), &[job("A", 1)]).await.unwrap();
+    let handler = handler::function(|_: Job, _| async { Ok::<(), std::io::Error>(()) });
+    let (_, events) = run(&queue, all_to(handler), options(1)).await;
+    let expected = "failed: Artisand\\HandlerError: the job does not fit the handler's input: \
+        `n`: expected a string, found int `1` (byte 29)";
+    assert_eq!(events[1], expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_ends_its_job_and_nothing_else() {
+    let queue = queue();
+    queue
+        .push(&name("default"), &[job("A", 1), job("B", 2), job("C", 3)])
+        .await
+        .unwrap();
+    let panics = handler::function(|_: IgnoredAny, _| async {
+        assert!(std::hint::black_box(false), "a bug");
+        Ok::<(), std::io::Error>(())
+    });
+    let blocking_panics = handler::blocking(|_: IgnoredAny, _| -> Result<(), std::io::Error> {
+        panic!("another bug")
+    });
+    let registry = Registry::new()
+        .with("panics", panics)
+        .with("blocking", blocking_panics);
+    let mappings = vec![
+        mapping("A", "panics", 0),
+        mapping("B", "blocking", 0),
+        mapping("C", "discard", 0),
+    ];
+    let (report, events) = run(
+        &queue,
+        router(mappings, UnmappedPolicy::Leave, &registry),
+        options(1),
+    )
+    .await;
+    assert_eq!(report.jobs_processed, 3);
+    let expected = [
+        "Artisand\\HandlerPanic: a bug",
+        "Artisand\\HandlerPanic: another bug",
+    ];
+    let failed: Vec<&str> = events
+        .iter()
+        .filter_map(|event| event.strip_prefix("failed: "))
+        .collect();
+    assert_eq!(failed, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_ends_the_one_job_and_leaves_it_reserved_as_laravel_does() {
+    let queue = queue();
+    let jobs = [
+        payload("A", 1, &json!({"timeout": 2, "maxTries": 2})),
+        payload("A", 2, &json!({"timeout": 2, "maxTries": 1})),
+    ];
+    queue.push(&name("default"), &jobs).await.unwrap();
+    let handler = handler::function(|_: IgnoredAny, _| async {
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        Ok::<(), std::io::Error>(())
+    });
+    let (_, events) = run(&queue, all_to(handler), options(1)).await;
+    let failed = "failed: Illuminate\\Queue\\TimeoutExceededException: App\\Jobs\\A has timed out.";
+    assert_eq!(
+        events,
+        ["processing 1", "timed out", "processing 1", failed]
+    );
+    assert_eq!(
+        sizes(&queue).await,
+        Sizes {
+            reserved: 1,
+            ..Sizes::default()
+        }
+    );
+}
+
+#[tokio::test]
+async fn a_blocking_handler_that_does_not_return_costs_its_slot_and_in_the_end_the_worker() {
+    let queue = queue();
+    queue
+        .push(
+            &name("default"),
+            &[payload("A", 1, &json!({"timeout": 1})), job("B", 2)],
+        )
+        .await
+        .unwrap();
+    let (release, wait) = std::sync::mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let stuck = handler::blocking(move |_: IgnoredAny, _| {
+        let _ = wait.lock().unwrap().recv();
+        Ok::<(), std::io::Error>(())
+    });
+    let registry = Registry::new().with("stuck", stuck);
+    let mappings = vec![mapping("A", "stuck", 0), mapping("B", "discard", 0)];
+    let worker_options = WorkerOptions {
+        stop_when_empty: false,
+        ..options(2)
+    };
+    let (report, events) = run(
+        &queue,
+        router(mappings, UnmappedPolicy::Leave, &registry),
+        worker_options,
+    )
+    .await;
+    assert_eq!(
+        (report.reason, report.reason.exit_code()),
+        (StopReason::TimedOut, 137)
+    );
+    assert!(
+        events
+            .iter()
+            .any(|event| event.starts_with("failed: Illuminate\\Queue\\TimeoutExceeded")),
+        "{events:?}"
+    );
+    assert_eq!(sizes(&queue).await, Sizes::default());
+    drop(release);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_jobs_run_at_once_than_there_are_slots_and_none_is_reserved_without_one() {
+    let queue = queue();
+    let jobs: Vec<Vec<u8>> = (0..40)
+        .map(|n| job(if n % 2 == 0 { "Wide" } else { "Narrow" }, n))
+        .collect();
+    queue.push(&name("default"), &jobs).await.unwrap();
+    let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (narrow, most_narrow) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let handler = {
+        let (queue, most) = (Arc::clone(&queue), Arc::clone(&most));
+        let (narrow, most_narrow) = (Arc::clone(&narrow), Arc::clone(&most_narrow));
+        move |_: IgnoredAny, context: JobContext| {
+            let (queue, running, most) =
+                (Arc::clone(&queue), Arc::clone(&running), Arc::clone(&most));
+            let (narrow, most_narrow) = (Arc::clone(&narrow), Arc::clone(&most_narrow));
+            async move {
+                let is_narrow = context.payload().resolve_name().ends_with("Narrow");
+                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                if is_narrow {
+                    most_narrow
+                        .fetch_max(narrow.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                }
+                assert!(
+                    queue.sizes(context.queue()).await.unwrap().reserved <= 10,
+                    "a backlog is reserved"
+                );
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                running.fetch_sub(1, Ordering::SeqCst);
+                narrow.fetch_sub(usize::from(is_narrow), Ordering::SeqCst);
+                Ok::<(), std::io::Error>(())
+            }
+        }
+    };
+    let registry = Registry::new().with("handler", handler::function(handler));
+    let mappings = vec![
+        mapping("Narrow", "handler", 2),
+        mapping("Wide", "handler", 0),
+    ];
+    let (report, events) = run(
+        &queue,
+        router(mappings, UnmappedPolicy::Leave, &registry),
+        options(5),
+    )
+    .await;
+    assert_eq!(report.jobs_processed, 40);
+    assert_eq!(
+        events
+            .iter()
+            .filter(|event| *event == "processed Deleted")
+            .count(),
+        40,
+        "{events:?}"
+    );
+    assert_eq!(
+        (
+            most.load(Ordering::SeqCst),
+            most_narrow.load(Ordering::SeqCst)
+        ),
+        (5, 2)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_no_mapping_names_follows_the_policy() {
+    let reason = "failed: Artisand\\UnmappedJob: no mapping for App\\Jobs\\B, and the policy for unmapped jobs is `fail`";
+    let rows = [
+        (
+            UnmappedPolicy::Leave,
+            vec![],
+            Sizes {
+                pending: 2,
+                ..Sizes::default()
+            },
+            0,
+            0,
+        ),
+        (
+            UnmappedPolicy::Forward(name("php")),
+            vec!["forwarded to php"; 2],
+            Sizes::default(),
+            2,
+            0,
+        ),
+        (
+            UnmappedPolicy::Fail,
+            vec!["processing 1", reason, "processing 1", reason],
+            Sizes::default(),
+            0,
+            2,
+        ),
+    ];
+    for (policy, expected, left, forwarded, failed) in rows {
+        let queue = queue();
+        queue
+            .push(&name("default"), &[job("B", 1), job("A", 2), job("B", 3)])
+            .await
+            .unwrap();
+        let router = router(
+            vec![mapping("A", "discard", 0)],
+            policy.clone(),
+            &Registry::new(),
+        );
+        let (_, events) = run(&queue, router, options(1)).await;
+        let events: Vec<&String> = events
+            .iter()
+            .filter(|event| !matches!(event.as_str(), "processed Deleted"))
+            .collect();
+        let of_b: Vec<&str> = events.iter().map(|event| event.as_str()).collect();
+        // The mapped job's own "processing" stands between those of the others.
+        let of_b = if policy == UnmappedPolicy::Fail {
+            [&of_b[..2], &of_b[3..]].concat()
+        } else {
+            of_b[..].to_vec()
+        };
+        let of_b: Vec<&str> = if policy == UnmappedPolicy::Fail {
+            of_b
+        } else {
+            of_b.into_iter().filter(|e| *e != "processing 1").collect()
+        };
+        assert_eq!(of_b, expected, "{policy:?}");
+        assert_eq!(sizes(&queue).await, left, "{policy:?}");
+        assert_eq!(
+            queue.sizes(&name("php")).await.unwrap().pending,
+            forwarded,
+            "{policy:?}"
+        );
+        assert_eq!(queue.spool().len(), failed, "{policy:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_hook_is_told_after_the_job_was_recorded() {
+    let queue = queue();
+    queue.push(&name("default"), &[job("A", 1)]).await.unwrap();
+    let (sender, mut told) = mpsc::unbounded_channel();
+    let handler =
+        handler::function(|_: IgnoredAny, _| async { Err::<(), _>(std::io::Error::other("no")) });
+    let handler = handler.on_failed({
+        let queue = Arc::clone(&queue);
+        move |context: JobContext, failure| {
+            sender
+                .send((
+                    context.uuid().unwrap().to_string(),
+                    failure.message.clone(),
+                    queue.spool().len(),
+                ))
+                .unwrap();
+            std::future::ready(())
+        }
+    });
+    run(&queue, all_to(handler), options(1)).await;
+    assert_eq!(
+        told.recv().await,
+        Some(("uuid-1".to_owned(), "no".to_owned(), 1))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_on_the_number_of_jobs_are_exact() {
+    let rows = [
+        (
+            WorkerOptions {
+                max_jobs: Some(3),
+                ..options(8)
+            },
+            3,
+            StopReason::MaxJobs,
+        ),
+        (
+            WorkerOptions {
+                once: true,
+                ..options(8)
+            },
+            1,
+            StopReason::QueueEmpty,
+        ),
+        (options(8), 5, StopReason::QueueEmpty),
+    ];
+    for (options, expected, reason) in rows {
+        let queue = queue();
+        queue
+            .push(
+                &name("default"),
+                &(0..5).map(|n| job("A", n)).collect::<Vec<_>>(),
+            )
+            .await
+            .unwrap();
+        let (report, _) = run(&queue, all_to(handler::Discard), options).await;
+        assert_eq!((report.jobs_processed, report.reason), (expected, reason));
+        assert_eq!(
+            sizes(&queue).await,
+            Sizes {
+                pending: 5 - expected,
+                ..Sizes::default()
+            }
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn queues_are_worked_in_strict_order() {
+    let queue = queue();
+    queue
+        .push(&name("low"), &[job("A", 3), job("A", 4)])
+        .await
+        .unwrap();
+    queue
+        .push(&name("high"), &[job("A", 1), job("A", 2)])
+        .await
+        .unwrap();
+    let (sender, mut order) = mpsc::unbounded_channel();
+    let handler = handler::function(move |_: IgnoredAny, context: JobContext| {
+        sender.send(context.uuid().unwrap().to_string()).unwrap();
+        std::future::ready(Ok::<(), std::io::Error>(()))
+    });
+    run(
+        &queue,
+        all_to(handler),
+        WorkerOptions {
+            queues: vec![name("high"), name("low")],
+            ..options(1)
+        },
+    )
+    .await;
+    let mut found = Vec::new();
+    while let Some(uuid) = order.recv().await {
+        found.push(uuid);
+    }
+    assert_eq!(found, ["uuid-1", "uuid-2", "uuid-3", "uuid-4"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_to_quit_lets_jobs_finish_until_the_deadline_and_releases_the_rest() {
+    let queue = queue();
+    let jobs = [
+        payload("Short", 1, &json!({"maxTries": 5})),
+        payload("Long", 2, &json!({"maxTries": 5})),
+        job("A", 3),
+    ];
+    queue.push(&name("default"), &jobs).await.unwrap();
+    let (started, mut starts) = mpsc::unbounded_channel();
+    let handler = handler::function(move |_: IgnoredAny, context: JobContext| {
+        started.send(()).unwrap();
+        let seconds = if context.payload().resolve_name().ends_with("Short") {
+            3
+        } else {
+            50
+        };
+        async move {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            Ok::<(), std::io::Error>(())
+        }
+    });
+    let control = Control::new();
+    let worker_options = WorkerOptions {
+        grace: Duration::from_secs(5),
+        stop_when_empty: false,
+        ..options(2)
+    };
+    let worker = Worker::new(Arc::clone(&queue), all_to(handler), worker_options);
+    let quitting = async {
+        starts.recv().await;
+        starts.recv().await;
+        control.quit();
+    };
+    let (report, ()) = tokio::join!(worker.run(&control), quitting);
+    let expected = Report {
+        reason: StopReason::Interrupted,
+        jobs_processed: 2,
+        released: 1,
+        unsettled: 0,
+    };
+    assert_eq!(report, expected);
+    assert_eq!(
+        sizes(&queue).await,
+        Sizes {
+            pending: 1,
+            delayed: 1,
+            ..Sizes::default()
+        }
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_stops_pops_and_a_resume_starts_them() {
+    let queue = queue();
+    let control = Control::new();
+    control.pause(true);
+    let (sender, mut names) = mpsc::unbounded_channel();
+    let worker_options = WorkerOptions {
+        max_jobs: Some(1),
+        stop_when_empty: false,
+        ..options(1)
+    };
+    let worker = Worker::new(Arc::clone(&queue), all_to(handler::Discard), worker_options)
+        .with_observer(Names(sender));
+    queue.push(&name("default"), &[job("A", 1)]).await.unwrap();
+    let resuming = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(
+            sizes(&queue).await,
+            Sizes {
+                pending: 1,
+                ..Sizes::default()
+            }
+        );
+        assert!(names.try_recv().is_err());
+        control.pause(false);
+    };
+    let (report, ()) = tokio::join!(worker.run(&control), resuming);
+    assert_eq!(report.jobs_processed, 1);
+}
+
+#[tokio::test]
+async fn a_job_longer_than_retry_after_is_not_run_twice() {
+    let queue = Arc::new(MemoryQueue::new(Some(Duration::from_secs(2))));
+    queue.push(&name("default"), &[job("A", 1)]).await.unwrap();
+    let runs = Arc::new(AtomicUsize::new(0));
+    let handler = {
+        let runs = Arc::clone(&runs);
+        handler::function(move |_: IgnoredAny, _| {
+            runs.fetch_add(1, Ordering::SeqCst);
+            async {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                Ok::<(), std::io::Error>(())
+            }
+        })
+    };
+    let sleep = Duration::from_millis(200);
+    let (_, events) = run(
+        &queue,
+        all_to(handler),
+        WorkerOptions {
+            clock: Clock::System,
+            sleep,
+            ..options(4)
+        },
+    )
+    .await;
+    assert_eq!(events, ["processing 1", "processed Deleted"]);
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_payload_that_lies_about_its_class_is_not_popped_for_ever() {
+    let queue = queue();
+    // It says `A` outside, where the pop looks, and is a `B`.
+    let command = "O:10:\"App\\Jobs\\B\":0:{}";
+    let lie = json!({
+        "uuid": "lie", "displayName": "App\\Jobs\\A", "job": CALL_QUEUED_HANDLER,
+        "data": {"commandName": "App\\Jobs\\A", "command": command}, "id": "lie", "attempts": 0,
+    });
+    queue
+        .push(
+            &name("default"),
+            &[lie.to_string().into_bytes(), job("A", 1)],
+        )
+        .await
+        .unwrap();
+    let router = router(
+        vec![mapping("A", "discard", 0)],
+        UnmappedPolicy::Leave,
+        &Registry::new(),
+    );
+    let (report, _) = run(&queue, router, options(1)).await;
+    assert_eq!(report.reason, StopReason::QueueEmpty);
+    assert_eq!(
+        sizes(&queue).await,
+        Sizes {
+            pending: 1,
+            ..Sizes::default()
+        }
+    );
+}
