@@ -55,7 +55,7 @@ as_root() {
 # --- packages of this machine -----------------------------------------------
 
 php=(php-cli php-redis php-mbstring php-xml php-sqlite3 php-mysql php-curl)
-packages=(redis-server "${php[@]}")
+packages=(redis-server openssl "${php[@]}")
 if [ "$codename" = bookworm ]; then
     packages+=(php-laravel-framework)
 fi

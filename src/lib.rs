@@ -1,5 +1,49 @@
-//! artisand
-#![forbid(unsafe_code)]
+//! Runs Laravel queue jobs in Rust, beside PHP workers or instead of them.
+//!
+//! A job starts as bytes in Redis and becomes data step by step:
+//!
+//! ```text
+//! Redis list element
+//!   │ queue::Queue::pop               one script call for many jobs; they are now reserved
+//! ReservedJob                         bytes, kept until the end
+//!   │ payload::Payload::parse
+//! Payload
+//!   │ payload::Target::of             unwraps listeners, notifications, mailables ..
+//! Target
+//!   │ handler::Router::route          mappings -> handler
+//!   │ worker                          runs it; error, panic, timeout and stop become one value
+//! Outcome
+//!   │ worker::decide::after_attempt   Laravel's limits and backoff
+//! Decision
+//!   │ queue::Queue::settle            record first, delete last; one call for many jobs
+//! Event -> observers
+//! ```
+//!
+//! A program with handlers of its own, and artisan's command line:
+//!
+//! ```no_run
+//! use artisand::handler::{self, JobContext, Registry};
+//!
+//! #[derive(serde::Deserialize)]
+//! struct ProcessPodcast {
+//!     title: String,
+//! }
+//!
+//! async fn process_podcast(job: ProcessPodcast, context: JobContext) -> Result<(), std::io::Error> {
+//!     println!("{} (attempt {})", job.title, context.attempts());
+//!     Ok(())
+//! }
+//!
+//! # #[cfg(feature = "cli")]
+//! fn main() -> std::process::ExitCode {
+//!     artisand::cli::run(Registry::new().with("process_podcast", handler::function(process_podcast)))
+//! }
+//! # #[cfg(not(feature = "cli"))]
+//! # fn main() {}
+//! ```
+//!
+//! To run a worker without the command line, see [`worker::Worker`].
+
 pub mod app;
 #[cfg(feature = "cli")]
 pub mod cli;
@@ -12,3 +56,11 @@ pub mod php;
 pub mod queue;
 pub mod time;
 pub mod worker;
+
+pub use handler::{JobContext, Registry};
+pub use worker::{Worker, WorkerOptions};
+
+/// The README's examples compile.
+#[cfg(all(doctest, feature = "cli"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

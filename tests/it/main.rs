@@ -8,6 +8,7 @@
 
 mod cli;
 mod codec;
+mod connection;
 mod contract;
 mod harness;
 mod layers;

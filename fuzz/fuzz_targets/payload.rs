@@ -1,0 +1,13 @@
+//! Any bytes as a payload, up to its document: never a panic.
+#![no_main]
+
+use artisand::payload::{Document, Payload};
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    if let Ok(payload) = Payload::parse(bytes) {
+        let document = Document { connection: "redis", queue: "default", attempts: 0, payload: &payload };
+        if let Ok(json) = document.to_json() {
+            assert!(json.starts_with('{') && json.ends_with('}'));
+        }
+    }
+});

@@ -1,0 +1,189 @@
+//! Every way to reach a Redis server, and what happens when it goes away.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use artisand::connection::{Redis, RedisAddress, RedisOptions};
+use artisand::queue::{Queue as _, QueueName, RedisQueue, RedisQueueOptions, Sizes};
+
+use crate::harness::process::artisand;
+use crate::harness::redis::RedisServer;
+
+fn queue(options: &RedisOptions) -> RedisQueue {
+    RedisQueue::new(Redis::new(options).unwrap(), RedisQueueOptions::default())
+}
+
+fn tcp(server: &RedisServer) -> RedisOptions {
+    let address = RedisAddress::Tcp("127.0.0.1".into(), server.port());
+    RedisOptions {
+        address,
+        ..RedisOptions::default()
+    }
+}
+
+#[tokio::test]
+async fn a_unix_socket_a_user_with_a_password_and_a_database_are_used() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("redis.sock");
+    let server = RedisServer::start_with(&["--save", "", "--unixsocket", socket.to_str().unwrap()]);
+    let user: [&[u8]; 7] = [
+        b"ACL", b"SETUSER", b"worker", b"on", b">secret", b"~*", b"+@all",
+    ];
+    server.query::<String>(&user);
+    let options = RedisOptions {
+        address: RedisAddress::Unix(socket),
+        username: Some("worker".into()),
+        password: Some("secret".into()),
+        database: 3,
+        prefix: "app_".into(),
+    };
+    queue(&options)
+        .push(&QueueName::from("q"), &[b"{}".to_vec()])
+        .await
+        .unwrap();
+    let mut connection = server.connection();
+    let _: () = redis::cmd("SELECT").arg(3).query(&mut connection).unwrap();
+    let length: i64 = redis::cmd("LLEN")
+        .arg("app_queues:q")
+        .query(&mut connection)
+        .unwrap();
+    assert_eq!(length, 1);
+    let wrong = RedisOptions {
+        password: Some("guess".into()),
+        ..options
+    };
+    let error = queue(&wrong).ping().await.unwrap_err();
+    let text = with_cause(&error);
+    assert!(
+        text.starts_with("could not connect to Redis at ") && text.contains("authentication failed"),
+        "{text}"
+    );
+    assert!(!text.contains("guess"), "{text}");
+}
+
+fn with_cause(error: &dyn std::error::Error) -> String {
+    let cause = error
+        .source()
+        .map_or_else(String::new, |cause| format!(": {cause}"));
+    format!("{error}{cause}")
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_is_used_again() {
+    let mut server = RedisServer::start();
+    let queue = queue(&tcp(&server));
+    let name = QueueName::from("q");
+    assert_eq!(queue.sizes(&name).await.unwrap(), Sizes::default());
+    server.stop();
+    let error = queue.sizes(&name).await.unwrap_err();
+    assert!(error.is_lost_connection(), "{error:?}");
+    assert!(queue.sizes(&name).await.unwrap_err().is_lost_connection());
+    server.restart();
+    // Scripts are not known to the new server, and the old connection is gone.
+    queue.push(&name, &[b"{}".to_vec()]).await.unwrap();
+    assert_eq!(queue.sizes(&name).await.unwrap().pending, 1);
+}
+
+/// A key and a certificate for `localhost` that is its own authority.
+fn certificate(directory: &Path) {
+    let status = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+        ])
+        .args([
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=DNS:localhost",
+        ])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+        .arg("-keyout")
+        .arg(directory.join("key.pem"))
+        .arg("-out")
+        .arg(directory.join("cert.pem"))
+        .output()
+        .expect("openssl runs")
+        .status;
+    assert!(status.success());
+}
+
+#[test]
+#[ignore = "needs openssl"]
+fn tls_is_used_and_a_stranger_is_not_trusted() {
+    let directory = tempfile::tempdir().unwrap();
+    certificate(directory.path());
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+        .to_string();
+    let (certificate, key) = (path("cert.pem"), path("key.pem"));
+    let tls = [
+        "--tls-port",
+        &port,
+        "--tls-cert-file",
+        &certificate,
+        "--tls-key-file",
+        &key,
+        "--tls-auth-clients",
+        "no",
+    ];
+    let server = RedisServer::start_with(&[&["--save", ""], &tls[..]].concat());
+    server.query::<i64>(&[b"RPUSH", b"queues:default", b"not json"]);
+    let peek = |trusted: &str| {
+        let mut command = artisand(&["queue:peek"]);
+        command
+            .env("REDIS_HOST", "tls://localhost")
+            .env("REDIS_PORT", &port)
+            .env("SSL_CERT_FILE", trusted);
+        command.output().unwrap()
+    };
+    let output = peek(&certificate);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(String::from_utf8_lossy(&output.stdout).contains("default: 1 pending"));
+    let stranger = tempfile::tempdir().unwrap();
+    self::certificate(stranger.path());
+    let output = peek(stranger.path().join("cert.pem").to_str().unwrap());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        String::from_utf8_lossy(&output.stderr)
+            .contains("could not connect to Redis at tls://localhost")
+    );
+}
+
+#[tokio::test]
+async fn a_connection_that_never_was_says_where() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let address = RedisAddress::Tcp("127.0.0.1".into(), port);
+    let error = queue(&RedisOptions {
+        address,
+        ..RedisOptions::default()
+    });
+    let error = tokio::time::timeout(Duration::from_secs(10), error.ping())
+        .await
+        .unwrap()
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("could not connect to Redis at 127.0.0.1:{port}")
+    );
+}
