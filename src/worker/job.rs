@@ -1,11 +1,11 @@
 //! One reserved job, from its bytes to its verdict. Every way out of here settles it.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -40,8 +40,34 @@ pub(super) struct Shared {
     pub(super) observers: Arc<[Arc<dyn Observer>]>,
     /// Cancelled at the stop deadline.
     pub(super) stop: CancellationToken,
+    pub(super) company: Company,
     /// Classes whose payloads said one class outside and held another inside.
     pub(super) distrusted: Mutex<HashSet<Box<str>>>,
+}
+
+/// Wakes the loop once so many jobs have ended: under load, one wake for several slots.
+#[derive(Debug, Default)]
+pub(super) struct Company {
+    missing: AtomicIsize,
+    complete: Notify,
+}
+
+impl Company {
+    /// Sets how many ends to wait for. Those just before count or not: whoever waits has a deadline as well.
+    pub(super) fn expect(&self, missing: usize) {
+        self.missing
+            .store(missing.try_into().unwrap_or(isize::MAX), Ordering::Relaxed);
+    }
+
+    pub(super) async fn is_complete(&self) {
+        self.complete.notified().await;
+    }
+
+    fn one_more(&self) {
+        if self.missing.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.complete.notify_one();
+        }
+    }
 }
 
 /// What the loop has to know of a job that has ended.
@@ -100,6 +126,7 @@ pub(super) async fn run(
     if !rest.is_zero() && !end.was_cut {
         tokio::time::sleep(rest).await;
     }
+    attempt.shared.company.one_more();
     end
 }
 

@@ -38,7 +38,7 @@ pub use stop::{Control, Orders, StopReason, resident_memory};
 use crate::handler::{Router, UnmappedPolicy};
 use crate::queue::{Popped, Queue, QueueName, ReservedJob};
 use backoff::Reconnect;
-use job::{Shared, TaskEnd};
+use job::{Company, Shared, TaskEnd};
 use renew::Running;
 
 /// Runs the jobs of some queues.
@@ -208,6 +208,7 @@ impl<Q: Queue> Loop<Q> {
             running,
             observers,
             stop: CancellationToken::new(),
+            company: Company::default(),
             distrusted: Mutex::default(),
         });
         let now = Instant::now();
@@ -293,9 +294,14 @@ impl<Q: Queue> Loop<Q> {
             // Under load one call for several jobs: wait a moment for more slots.
             Due::Now => {
                 let since = *self.gathering_since.get_or_insert_with(Instant::now);
-                slots.get() * 4 >= self.options.concurrency.get() || since.elapsed() >= GATHER
+                slots.get() >= self.company() || since.elapsed() >= GATHER
             }
         }
+    }
+
+    /// How many slots a pop under load waits for.
+    fn company(&self) -> usize {
+        self.options.concurrency.get().div_ceil(2)
     }
 
     /// Pops and starts jobs.
@@ -458,9 +464,20 @@ impl<Q: Queue> Loop<Q> {
             self.waiter_rests_until = None;
             self.arm_waiter.notify_one();
         }
+        let gathering = self
+            .gathering_since
+            .and_then(|_| self.slots_to_fill())
+            .filter(|_| can_fetch);
+        if let Some(slots) = gathering {
+            self.shared
+                .company
+                .expect(self.company().saturating_sub(slots.get()));
+        }
         let wake = tokio::select! {
             biased;
-            end = self.tasks.join_next(), if !self.tasks.is_empty() => Wake::Ended(end),
+            // While slots gather, their ends are counted and not each waited for.
+            () = self.shared.company.is_complete(), if gathering.is_some() => Wake::Time,
+            end = self.tasks.join_next(), if !self.tasks.is_empty() && gathering.is_none() => Wake::Ended(end),
             queue = self.pushed.recv(), if !self.pushed.is_closed() => Wake::Pushed(queue),
             _ = self.orders.changed() => Wake::Orders,
             () = tokio::time::sleep_until(until) => Wake::Time,

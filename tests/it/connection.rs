@@ -56,7 +56,8 @@ async fn a_unix_socket_a_user_with_a_password_and_a_database_are_used() {
     let error = queue(&wrong).ping().await.unwrap_err();
     let text = with_cause(&error);
     assert!(
-        text.starts_with("could not connect to Redis at ") && text.contains("authentication failed"),
+        text.starts_with("could not connect to Redis at ")
+            && text.contains("authentication failed"),
         "{text}"
     );
     assert!(!text.contains("guess"), "{text}");
