@@ -8,13 +8,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub struct UnixSeconds(pub i64);
 
 impl UnixSeconds {
+    /// The last second that a sorted set's score, a double, holds exactly.
+    const LAST: i64 = 1 << 53;
+
     /// This moment plus a delay, cut to whole seconds as Laravel does.
     #[must_use]
     pub fn plus(self, delay: Duration) -> Self {
-        Self(
-            self.0
-                .saturating_add(i64::try_from(delay.as_secs()).unwrap_or(i64::MAX)),
-        )
+        let seconds = i64::try_from(delay.as_secs()).unwrap_or(i64::MAX);
+        Self(self.0.saturating_add(seconds).min(Self::LAST))
     }
 }
 

@@ -29,7 +29,7 @@ impl EnvFile {
     pub fn parse(text: &str, real: impl Fn(&str) -> Option<String>) -> Result<Self, EnvError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut values: HashMap<String, String> = HashMap::new();
-        for (line, entry) in entries(text) {
+        for (line, entry) in entries(text)? {
             let error = |problem| EnvError { line, problem };
             let (name, value) = match entry.split_once('=') {
                 Some((name, value)) => (name.trim(), Some(value.trim())),
@@ -78,7 +78,7 @@ pub fn cast(raw: &str) -> Option<String> {
 }
 
 /// Entries with the number of their first line; a double-quoted value may span lines.
-fn entries(text: &str) -> Vec<(usize, String)> {
+fn entries(text: &str) -> Result<Vec<(usize, String)>, EnvError> {
     let mut entries = Vec::new();
     let mut open: Option<(usize, String)> = None;
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
@@ -106,8 +106,14 @@ fn entries(text: &str) -> Vec<(usize, String)> {
             entries.push((index + 1, line.to_owned()));
         }
     }
-    // An unterminated quote swallows the rest of the file without an error, in PHP as here.
-    entries
+    // Older parsers silently swallow the rest of the file; phpdotenv 5.8 refuses, and so do we.
+    match open {
+        Some((line, _)) => Err(EnvError {
+            line,
+            problem: "a missing closing quote",
+        }),
+        None => Ok(entries),
+    }
 }
 
 fn has_closing_quote(text: &str) -> bool {
@@ -252,7 +258,7 @@ mod tests {
             ("A=base64:abc/+d==", Some("base64:abc/+d==")), ("A=1\nA=2", Some("2")), ("A=(x)", Some("(x)")),
             ("A=1;2", Some("1;2")), ("A=x\"y\"z", Some("x\"y\"z")), ("C=c\nA=${C}d", Some("cd")),
             ("A=\"1\n2\"\nC=3", Some("1\n2")), ("A=\"\\${B}\"", Some("${B}")), ("export  A=1", Some("1")),
-            ("\u{feff}A=1", Some("1")), ("# A=1\nA=3", Some("3")), ("A=\"open\nC=1", None), ("'A'=1", Some("1")),
+            ("\u{feff}A=1", Some("1")), ("# A=1\nA=3", Some("3")), ("'A'=1", Some("1")),
         ];
         for (text, expected) in rows {
             assert_eq!(read(text).unwrap().as_deref(), expected, "{text:?}");
@@ -265,6 +271,7 @@ mod tests {
             "=1",
             "A=\"\\u00e9\"",
             "A='x",
+            "A=\"open\nC=1",
         ] {
             assert!(read(text).is_err(), "{text:?}");
         }

@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{CommandFactory as _, Parser};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 mod completions;
 mod console;
@@ -82,6 +82,7 @@ enum Command {
 }
 
 #[derive(Debug, Clone, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "they are flags")]
 struct GlobalArgs {
     /// Configuration file [default: artisand.toml, if there is one]
     #[arg(
@@ -104,7 +105,7 @@ struct GlobalArgs {
     app: Option<PathBuf>,
 
     /// Print no line per job; logs: errors only
-    #[arg(short, long, global = true)]
+    #[arg(short, long, visible_alias = "silent", global = true)]
     quiet: bool,
 
     /// Print more: -v id, connection and queue of jobs; -vv debug logs, -vvv trace
@@ -114,16 +115,53 @@ struct GlobalArgs {
     /// Print without colours, as with `NO_COLOR`
     #[arg(long, global = true)]
     no_ansi: bool,
+
+    /// Print with colours, also to a file
+    #[arg(long, global = true, conflicts_with = "no_ansi")]
+    ansi: bool,
+
+    /// Environment of the app: its .env.NAME is read, if there is one
+    #[arg(long, value_name = "NAME", global = true)]
+    env: Option<String>,
+
+    /// Taken for compatibility: nothing is ever asked
+    #[arg(short, long, global = true)]
+    no_interaction: bool,
 }
 
 impl GlobalArgs {
     fn load_config(&self) -> anyhow::Result<Config> {
+        // Laravel's variables are text; what is not belongs to somebody else.
+        let text = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
         Ok(Config::load(
             self.config.as_deref(),
             self.app.as_deref(),
-            std::env::vars(),
+            text.chain(self.env.clone().map(|env| ("APP_ENV".to_owned(), env))),
         )?)
     }
+}
+
+/// Reads this process's arguments; a variable set to nothing counts as not set.
+fn parse() -> Result<Cli, clap::Error> {
+    fn without_empty_variables(command: clap::Command) -> clap::Command {
+        let is_empty = |arg: &clap::Arg| {
+            let value = arg.get_env().and_then(std::env::var_os);
+            value.is_some_and(|value| value.is_empty())
+        };
+        command
+            .mut_args(|arg| {
+                if is_empty(&arg) {
+                    arg.env(None::<&str>)
+                } else {
+                    arg
+                }
+            })
+            .mut_subcommands(without_empty_variables)
+    }
+    let matches = without_empty_variables(Cli::command()).try_get_matches()?;
+    Cli::from_arg_matches(&matches)
 }
 
 /// Runs the command line of this process with these handlers.
@@ -132,7 +170,7 @@ impl GlobalArgs {
     reason = "made for this call, and nothing else can follow it"
 )]
 pub fn run(registry: Registry) -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match parse() {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are "errors" that go to standard output and end well.

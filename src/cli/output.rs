@@ -1,10 +1,11 @@
 //! The only module that prints.
 
-#![expect(clippy::print_stderr, reason = "this is where everything is printed")]
-
 use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Prints data; a reader that has gone away ends nothing.
 pub(super) fn data(text: &str) {
@@ -21,7 +22,11 @@ pub(super) fn error(error: &anyhow::Error) {
             message.push_str(&cause);
         }
     }
-    eprintln!("\n   ERROR  {}\n", message.trim_end());
+    let _ = writeln!(
+        std::io::stderr().lock(),
+        "\n   ERROR  {}\n",
+        message.trim_end()
+    );
 }
 
 /// Prints what clap has to say: help to standard output, mistakes to standard error.
@@ -31,9 +36,9 @@ pub(super) fn clap(error: &clap::Error) {
 }
 
 /// Whether to colour standard output.
-pub(super) fn is_coloured(no_ansi: bool) -> bool {
+pub(super) fn is_coloured(global: &super::GlobalArgs) -> bool {
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    !no_ansi && !no_color && std::io::stdout().is_terminal()
+    global.ansi || (!global.no_ansi && !no_color && std::io::stdout().is_terminal())
 }
 
 /// Whether a person looks at standard output.
@@ -54,46 +59,64 @@ pub(super) fn width() -> usize {
 }
 
 /// Writes lines on a thread of its own, so that a slow terminal keeps no job waiting.
+///
+/// A reader that stands still costs lines, never jobs: what does not fit into the
+/// waiting room is dropped and counted, and the count is printed.
 #[derive(Debug)]
 pub(super) struct LineWriter {
     lines: Option<SyncSender<String>>,
     thread: Option<JoinHandle<()>>,
+    dropped: Arc<AtomicUsize>,
 }
 
 impl LineWriter {
-    /// Lines that may wait; beyond that whoever prints waits, so that memory has a bound.
-    const WAITING: usize = 8192;
+    /// Lines that may wait; beyond that they are dropped, so that memory has a bound.
+    const WAITING: usize = 1 << 16;
 
     pub(super) fn new() -> std::io::Result<Self> {
         let (lines, waiting) = sync_channel(Self::WAITING);
-        let thread = std::thread::Builder::new()
-            .name("output".into())
-            .spawn(move || write_lines(&waiting))?;
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let thread = std::thread::Builder::new().name("output".into()).spawn({
+            let dropped = Arc::clone(&dropped);
+            move || write_lines(&waiting, &dropped)
+        })?;
         Ok(Self {
             lines: Some(lines),
             thread: Some(thread),
+            dropped,
         })
     }
 
     /// Hands a line (or several, each ended) to the thread.
     pub(super) fn line(&self, line: String) {
-        if let Some(lines) = &self.lines {
-            // The thread ends only when we hang up, or when nobody can be written to.
-            let _ = lines.send(line);
+        if let Some(lines) = &self.lines
+            && lines.try_send(line).is_err()
+        {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
+/// How long the last lines may take when the worker has stopped.
+const LAST_LINES: Duration = Duration::from_secs(2);
+
 impl Drop for LineWriter {
     fn drop(&mut self) {
         self.lines = None;
-        if let Some(thread) = self.thread.take() {
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        let deadline = Instant::now() + LAST_LINES;
+        while !thread.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if thread.is_finished() {
             let _ = thread.join();
         }
     }
 }
 
-fn write_lines(waiting: &Receiver<String>) {
+fn write_lines(waiting: &Receiver<String>, dropped: &AtomicUsize) {
     let mut out = std::io::BufWriter::with_capacity(1 << 16, std::io::stdout());
     while let Ok(line) = waiting.recv() {
         let mut next = Some(line);
@@ -102,6 +125,13 @@ fn write_lines(waiting: &Receiver<String>) {
                 return;
             }
             next = waiting.try_recv().ok();
+        }
+        let dropped = dropped.swap(0, Ordering::Relaxed);
+        if dropped > 0 {
+            tracing::warn!(
+                dropped,
+                "lines were not printed: standard output did not keep up"
+            );
         }
         if out.flush().is_err() {
             return;

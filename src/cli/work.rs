@@ -32,7 +32,7 @@ pub(super) struct WorkArgs {
     name: String,
 
     /// Queues to work, comma separated, the first one first [default: the connection's queue]
-    #[arg(long, value_name = "NAMES", env = "ARTISAND_QUEUE")]
+    #[arg(long, value_name = "NAMES", env = "ARTISAND_QUEUE", num_args = 0..=1, default_missing_value = "")]
     queue: Option<String>,
 
     /// Taken for compatibility: the worker always is a daemon
@@ -88,7 +88,12 @@ pub(super) struct WorkArgs {
     timeout: u64,
 
     /// Attempts of jobs that do not say how many; 0 for no limit
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        allow_negative_numbers = true
+    )]
     tries: i64,
 
     /// Print one JSON object per line
@@ -99,6 +104,7 @@ pub(super) struct WorkArgs {
     #[arg(
         long,
         value_name = "N",
+        value_parser = concurrency,
         env = "ARTISAND_CONCURRENCY",
         help_heading = "Beyond Laravel"
     )]
@@ -114,6 +120,22 @@ pub(super) struct WorkArgs {
     grace: Option<u64>,
 }
 
+/// Most jobs at once: far beyond what one process can do, and far from any overflow.
+const MOST_CONCURRENT: usize = 1_000_000;
+
+fn concurrency(text: &str) -> Result<NonZeroUsize, String> {
+    let number = text
+        .parse()
+        .ok()
+        .filter(|number: &NonZeroUsize| number.get() <= MOST_CONCURRENT);
+    number.ok_or_else(|| format!("expected a number from 1 to {MOST_CONCURRENT}"))
+}
+
+/// Seconds as a duration; more than a hundred years are a hundred years, which no clock has to add up.
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds.min(100 * 366 * 86_400))
+}
+
 impl WorkArgs {
     /// Turns flags into options: 0 becomes `None`, names become queues.
     fn resolve(
@@ -121,7 +143,7 @@ impl WorkArgs {
         config: &Config,
         connection: &crate::config::Connection,
     ) -> Result<WorkerOptions, UsageError> {
-        let seconds = |name: &str, value: f64| {
+        let fraction = |name: &str, value: f64| {
             let problem = || {
                 UsageError(format!(
                     "`--{name}` is `{value}`, expected seconds, such as 3 or 0.5"
@@ -129,7 +151,8 @@ impl WorkArgs {
             };
             // As in PHP: fractions count below one second only.
             let value = if value >= 1.0 { value.trunc() } else { value };
-            Duration::try_from_secs_f64(value).map_err(|_| problem())
+            let duration = Duration::try_from_secs_f64(value.min(3e9));
+            duration.map_err(|_| problem())
         };
         let limit = |value: u64| (value > 0).then_some(value);
         let queues: Vec<QueueName> = match &self.queue {
@@ -144,26 +167,26 @@ impl WorkArgs {
                 queue
             }
         });
-        let backoff = Backoff::parse(&self.backoff).at_least(Duration::from_secs(self.delay));
+        let backoff = Backoff::parse(&self.backoff).at_least(seconds(self.delay));
         let grace = self
             .grace
             .or(config.file.worker.grace)
-            .map_or(WorkerOptions::GRACE, Duration::from_secs);
+            .map_or(WorkerOptions::GRACE, seconds);
         Ok(WorkerOptions {
             connection: connection.queue.connection.clone(),
             queues: queues.collect(),
             defaults: Defaults {
                 tries: self.tries,
                 backoff,
-                timeout: Duration::from_secs(self.timeout),
+                timeout: seconds(self.timeout),
             },
-            sleep: seconds("sleep", self.sleep)?,
-            rest: seconds("rest", self.rest)?,
-            memory: limit(self.memory).map(|megabytes| megabytes << 20),
+            sleep: fraction("sleep", self.sleep)?,
+            rest: fraction("rest", self.rest)?,
+            memory: limit(self.memory).map(|megabytes| megabytes.saturating_mul(1 << 20)),
             max_jobs: limit(self.max_jobs),
-            max_time: limit(self.max_time).map(Duration::from_secs),
+            max_time: limit(self.max_time).map(seconds),
             stop_when_empty: self.stop_when_empty,
-            stop_when_empty_for: limit(self.stop_when_empty_for).map(Duration::from_secs),
+            stop_when_empty_for: limit(self.stop_when_empty_for).map(seconds),
             once: self.once,
             concurrency: self
                 .concurrency
@@ -190,6 +213,20 @@ pub(super) fn run(
     let connection = config.connection(&name)?;
     let options = args.resolve(&config, &connection)?;
     let router = config.router(registry)?;
+    if let Some(queue) = router
+        .forward_targets()
+        .find(|queue| options.queues.contains(queue))
+    {
+        let problem = format!(
+            "jobs would be forwarded to `{queue}`, which this worker works: they would go round for ever"
+        );
+        return Err(UsageError(problem).into());
+    }
+    if config.is_prefix_unknown(&name) {
+        tracing::warn!(
+            "neither an app nor a key prefix is set: working keys without a prefix, which most Laravel apps do not have"
+        );
+    }
     if router.mappings().len() == 0 {
         tracing::warn!(
             "no mapping is configured: see [[map]] in artisand.toml; every job is unmapped"
@@ -199,7 +236,7 @@ pub(super) fn run(
         json: args.json,
         quiet: global.quiet,
         verbose: global.verbose > 0,
-        coloured: output::is_coloured(global.no_ansi),
+        coloured: output::is_coloured(global),
         width: output::width(),
         timezone: timezone(&config)?,
     };
@@ -267,13 +304,15 @@ fn start_logging(global: &GlobalArgs, json: bool) -> anyhow::Result<()> {
     };
     let subscriber = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
-        .with_env_filter(filter);
+        .with_env_filter(filter)
+        // A log that cannot be written must not end the worker.
+        .log_internal_errors(false);
     // Whoever calls this as a library may have set up logging already.
     let _ = if json {
         subscriber.json().try_init()
     } else {
-        let is_coloured = std::io::IsTerminal::is_terminal(&std::io::stderr())
-            && output::is_coloured(global.no_ansi);
+        let is_coloured =
+            std::io::IsTerminal::is_terminal(&std::io::stderr()) && output::is_coloured(global);
         subscriber.with_ansi(is_coloured).try_init()
     };
     Ok(())

@@ -193,11 +193,12 @@ impl UnmappedTable {
         ) {
             (None | Some("leave"), None) => Ok(UnmappedPolicy::Leave),
             (Some("fail"), None) => Ok(UnmappedPolicy::Fail),
-            (Some("forward"), Some(queue)) => Ok(UnmappedPolicy::Forward(queue.as_str().into())),
-            (Some("forward"), None) => Err("policy `forward` needs a `queue` to forward to".into()),
+            (Some("forward"), Some(queue)) if !queue.is_empty() => Ok(UnmappedPolicy::Forward(queue.as_str().into())),
+            (Some("forward"), _) => Err("policy `forward` needs a `queue` to forward to".into()),
             (None | Some("leave" | "fail"), Some(_)) => {
                 Err("`queue` goes with policy `forward` only".into())
             }
+            (Some("php"), _) => Err("policy `php` needs the pool of PHP processes, which this version does not have (there are: leave, forward, fail)".into()),
             (Some(other), _) => Err(format!(
                 "unknown policy `{other}` (there are: leave, forward, fail)"
             )),
@@ -210,9 +211,9 @@ pub(super) fn read(path: &Path) -> Result<File, Error> {
         path: path.to_owned(),
         source,
     })?;
-    toml::from_str(&text).map_err(|source| Error::Toml {
-        path: path.to_owned(),
-        source: Box::new(source),
+    toml::from_str(&text).map_err(|error| Error::Toml {
+        place: place(path, error.span().map_or(0, |span| span.start)),
+        problem: error.message().to_owned(),
     })
 }
 

@@ -33,12 +33,12 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The file is not TOML, or holds a key or value that means nothing.
-    #[error("{path} is not a valid configuration")]
+    #[error("{place}: {problem}")]
     Toml {
-        /// The file.
-        path: PathBuf,
-        /// Line, column and what is wrong.
-        source: Box<toml::de::Error>,
+        /// File and line.
+        place: ErrorPlace,
+        /// What is wrong; not the line itself, which may hold a password.
+        problem: String,
     },
     /// `.env` is one that Laravel refuses, too.
     #[error("{path} is not a valid environment file")]
@@ -164,6 +164,11 @@ impl Config {
         }
         config.app = app.map(Path::to_owned).or_else(|| config.file.app.clone());
         if let Some(app) = &config.app {
+            if !app.is_dir() {
+                let source = std::io::Error::from(std::io::ErrorKind::NotFound);
+                let path = app.clone();
+                return Err(Error::Read { path, source });
+            }
             config.env_file = read_env_file(app, &config.process)?;
         }
         Ok(config)
@@ -206,9 +211,8 @@ impl Config {
             1 => self.file.connections.keys().next().cloned(),
             _ => None,
         };
-        let from_env = self
-            .env("QUEUE_CONNECTION")
-            .filter(|name| self.is_known(name));
+        // Also one that is not ours: to work another queue than the app means would be worse than an error.
+        let from_env = self.env("QUEUE_CONNECTION").filter(|name| !name.is_empty());
         from_env.or_else(only).unwrap_or_else(|| "redis".to_owned())
     }
 
@@ -352,6 +356,14 @@ impl Config {
         formula
             .for_app(&name)
             .ok_or_else(|| unknown("its APP_NAME is not plain ASCII"))
+    }
+
+    /// Whether nothing says which key prefix the app has; then there is none, which few apps mean.
+    pub fn is_prefix_unknown(&self, connection: &str) -> bool {
+        let table = self.file.connections.get(connection);
+        table.is_none_or(|table| table.prefix.is_none())
+            && self.app.is_none()
+            && !self.is_set("REDIS_PREFIX")
     }
 
     /// Whether the app's Laravel is older than 5.8, which brought the notify lists.

@@ -152,9 +152,14 @@ fn non_empty(text: String) -> Option<String> {
 }
 
 fn without_password(url: &str) -> String {
-    match (url.split_once("://"), url.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://...@{host}"),
-        _ => url.to_owned(),
+    let url = url.split(['?', '#']).next().unwrap_or_default();
+    let (scheme, rest) = match url.split_once("://") {
+        Some((scheme, rest)) => (format!("{scheme}://"), rest),
+        None => (String::new(), url),
+    };
+    match rest.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}...@{host}"),
+        None => format!("{scheme}{rest}"),
     }
 }
 
@@ -446,5 +451,9 @@ mod tests {
             error,
             "`redis://...@h:port` is not a Redis URL: the port is not a number"
         );
+        for url in ["u:secret@h:1", "redis://h:x?password=secret"] {
+            let error = RedisOptions::default().apply_url(url).unwrap_err();
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
     }
 }

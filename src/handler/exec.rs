@@ -94,22 +94,36 @@ impl Exec {
         let group = ProcessGroup::of(&child);
         let mut stdin = child.stdin.take().expect("standard input is piped");
         let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
+        let (mut kept_stdout, mut kept_stderr) = (Vec::new(), Vec::new());
         let feed = async move {
             // A program that does not want its input closes it: no reason to fail.
             let _ = stdin.write_all(document.as_bytes()).await;
         };
-        let ((), stdout, stderr, status) = tokio::join!(
-            feed,
-            read_end(stdout.as_mut()),
-            read_end(stderr.as_mut()),
-            child.wait()
-        );
+        let status = {
+            let outputs = async {
+                tokio::join!(
+                    feed,
+                    read_end(stdout.as_mut(), &mut kept_stdout),
+                    read_end(stderr.as_mut(), &mut kept_stderr)
+                )
+            };
+            let mut outputs = std::pin::pin!(outputs);
+            let mut are_closed = false;
+            let status = loop {
+                tokio::select! {
+                    biased;
+                    status = child.wait() => break status,
+                    _ = &mut outputs, if !are_closed => are_closed = true,
+                }
+            };
+            if !are_closed {
+                // What the program left behind may keep its pipes open for as long as it likes.
+                let _ = tokio::time::timeout(LINGER, outputs).await;
+            }
+            status.map_err(pipe)?
+        };
         group.forget();
-        let (status, stdout, stderr) = (
-            status.map_err(pipe)?,
-            stdout.map_err(pipe)?,
-            stderr.map_err(pipe)?,
-        );
+        let (stdout, stderr) = (lossy(&kept_stdout), lossy(&kept_stderr));
         let ended = || ExecError::Ended {
             program: self.program.clone(),
             status,
@@ -159,22 +173,23 @@ impl Drop for ProcessGroup {
     }
 }
 
-/// Reads to the end and keeps the last part.
-async fn read_end(pipe: Option<&mut (impl AsyncReadExt + Unpin)>) -> std::io::Result<String> {
-    let Some(pipe) = pipe else {
-        return Ok(String::new());
-    };
-    let (mut kept, mut buffer) = (Vec::new(), [0; 4096]);
-    loop {
-        let read = pipe.read(&mut buffer).await?;
-        if read == 0 {
-            return Ok(String::from_utf8_lossy(&kept).into_owned());
-        }
+/// How long to read on after the program has ended.
+const LINGER: Duration = Duration::from_millis(200);
+
+/// Reads to the end, or until it cannot be read, and keeps the last part.
+async fn read_end(pipe: Option<&mut (impl AsyncReadExt + Unpin)>, kept: &mut Vec<u8>) {
+    let Some(pipe) = pipe else { return };
+    let mut buffer = [0; 4096];
+    while let Ok(read @ 1..) = pipe.read(&mut buffer).await {
         kept.extend_from_slice(&buffer[..read]);
         if kept.len() > KEPT_OUTPUT {
             kept.drain(..kept.len() - KEPT_OUTPUT);
         }
     }
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn indented(stderr: &str) -> String {
@@ -189,11 +204,9 @@ fn indented(stderr: &str) -> String {
 /// The wait asked for by a last line `release SECONDS`.
 fn asked_delay(stdout: &str) -> Option<Duration> {
     let line = stdout.trim_end().lines().next_back()?;
-    line.strip_prefix("release ")?
-        .trim()
-        .parse()
-        .ok()
-        .map(Duration::from_secs)
+    let seconds: f64 = line.strip_prefix("release ")?.trim().parse().ok()?;
+    // Laravel counts whole seconds: a part of one is one.
+    Duration::try_from_secs_f64(seconds.ceil()).ok()
 }
 
 #[cfg(test)]
@@ -207,6 +220,8 @@ mod tests {
             ("x\nrelease 5", Some(5)),
             ("release 5\nx", None),
             ("release x", None),
+            ("release 1.5", Some(2)),
+            ("release -1", None),
             ("", None),
         ];
         for (stdout, seconds) in rows {

@@ -101,8 +101,13 @@ pub enum InputError {
     #[error("the job does not fit the handler's input")]
     Php(#[source] crate::php::Error),
     /// The data of a string job does not fit.
-    #[error("the job's data does not fit the handler's input")]
-    Json(#[source] serde_json::Error),
+    #[error("the job's data does not fit the handler's input (line {line}, column {column})")]
+    Json {
+        /// Line in the data.
+        line: usize,
+        /// Column in the data.
+        column: usize,
+    },
     /// There is nothing to read.
     #[error(transparent)]
     Payload(crate::payload::Error),
@@ -116,7 +121,10 @@ pub enum InputError {
 pub fn input<J: DeserializeOwned>(context: &JobContext) -> Result<J, InputError> {
     let payload = context.payload();
     match &payload.data {
-        Data::Json(data) => serde_json::from_str(data.get()).map_err(InputError::Json),
+        Data::Json(data) => serde_json::from_str(data.get()).map_err(|error| InputError::Json {
+            line: error.line(),
+            column: error.column(),
+        }),
         Data::Command { .. } => match Command::of(payload) {
             Ok(Some(command)) => command.deserialize().map_err(InputError::Php),
             Ok(None) => unreachable!("an object job has a command"),

@@ -70,13 +70,12 @@ pub enum Pattern {
 
 /// A pattern that cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("`{pattern}` is not a pattern")]
+#[error("`{pattern}` is not a pattern: {problem}")]
 pub struct PatternError {
     /// The pattern as written.
     pub pattern: String,
     /// What is wrong with it.
-    #[source]
-    pub source: Box<regex::Error>,
+    pub problem: String,
 }
 
 impl Pattern {
@@ -86,14 +85,18 @@ impl Pattern {
     ///
     /// A regular expression between slashes that does not compile.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
-        let error = |source| PatternError {
+        let wrong = |problem: &str| PatternError {
             pattern: text.to_owned(),
-            source: Box::new(source),
+            problem: problem.to_owned(),
         };
-        if let Some(inner) = text
-            .strip_prefix('/')
-            .and_then(|rest| rest.strip_suffix('/'))
-        {
+        let error = |source: regex::Error| wrong(&source.to_string());
+        if text.is_empty() {
+            return Err(wrong("it is empty: `*` names every class"));
+        }
+        if let Some(rest) = text.strip_prefix('/') {
+            let inner = rest
+                .strip_suffix('/')
+                .ok_or_else(|| wrong("the closing `/` is missing"))?;
             return Regex::new(inner).map(Self::Regex).map_err(error);
         }
         // A leading backslash is a habit from PHP source; names on the wire have none.
@@ -278,6 +281,19 @@ impl Router {
         self.mappings.iter().map(|(mapping, _)| mapping)
     }
 
+    /// Queues that jobs are forwarded to.
+    pub fn forward_targets(&self) -> impl Iterator<Item = &QueueName> {
+        let mapped = self.mappings.iter().filter_map(|(_, route)| match route {
+            Route::Forward(queue) => Some(queue),
+            _ => None,
+        });
+        let unmapped = match &self.unmapped {
+            UnmappedPolicy::Forward(queue) => Some(queue),
+            UnmappedPolicy::Leave | UnmappedPolicy::Fail => None,
+        };
+        mapped.chain(unmapped)
+    }
+
     /// What becomes of jobs that no mapping matches.
     pub fn unmapped(&self) -> &UnmappedPolicy {
         &self.unmapped
@@ -367,7 +383,9 @@ mod tests {
                 "{pattern} {class}"
             );
         }
-        assert!(Pattern::parse("/(/").is_err());
+        for wrong in ["/(/", "/x", ""] {
+            assert!(Pattern::parse(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -127,8 +127,8 @@ pub enum Data {
 #[non_exhaustive]
 pub enum Error {
     /// Not JSON, or JSON beyond the limits of PHP.
-    #[error("the payload is not JSON that PHP would read")]
-    Json(#[source] serde_json::Error),
+    #[error("the payload is not JSON that PHP would read: {0}")]
+    Json(String),
     /// A field without which nothing can run is missing.
     #[error("the payload has no {0}")]
     Missing(&'static str),
@@ -148,6 +148,18 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// The problem and its place, without what was found: that may be a secret, and messages end in logs.
+    fn json(error: &serde_json::Error) -> Self {
+        let text = error.to_string();
+        let text = match text.split_once(", expected ") {
+            Some((_, expected)) if error.is_data() => format!("expected {expected}"),
+            _ => text,
+        };
+        Self::Json(text)
+    }
+}
+
 impl Payload {
     /// Reads a payload as it was popped.
     ///
@@ -157,12 +169,12 @@ impl Payload {
     /// would refuse, [`Error::Missing`] without `job`, or without the `command`
     /// that an object job needs.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        let fields: Fields = json::from_slice(bytes).map_err(Error::Json)?;
+        let fields: Fields = json::from_slice(bytes).map_err(|error| Error::json(&error))?;
         let job = fields.job.ok_or(Error::Missing("`job`"))?;
         let data = if &*job == CALL_QUEUED_HANDLER {
             let raw = fields.data.ok_or(Error::Missing("`data`"))?;
             let command: CommandData =
-                json::from_slice(raw.get().as_bytes()).map_err(Error::Json)?;
+                json::from_slice(raw.get().as_bytes()).map_err(|error| Error::json(&error))?;
             Data::Command {
                 name: command.name.unwrap_or_default(),
                 command: command.command.ok_or(Error::Missing("`data.command`"))?,
@@ -170,7 +182,8 @@ impl Payload {
             }
         } else {
             if let Some(raw) = &fields.data {
-                json::from_slice::<Checked>(raw.get().as_bytes()).map_err(Error::Json)?;
+                json::from_slice::<Checked>(raw.get().as_bytes())
+                    .map_err(|error| Error::json(&error))?;
             }
             Data::Json(fields.data.map_or_else(empty_text, Arc::from))
         };

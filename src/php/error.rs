@@ -223,14 +223,17 @@ impl serde::de::Error for Error {
         unexpected: serde::de::Unexpected<'_>,
         expected: &dyn serde::de::Expected,
     ) -> Self {
-        Self::mismatch(expected.to_string(), unexpected.to_string())
+        Self::mismatch(expected.to_string(), without_content(unexpected))
     }
 
     fn invalid_value(
         unexpected: serde::de::Unexpected<'_>,
         expected: &dyn serde::de::Expected,
     ) -> Self {
-        Self::mismatch(expected.to_string(), unexpected.to_string())
+        Self::mismatch(
+            expected.to_string(),
+            format!("{} that does not fit", without_content(unexpected)),
+        )
     }
 
     fn missing_field(field: &'static str) -> Self {
@@ -238,6 +241,22 @@ impl serde::de::Error for Error {
         Self::without_offset(Kind::Message(
             format!("property `{field}` is not in the object (Laravel leaves out properties equal to their class default)").into(),
         ))
+    }
+}
+
+/// What was found, without its content: that may be a secret, and messages end in logs.
+fn without_content(unexpected: serde::de::Unexpected<'_>) -> &'static str {
+    use serde::de::Unexpected as Found;
+    match unexpected {
+        Found::Bool(_) => "a bool",
+        Found::Unsigned(_) | Found::Signed(_) => "an int",
+        Found::Float(_) => "a float",
+        Found::Char(_) | Found::Str(_) => "a string",
+        Found::Bytes(_) => "bytes",
+        Found::Unit | Found::Option => "null",
+        Found::Seq => "a list",
+        Found::Map => "a map",
+        _ => "another type",
     }
 }
 

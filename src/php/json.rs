@@ -16,8 +16,8 @@
 //! | key that is not UTF-8 | `"$bytes:<base64>"` |
 //!
 //! "Would not end" also covers references that fan out to more than
-//! [`MAX_EXPANDED`] values: a kilobyte of nested references can stand for more
-//! values than any memory holds.
+//! [`MAX_EXPANDED`] values or [`MAX_EXPANDED_BYTES`] bytes: a kilobyte of nested
+//! references can stand for more than any memory holds.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -32,6 +32,9 @@ use super::value::{Array, Key, Object, Value};
 
 /// Most values that references of one document are expanded to; later ones become `$ref`.
 pub const MAX_EXPANDED: usize = 250_000;
+
+/// Most bytes of strings that references of one document are expanded to; later ones become `$ref`.
+pub const MAX_EXPANDED_BYTES: usize = 16 << 20;
 
 const MODEL_IDENTIFIER: &str = "Illuminate\\Contracts\\Database\\ModelIdentifier";
 
@@ -162,6 +165,7 @@ pub struct Writer<'g, 'v> {
     /// Containers being written and the length of the pointer to each.
     open: HashMap<*const Value, usize>,
     expanded: usize,
+    expanded_bytes: usize,
     /// Where the graph's root stands in the document.
     root: String,
 }
@@ -189,6 +193,7 @@ impl<'g, 'v> Writer<'g, 'v> {
             root,
             open: HashMap::new(),
             expanded: 0,
+            expanded_bytes: 0,
         }
     }
 
@@ -259,6 +264,11 @@ impl<'g, 'v> Writer<'g, 'v> {
         }
     }
 
+    /// Whether references have been expanded to as much as is allowed.
+    fn is_spent(&self) -> bool {
+        self.expanded >= MAX_EXPANDED || self.expanded_bytes >= MAX_EXPANDED_BYTES
+    }
+
     /// Writes a scalar whole, or the opening of a container, whose frame is returned.
     fn start(&mut self, value: &'v Value, inside_expansion: bool) -> Option<Frame<'v>> {
         let target = self.graph.resolve(value);
@@ -271,7 +281,7 @@ impl<'g, 'v> Writer<'g, 'v> {
         // reference too, where a reference led to something that holds the ancestor.
         let first = match (self.open.get(&std::ptr::from_ref(target)), slot) {
             (Some(len), _) => Some(self.pointer[..*len].to_owned()),
-            (None, Some(slot)) if self.expanded >= MAX_EXPANDED || is_reference(target) => {
+            (None, Some(slot)) if self.is_spent() || is_reference(target) => {
                 Some(format!("{}{}", self.root, self.graph.pointer(slot)))
             }
             _ => None,
@@ -282,7 +292,14 @@ impl<'g, 'v> Writer<'g, 'v> {
             self.out.push('}');
             return None;
         }
-        self.expanded += usize::from(is_expansion);
+        if is_expansion {
+            self.expanded += 1;
+            self.expanded_bytes += match target {
+                Value::String(text) => text.len(),
+                Value::Custom(custom) => custom.body().len(),
+                _ => 0,
+            };
+        }
         match target {
             Value::Null => self.out.push_str("null"),
             Value::Bool(value) => self.out.push_str(if *value { "true" } else { "false" }),
@@ -566,6 +583,22 @@ mod tests {
         for (bytes, expected) in rows {
             assert_eq!(json(bytes), expected);
         }
+    }
+
+    #[test]
+    fn a_long_string_referred_to_often_ends() {
+        let long = "x".repeat(1 << 20);
+        let references: Vec<String> = (1..2000).map(|i| format!("i:{i};R:2;")).collect();
+        let references = references.concat();
+        let bytes = format!("a:2000:{{i:0;s:{}:\"{long}\";{references}}}", long.len());
+        let text = json(bytes.as_bytes());
+        assert!(
+            text.contains("{\"$ref\":\"/0\"}") && text.len() < 40 << 20,
+            "{} bytes",
+            text.len()
+        );
+        let error = super::super::from_slice::<Vec<String>>(bytes.as_bytes()).unwrap_err();
+        assert_eq!(*error.kind(), super::super::Kind::ExpansionExceeded);
     }
 
     #[test]

@@ -502,7 +502,10 @@ fn read_due(value: &Value) -> Option<Option<UnixSeconds>> {
     match value {
         Value::Nil | Value::Boolean(false) => Some(None),
         Value::BulkString(text) => {
-            let due = std::str::from_utf8(text).ok()?.parse().ok()?;
+            // A score can be any float, also one that no clock reaches.
+            let due: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+            #[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
+            let due = due as i64;
             Some(Some(UnixSeconds(due)))
         }
         _ => None,

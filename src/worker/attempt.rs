@@ -85,13 +85,13 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 }
 
 /// An error's message with those of its causes.
-fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+pub(super) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut message = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         let text = error.to_string();
         // Some errors repeat their cause in their own text.
-        if !message.ends_with(&text) {
+        if !message.contains(&text) {
             message.push_str(": ");
             message.push_str(&text);
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 
 use super::WorkerOptions;
+use super::attempt::with_causes;
 use super::backoff::Reconnect;
 use super::job::Shared;
 use crate::handler::{Route, UnmappedPolicy};
@@ -151,10 +152,7 @@ pub(super) async fn keep_waiting<Q: Queue>(
                 Ok(None) => reconnect.reset(),
                 Err(error) => {
                     // The loop that pops reports the loss; here it would be said twice.
-                    tracing::debug!(
-                        error = &error as &dyn std::error::Error,
-                        "could not wait for pushes"
-                    );
+                    tracing::debug!(error = with_causes(&error), "could not wait for pushes");
                     reconnect.wait().await;
                 }
             }

@@ -9,6 +9,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::attempt::with_causes;
 use super::decide::{Decision, Defaults, Ended, Rules, after_attempt, before_attempt, timed_out};
 use super::event::{Event, JobResult, Observer};
 use super::renew::Running;
@@ -138,7 +139,7 @@ impl Attempt {
                 return self
                     .settle(
                         Settlement::Quarantine,
-                        Report::Quarantined(with_source(&error)),
+                        Report::Quarantined(with_causes(&error)),
                     )
                     .await;
             }
@@ -236,6 +237,10 @@ impl Attempt {
                     Ended::Threw(failure) if after_exception => {
                         EndKind::ReleasedAfterException(failure)
                     }
+                    Ended::Stopped => EndKind::ReleasedAfterException(FailureText {
+                        class: "Artisand\\WorkerStopped".into(),
+                        message: "the worker stopped before the job had ended".into(),
+                    }),
                     _ => processed(JobResult::Released),
                 };
                 (Settlement::Release(now.plus(delay)), kind)
@@ -336,13 +341,6 @@ impl Attempt {
     }
 }
 
-fn with_source(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
-}
-
 fn log_outcome(info: &JobInfo, outcome: &Outcome, elapsed: Duration) {
     let uuid = info.payload.uuid.as_ref().map(tracing::field::display);
     let class = info.payload.resolve_name();
@@ -361,7 +359,7 @@ fn log_outcome(info: &JobInfo, outcome: &Outcome, elapsed: Duration) {
                 job.uuid = uuid,
                 job.class = class,
                 attempts = info.attempts,
-                error = &**error as &dyn std::error::Error,
+                error = with_causes(&**error),
                 "job threw"
             );
         }

@@ -37,6 +37,7 @@ pub use stop::{Control, Orders, StopReason, resident_memory};
 
 use crate::handler::{Router, UnmappedPolicy};
 use crate::queue::{Popped, Queue, QueueName, ReservedJob};
+use attempt::with_causes;
 use backoff::Reconnect;
 use job::{Company, Shared, TaskEnd};
 use renew::Running;
@@ -313,21 +314,26 @@ impl<Q: Queue> Loop<Q> {
         let selects = self.selects();
         let selection = selects.then(|| fetch::Chooser::new(&self.shared, &self.per_mapping));
         let mut limited = false;
-        let popped = fetch::pop(
+        let popping = fetch::pop(
             &*self.queue,
             &self.options,
             slots,
             &woken,
             selection,
             &mut limited,
-        )
-        .await;
+        );
+        let Some(popped) = unless_told_to_quit(popping, &mut self.orders).await else {
+            tracing::warn!(
+                "the server does not answer: stopping without the reply of the last pop"
+            );
+            return;
+        };
         let now = Instant::now();
         let popped = match popped {
             Ok(popped) => popped,
             Err(error) => {
                 let wait = self.reconnect.next_wait();
-                tracing::error!(error = &error as &dyn std::error::Error, retry_in = ?wait, "could not pop jobs");
+                tracing::error!(error = with_causes(&error), retry_in = ?wait, "could not pop jobs");
                 self.lost_connection = true;
                 self.backlog = false;
                 self.due = Due::At(now + wait);
@@ -338,9 +344,10 @@ impl<Q: Queue> Loop<Q> {
             self.reconnect.reset();
         }
         let taken = popped.jobs.len();
-        self.is_empty = taken == 0 && popped.migrated == 0 && is_quiet;
+        let has_moved = popped.migrated > 0 || !popped.quarantined.is_empty();
+        self.is_empty = taken == 0 && !has_moved && is_quiet;
         self.backlog = taken == slots.get();
-        self.due = if self.backlog || (popped.migrated > 0 && taken == 0) {
+        self.due = if self.backlog || (has_moved && taken == 0) {
             Due::Now
         } else if self.is_bounded() && !is_quiet {
             // The last jobs are being settled: look again when they are.
@@ -540,7 +547,8 @@ impl<Q: Queue> Loop<Q> {
         if self.stuck {
             return Some(StopReason::TimedOut);
         }
-        if self.is_over_memory {
+        // As in Laravel not before the first job: with too low a limit there is progress still.
+        if self.is_over_memory && self.begun > 0 {
             return Some(StopReason::MemoryLimit);
         }
         if options.stop_when_empty && is_idle {
@@ -633,6 +641,33 @@ impl<Q: Queue> Loop<Q> {
             released,
             unsettled: unsettled as u64,
         }
+    }
+}
+
+/// How long the server may take to answer a pop once the worker is told to quit.
+const LAST_POP: Duration = Duration::from_secs(1);
+
+/// Waits for a pop; given up only when the worker is told to quit and the server hangs.
+///
+/// Jobs of a reply that never came stay reserved until `retry_after`, as if this
+/// process had been killed: which is what would happen next.
+async fn unless_told_to_quit<T>(
+    pop: impl Future<Output = T>,
+    orders: &mut watch::Receiver<Orders>,
+) -> Option<T> {
+    let mut pop = std::pin::pin!(pop);
+    let told = async {
+        while !orders.borrow_and_update().quit {
+            if orders.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+        tokio::time::sleep(LAST_POP).await;
+    };
+    tokio::select! {
+        biased;
+        popped = &mut pop => Some(popped),
+        () = told => None,
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::attempt::with_causes;
 use crate::queue::{Queue, ReservedJob};
 use crate::time::Clock;
 
@@ -78,7 +79,7 @@ pub(super) async fn keep_renewing<Q: Queue>(queue: Arc<Q>, running: Arc<Running>
         }
         if let Err(error) = queue.renew(&jobs, clock.now()).await {
             tracing::warn!(
-                error = &error as &dyn std::error::Error,
+                error = with_causes(&error),
                 jobs = jobs.len(),
                 "could not renew reservations"
             );

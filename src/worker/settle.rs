@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use super::attempt::with_causes;
 use super::backoff::Reconnect;
 use super::event::{Event, JobEnd, JobResult, Observer};
 use super::renew::Running;
@@ -87,7 +88,8 @@ async fn settle_batch<Q: Queue>(
     let mut asked_again = false;
     let mut giving_up_at = None;
     loop {
-        match queue.settle(&rows).await {
+        let settling = settle_unless_over(queue, &rows, give_up);
+        match settling.await {
             Ok(settled) => {
                 for (verdict, settled) in batch.drain(..).zip(settled) {
                     running.remove(verdict.number);
@@ -98,14 +100,14 @@ async fn settle_batch<Q: Queue>(
             Err(error) => {
                 asked_again = true;
                 tracing::error!(
-                    error = &error as &dyn std::error::Error,
+                    error = error.as_ref().map(|error| with_causes(error)),
                     jobs = rows.len(),
-                    "could not settle jobs, trying again"
+                    "could not settle jobs"
                 );
                 if give_up.is_cancelled() {
                     let deadline =
                         *giving_up_at.get_or_insert_with(|| Instant::now() + LAST_CHANCE);
-                    if Instant::now() >= deadline {
+                    if Instant::now() >= deadline || error.is_none() {
                         tracing::error!(
                             jobs = rows.len(),
                             "jobs could not be settled; they stay reserved until `retry_after`"
@@ -117,6 +119,23 @@ async fn settle_batch<Q: Queue>(
                 reconnect.wait().await;
             }
         }
+    }
+}
+
+/// Settles jobs; `Err(None)` if the server did not answer in time after the worker's stop deadline.
+async fn settle_unless_over<Q: Queue>(
+    queue: &Q,
+    rows: &[(Arc<ReservedJob>, Settlement)],
+    give_up: &tokio_util::sync::CancellationToken,
+) -> Result<Vec<Settled>, Option<crate::queue::Error>> {
+    let over = async {
+        give_up.cancelled().await;
+        tokio::time::sleep(LAST_CHANCE).await;
+    };
+    tokio::select! {
+        biased;
+        settled = queue.settle(rows) => settled.map_err(Some),
+        () = over => Err(None),
     }
 }
 

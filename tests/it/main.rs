@@ -10,6 +10,7 @@ mod cli;
 mod codec;
 mod connection;
 mod contract;
+mod faults;
 mod harness;
 mod layers;
 mod live;

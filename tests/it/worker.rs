@@ -223,7 +223,7 @@ async fn an_input_that_does_not_fit_names_the_property_and_counts_as_an_exceptio
     let handler = handler::function(|_: Job, _| async { Ok::<(), std::io::Error>(()) });
     let (_, events) = run(&queue, all_to(handler), options(1)).await;
     let expected = "failed: Artisand\\HandlerError: the job does not fit the handler's input: \
-        `n`: expected a string, found int `1` (byte 29)";
+        `n`: expected a string, found an int (byte 29)";
     assert_eq!(events[1], expected);
 }
 
@@ -710,4 +710,119 @@ async fn a_payload_that_lies_about_its_class_is_not_popped_for_ever() {
             ..Sizes::default()
         }
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_with_broken_payloads_in_front_is_not_empty() {
+    let queue = queue();
+    let mut payloads = vec![b"not json".to_vec(); 4];
+    payloads.push(job("A", 1));
+    queue.push(&name("default"), &payloads).await.unwrap();
+    let (report, _) = run(&queue, all_to(handler::Discard), options(1)).await;
+    assert_eq!(
+        (report.reason, report.jobs_processed),
+        (StopReason::QueueEmpty, 1)
+    );
+    assert_eq!(
+        sizes(&queue).await,
+        Sizes {
+            quarantined: 4,
+            ..Sizes::default()
+        }
+    );
+}
+
+/// Runs one job by a shell script and returns its events.
+async fn exec(script: &str, fields: &serde_json::Value) -> Vec<String> {
+    let queue = queue();
+    queue
+        .push(&name("default"), &[payload("A", 1, fields)])
+        .await
+        .unwrap();
+    let mapping = Mapping {
+        job: Pattern::parse("*").unwrap(),
+        handler: HandlerChoice::Exec(["sh", "-c", script].map(str::to_owned).to_vec()),
+        concurrency: None,
+    };
+    let router = router(vec![mapping], UnmappedPolicy::Leave, &Registry::new());
+    run(
+        &queue,
+        router,
+        WorkerOptions {
+            clock: Clock::System,
+            ..options(1)
+        },
+    )
+    .await
+    .1
+}
+
+#[tokio::test]
+async fn a_programs_exit_code_is_its_verdict() {
+    let done = "processed Deleted";
+    let rows = [
+        ("cat >/dev/null", done),
+        ("exec <&-; exit 0", done),
+        (
+            r#"grep -q '"data":{"n":1}' && test "$ARTISAND_JOB_UUID" = uuid-1 && test "$ARTISAND_JOB_ATTEMPTS" = 1"#,
+            done,
+        ),
+        (
+            "echo 'no such order' >&2; exit 65",
+            "failed: Illuminate\\Queue\\ManuallyFailedException: `sh` ended with exit status: 65: no such order",
+        ),
+        ("echo release 9; exit 75", "processed Released"),
+        (
+            "yes | head -c 3000000; yes broken | head -c 3000000 >&2; exit 75; ",
+            "processed Released",
+        ),
+        (
+            "echo broken >&2; exit 3",
+            "failed: Artisand\\HandlerError: `sh` ended with exit status: 3: broken",
+        ),
+        (
+            "kill -9 $$",
+            "failed: Artisand\\HandlerError: `sh` ended with signal: 9 (SIGKILL)",
+        ),
+        // What it leaves behind keeps the pipes open, and is nobody's business.
+        ("sleep 30 & exit 0", done),
+    ];
+    for (script, expected) in rows {
+        let events = exec(script, &json!({"timeout": 20})).await;
+        // Without a wait a release comes back at once until the tries are spent: only its first end is of interest.
+        assert_eq!(events[..2], ["processing 1", expected], "{script}");
+    }
+    let events = exec("exit 0", &json!({"maxTries": 1, "attempts": 5})).await;
+    assert!(
+        events[1].starts_with("failed: Illuminate\\Queue\\MaxAttemptsExceededException"),
+        "{events:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_program_that_runs_too_long_is_killed_with_all_it_started() {
+    let directory = tempfile::tempdir().unwrap();
+    let pids = directory.path().join("pids");
+    let script = format!(
+        "sleep 60 & echo $! >> {0}; echo $$ >> {0}; wait",
+        pids.display()
+    );
+    let events = exec(&script, &json!({"timeout": 1})).await;
+    assert!(
+        events[1].starts_with("failed: Illuminate\\Queue\\TimeoutExceeded"),
+        "{events:?}"
+    );
+    for pid in std::fs::read_to_string(&pids).unwrap().lines() {
+        let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
+        let is_gone =
+            || match std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())) {
+                Ok(stat) => stat.contains(") Z ").then_some(()),
+                Err(_) => Some(()),
+            };
+        crate::harness::process::eventually(
+            "a process of the group is gone",
+            Duration::from_secs(5),
+            is_gone,
+        );
+    }
 }
