@@ -7,6 +7,8 @@
 //! and [`Payload`] is a view of them. `docs/protocol/payload.md` lists the
 //! fields of all versions.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -172,20 +174,18 @@ impl Payload {
         let fields: Fields = json::from_slice(bytes).map_err(|error| Error::json(&error))?;
         let job = fields.job.ok_or(Error::Missing("`job`"))?;
         let data = if &*job == CALL_QUEUED_HANDLER {
-            let raw = fields.data.ok_or(Error::Missing("`data`"))?;
-            let command: CommandData =
-                json::from_slice(raw.get().as_bytes()).map_err(|error| Error::json(&error))?;
+            let command = fields.data.ok_or(Error::Missing("`data`"))?;
             Data::Command {
                 name: command.name.unwrap_or_default(),
                 command: command.command.ok_or(Error::Missing("`data.command`"))?,
                 batch_id: command.batch_id,
             }
         } else {
-            if let Some(raw) = &fields.data {
-                json::from_slice::<Checked>(raw.get().as_bytes())
-                    .map_err(|error| Error::json(&error))?;
-            }
-            Data::Json(fields.data.map_or_else(empty_text, Arc::from))
+            // Only string jobs need their data as it is written: most payloads are read once.
+            let fields: HashMap<Cow<'_, str>, &RawValue> =
+                json::from_slice(bytes).map_err(|error| Error::json(&error))?;
+            let data = fields.get("data").map(|data| (*data).to_owned());
+            Data::Json(data.map_or_else(empty_text, Arc::from))
         };
         Ok(Self {
             uuid: fields.uuid.map(JobUuid::from),
@@ -253,7 +253,7 @@ struct Fields {
     horizon_type: Option<Box<str>>,
     silenced: bool,
     delete_when_missing_models: Option<bool>,
-    data: Option<Box<RawValue>>,
+    data: Option<CommandData>,
 }
 
 #[derive(serde::Deserialize)]
@@ -476,7 +476,7 @@ impl<'de> Deserialize<'de> for LooseTags {
     }
 }
 
-/// `data` of an object job.
+/// `data`, as far as it is that of an object job; all of it is checked.
 #[derive(Default)]
 struct CommandData {
     name: Option<Box<str>>,
@@ -502,7 +502,39 @@ impl<'de> Deserialize<'de> for CommandData {
             type Value = CommandData;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("`data` with `commandName` and `command`")
+                f.write_str("`data`")
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<CommandData, E> {
+                Ok(CommandData::default())
+            }
+
+            fn visit_i64<E>(self, _: i64) -> Result<CommandData, E> {
+                Ok(CommandData::default())
+            }
+
+            fn visit_u64<E>(self, _: u64) -> Result<CommandData, E> {
+                Ok(CommandData::default())
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<CommandData, E> {
+                Ok(CommandData::default())
+            }
+
+            fn visit_str<E>(self, _: &str) -> Result<CommandData, E> {
+                Ok(CommandData::default())
+            }
+
+            fn visit_unit<E>(self) -> Result<CommandData, E> {
+                Ok(CommandData::default())
+            }
+
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(
+                self,
+                mut seq: A,
+            ) -> Result<CommandData, A::Error> {
+                while seq.next_element::<Checked>()?.is_some() {}
+                Ok(CommandData::default())
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<CommandData, A::Error> {
@@ -511,7 +543,7 @@ impl<'de> Deserialize<'de> for CommandData {
                     match field {
                         DataField::CommandName => data.name = map.next_value::<LooseText>()?.0,
                         DataField::Command => {
-                            data.command = map.next_value::<Option<Arc<str>>>()?;
+                            data.command = map.next_value::<LooseText>()?.0.map(Arc::from);
                         }
                         DataField::BatchId => data.batch_id = map.next_value::<LooseText>()?.0,
                         DataField::Other => drop(map.next_value::<Checked>()?),
@@ -521,7 +553,7 @@ impl<'de> Deserialize<'de> for CommandData {
             }
         }
 
-        deserializer.deserialize_map(DataVisitor)
+        deserializer.deserialize_any(DataVisitor)
     }
 }
 
