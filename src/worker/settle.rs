@@ -144,7 +144,8 @@ const LAST_CHANCE: Duration = Duration::from_secs(3);
 
 fn finish(verdict: Verdict, settled: Settled, asked_again: bool, observers: &[Arc<dyn Observer>]) {
     // After a lost reply "gone" mostly means that the first call did it.
-    if settled == Settled::Gone && !asked_again {
+    let settled = if asked_again { Settled::Done } else { settled };
+    if settled == Settled::Gone {
         let uuid = match &verdict.report {
             Report::Ended { info, .. } | Report::Forwarded(info) => info.payload.uuid.clone(),
             Report::Quarantined(_) | Report::GivenBack => None,
