@@ -14,7 +14,7 @@ pub(super) struct CompletionsArgs {
 pub(super) fn run(args: &CompletionsArgs, mut command: clap::Command) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "artisand", &mut script);
-    output::data(&String::from_utf8(script)?);
+    output::data(&String::from_utf8(script)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -27,6 +27,6 @@ pub(super) fn man(command: &clap::Command) -> anyhow::Result<ExitCode> {
         man.render_synopsis_section(&mut page)?;
         man.render_options_section(&mut page)?;
     }
-    output::data(&String::from_utf8(page)?);
+    output::data(&String::from_utf8(page)?)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::json::PhpJson;
-use super::output::LineWriter;
+use super::output::{LineWriter, printable};
 use crate::handler::{FailureText, JobInfo};
 use crate::worker::{Event, JobEnd, JobResult, Observer, StopReason, resident_memory};
 
@@ -238,7 +238,12 @@ impl Console {
             ),
             Event::JobForwarded { job, to } => {
                 let status = format!("FORWARDED to {to}");
-                notice("Job", job.payload.resolve_name(), &status, YELLOW_BOLD)
+                notice(
+                    "Job",
+                    &printable(job.payload.resolve_name()),
+                    &status,
+                    YELLOW_BOLD,
+                )
             }
             Event::WorkerPausing => notice("Worker", "", "PAUSED", YELLOW_BOLD),
             Event::WorkerResuming => notice("Worker", "", "RESUMED", GREEN_BOLD),
@@ -273,7 +278,7 @@ impl Style {
         status: &str,
         colour: &str,
     ) -> String {
-        let name = job.payload.resolve_name();
+        let name = printable(job.payload.resolve_name());
         let id = job.payload.id.as_ref().map_or("", |id| id.as_str());
         let (connection, queue) = (job.connection.as_str(), job.queue.as_str());
         let length = |text: &str| text.chars().count();
@@ -287,7 +292,7 @@ impl Style {
             );
             details_length = length(id) + length(connection) + length(queue) + 2;
         }
-        let mut taken = length(name) + details_length;
+        let mut taken = length(&name) + details_length;
         let runtime = elapsed.map(run_time);
         let mut before_status = String::new();
         match &runtime {

@@ -1,5 +1,6 @@
 //! The only module that prints.
 
+use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,9 +8,27 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Prints data; a reader that has gone away ends nothing.
-pub(super) fn data(text: &str) {
-    let _ = write!(std::io::stdout().lock(), "{text}");
+/// Prints data.
+///
+/// A reader that has gone away has what it wanted; a disk that is full is an error.
+pub(super) fn data(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(anyhow::Error::from(error).context("could not write to standard output"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Text from a payload, fit for a terminal: control characters would let a job paint what it likes.
+pub(super) fn printable(text: &str) -> Cow<'_, str> {
+    let is_unfit = |c: char| c.is_control() && c != '\t';
+    if text.contains(is_unfit) {
+        Cow::Owned(text.replace(is_unfit, "\u{fffd}"))
+    } else {
+        Cow::Borrowed(text)
+    }
 }
 
 /// Prints an error with its causes, as artisan shows one.

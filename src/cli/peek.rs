@@ -1,6 +1,9 @@
 //! `queue:peek`
 
+use std::collections::HashMap;
 use std::process::ExitCode;
+
+use serde_json::value::RawValue;
 
 use super::{GlobalArgs, open, output};
 use crate::payload::{Document, Payload};
@@ -50,7 +53,7 @@ pub(super) async fn run(args: PeekArgs, global: &GlobalArgs) -> anyhow::Result<E
             people_lines(&name, &queue_name, element)
         };
     }
-    output::data(&text);
+    output::data(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -90,15 +93,17 @@ fn people_lines(connection: &str, queue: &QueueName, element: &[u8]) -> String {
                 .as_ref()
                 .map(ToString::to_string)
                 .or(payload.id.as_ref().map(ToString::to_string));
-            let document: serde_json::Value = serde_json::from_str(&json).unwrap_or_default();
+            // Raw parts: a value that is read and written again would lose order, depth and big ints.
+            let document: HashMap<&str, &RawValue> =
+                serde_json::from_str(&json).unwrap_or_default();
             let mut data = format!("attempts {}", payload.attempts.unwrap_or(0));
             for part in ["data", "meta"] {
                 if let Some(value) = document.get(part) {
-                    data.extend(["\n    ", part, " ", &shortened(&value.to_string())]);
+                    data.extend(["\n    ", part, " ", &shortened(value.get())]);
                 }
             }
             (
-                payload.resolve_name().to_owned(),
+                output::printable(payload.resolve_name()).into_owned(),
                 right.unwrap_or_default(),
                 data,
             )

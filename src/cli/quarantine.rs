@@ -73,7 +73,7 @@ pub(super) async fn run(args: QuarantineArgs, global: &GlobalArgs) -> anyhow::Re
     if text.is_empty() && !args.json {
         text.push_str("\n   INFO  No payloads in quarantine.  \n\n");
     }
-    output::data(&text);
+    output::data(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -241,7 +241,7 @@ pub(super) fn run(
         timezone: timezone(&config)?,
     };
     if !args.json && !global.quiet && output::is_terminal() {
-        output::data(&banner(&options.queues, style.coloured));
+        output::data(&banner(&options.queues, style.coloured))?;
     }
     let console = Console::new(style).context("could not start the output thread")?;
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -275,6 +275,13 @@ impl Attempt {
         failure: FailureText,
         elapsed: Duration,
     ) {
+        tracing::error!(
+            job.uuid = info.payload.uuid.as_ref().map(tracing::field::display),
+            job.class = info.payload.resolve_name(),
+            attempts = info.attempts,
+            reason = %failure,
+            "job failed for good"
+        );
         let record = FailedJob {
             uuid: info.payload.uuid.as_ref().map(ToString::to_string),
             connection: info.connection.to_string(),
