@@ -502,11 +502,13 @@ fn read_due(value: &Value) -> Option<Option<UnixSeconds>> {
     match value {
         Value::Nil | Value::Boolean(false) => Some(None),
         Value::BulkString(text) => {
-            // A score can be any float, also one that no clock reaches.
-            let due: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+            // A score can be any float, also one that no clock reaches; what is none is no reason to drop jobs.
+            let due = std::str::from_utf8(text)
+                .ok()
+                .and_then(|text| text.parse::<f64>().ok());
             #[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
-            let due = due as i64;
-            Some(Some(UnixSeconds(due)))
+            let due = due.map(|due| UnixSeconds(due as i64));
+            Some(due)
         }
         _ => None,
     }
@@ -728,6 +730,8 @@ impl Queue for RedisQueue {
         let expires = now.plus(retry_after).0;
         let mut rest: Vec<&Arc<ReservedJob>> = jobs.iter().collect();
         rest.sort_by(|a, b| a.queue.cmp(&b.queue));
+        // One queue that cannot be written must not cost the others their reservations.
+        let mut result = Ok(());
         for same_queue in rest.chunk_by(|a, b| a.queue == b.queue) {
             for chunk in same_queue.chunks(SETTLE_AT_ONCE) {
                 let queue = &chunk[0].queue;
@@ -736,14 +740,14 @@ impl Queue for RedisQueue {
                 for job in chunk {
                     command.arg(expires).arg(&job.member);
                 }
-                let _: i64 = self
-                    .redis
-                    .command(&command)
-                    .await
-                    .map_err(failed("ZADD", queue))?;
+                let renewed = self.redis.command::<i64>(&command).await;
+                result = renewed
+                    .map(|_| ())
+                    .map_err(failed("ZADD", queue))
+                    .and(result);
             }
         }
-        Ok(())
+        result
     }
 
     fn retry_after(&self) -> Option<Duration> {

@@ -79,6 +79,13 @@ fn needle(class: &str) -> Vec<u8> {
     format!("\"commandName\":{class},\"command\":\"O:").into_bytes()
 }
 
+/// Classes whose needle this payload holds.
+pub(super) fn classes_in(shared: &Shared, element: &[u8]) -> Vec<String> {
+    let mut classes = shared.router.unlimited_classes();
+    classes.retain(|class| memchr::memmem::find(element, &needle(class)).is_some());
+    classes
+}
+
 /// Where a job goes. One whose command is encrypted is nobody's here: its input cannot be read.
 pub(super) fn route(shared: &Shared, payload: &Payload) -> Route {
     match (Target::of(payload), crate::payload::Command::of(payload)) {

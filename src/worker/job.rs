@@ -19,7 +19,7 @@ use crate::failed::FailedJob;
 use crate::handler::{
     FailureText, Handler, JobContext, JobInfo, Outcome, Route, Router, UnmappedPolicy,
 };
-use crate::payload::{Data, Payload};
+use crate::payload::Payload;
 use crate::queue::{ConnectionName, ReservedJob, Settled, Settlement};
 use crate::time::{Clock, UnixSeconds};
 
@@ -42,6 +42,8 @@ pub(super) struct Shared {
     /// Cancelled at the stop deadline.
     pub(super) stop: CancellationToken,
     pub(super) company: Company,
+    /// Cancelled when the worker begins to stop.
+    pub(super) stopping: CancellationToken,
     /// Classes whose payloads said one class outside and held another inside.
     pub(super) distrusted: Mutex<HashSet<Box<str>>>,
 }
@@ -125,7 +127,10 @@ pub(super) async fn run(
     };
     attempt.run(&mut end).await;
     if !rest.is_zero() && !end.was_cut {
-        tokio::time::sleep(rest).await;
+        tokio::select! {
+            () = tokio::time::sleep(rest) => {}
+            () = attempt.shared.stopping.cancelled() => {}
+        }
     }
     attempt.shared.company.one_more();
     end
@@ -181,8 +186,12 @@ impl Attempt {
             }
             UnmappedPolicy::Leave => {
                 // It was taken by the class it names outside, and holds another: look inside from now on.
-                if let Data::Command { name, .. } = &info.payload.data {
-                    self.shared.distrusted().insert(name.clone());
+                for class in fetch::classes_in(&self.shared, &self.job.element) {
+                    tracing::warn!(
+                        class,
+                        "a payload names this class and is of another: looking inside from now on"
+                    );
+                    self.shared.distrusted().insert(class.into());
                 }
                 self.settle(Settlement::PutBack, Report::GivenBack).await;
             }
@@ -333,6 +342,10 @@ impl Attempt {
         report: Report,
         done: Option<oneshot::Sender<Settled>>,
     ) {
+        if matches!(settlement, Settlement::LeaveUntil(_)) {
+            // A renewal on its way would push the end ahead again.
+            self.shared.running.remove(self.number);
+        }
         let verdict = Verdict {
             job: Arc::clone(&self.job),
             settlement,

@@ -171,13 +171,14 @@ impl<Q: Queue> Loop<Q> {
         let running = Arc::new(Running::default());
         let give_up = CancellationToken::new();
         let (verdicts, received) = mpsc::channel(options.concurrency.get().max(64));
-        let settling = tokio::spawn(settle::keep_settling(
-            Arc::clone(&queue),
-            received,
-            Arc::clone(&running),
-            Arc::clone(&observers),
-            give_up.clone(),
-        ));
+        let settler = settle::Settler {
+            queue: Arc::clone(&queue),
+            running: Arc::clone(&running),
+            observers: Arc::clone(&observers),
+            give_up: give_up.clone(),
+            over_at: std::sync::OnceLock::new(),
+        };
+        let settling = tokio::spawn(settle::keep_settling(settler, received));
         let mut helpers = JoinSet::new();
         helpers.spawn(renew::keep_renewing(
             Arc::clone(&queue),
@@ -210,6 +211,7 @@ impl<Q: Queue> Loop<Q> {
             observers,
             stop: CancellationToken::new(),
             company: Company::default(),
+            stopping: CancellationToken::new(),
             distrusted: Mutex::default(),
         });
         let now = Instant::now();
@@ -269,6 +271,14 @@ impl<Q: Queue> Loop<Q> {
                 _ => self.wait(paused).await,
             }
         };
+        self.shared.stopping.cancel();
+        if self.options.once && self.begun == 0 && reason == StopReason::QueueEmpty {
+            // As in Laravel, so that a shell loop around `--once` does not spin.
+            tokio::select! {
+                () = tokio::time::sleep(self.options.sleep) => {}
+                _ = self.orders.changed() => {}
+            }
+        }
         if reason == StopReason::Interrupted && !self.tasks.is_empty() {
             tracing::info!(%reason, jobs = self.tasks.len(), "stopping when the running jobs have ended");
         }
@@ -349,7 +359,7 @@ impl<Q: Queue> Loop<Q> {
         self.backlog = taken == slots.get();
         self.due = if self.backlog || (has_moved && taken == 0) {
             Due::Now
-        } else if self.is_bounded() && !is_quiet {
+        } else if self.is_bounded() && !is_quiet && self.tasks.is_empty() {
             // The last jobs are being settled: look again when they are.
             Due::At(now + Duration::from_millis(2))
         } else if limited {
@@ -429,6 +439,10 @@ impl<Q: Queue> Loop<Q> {
     }
 
     fn ended(&mut self, end: Result<TaskEnd, tokio::task::JoinError>) {
+        if self.is_bounded() {
+            // It may have left something in the queue.
+            self.due = Due::Now;
+        }
         match end {
             Ok(end) => {
                 if let Some(mapping) = end.mapping {

@@ -5,11 +5,13 @@
 //! on: if the server is gone, the same jobs are settled again when it is back,
 //! and scripts that move a job only if it is still reserved make that safe.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::attempt::with_causes;
 use super::backoff::Reconnect;
@@ -53,90 +55,154 @@ pub(super) enum EndKind {
     TimedOut(FailureText),
 }
 
+/// What settling needs of the worker.
+pub(super) struct Settler<Q> {
+    pub(super) queue: Arc<Q>,
+    pub(super) running: Arc<Running>,
+    pub(super) observers: Arc<[Arc<dyn Observer>]>,
+    /// Cancelled at the worker's stop deadline: then a server that stays away is waited for no longer.
+    pub(super) give_up: CancellationToken,
+    /// When everything is given up; one moment for all jobs, set when `give_up` is seen.
+    pub(super) over_at: OnceLock<Instant>,
+}
+
+/// Most groups of jobs that are tried again at the same time; beyond that all wait.
+const MOST_PARKED: usize = 64;
+
 /// Settles jobs until all senders are gone; returns how many could not be settled.
 ///
-/// `give_up` is set once the worker's stop deadline has passed: then a server
-/// that stays away is waited for no longer.
+/// Jobs that cannot be settled are tried again apart from the others: a list
+/// that cannot be written keeps nobody from deleting what is done.
 pub(super) async fn keep_settling<Q: Queue>(
-    queue: Arc<Q>,
+    settler: Settler<Q>,
     mut verdicts: mpsc::Receiver<Verdict>,
-    running: Arc<Running>,
-    observers: Arc<[Arc<dyn Observer>]>,
-    give_up: tokio_util::sync::CancellationToken,
 ) -> usize {
     const AT_ONCE: usize = 1024;
+    let settler = Arc::new(settler);
+    let mut parked = JoinSet::new();
     let mut batch = Vec::with_capacity(64);
     let mut unsettled = 0;
     while verdicts.recv_many(&mut batch, AT_ONCE).await > 0 {
-        unsettled += settle_batch(&*queue, &mut batch, &running, &observers, &give_up).await;
+        let batch = std::mem::replace(&mut batch, Vec::with_capacity(64));
+        for refused in settler.settle(batch).await {
+            let settler = Arc::clone(&settler);
+            parked.spawn(async move { settler.settle_again(refused).await });
+        }
+        while parked.len() >= MOST_PARKED {
+            unsettled += parked.join_next().await.map_or(0, |left| left.unwrap_or(1));
+        }
+        while let Some(left) = parked.try_join_next() {
+            unsettled += left.unwrap_or(1);
+        }
+    }
+    while let Some(left) = parked.join_next().await {
+        unsettled += left.unwrap_or(1);
     }
     unsettled
 }
 
-async fn settle_batch<Q: Queue>(
-    queue: &Q,
-    batch: &mut Vec<Verdict>,
-    running: &Running,
-    observers: &[Arc<dyn Observer>],
-    give_up: &tokio_util::sync::CancellationToken,
-) -> usize {
-    let rows: Vec<_> = batch
-        .iter()
-        .map(|verdict| (Arc::clone(&verdict.job), verdict.settlement.clone()))
-        .collect();
-    let mut reconnect = Reconnect::default();
-    let mut asked_again = false;
-    let mut giving_up_at = None;
-    loop {
-        let settling = settle_unless_over(queue, &rows, give_up);
-        match settling.await {
-            Ok(settled) => {
-                for (verdict, settled) in batch.drain(..).zip(settled) {
-                    running.remove(verdict.number);
-                    finish(verdict, settled, asked_again, observers);
-                }
-                return 0;
+impl<Q: Queue> Settler<Q> {
+    /// Settles a batch; returns those that could not be, in groups that fail or succeed together.
+    async fn settle(&self, batch: Vec<Verdict>) -> Vec<Vec<Verdict>> {
+        let Err((batch, error)) = self.try_settle(batch, false).await else {
+            return Vec::new();
+        };
+        report(error.as_ref(), batch.len());
+        let mut groups: Vec<Vec<Verdict>> = Vec::new();
+        for verdict in batch {
+            let kind = std::mem::discriminant(&verdict.settlement);
+            let is_same = |group: &&mut Vec<Verdict>| {
+                let first = &group[0];
+                first.job.queue == verdict.job.queue
+                    && std::mem::discriminant(&first.settlement) == kind
+            };
+            match groups.iter_mut().find(is_same) {
+                Some(group) => group.push(verdict),
+                None => groups.push(vec![verdict]),
             }
-            Err(error) => {
-                asked_again = true;
+        }
+        let mut refused = Vec::new();
+        for group in groups {
+            if let Err((group, _)) = self.try_settle(group, true).await {
+                refused.push(group);
+            }
+        }
+        refused
+    }
+
+    /// Tries until it succeeds, or the worker has to stop; returns how many were left.
+    async fn settle_again(&self, mut batch: Vec<Verdict>) -> usize {
+        let mut reconnect = Reconnect::default();
+        loop {
+            let is_over = tokio::select! {
+                biased;
+                () = self.over() => true,
+                () = reconnect.wait() => false,
+            };
+            if is_over {
                 tracing::error!(
-                    error = error.as_ref().map(|error| with_causes(error)),
-                    jobs = rows.len(),
-                    "could not settle jobs"
+                    jobs = batch.len(),
+                    "jobs could not be settled; they stay reserved until `retry_after`"
                 );
-                if give_up.is_cancelled() {
-                    let deadline =
-                        *giving_up_at.get_or_insert_with(|| Instant::now() + LAST_CHANCE);
-                    if Instant::now() >= deadline || error.is_none() {
-                        tracing::error!(
-                            jobs = rows.len(),
-                            "jobs could not be settled; they stay reserved until `retry_after`"
-                        );
-                        batch.clear();
-                        return rows.len();
-                    }
-                }
-                reconnect.wait().await;
+                return batch.len();
             }
+            match self.try_settle(batch, true).await {
+                Ok(()) => return 0,
+                Err((left, error)) => {
+                    report(error.as_ref(), left.len());
+                    batch = left;
+                }
+            }
+        }
+    }
+
+    /// Ends when the worker's stop deadline and the last chance after it have passed.
+    async fn over(&self) {
+        self.give_up.cancelled().await;
+        let over_at = *self.over_at.get_or_init(|| Instant::now() + LAST_CHANCE);
+        tokio::time::sleep_until(over_at).await;
+    }
+
+    /// Settles jobs; `Err(None)` if the server did not answer until all was over.
+    async fn settle_unless_over(
+        &self,
+        rows: &[(Arc<ReservedJob>, Settlement)],
+    ) -> Result<Vec<Settled>, Option<crate::queue::Error>> {
+        tokio::select! {
+            biased;
+            settled = self.queue.settle(rows) => settled.map_err(Some),
+            () = self.over() => Err(None),
+        }
+    }
+
+    async fn try_settle(
+        &self,
+        batch: Vec<Verdict>,
+        asked_again: bool,
+    ) -> Result<(), (Vec<Verdict>, Option<crate::queue::Error>)> {
+        let rows: Vec<_> = batch
+            .iter()
+            .map(|verdict| (Arc::clone(&verdict.job), verdict.settlement.clone()))
+            .collect();
+        match self.settle_unless_over(&rows).await {
+            Ok(settled) => {
+                for (verdict, settled) in batch.into_iter().zip(settled) {
+                    self.running.remove(verdict.number);
+                    finish(verdict, settled, asked_again, &self.observers);
+                }
+                Ok(())
+            }
+            Err(error) => Err((batch, error)),
         }
     }
 }
 
-/// Settles jobs; `Err(None)` if the server did not answer in time after the worker's stop deadline.
-async fn settle_unless_over<Q: Queue>(
-    queue: &Q,
-    rows: &[(Arc<ReservedJob>, Settlement)],
-    give_up: &tokio_util::sync::CancellationToken,
-) -> Result<Vec<Settled>, Option<crate::queue::Error>> {
-    let over = async {
-        give_up.cancelled().await;
-        tokio::time::sleep(LAST_CHANCE).await;
-    };
-    tokio::select! {
-        biased;
-        settled = queue.settle(rows) => settled.map_err(Some),
-        () = over => Err(None),
-    }
+fn report(error: Option<&crate::queue::Error>, jobs: usize) {
+    tracing::error!(
+        error = error.map(|error| with_causes(error)),
+        jobs,
+        "could not settle jobs, trying again"
+    );
 }
 
 /// How long a server that went away is waited for after the worker's stop deadline.

@@ -73,20 +73,22 @@ end
 -- Takes notifications for so many jobs that left the list; `woken` of them the
 -- caller's BLPOP took already.
 local function take_notifications(list, notify, taken, woken)
-  if taken > woken then redis.call('LTRIM', notify, taken - woken, -1) end
+  -- Only a hint: a list that cannot be written must not cost anybody a job.
+  if taken > woken then redis.pcall('LTRIM', notify, taken - woken, -1) end
   -- More notifications than jobs are of no use to anybody: producers and
   -- consumers of different versions would let the list grow without end.
-  local surplus = redis.call('LLEN', notify) - redis.call('LLEN', list)
-  if surplus > 0 then redis.call('LTRIM', notify, surplus, -1) end
+  local hints = redis.pcall('LLEN', notify)
+  local surplus = type(hints) == 'number' and hints - redis.call('LLEN', list) or 0
+  if surplus > 0 then redis.pcall('LTRIM', notify, surplus, -1) end
 end
 
 -- The earliest second at which a member of these sets is due, or false.
 local function next_due(sets)
   local due
   for _, key in ipairs(sets) do
-    local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+    local first = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
     local score = tonumber(first[2])
     if score and (not due or score < due) then due = score end
   end
-  return due and string.format('%.0f', math.ceil(due)) or false
+  return due and string.format('%.0f', math.min(math.ceil(due), 1e15)) or false
 end

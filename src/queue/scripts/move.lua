@@ -15,7 +15,10 @@
 
 local commands = { append = 'RPUSH', prepend = 'LPUSH' }
 local gone = {}
-for i = 2, #ARGV, 3 do
+-- Put back in reverse, the first of several is the first again.
+local from, to, step = 2, #ARGV, 3
+if ARGV[1] == 'prepend' then from, to, step = #ARGV - 2, 2, -3 end
+for i = from, to, step do
   local member, value = ARGV[i], ARGV[i + 1]
   if value == '' then value = member end
   if redis.call('ZSCORE', KEYS[1], member) then

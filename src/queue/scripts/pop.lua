@@ -40,8 +40,9 @@ local function is_wanted(job)
 end
 
 local reply = {}
-for queue = 0, #KEYS / 5 - 1 do
-  if want <= 0 then break end
+
+-- Reserves from one queue; true if the pop ends here.
+local function pop(queue)
   local list, delayed = KEYS[queue * 5 + 1], KEYS[queue * 5 + 2]
   local reserved, notify = KEYS[queue * 5 + 3], KEYS[queue * 5 + 4]
   local quarantine, woken = KEYS[queue * 5 + 5], tonumber(ARGV[8 + #needles + queue])
@@ -70,16 +71,29 @@ for queue = 0, #KEYS / 5 - 1 do
     end
   end
   if looked > 0 then
-    call_in_chunks('ZADD', reserved, members)
     call_in_chunks('RPUSH', quarantine, bad)
+    call_in_chunks('ZADD', reserved, members)
     redis.call('LTRIM', list, looked, -1)
-    if notifies then take_notifications(list, notify, looked, woken) end
   end
+  if notifies then take_notifications(list, notify, looked, woken) end
   entry[2] = #bad
   want = want - #members / 2
-
   entry[1] = next_due(expiring and { delayed, reserved } or { delayed })
   reply[#reply + 1] = entry
-  if entry[4] == 1 then break end
+  return entry[4] == 1
+end
+
+for queue = 0, #KEYS / 5 - 1 do
+  if want <= 0 then break end
+  local done, result = pcall(pop, queue)
+  if not done then
+    -- What earlier queues gave is reserved and must reach the caller; the
+    -- error comes again with the next pop.
+    if #reply == 0 then
+      return redis.error_reply(type(result) == 'table' and result.err or tostring(result))
+    end
+    break
+  end
+  if result then break end
 end
 return reply
