@@ -632,3 +632,73 @@ async fn a_server_without_memory_loses_nothing() {
     config("0");
     assert_eq!(ids(&pop(&queue, &["q"], 9, 5).await), ["i1", "i2", "i3"]);
 }
+
+#[tokio::test]
+async fn a_queue_that_cannot_be_read_costs_the_others_nothing() {
+    let server = RedisServer::start();
+    let queue = redis_queue(&server, true);
+    queue
+        .push(&name("a"), &[payload(1), payload(2)])
+        .await
+        .unwrap();
+    server.query::<String>(&[b"SET", b"p_queues:b:delayed", b"no sorted set"]);
+    assert_eq!(ids(&pop(&queue, &["a", "b"], 9, 0).await), ["i1", "i2"]);
+    let max = NonZeroUsize::new(9).unwrap();
+    let queues = [name("b")];
+    let request = PopRequest {
+        queues: &queues,
+        max,
+        now: UnixSeconds(0),
+        woken: &[],
+        selection: None,
+    };
+    assert!(queue.pop(request).await.is_err());
+}
+
+#[tokio::test]
+async fn scores_that_no_clock_reaches_are_no_error() {
+    let server = RedisServer::start();
+    let queue = redis_queue(&server, true);
+    for (score, id) in [("9.2233720385641E+18", 8), ("inf", 9)] {
+        server.query::<i64>(&[
+            b"ZADD",
+            b"p_queues:q:delayed",
+            score.as_bytes(),
+            &payload(id),
+        ]);
+    }
+    queue.push(&name("q"), &[payload(1)]).await.unwrap();
+    let popped = pop(&queue, &["q"], 9, 0).await;
+    assert_eq!(ids(&popped), ["i1"]);
+    let job = &popped.jobs[0];
+    let far = UnixSeconds(0).plus(Duration::MAX);
+    assert_eq!(
+        settle(&queue, job, Settlement::Release(far)).await,
+        Settled::Done
+    );
+    assert!(pop(&queue, &["q"], 9, 0).await.jobs.is_empty());
+}
+
+#[tokio::test]
+async fn jobs_put_back_together_keep_their_order() {
+    let server = RedisServer::start();
+    let queue = redis_queue(&server, true);
+    queue
+        .push(
+            &name("q"),
+            &[payload(1), payload(2), payload(3), payload(4)],
+        )
+        .await
+        .unwrap();
+    let popped = pop(&queue, &["q"], 3, 0).await;
+    let all: Vec<_> = popped
+        .jobs
+        .into_iter()
+        .map(|job| (Arc::new(job), Settlement::PutBack))
+        .collect();
+    assert_eq!(queue.settle(&all).await.unwrap(), [Settled::Done; 3]);
+    assert_eq!(
+        ids(&pop(&queue, &["q"], 9, 0).await),
+        ["i1", "i2", "i3", "i4"]
+    );
+}
