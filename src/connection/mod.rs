@@ -4,8 +4,10 @@
 //! lost, and never repeats a command by itself: only the caller knows whether
 //! a command whose reply was lost may be sent twice.
 
+mod database;
 mod redis;
 
+pub use database::{Database, DatabaseKind, DatabaseOptions, Param, Row, SqlError};
 pub use redis::{Arg, Redis, RedisAddress, RedisOptions};
 
 /// An error from opening or using a connection.
@@ -39,6 +41,29 @@ pub enum Error {
     /// TLS was asked of a build without it.
     #[error("this build of artisand has no TLS (feature `tls`)")]
     NoTls,
+    /// The database did not carry out a statement.
+    #[error("the database connection `{name}` ({address}) did not carry out a statement")]
+    Sql {
+        /// Name of the connection in the app.
+        name: String,
+        /// Host, port and database, or the file.
+        address: String,
+        /// What the driver or the server reported.
+        source: SqlError,
+    },
+    /// A kind of database that was left out of this build.
+    #[error("this build of artisand has no driver for this database (feature `{0}`)")]
+    NoDriver(&'static str),
+    /// A setting that cannot be used.
+    #[error("`{name}` is `{value}`, expected {expected}")]
+    Setting {
+        /// Name of the setting.
+        name: String,
+        /// What it is.
+        value: String,
+        /// What would work.
+        expected: &'static str,
+    },
 }
 
 impl Error {
@@ -47,7 +72,13 @@ impl Error {
         match self {
             Self::Connect { .. } => true,
             Self::Command { source, .. } => redis::is_lost(source),
-            Self::Url { .. } | Self::NoTls => false,
+            Self::Sql { source, .. } => source.is_lost(),
+            Self::Url { .. } | Self::NoTls | Self::NoDriver(_) | Self::Setting { .. } => false,
         }
+    }
+
+    /// True if a row with the same unique key is there.
+    pub fn is_duplicate(&self) -> bool {
+        matches!(self, Self::Sql { source, .. } if source.is_duplicate())
     }
 }

@@ -390,7 +390,7 @@ pub enum Arg<'a> {
 }
 
 #[cfg(feature = "tls")]
-fn install_crypto() {
+pub(super) fn install_crypto() {
     // Fails only if somebody installed one before, which serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }

@@ -1,0 +1,347 @@
+//! The `database` cache store: tables `cache` and `cache_locks`.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use super::Error;
+use crate::connection::{Database, DatabaseKind, Param, Row};
+use crate::php::Value;
+use crate::time::{Clock, UnixSeconds};
+
+/// A cache store in a database.
+#[derive(Debug)]
+pub struct DatabaseStore {
+    values: Database,
+    locks: Database,
+    prefix: String,
+    table: String,
+    lock_table: String,
+    /// Whether values with NUL bytes are base64 on SQLite (Laravel 11.38); on PostgreSQL they always are.
+    sqlite_base64: bool,
+    /// How long a lock without an end lives.
+    lock_timeout: Duration,
+    clock: Clock,
+}
+
+/// What a [`DatabaseStore`] is made of.
+#[derive(Debug, Clone)]
+pub struct DatabaseStoreOptions {
+    /// Put before every key.
+    pub prefix: String,
+    /// Table of values.
+    pub table: String,
+    /// Table of locks.
+    pub lock_table: String,
+    /// Whether values with NUL bytes are base64 on SQLite (Laravel 11.38 and later).
+    pub sqlite_base64: bool,
+    /// How long a lock without an end lives (`lock_timeout`).
+    pub lock_timeout: Duration,
+}
+
+/// Chance in a hundred that taking a lock sweeps those whose time has passed, as Laravel's default lottery.
+const SWEEP: u8 = 2;
+
+impl DatabaseStore {
+    /// Laravel's "for ever" in a database: ten years.
+    pub(super) const FOREVER: Duration = Duration::from_secs(315_360_000);
+
+    /// A store on these connections.
+    pub fn new(
+        values: Database,
+        locks: Database,
+        options: DatabaseStoreOptions,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            table: values.table(&options.table),
+            lock_table: locks.table(&options.lock_table),
+            values,
+            locks,
+            prefix: options.prefix,
+            sqlite_base64: options.sqlite_base64,
+            lock_timeout: options.lock_timeout,
+            clock,
+        }
+    }
+
+    pub(super) fn address(&self) -> String {
+        self.values.address()
+    }
+
+    fn key(&self, key: &str) -> String {
+        format!("{}{key}", self.prefix)
+    }
+
+    fn expiration(&self, ttl: Duration) -> i64 {
+        self.clock.now().plus(ttl).0
+    }
+
+    fn encode(&self, key: &str, value: &Value) -> Result<String, Error> {
+        let stored = value.to_bytes();
+        let is_base64 = match self.values.kind() {
+            DatabaseKind::Postgres => true,
+            DatabaseKind::Sqlite => self.sqlite_base64,
+            DatabaseKind::MySql => false,
+        };
+        if is_base64 && stored.contains(&0) {
+            return Ok(BASE64.encode(stored));
+        }
+        String::from_utf8(stored).map_err(|_| Error::NotText {
+            key: key.to_owned(),
+        })
+    }
+
+    fn decode(&self, key: &str, stored: &[u8]) -> Result<Value, Error> {
+        let may_be_base64 = self.values.kind() != DatabaseKind::MySql
+            && !stored.iter().any(|b| matches!(b, b':' | b';'));
+        let decoded = may_be_base64.then(|| BASE64.decode(stored).ok()).flatten();
+        Value::from_bytes(decoded.as_deref().unwrap_or(stored)).map_err(|source| Error::Value {
+            key: key.to_owned(),
+            source,
+        })
+    }
+
+    async fn select(&self, keys: &[String]) -> Result<Vec<Row>, Error> {
+        let marks = vec!["?"; keys.len()].join(", ");
+        let sql = format!(
+            "select {}, {}, {} from {} where \"key\" in ({marks})",
+            self.values.as_text("key"),
+            self.values.as_text("value"),
+            self.values.as_text("expiration"),
+            self.table
+        );
+        let params: Vec<Param<'_>> = keys.iter().map(Param::from).collect();
+        self.values
+            .rows(&sql, &params)
+            .await
+            .map_err(failed("read"))
+    }
+
+    fn is_live(row: &Row, now: UnixSeconds) -> bool {
+        row.int(2).is_some_and(|expiration| expiration > now.0)
+    }
+
+    pub(super) async fn get(&self, key: &str) -> Result<Option<Value>, Error> {
+        let full = self.key(key);
+        let now = self.clock.now();
+        let rows = self.select(std::slice::from_ref(&full)).await?;
+        let Some(row) = rows.first() else {
+            return Ok(None);
+        };
+        if !Self::is_live(row, now) {
+            // Guarded: somebody may have stored it anew since.
+            let sql = format!(
+                "delete from {} where \"key\" = ? and \"expiration\" <= ?",
+                self.table
+            );
+            let deleted = self
+                .values
+                .execute(&sql, &[(&full).into(), now.0.into()])
+                .await;
+            deleted.map_err(failed("delete"))?;
+            return Ok(None);
+        }
+        row.bytes(1)
+            .map(|stored| self.decode(key, stored))
+            .transpose()
+    }
+
+    pub(super) async fn many(&self, keys: &[String]) -> Result<Vec<Option<Value>>, Error> {
+        let full: Vec<String> = keys.iter().map(|key| self.key(key)).collect();
+        let now = self.clock.now();
+        let rows = self.select(&full).await?;
+        let found = |key: &String| {
+            let row = rows
+                .iter()
+                .find(|row| row.bytes(0) == Some(key.as_bytes()))?;
+            let stored = row.bytes(1).filter(|_| Self::is_live(row, now))?;
+            self.decode(key, stored).ok()
+        };
+        Ok(full.iter().map(found).collect())
+    }
+
+    pub(super) async fn put(&self, key: &str, value: &Value, ttl: Duration) -> Result<(), Error> {
+        let insert = format!(
+            "insert into {} (\"key\", \"value\", \"expiration\") values (?, ?, ?)",
+            self.table
+        );
+        let sql = if self.values.kind() == DatabaseKind::MySql {
+            format!(
+                "{insert} on duplicate key update \"value\" = values(\"value\"), \"expiration\" = values(\"expiration\")"
+            )
+        } else {
+            format!(
+                "{insert} on conflict (\"key\") do update set \"value\" = excluded.\"value\", \"expiration\" = excluded.\"expiration\""
+            )
+        };
+        let (key, value) = (self.key(key), self.encode(key, value)?);
+        let params = [(&key).into(), (&value).into(), self.expiration(ttl).into()];
+        let put = self.values.execute(&sql, &params).await;
+        put.map(drop).map_err(failed("write"))
+    }
+
+    pub(super) async fn add(&self, key: &str, value: &Value, ttl: Duration) -> Result<bool, Error> {
+        if self.get(key).await?.is_some() {
+            return Ok(false);
+        }
+        let (key, value) = (self.key(key), self.encode(key, value)?);
+        let params = [(&key).into(), (&value).into(), self.expiration(ttl).into()];
+        let sql = insert_or_ignore(&self.values, &self.table, &["key", "value", "expiration"]);
+        let added = self.values.execute(&sql, &params).await;
+        Ok(added.map_err(failed("write"))? == 1)
+    }
+
+    pub(super) async fn increment(&self, key: &str, by: i64) -> Result<Option<i64>, Error> {
+        let full = self.key(key);
+        let sql = format!(
+            "update {} set \"value\" = ? where \"key\" = ? and \"value\" = ?",
+            self.table
+        );
+        loop {
+            let rows = self.select(std::slice::from_ref(&full)).await?;
+            let Some(stored) = rows.first().and_then(|row| row.bytes(1)) else {
+                return Ok(None);
+            };
+            let Value::Int(count) = self.decode(key, stored)? else {
+                return Ok(None);
+            };
+            let (count, old) = (count.saturating_add(by), String::from_utf8_lossy(stored));
+            let new = self.encode(key, &Value::Int(count))?;
+            let params = [(&new).into(), (&full).into(), Param::Text(&old)];
+            let changed = self.values.execute(&sql, &params).await;
+            // None changed means that somebody counted in between.
+            if changed.map_err(failed("count"))? > 0 {
+                return Ok(Some(count));
+            }
+        }
+    }
+
+    pub(super) async fn forget(&self, key: &str) -> Result<bool, Error> {
+        let sql = format!("delete from {} where \"key\" = ?", self.table);
+        let key = self.key(key);
+        let deleted = self.values.execute(&sql, &[(&key).into()]).await;
+        Ok(deleted.map_err(failed("delete"))? > 0)
+    }
+
+    fn lock_expiration(&self, ttl: Duration) -> i64 {
+        let ttl = if ttl.as_secs() == 0 {
+            self.lock_timeout
+        } else {
+            ttl
+        };
+        self.expiration(ttl)
+    }
+
+    pub(super) async fn acquire(
+        &self,
+        name: &str,
+        owner: &str,
+        ttl: Duration,
+    ) -> Result<bool, Error> {
+        let (key, now) = (self.key(name), self.clock.now().0);
+        let expiration = self.lock_expiration(ttl);
+        let insert = insert_or_ignore(
+            &self.locks,
+            &self.lock_table,
+            &["key", "owner", "expiration"],
+        );
+        let params = [(&key).into(), owner.into(), expiration.into()];
+        let inserted = self.locks.execute(&insert, &params).await;
+        let mut is_ours = inserted.map_err(failed("lock"))? == 1;
+        if !is_ours {
+            let update = format!(
+                "update {} set \"owner\" = ?, \"expiration\" = ? where \"key\" = ? and (\"owner\" = ? or \"expiration\" <= ?)",
+                self.lock_table
+            );
+            let params = [
+                owner.into(),
+                expiration.into(),
+                (&key).into(),
+                owner.into(),
+                now.into(),
+            ];
+            let updated = self.locks.execute(&update, &params).await;
+            is_ours = updated.map_err(failed("lock"))? > 0;
+        }
+        if fastrand::u8(0..100) < SWEEP {
+            let sweep = format!("delete from {} where \"expiration\" <= ?", self.lock_table);
+            let swept = self.locks.execute(&sweep, &[now.into()]).await;
+            swept.map_err(failed("delete"))?;
+        }
+        Ok(is_ours)
+    }
+
+    pub(super) async fn release(&self, name: &str, owner: &str) -> Result<bool, Error> {
+        let sql = format!(
+            "delete from {} where \"key\" = ? and \"owner\" = ?",
+            self.lock_table
+        );
+        let key = self.key(name);
+        let deleted = self
+            .locks
+            .execute(&sql, &[(&key).into(), owner.into()])
+            .await;
+        Ok(deleted.map_err(failed("unlock"))? > 0)
+    }
+
+    pub(super) async fn force_release(&self, name: &str) -> Result<bool, Error> {
+        let sql = format!("delete from {} where \"key\" = ?", self.lock_table);
+        let key = self.key(name);
+        let deleted = self.locks.execute(&sql, &[(&key).into()]).await;
+        Ok(deleted.map_err(failed("unlock"))? > 0)
+    }
+
+    pub(super) async fn owner(&self, name: &str) -> Result<Option<String>, Error> {
+        let owner = self.locks.as_text("owner");
+        let sql = format!(
+            "select {owner} from {} where \"key\" = ? and \"expiration\" > ?",
+            self.lock_table
+        );
+        let key = self.key(name);
+        let params = [(&key).into(), self.clock.now().0.into()];
+        let rows = self
+            .locks
+            .rows(&sql, &params)
+            .await
+            .map_err(failed("read"))?;
+        Ok(rows.first().and_then(|row| row.text(0)).map(Into::into))
+    }
+
+    pub(super) async fn refresh(
+        &self,
+        name: &str,
+        owner: &str,
+        ttl: Duration,
+    ) -> Result<bool, Error> {
+        let sql = format!(
+            "update {} set \"expiration\" = ? where \"key\" = ? and \"owner\" = ? and \"expiration\" > ?",
+            self.lock_table
+        );
+        let (key, now) = (self.key(name), self.clock.now().0);
+        let params = [
+            self.lock_expiration(ttl).into(),
+            (&key).into(),
+            owner.into(),
+            now.into(),
+        ];
+        let updated = self.locks.execute(&sql, &params).await;
+        Ok(updated.map_err(failed("lock"))? > 0)
+    }
+}
+
+fn insert_or_ignore(database: &Database, table: &str, columns: &[&str]) -> String {
+    let names: Vec<String> = columns.iter().map(|name| format!("\"{name}\"")).collect();
+    let (names, marks) = (names.join(", "), vec!["?"; columns.len()].join(", "));
+    match database.kind() {
+        DatabaseKind::MySql => format!("insert ignore into {table} ({names}) values ({marks})"),
+        DatabaseKind::Sqlite | DatabaseKind::Postgres => {
+            format!("insert into {table} ({names}) values ({marks}) on conflict do nothing")
+        }
+    }
+}
+
+fn failed(what: &'static str) -> impl Fn(crate::connection::Error) -> Error {
+    move |source| Error::Server { what, source }
+}

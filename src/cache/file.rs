@@ -1,0 +1,362 @@
+//! The `file` cache store: a file per key, named by the hash of the key, without any prefix.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+use sha1::{Digest as _, Sha1};
+
+use super::Error;
+use crate::php::Value;
+use crate::time::{Clock, UnixSeconds};
+
+/// A cache store in a directory.
+#[derive(Debug, Clone)]
+pub struct FileStore(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    options: FileStoreOptions,
+    clock: Clock,
+}
+
+/// What a [`FileStore`] is made of.
+#[derive(Debug, Clone)]
+pub struct FileStoreOptions {
+    /// Directory of values.
+    pub directory: PathBuf,
+    /// Directory of locks.
+    pub lock_directory: PathBuf,
+    /// Mode that files and their directories get, where one is set.
+    pub permission: Option<u32>,
+    /// Whether names of locks are set apart from those of values (Laravel 12.36 and later).
+    pub separate_locks: bool,
+}
+
+/// Digits of the second at which a value ends.
+const DIGITS: usize = 10;
+/// The end of what has none.
+const FOREVER: i64 = 9_999_999_999;
+/// Largest file that is read: far beyond what the queue keeps, and no trap for memory.
+const LARGEST: u64 = 64 << 20;
+
+/// What is in a file: when it ends, and the value.
+type Entry = (i64, Value);
+
+impl FileStore {
+    /// A store in this directory, which is made when something is stored.
+    pub fn new(options: FileStoreOptions, clock: Clock) -> Self {
+        Self(Arc::new(Inner { options, clock }))
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.0.options.directory
+    }
+
+    /// Runs file operations where they keep nobody waiting.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let inner = Arc::clone(&self.0);
+        match tokio::task::spawn_blocking(move || work(&inner)).await {
+            Ok(result) => result,
+            Err(error) => Err(Error::File {
+                what: "work on",
+                path: self.directory().to_owned(),
+                source: std::io::Error::other(error),
+            }),
+        }
+    }
+
+    pub(super) async fn get(&self, key: &str) -> Result<Option<Value>, Error> {
+        let path = path(self.directory(), key);
+        self.blocking(move |inner| Ok(inner.read(&path)?.map(|(_, value)| value)))
+            .await
+    }
+
+    pub(super) async fn put(
+        &self,
+        key: &str,
+        value: &Value,
+        ttl: Option<Duration>,
+    ) -> Result<(), Error> {
+        let (path, value) = (path(self.directory(), key), value.to_bytes());
+        self.blocking(move |inner| inner.write(&path, inner.end(ttl), &value))
+            .await
+    }
+
+    pub(super) async fn add(
+        &self,
+        key: &str,
+        value: &Value,
+        ttl: Option<Duration>,
+    ) -> Result<bool, Error> {
+        let (path, value) = (path(self.directory(), key), value.to_bytes());
+        self.blocking(move |inner| inner.add(&path, inner.end(ttl), &value))
+            .await
+    }
+
+    pub(super) async fn increment(&self, key: &str, by: i64) -> Result<i64, Error> {
+        let path = path(self.directory(), key);
+        self.blocking(move |inner| inner.increment(&path, by)).await
+    }
+
+    pub(super) async fn forget(&self, key: &str) -> Result<bool, Error> {
+        let path = path(self.directory(), key);
+        self.blocking(move |_| remove(&path)).await
+    }
+
+    fn lock_path(&self, name: &str) -> PathBuf {
+        let options = &self.0.options;
+        let mark = if options.separate_locks {
+            "file-store-lock:"
+        } else {
+            ""
+        };
+        path(&options.lock_directory, &format!("{mark}{name}"))
+    }
+
+    pub(super) async fn acquire(
+        &self,
+        name: &str,
+        owner: &str,
+        ttl: Duration,
+    ) -> Result<bool, Error> {
+        let path = self.lock_path(name);
+        let value = Value::String(owner.as_bytes().to_vec()).to_bytes();
+        let ttl = (ttl.as_secs() > 0).then_some(ttl);
+        self.blocking(move |inner| inner.add(&path, inner.end(ttl), &value))
+            .await
+    }
+
+    pub(super) async fn release(&self, name: &str, owner: &str) -> Result<bool, Error> {
+        let (path, owner) = (self.lock_path(name), owner.as_bytes().to_vec());
+        self.blocking(move |inner| match inner.read(&path)? {
+            Some((_, Value::String(holder))) if holder == owner => remove(&path),
+            _ => Ok(false),
+        })
+        .await
+    }
+
+    pub(super) async fn force_release(&self, name: &str) -> Result<bool, Error> {
+        let path = self.lock_path(name);
+        self.blocking(move |_| remove(&path)).await
+    }
+
+    pub(super) async fn owner(&self, name: &str) -> Result<Option<String>, Error> {
+        let path = self.lock_path(name);
+        let entry = self.blocking(move |inner| inner.read(&path)).await?;
+        Ok(entry.and_then(|(_, value)| value.as_str().map(str::to_owned)))
+    }
+
+    pub(super) async fn refresh(
+        &self,
+        name: &str,
+        owner: &str,
+        ttl: Duration,
+    ) -> Result<bool, Error> {
+        let path = self.lock_path(name);
+        let owner = Value::String(owner.as_bytes().to_vec());
+        self.blocking(move |inner| {
+            let end = inner.end((ttl.as_secs() > 0).then_some(ttl));
+            match inner.read(&path)? {
+                Some((_, holder)) if holder == owner => {
+                    inner.write(&path, end, &owner.to_bytes())?;
+                    Ok(true)
+                }
+                _ => Ok(false),
+            }
+        })
+        .await
+    }
+}
+
+/// Where a key's file is.
+fn path(directory: &Path, key: &str) -> PathBuf {
+    use std::fmt::Write as _;
+    let mut hash = String::with_capacity(40);
+    for byte in Sha1::digest(key.as_bytes()) {
+        let _ = write!(hash, "{byte:02x}");
+    }
+    directory.join(&hash[..2]).join(&hash[2..4]).join(&hash)
+}
+
+fn remove(path: &Path) -> Result<bool, Error> {
+    match std::fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(error("delete", path)(source)),
+    }
+}
+
+fn error(what: &'static str, path: &Path) -> impl Fn(std::io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::File {
+        what,
+        path: path.clone(),
+        source,
+    }
+}
+
+/// The end and the value in a file's bytes; `None` for what Laravel takes for missing, too.
+fn decode(bytes: &[u8]) -> Option<Entry> {
+    let (end, value) = bytes.split_at_checked(DIGITS)?;
+    let end = std::str::from_utf8(end).ok()?.parse().ok()?;
+    Some((end, Value::from_bytes(value).ok()?))
+}
+
+impl Inner {
+    fn end(&self, ttl: Option<Duration>) -> i64 {
+        let end = ttl.map(|ttl| self.clock.now().plus(ttl).0);
+        end.filter(|end| *end <= FOREVER).unwrap_or(FOREVER)
+    }
+
+    /// Reads a file; one whose time has passed is deleted.
+    fn read(&self, path: &Path) -> Result<Option<Entry>, Error> {
+        let failed = error("read", path);
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+            {
+                return Ok(None);
+            }
+            Err(source) => return Err(failed(source)),
+        };
+        flock(&file, FlockOperation::LockShared).map_err(|errno| failed(errno.into()))?;
+        let mut bytes = Vec::new();
+        file.take(LARGEST).read_to_end(&mut bytes).map_err(failed)?;
+        match decode(&bytes) {
+            Some((end, _)) if UnixSeconds(end) <= self.clock.now() => remove(path).map(|_| None),
+            entry => Ok(entry),
+        }
+    }
+
+    /// Opens a file for writing, its directories made if need be, and waits for nobody else to have it.
+    fn open(&self, path: &Path, operation: FlockOperation) -> Result<Option<File>, Error> {
+        let failed = error("write", path);
+        let parent = path.parent().unwrap_or(path);
+        if !parent.is_dir() {
+            // As PHP's mkdir(.., 0777, true): the process's umask decides.
+            let mut builder = DirBuilder::new();
+            builder.recursive(true).mode(0o777);
+            builder.create(parent).map_err(error("write", path))?;
+            for directory in [Some(parent), parent.parent()].into_iter().flatten() {
+                self.set_permission(directory)?;
+            }
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let file = options.open(path).map_err(error("write", path))?;
+        match flock(&file, operation) {
+            Ok(()) => Ok(Some(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(failed(errno.into())),
+        }
+    }
+
+    fn set_permission(&self, path: &Path) -> Result<(), Error> {
+        let Some(mode) = self.options.permission else {
+            return Ok(());
+        };
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(path, permissions).map_err(error("change the mode of", path))
+    }
+
+    fn replace(&self, path: &Path, file: &mut File, end: i64, value: &[u8]) -> Result<(), Error> {
+        // One write: a reader that does not lock sees the old or the new.
+        let mut bytes = format!("{end:0DIGITS$}").into_bytes();
+        bytes.extend_from_slice(value);
+        file.seek(SeekFrom::Start(0))
+            .and_then(|_| file.set_len(0))
+            .and_then(|()| file.write_all(&bytes))
+            .map_err(error("write", path))?;
+        self.set_permission(path)
+    }
+
+    fn write(&self, path: &Path, end: i64, value: &[u8]) -> Result<(), Error> {
+        if let Some(mut file) = self.open(path, FlockOperation::LockExclusive)? {
+            self.replace(path, &mut file, end, value)?;
+        }
+        Ok(())
+    }
+
+    /// Writes unless there is something; somebody else's lock on the file counts as something.
+    fn add(&self, path: &Path, end: i64, value: &[u8]) -> Result<bool, Error> {
+        let Some(mut file) = self.open(path, FlockOperation::NonBlockingLockExclusive)? else {
+            return Ok(false);
+        };
+        let mut old = Vec::with_capacity(DIGITS);
+        (&mut file)
+            .take(DIGITS as u64)
+            .read_to_end(&mut old)
+            .map_err(error("read", path))?;
+        let old_end: Option<i64> = std::str::from_utf8(&old)
+            .ok()
+            .and_then(|end| end.parse().ok());
+        let is_over =
+            old.is_empty() || old_end.is_none_or(|end| UnixSeconds(end) <= self.clock.now());
+        if is_over {
+            self.replace(path, &mut file, end, value)?;
+        }
+        Ok(is_over)
+    }
+
+    /// Counts under an exclusive lock, which Laravel does not have.
+    fn increment(&self, path: &Path, by: i64) -> Result<i64, Error> {
+        let Some(mut file) = self.open(path, FlockOperation::LockExclusive)? else {
+            return Ok(by);
+        };
+        let mut bytes = Vec::new();
+        (&mut file)
+            .take(LARGEST)
+            .read_to_end(&mut bytes)
+            .map_err(error("read", path))?;
+        let live = decode(&bytes).filter(|(end, _)| UnixSeconds(*end) > self.clock.now());
+        let (end, count) = match live {
+            Some((end, Value::Int(count))) => (end, count),
+            Some((end, value)) => {
+                let text = value.as_str().and_then(|text| text.trim().parse().ok());
+                (end, text.unwrap_or(0))
+            }
+            None => (FOREVER, 0),
+        };
+        let count = count.saturating_add(by);
+        self.replace(path, &mut file, end, &Value::Int(count).to_bytes())?;
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_named_by_the_hash_of_the_key() {
+        let path = path(Path::new("/d"), "illuminate:queue:restart");
+        assert_eq!(
+            path,
+            Path::new("/d/ee/2f/ee2f842aa7bb1f53edf3a2ed2c09a1807ffa6c90")
+        );
+    }
+
+    #[test]
+    fn contents_are_the_end_and_the_value() {
+        let live = decode(b"9999999999i:1700000000;").unwrap();
+        assert_eq!(live, (FOREVER, Value::Int(1_700_000_000)));
+        for broken in [
+            "",
+            "999999999",
+            "9999999999",
+            "9999999999i:1",
+            "abcdefghiji:1;",
+        ] {
+            assert_eq!(decode(broken.as_bytes()), None, "{broken}");
+        }
+    }
+}

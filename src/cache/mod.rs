@@ -1,0 +1,237 @@
+//! Laravel's cache: values, counters and locks that PHP and this program share.
+//!
+//! A [`Cache`] is one store of `cache.stores`. Every store keeps values in its
+//! own way (docs/protocol/cache.md 2 to 5); what a caller sees is a PHP
+//! [`Value`]. A stored `null` and a missing key are the same, as for Laravel.
+//!
+//! The `array`, `null` and other stores that no second process can see are one
+//! kind here, [`Cache::unshared`]: reads find nothing, writes succeed, locks
+//! are always free. Laravel's workers share nothing through them either.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+mod database;
+mod file;
+mod lock;
+mod redis;
+mod signal;
+mod value;
+
+pub use database::{DatabaseStore, DatabaseStoreOptions};
+pub use file::{FileStore, FileStoreOptions};
+pub use lock::{Lock, random_owner};
+pub use redis::RedisStore;
+pub use signal::{Signals, Watched, keys as signal_keys};
+pub use value::{is_truthy, loosely_equal};
+
+use crate::php::{self, Value};
+
+/// One cache store.
+#[derive(Debug, Clone)]
+pub struct Cache(Arc<Store>);
+
+#[derive(Debug)]
+enum Store {
+    Redis(RedisStore),
+    Database(DatabaseStore),
+    File(FileStore),
+    Unshared,
+}
+
+/// An error from a cache store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The server did not do it.
+    #[error("could not {what} a key in the cache")]
+    Server {
+        /// What was tried.
+        what: &'static str,
+        /// What the connection reported.
+        source: crate::connection::Error,
+    },
+    /// A file of the file store cannot be read or written.
+    #[error("could not {what} the cache file {path}")]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// What is stored is not what Laravel writes.
+    #[error("the cache holds something under `{key}` that PHP did not serialize")]
+    Value {
+        /// The key without prefix.
+        key: String,
+        /// What is wrong with it.
+        source: php::Error,
+    },
+    /// A value that this store cannot keep.
+    #[error("the value for `{key}` is not text, which this store needs")]
+    NotText {
+        /// The key without prefix.
+        key: String,
+    },
+}
+
+impl Cache {
+    /// A store on Redis.
+    pub fn redis(store: RedisStore) -> Self {
+        Self(Arc::new(Store::Redis(store)))
+    }
+
+    /// A store in two database tables.
+    pub fn database(store: DatabaseStore) -> Self {
+        Self(Arc::new(Store::Database(store)))
+    }
+
+    /// A store in a directory.
+    pub fn file(store: FileStore) -> Self {
+        Self(Arc::new(Store::File(store)))
+    }
+
+    /// A store that other processes do not see (`array`, `null`).
+    pub fn unshared() -> Self {
+        Self(Arc::new(Store::Unshared))
+    }
+
+    /// Whether other processes see what is stored.
+    pub fn is_shared(&self) -> bool {
+        !matches!(*self.0, Store::Unshared)
+    }
+
+    /// Where the store is, for messages.
+    pub fn describe(&self) -> String {
+        match &*self.0 {
+            Store::Redis(store) => format!("redis at {}", store.address()),
+            Store::Database(store) => format!("database at {}", store.address()),
+            Store::File(store) => format!("files in {}", store.directory().display()),
+            Store::Unshared => "not shared between processes".to_owned(),
+        }
+    }
+
+    /// Reads a value; `None` if there is none or its time has passed.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be reached, or holds something that is no PHP value.
+    pub async fn get(&self, key: &str) -> Result<Option<Value>, Error> {
+        let value = match &*self.0 {
+            Store::Redis(store) => store.get(key).await?,
+            Store::Database(store) => store.get(key).await?,
+            Store::File(store) => store.get(key).await?,
+            Store::Unshared => None,
+        };
+        Ok(value.filter(|value| !value.is_null()))
+    }
+
+    /// Reads several values, in the order of the keys; one that cannot be decoded counts as absent.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be reached.
+    pub async fn many(&self, keys: &[String]) -> Result<Vec<Option<Value>>, Error> {
+        let values = match &*self.0 {
+            Store::Redis(store) => store.many(keys).await?,
+            Store::Database(store) => store.many(keys).await?,
+            Store::File(store) => {
+                let mut values = Vec::with_capacity(keys.len());
+                for key in keys {
+                    values.push(store.get(key).await?);
+                }
+                values
+            }
+            Store::Unshared => vec![None; keys.len()],
+        };
+        let present = |value: Option<Value>| value.filter(|value| !value.is_null());
+        Ok(values.into_iter().map(present).collect())
+    }
+
+    /// Stores a value for so many whole seconds; none of them deletes it, as in Laravel.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be reached.
+    pub async fn put(&self, key: &str, value: &Value, ttl: Duration) -> Result<(), Error> {
+        if ttl.as_secs() == 0 {
+            return self.forget(key).await.map(drop);
+        }
+        match &*self.0 {
+            Store::Redis(store) => store.put(key, value, ttl).await,
+            Store::Database(store) => store.put(key, value, ttl).await,
+            Store::File(store) => store.put(key, value, Some(ttl)).await,
+            Store::Unshared => Ok(()),
+        }
+    }
+
+    /// Stores a value without an end (in a database: for ten years).
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be reached.
+    pub async fn forever(&self, key: &str, value: &Value) -> Result<(), Error> {
+        match &*self.0 {
+            Store::Redis(store) => store.forever(key, value).await,
+            Store::Database(store) => store.put(key, value, DatabaseStore::FOREVER).await,
+            Store::File(store) => store.put(key, value, None).await,
+            Store::Unshared => Ok(()),
+        }
+    }
+
+    /// Stores a value unless there is one; says whether it did.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be reached; the value may be stored.
+    pub async fn add(&self, key: &str, value: &Value, ttl: Duration) -> Result<bool, Error> {
+        if ttl.as_secs() == 0 {
+            return Ok(false);
+        }
+        match &*self.0 {
+            Store::Redis(store) => store.add(key, value, ttl).await,
+            Store::Database(store) => store.add(key, value, ttl).await,
+            Store::File(store) => store.add(key, value, Some(ttl)).await,
+            Store::Unshared => Ok(true),
+        }
+    }
+
+    /// Adds to a counter and returns it; its end stays as it is.
+    ///
+    /// Where there is no counter, Redis and files begin at zero without an end,
+    /// and a database answers `None`, as in Laravel.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be reached, or holds no integer.
+    pub async fn increment(&self, key: &str, by: i64) -> Result<Option<i64>, Error> {
+        match &*self.0 {
+            Store::Redis(store) => store.increment(key, by).await.map(Some),
+            Store::Database(store) => store.increment(key, by).await,
+            Store::File(store) => store.increment(key, by).await.map(Some),
+            Store::Unshared => Ok(None),
+        }
+    }
+
+    /// Deletes a value; says whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be reached.
+    pub async fn forget(&self, key: &str) -> Result<bool, Error> {
+        match &*self.0 {
+            Store::Redis(store) => store.forget(key).await,
+            Store::Database(store) => store.forget(key).await,
+            Store::File(store) => store.forget(key).await,
+            Store::Unshared => Ok(false),
+        }
+    }
+
+    /// A lock of this name; nothing is taken yet. Without an end if `ttl` is zero.
+    pub fn lock(&self, name: impl Into<String>, owner: impl Into<String>, ttl: Duration) -> Lock {
+        Lock::new(self.clone(), name.into(), owner.into(), ttl)
+    }
+}

@@ -1,0 +1,88 @@
+//! What the app tells its workers through the cache: restart, pause, maintenance.
+
+use super::{Cache, Error, is_truthy, loosely_equal};
+use crate::php::Value;
+
+/// Names of the keys, before any prefix.
+///
+/// # Source
+///
+/// `Illuminate\Queue\Worker`, `Illuminate\Queue\QueueManager`,
+/// `Illuminate\Foundation\CacheBasedMaintenanceMode`.
+pub mod keys {
+    /// Seconds of the last `queue:restart`.
+    pub const RESTART: &str = "illuminate:queue:restart";
+    /// Set while all queues are paused (Laravel 13.25).
+    pub const ALL_PAUSED: &str = "illuminate:queues:paused";
+    /// Set while the app is down, where it says so through the cache.
+    pub const DOWN: &str = "illuminate:foundation:down";
+
+    /// Set while a queue is paused (Laravel 12.40).
+    pub fn paused(connection: &str, queue: &str) -> String {
+        format!("illuminate:queue:paused:{connection}:{queue}")
+    }
+
+    /// Counts the exceptions of a job.
+    pub fn exceptions(uuid: &str) -> String {
+        format!("job-exceptions:{uuid}")
+    }
+}
+
+/// Reads the keys that concern one worker, in one request.
+#[derive(Debug)]
+pub struct Watched {
+    cache: Cache,
+    keys: Vec<String>,
+}
+
+/// What the cache says at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Signals {
+    restart: Option<Value>,
+    /// Whether each of the worker's queues is paused, in its order.
+    pub paused: Vec<bool>,
+}
+
+impl Watched {
+    /// The keys of a worker of these queues.
+    pub fn new<'a>(
+        cache: Cache,
+        connection: &str,
+        queues: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let fixed = [keys::RESTART.to_owned(), keys::ALL_PAUSED.to_owned()];
+        let paused = queues
+            .into_iter()
+            .map(|queue| keys::paused(connection, queue));
+        Self {
+            keys: fixed.into_iter().chain(paused).collect(),
+            cache,
+        }
+    }
+
+    /// Reads them.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be reached.
+    pub async fn read(&self) -> Result<Signals, Error> {
+        let mut values = self.cache.many(&self.keys).await?.into_iter();
+        let restart = values.next().flatten();
+        let is_set = |value: Option<Value>| value.as_ref().is_some_and(is_truthy);
+        let all_paused = values.next().is_some_and(is_set);
+        let paused = values.map(|value| all_paused || is_set(value)).collect();
+        Ok(Signals { restart, paused })
+    }
+}
+
+impl Signals {
+    /// Whether a worker that started under `self` has to stop under `now`: the value is another one, or gone.
+    pub fn asks_for_restart(&self, now: &Self) -> bool {
+        !loosely_equal(self.restart.as_ref(), now.restart.as_ref())
+    }
+
+    /// Whether the restart key is gone that was there: nobody asked for a restart, the cache was cleared.
+    pub fn was_cleared(&self, now: &Self) -> bool {
+        self.restart.is_some() && now.restart.is_none()
+    }
+}

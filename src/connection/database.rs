@@ -1,0 +1,566 @@
+//! One SQL database of the app, whichever of SQLite, MySQL, MariaDB and PostgreSQL it is.
+//!
+//! Statements are written once: identifiers in double quotes, parameters as
+//! `?`; what a server spells differently is changed on the way. Values are read
+//! as text ([`Database::as_text`]), because the types of Laravel's columns
+//! changed over the versions and only their text did not.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Error;
+
+/// Kind of server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DatabaseKind {
+    /// A file.
+    Sqlite,
+    /// MySQL and MariaDB.
+    MySql,
+    /// PostgreSQL.
+    Postgres,
+}
+
+impl DatabaseKind {
+    /// The kind behind the name of a Laravel driver; `None` for one that is not supported.
+    pub fn of_driver(driver: &str) -> Option<Self> {
+        match driver {
+            "sqlite" => Some(Self::Sqlite),
+            "mysql" | "mariadb" => Some(Self::MySql),
+            "pgsql" => Some(Self::Postgres),
+            _ => None,
+        }
+    }
+}
+
+/// How to reach a database.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DatabaseOptions {
+    /// Name of the connection in the app, for messages.
+    pub name: String,
+    /// Kind of server.
+    pub kind: DatabaseKind,
+    /// Host name.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// Path of a unix socket, which wins over host and port.
+    pub socket: Option<PathBuf>,
+    /// Name of the database; for SQLite the path of its file.
+    pub database: String,
+    /// User.
+    pub username: String,
+    /// Password.
+    pub password: Option<String>,
+    /// Put before every table name.
+    pub prefix: String,
+    /// PostgreSQL's `search_path`, comma separated.
+    pub search_path: Option<String>,
+    /// PostgreSQL's `sslmode`; for MySQL `require` where a certificate authority is configured.
+    pub ssl_mode: Option<String>,
+    /// Path of the certificate authority that the server is checked against.
+    pub ssl_ca: Option<PathBuf>,
+    /// Time zone of the session, where the app sets one.
+    pub timezone: Option<String>,
+}
+
+impl DatabaseOptions {
+    /// A database of this kind with nothing said but where its server usually is.
+    pub fn new(name: impl Into<String>, kind: DatabaseKind) -> Self {
+        Self {
+            name: name.into(),
+            kind,
+            host: "127.0.0.1".into(),
+            port: if kind == DatabaseKind::Postgres {
+                5432
+            } else {
+                3306
+            },
+            socket: None,
+            database: String::new(),
+            username: String::new(),
+            password: None,
+            prefix: String::new(),
+            search_path: None,
+            ssl_mode: None,
+            ssl_ca: None,
+            timezone: None,
+        }
+    }
+
+    /// Where it is, for messages: never the password.
+    pub fn address(&self) -> String {
+        match (self.kind, &self.socket) {
+            (DatabaseKind::Sqlite, _) => self.database.clone(),
+            (_, Some(socket)) => format!("{}/{}", socket.display(), self.database),
+            (_, None) => format!("{}:{}/{}", self.host, self.port, self.database),
+        }
+    }
+}
+
+impl fmt::Debug for DatabaseOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DatabaseOptions")
+            .field("name", &self.name)
+            .field("kind", &self.kind)
+            .field("address", &self.address())
+            .field("username", &self.username)
+            .field("password", &self.password.as_ref().map(|_| "(set)"))
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A value of a statement.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Param<'a> {
+    /// A number.
+    Int(i64),
+    /// Text.
+    Text(&'a str),
+    /// No value.
+    Null,
+}
+
+impl<'a> From<&'a str> for Param<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<'a> From<&'a String> for Param<'a> {
+    fn from(text: &'a String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<i64> for Param<'_> {
+    fn from(number: i64) -> Self {
+        Self::Int(number)
+    }
+}
+
+impl<'a> From<Option<&'a str>> for Param<'a> {
+    fn from(text: Option<&'a str>) -> Self {
+        text.map_or(Self::Null, Self::Text)
+    }
+}
+
+/// A row of text columns.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Row(Vec<Option<Vec<u8>>>);
+
+impl Row {
+    /// The bytes of a column; `None` for NULL, and where there is no such column.
+    pub fn bytes(&self, column: usize) -> Option<&[u8]> {
+        self.0.get(column)?.as_deref()
+    }
+
+    /// The text of a column, with replacement characters for what is not UTF-8.
+    pub fn text(&self, column: usize) -> Option<Cow<'_, str>> {
+        self.bytes(column).map(String::from_utf8_lossy)
+    }
+
+    /// The number in a column.
+    pub fn int(&self, column: usize) -> Option<i64> {
+        self.text(column)?.trim().parse().ok()
+    }
+}
+
+/// A pool of connections to one database; the first statement opens one.
+#[derive(Clone)]
+pub struct Database(Arc<Inner>);
+
+struct Inner {
+    options: DatabaseOptions,
+    pool: Pool,
+}
+
+enum Pool {
+    #[cfg(feature = "sqlite")]
+    Sqlite(sqlx::SqlitePool),
+    #[cfg(feature = "mysql")]
+    MySql(sqlx::MySqlPool),
+    #[cfg(feature = "postgres")]
+    Postgres(sqlx::PgPool),
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Database").field(&self.0.options).finish()
+    }
+}
+
+/// How long opening a connection may take.
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long one statement may take: a server that hangs must not hold up everything behind it.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl Database {
+    /// Prepares a pool; nothing is opened yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoDriver`] if this build has no driver for the kind of server,
+    /// [`Error::Setting`] for one that cannot be used.
+    pub fn new(options: &DatabaseOptions) -> Result<Self, Error> {
+        let pool = pool(options)?;
+        Ok(Self(Arc::new(Inner {
+            options: options.clone(),
+            pool,
+        })))
+    }
+
+    /// Kind of server.
+    pub fn kind(&self) -> DatabaseKind {
+        self.0.options.kind
+    }
+
+    /// Name of the connection in the app.
+    pub fn name(&self) -> &str {
+        &self.0.options.name
+    }
+
+    /// Where it is, for messages.
+    pub fn address(&self) -> String {
+        self.0.options.address()
+    }
+
+    /// A table's name as it stands in a statement: with the connection's prefix, quoted.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Database\Grammar::wrapTable`.
+    pub fn table(&self, name: &str) -> String {
+        let quoted = |part: &str| format!("\"{}\"", part.replace(['"', '`', '?'], ""));
+        let prefix = &self.0.options.prefix;
+        match name.rsplit_once('.') {
+            Some((schema, table)) => {
+                let schema: Vec<_> = schema.split('.').map(quoted).collect();
+                format!(
+                    "{}.{}",
+                    schema.join("."),
+                    quoted(&format!("{prefix}{table}"))
+                )
+            }
+            None => quoted(&format!("{prefix}{name}")),
+        }
+    }
+
+    /// An expression for a column's text.
+    pub fn as_text(&self, column: &str) -> String {
+        match self.kind() {
+            DatabaseKind::MySql => format!("cast(\"{column}\" as char)"),
+            DatabaseKind::Sqlite | DatabaseKind::Postgres => format!("cast(\"{column}\" as text)"),
+        }
+    }
+
+    /// A parameter that is a moment (`Y-m-d H:i:s`) given as text.
+    pub fn moment(&self) -> &'static str {
+        match self.kind() {
+            DatabaseKind::Postgres => "cast(? as timestamp)",
+            DatabaseKind::Sqlite | DatabaseKind::MySql => "?",
+        }
+    }
+
+    /// Runs a statement and says how many rows it changed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Sql`]; if the connection broke, the statement may have been carried out.
+    pub async fn execute(&self, sql: &str, params: &[Param<'_>]) -> Result<u64, Error> {
+        let sql = self.translate(sql);
+        let run = self.0.pool.execute(&sql, params);
+        self.finish(tokio::time::timeout(STATEMENT_TIMEOUT, run).await)
+    }
+
+    /// Runs a query whose columns are all text.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Sql`].
+    pub async fn rows(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
+        let sql = self.translate(sql);
+        let run = self.0.pool.rows(&sql, params);
+        self.finish(tokio::time::timeout(STATEMENT_TIMEOUT, run).await)
+    }
+
+    /// Closes all connections.
+    pub async fn close(&self) {
+        self.0.pool.close().await;
+    }
+
+    fn finish<T>(
+        &self,
+        result: Result<Result<T, SqlError>, tokio::time::error::Elapsed>,
+    ) -> Result<T, Error> {
+        let source = match result {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(source)) => source,
+            Err(_) => SqlError::Timeout(STATEMENT_TIMEOUT),
+        };
+        Err(Error::Sql {
+            name: self.name().to_owned(),
+            address: self.address(),
+            source,
+        })
+    }
+
+    fn translate<'a>(&self, sql: &'a str) -> Cow<'a, str> {
+        match self.kind() {
+            DatabaseKind::Sqlite => Cow::Borrowed(sql),
+            DatabaseKind::MySql => Cow::Owned(sql.replace('"', "`")),
+            DatabaseKind::Postgres => {
+                let mut numbered = String::with_capacity(sql.len() + 8);
+                let mut number = 0;
+                for part in sql.split_inclusive('?') {
+                    match part.strip_suffix('?') {
+                        Some(part) => {
+                            number += 1;
+                            numbered.push_str(part);
+                            numbered.push('$');
+                            numbered.push_str(&number.to_string());
+                        }
+                        None => numbered.push_str(part),
+                    }
+                }
+                Cow::Owned(numbered)
+            }
+        }
+    }
+}
+
+/// What went wrong with a statement.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SqlError {
+    /// The driver or the server said no, or the connection broke.
+    #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+    #[error(transparent)]
+    Driver(#[from] sqlx::Error),
+    /// There was no answer.
+    #[error("there was no answer within {0:?}")]
+    Timeout(Duration),
+}
+
+impl SqlError {
+    /// True if a row with the same unique key is there.
+    pub fn is_duplicate(&self) -> bool {
+        match self {
+            #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+            Self::Driver(error) => error
+                .as_database_error()
+                .is_some_and(sqlx::error::DatabaseError::is_unique_violation),
+            Self::Timeout(_) => false,
+        }
+    }
+
+    /// True if the connection is gone or busy and another try may help.
+    pub fn is_lost(&self) -> bool {
+        match self {
+            #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+            Self::Driver(error) => match error {
+                sqlx::Error::Database(error) => {
+                    // Classes 08, 40 and 57 of SQL states: connection, deadlock, shutdown. SQLite: busy, locked.
+                    let code = error.code().unwrap_or_default();
+                    ["08", "40", "57"]
+                        .iter()
+                        .any(|class| code.len() == 5 && code.starts_with(class))
+                        || matches!(&*code, "5" | "6" | "261" | "517" | "HY000")
+                }
+                _ => true,
+            },
+            Self::Timeout(_) => true,
+        }
+    }
+}
+
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+macro_rules! run {
+    ($pool:expr, $sql:expr, $params:expr, $method:ident) => {{
+        // Not kept by the server: behind a pooler the next statement may be sent to another one.
+        let mut query = sqlx::query($sql).persistent(false);
+        for param in $params {
+            query = match *param {
+                Param::Int(number) => query.bind(number),
+                Param::Text(text) => query.bind(text),
+                Param::Null => query.bind(None::<&str>),
+            };
+        }
+        query.$method($pool).await
+    }};
+}
+
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+macro_rules! text_rows {
+    ($rows:expr) => {{
+        use sqlx::Row as _;
+        let rows = $rows?;
+        let mut read = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let columns = (0..row.len()).map(|column| row.try_get_unchecked(column));
+            read.push(Row(columns.collect::<Result<_, sqlx::Error>>()?));
+        }
+        Ok(read)
+    }};
+}
+
+impl Pool {
+    #[cfg_attr(
+        not(any(feature = "sqlite", feature = "mysql", feature = "postgres")),
+        expect(clippy::unused_async, unused_variables, reason = "there is no driver")
+    )]
+    async fn execute(&self, sql: &str, params: &[Param<'_>]) -> Result<u64, SqlError> {
+        match *self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(ref pool) => Ok(run!(pool, sql, params, execute)?.rows_affected()),
+            #[cfg(feature = "mysql")]
+            Self::MySql(ref pool) => Ok(run!(pool, sql, params, execute)?.rows_affected()),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(ref pool) => Ok(run!(pool, sql, params, execute)?.rows_affected()),
+        }
+    }
+
+    #[cfg_attr(
+        not(any(feature = "sqlite", feature = "mysql", feature = "postgres")),
+        expect(clippy::unused_async, unused_variables, reason = "there is no driver")
+    )]
+    async fn rows(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, SqlError> {
+        match *self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(ref pool) => text_rows!(run!(pool, sql, params, fetch_all)),
+            #[cfg(feature = "mysql")]
+            Self::MySql(ref pool) => text_rows!(run!(pool, sql, params, fetch_all)),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(ref pool) => text_rows!(run!(pool, sql, params, fetch_all)),
+        }
+    }
+
+    #[cfg_attr(
+        not(any(feature = "sqlite", feature = "mysql", feature = "postgres")),
+        expect(clippy::unused_async, reason = "there is no driver")
+    )]
+    async fn close(&self) {
+        match *self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(ref pool) => pool.close().await,
+            #[cfg(feature = "mysql")]
+            Self::MySql(ref pool) => pool.close().await,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(ref pool) => pool.close().await,
+        }
+    }
+}
+
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+fn pool_options<DB: sqlx::Database>() -> sqlx::pool::PoolOptions<DB> {
+    sqlx::pool::PoolOptions::new()
+        .max_connections(4)
+        .acquire_timeout(CONNECT_TIMEOUT)
+        .idle_timeout(Duration::from_secs(60))
+}
+
+#[expect(
+    clippy::match_same_arms,
+    reason = "without drivers all arms are the same"
+)]
+fn pool(options: &DatabaseOptions) -> Result<Pool, Error> {
+    match options.kind {
+        #[cfg(feature = "sqlite")]
+        DatabaseKind::Sqlite => {
+            use sqlx::ConnectOptions as _;
+            let connect = sqlx::sqlite::SqliteConnectOptions::new()
+                .filename(&options.database)
+                .create_if_missing(false)
+                .busy_timeout(Duration::from_secs(10))
+                .disable_statement_logging();
+            Ok(Pool::Sqlite(pool_options().connect_lazy_with(connect)))
+        }
+        #[cfg(feature = "mysql")]
+        DatabaseKind::MySql => mysql(options).map(Pool::MySql),
+        #[cfg(feature = "postgres")]
+        DatabaseKind::Postgres => postgres(options).map(Pool::Postgres),
+        #[cfg(not(feature = "sqlite"))]
+        DatabaseKind::Sqlite => Err(Error::NoDriver("sqlite")),
+        #[cfg(not(feature = "mysql"))]
+        DatabaseKind::MySql => Err(Error::NoDriver("mysql")),
+        #[cfg(not(feature = "postgres"))]
+        DatabaseKind::Postgres => Err(Error::NoDriver("postgres")),
+    }
+}
+
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+fn prepare_tls() {
+    #[cfg(feature = "tls")]
+    super::redis::install_crypto();
+}
+
+#[cfg(feature = "mysql")]
+#[expect(clippy::unnecessary_wraps, reason = "as its siblings")]
+fn mysql(options: &DatabaseOptions) -> Result<sqlx::MySqlPool, Error> {
+    use sqlx::ConnectOptions as _;
+    use sqlx::mysql::MySqlSslMode;
+    prepare_tls();
+    let mut connect = sqlx::mysql::MySqlConnectOptions::new()
+        .host(&options.host)
+        .port(options.port)
+        .username(&options.username)
+        .database(&options.database)
+        .charset("utf8mb4")
+        // The session keeps the server's time zone, as PHP's does: `failed_at` is a timestamp.
+        .timezone(options.timezone.clone())
+        .pipes_as_concat(false)
+        .no_engine_substitution(false)
+        .ssl_mode(match &options.ssl_ca {
+            Some(_) => MySqlSslMode::VerifyCa,
+            None => MySqlSslMode::Disabled,
+        })
+        .disable_statement_logging();
+    if let Some(password) = &options.password {
+        connect = connect.password(password);
+    }
+    if let Some(socket) = &options.socket {
+        connect = connect.socket(socket);
+    }
+    if let Some(ca) = &options.ssl_ca {
+        connect = connect.ssl_ca(ca);
+    }
+    Ok(pool_options().connect_lazy_with(connect))
+}
+
+#[cfg(feature = "postgres")]
+fn postgres(options: &DatabaseOptions) -> Result<sqlx::PgPool, Error> {
+    use sqlx::ConnectOptions as _;
+    prepare_tls();
+    let ssl_mode = options.ssl_mode.as_deref().unwrap_or("prefer");
+    let ssl_mode = ssl_mode.parse().map_err(|_| Error::Setting {
+        name: format!("database.connections.{}.sslmode", options.name),
+        value: ssl_mode.to_owned(),
+        expected: "disable, allow, prefer, require, verify-ca or verify-full",
+    })?;
+    let mut connect = sqlx::postgres::PgConnectOptions::new_without_pgpass()
+        .host(&options.host)
+        .port(options.port)
+        .username(&options.username)
+        .database(&options.database)
+        .ssl_mode(ssl_mode)
+        .application_name("artisand")
+        .disable_statement_logging();
+    if let Some(password) = &options.password {
+        connect = connect.password(password);
+    }
+    if let Some(socket) = &options.socket {
+        connect = connect.socket(socket);
+    }
+    if let Some(ca) = &options.ssl_ca {
+        connect = connect.ssl_root_cert(ca);
+    }
+    if let Some(search_path) = &options.search_path {
+        connect = connect.options([("search_path", search_path)]);
+    }
+    Ok(pool_options().connect_lazy_with(connect))
+}
