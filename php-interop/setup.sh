@@ -4,9 +4,11 @@
 # machine, and one directory tree ("root") per Laravel version that the
 # machine's own Debian release does not carry.
 #
-#   php-interop/setup.sh              everything
-#   php-interop/setup.sh --host-only  only the packages
+#   php-interop/setup.sh              everything, with MariaDB and PostgreSQL
+#   php-interop/setup.sh --host-only  only Redis and PHP, no roots
 #   php-interop/setup.sh --redis-only only redis-server, for the demo
+#
+# It starts no server and leaves none enabled: the tests start their own.
 #
 # Needs apt and root (uses sudo otherwise). A second run finds everything in
 # place, needs no network and takes well under a second.
@@ -54,7 +56,7 @@ as_root() {
 
 # --- packages of this machine -----------------------------------------------
 
-php=(php-cli php-redis php-mbstring php-xml php-sqlite3 php-mysql php-curl)
+php=(php-cli php-redis php-mbstring php-xml php-sqlite3 php-mysql php-pgsql php-curl)
 packages=(redis-server openssl "${php[@]}")
 if [ "$codename" = bookworm ]; then
     packages+=(php-laravel-framework)
@@ -63,6 +65,8 @@ if [ "$redis_only" = yes ]; then
     packages=(redis-server)
 fi
 if [ "$host_only" = no ]; then
+    # The -core packages of MariaDB are the programs without a service.
+    packages+=(mariadb-server-core mariadb-client-core postgresql)
     packages+=(debootstrap debian-archive-keyring)
 fi
 
@@ -75,11 +79,20 @@ for package in "${packages[@]}"; do
     esac
 done
 
-# Keeps the distribution's Redis from being started by its own installation;
-# the tests start private servers.
+# --no-remove: another MySQL that would have to make room is not ours to remove.
+apt_install=(env DEBIAN_FRONTEND=noninteractive UCF_FORCE_CONFFOLD=1
+    apt-get install -y --no-install-recommends --no-remove)
+
+# Keeps the distribution's servers from being started by their own installation.
 install_packages() {
-    local policy=/usr/sbin/policy-rc.d ours=no log
+    local policy=/usr/sbin/policy-rc.d clusters=/etc/postgresql-common/createcluster.conf
+    local ours=no log
     log=$(mktemp)
+    if [[ " ${missing[*]} " == *" postgresql "* ]] && [ ! -e "$clusters" ]; then
+        as_root mkdir -p "${clusters%/*}"
+        printf '%s\n' "# Written by artisand's php-interop/setup.sh." \
+            'create_main_cluster = false' | as_root tee "$clusters" >/dev/null
+    fi
     if [ ! -e "$policy" ]; then
         printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
         as_root chmod 755 "$policy"
@@ -88,14 +101,12 @@ install_packages() {
     local try status=1
     for ((try = 1; try <= attempts; try++)); do
         if as_root apt-get update >"$log" 2>&1 \
-            && as_root env DEBIAN_FRONTEND=noninteractive \
-                apt-get install -y --no-install-recommends "${missing[@]}" >>"$log" 2>&1; then
+            && as_root "${apt_install[@]}" "${missing[@]}" >>"$log" 2>&1; then
             status=0
             break
         fi
         # One broken foreign repository must not stand in the way.
-        if as_root env DEBIAN_FRONTEND=noninteractive \
-            apt-get install -y --no-install-recommends "${missing[@]}" >>"$log" 2>&1; then
+        if as_root "${apt_install[@]}" "${missing[@]}" >>"$log" 2>&1; then
             status=0
             break
         fi
@@ -109,11 +120,11 @@ install_packages() {
     rm -f "$log"
 }
 
-disable_distribution_redis() {
+disable_service() {
     if [ -d /run/systemd/system ]; then
-        as_root systemctl disable --now redis-server.service >/dev/null 2>&1 || true
-    elif [ -x /etc/init.d/redis-server ]; then
-        as_root update-rc.d redis-server disable >/dev/null 2>&1 || true
+        as_root systemctl disable --now "$1.service" >/dev/null 2>&1 || true
+    elif [ -x "/etc/init.d/$1" ]; then
+        as_root update-rc.d "$1" disable >/dev/null 2>&1 || true
     fi
 }
 
@@ -121,9 +132,9 @@ if [ ${#missing[@]} -gt 0 ]; then
     install_packages
     for package in "${missing[@]}"; do
         say installed "$package $(dpkg-query -W -f='${Version}' "$package")"
-        if [ "$package" = redis-server ]; then
-            disable_distribution_redis
-        fi
+        case "$package" in
+            redis-server | postgresql) disable_service "$package" ;;
+        esac
     done
 fi
 
@@ -132,7 +143,11 @@ fi
 # --- roots ------------------------------------------------------------------
 
 autoloader=/usr/share/php/Illuminate/autoload.php
-report='require "'$autoloader'";
+extensions=redis,mbstring,dom,pdo_sqlite,pdo_mysql,pdo_pgsql,curl
+report='foreach (explode(",", "'$extensions'") as $extension) {
+        extension_loaded($extension) || exit(1);
+    }
+    require "'$autoloader'";
     echo "Laravel ", Illuminate\Foundation\Application::VERSION, ", PHP ", PHP_VERSION;'
 
 # Prints the versions in a root, fails if it is not complete.
@@ -153,6 +168,27 @@ remove_root() {
     as_root rm -rf --one-file-system "$1"
 }
 
+# What is worth no space in a root.
+trim_root() {
+    as_root sh -c 'cd "$1" && rm -rf var/cache/apt/archives/*.deb var/lib/apt/lists/* \
+        usr/share/doc/* usr/share/man/* usr/share/locale/*' sh "$1"
+}
+
+# complete_root DIR: adds the packages that an older setup did not want yet.
+# Like debootstrap, it does not ask how old the mirror is.
+complete_root() {
+    local dir=$1 log=$roots/$(basename "$1").log
+    [ -e "$dir/.artisand-complete" ] || return 1
+    as_root cp /etc/resolv.conf "$dir/etc/resolv.conf" 2>/dev/null || true
+    as_root sh -c 'log=$1 root=$2; shift 2
+        chroot "$root" apt-get -o Acquire::Check-Valid-Until=false update >"$log" 2>&1 \
+            && chroot "$root" "$@" >>"$log" 2>&1' \
+        sh "$log" "$dir" "${apt_install[@]}" "${php[@]}" php-laravel-framework || return 1
+    trim_root "$dir"
+    root_works "$dir" >/dev/null || return 1
+    as_root rm -f "$log"
+}
+
 # build_root SUITE DIR; says what went wrong on standard error.
 build_root() {
     local suite=$1 dir=$2 partial=$2.partial script try log
@@ -171,8 +207,7 @@ build_root() {
             --include="$include" "$suite" "$partial" ${mirror:+"$mirror"} 2>&1 \
             | as_root tee "$log" >/dev/null; then
             unmount_below "$partial"
-            as_root sh -c 'cd "$1" && rm -rf var/cache/apt/archives/*.deb var/lib/apt/lists/* \
-                usr/share/doc/* usr/share/man/* usr/share/locale/*' sh "$partial"
+            trim_root "$partial"
             # Here copies of the app go, also for users who are not root.
             as_root chmod 1777 "$partial/srv" "$partial/tmp"
             as_root touch "$partial/.artisand-complete"
@@ -228,7 +263,7 @@ jobs=()
 for entry in "${missing_roots[@]}"; do
     (
         dir=$roots/laravel-${entry%% *}
-        root_works "$dir" >/dev/null || build_root "${entry##* }" "$dir"
+        root_works "$dir" >/dev/null || complete_root "$dir" || build_root "${entry##* }" "$dir"
     ) 9>&- &
     jobs+=("$!")
 done

@@ -2,58 +2,169 @@
 
 namespace App;
 
-use PDO;
+use Illuminate\Database\Connection;
+use Illuminate\Database\Connectors\ConnectionFactory;
+use Illuminate\Database\Schema\Blueprint;
+use Illuminate\Database\Schema\Builder;
 
 /**
- * The SQLite file behind models, failed jobs and batches. It appears when
- * something first connects to it, complete or not at all, so several processes
- * may come at once. Ids and times are fixed.
+ * The database behind models, cache, failed jobs and batches. Its tables appear
+ * when something first connects to it, complete or not at all, so several
+ * processes may come at once. The framework's own tables are those of the
+ * running version's migrations; ids and times of the models are fixed.
  */
 final class Database
 {
-    private const SCHEMA = <<<'SQL'
-        create table users (id integer primary key, name text, email text, created_at text, updated_at text);
-        create table posts (id integer primary key, user_id integer, title text, created_at text, updated_at text);
-        create table comments (id integer primary key, post_id integer, body text, created_at text, updated_at text);
-        create table documents (id text primary key, title text, created_at text, updated_at text);
-        create table failed_jobs (id integer primary key autoincrement, uuid text unique not null,
-            connection text not null, queue text not null, payload text not null, exception text not null,
-            failed_at text not null default current_timestamp);
-        create table job_batches (id text primary key, name text not null, total_jobs integer not null,
-            pending_jobs integer not null, failed_jobs integer not null, failed_job_ids text not null,
-            options text, cancelled_at integer, created_at integer not null, finished_at integer);
-        create table jobs (id integer primary key autoincrement, queue text not null, payload text not null,
-            attempts integer not null, reserved_at integer, available_at integer not null, created_at integer not null);
-        create index jobs_queue on jobs (queue);
-        create table cache (key text primary key, value text not null, expiration integer not null);
-        create table cache_locks (key text primary key, owner text not null, expiration integer not null);
-        SQL;
+    /** An empty table that is made last. */
+    private const COMPLETE = 'interop_complete';
 
-    private const ROWS = <<<'SQL'
-        insert into users values (1, 'Ada', 'ada@example.com', '2026-01-01 00:00:00', '2026-01-01 00:00:00');
-        insert into users values (2, 'Grace', 'grace@example.com', '2026-01-01 00:00:00', '2026-01-01 00:00:00');
-        insert into users values (3, 'Żaneta', 'zaneta@example.com', '2026-01-01 00:00:00', '2026-01-01 00:00:00');
-        insert into posts values (10, 1, 'First', '2026-01-01 00:00:00', '2026-01-01 00:00:00');
-        insert into posts values (11, 1, 'Second', '2026-01-01 00:00:00', '2026-01-01 00:00:00');
-        insert into comments values (100, 10, 'Nice', '2026-01-01 00:00:00', '2026-01-01 00:00:00');
-        insert into documents values ('9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d', 'Deed', '2026-01-01 00:00:00', '2026-01-01 00:00:00');
-        SQL;
+    private const TIME = '2026-01-01 00:00:00';
 
-    public static function prepare(string $path): void
+    private const ROWS = [
+        'users' => [
+            ['id' => 1, 'name' => 'Ada', 'email' => 'ada@example.com'],
+            ['id' => 2, 'name' => 'Grace', 'email' => 'grace@example.com'],
+            ['id' => 3, 'name' => 'Żaneta', 'email' => 'zaneta@example.com'],
+        ],
+        'posts' => [
+            ['id' => 10, 'user_id' => 1, 'title' => 'First'],
+            ['id' => 11, 'user_id' => 1, 'title' => 'Second'],
+        ],
+        'comments' => [
+            ['id' => 100, 'post_id' => 10, 'body' => 'Nice'],
+        ],
+        'documents' => [
+            ['id' => '9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d', 'title' => 'Deed'],
+        ],
+    ];
+
+    public static function connect(ConnectionFactory $factory, array $config, string $name): Connection
     {
+        if ($config['driver'] === 'sqlite') {
+            self::prepareFile($factory, $config);
+
+            return $factory->make($config, $name);
+        }
+
+        // Not before something is asked of the server: what happens when it
+        // cannot be reached is the framework's business.
+        $connection = $factory->make($config, $name);
+        $connect = $connection->getRawPdo();
+
+        return $connection->setPdo(static function () use ($connection, $connect) {
+            $pdo = $connect();
+            self::prepareServer((clone $connection)->setPdo($pdo));
+
+            return $pdo;
+        });
+    }
+
+    private static function prepareFile(ConnectionFactory $factory, array $config): void
+    {
+        $path = $config['database'];
         if ($path === ':memory:' || is_file($path)) {
             return;
         }
 
         $partial = $path.'.'.getmypid();
-        @unlink($partial);
-        $pdo = new PDO('sqlite:'.$partial, options: [PDO::ATTR_ERRMODE => PDO::ERRMODE_EXCEPTION]);
-        $pdo->exec(self::SCHEMA);
-        $pdo->exec(self::ROWS);
-        unset($pdo);
+        file_put_contents($partial, '');
+        $connection = $factory->make(['database' => $partial] + $config, 'partial');
+        $connection->transaction(fn () => self::build($connection));
+        $connection->disconnect();
 
         // link() refuses to replace a file that somebody else has finished.
         @link($partial, $path);
         unlink($partial);
+    }
+
+    private static function prepareServer(Connection $connection): void
+    {
+        if ($connection->getSchemaBuilder()->hasTable(self::COMPLETE)) {
+            return;
+        }
+        if ($connection->getDriverName() === 'pgsql') {
+            $connection->transaction(function () use ($connection) {
+                $connection->select('select pg_advisory_xact_lock(1635020660)');
+                self::build($connection);
+            });
+
+            return;
+        }
+        // No transaction holds tables here; what was begun and not finished is continued.
+        $connection->select("select get_lock('interop', 60)");
+        self::build($connection);
+        $connection->select("select release_lock('interop')");
+    }
+
+    private static function build(Connection $connection): void
+    {
+        $schema = $connection->getSchemaBuilder();
+
+        self::framework($schema, 'Queue/Console/stubs/jobs.stub', 'jobs');
+        self::framework($schema, 'Queue/Console/stubs/failed_jobs.stub', 'failed_jobs');
+        self::framework($schema, 'Queue/Console/stubs/batches.stub', 'job_batches');
+        self::framework($schema, 'Cache/Console/stubs/cache.stub', 'cache', 'cache_locks');
+
+        self::table($schema, 'users', function (Blueprint $table) {
+            $table->increments('id');
+            $table->string('name')->nullable();
+            $table->string('email')->nullable();
+            $table->timestamps();
+        });
+        self::table($schema, 'posts', function (Blueprint $table) {
+            $table->increments('id');
+            $table->integer('user_id')->nullable();
+            $table->string('title')->nullable();
+            $table->timestamps();
+        });
+        self::table($schema, 'comments', function (Blueprint $table) {
+            $table->increments('id');
+            $table->integer('post_id')->nullable();
+            $table->string('body')->nullable();
+            $table->timestamps();
+        });
+        self::table($schema, 'documents', function (Blueprint $table) {
+            $table->string('id')->primary();
+            $table->string('title')->nullable();
+            $table->timestamps();
+        });
+        foreach (self::ROWS as $table => $rows) {
+            foreach ($rows as $row) {
+                $row += ['created_at' => self::TIME, 'updated_at' => self::TIME];
+                $connection->table($table)->insertOrIgnore($row);
+            }
+        }
+
+        self::table($schema, self::COMPLETE, fn (Blueprint $table) => $table->integer('id'));
+    }
+
+    private static function table(Builder $schema, string $name, callable $columns): void
+    {
+        if (! $schema->hasTable($name)) {
+            $schema->create($name, $columns);
+        }
+    }
+
+    /** Makes tables with the migration that this version's `queue:table` and the like would write. */
+    private static function framework(Builder $schema, string $stub, string ...$tables): void
+    {
+        $missing = array_filter($tables, fn ($table) => ! $schema->hasTable($table));
+        if ($missing === []) {
+            return;
+        }
+        array_map(fn ($table) => $schema->dropIfExists($table), $tables);
+
+        $file = (new \ReflectionClass(\Illuminate\Foundation\Application::class))->getFileName();
+        $code = file_get_contents(dirname($file, 2).'/'.$stub);
+        if (! preg_match('/function up\(\)[^{]*\{(.*?)\n    \}/s', $code, $up)) {
+            throw new \RuntimeException("no migration in $stub");
+        }
+        $code = strtr($up[1], ['Schema::' => '$schema->', '{{table}}' => $tables[0]]);
+        if (config('queue.failed.driver') === 'database') {
+            // That provider is for tables from before there was a uuid.
+            $code = preg_replace('/^.*\'uuid\'.*\n/m', '', $code);
+        }
+
+        eval('use '.Blueprint::class.'; '.$code);
     }
 }

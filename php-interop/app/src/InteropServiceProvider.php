@@ -14,13 +14,15 @@ class InteropServiceProvider extends ServiceProvider
 {
     public function register(): void
     {
-        // The database is made when something first connects to it.
+        // The tables are made when something first connects to the database.
         $this->app->resolving('db', function ($db) {
-            $db->extend('sqlite', function (array $config, string $name) {
-                Database::prepare($config['database']);
-
-                return $this->app['db.factory']->make($config, $name);
-            });
+            foreach (['sqlite', 'mysql', 'mariadb', 'pgsql'] as $driver) {
+                $db->extend($driver, fn (array $config, string $name) => Database::connect(
+                    $this->app['db.factory'],
+                    $config,
+                    $name
+                ));
+            }
         });
     }
 

@@ -11,13 +11,17 @@ use Illuminate\Foundation\Console\Kernel as ConsoleKernel;
 class Kernel extends ConsoleKernel
 {
     protected $commands = [
+        Console\Cache::class,
         Console\Config::class,
         Console\Describe::class,
         Console\Dispatch::class,
         Console\DispatchDescribed::class,
         Console\Capture::class,
+        Console\DownState::class,
+        Console\Failed::class,
         Console\Flood::class,
         Console\Journal::class,
+        Console\Lock::class,
         Console\Note::class,
         Console\Sizes::class,
     ];

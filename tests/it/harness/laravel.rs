@@ -1,7 +1,7 @@
 //! Real Laravel, as `php-interop/` brings it.
 
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
@@ -27,11 +27,21 @@ pub(crate) struct Laravel {
 impl Laravel {
     /// The app on this server.
     pub(crate) fn new(version: u8, redis: &RedisServer) -> Self {
-        Self::with_retry_after(version, redis, 90)
+        Self::with_env::<&str>(version, redis, &[])
     }
 
     /// The app on this server, with reservations of so many seconds.
     pub(crate) fn with_retry_after(version: u8, redis: &RedisServer, retry_after: u64) -> Self {
+        let retry_after = retry_after.to_string();
+        Self::with_env(version, redis, &[("REDIS_QUEUE_RETRY_AFTER", retry_after)])
+    }
+
+    /// The app on this server, with these variables set (`php-interop/README.md` has them all).
+    pub(crate) fn with_env<V: AsRef<str>>(
+        version: u8,
+        redis: &RedisServer,
+        env: &[(&str, V)],
+    ) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         assert!(VERSIONS.contains(&version), "no Laravel {version}");
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -43,11 +53,14 @@ impl Laravel {
                 variable("INTEROP_KEY", key),
                 variable("REDIS_HOST", "127.0.0.1".to_owned()),
                 variable("REDIS_PORT", redis.port().to_string()),
-                variable("REDIS_QUEUE_RETRY_AFTER", retry_after.to_string()),
             ],
             prefix: String::new(),
             storage: PathBuf::new(),
         };
+        let more = env
+            .iter()
+            .map(|(name, value)| variable(name, value.as_ref().to_owned()));
+        laravel.env.extend(more);
         let config = laravel.run(&["interop:config"]).remove(0);
         config["redis"]["prefix"]
             .as_str()
@@ -70,10 +83,7 @@ impl Laravel {
 
     /// Runs a command that prints JSON lines.
     pub(crate) fn run(&self, args: &[&str]) -> Vec<Value> {
-        let output = self
-            .command(args)
-            .output()
-            .unwrap_or_else(|e| panic!("Laravel {} {args:?}: {e}", self.version));
+        let output = self.output(args);
         let stdout = String::from_utf8_lossy(&output.stdout);
         assert!(
             output.status.success(),
@@ -87,6 +97,27 @@ impl Laravel {
                 .unwrap_or_else(|e| panic!("Laravel {} {args:?}: {e}: {line}", self.version))
         };
         stdout.lines().map(read).collect()
+    }
+
+    /// Runs a command that prints for people: standard output and exit code.
+    pub(crate) fn text(&self, args: &[&str]) -> (String, i32) {
+        let output = self.output(args);
+        let code = output
+            .status
+            .code()
+            .unwrap_or_else(|| panic!("Laravel {} {args:?}: {}", self.version, output.status));
+        (String::from_utf8_lossy(&output.stdout).into_owned(), code)
+    }
+
+    fn output(&self, args: &[&str]) -> Output {
+        self.command(args)
+            .output()
+            .unwrap_or_else(|e| panic!("Laravel {} {args:?}: {e}", self.version))
+    }
+
+    /// Where the app writes, as this machine sees it.
+    pub(crate) fn storage(&self) -> &Path {
+        &self.storage
     }
 
     /// `queue:work redis` with these arguments, running.

@@ -4,3 +4,4 @@ pub(crate) mod fixtures;
 pub(crate) mod laravel;
 pub(crate) mod process;
 pub(crate) mod redis;
+pub(crate) mod sql;

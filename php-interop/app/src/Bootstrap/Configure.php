@@ -35,9 +35,57 @@ class Configure
         return $value === null ? null : (int) $value;
     }
 
+    /** @return array{string, array<string, array>}  name of the default connection, all connections */
+    private function databases(Application $app): array
+    {
+        $default = $this->env('DB_CONNECTION', 'sqlite');
+        if ($default === 'mariadb' && version_compare($app->version(), '11.0', '<')) {
+            $default = 'mysql';
+        }
+        $file = $default === 'sqlite' ? $this->env('DB_DATABASE') : null;
+
+        $server = [
+            'host' => $this->env('DB_HOST', '127.0.0.1'),
+            'database' => $this->env('DB_DATABASE', 'laravel'),
+            'username' => $this->env('DB_USERNAME', 'root'),
+            'password' => $this->env('DB_PASSWORD', ''),
+            'prefix' => '',
+            'prefix_indexes' => true,
+        ];
+        $mysql = $server + [
+            'port' => $this->env('DB_PORT', '3306'),
+            'charset' => 'utf8mb4',
+            'collation' => 'utf8mb4_unicode_ci',
+            'strict' => true,
+            'engine' => null,
+        ];
+
+        return [$default, [
+            'sqlite' => [
+                'driver' => 'sqlite',
+                'database' => $this->env('INTEROP_DB', $file ?? $app->storagePath().'/database.sqlite'),
+                'prefix' => '',
+                'foreign_key_constraints' => true,
+                'busy_timeout' => 10000,
+            ],
+            'mysql' => ['driver' => 'mysql'] + $mysql,
+            'mariadb' => ['driver' => 'mariadb'] + $mysql,
+            'pgsql' => $server + [
+                'driver' => 'pgsql',
+                'port' => $this->env('DB_PORT', '5432'),
+                'charset' => 'utf8',
+                // Laravel 8 knows it by the first name.
+                'schema' => 'public',
+                'search_path' => 'public',
+                'sslmode' => 'prefer',
+            ],
+        ]];
+    }
+
     private function items(Application $app): array
     {
         $name = $this->env('APP_NAME', 'Laravel');
+        [$database, $databases] = $this->databases($app);
 
         // The skeletons spelled the prefixes differently over time.
         [$redisPrefix, $cachePrefix] = match (true) {
@@ -72,7 +120,14 @@ class Configure
                 'key' => $this->env('APP_KEY', 'base64:'.base64_encode('artisand interop key, 32 bytes!!')),
                 'cipher' => $this->env('APP_CIPHER', 'AES-256-CBC'),
                 'previous_keys' => [],
-                'maintenance' => ['driver' => 'file'],
+                'maintenance' => [
+                    'driver' => $this->env('APP_MAINTENANCE_DRIVER', 'file'),
+                    // Without one, the default store is taken.
+                    'store' => $this->env(
+                        'APP_MAINTENANCE_STORE',
+                        version_compare($app->version(), '11.0', '>=') ? 'database' : null
+                    ),
+                ],
             ],
             'auth' => ['defaults' => ['guard' => null, 'passwords' => null], 'guards' => [], 'providers' => [], 'passwords' => []],
             'broadcasting' => [
@@ -88,22 +143,14 @@ class Configure
                 'stores' => [
                     'array' => ['driver' => 'array', 'serialize' => false],
                     'database' => ['driver' => 'database', 'table' => 'cache', 'connection' => null, 'lock_connection' => null],
-                    'file' => ['driver' => 'file', 'path' => $app->storagePath().'/framework/cache'],
+                    'file' => ['driver' => 'file', 'path' => $app->storagePath().'/framework/cache/data'],
                     'redis' => ['driver' => 'redis', 'connection' => 'cache', 'lock_connection' => 'default'],
                 ],
                 'prefix' => $this->env('CACHE_PREFIX', $cachePrefix),
             ],
             'database' => [
-                'default' => 'sqlite',
-                'connections' => [
-                    'sqlite' => [
-                        'driver' => 'sqlite',
-                        'database' => $this->env('INTEROP_DB', $app->storagePath().'/database.sqlite'),
-                        'prefix' => '',
-                        'foreign_key_constraints' => true,
-                        'busy_timeout' => 10000,
-                    ],
-                ],
+                'default' => $database,
+                'connections' => $databases,
                 'migrations' => 'migrations',
                 'redis' => [
                     'client' => 'phpredis',
@@ -156,10 +203,10 @@ class Configure
                         'after_commit' => false,
                     ],
                 ],
-                'batching' => ['database' => 'sqlite', 'table' => 'job_batches'],
+                'batching' => ['database' => $database, 'table' => 'job_batches'],
                 'failed' => [
                     'driver' => $this->env('QUEUE_FAILED_DRIVER', 'null'),
-                    'database' => 'sqlite',
+                    'database' => $database,
                     'table' => 'failed_jobs',
                     'path' => $app->storagePath().'/failed-jobs.json',
                 ],

@@ -35,7 +35,8 @@ class Config extends Command
                 'effective_prefix' => $store?->getPrefix(),
             ],
             'queue' => config('queue.connections.redis') + ['default' => config('queue.default')],
-            'failed' => ['driver' => config('queue.failed.driver')],
+            'failed' => ['driver' => config('queue.failed.driver'), 'database' => config('queue.failed.database')],
+            'maintenance' => config('app.maintenance'),
             'app' => [
                 'name' => config('app.name'),
                 'key' => config('app.key'),
