@@ -5,3 +5,5 @@ mod prefixes;
 
 pub use env::{EnvError, EnvFile, cast};
 pub use prefixes::{DatabasePrefix, slug};
+mod manifest;
+pub use manifest::{Class, Manifest, ManifestError, Model, Paths};

@@ -23,7 +23,7 @@ pub use database::{DatabaseStore, DatabaseStoreOptions};
 pub use file::{FileStore, FileStoreOptions};
 pub use lock::{Lock, random_owner};
 pub use redis::RedisStore;
-pub use signal::{Signals, Watched, keys as signal_keys};
+pub use signal::{Maintenance, Signals, Watched, count_exception, keys};
 pub use value::{is_truthy, loosely_equal};
 
 use crate::php::{self, Value};

@@ -1,5 +1,7 @@
 //! What the app tells its workers through the cache: restart, pause, maintenance.
 
+use std::path::PathBuf;
+
 use super::{Cache, Error, is_truthy, loosely_equal};
 use crate::php::Value;
 
@@ -85,4 +87,60 @@ impl Signals {
     pub fn was_cleared(&self, now: &Self) -> bool {
         self.restart.is_some() && now.restart.is_none()
     }
+}
+
+/// Where the app says that it is down for maintenance (`app.maintenance`).
+#[derive(Debug, Clone)]
+pub enum Maintenance {
+    /// A file: down as long as it is there, whatever it says.
+    File(PathBuf),
+    /// A key in this cache store.
+    Cache(Cache),
+}
+
+impl Maintenance {
+    /// Whether the app is down.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be reached, or the file's directory cannot be looked at.
+    pub async fn is_down(&self) -> Result<bool, Error> {
+        match self {
+            Self::File(path) => path.try_exists().map_err(|source| Error::File {
+                what: "look for",
+                path: path.clone(),
+                source,
+            }),
+            Self::Cache(cache) => {
+                let keys = [keys::DOWN.to_owned()];
+                let values = cache.many(&keys).await?;
+                Ok(values.into_iter().any(|value| value.is_some()))
+            }
+        }
+    }
+}
+
+/// How long exceptions of a job are counted.
+const EXCEPTIONS_LIVE: std::time::Duration = std::time::Duration::from_secs(86_400);
+
+/// Counts an exception of a job and says how many there were within a day; from `most` on, the count begins anew.
+///
+/// # Errors
+///
+/// The store cannot be reached; the exception may be counted.
+///
+/// # Source
+///
+/// `Illuminate\Queue\Worker::markJobAsFailedIfWillExceedMaxExceptions`.
+pub async fn count_exception(cache: &Cache, uuid: &str, most: i64) -> Result<i64, Error> {
+    let key = keys::exceptions(uuid);
+    let count = cache.get(&key).await?;
+    if !count.as_ref().is_some_and(is_truthy) {
+        cache.put(&key, &Value::Int(0), EXCEPTIONS_LIVE).await?;
+    }
+    let count = cache.increment(&key, 1).await?.unwrap_or(1);
+    if most <= count {
+        cache.forget(&key).await?;
+    }
+    Ok(count)
 }

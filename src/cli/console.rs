@@ -174,6 +174,15 @@ impl Console {
             Event::WorkerResuming => warning("resumed", "")
                 .text("timestamp", Some(&self.json_time()))
                 .line(),
+            Event::WorkerQueuePaused(queue) => warning("paused", queue.as_str())
+                .text("timestamp", Some(&self.json_time()))
+                .line(),
+            Event::WorkerQueueResumed(queue) => warning("resumed", queue.as_str())
+                .text("timestamp", Some(&self.json_time()))
+                .line(),
+            Event::MaintenanceMode(down) => warning(if *down { "down" } else { "up" }, "")
+                .text("timestamp", Some(&self.json_time()))
+                .line(),
             Event::WorkerStopping {
                 reason,
                 jobs_processed,
@@ -247,6 +256,14 @@ impl Console {
             }
             Event::WorkerPausing => notice("Worker", "", "PAUSED", YELLOW_BOLD),
             Event::WorkerResuming => notice("Worker", "", "RESUMED", GREEN_BOLD),
+            Event::WorkerQueuePaused(queue) => {
+                notice("Queue", &printable(queue.as_str()), "PAUSED", YELLOW_BOLD)
+            }
+            Event::WorkerQueueResumed(queue) => {
+                notice("Queue", &printable(queue.as_str()), "RESUMED", GREEN_BOLD)
+            }
+            Event::MaintenanceMode(true) => notice("App", "", "DOWN", YELLOW_BOLD),
+            Event::MaintenanceMode(false) => notice("App", "", "UP", GREEN_BOLD),
             Event::WorkerStopping { reason, .. } => {
                 let description = paint(GREY, reason.description());
                 let stopped = paint(YELLOW_BOLD, "STOPPED");

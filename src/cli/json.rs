@@ -38,26 +38,7 @@ impl PhpJson {
     }
 
     fn string(&mut self, text: &str) {
-        self.0.push('"');
-        for c in text.chars() {
-            match c {
-                '"' => self.0.push_str("\\\""),
-                '\\' => self.0.push_str("\\\\"),
-                '/' => self.0.push_str("\\/"),
-                '\n' => self.0.push_str("\\n"),
-                '\r' => self.0.push_str("\\r"),
-                '\t' => self.0.push_str("\\t"),
-                '\x08' => self.0.push_str("\\b"),
-                '\x0c' => self.0.push_str("\\f"),
-                ' '..='~' | '\x7f' => self.0.push(c),
-                c => {
-                    for unit in c.encode_utf16(&mut [0; 2]) {
-                        write!(self.0, "\\u{unit:04x}").expect("a string takes everything");
-                    }
-                }
-            }
-        }
-        self.0.push('"');
+        crate::payload::write_json_text(&mut self.0, text);
     }
 
     /// The object with a line end.

@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 mod file;
+mod laravel;
 
 pub use file::{
     ConnectionTable, ErrorPlace, File, HandlerTable, MapTable, UnmappedTable, WorkerTable,
 };
+pub use laravel::{EnvLookup, Laravel, QueueSettings, RedisSettings, SettingError};
 
 use crate::app::{DatabasePrefix, EnvError, EnvFile, cast};
 use crate::connection::{self, RedisAddress, RedisOptions};

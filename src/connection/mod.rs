@@ -8,6 +8,7 @@ mod database;
 mod redis;
 
 pub use database::{Database, DatabaseKind, DatabaseOptions, Param, Row, SqlError};
+pub(crate) use redis::percent_decode;
 pub use redis::{Arg, Redis, RedisAddress, RedisOptions};
 
 /// An error from opening or using a connection.

@@ -163,7 +163,8 @@ fn without_password(url: &str) -> String {
     }
 }
 
-fn percent_decode(text: &str) -> String {
+/// Decodes `%40` and its kin.
+pub(crate) fn percent_decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());
     let mut i = 0;

@@ -1,6 +1,21 @@
-//! Jobs that failed for good, until a store of the app has taken them.
+//! Jobs that failed for good: the app's own store of them, and the records on their way there.
+//!
+//! A failed job first becomes a [`FailedJob`] in the spool, in the same step in
+//! which it leaves its queue, and then a row of the store. Between the two it
+//! is in the spool: a store that is down, or a worker that dies, costs a delay
+//! and no job. Since a record may be brought to the store a second time,
+//! [`FailedJobs::record`] says what it found there.
 
+use std::path::PathBuf;
+
+use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
+
+mod database;
+mod file;
+
+pub use database::DatabaseFailedJobs;
+pub use file::{FileFailedJobs, FileLock, Unlock};
 
 use crate::time::UnixSeconds;
 
@@ -17,7 +32,7 @@ pub struct FailedJob {
     pub queue: String,
     /// The payload as it was popped, `attempts` not counted up, as Laravel records it.
     pub payload: String,
-    /// Exception text in PHP's shape: `Class: message`.
+    /// Exception text in PHP's shape.
     pub exception: String,
     /// When it failed, in unix seconds.
     pub failed_at: i64,
@@ -36,5 +51,326 @@ impl FailedJob {
     /// When it failed.
     pub fn failed_at(&self) -> UnixSeconds {
         UnixSeconds(self.failed_at)
+    }
+
+    /// The uuid, or for a payload without one an id made from the record, the same each time.
+    ///
+    /// Laravel cannot store such a job by uuid at all; here nothing is lost for that.
+    fn uuid(&self) -> String {
+        use sha1::Digest as _;
+        if let Some(uuid) = self.uuid.as_ref().filter(|uuid| !uuid.is_empty()) {
+            return uuid.clone();
+        }
+        let hash = sha1::Sha1::digest(self.to_json());
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&hash[..16]);
+        // Version 8: made by rules of our own.
+        bytes[6] = bytes[6] & 0x0f | 0x80;
+        bytes[8] = bytes[8] & 0x3f | 0x80;
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        [
+            &hex[..8],
+            &hex[8..12],
+            &hex[12..16],
+            &hex[16..20],
+            &hex[20..],
+        ]
+        .join("-")
+    }
+}
+
+/// A failed job as the store has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredJob {
+    /// What `queue:retry` and its kin call it: the uuid, or the number of a row without one.
+    pub id: String,
+    /// Queue connection.
+    pub connection: String,
+    /// Queue.
+    pub queue: String,
+    /// The payload.
+    pub payload: Vec<u8>,
+    /// The exception.
+    pub exception: String,
+    /// `Y-m-d H:i:s` in the app's time zone.
+    pub failed_at: String,
+}
+
+/// What became of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recorded {
+    /// It is in the store.
+    New,
+    /// It was in the store already.
+    Already,
+    /// The store has another failure of the same job: one that is just being retried, or was pushed twice.
+    Occupied,
+}
+
+/// The app's store of failed jobs (`queue.failed`).
+#[derive(Debug)]
+pub enum FailedJobs {
+    /// A table, by uuid (`database-uuids`) or by number (`database`).
+    Database(DatabaseFailedJobs),
+    /// A JSON file (`file`).
+    File(FileFailedJobs),
+    /// None: failed jobs are not kept (`null`).
+    Null,
+}
+
+/// An error from a store of failed jobs.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The database did not do it.
+    #[error("could not {what} failed jobs in table `{table}`")]
+    Database {
+        /// What was tried.
+        what: &'static str,
+        /// The table.
+        table: String,
+        /// What the connection reported.
+        source: crate::connection::Error,
+    },
+    /// The file cannot be read or written.
+    #[error("could not {what} {path}")]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is not what Laravel writes.
+    #[error("{path} is not a JSON list of failed jobs; move it away or mend it")]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// Somebody else works on the file.
+    #[error("could not get the lock for {path} within {seconds} seconds")]
+    Locked {
+        /// The file.
+        path: PathBuf,
+        /// How long it was tried.
+        seconds: u64,
+    },
+    /// The lock cannot be used.
+    #[error("could not lock {path}")]
+    Lock {
+        /// The file.
+        path: PathBuf,
+        /// What its cache store reported.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl FailedJobs {
+    /// Name of the driver, and where it keeps the jobs.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Database(store) => store.describe(),
+            Self::File(store) => format!("file {}", store.path().display()),
+            Self::Null => "null (failed jobs are not kept)".to_owned(),
+        }
+    }
+
+    /// Writes a failed job down, unless there is a job of the same id.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be written; the job may be there.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Queue\Failed\DatabaseUuidFailedJobProvider::log` and its siblings.
+    pub async fn record(&self, job: &FailedJob) -> Result<Recorded, Error> {
+        match self {
+            Self::Database(store) => store.record(job).await,
+            Self::File(store) => store.record(job).await,
+            Self::Null => Ok(Recorded::New),
+        }
+    }
+
+    /// Writes a failed job over another failure of the same job.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be written.
+    pub async fn replace(&self, job: &FailedJob) -> Result<(), Error> {
+        match self {
+            Self::Database(store) => store.replace(job).await,
+            Self::File(store) => store.replace(job).await,
+            Self::Null => Ok(()),
+        }
+    }
+
+    /// All failed jobs, the last one first.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read.
+    pub async fn all(&self) -> Result<Vec<StoredJob>, Error> {
+        match self {
+            Self::Database(store) => store.all().await,
+            Self::File(store) => store.all().await,
+            Self::Null => Ok(Vec::new()),
+        }
+    }
+
+    /// Ids of the failed jobs, of one queue or of all, the last one first.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read.
+    pub async fn ids(&self, queue: Option<&str>) -> Result<Vec<String>, Error> {
+        match self {
+            Self::Database(store) => store.ids(queue).await,
+            Self::File(store) => {
+                let jobs = store.all().await?.into_iter();
+                let of_queue = jobs.filter(|job| queue.is_none_or(|queue| job.queue == queue));
+                Ok(of_queue.map(|job| job.id).collect())
+            }
+            Self::Null => Ok(Vec::new()),
+        }
+    }
+
+    /// One failed job.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read.
+    pub async fn find(&self, id: &str) -> Result<Option<StoredJob>, Error> {
+        match self {
+            Self::Database(store) => store.find(id).await,
+            Self::File(store) => Ok(store.all().await?.into_iter().find(|job| job.id == id)),
+            Self::Null => Ok(None),
+        }
+    }
+
+    /// Deletes one failed job; says whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be written.
+    pub async fn forget(&self, id: &str) -> Result<bool, Error> {
+        match self {
+            Self::Database(store) => store.forget(id).await,
+            Self::File(store) => store.retain(|job| job.id != id).await.map(|gone| gone > 0),
+            // As Laravel's null provider, which has nothing that could be missing.
+            Self::Null => Ok(true),
+        }
+    }
+
+    /// Deletes all failed jobs, or those that failed at this second or before.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be written.
+    pub async fn flush(&self, until: Option<UnixSeconds>) -> Result<(), Error> {
+        match self {
+            Self::Database(store) => store.flush(until).await,
+            Self::File(store) => {
+                let keep = |at: i64| until.is_some_and(|until| at > until.0);
+                store
+                    .retain(|job| keep(job.failed_at_timestamp))
+                    .await
+                    .map(drop)
+            }
+            Self::Null => Ok(()),
+        }
+    }
+
+    /// Deletes those that failed before this second; says how many, or `None` if the driver cannot.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be written.
+    pub async fn prune(&self, before: UnixSeconds) -> Result<Option<u64>, Error> {
+        match self {
+            Self::Database(store) => store.prune(before).await.map(Some),
+            Self::File(store) => {
+                let gone = store.retain(|job| job.failed_at_timestamp > before.0).await;
+                gone.map(Some)
+            }
+            Self::Null => Ok(None),
+        }
+    }
+
+    /// Class of Laravel's provider, for its messages.
+    pub fn provider(&self) -> &'static str {
+        match self {
+            Self::Database(store) if store.is_by_uuid() => {
+                "Illuminate\\Queue\\Failed\\DatabaseUuidFailedJobProvider"
+            }
+            Self::Database(_) => "Illuminate\\Queue\\Failed\\DatabaseFailedJobProvider",
+            Self::File(_) => "Illuminate\\Queue\\Failed\\FileFailedJobProvider",
+            Self::Null => "Illuminate\\Queue\\Failed\\NullFailedJobProvider",
+        }
+    }
+
+    /// Tries whether the store can be read.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    pub async fn ping(&self) -> Result<(), Error> {
+        match self {
+            Self::Database(store) => store.ping().await,
+            Self::File(store) => store.all().await.map(drop),
+            Self::Null => Ok(()),
+        }
+    }
+}
+
+/// A moment as Laravel writes it: in the app's time zone, without saying which.
+fn local_text(moment: UnixSeconds, timezone: &TimeZone) -> String {
+    let timestamp = jiff::Timestamp::from_second(moment.0).unwrap_or_default();
+    let local = timezone.to_datetime(timestamp);
+    local.strftime("%Y-%m-%d %H:%M:%S").to_string()
+}
+
+/// Text that every database takes: PostgreSQL refuses NUL.
+fn storable(text: &str) -> std::borrow::Cow<'_, str> {
+    if text.contains('\0') {
+        text.replace('\0', "?").into()
+    } else {
+        text.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_without_uuid_gets_the_same_one_each_time() {
+        let job = FailedJob {
+            uuid: None,
+            connection: "redis".into(),
+            queue: "default".into(),
+            payload: "{}".into(),
+            exception: "E".into(),
+            failed_at: 1_767_323_045,
+        };
+        let uuid = job.uuid();
+        assert_eq!(uuid, job.uuid());
+        assert_eq!((uuid.len(), &uuid[14..15]), (36, "8"), "{uuid}");
+        let named = FailedJob {
+            uuid: Some("u".into()),
+            ..job
+        };
+        assert_eq!(named.uuid(), "u");
+    }
+
+    #[test]
+    fn moments_are_local() {
+        let at = UnixSeconds(1_767_323_045);
+        assert_eq!(local_text(at, &TimeZone::UTC), "2026-01-02 03:04:05");
+        let warsaw = TimeZone::get("Europe/Warsaw").unwrap();
+        assert_eq!(local_text(at, &warsaw), "2026-01-02 04:04:05");
     }
 }

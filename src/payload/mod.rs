@@ -19,11 +19,13 @@ mod command;
 mod document;
 mod json;
 mod limits;
+mod retry;
 mod target;
 
 pub use command::Command;
 pub use document::Document;
 pub use limits::{Backoff, Limits};
+pub use retry::{for_retry, write_json_text};
 pub use target::{Kind, Target};
 
 use crate::time::UnixSeconds;

@@ -50,6 +50,11 @@ impl Keys {
         format!("{}artisand:failed-spool", self.prefix)
     }
 
+    /// Who brings the records of the spool to their store; ours.
+    pub fn failed_spool_lease(&self) -> String {
+        format!("{}artisand:failed-spool:lease", self.prefix)
+    }
+
     /// The queue whose notify list this is.
     pub(super) fn queue_of_notify(&self, key: &str) -> Option<QueueName> {
         let name = key

@@ -278,6 +278,28 @@ impl Queue for MemoryQueue {
             }))
     }
 
+    async fn spooled(&self, from: usize, max: usize) -> Result<Vec<Vec<u8>>, Error> {
+        let state = self.state();
+        Ok(state.spool.iter().skip(from).take(max).cloned().collect())
+    }
+
+    async fn unspool(&self, records: &[Vec<u8>]) -> Result<u64, Error> {
+        let mut state = self.state();
+        let mut taken = 0;
+        for record in records {
+            if let Some(at) = state.spool.iter().position(|spooled| spooled == record) {
+                state.spool.remove(at);
+                taken += 1;
+            }
+        }
+        Ok(taken)
+    }
+
+    async fn lease_spool(&self, _: &str, _: Duration) -> Result<bool, Error> {
+        // No other process sees it.
+        Ok(true)
+    }
+
     async fn clear(&self, queue: &QueueName) -> Result<u64, Error> {
         let mut state = self.state();
         let Some(queue) = state.queues.get_mut(queue) else {

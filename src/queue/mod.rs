@@ -277,4 +277,21 @@ pub trait Queue: Send + Sync + 'static {
 
     /// Deletes all jobs of a queue, also reserved ones, and says how many; the quarantine stays.
     fn clear(&self, queue: &QueueName) -> impl Future<Output = Result<u64, Error>> + Send;
+
+    /// Records of the failed-job spool, the oldest first, from this position on.
+    fn spooled(
+        &self,
+        from: usize,
+        max: usize,
+    ) -> impl Future<Output = Result<Vec<Vec<u8>>, Error>> + Send;
+
+    /// Takes records out of the spool, each once; says how many were there.
+    fn unspool(&self, records: &[Vec<u8>]) -> impl Future<Output = Result<u64, Error>> + Send;
+
+    /// Takes or keeps for so long the right to empty the spool; false if another process has it.
+    fn lease_spool(
+        &self,
+        owner: &str,
+        lives: Duration,
+    ) -> impl Future<Output = Result<bool, Error>> + Send;
 }

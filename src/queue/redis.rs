@@ -65,6 +65,7 @@ struct Scripts {
     push: Script,
     clear: Script,
     requeue: Script,
+    lease: Script,
 }
 
 macro_rules! with_common {
@@ -86,6 +87,9 @@ impl fmt::Debug for RedisQueue {
     }
 }
 
+/// What messages call the spool, which belongs to no queue.
+const SPOOL: &str = "(failed-job spool)";
+
 /// Longest wait for a push in one blocking command.
 const LONGEST_BLOCK: Duration = Duration::from_secs(10);
 
@@ -103,6 +107,7 @@ impl RedisQueue {
             push: Script::new(include_str!("scripts/push.lua")),
             clear: Script::new(include_str!("scripts/clear.lua")),
             requeue: Script::new(include_str!("scripts/requeue.lua")),
+            lease: Script::new(include_str!("scripts/lease.lua")),
         };
         Self {
             redis,
@@ -837,6 +842,47 @@ impl Queue for RedisQueue {
             reserved,
             quarantined,
         })
+    }
+
+    async fn spooled(&self, from: usize, max: usize) -> Result<Vec<Vec<u8>>, Error> {
+        let mut command = redis::cmd("LRANGE");
+        command
+            .arg(self.keys.failed_spool())
+            .arg(from)
+            .arg(from.saturating_add(max).saturating_sub(1));
+        let spool = QueueName::from(SPOOL);
+        let records = self.redis.command(&command).await;
+        records.map_err(failed("LRANGE", &spool))
+    }
+
+    async fn unspool(&self, records: &[Vec<u8>]) -> Result<u64, Error> {
+        let spool = QueueName::from(SPOOL);
+        let mut taken: u64 = 0;
+        for record in records {
+            let mut command = redis::cmd("LREM");
+            command.arg(self.keys.failed_spool()).arg(1).arg(record);
+            let removed: u64 = self
+                .redis
+                .command(&command)
+                .await
+                .map_err(failed("LREM", &spool))?;
+            taken += removed;
+        }
+        Ok(taken)
+    }
+
+    async fn lease_spool(&self, owner: &str, lives: Duration) -> Result<bool, Error> {
+        let seconds = i64::try_from(lives.as_secs().max(1)).unwrap_or(i64::MAX);
+        let leased: i64 = self
+            .call(
+                &QueueName::from(SPOOL),
+                "lease.lua",
+                &self.scripts.lease,
+                &[self.keys.failed_spool_lease()],
+                &[Arg::Bytes(owner.as_bytes()), Arg::Int(seconds)],
+            )
+            .await?;
+        Ok(leased == 1)
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<u64, Error> {

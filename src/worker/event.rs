@@ -47,6 +47,12 @@ pub enum Event<'a> {
     WorkerPausing,
     /// Pops again.
     WorkerResuming,
+    /// The app paused a queue.
+    WorkerQueuePaused(&'a QueueName),
+    /// The app resumed a queue.
+    WorkerQueueResumed(&'a QueueName),
+    /// The app went down for maintenance (true) or came up again.
+    MaintenanceMode(bool),
     /// The worker stops: all jobs have ended and are settled.
     WorkerStopping {
         /// Why.

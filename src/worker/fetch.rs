@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 
-use super::WorkerOptions;
 use super::attempt::with_causes;
 use super::backoff::Reconnect;
 use super::job::Shared;
 use crate::handler::{Route, UnmappedPolicy};
 use crate::payload::{Payload, Target};
 use crate::queue::{Error, PopRequest, Popped, Queue, QueueName, Selection};
+use crate::time::UnixSeconds;
 
 /// Chooses jobs that can run: mapped ones, within the limits of their mapping.
 pub(super) struct Chooser<'a> {
@@ -112,16 +112,17 @@ pub(super) fn mapping_of(shared: &Shared, element: &[u8]) -> Option<usize> {
 /// Pops up to `slots` jobs; `limited` is set if some were passed by because their mapping had no slot.
 pub(super) async fn pop<Q: Queue>(
     queue: &Q,
-    options: &WorkerOptions,
+    queues: &[QueueName],
+    now: UnixSeconds,
     slots: NonZeroUsize,
     woken: &[QueueName],
     chooser: Option<Chooser<'_>>,
     limited: &mut bool,
 ) -> Result<Popped, Error> {
     let request = PopRequest {
-        queues: &options.queues,
+        queues,
         max: slots,
-        now: options.clock.now(),
+        now,
         woken,
         selection: None,
     };

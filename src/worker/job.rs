@@ -10,11 +10,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::attempt::with_causes;
-use super::decide::{Decision, Defaults, Ended, Rules, after_attempt, before_attempt, timed_out};
+use super::decide::{
+    Asked, Decision, Defaults, Ended, Rules, after_attempt, before_attempt, timed_out,
+};
 use super::event::{Event, JobResult, Observer};
 use super::renew::Running;
 use super::settle::{EndKind, Report, Verdict};
 use super::{attempt, fetch};
+use crate::cache::{self, Cache};
 use crate::failed::FailedJob;
 use crate::handler::{
     FailureText, Handler, JobContext, JobInfo, Outcome, Route, Router, UnmappedPolicy,
@@ -46,6 +49,8 @@ pub(super) struct Shared {
     pub(super) stopping: CancellationToken,
     /// Classes whose payloads said one class outside and held another inside.
     pub(super) distrusted: Mutex<HashSet<Box<str>>>,
+    /// Where exceptions are counted.
+    pub(super) cache: Option<Cache>,
 }
 
 /// Wakes the loop once so many jobs have ended: under load, one wake for several slots.
@@ -223,8 +228,17 @@ impl Attempt {
         log_outcome(&info, &outcome, elapsed);
         let ended = attempt::ended_as(&outcome);
         let asked = attempt::asked(context.take_request());
+        let exceptions = self.count_exception(&info, &rules, &ended, &asked).await;
         let now = self.shared.clock.now();
-        let decision = after_attempt(&rules, info.attempts, ended.clone(), asked, None, now, name);
+        let decision = after_attempt(
+            &rules,
+            info.attempts,
+            ended.clone(),
+            asked,
+            exceptions,
+            now,
+            name,
+        );
         let processed = |result| EndKind::Processed(result);
         let (settlement, kind) = match decision {
             Decision::Fail(failure) => {
@@ -268,6 +282,35 @@ impl Attempt {
             },
         )
         .await;
+    }
+
+    /// Counts the exception that ended an attempt, where the job has a limit of them.
+    ///
+    /// As in Laravel also if another limit fails the job, but not if it has failed itself.
+    async fn count_exception(
+        &self,
+        info: &JobInfo,
+        rules: &Rules,
+        ended: &Ended,
+        asked: &Asked,
+    ) -> Option<i64> {
+        let is_exception = matches!(ended, Ended::Threw(_) | Ended::TimedOut);
+        if !is_exception || asked.fail.is_some() || asked.delete {
+            return None;
+        }
+        let (cache, uuid) = (self.shared.cache.as_ref()?, info.payload.uuid.as_ref()?);
+        let most = rules.max_exceptions?;
+        match cache::count_exception(cache, uuid.as_str(), most).await {
+            Ok(count) => Some(count),
+            Err(error) => {
+                tracing::warn!(
+                    job.uuid = %uuid,
+                    error = with_causes(&error),
+                    "an exception of a job could not be counted: the cache cannot be used"
+                );
+                None
+            }
+        }
     }
 
     /// The second at which Laravel's reservation, which nobody renews, would have ended.

@@ -15,7 +15,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -27,20 +27,25 @@ mod event;
 mod fetch;
 mod job;
 mod options;
+mod record;
 mod renew;
 mod settle;
 mod stop;
+mod watch;
 
 pub use event::{Event, JobEnd, JobResult, Observer};
 pub use options::WorkerOptions;
 pub use stop::{Control, Orders, StopReason, resident_memory};
+pub use watch::ControlPlane;
 
+use crate::failed::FailedJobs;
 use crate::handler::{Router, UnmappedPolicy};
 use crate::queue::{Popped, Queue, QueueName, ReservedJob};
 use attempt::with_causes;
 use backoff::Reconnect;
 use job::{Company, Shared, TaskEnd};
 use renew::Running;
+use watch::{Heard, Watch};
 
 /// Runs the jobs of some queues.
 pub struct Worker<Q> {
@@ -48,6 +53,8 @@ pub struct Worker<Q> {
     router: Arc<Router>,
     options: WorkerOptions,
     observers: Vec<Arc<dyn Observer>>,
+    control_plane: ControlPlane,
+    failed_jobs: Option<Arc<FailedJobs>>,
 }
 
 impl<Q> std::fmt::Debug for Worker<Q> {
@@ -80,7 +87,23 @@ impl<Q: Queue> Worker<Q> {
             router: Arc::new(router),
             options,
             observers: Vec::new(),
+            control_plane: ControlPlane::default(),
+            failed_jobs: None,
         }
+    }
+
+    /// Obeys what the app says through its cache and its maintenance mode.
+    #[must_use]
+    pub fn with_control_plane(mut self, control_plane: ControlPlane) -> Self {
+        self.control_plane = control_plane;
+        self
+    }
+
+    /// Brings failed jobs to the app's store; without one they stay in the spool.
+    #[must_use]
+    pub fn with_failed_jobs(mut self, failed_jobs: FailedJobs) -> Self {
+        self.failed_jobs = Some(Arc::new(failed_jobs));
+        self
     }
 
     /// Adds a listener of events.
@@ -121,7 +144,7 @@ struct Loop<Q> {
     shared: Arc<Shared>,
     queue: Arc<Q>,
     options: WorkerOptions,
-    orders: watch::Receiver<Orders>,
+    orders: tokio::sync::watch::Receiver<Orders>,
     tasks: JoinSet<TaskEnd>,
     /// Slots taken for good by handlers that do not return.
     lost_slots: usize,
@@ -152,6 +175,18 @@ struct Loop<Q> {
     helpers: JoinSet<()>,
     settling: tokio::task::JoinHandle<usize>,
     give_up: CancellationToken,
+    heard: tokio::sync::watch::Receiver<Heard>,
+    /// What was told to observers of what was heard.
+    told: Heard,
+    /// Ends when the first look at the app's signals is over.
+    first_look: Option<tokio::sync::oneshot::Receiver<()>>,
+    recording: Option<Recording>,
+}
+
+/// The task that brings failed jobs to their store.
+struct Recording {
+    task: tokio::task::JoinHandle<()>,
+    last: CancellationToken,
 }
 
 /// How long a pop under load waits for more free slots.
@@ -166,15 +201,19 @@ impl<Q: Queue> Loop<Q> {
             router,
             options,
             observers,
+            control_plane,
+            failed_jobs,
         } = worker;
         let observers: Arc<[Arc<dyn Observer>]> = observers.into();
         let running = Arc::new(Running::default());
         let give_up = CancellationToken::new();
         let (verdicts, received) = mpsc::channel(options.concurrency.get().max(64));
+        let spooled = Arc::new(Notify::new());
         let settler = settle::Settler {
             queue: Arc::clone(&queue),
             running: Arc::clone(&running),
             observers: Arc::clone(&observers),
+            spooled: Arc::clone(&spooled),
             give_up: give_up.clone(),
             over_at: std::sync::OnceLock::new(),
         };
@@ -196,6 +235,25 @@ impl<Q: Queue> Loop<Q> {
                 announce,
             ));
         }
+        let recording = failed_jobs.map(|store| {
+            let last = CancellationToken::new();
+            let recorder = record::Recorder {
+                queue: Arc::clone(&queue),
+                store,
+                clock: options.clock,
+                spooled,
+                last: last.clone(),
+            };
+            let task = tokio::spawn(record::keep_recording(recorder));
+            Recording { task, last }
+        });
+        let (hear, heard) = tokio::sync::watch::channel(Heard::default());
+        let watch = Watch::new(&control_plane, options.connection.as_str(), &options.queues);
+        let first_look = watch.map(|watch| {
+            let (looked, first_look) = tokio::sync::oneshot::channel();
+            helpers.spawn(watch.keep_looking(Arc::new(hear), looked));
+            first_look
+        });
         let per_mapping = vec![0; router.mappings().len()];
         let shared = Arc::new(Shared {
             router,
@@ -213,6 +271,7 @@ impl<Q: Queue> Loop<Q> {
             company: Company::default(),
             stopping: CancellationToken::new(),
             distrusted: Mutex::default(),
+            cache: control_plane.cache,
         });
         let now = Instant::now();
         Self {
@@ -243,15 +302,27 @@ impl<Q: Queue> Loop<Q> {
             helpers,
             settling,
             give_up,
+            heard,
+            told: Heard::default(),
+            first_look,
+            recording,
             options,
         }
     }
 
     async fn run(mut self) -> Report {
         self.shared.tell(Event::WorkerStarting);
+        if let Some(looked) = self.first_look.take() {
+            // Nothing is popped before the app had a chance to say that it is down.
+            tokio::select! {
+                () = watch::first_look(looked) => {}
+                () = told_to_quit(&mut self.orders) => {}
+            }
+        }
         let mut paused = false;
         let reason = loop {
             self.reap();
+            self.hear();
             let orders = *self.orders.borrow_and_update();
             if orders.paused != paused {
                 paused = orders.paused;
@@ -267,8 +338,10 @@ impl<Q: Queue> Loop<Q> {
                 break reason;
             }
             match self.slots_to_fill() {
-                Some(slots) if !paused && self.is_due(slots) => self.fetch(slots).await,
-                _ => self.wait(paused).await,
+                Some(slots) if !paused && self.has_open_queue() && self.is_due(slots) => {
+                    self.fetch(slots).await;
+                }
+                _ => self.wait(paused || !self.has_open_queue()).await,
             }
         };
         self.shared.stopping.cancel();
@@ -283,6 +356,41 @@ impl<Q: Queue> Loop<Q> {
             tracing::info!(%reason, jobs = self.tasks.len(), "stopping when the running jobs have ended");
         }
         self.stop(reason).await
+    }
+
+    /// Takes note of what the app said.
+    fn hear(&mut self) {
+        let heard = self.heard.borrow_and_update().clone();
+        if heard == self.told {
+            return;
+        }
+        let tell = |event: Event<'_>| self.shared.tell(event);
+        for queue in heard
+            .paused
+            .iter()
+            .filter(|queue| !self.told.paused.contains(queue))
+        {
+            tell(Event::WorkerQueuePaused(queue));
+        }
+        for queue in self
+            .told
+            .paused
+            .iter()
+            .filter(|queue| !heard.paused.contains(queue))
+        {
+            tell(Event::WorkerQueueResumed(queue));
+        }
+        if heard.down != self.told.down {
+            tell(Event::MaintenanceMode(heard.down));
+        }
+        self.due = Due::Now;
+        self.told = heard;
+    }
+
+    /// Whether the app lets any of the queues be worked now.
+    fn has_open_queue(&self) -> bool {
+        let is_paused = |queue: &QueueName| self.told.paused.contains(queue);
+        !self.told.down && !self.options.queues.iter().all(is_paused)
     }
 
     /// Free slots that may be filled now.
@@ -324,9 +432,18 @@ impl<Q: Queue> Loop<Q> {
         let selects = self.selects();
         let selection = selects.then(|| fetch::Chooser::new(&self.shared, &self.per_mapping));
         let mut limited = false;
+        let is_open = |queue: &&QueueName| !self.told.paused.contains(queue);
+        let queues: Vec<QueueName> = self
+            .options
+            .queues
+            .iter()
+            .filter(is_open)
+            .cloned()
+            .collect();
         let popping = fetch::pop(
             &*self.queue,
-            &self.options,
+            &queues,
+            self.options.clock.now(),
             slots,
             &woken,
             selection,
@@ -501,6 +618,7 @@ impl<Q: Queue> Loop<Q> {
             end = self.tasks.join_next(), if !self.tasks.is_empty() && gathering.is_none() => Wake::Ended(end),
             queue = self.pushed.recv(), if !self.pushed.is_closed() => Wake::Pushed(queue),
             _ = self.orders.changed() => Wake::Orders,
+            Ok(()) = self.heard.changed() => Wake::Orders,
             () = tokio::time::sleep_until(until) => Wake::Time,
         };
         match wake {
@@ -551,7 +669,9 @@ impl<Q: Queue> Loop<Q> {
     /// Laravel's stop conditions, in Laravel's order.
     fn stop_reason(&self, orders: Orders) -> Option<StopReason> {
         let options = &self.options;
-        let is_idle = self.is_empty && self.tasks.is_empty();
+        // Queues that are closed count as empty ones, as in Laravel.
+        let is_closed = !self.has_open_queue() && self.shared.running.is_empty();
+        let is_idle = (self.is_empty || is_closed) && self.tasks.is_empty();
         if self.is_bounded() && self.lost_connection && self.tasks.is_empty() {
             return Some(StopReason::LostConnection);
         }
@@ -564,6 +684,9 @@ impl<Q: Queue> Loop<Q> {
         // As in Laravel not before the first job: with too low a limit there is progress still.
         if self.is_over_memory && self.begun > 0 {
             return Some(StopReason::MemoryLimit);
+        }
+        if self.told.restart && !options.once {
+            return Some(StopReason::RestartSignal);
         }
         if options.stop_when_empty && is_idle {
             return Some(StopReason::QueueEmpty);
@@ -621,6 +744,7 @@ impl<Q: Queue> Loop<Q> {
             begun,
             released,
             options,
+            recording,
             ..
         } = self;
         let observers = Arc::clone(&shared.observers);
@@ -638,6 +762,17 @@ impl<Q: Queue> Loop<Q> {
             tracing::error!(%error, "the settling task ended abnormally");
             1
         });
+        if let Some(mut recording) = recording {
+            // What just failed goes to its store, if that answers soon; otherwise the next worker brings it there.
+            recording.last.cancel();
+            if tokio::time::timeout(LAST_RECORDS, &mut recording.task)
+                .await
+                .is_err()
+            {
+                recording.task.abort();
+                tracing::warn!("failed jobs are left in the spool: their store does not answer");
+            }
+        }
         // `--once` stops without a word, as in Laravel.
         if !options.once {
             let stopping = Event::WorkerStopping {
@@ -658,6 +793,18 @@ impl<Q: Queue> Loop<Q> {
     }
 }
 
+/// How long the store of failed jobs may take for the last ones.
+const LAST_RECORDS: Duration = Duration::from_secs(3);
+
+/// Ends when the worker is told to quit.
+async fn told_to_quit(orders: &mut tokio::sync::watch::Receiver<Orders>) {
+    while !orders.borrow_and_update().quit {
+        if orders.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
 /// How long the server may take to answer a pop once the worker is told to quit.
 const LAST_POP: Duration = Duration::from_secs(1);
 
@@ -667,15 +814,11 @@ const LAST_POP: Duration = Duration::from_secs(1);
 /// process had been killed: which is what would happen next.
 async fn unless_told_to_quit<T>(
     pop: impl Future<Output = T>,
-    orders: &mut watch::Receiver<Orders>,
+    orders: &mut tokio::sync::watch::Receiver<Orders>,
 ) -> Option<T> {
     let mut pop = std::pin::pin!(pop);
     let told = async {
-        while !orders.borrow_and_update().quit {
-            if orders.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        }
+        told_to_quit(orders).await;
         tokio::time::sleep(LAST_POP).await;
     };
     tokio::select! {

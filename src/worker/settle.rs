@@ -8,7 +8,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -60,6 +60,8 @@ pub(super) struct Settler<Q> {
     pub(super) queue: Arc<Q>,
     pub(super) running: Arc<Running>,
     pub(super) observers: Arc<[Arc<dyn Observer>]>,
+    /// Told when a failed job went to the spool.
+    pub(super) spooled: Arc<Notify>,
     /// Cancelled at the worker's stop deadline: then a server that stays away is waited for no longer.
     pub(super) give_up: CancellationToken,
     /// When everything is given up; one moment for all jobs, set when `give_up` is seen.
@@ -186,6 +188,10 @@ impl<Q: Queue> Settler<Q> {
             .collect();
         match self.settle_unless_over(&rows).await {
             Ok(settled) => {
+                let spools = |verdict: &Verdict| matches!(verdict.settlement, Settlement::Spool(_));
+                if batch.iter().any(spools) {
+                    self.spooled.notify_one();
+                }
                 for (verdict, settled) in batch.into_iter().zip(settled) {
                     self.running.remove(verdict.number);
                     finish(verdict, settled, asked_again, &self.observers);

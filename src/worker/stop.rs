@@ -16,6 +16,8 @@ pub enum StopReason {
     Interrupted,
     /// `--memory` is exceeded.
     MemoryLimit,
+    /// The app asked its workers to restart.
+    RestartSignal,
     /// `--stop-when-empty`, or `--once`.
     QueueEmpty,
     /// `--stop-when-empty-for` has passed.
@@ -36,6 +38,7 @@ impl StopReason {
         match self {
             Self::Interrupted => "interrupted",
             Self::MemoryLimit => "memory",
+            Self::RestartSignal => "restart_signal",
             Self::QueueEmpty => "empty",
             Self::QueueEmptyFor => "empty_for",
             Self::MaxTime => "max_time",
@@ -50,6 +53,7 @@ impl StopReason {
         match self {
             Self::Interrupted => "Interrupted",
             Self::MemoryLimit => "Memory limit exceeded",
+            Self::RestartSignal => "Received restart signal",
             Self::QueueEmpty => "Queue empty",
             Self::QueueEmptyFor => "Queue empty for the configured duration",
             Self::MaxTime => "Maximum run time exceeded",

@@ -1,0 +1,210 @@
+//! The manifest: facts about the app that its own PHP wrote down (`artisand.json`).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Format that this version reads.
+const FORMAT: u64 = 1;
+
+/// The facts.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Manifest {
+    artisand: u64,
+    /// Version of the framework.
+    pub laravel: String,
+    /// Version of PHP.
+    #[serde(default)]
+    pub php: String,
+    /// When it was written, in unix seconds.
+    pub generated_at: i64,
+    /// Whether PHP saw all classes.
+    #[serde(default = "yes")]
+    pub complete: bool,
+    /// Directories of the app.
+    pub paths: Paths,
+    /// `config('app')`, `config('queue')`, `config('cache')` and `config('database')`.
+    pub config: Value,
+    /// Prefix of each cache store as the store itself says it.
+    #[serde(default)]
+    pub cache_prefixes: BTreeMap<String, Option<String>>,
+    /// Classes that can be queued, or travel in jobs, by name.
+    #[serde(default)]
+    pub classes: BTreeMap<String, Class>,
+    /// Models by name.
+    #[serde(default)]
+    pub models: BTreeMap<String, Model>,
+    /// What PHP could not find out, in words.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Directories of the app.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Paths {
+    /// Where `artisan` is.
+    pub base: PathBuf,
+    /// Where `framework/down` is.
+    pub storage: PathBuf,
+    /// The cached configuration, if it was in use.
+    #[serde(default)]
+    pub config_cache: Option<PathBuf>,
+    /// The environment file, if it was read.
+    #[serde(default)]
+    pub env_file: Option<PathBuf>,
+}
+
+/// A class that can be queued.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Class {
+    /// `job`, `listener`, `notification`, `mailable`, `broadcast` or `event`.
+    pub kind: String,
+    /// Its file, relative to the app's directory.
+    pub file: PathBuf,
+    /// When the file was last changed, in unix seconds.
+    #[serde(default)]
+    pub mtime: i64,
+    /// Limits as the class declares them; `{"$method": true}` where a method answers.
+    #[serde(default)]
+    pub limits: BTreeMap<String, Value>,
+    /// What is true of the class: `queued`, `unique`, `encrypted` and so on.
+    #[serde(default)]
+    pub flags: BTreeMap<String, Value>,
+}
+
+/// An Eloquent model.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Model {
+    /// Its table.
+    pub table: String,
+    /// Its primary key.
+    #[serde(default)]
+    pub key: Option<String>,
+    /// Its database connection; the default one if none.
+    #[serde(default)]
+    pub connection: Option<String>,
+}
+
+/// An error from reading a manifest.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ManifestError {
+    /// The file cannot be read.
+    #[error("could not read the manifest {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is no manifest.
+    #[error("{path} is not a manifest; write it anew with `artisand manifest`")]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// The file is of another version of artisand.
+    #[error(
+        "{path} has format {found}, this version reads {FORMAT}; write it anew with `artisand manifest`"
+    )]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u64,
+    },
+}
+
+impl Manifest {
+    /// Reads a manifest.
+    ///
+    /// # Errors
+    ///
+    /// It is not there, no manifest, or of another format.
+    pub fn read(path: &Path) -> Result<Self, ManifestError> {
+        let text = std::fs::read(path).map_err(|source| ManifestError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        let manifest: Self =
+            serde_json::from_slice(&text).map_err(|source| ManifestError::Content {
+                path: path.to_owned(),
+                source,
+            })?;
+        if manifest.artisand != FORMAT {
+            return Err(ManifestError::Format {
+                path: path.to_owned(),
+                found: manifest.artisand,
+            });
+        }
+        Ok(manifest)
+    }
+
+    /// Why the manifest may no longer be true of the app in this directory; empty if nothing says so.
+    ///
+    /// `installed` is the version of the framework that is there now.
+    pub fn stale(&self, base: &Path, installed: Option<&str>) -> Vec<String> {
+        let mut reasons = Vec::new();
+        if let Some(installed) = installed.filter(|installed| *installed != self.laravel) {
+            let then = &self.laravel;
+            reasons.push(format!(
+                "it was written under Laravel {then}, and {installed} is installed"
+            ));
+        }
+        let is_newer = |path: &Path| modified(path).is_some_and(|at| at > self.generated_at);
+        let mut newer: Vec<&str> = Vec::new();
+        let mut gone: Vec<&str> = Vec::new();
+        for (name, class) in &self.classes {
+            match modified(&base.join(&class.file)) {
+                // Deploys set old times on new files: any other time than then is news.
+                Some(at) if at > self.generated_at || at != class.mtime => newer.push(name),
+                Some(_) => {}
+                None => gone.push(name),
+            }
+        }
+        let list = |names: &[&str]| match names {
+            [first] => (*first).to_owned(),
+            [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+            [] => String::new(),
+        };
+        // An app whose files are elsewhere is no app whose classes are gone.
+        let is_here = gone.len() < self.classes.len();
+        if !newer.is_empty() {
+            reasons.push(format!("changed since: {}", list(&newer)));
+        }
+        if !gone.is_empty() && is_here {
+            reasons.push(format!("gone since: {}", list(&gone)));
+        }
+        for path in [&self.paths.env_file, &self.paths.config_cache]
+            .into_iter()
+            .flatten()
+        {
+            let name = path.strip_prefix(&self.paths.base).unwrap_or(path);
+            if is_newer(&base.join(name)) {
+                reasons.push(format!("{} changed since", name.display()));
+            }
+        }
+        for name in ["app", "queue", "cache", "database"] {
+            let name = format!("config/{name}.php");
+            if self.paths.config_cache.is_none() && is_newer(&base.join(&name)) {
+                reasons.push(format!("{name} changed since"));
+            }
+        }
+        reasons
+    }
+}
+
+fn modified(path: &Path) -> Option<i64> {
+    let modified = std::fs::metadata(path).ok()?.modified().ok()?;
+    let since = modified.duration_since(UNIX_EPOCH).ok()?;
+    i64::try_from(since.as_secs()).ok()
+}

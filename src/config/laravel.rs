@@ -1,0 +1,961 @@
+//! The app's configuration, as Laravel's own components would use it.
+//!
+//! Wherever it came from (a manifest, cached configuration, `config/*.php`), it
+//! is the value of `config('app')`, `config('queue')`, `config('cache')` and
+//! `config('database')`; what Laravel makes of it depends on its version and
+//! is done here (docs/protocol/app-config.md 5 to 9). What could not be found
+//! out is an error only for whoever needs it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+use serde_json::{Map, Value};
+
+use crate::cache::{
+    Cache, DatabaseStore, DatabaseStoreOptions, FileStore, FileStoreOptions, Maintenance,
+    RedisStore, random_owner,
+};
+use crate::connection::{
+    self, Database, DatabaseKind, DatabaseOptions, Redis, RedisAddress, RedisOptions,
+};
+use crate::failed::{DatabaseFailedJobs, FailedJobs, FileFailedJobs, FileLock, Unlock};
+use crate::queue::{ConnectionName, RedisQueueOptions};
+use crate::time::Clock;
+
+/// Looks up a variable of the process environment or `.env`, cast as Laravel casts it.
+pub type EnvLookup = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// The app's configuration.
+#[derive(Clone)]
+pub struct Laravel {
+    /// Version of the framework, where it is known.
+    pub version: Option<String>,
+    /// `{"app": .., "queue": .., "cache": .., "database": ..}`.
+    pub config: Value,
+    /// The app's directory.
+    pub base: PathBuf,
+    /// Its storage directory.
+    pub storage: PathBuf,
+    /// Prefixes of cache stores, where the stores said them themselves.
+    pub cache_prefixes: BTreeMap<String, Option<String>>,
+    /// Where it came from, for messages.
+    pub origin: String,
+    /// Secrets are looked up here.
+    pub env: EnvLookup,
+}
+
+impl std::fmt::Debug for Laravel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The configuration may hold passwords.
+        f.debug_struct("Laravel")
+            .field("version", &self.version)
+            .field("base", &self.base)
+            .field("origin", &self.origin)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A setting of the app that is missing, unknown or not supported.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingError {
+    /// It could not be found out without PHP.
+    #[error("cannot tell `{path}` of the app: {why}; write a manifest with `artisand manifest`")]
+    Unknown {
+        /// Path of the setting.
+        path: String,
+        /// Why not.
+        why: String,
+    },
+    /// A secret that the manifest left out.
+    #[error("the manifest leaves out the secret `{path}`: {remedy}")]
+    Secret {
+        /// Path of the setting.
+        path: String,
+        /// What would work.
+        remedy: String,
+    },
+    /// It is not there.
+    #[error("the app has no `{path}` (there are: {there})")]
+    Missing {
+        /// Path of the setting.
+        path: String,
+        /// What is there instead.
+        there: String,
+    },
+    /// It is there and nothing we can use.
+    #[error("`{path}` of the app is {found}, expected {expected}")]
+    Wrong {
+        /// Path of the setting.
+        path: String,
+        /// What it is.
+        found: String,
+        /// What would work.
+        expected: String,
+    },
+    /// Values would be written otherwise than we can read them.
+    #[error(
+        "`{path}` is {value}: phpredis then changes the bytes of cache values and locks, which artisand does not read; unset it, or give the cache store a connection without it, or set `control_plane = false` under [worker] to work without the app's signals"
+    )]
+    Encoded {
+        /// Path of the option.
+        path: String,
+        /// What it is.
+        value: String,
+    },
+    /// A connection cannot be made.
+    #[error("`{path}` of the app cannot be used")]
+    Connection {
+        /// Path of the setting.
+        path: String,
+        /// Why not.
+        source: connection::Error,
+    },
+}
+
+/// A queue connection of the app.
+#[derive(Debug, Clone)]
+pub struct QueueSettings {
+    /// The server.
+    pub redis: RedisOptions,
+    /// The queues on it.
+    pub queue: RedisQueueOptions,
+    /// Queue that is meant where none is named.
+    pub default_queue: String,
+}
+
+/// A Redis connection of the app, and what would change its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedisSettings {
+    /// How to reach it.
+    pub options: RedisOptions,
+    /// Path and value of a serializer or compression option.
+    pub encoded: Option<(String, String)>,
+}
+
+type Found<T> = Result<T, SettingError>;
+
+/// A version as two numbers.
+pub(super) fn major_minor(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.trim_start_matches('v').split(['.', '-']);
+    let major = parts.next()?.parse().ok()?;
+    Some((
+        major,
+        parts
+            .next()
+            .and_then(|minor| minor.parse().ok())
+            .unwrap_or(0),
+    ))
+}
+
+impl Laravel {
+    /// The framework's version as two numbers; where it is unknown, the newest.
+    pub fn major_minor(&self) -> (u32, u32) {
+        let known = self.version.as_deref().and_then(major_minor);
+        known.unwrap_or((13, u32::MAX))
+    }
+
+    fn is_at_least(&self, major: u32, minor: u32) -> bool {
+        self.major_minor() >= (major, minor)
+    }
+
+    /// The value at a path; null counts as absent.
+    fn at(&self, path: &[&str]) -> Found<Option<&Value>> {
+        let mut value = &self.config;
+        for (depth, key) in path.iter().enumerate() {
+            self.known(value, &path[..depth])?;
+            match value.get(*key) {
+                Some(inner) => value = inner,
+                None => return Ok(None),
+            }
+        }
+        self.known(value, path)?;
+        Ok(Some(value).filter(|value| !value.is_null()))
+    }
+
+    #[expect(clippy::unused_self, reason = "reads as its siblings do")]
+    fn known(&self, value: &Value, path: &[&str]) -> Found<()> {
+        match value.get("$unknown").and_then(Value::as_str) {
+            Some(why) => Err(SettingError::Unknown {
+                path: path.join("."),
+                why: why.to_owned(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// A scalar as text: PHP's string cast. Secrets are looked up.
+    fn text(&self, path: &[&str]) -> Found<Option<String>> {
+        let Some(value) = self.at(path)? else {
+            return Ok(None);
+        };
+        self.scalar(value, path)
+    }
+
+    fn scalar(&self, value: &Value, path: &[&str]) -> Found<Option<String>> {
+        Ok(Some(match value {
+            Value::String(text) => text.clone(),
+            Value::Number(number) => number.to_string(),
+            Value::Bool(value) => if *value { "1" } else { "" }.to_owned(),
+            Value::Null => return Ok(None),
+            Value::Object(object)
+                if object.contains_key("$env") || object.contains_key("$secret") =>
+            {
+                return self.secret(object, path).map(Some);
+            }
+            Value::Object(object) if object.contains_key("$unknown") => {
+                self.known(value, path)?;
+                return Ok(None);
+            }
+            Value::Array(_) | Value::Object(_) => {
+                return Err(SettingError::Wrong {
+                    path: path.join("."),
+                    found: "an array".into(),
+                    expected: "a text or a number".into(),
+                });
+            }
+        }))
+    }
+
+    fn secret(&self, object: &Map<String, Value>, path: &[&str]) -> Found<String> {
+        let missing = |remedy: String| SettingError::Secret {
+            path: path.join("."),
+            remedy,
+        };
+        match object.get("$env").and_then(Value::as_str) {
+            Some(name) => (self.env)(name).ok_or_else(|| {
+                missing(format!("set {name} in the environment or in the app's .env"))
+            }),
+            None => Err(missing(
+                "no variable of the environment held it; write the manifest with --with-secrets, or set it in artisand.toml".into(),
+            )),
+        }
+    }
+
+    fn number(&self, path: &[&str]) -> Found<Option<i64>> {
+        let Some(text) = self.text(path)?.filter(|text| !text.is_empty()) else {
+            return Ok(None);
+        };
+        let number = text
+            .trim()
+            .parse::<f64>()
+            .ok()
+            .filter(|number| number.abs() < 9e15);
+        match number {
+            #[expect(clippy::cast_possible_truncation, reason = "PHP's int cast cuts, too")]
+            Some(number) => Ok(Some(number as i64)),
+            None => Err(SettingError::Wrong {
+                path: path.join("."),
+                found: format!("`{text}`"),
+                expected: "a number".into(),
+            }),
+        }
+    }
+
+    fn names(&self, path: &[&str]) -> Found<Vec<String>> {
+        let object = self.at(path)?.and_then(Value::as_object);
+        Ok(object
+            .map(|object| object.keys().cloned().collect())
+            .unwrap_or_default())
+    }
+
+    fn missing(&self, path: &[&str]) -> SettingError {
+        let parent = &path[..path.len() - 1];
+        let there = self.names(parent).unwrap_or_default().join(", ");
+        SettingError::Missing {
+            path: path.join("."),
+            there: if there.is_empty() {
+                "none".into()
+            } else {
+                there
+            },
+        }
+    }
+
+    // --- queue
+
+    /// `queue.default`.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be told.
+    pub fn default_queue_connection(&self) -> Found<Option<String>> {
+        self.text(&["queue", "default"])
+    }
+
+    /// Names of the queue connections.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be told.
+    pub fn queue_connections(&self) -> Found<Vec<String>> {
+        self.names(&["queue", "connections"])
+    }
+
+    /// Whether there is a queue connection of this name.
+    pub fn has_queue_connection(&self, name: &str) -> bool {
+        matches!(
+            self.at(&["queue", "connections", name]),
+            Ok(Some(_)) | Err(_)
+        )
+    }
+
+    /// A queue connection, which has to be one on Redis.
+    ///
+    /// # Errors
+    ///
+    /// It is missing, has another driver, or cannot be told.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Queue\Connectors\RedisConnector`.
+    pub fn queue(&self, name: &str) -> Found<QueueSettings> {
+        let path = ["queue", "connections", name];
+        let of = |key: &'static str| ["queue", "connections", name, key];
+        if self.at(&path)?.is_none() {
+            return Err(self.missing(&path));
+        }
+        let driver = self.text(&of("driver"))?.unwrap_or_default();
+        if driver != "redis" {
+            return Err(SettingError::Wrong {
+                path: of("driver").join("."),
+                found: format!("`{driver}`"),
+                expected: "`redis`, the only driver this version works".into(),
+            });
+        }
+        let redis = self
+            .text(&of("connection"))?
+            .unwrap_or_else(|| "default".into());
+        let redis = self.redis(&redis)?;
+        let retry_after = self.number(&of("retry_after"))?.unwrap_or(60);
+        let defaults = RedisQueueOptions::default();
+        let batch = self.number(&of("migration_batch_size"))?;
+        let batch = batch.and_then(|batch| usize::try_from(batch).ok());
+        Ok(QueueSettings {
+            redis: redis.options,
+            queue: RedisQueueOptions {
+                connection: ConnectionName::from(name),
+                retry_after: Some(Duration::from_secs(u64::try_from(retry_after).unwrap_or(0))),
+                notify: self.is_at_least(5, 8),
+                migration_batch: batch
+                    .filter(|batch| *batch > 0)
+                    .unwrap_or(defaults.migration_batch),
+                ..defaults
+            },
+            default_queue: self
+                .text(&of("queue"))?
+                .filter(|queue| !queue.is_empty())
+                .unwrap_or_else(|| "default".into()),
+        })
+    }
+
+    // --- Redis
+
+    /// Names of the Redis connections.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be told.
+    pub fn redis_connections(&self) -> Found<Vec<String>> {
+        let mut names = self.names(&["database", "redis"])?;
+        names.retain(|name| !matches!(&**name, "client" | "options" | "clusters"));
+        Ok(names)
+    }
+
+    /// A Redis connection.
+    ///
+    /// # Errors
+    ///
+    /// It is missing, a cluster, or cannot be told.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Redis\RedisManager`, `Illuminate\Redis\Connectors\PhpRedisConnector`.
+    pub fn redis(&self, name: &str) -> Found<RedisSettings> {
+        let path = ["database", "redis", name];
+        let Some(connection) = self.at(&path)? else {
+            if self.at(&["database", "redis", "clusters", name])?.is_some() {
+                return Err(SettingError::Wrong {
+                    path: format!("database.redis.clusters.{name}"),
+                    found: "a Redis cluster".into(),
+                    expected: "a single server, the only kind this version works".into(),
+                });
+            }
+            return Err(self.missing(&path));
+        };
+        let mut fields = match connection {
+            Value::Object(fields)
+                if fields.contains_key("$env") || fields.contains_key("$secret") =>
+            {
+                url_only(self.secret(fields, &path)?)
+            }
+            Value::Object(fields) => fields.clone(),
+            Value::String(url) => url_only(url.clone()),
+            _ => return Err(self.missing(&path)),
+        };
+        let is_predis = self.text(&["database", "redis", "client"])?.as_deref() == Some("predis");
+        self.apply_url(&mut fields, &path, Url::Redis)?;
+        let of = |key: &'static str| ["database", "redis", name, key];
+        let field = |key: &'static str| match fields.get(key) {
+            Some(value) => self.scalar(value, &of(key)),
+            None => Ok(None),
+        };
+        let mut merged = Map::new();
+        if let Some(Value::Object(global)) = self.at(&["database", "redis", "options"])? {
+            merged.extend(global.clone());
+        }
+        if let Some(Value::Object(own)) = fields.get("options") {
+            merged.extend(own.clone());
+        }
+        // Before 9.12 phpredis took no notice of a prefix beside the options.
+        if let Some(prefix) = fields
+            .get("prefix")
+            .filter(|_| self.is_at_least(9, 12) || is_predis)
+        {
+            merged.insert("prefix".into(), prefix.clone());
+        }
+        let option = |key: &'static str| match merged.get(key) {
+            Some(value) => self.scalar(value, &["database", "redis", "options", key]),
+            None => Ok(None),
+        };
+        let mut encoded = None;
+        for key in ["serializer", "compression"] {
+            let value = option(key)?.or(field(key)?);
+            if let Some(value) = value.filter(|value| !matches!(&**value, "" | "0" | "none")) {
+                encoded.get_or_insert((format!("database.redis.options.{key}"), value));
+            }
+        }
+        let host = field("host")?.unwrap_or_else(|| "127.0.0.1".into());
+        let port = match fields.get("port") {
+            Some(_) => self.port(&fields, &of("port"), 6379)?,
+            None => 6379,
+        };
+        let is_tls = matches!(field("scheme")?.as_deref(), Some("tls" | "rediss"));
+        let socket =
+            field("path")?.filter(|_| field("scheme").ok().flatten().as_deref() == Some("unix"));
+        // A password that looks like a number came as one out of a URL; then no user name is sent with it.
+        let has_text_password = fields
+            .get("password")
+            .is_some_and(|password| !password.is_number());
+        let password = field("password")?.filter(|password| !password.is_empty());
+        let sends_user =
+            is_predis || (self.is_at_least(9, 6) && has_text_password && password.is_some());
+        let database = match field("database")? {
+            Some(database) => database.trim().parse().unwrap_or(0),
+            None => 0,
+        };
+        Ok(RedisSettings {
+            options: RedisOptions {
+                address: match socket {
+                    Some(socket) => RedisAddress::Unix(socket.into()),
+                    None => RedisOptions::address_of(&host, port, is_tls),
+                },
+                username: field("username")?.filter(|name| sends_user && !name.is_empty()),
+                password,
+                database,
+                prefix: option("prefix")?.unwrap_or_default(),
+            },
+            encoded,
+        })
+    }
+
+    fn port(&self, fields: &Map<String, Value>, path: &[&str], default: u16) -> Found<u16> {
+        let text = match fields.get("port") {
+            Some(value) => self.scalar(value, path)?,
+            None => None,
+        };
+        match text.filter(|text| !text.is_empty()) {
+            None => Ok(default),
+            Some(text) => text.trim().parse().map_err(|_| SettingError::Wrong {
+                path: path.join("."),
+                found: format!("`{text}`"),
+                expected: "a port number".into(),
+            }),
+        }
+    }
+
+    /// Lays what a `url` says over the other fields.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Support\ConfigurationUrlParser`.
+    fn apply_url(&self, fields: &mut Map<String, Value>, path: &[&str], kind: Url) -> Found<()> {
+        let url = match fields.remove("url") {
+            Some(url) => self.scalar(&url, path)?,
+            None => None,
+        };
+        let Some(url) = url.filter(|url| !url.is_empty()) else {
+            return Ok(());
+        };
+        let malformed = || SettingError::Wrong {
+            path: format!("{}.url", path.join(".")),
+            found: "malformed".into(),
+            expected: "`scheme://user:password@host:port/database`".into(),
+        };
+        let (scheme, rest) = url.split_once("://").ok_or_else(malformed)?;
+        let rest = rest.split('#').next().unwrap_or_default();
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, database) = match rest.split_once('/') {
+            Some((authority, database)) => (authority, Some(database)),
+            None => (rest, None),
+        };
+        if authority.is_empty() && kind == Url::Redis {
+            return Err(malformed());
+        }
+        let (userinfo, host) = match authority.rsplit_once('@') {
+            Some((userinfo, host)) => (Some(userinfo), host),
+            None => (None, authority),
+        };
+        let (host, port) = match host.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+            _ => (host, None),
+        };
+        let mut set = |key: &str, text: &str| {
+            fields.insert(key.to_owned(), json_word(&connection::percent_decode(text)));
+        };
+        if kind == Url::Database || matches!(scheme, "tcp" | "tls") {
+            set(
+                if kind == Url::Database {
+                    "driver"
+                } else {
+                    "scheme"
+                },
+                scheme,
+            );
+        } else if scheme == "rediss" {
+            set("scheme", "tls");
+        }
+        if let Some(userinfo) = userinfo {
+            let (user, password) = match userinfo.split_once(':') {
+                Some((user, password)) => (user, Some(password)),
+                None => (userinfo, None),
+            };
+            set("username", user);
+            if let Some(password) = password {
+                set("password", password);
+            }
+        }
+        if !host.is_empty() {
+            set("host", host.trim_start_matches('[').trim_end_matches(']'));
+        }
+        if let Some(port) = port {
+            set("port", port);
+        }
+        if let Some(database) = database.filter(|database| !database.is_empty()) {
+            set("database", database);
+        }
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            set(&connection::percent_decode(key), &value.replace('+', " "));
+        }
+        Ok(())
+    }
+
+    // --- databases
+
+    /// A database connection; the default one if no name is given.
+    ///
+    /// # Errors
+    ///
+    /// It is missing, of a kind that is not supported, or cannot be told.
+    pub fn database(&self, name: Option<&str>) -> Found<DatabaseOptions> {
+        let name = match name.filter(|name| !name.is_empty()) {
+            Some(name) => name.to_owned(),
+            None => self
+                .text(&["database", "default"])?
+                .ok_or_else(|| self.missing(&["database", "default"]))?,
+        };
+        // Laravel knows `NAME::read` and `NAME::write`.
+        let name = name.split("::").next().unwrap_or_default();
+        let path = ["database", "connections", name];
+        let Some(Value::Object(fields)) = self.at(&path)? else {
+            return Err(self.missing(&path));
+        };
+        let mut fields = fields.clone();
+        self.apply_url(&mut fields, &path, Url::Database)?;
+        let write = match fields.get("write") {
+            Some(Value::Array(hosts)) => hosts.first().cloned(),
+            write => write.cloned(),
+        };
+        if let Some(Value::Object(write)) = write {
+            fields.extend(write);
+        }
+        let of = |key: &'static str| ["database", "connections", name, key];
+        let field = |key: &'static str| match fields.get(key) {
+            // Of several hosts Laravel picks any.
+            Some(Value::Array(several)) => match several.first() {
+                Some(first) => self.scalar(first, &of(key)),
+                None => Ok(None),
+            },
+            Some(value) => self.scalar(value, &of(key)),
+            None => Ok(None),
+        };
+        let driver = field("driver")?.unwrap_or_default();
+        let driver = match &*driver {
+            "postgres" | "postgresql" => "pgsql",
+            "mysql2" => "mysql",
+            "sqlite3" => "sqlite",
+            driver => driver,
+        };
+        let kind = DatabaseKind::of_driver(driver).ok_or_else(|| SettingError::Wrong {
+            path: of("driver").join("."),
+            found: format!("`{driver}`"),
+            expected: "sqlite, mysql, mariadb or pgsql".into(),
+        })?;
+        let defaults = DatabaseOptions::new(name, kind);
+        let database = field("database")?.unwrap_or_default();
+        let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let ssl_ca = match fields.get("options") {
+            Some(Value::Object(options)) => {
+                ["PDO::MYSQL_ATTR_SSL_CA", "Pdo\\Mysql::ATTR_SSL_CA", "1009"]
+                    .iter()
+                    .find_map(|key| options.get(*key)?.as_str().map(str::to_owned))
+            }
+            _ => None,
+        };
+        let search_path = match fields.get("search_path").or_else(|| fields.get("schema")) {
+            Some(Value::Array(paths)) => {
+                let paths: Vec<&str> = paths.iter().filter_map(Value::as_str).collect();
+                Some(paths.join(", "))
+            }
+            Some(value) => self.scalar(value, &of("search_path"))?,
+            None => None,
+        };
+        Ok(DatabaseOptions {
+            host: filled(field("host")?).unwrap_or_else(|| defaults.host.clone()),
+            port: self.port(&fields, &of("port"), defaults.port)?,
+            socket: filled(field("unix_socket")?).map(PathBuf::from),
+            database: if kind == DatabaseKind::Sqlite {
+                self.sqlite_path(&database, &of("database"))?
+            } else {
+                database
+            },
+            username: field("username")?.unwrap_or_default(),
+            password: filled(field("password")?),
+            prefix: field("prefix")?.unwrap_or_default(),
+            search_path: filled(search_path),
+            ssl_mode: filled(field("sslmode")?),
+            ssl_ca: filled(ssl_ca.or(field("sslrootcert")?)).map(PathBuf::from),
+            timezone: filled(field("timezone")?),
+            ..defaults
+        })
+    }
+
+    fn sqlite_path(&self, database: &str, path: &[&str]) -> Found<String> {
+        if database.is_empty() || database == ":memory:" || database.contains("mode=memory") {
+            return Err(SettingError::Wrong {
+                path: path.join("."),
+                found: format!("`{database}`"),
+                expected: "a file, which other processes can open as well".into(),
+            });
+        }
+        let file = Path::new(database);
+        let there = if file.is_absolute() {
+            file.to_owned()
+        } else {
+            self.base.join(file)
+        };
+        Ok(there.to_string_lossy().into_owned())
+    }
+
+    // --- cache
+
+    /// `cache.default`.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be told.
+    pub fn default_cache(&self) -> Found<String> {
+        Ok(self
+            .text(&["cache", "default"])?
+            .unwrap_or_else(|| "null".into()))
+    }
+
+    /// Prefix of a cache store, with the colon that Laravel puts behind it before version 11.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be told.
+    pub fn cache_prefix(&self, store: &str, driver: &str) -> Found<String> {
+        if let Some(prefix) = self.cache_prefixes.get(store) {
+            return Ok(prefix.clone().unwrap_or_default());
+        }
+        let own = self.text(&["cache", "stores", store, "prefix"])?;
+        let prefix = match own {
+            Some(own) => Some(own),
+            None => self.text(&["cache", "prefix"])?,
+        };
+        let prefix = prefix.unwrap_or_default();
+        let has_colon = matches!(driver, "redis" | "memcached") && !self.is_at_least(11, 0);
+        Ok(if has_colon && !prefix.is_empty() {
+            prefix + ":"
+        } else {
+            prefix
+        })
+    }
+
+    /// Opens a cache store; nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// It is missing, of a kind that is not supported, or cannot be told.
+    pub fn cache(&self, name: &str) -> Found<Cache> {
+        let path = ["cache", "stores", name];
+        let of = |key: &'static str| ["cache", "stores", name, key];
+        if name == "null" && self.at(&path)?.is_none() {
+            return Ok(Cache::unshared());
+        }
+        if self.at(&path)?.is_none() {
+            return Err(self.missing(&path));
+        }
+        let driver = self.text(&of("driver"))?.unwrap_or_default();
+        match &*driver {
+            "redis" => self.redis_cache(name),
+            "database" => self.database_cache(name),
+            "file" => {
+                let directory = self.text(&of("path"))?.map(PathBuf::from);
+                let directory =
+                    directory.unwrap_or_else(|| self.storage.join("framework/cache/data"));
+                let lock_directory = self.text(&of("lock_path"))?.map(PathBuf::from);
+                let lock_directory = lock_directory.filter(|_| self.is_at_least(10, 9));
+                let permission = self.number(&of("permission"))?;
+                let options = FileStoreOptions {
+                    lock_directory: lock_directory.unwrap_or_else(|| directory.clone()),
+                    directory,
+                    permission: permission.and_then(|mode| u32::try_from(mode).ok()),
+                    separate_locks: self.is_at_least(12, 36),
+                };
+                Ok(Cache::file(FileStore::new(options, Clock::System)))
+            }
+            "array" | "null" | "session" => Ok(Cache::unshared()),
+            driver => Err(SettingError::Wrong {
+                path: of("driver").join("."),
+                found: format!("`{driver}`"),
+                expected: "redis, database or file".into(),
+            }),
+        }
+    }
+
+    fn redis_cache(&self, name: &str) -> Found<Cache> {
+        let of = |key: &'static str| ["cache", "stores", name, key];
+        let values = self
+            .text(&of("connection"))?
+            .unwrap_or_else(|| "default".into());
+        let locks = self
+            .text(&of("lock_connection"))?
+            .unwrap_or_else(|| values.clone());
+        let open = |name: &str| {
+            let settings = self.redis(name)?;
+            if let Some((path, value)) = settings.encoded {
+                return Err(SettingError::Encoded { path, value });
+            }
+            Redis::new(&settings.options).map_err(|source| SettingError::Connection {
+                path: format!("database.redis.{name}"),
+                source,
+            })
+        };
+        let prefix = self.cache_prefix(name, "redis")?;
+        Ok(Cache::redis(RedisStore::new(
+            open(&values)?,
+            open(&locks)?,
+            prefix,
+        )))
+    }
+
+    fn database_cache(&self, name: &str) -> Found<Cache> {
+        let of = |key: &'static str| ["cache", "stores", name, key];
+        let values = self.text(&of("connection"))?;
+        let locks = self
+            .text(&of("lock_connection"))?
+            .or_else(|| values.clone());
+        let or = |text: Option<String>, default: &str| {
+            text.filter(|text| !text.is_empty())
+                .unwrap_or_else(|| default.to_owned())
+        };
+        let lock_timeout = self.number(&of("lock_timeout"))?.unwrap_or(86_400);
+        let options = DatabaseStoreOptions {
+            prefix: self.cache_prefix(name, "database")?,
+            table: or(self.text(&of("table"))?, "cache"),
+            lock_table: or(self.text(&of("lock_table"))?, "cache_locks"),
+            sqlite_base64: self.is_at_least(11, 38),
+            lock_timeout: Duration::from_secs(u64::try_from(lock_timeout).unwrap_or(86_400)),
+        };
+        let (values, locks) = (
+            self.open_database(values.as_deref())?,
+            self.open_database(locks.as_deref())?,
+        );
+        Ok(Cache::database(DatabaseStore::new(
+            values,
+            locks,
+            options,
+            Clock::System,
+        )))
+    }
+
+    /// Opens a database connection; nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// See [`database`](Self::database).
+    pub fn open_database(&self, name: Option<&str>) -> Found<Database> {
+        let options = self.database(name)?;
+        Database::new(&options).map_err(|source| SettingError::Connection {
+            path: format!("database.connections.{}", options.name),
+            source,
+        })
+    }
+
+    // --- the rest
+
+    /// The app's time zone.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be told, or there is none of this name.
+    pub fn timezone(&self) -> Found<TimeZone> {
+        let name = self
+            .text(&["app", "timezone"])?
+            .filter(|name| !name.is_empty());
+        let name = name.unwrap_or_else(|| "UTC".into());
+        TimeZone::get(&name).map_err(|_| SettingError::Wrong {
+            path: "app.timezone".into(),
+            found: format!("`{name}`"),
+            expected: "a time zone, such as Europe/Warsaw".into(),
+        })
+    }
+
+    /// `app.env`.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be told.
+    pub fn environment(&self) -> Found<String> {
+        Ok(self
+            .text(&["app", "env"])?
+            .unwrap_or_else(|| "production".into()))
+    }
+
+    /// Where the app says that it is down.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be told, or is in a cache store that cannot be used.
+    pub fn maintenance(&self) -> Found<Maintenance> {
+        let driver = self.text(&["app", "maintenance", "driver"])?;
+        if driver.as_deref() == Some("cache") && self.is_at_least(9, 0) {
+            let store = self.text(&["app", "maintenance", "store"])?;
+            let store = match store.filter(|store| !store.is_empty()) {
+                Some(store) => store,
+                None => self.default_cache()?,
+            };
+            return self.cache(&store).map(Maintenance::Cache);
+        }
+        Ok(Maintenance::File(self.storage.join("framework/down")))
+    }
+
+    /// The app's store of failed jobs.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be told, or is of a kind that is not supported.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Queue\QueueServiceProvider::registerFailedJobServices`.
+    pub fn failed_jobs(&self) -> Found<FailedJobs> {
+        let failed = self.at(&["queue", "failed"])?.and_then(Value::as_object);
+        let has = |key: &str| failed.is_some_and(|failed| failed.contains_key(key));
+        let driver = self.text(&["queue", "failed", "driver"])?;
+        // Set to nothing is not the same as not set.
+        let driver = match (driver, has("driver")) {
+            (Some(driver), _) => driver,
+            (None, true) => "null".into(),
+            (None, false) if has("table") => "database".into(),
+            (None, false) => "null".into(),
+        };
+        let timezone = self.timezone()?;
+        match &*driver {
+            "null" => Ok(FailedJobs::Null),
+            "database" | "database-uuids" => {
+                let name = self.text(&["queue", "failed", "database"])?;
+                let database = self.open_database(name.as_deref())?;
+                let table = self.text(&["queue", "failed", "table"])?;
+                let table = table.unwrap_or_else(|| "failed_jobs".into());
+                let by_uuid = driver == "database-uuids";
+                let store = DatabaseFailedJobs::new(database, &table, by_uuid, timezone);
+                Ok(FailedJobs::Database(store))
+            }
+            "file" => {
+                let path = self.text(&["queue", "failed", "path"])?.map(PathBuf::from);
+                let path =
+                    path.unwrap_or_else(|| self.storage.join("framework/cache/failed-jobs.json"));
+                let limit = self.number(&["queue", "failed", "limit"])?.unwrap_or(100);
+                let lock: Arc<dyn FileLock> = Arc::new(CacheLock(self.cache("file")?));
+                let limit = usize::try_from(limit).unwrap_or(0);
+                Ok(FailedJobs::File(FileFailedJobs::new(
+                    path, limit, timezone, lock,
+                )))
+            }
+            driver => Err(SettingError::Wrong {
+                path: "queue.failed.driver".into(),
+                found: format!("`{driver}`"),
+                expected: "database-uuids, database, file or null".into(),
+            }),
+        }
+    }
+}
+
+fn url_only(url: String) -> Map<String, Value> {
+    Map::from_iter([("url".to_owned(), Value::String(url))])
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Url {
+    Redis,
+    Database,
+}
+
+/// A part of a URL: Laravel runs each through a JSON decoder.
+fn json_word(text: &str) -> Value {
+    match serde_json::from_str(text) {
+        Ok(value) => value,
+        Err(_) => Value::String(text.to_owned()),
+    }
+}
+
+/// Laravel's lock on the file of failed jobs.
+#[derive(Debug)]
+struct CacheLock(Cache);
+
+/// How long the lock lives if its holder dies, as in Laravel.
+const FILE_LOCK_LIVES: Duration = Duration::from_secs(5);
+
+impl FileLock for CacheLock {
+    fn lock(
+        &self,
+        wait: Duration,
+    ) -> crate::handler::BoxFuture<
+        '_,
+        Result<Option<Unlock>, Box<dyn std::error::Error + Send + Sync>>,
+    > {
+        Box::pin(async move {
+            let lock = self
+                .0
+                .lock("laravel-failed-jobs", random_owner(), FILE_LOCK_LIVES);
+            if !lock.block(wait).await? {
+                return Ok(None);
+            }
+            let unlock: Unlock = Box::new(move || {
+                Box::pin(async move {
+                    if let Err(error) = lock.release().await {
+                        tracing::warn!(%error, "the lock on the failed jobs stays until it ends by itself");
+                    }
+                })
+            });
+            Ok(Some(unlock))
+        })
+    }
+}

@@ -1,0 +1,279 @@
+//! Failed jobs in a table, by uuid or by number.
+
+use jiff::tz::TimeZone;
+
+use super::{Error, FailedJob, Recorded, StoredJob, local_text, storable};
+use crate::connection::{Database, DatabaseKind, Param, Row};
+use crate::time::UnixSeconds;
+
+/// A table of failed jobs.
+#[derive(Debug)]
+pub struct DatabaseFailedJobs {
+    database: Database,
+    /// As configured, for messages.
+    name: String,
+    /// As it stands in statements.
+    table: String,
+    by_uuid: bool,
+    timezone: TimeZone,
+}
+
+/// Rows deleted by one statement of `queue:prune-failed`.
+const CHUNK: u64 = 1000;
+
+impl DatabaseFailedJobs {
+    /// A store in this table; `by_uuid` for driver `database-uuids`.
+    pub fn new(database: Database, table: &str, by_uuid: bool, timezone: TimeZone) -> Self {
+        Self {
+            table: database.table(table),
+            name: table.to_owned(),
+            database,
+            by_uuid,
+            timezone,
+        }
+    }
+
+    pub(super) fn is_by_uuid(&self) -> bool {
+        self.by_uuid
+    }
+
+    pub(super) fn describe(&self) -> String {
+        let driver = if self.by_uuid {
+            "database-uuids"
+        } else {
+            "database"
+        };
+        let address = self.database.address();
+        format!("{driver}, table `{}` at {address}", self.name)
+    }
+
+    fn failed(&self, what: &'static str) -> impl Fn(crate::connection::Error) -> Error {
+        let table = self.name.clone();
+        move |source| Error::Database {
+            what,
+            table: table.clone(),
+            source,
+        }
+    }
+
+    /// The column by which people name a job.
+    fn id_column(&self) -> &'static str {
+        if self.by_uuid { "uuid" } else { "id" }
+    }
+
+    /// A condition on the id; numbers are compared as text, so that no text is a wrong number.
+    fn is_id(&self) -> String {
+        if self.by_uuid {
+            "\"uuid\" = ?".to_owned()
+        } else {
+            format!("{} = ?", self.database.as_text("id"))
+        }
+    }
+
+    pub(super) async fn record(&self, job: &FailedJob) -> Result<Recorded, Error> {
+        if self.by_uuid {
+            self.record_by_uuid(job).await
+        } else {
+            self.record_by_number(job).await
+        }
+    }
+
+    async fn record_by_uuid(&self, job: &FailedJob) -> Result<Recorded, Error> {
+        let sql = format!(
+            "insert into {} (\"uuid\", \"connection\", \"queue\", \"payload\", \"exception\", \"failed_at\") values (?, ?, ?, ?, ?, {})",
+            self.table,
+            self.database.moment()
+        );
+        let (uuid, failed_at) = (job.uuid(), local_text(job.failed_at(), &self.timezone));
+        let exception = storable(&job.exception);
+        let params: [Param<'_>; 6] = [
+            (&uuid).into(),
+            (&job.connection).into(),
+            (&job.queue).into(),
+            (&job.payload).into(),
+            Param::Text(&exception),
+            (&failed_at).into(),
+        ];
+        match self.database.execute(&sql, &params).await {
+            Ok(_) => return Ok(Recorded::New),
+            Err(error) if error.is_duplicate() => {}
+            Err(error) => return Err(self.failed("record")(error)),
+        }
+        let stored = self.find(&uuid).await?;
+        Ok(match stored {
+            Some(stored)
+                if stored.failed_at == failed_at
+                    && stored.payload == job.payload.as_bytes()
+                    && stored.exception == *exception =>
+            {
+                Recorded::Already
+            }
+            // Also where it is gone by now: the caller tries again.
+            _ => Recorded::Occupied,
+        })
+    }
+
+    /// Without a unique column, equality of all columns has to do.
+    async fn record_by_number(&self, job: &FailedJob) -> Result<Recorded, Error> {
+        let moment = self.database.moment();
+        let (text, dual) = match self.database.kind() {
+            DatabaseKind::Postgres => ("cast(? as text)", ""),
+            DatabaseKind::MySql => ("?", " from dual"),
+            DatabaseKind::Sqlite => ("?", ""),
+        };
+        let sql = format!(
+            "insert into {table} (\"connection\", \"queue\", \"payload\", \"exception\", \"failed_at\") \
+             select {text}, {text}, {text}, {text}, {moment}{dual} where not exists (select 1 from {table} \
+             where \"failed_at\" = {moment} and \"queue\" = ? and \"connection\" = ? and \"payload\" = ? and \"exception\" = ?)",
+            table = self.table
+        );
+        let failed_at = local_text(job.failed_at(), &self.timezone);
+        let exception = storable(&job.exception);
+        let params: [Param<'_>; 10] = [
+            (&job.connection).into(),
+            (&job.queue).into(),
+            (&job.payload).into(),
+            Param::Text(&exception),
+            (&failed_at).into(),
+            (&failed_at).into(),
+            (&job.queue).into(),
+            (&job.connection).into(),
+            (&job.payload).into(),
+            Param::Text(&exception),
+        ];
+        let inserted = self.database.execute(&sql, &params).await;
+        Ok(match inserted.map_err(self.failed("record"))? {
+            0 => Recorded::Already,
+            _ => Recorded::New,
+        })
+    }
+
+    pub(super) async fn replace(&self, job: &FailedJob) -> Result<(), Error> {
+        if !self.by_uuid {
+            return self.record_by_number(job).await.map(drop);
+        }
+        let sql = format!(
+            "update {} set \"connection\" = ?, \"queue\" = ?, \"payload\" = ?, \"exception\" = ?, \"failed_at\" = {} where \"uuid\" = ?",
+            self.table,
+            self.database.moment()
+        );
+        let (uuid, failed_at) = (job.uuid(), local_text(job.failed_at(), &self.timezone));
+        let exception = storable(&job.exception);
+        let params: [Param<'_>; 6] = [
+            (&job.connection).into(),
+            (&job.queue).into(),
+            (&job.payload).into(),
+            Param::Text(&exception),
+            (&failed_at).into(),
+            (&uuid).into(),
+        ];
+        let updated = self.database.execute(&sql, &params).await;
+        if updated.map_err(self.failed("record"))? == 0 {
+            self.record_by_uuid(job).await?;
+        }
+        Ok(())
+    }
+
+    async fn select(&self, rest: &str, params: &[Param<'_>]) -> Result<Vec<StoredJob>, Error> {
+        let columns = [
+            self.id_column(),
+            "connection",
+            "queue",
+            "payload",
+            "exception",
+            "failed_at",
+        ];
+        let columns = columns
+            .map(|column| self.database.as_text(column))
+            .join(", ");
+        let sql = format!("select {columns} from {} {rest}", self.table);
+        let rows = self.database.rows(&sql, params).await;
+        let rows = rows.map_err(self.failed("read"))?;
+        Ok(rows.iter().map(stored).collect())
+    }
+
+    pub(super) async fn all(&self) -> Result<Vec<StoredJob>, Error> {
+        self.select("order by \"id\" desc", &[]).await
+    }
+
+    pub(super) async fn find(&self, id: &str) -> Result<Option<StoredJob>, Error> {
+        let rest = format!("where {}", self.is_id());
+        Ok(self.select(&rest, &[id.into()]).await?.pop())
+    }
+
+    pub(super) async fn ids(&self, queue: Option<&str>) -> Result<Vec<String>, Error> {
+        let id = self.database.as_text(self.id_column());
+        let (condition, params) = match queue {
+            Some(queue) => ("where \"queue\" = ?", vec![Param::Text(queue)]),
+            None => ("", Vec::new()),
+        };
+        let sql = format!(
+            "select {id} from {} {condition} order by \"id\" desc",
+            self.table
+        );
+        let rows = self.database.rows(&sql, &params).await;
+        let rows = rows.map_err(self.failed("read"))?;
+        Ok(rows
+            .iter()
+            .filter_map(|row| row.text(0))
+            .map(Into::into)
+            .collect())
+    }
+
+    async fn delete(&self, rest: &str, params: &[Param<'_>]) -> Result<u64, Error> {
+        let sql = format!("delete from {} {rest}", self.table);
+        let deleted = self.database.execute(&sql, params).await;
+        deleted.map_err(self.failed("delete"))
+    }
+
+    pub(super) async fn forget(&self, id: &str) -> Result<bool, Error> {
+        let rest = format!("where {}", self.is_id());
+        Ok(self.delete(&rest, &[id.into()]).await? > 0)
+    }
+
+    pub(super) async fn flush(&self, until: Option<UnixSeconds>) -> Result<(), Error> {
+        let Some(until) = until else {
+            return self.delete("", &[]).await.map(drop);
+        };
+        let until = local_text(until, &self.timezone);
+        let rest = format!("where \"failed_at\" <= {}", self.database.moment());
+        self.delete(&rest, &[(&until).into()]).await.map(drop)
+    }
+
+    pub(super) async fn prune(&self, before: UnixSeconds) -> Result<u64, Error> {
+        let before = local_text(before, &self.timezone);
+        let condition = format!("\"failed_at\" < {}", self.database.moment());
+        let rest = match self.database.kind() {
+            DatabaseKind::MySql => format!("where {condition} limit {CHUNK}"),
+            DatabaseKind::Sqlite | DatabaseKind::Postgres => format!(
+                "where \"id\" in (select \"id\" from {} where {condition} limit {CHUNK})",
+                self.table
+            ),
+        };
+        let mut total = 0;
+        loop {
+            let deleted = self.delete(&rest, &[(&before).into()]).await?;
+            total += deleted;
+            if deleted == 0 {
+                return Ok(total);
+            }
+        }
+    }
+
+    pub(super) async fn ping(&self) -> Result<(), Error> {
+        self.select("where 1 = 0", &[]).await.map(drop)
+    }
+}
+
+fn stored(row: &Row) -> StoredJob {
+    let text = |column| row.text(column).map(String::from).unwrap_or_default();
+    StoredJob {
+        id: text(0),
+        connection: text(1),
+        queue: text(2),
+        payload: row.bytes(3).unwrap_or_default().to_vec(),
+        exception: text(4),
+        // SQLite and MySQL may keep fractions of a second.
+        failed_at: text(5).chars().take(19).collect(),
+    }
+}

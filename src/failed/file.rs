@@ -1,0 +1,288 @@
+//! Failed jobs in a JSON file, as driver `file` keeps them.
+
+use std::fmt;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use jiff::tz::TimeZone;
+use serde::Deserialize;
+
+use super::{Error, FailedJob, Recorded, StoredJob, local_text};
+use crate::payload::write_json_text;
+
+/// Frees a lock.
+pub type Unlock = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>;
+
+/// The lock under which PHP and this program change the file: `laravel-failed-jobs` of the cache store `file`.
+pub trait FileLock: fmt::Debug + Send + Sync {
+    /// Takes the lock; `None` if somebody else kept it for so long.
+    fn lock(
+        &self,
+        wait: Duration,
+    ) -> BoxFuture<'_, Result<Option<Unlock>, Box<dyn std::error::Error + Send + Sync>>>;
+}
+
+/// A file of failed jobs.
+#[derive(Debug)]
+pub struct FileFailedJobs {
+    path: PathBuf,
+    /// Most jobs that are kept.
+    limit: usize,
+    timezone: TimeZone,
+    lock: Arc<dyn FileLock>,
+}
+
+/// One job in the file, in the order in which Laravel writes the fields.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct Entry {
+    pub(super) id: String,
+    #[serde(default)]
+    connection: String,
+    #[serde(default)]
+    queue: String,
+    #[serde(default)]
+    payload: String,
+    #[serde(default)]
+    exception: String,
+    #[serde(default)]
+    failed_at: String,
+    #[serde(default)]
+    pub(super) failed_at_timestamp: i64,
+}
+
+/// How long the lock is tried to get, as Laravel does.
+const WAIT: Duration = Duration::from_secs(10);
+
+impl FileFailedJobs {
+    /// A store in this file.
+    pub fn new(path: PathBuf, limit: usize, timezone: TimeZone, lock: Arc<dyn FileLock>) -> Self {
+        Self {
+            path,
+            limit,
+            timezone,
+            lock,
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Path) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let path = self.path.clone();
+        match tokio::task::spawn_blocking(move || work(&path)).await {
+            Ok(result) => result,
+            Err(error) => Err(Error::File {
+                what: "work on",
+                path: self.path.clone(),
+                source: std::io::Error::other(error),
+            }),
+        }
+    }
+
+    /// Reads, changes and writes the file under the lock. Nothing is written if `change` answers `None`.
+    async fn change<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut Vec<Entry>) -> (bool, T) + Send + 'static,
+    ) -> Result<T, Error> {
+        let locked = self.lock.lock(WAIT).await.map_err(|source| Error::Lock {
+            path: self.path.clone(),
+            source,
+        })?;
+        let Some(unlock) = locked else {
+            return Err(Error::Locked {
+                path: self.path.clone(),
+                seconds: WAIT.as_secs(),
+            });
+        };
+        let result = self
+            .blocking(move |path| {
+                let mut entries = read(path)?;
+                let (has_changed, value) = change(&mut entries);
+                if has_changed {
+                    write(path, &entries)?;
+                }
+                Ok(value)
+            })
+            .await;
+        unlock().await;
+        result
+    }
+
+    fn entry(&self, job: &FailedJob) -> Entry {
+        Entry {
+            id: job.uuid(),
+            connection: job.connection.clone(),
+            queue: job.queue.clone(),
+            payload: job.payload.clone(),
+            exception: job.exception.clone(),
+            failed_at: local_text(job.failed_at(), &self.timezone),
+            failed_at_timestamp: job.failed_at,
+        }
+    }
+
+    pub(super) async fn record(&self, job: &FailedJob) -> Result<Recorded, Error> {
+        let (entry, limit) = (self.entry(job), self.limit);
+        self.change(move |entries| {
+            match entries.iter().find(|other| other.id == entry.id) {
+                Some(other) if *other == entry => return (false, Recorded::Already),
+                Some(_) => return (false, Recorded::Occupied),
+                None => {}
+            }
+            entries.insert(0, entry);
+            entries.truncate(limit);
+            (true, Recorded::New)
+        })
+        .await
+    }
+
+    pub(super) async fn replace(&self, job: &FailedJob) -> Result<(), Error> {
+        let (entry, limit) = (self.entry(job), self.limit);
+        self.change(move |entries| {
+            entries.retain(|other| other.id != entry.id);
+            entries.insert(0, entry);
+            entries.truncate(limit);
+            (true, ())
+        })
+        .await
+    }
+
+    pub(super) async fn all(&self) -> Result<Vec<StoredJob>, Error> {
+        let entries = self.blocking(read).await?;
+        let stored = |entry: Entry| StoredJob {
+            id: entry.id,
+            connection: entry.connection,
+            queue: entry.queue,
+            payload: entry.payload.into_bytes(),
+            exception: entry.exception,
+            failed_at: entry.failed_at,
+        };
+        Ok(entries.into_iter().map(stored).collect())
+    }
+
+    /// Keeps the jobs of which `keep` says so; says how many went.
+    pub(super) async fn retain(&self, keep: impl Fn(&Entry) -> bool) -> Result<u64, Error> {
+        // Decided before the lock is taken, by id, so that the closure need not outlive this call.
+        let going: Vec<String> = self
+            .blocking(read)
+            .await?
+            .into_iter()
+            .filter(|entry| !keep(entry))
+            .map(|entry| entry.id)
+            .collect();
+        self.change(move |entries| {
+            let before = entries.len();
+            entries.retain(|entry| !going.contains(&entry.id));
+            let gone = before - entries.len();
+            (gone > 0, u64::try_from(gone).unwrap_or(u64::MAX))
+        })
+        .await
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<Entry>, Error> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(failed("read", path, source)),
+    };
+    if bytes.trim_ascii().is_empty() {
+        return Ok(Vec::new());
+    }
+    serde_json::from_slice(&bytes).map_err(|source| Error::Content {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn failed(what: &'static str, path: &Path, source: std::io::Error) -> Error {
+    Error::File {
+        what,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// Writes the file beside its place and moves it there: a full disk leaves the old one.
+fn write(path: &Path, entries: &[Entry]) -> Result<(), Error> {
+    let beside = path.with_extension(format!("json.{}", std::process::id()));
+    let written = write_to(&beside, path, entries);
+    if written.is_err() {
+        // Whatever could not be written is of no use to anybody.
+        let _ = std::fs::remove_file(&beside);
+    }
+    written.map_err(|source| failed("write", path, source))
+}
+
+fn write_to(beside: &Path, path: &Path, entries: &[Entry]) -> std::io::Result<()> {
+    let mut file = std::fs::File::create(beside)?;
+    file.write_all(encode(entries).as_bytes())?;
+    if let Ok(old) = std::fs::metadata(path) {
+        file.set_permissions(old.permissions())?;
+        // Only root may give files away; a worker of the app's own user need not.
+        use std::os::unix::fs::MetadataExt as _;
+        let _ = std::os::unix::fs::fchown(&file, Some(old.uid()), Some(old.gid()));
+    }
+    file.sync_all()?;
+    std::fs::rename(beside, path)
+}
+
+/// The list as PHP's `json_encode` prints it prettily.
+fn encode(entries: &[Entry]) -> String {
+    if entries.is_empty() {
+        return "[]".to_owned();
+    }
+    let mut out = String::from("[");
+    for (index, entry) in entries.iter().enumerate() {
+        out.push_str(if index > 0 { ",\n    {" } else { "\n    {" });
+        let fields = [
+            ("id", &entry.id),
+            ("connection", &entry.connection),
+            ("queue", &entry.queue),
+            ("payload", &entry.payload),
+            ("exception", &entry.exception),
+            ("failed_at", &entry.failed_at),
+        ];
+        for (name, text) in fields {
+            out.push_str("\n        \"");
+            out.push_str(name);
+            out.push_str("\": ");
+            write_json_text(&mut out, text);
+            out.push(',');
+        }
+        out.push_str("\n        \"failed_at_timestamp\": ");
+        out.push_str(&entry.failed_at_timestamp.to_string());
+        out.push_str("\n    }");
+    }
+    out.push_str("\n]");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_looks_as_laravel_writes_it() {
+        let text = r#"[
+    {
+        "id": "11111111-2222-4333-8444-555555555555",
+        "connection": "redis",
+        "queue": "default",
+        "payload": "{\"uuid\":1,\"a\":\"\/\u00e9\"}",
+        "exception": "RuntimeException: boom",
+        "failed_at": "2026-01-02 03:04:05",
+        "failed_at_timestamp": 1767323045
+    }
+]"#;
+        let entries: Vec<Entry> = serde_json::from_str(text).unwrap();
+        assert_eq!(encode(&entries), text);
+        assert_eq!(encode(&[]), "[]");
+    }
+}

@@ -1,0 +1,251 @@
+//! The payload of a failed job as `queue:retry` pushes it again.
+//!
+//! Laravel decodes it to PHP arrays, sets `attempts` to zero and encodes it
+//! with PHP's default flags. What that does to the text is done here, too:
+//! non-ASCII becomes `\uXXXX`, `/` becomes `\/`, `{}` becomes `[]`, an object
+//! with the keys 0, 1, .. becomes a list, `1.0` becomes `1`, and an integer
+//! beyond 64 bits a float.
+
+use std::fmt;
+
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor,
+};
+
+use super::json::MAX_DEPTH;
+use crate::php::Value;
+
+/// A JSON value as PHP's `json_decode(.., true)` sees it.
+#[derive(Debug, Clone, PartialEq)]
+enum Json {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(String),
+    Array(Vec<(Key, Json)>),
+}
+
+/// Key of a PHP array: text that looks like an integer is one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Key {
+    Int(i64),
+    Text(String),
+}
+
+impl Key {
+    fn of(text: String) -> Self {
+        let number = text.parse::<i64>().ok();
+        match number.filter(|number| number.to_string() == text) {
+            Some(number) => Self::Int(number),
+            None => Self::Text(text),
+        }
+    }
+}
+
+struct Seed(usize);
+
+impl<'de> DeserializeSeed<'de> for Seed {
+    type Value = Json;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Json, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl Seed {
+    fn inner<E: serde::de::Error>(&self) -> Result<Self, E> {
+        let left = self.0.checked_sub(1);
+        left.map(Self)
+            .ok_or_else(|| E::custom(format_args!("nested deeper than {MAX_DEPTH} levels")))
+    }
+}
+
+impl<'de> Visitor<'de> for Seed {
+    type Value = Json;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E: serde::de::Error>(self) -> Result<Json, E> {
+        Ok(Json::Null)
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Json, E> {
+        Ok(Json::Bool(value))
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Json, E> {
+        Ok(Json::Int(value))
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Json, E> {
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "as PHP does with what does not fit"
+        )]
+        Ok(i64::try_from(value).map_or(Json::Float(value as f64), Json::Int))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Json, E> {
+        Ok(Json::Float(value))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Json, E> {
+        Ok(Json::Text(value.to_owned()))
+    }
+
+    fn visit_string<E: serde::de::Error>(self, value: String) -> Result<Json, E> {
+        Ok(Json::Text(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Json, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element_seed(self.inner()?)? {
+            let index = i64::try_from(items.len()).map_err(A::Error::custom)?;
+            items.push((Key::Int(index), item));
+        }
+        Ok(Json::Array(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Json, A::Error> {
+        let mut items: Vec<(Key, Json)> = Vec::new();
+        let mut places = std::collections::HashMap::new();
+        while let Some(name) = map.next_key::<String>()? {
+            let value = map.next_value_seed(self.inner()?)?;
+            // Of equal keys the last value counts, at the place of the first.
+            match places.get(&name) {
+                Some(&place) => {
+                    let item: &mut (Key, Json) = &mut items[place];
+                    item.1 = value;
+                }
+                None => {
+                    places.insert(name.clone(), items.len());
+                    items.push((Key::of(name), value));
+                }
+            }
+        }
+        Ok(Json::Array(items))
+    }
+}
+
+impl<'de> Deserialize<'de> for Json {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Seed(MAX_DEPTH).deserialize(deserializer)
+    }
+}
+
+impl Json {
+    fn write(&self, out: &mut String) {
+        match self {
+            Self::Null => out.push_str("null"),
+            Self::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
+            Self::Int(value) => out.push_str(&value.to_string()),
+            Self::Float(value) => {
+                // `d:1.0E+25;`: the same digits, with a small e.
+                let serialized = Value::Float((*value).into()).to_bytes();
+                let text = String::from_utf8_lossy(&serialized[2..serialized.len() - 1]);
+                out.push_str(&text.replace('E', "e"));
+            }
+            Self::Text(text) => write_json_text(out, text),
+            Self::Array(items) => {
+                let is_list = (0_i64..)
+                    .zip(items)
+                    .all(|(index, (key, _))| *key == Key::Int(index));
+                out.push(if is_list { '[' } else { '{' });
+                for (index, (key, value)) in items.iter().enumerate() {
+                    if index > 0 {
+                        out.push(',');
+                    }
+                    if !is_list {
+                        match key {
+                            Key::Int(key) => write_json_text(out, &key.to_string()),
+                            Key::Text(key) => write_json_text(out, key),
+                        }
+                        out.push(':');
+                    }
+                    value.write(out);
+                }
+                out.push(if is_list { ']' } else { '}' });
+            }
+        }
+    }
+}
+
+/// Writes text as PHP's `json_encode` does by default: `\/` and `\uXXXX`.
+pub fn write_json_text(out: &mut String, text: &str) {
+    use fmt::Write as _;
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '/' => out.push_str("\\/"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\x08' => out.push_str("\\b"),
+            '\x0c' => out.push_str("\\f"),
+            ' '..='~' | '\x7f' => out.push(c),
+            c => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    // A string takes everything.
+                    let _ = write!(out, "\\u{unit:04x}");
+                }
+            }
+        }
+    }
+    out.push('"');
+}
+
+/// The payload of a failed job, ready to be pushed again: `attempts` is zero.
+///
+/// Its `retryUntil` stays as it is; only the PHP class can say what it would be now.
+///
+/// # Errors
+///
+/// The payload is no JSON object.
+///
+/// # Source
+///
+/// `Illuminate\Queue\Console\RetryCommand::resetAttempts`.
+pub fn for_retry(payload: &[u8]) -> Result<Vec<u8>, super::Error> {
+    let mut json: Json =
+        super::json::from_slice(payload).map_err(|error| super::Error::json(&error))?;
+    if let Json::Array(items) = &mut json {
+        for (key, value) in items {
+            if *key == Key::Text("attempts".into()) && *value != Json::Null {
+                *value = Json::Int(0);
+            }
+        }
+    }
+    let mut text = String::with_capacity(payload.len() + 64);
+    json.write(&mut text);
+    Ok(text.into_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_is_written_anew_as_php_writes_it() {
+        #[rustfmt::skip]
+        let rows = [
+            (r#"{"u":"é","s":"a/b","e":{},"f":1.0,"attempts":3,"nul":"\u0000*\u0000x"}"#,
+             r#"{"u":"\u00e9","s":"a\/b","e":[],"f":1,"attempts":0,"nul":"\u0000*\u0000x"}"#),
+            (r#"{"a":{"0":1,"1":2},"b":{"1":1},"n":12345678901234567890,"attempts":null}"#,
+             r#"{"a":[1,2],"b":{"1":1},"n":1.2345678901234567e+19,"attempts":null}"#),
+            (r#"{"a":1,"b":2,"a":3,"x":[0.1,1e3,-0.0,true,"😀"]}"#,
+             r#"{"a":3,"b":2,"x":[0.1,1000,-0,true,"\ud83d\ude00"]}"#),
+        ];
+        for (payload, expected) in rows {
+            let text = for_retry(payload.as_bytes()).unwrap();
+            assert_eq!(String::from_utf8(text).unwrap(), expected);
+        }
+        assert!(for_retry(b"{\"a\":").is_err());
+        let deep = "[".repeat(600) + &"]".repeat(600);
+        assert!(for_retry(deep.as_bytes()).is_err());
+    }
+}

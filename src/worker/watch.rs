@@ -1,0 +1,142 @@
+//! Hears what the app says through its cache and files: restart, pause, maintenance.
+//!
+//! Looked at once a second, beside the jobs. Laravel asks before every pop;
+//! here a signal may take a second, and a cache that is down stops nobody.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::attempt::with_causes;
+use crate::cache::{Cache, Maintenance, Signals, Watched};
+use crate::queue::QueueName;
+
+/// Where the app says what concerns its workers.
+#[derive(Debug, Clone, Default)]
+pub struct ControlPlane {
+    /// The app's default cache store: restart and pause keys, and counts of exceptions.
+    pub cache: Option<Cache>,
+    /// Where the app says that it is down; `None` where it is worked all the same (`--force`).
+    pub maintenance: Option<Maintenance>,
+}
+
+/// What was heard last.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Heard {
+    /// The restart key changed since the start.
+    pub(super) restart: bool,
+    /// The app is down for maintenance.
+    pub(super) down: bool,
+    /// Queues that are paused.
+    pub(super) paused: Vec<QueueName>,
+}
+
+const EVERY: Duration = Duration::from_secs(1);
+/// How long the first look may take before jobs are begun without it.
+const FIRST: Duration = Duration::from_secs(3);
+
+/// Looks until the future is dropped.
+pub(super) struct Watch {
+    watched: Option<Watched>,
+    maintenance: Option<Maintenance>,
+    queues: Vec<QueueName>,
+    at_start: Option<Signals>,
+    is_reported: bool,
+}
+
+impl Watch {
+    /// `None` if there is nothing to look at.
+    pub(super) fn new(
+        plane: &ControlPlane,
+        connection: &str,
+        queues: &[QueueName],
+    ) -> Option<Self> {
+        let shared = plane.cache.clone().filter(Cache::is_shared);
+        let watched = shared
+            .map(|cache| Watched::new(cache, connection, queues.iter().map(QueueName::as_str)));
+        let maintenance = plane.maintenance.clone();
+        (watched.is_some() || maintenance.is_some()).then(|| Self {
+            watched,
+            maintenance,
+            queues: queues.to_vec(),
+            at_start: None,
+            is_reported: false,
+        })
+    }
+
+    /// Tells `heard` of every change; the first look is over when `looked` is dropped.
+    pub(super) async fn keep_looking(
+        mut self,
+        heard: Arc<watch::Sender<Heard>>,
+        looked: tokio::sync::oneshot::Sender<()>,
+    ) {
+        let mut looked = Some(looked);
+        let mut ticks = tokio::time::interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let before = heard.borrow().clone();
+            let now = self.look(before).await;
+            heard.send_if_modified(|heard| {
+                let is_news = *heard != now;
+                *heard = now;
+                is_news
+            });
+            looked.take();
+        }
+    }
+
+    async fn look(&mut self, mut heard: Heard) -> Heard {
+        if let Some(watched) = &self.watched {
+            match watched.read().await {
+                Ok(signals) => self.hear(&signals, &mut heard),
+                Err(error) => self.report(&error),
+            }
+        }
+        if let Some(maintenance) = &self.maintenance {
+            match maintenance.is_down().await {
+                Ok(down) => heard.down = down,
+                Err(error) => self.report(&error),
+            }
+        }
+        heard
+    }
+
+    fn hear(&mut self, signals: &Signals, heard: &mut Heard) {
+        if std::mem::take(&mut self.is_reported) {
+            tracing::info!("the cache answers again");
+        }
+        let paused = self.queues.iter().zip(&signals.paused);
+        heard.paused = paused
+            .filter(|(_, paused)| **paused)
+            .map(|(queue, _)| queue.clone())
+            .collect();
+        let at_start = self.at_start.get_or_insert_with(|| signals.clone());
+        if at_start.asks_for_restart(signals) && !heard.restart {
+            heard.restart = true;
+            if at_start.was_cleared(signals) {
+                tracing::info!(
+                    "the cache was cleared, and with it the restart key: stopping, as Laravel's workers do"
+                );
+            }
+        }
+    }
+
+    /// Says once that the cache is away; jobs go on under what was heard last.
+    fn report(&mut self, error: &crate::cache::Error) {
+        if !std::mem::replace(&mut self.is_reported, true) {
+            tracing::warn!(
+                error = with_causes(error),
+                "the cache cannot be read: restart, pause and maintenance are not heard until it can; jobs go on"
+            );
+        }
+    }
+}
+
+/// Waits for the first look, but not for ever.
+pub(super) async fn first_look(looked: tokio::sync::oneshot::Receiver<()>) {
+    // The sender is dropped, which ends this as well as a word would.
+    let _ = tokio::time::timeout_at(Instant::now() + FIRST, looked).await;
+}
