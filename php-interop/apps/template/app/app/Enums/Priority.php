@@ -1,0 +1,9 @@
+<?php
+
+namespace App\Enums;
+
+enum Priority: string
+{
+    case High = 'high';
+    case Low = 'low';
+}

@@ -1,0 +1,8 @@
+<?php
+
+namespace App\Support;
+
+/** Nothing that is ever queued. */
+class Clock
+{
+}

@@ -1,0 +1,1656 @@
+<?php
+
+/**
+ * Boots a Laravel app and prints, as JSON, what its queue workers know and the
+ * bytes of its jobs do not say: configuration as resolved, key prefixes, and the
+ * shape of every class that can be queued.
+ *
+ *   php manifest.php APP_DIR [--with-secrets] [--env=NAME]
+ *   php manifest.php APP_DIR [--with-secrets] --config-only [CACHED_CONFIG]
+ *   php -- APP_DIR [OPTIONS] < manifest.php
+ *
+ * The JSON stands on one line of standard output between two lines that hold
+ * nothing but `---artisand-manifest---`, because an app may print while it
+ * boots. Errors go to standard error, with exit code 1.
+ *
+ * Laravel 5.5 to 13, so the syntax is that of PHP 7.0. The app's files are only
+ * read: caches that Laravel writes while booting are redirected, and nothing is
+ * logged.
+ */
+
+namespace Artisand\Manifest;
+
+/** What keeps us from answering, worded for the person who ran this. */
+class Failure extends \Exception
+{
+}
+
+/** PHP values as JSON has them. */
+class Values
+{
+    /**
+     * Whatever JSON cannot hold becomes an object with a single `$` key, which
+     * no configuration has by itself.
+     */
+    public static function plain($value)
+    {
+        if (is_array($value)) {
+            $plain = [];
+            foreach ($value as $key => $item) {
+                $plain[self::key($key)] = self::plain($item);
+            }
+
+            return $plain;
+        }
+
+        if (is_string($value)) {
+            return self::isUtf8($value) ? $value : ['$bytes' => base64_encode($value)];
+        }
+
+        if (is_float($value) && (is_nan($value) || is_infinite($value))) {
+            return ['$php' => 'float '.(is_nan($value) ? 'NAN' : ($value > 0 ? 'INF' : '-INF'))];
+        }
+
+        if (is_object($value)) {
+            $plain = ['$php' => get_class($value)];
+            if (interface_exists('BackedEnum', false) && $value instanceof \BackedEnum) {
+                $plain['value'] = self::plain($value->value);
+            }
+
+            return $plain;
+        }
+
+        return is_resource($value) || gettype($value) === 'resource (closed)'
+            ? ['$php' => 'resource']
+            : $value;
+    }
+
+    /** Text for people: messages of exceptions may hold any bytes. */
+    public static function text($text)
+    {
+        return self::isUtf8($text) ? $text : preg_replace('/[^\x20-\x7e]/', '?', $text);
+    }
+
+    private static function key($key)
+    {
+        return is_int($key) || self::isUtf8($key) ? $key : '$bytes:'.base64_encode($key);
+    }
+
+    private static function isUtf8($text)
+    {
+        return preg_match('//u', $text) === 1;
+    }
+}
+
+/**
+ * Takes secrets out of configuration. Where the environment has the same value,
+ * its name is left in place of the value, so that the manifest stays valid when
+ * the secret is rotated.
+ */
+class Secrets
+{
+    const KEYS = '/^(password|passwd|pwd|passphrase|auth|key|secret|token|previous_keys|sasl|credentials)$'
+        .'|(^|_)(password|secret|token)$|_(key|keys)$/i';
+
+    /** Variables that PHP or a shell sets and that never are where a secret comes from. */
+    const NOT_SOURCES = '/^(PWD|OLDPWD|_|SHLVL|HOME|PATH|argv|argc|PHP_SELF|SCRIPT_.*|PATH_TRANSLATED|REQUEST_TIME.*)$/';
+
+    private $environment;
+
+    private $missing = [];
+
+    private $notes;
+
+    public function __construct(Notes $notes)
+    {
+        $this->notes = $notes;
+    }
+
+    public function removed(array $config)
+    {
+        $clean = $this->remove($config, '', false);
+        if ($this->missing !== []) {
+            $this->notes->add(
+                'secrets that no environment variable holds were left out of config: '.implode(', ', $this->missing)
+                .'; let the app take them from its environment, or export with --with-secrets and protect the file'
+            );
+        }
+
+        return $clean;
+    }
+
+    private function remove($config, $path, $secret)
+    {
+        if (! is_array($config)) {
+            return $this->isEmpty($config) || (! $secret && ! $this->carriesPassword($config))
+                ? $config
+                : $this->replacement($config, $path);
+        }
+
+        if ($secret && $this->isPreviousKeys($config, $path)) {
+            return ['$env' => 'APP_PREVIOUS_KEYS'];
+        }
+
+        $clean = [];
+        foreach ($config as $key => $value) {
+            $inner = $path === '' ? (string) $key : $path.'.'.$key;
+            $clean[$key] = $this->remove($value, $inner, $secret || $this->isSecretKey($key, $path, $config));
+        }
+
+        return $clean;
+    }
+
+    private function isEmpty($value)
+    {
+        return $value === null || $value === '' || is_bool($value);
+    }
+
+    private function isSecretKey($key, $path, array $siblings)
+    {
+        if (! is_string($key) || ! preg_match(self::KEYS, $key)) {
+            return false;
+        }
+
+        // DynamoDB's `attributes` name columns, and one of them is called `key`;
+        // the session store has a key in the session.
+        return ! preg_match('/\.attributes$/', $path)
+            && ! ($key === 'key' && isset($siblings['driver']) && $siblings['driver'] === 'session');
+    }
+
+    /** A URL with a password, or a DSN. */
+    private function carriesPassword($value)
+    {
+        return is_string($value) && (
+            preg_match('~^[a-z][a-z0-9+.-]*://[^/?#]*:[^/?#]+@~i', $value)
+            || preg_match('~(^|[?&;\s])(password|passwd|pwd|auth|secret|token)\s*=\s*[^&;\s]~i', $value)
+        );
+    }
+
+    private function isPreviousKeys(array $config, $path)
+    {
+        $text = $config === [] ? null : $this->fromEnvironment('APP_PREVIOUS_KEYS');
+
+        return preg_match('/(^|\.)previous_keys$/', $path) && is_string($text)
+            && array_values($config) === array_values(array_filter(explode(',', $text)));
+    }
+
+    private function replacement($value, $path)
+    {
+        $best = null;
+        $bestRank = null;
+        foreach ($this->environment() as $name => $content) {
+            if ($content !== $value) {
+                continue;
+            }
+            $rank = $this->rank($name, $path);
+            if ($bestRank === null || $rank < $bestRank) {
+                $best = $name;
+                $bestRank = $rank;
+            }
+        }
+
+        if ($best !== null) {
+            return ['$env' => $best];
+        }
+
+        $this->missing[] = $path;
+
+        return ['$secret' => true];
+    }
+
+    /**
+     * One password may be the value of several variables. The name that sounds
+     * like a secret and like the place it is used at comes first, then the
+     * shortest.
+     */
+    private function rank($name, $path)
+    {
+        $words = preg_split('/[^a-z0-9]+/', strtolower($path));
+        if (in_array('redis', $words, true)) {
+            $words = array_diff($words, ['database']);
+        } elseif (in_array('database', $words, true)) {
+            $words[] = 'db';
+        }
+        $common = array_intersect(array_unique(preg_split('/[^a-z0-9]+/', strtolower($name))), $words);
+
+        return [
+            preg_match('/PASSWORD|KEY|SECRET|TOKEN|URL/i', $name) ? 0 : 1,
+            -count($common),
+            strlen($name),
+            $name,
+        ];
+    }
+
+    private function fromEnvironment($name)
+    {
+        $environment = $this->environment();
+
+        return isset($environment[$name]) ? $environment[$name] : null;
+    }
+
+    /** Every variable as `env()` answers it. */
+    private function environment()
+    {
+        if ($this->environment !== null) {
+            return $this->environment;
+        }
+
+        // Without an argument getenv() lists variables only since PHP 7.1.
+        $names = array_merge(array_keys($_SERVER), array_keys($_ENV));
+        if (PHP_VERSION_ID >= 70100) {
+            $names = array_merge($names, array_keys(getenv()));
+        }
+        $this->environment = [];
+        foreach (array_unique($names) as $name) {
+            $name = (string) $name;
+            if (preg_match(self::NOT_SOURCES, $name) || in_array($name, Redirects::VARIABLES, true)) {
+                continue;
+            }
+            try {
+                $value = function_exists('env') ? env($name) : self::cast($name);
+            } catch (\Throwable $e) {
+                continue;
+            }
+            if (is_string($value)) {
+                $this->environment[$name] = $value;
+            }
+        }
+
+        return $this->environment;
+    }
+
+    /** What env() does, for when Laravel is not loaded. */
+    private static function cast($name)
+    {
+        $value = isset($_SERVER[$name]) ? $_SERVER[$name] : (isset($_ENV[$name]) ? $_ENV[$name] : getenv($name));
+        if (! is_string($value) || preg_match('/^(true|false|empty|null|\((true|false|empty|null)\))$/i', $value)) {
+            return null;
+        }
+
+        return preg_match('/\A([\'"])(.*)\1\z/', $value, $matches) ? $matches[2] : $value;
+    }
+}
+
+/** Remarks for the person who reads the manifest. */
+class Notes
+{
+    public $list = [];
+
+    public function add($note)
+    {
+        $note = Values::text($note);
+        if (! in_array($note, $this->list, true)) {
+            $this->list[] = $note;
+        }
+    }
+
+    public function exception($what, $exception)
+    {
+        $this->add($what.': '.Failures::describe($exception));
+    }
+}
+
+class Failures
+{
+    public static function describe($exception)
+    {
+        return Values::text(sprintf(
+            '%s: %s (%s:%d)',
+            get_class($exception),
+            preg_replace('/\s+/', ' ', $exception->getMessage()),
+            $exception->getFile(),
+            $exception->getLine()
+        ));
+    }
+}
+
+/**
+ * Keeps a booting Laravel from writing into the app: its lists of packages and
+ * services go to temporary copies, its log goes nowhere.
+ */
+class Redirects
+{
+    const VARIABLES = ['APP_SERVICES_CACHE', 'APP_PACKAGES_CACHE'];
+
+    private $files = [];
+
+    /** Before the app object exists. */
+    public function environment($base)
+    {
+        $this->redirect('APP_SERVICES_CACHE', $base, 'services');
+        $this->redirect('APP_PACKAGES_CACHE', $base, 'packages');
+    }
+
+    /** Between the app object and its boot. */
+    public function application($app)
+    {
+        $app->afterBootstrapping('Illuminate\Foundation\Bootstrap\LoadConfiguration', function ($app) {
+            $this->silence($app->make('config'));
+        });
+
+        $packages = $this->files['APP_PACKAGES_CACHE'];
+        $services = $this->files['APP_SERVICES_CACHE'];
+        $filesystem = 'Illuminate\Filesystem\Filesystem';
+
+        // Before 5.7 or so no variable moves these two.
+        if ($app->getCachedPackagesPath() !== $packages) {
+            $manifest = 'Illuminate\Foundation\PackageManifest';
+            $app->instance($manifest, new $manifest(new $filesystem(), $app->basePath(), $packages));
+        }
+        if ($app->getCachedServicesPath() !== $services) {
+            $app->instance(
+                'Illuminate\Foundation\Bootstrap\RegisterProviders',
+                new RegisterProvidersAt($services)
+            );
+        }
+    }
+
+    public function remove()
+    {
+        foreach ($this->files as $file) {
+            if (is_file($file)) {
+                @unlink($file);
+            }
+        }
+    }
+
+    private function redirect($variable, $base, $name)
+    {
+        $own = getenv($variable);
+        if ($own === false || $own === '') {
+            $own = $base.'/bootstrap/cache/'.$name.'.php';
+        } elseif (! preg_match('~^([/\\\\]|[A-Za-z]:)~', $own)) {
+            $own = $base.'/'.$own;
+        }
+
+        $file = sys_get_temp_dir().'/artisand-'.getmypid().'-'.uniqid('', true).'-'.$name.'.php';
+        $this->files[$variable] = $file;
+        if (is_file($own)) {
+            copy($own, $file);
+            // With an old time an opcode cache takes the copy for a settled file.
+            touch($file, filemtime($own));
+        }
+        putenv($variable.'='.$file);
+        $_ENV[$variable] = $file;
+        $_SERVER[$variable] = $file;
+    }
+
+    private function silence($config)
+    {
+        $nowhere = ['driver' => 'monolog', 'handler' => 'Monolog\Handler\NullHandler'];
+        $channels = $config->get('logging.channels');
+        $channels = is_array($channels) ? array_map(function () use ($nowhere) {
+            return $nowhere;
+        }, $channels) : [];
+        $config->set('logging.channels', array_merge($channels, [
+            'artisand' => $nowhere, 'null' => $nowhere, 'emergency' => ['path' => 'php://stderr'],
+        ]));
+        $config->set('logging.default', 'artisand');
+        $config->set('app.log', 'errorlog');
+    }
+}
+
+/** Stands in for the framework's bootstrapper on versions that fix the path. */
+class RegisterProvidersAt
+{
+    private $path;
+
+    public function __construct($path)
+    {
+        $this->path = $path;
+    }
+
+    public function bootstrap($app)
+    {
+        $filesystem = 'Illuminate\Filesystem\Filesystem';
+        $repository = 'Illuminate\Foundation\ProviderRepository';
+        $providers = [[], [], []];
+        foreach ($app->make('config')->get('app.providers', []) as $provider) {
+            $providers[strpos($provider, 'Illuminate\\') === 0 ? 0 : 2][] = $provider;
+        }
+        $providers[1] = $app->make('Illuminate\Foundation\PackageManifest')->providers();
+
+        (new $repository($app, new $filesystem(), $this->path))
+            ->load(array_merge($providers[0], $providers[1], $providers[2]));
+    }
+}
+
+/** Finds class declarations in the app's own files without running them. */
+class Sources
+{
+    const SKIPPED = ['vendor', 'node_modules', 'storage', 'bootstrap', 'public', 'tests'];
+
+    private $base;
+
+    public function __construct($base)
+    {
+        $this->base = $base;
+    }
+
+    /** Class name => file, in the order of files. */
+    public function classes(array $composer)
+    {
+        $files = [];
+        foreach ($this->directories($composer) as $directory) {
+            foreach ($this->phpFiles($directory) as $file) {
+                $files[$file] = true;
+            }
+        }
+        foreach ($this->classMap($composer) as $file) {
+            $files[$file] = true;
+        }
+        $files = array_keys($files);
+        sort($files, SORT_STRING);
+
+        $classes = [];
+        foreach ($files as $file) {
+            foreach (self::declarations((string) @file_get_contents($file)) as $class => $derived) {
+                // A class that extends and implements nothing can only be a listener.
+                if (! isset($classes[$class]) && ($derived || self::isListenerFile($file))) {
+                    $classes[$class] = $file;
+                }
+            }
+        }
+
+        return $classes;
+    }
+
+    public static function isListenerFile($file)
+    {
+        return preg_match('~[/\\\\]Listeners[/\\\\]~', $file) === 1;
+    }
+
+    /** True for files of the app itself, not of what Composer installed. */
+    public function isOurs($file)
+    {
+        if (! is_string($file) || strpos($file, $this->base.DIRECTORY_SEPARATOR) !== 0) {
+            return false;
+        }
+        $first = explode(DIRECTORY_SEPARATOR, substr($file, strlen($this->base) + 1), 2);
+
+        return ! isset($first[1]) || ! in_array($first[0], self::SKIPPED, true);
+    }
+
+    private function directories(array $composer)
+    {
+        $found = [];
+        $development = [];
+        foreach (['autoload-dev' => false, 'autoload' => true] as $section => $wanted) {
+            foreach (['psr-4', 'psr-0'] as $standard) {
+                $prefixes = isset($composer[$section][$standard]) ? $composer[$section][$standard] : [];
+                foreach ((array) $prefixes as $prefix => $directories) {
+                    foreach ((array) $directories as $directory) {
+                        $directory = realpath($this->base.'/'.$directory);
+                        if ($wanted) {
+                            $found[] = $directory;
+                        } else {
+                            $development[] = $directory;
+                        }
+                    }
+                }
+            }
+        }
+
+        // Modules and packages that live in the app's tree have autoload rules
+        // of their own, which only the loader knows.
+        foreach ($this->loaders() as $loader) {
+            foreach ($loader->getPrefixesPsr4() as $directories) {
+                foreach ($directories as $directory) {
+                    $found[] = realpath($directory);
+                }
+            }
+        }
+
+        return array_filter(array_unique($found), function ($directory) use ($development) {
+            return is_string($directory) && ! in_array($directory, $development, true)
+                && ($directory === $this->base || $this->isOurs($directory.DIRECTORY_SEPARATOR.'x'));
+        });
+    }
+
+    private function classMap(array $composer)
+    {
+        $files = [];
+        foreach ($this->loaders() as $loader) {
+            foreach ($loader->getClassMap() as $file) {
+                $file = realpath($file);
+                if ($this->isOurs($file)) {
+                    $files[] = $file;
+                }
+            }
+        }
+        $entries = isset($composer['autoload']['classmap']) ? $composer['autoload']['classmap'] : [];
+        foreach ((array) $entries as $entry) {
+            $entry = realpath($this->base.'/'.$entry);
+            if (is_string($entry) && is_dir($entry)) {
+                $files = array_merge($files, $this->phpFiles($entry));
+            } elseif ($this->isOurs($entry)) {
+                $files[] = $entry;
+            }
+        }
+
+        return $files;
+    }
+
+    private function loaders()
+    {
+        $loaders = [];
+        foreach (spl_autoload_functions() ?: [] as $function) {
+            if (is_array($function) && is_a($function[0], 'Composer\Autoload\ClassLoader')) {
+                $loaders[] = $function[0];
+            }
+        }
+
+        return $loaders;
+    }
+
+    private function phpFiles($directory)
+    {
+        $tree = new \RecursiveDirectoryIterator($directory, \FilesystemIterator::SKIP_DOTS);
+        $tree = new \RecursiveCallbackFilterIterator($tree, function ($entry) {
+            return $entry->isDir()
+                ? $entry->getFilename()[0] !== '.' && ! $entry->isLink()
+                    && $this->isOurs($entry->getPathname().DIRECTORY_SEPARATOR.'x')
+                : $entry->getExtension() === 'php' && strpos($entry->getFilename(), '.blade.php') === false;
+        });
+        $files = [];
+        foreach (new \RecursiveIteratorIterator($tree, 0, \RecursiveIteratorIterator::CATCH_GET_CHILD) as $file) {
+            $files[] = $file->getPathname();
+        }
+
+        return $files;
+    }
+
+    /** Class name => whether it extends or implements something. */
+    public static function declarations($code)
+    {
+        if (stripos($code, 'class') === false) {
+            return [];
+        }
+
+        $tokens = [];
+        foreach (token_get_all($code) as $token) {
+            if (! is_array($token)) {
+                $tokens[] = [null, $token];
+            } elseif (! in_array($token[0], [T_WHITESPACE, T_COMMENT, T_DOC_COMMENT], true)) {
+                $tokens[] = $token;
+            }
+        }
+
+        $classes = [];
+        $namespace = '';
+        foreach ($tokens as $at => $token) {
+            if ($token[0] === T_NAMESPACE) {
+                $name = '';
+                for ($next = $at + 1; isset($tokens[$next]) && $tokens[$next][0] !== null; $next++) {
+                    $name .= $tokens[$next][1];
+                }
+                // `namespace\name` refers to the current one.
+                if (strpos($name, '\\') !== 0) {
+                    $namespace = $name === '' ? '' : $name.'\\';
+                }
+            }
+            $named = isset($tokens[$at + 1]) && $tokens[$at + 1][0] === T_STRING;
+            $before = $at > 0 ? $tokens[$at - 1][0] : null;
+            if ($token[0] === T_CLASS && $named && $before !== T_DOUBLE_COLON && $before !== T_NEW) {
+                $follows = isset($tokens[$at + 2]) ? $tokens[$at + 2][0] : null;
+                $classes[$namespace.$tokens[$at + 1][1]] = in_array($follows, [T_EXTENDS, T_IMPLEMENTS], true);
+            }
+        }
+
+        return $classes;
+    }
+}
+
+/**
+ * Loads classes in a process of its own first: a method that does not match its
+ * parent's, or a name declared twice, ends PHP and cannot be caught.
+ */
+class Probe
+{
+    const MARK = 'artisand-probe:';
+
+    const CODE = 'error_reporting(E_ALL & ~E_DEPRECATED & ~E_WARNING & ~E_NOTICE);'
+        .'$in = json_decode(stream_get_contents(fopen("php://stdin", "r")), true);'
+        .'require $in["autoload"];'
+        .'foreach ($in["classes"] as $number => $class) {'
+        .'    echo "\n", $in["mark"], $number, "\n"; flush();'
+        .'    try { class_exists($class); } catch (Throwable $e) { }'
+        .'}'
+        .'echo "\n", $in["mark"], "done\n";';
+
+    private $autoload;
+
+    private $notes;
+
+    public function __construct($autoload, Notes $notes)
+    {
+        $this->autoload = $autoload;
+        $this->notes = $notes;
+    }
+
+    /** The classes that can be loaded without ending the process. */
+    public function survivors(array $classes)
+    {
+        if (! function_exists('proc_open') || ! is_string(PHP_BINARY) || PHP_BINARY === '') {
+            return $classes;
+        }
+
+        $names = array_keys($classes);
+        $good = [];
+        for ($deaths = 0; $names !== [] && $deaths < 50; $deaths++) {
+            $output = $this->run($names);
+            if (! preg_match_all('/^'.self::MARK.'(done|\d+)$/m', $output, $matches, PREG_OFFSET_CAPTURE)) {
+                // The child cannot even start; we find out ourselves.
+                return $good + $classes;
+            }
+            $last = end($matches[1]);
+            if ($last[0] === 'done') {
+                $last[0] = count($names);
+            } else {
+                $class = $names[(int) $last[0]];
+                $this->notes->add("{$classes[$class]}: {$class} was left out, loading it ends PHP: "
+                    .$this->message(substr($output, $last[1] + strlen($last[0]))));
+            }
+            foreach (array_slice($names, 0, (int) $last[0]) as $name) {
+                $good[$name] = $classes[$name];
+            }
+            $names = array_slice($names, (int) $last[0] + 1);
+        }
+
+        return $good;
+    }
+
+    private function run(array $names)
+    {
+        $command = escapeshellarg(PHP_BINARY).' -d display_errors=1 -d log_errors=0 -d html_errors=0'
+            .' -d memory_limit=-1 -r '.escapeshellarg(self::CODE).' 2>&1';
+        $process = @proc_open($command, [['pipe', 'r'], ['pipe', 'w']], $pipes);
+        if (! is_resource($process)) {
+            return '';
+        }
+        @fwrite($pipes[0], json_encode([
+            'autoload' => $this->autoload, 'classes' => $names, 'mark' => self::MARK,
+        ]));
+        fclose($pipes[0]);
+        $output = (string) stream_get_contents($pipes[1]);
+        fclose($pipes[1]);
+        proc_close($process);
+
+        return $output;
+    }
+
+    private function message($output)
+    {
+        $output = trim(preg_replace('/\s+/', ' ', $output));
+
+        return $output === '' ? 'it calls exit' : substr($output, 0, 500);
+    }
+}
+
+/** What the manifest says of a class. */
+class Classes
+{
+    const LIMITS = [
+        // name => [attribute (Laravel 13), methods that answer instead]
+        'tries' => ['Tries', ['tries']],
+        'timeout' => ['Timeout', []],
+        'backoff' => ['Backoff', ['backoff']],
+        'maxExceptions' => ['MaxExceptions', []],
+        'failOnTimeout' => ['FailOnTimeout', []],
+        'retryUntil' => [null, ['retryUntil']],
+        'connection' => ['Connection', ['viaConnection', 'viaConnections']],
+        'queue' => ['Queue', ['viaQueue', 'viaQueues']],
+        'delay' => ['Delay', ['withDelay']],
+        'afterCommit' => [null, []],
+        'deleteWhenMissingModels' => ['DeleteWhenMissingModels', []],
+        'debounceFor' => ['DebounceFor', []],
+    ];
+
+    private $base;
+
+    private $notes;
+
+    private $laravel;
+
+    public function __construct($base, $laravel, Notes $notes)
+    {
+        $this->base = $base;
+        $this->laravel = $laravel;
+        $this->notes = $notes;
+    }
+
+    public function describe(\ReflectionClass $class, $kind, array $events)
+    {
+        $traits = $this->traits($class);
+        $serializesModels = in_array('Illuminate\Queue\SerializesModels', $traits, true);
+        $uniqueFor = $this->limit($class, 'uniqueFor', 'UniqueFor', ['uniqueFor']);
+
+        return [
+            'kind' => $kind,
+            'file' => $this->relative($class->getFileName()),
+            'mtime' => (int) filemtime($class->getFileName()),
+            'properties' => $this->properties($class, $serializesModels),
+            'limits' => $this->limits($class, $kind),
+            'flags' => [
+                'queued' => $this->implementing($class, 'Illuminate\Contracts\Queue\ShouldQueue'),
+                'unique' => $this->implementing($class, 'Illuminate\Contracts\Queue\ShouldBeUnique'),
+                'unique_until_processing' => $this->implementing(
+                    $class,
+                    'Illuminate\Contracts\Queue\ShouldBeUniqueUntilProcessing'
+                ),
+                'encrypted' => $this->implementing($class, 'Illuminate\Contracts\Queue\ShouldBeEncrypted')
+                    || $this->publicDefault($class, 'shouldBeEncrypted') === true,
+                'batchable' => in_array('Illuminate\Bus\Batchable', $traits, true),
+                'serializes_models' => $serializesModels,
+                'interacts_with_queue' => in_array('Illuminate\Queue\InteractsWithQueue', $traits, true),
+                'should_handle_events_after_commit' => $this->implementing(
+                    $class,
+                    'Illuminate\Contracts\Events\ShouldHandleEventsAfterCommit'
+                ),
+            ],
+            'unique_id' => $this->source($class, 'uniqueId'),
+            'unique_for' => $uniqueFor,
+            'unique_via' => $class->hasMethod('uniqueVia'),
+            'display_name' => $class->hasMethod('displayName'),
+            'middleware' => [
+                'method' => $class->hasMethod('middleware') && ! $this->isFrameworks($class, 'middleware'),
+                'property' => array_values(array_filter(
+                    (array) $this->publicDefault($class, 'middleware'),
+                    'is_string'
+                )),
+            ],
+            'handle' => $this->parameters($class),
+            'listens' => $events,
+            'parents' => $this->parents($class),
+            'uses' => $traits,
+        ];
+    }
+
+    public function model(\ReflectionClass $class)
+    {
+        $constructor = $class->getConstructor();
+        if ($constructor && $constructor->getNumberOfRequiredParameters() > 0) {
+            $this->notes->add("model {$class->getName()} was left out: its constructor has required parameters");
+
+            return null;
+        }
+
+        $model = $class->newInstance();
+
+        return [
+            'table' => Values::plain($model->getTable()),
+            'key' => Values::plain($model->getKeyName()),
+            'key_type' => Values::plain($model->getKeyType()),
+            'incrementing' => (bool) $model->getIncrementing(),
+            'connection' => Values::plain($model->getConnectionName()),
+            'morph_class' => Values::plain($model->getMorphClass()),
+            'file' => $this->relative($class->getFileName()),
+            'mtime' => (int) filemtime($class->getFileName()),
+        ];
+    }
+
+    /** In the order in which serialize() writes them. */
+    private function properties(\ReflectionClass $class, $serializesModels)
+    {
+        $list = [];
+        foreach ($this->ordered($class, $serializesModels) as $property) {
+            if (method_exists($property, 'isVirtual') && $property->isVirtual()) {
+                continue;
+            }
+            $entry = [
+                'name' => $property->getName(),
+                'visibility' => $property->isPublic() ? 'public' : ($property->isPrivate() ? 'private' : 'protected'),
+                'class' => $property->getDeclaringClass()->getName(),
+                'readonly' => method_exists($property, 'isReadOnly') && $property->isReadOnly(),
+                'type' => $this->type($property),
+            ];
+            try {
+                $defaults = $property->getDeclaringClass()->getDefaultProperties();
+                if (array_key_exists($property->getName(), $defaults)) {
+                    $entry['default'] = base64_encode(serialize($defaults[$property->getName()]));
+                }
+            } catch (\Throwable $e) {
+                $this->notes->exception("default of {$entry['class']}::\${$entry['name']}", $e);
+            }
+            $list[] = $entry;
+        }
+
+        return $list;
+    }
+
+    private function ordered(\ReflectionClass $class, $serializesModels)
+    {
+        // SerializesModels walks what reflection lists: the class's own first,
+        // and no private ones of parents.
+        if ($serializesModels || PHP_VERSION_ID < 80100) {
+            $properties = array_filter($class->getProperties(), function ($property) {
+                return ! $property->isStatic();
+            });
+            for ($parent = $class; ! $serializesModels && ($parent = $parent->getParentClass());) {
+                foreach ($this->declared($parent) as $property) {
+                    if ($property->isPrivate()) {
+                        $properties[] = $property;
+                    }
+                }
+            }
+
+            return array_values($properties);
+        }
+
+        // From PHP 8.1 on an object has the properties of its parents first; one
+        // declared again stays in its place.
+        $chain = [$class];
+        while ($parent = $chain[0]->getParentClass()) {
+            array_unshift($chain, $parent);
+        }
+        $slots = [];
+        foreach ($chain as $link) {
+            foreach ($this->declared($link) as $property) {
+                foreach ($slots as $slot => $known) {
+                    if ($known->getName() === $property->getName() && ! $known->isPrivate()) {
+                        $slots[$slot] = $property;
+                        continue 2;
+                    }
+                }
+                $slots[] = $property;
+            }
+        }
+
+        return $slots;
+    }
+
+    private function declared(\ReflectionClass $class)
+    {
+        return array_filter($class->getProperties(), function ($property) use ($class) {
+            return ! $property->isStatic() && $property->getDeclaringClass()->getName() === $class->getName();
+        });
+    }
+
+    private function type(\ReflectionProperty $property)
+    {
+        if (! method_exists($property, 'getType') || ! $property->getType()) {
+            return null;
+        }
+        $type = $property->getType();
+        if (! $type instanceof \ReflectionNamedType) {
+            return (string) $type;
+        }
+
+        return ($type->allowsNull() && ! in_array($type->getName(), ['mixed', 'null'], true) ? '?' : '')
+            .$type->getName();
+    }
+
+    private function limits(\ReflectionClass $class, $kind)
+    {
+        $limits = [];
+        foreach (self::LIMITS as $name => $sources) {
+            $limits[$name] = $this->limit($class, $name, $sources[0], $sources[1]);
+        }
+
+        if ($limits['backoff'] === null && version_compare($this->laravel, '8.0', '<')) {
+            $limits['backoff'] = $this->limit($class, 'retryAfter', null, ['retryAfter']);
+        }
+        if ($kind === 'broadcast') {
+            $queue = $this->limit($class, 'broadcastQueue', null, ['broadcastQueue']);
+            $limits['queue'] = $queue === null ? $limits['queue'] : $queue;
+        }
+        if ($this->implementing($class, 'Illuminate\Contracts\Queue\ShouldQueueAfterCommit')) {
+            $limits['afterCommit'] = true;
+        }
+        // Before 13 this one is read by reflection, whatever its visibility.
+        if ($limits['deleteWhenMissingModels'] === null && version_compare($this->laravel, '13.0', '<')) {
+            $defaults = $this->defaults($class);
+            if (isset($defaults['deleteWhenMissingModels'])) {
+                $limits['deleteWhenMissingModels'] = Values::plain($defaults['deleteWhenMissingModels']);
+            }
+        }
+
+        return $limits;
+    }
+
+    /** By the framework's own precedence, for an object fresh from its class. */
+    private function limit(\ReflectionClass $class, $property, $attribute, array $methods)
+    {
+        $default = $this->publicDefault($class, $property);
+        if ($property === 'retryUntil' && $default !== null) {
+            return Values::plain($default);
+        }
+        foreach ($methods as $method) {
+            if ($class->hasMethod($method) && ! $this->isFrameworks($class, $method)) {
+                return ['$method' => true];
+            }
+        }
+
+        $name = 'Illuminate\Queue\Attributes\\'.$attribute;
+        if ($attribute === null || ! method_exists($class, 'getAttributes') || ! class_exists($name)) {
+            return Values::plain($default);
+        }
+        try {
+            $found = $this->attribute($class, $name);
+        } catch (\Throwable $e) {
+            $this->notes->exception("attribute {$attribute} of {$class->getName()}", $e);
+            $found = null;
+        }
+        if ($found === null) {
+            return Values::plain($default);
+        }
+
+        list($instance, $declaring) = $found;
+        if ($class->hasProperty($property)) {
+            $reflected = $class->getProperty($property);
+            if (
+                $reflected->isPublic() && array_key_exists($property, $this->defaults($class))
+                && $reflected->getDeclaringClass()->isSubclassOf($declaring)
+            ) {
+                return Values::plain($default);
+            }
+        }
+        $values = get_object_vars($instance);
+
+        return $values === [] ? true : Values::plain(reset($values));
+    }
+
+    private function attribute(\ReflectionClass $class, $name)
+    {
+        do {
+            foreach (array_merge([$class], array_values($class->getTraits())) as $place) {
+                $attributes = $place->getAttributes($name);
+                if (count($attributes) > 0) {
+                    return [$attributes[0]->newInstance(), $class->getName()];
+                }
+            }
+        } while ($class = $class->getParentClass());
+
+        return null;
+    }
+
+    private function source(\ReflectionClass $class, $name)
+    {
+        if ($class->hasMethod($name)) {
+            return ['method' => true];
+        }
+
+        return $class->hasProperty($name) && $class->getProperty($name)->isPublic() ? ['property' => true] : null;
+    }
+
+    /** Laravel asks from outside, where other than public properties are not set. */
+    private function publicDefault(\ReflectionClass $class, $property)
+    {
+        if (! $class->hasProperty($property) || ! $class->getProperty($property)->isPublic()) {
+            return null;
+        }
+        $defaults = $this->defaults($class);
+
+        return isset($defaults[$property]) ? $defaults[$property] : null;
+    }
+
+    private function defaults(\ReflectionClass $class)
+    {
+        try {
+            return $class->getDefaultProperties();
+        } catch (\Throwable $e) {
+            return [];
+        }
+    }
+
+    /** `Queueable` had a method middleware() that answers an empty list. */
+    private function isFrameworks(\ReflectionClass $class, $method)
+    {
+        $file = (new \ReflectionMethod($class->getName(), $method))->getFileName();
+
+        return is_string($file) && preg_match('~[/\\\\]Illuminate[/\\\\](Bus|Mail|Notifications|Queue)[/\\\\]~', $file);
+    }
+
+    private function implementing(\ReflectionClass $class, $interface)
+    {
+        return interface_exists($interface) && $class->implementsInterface($interface);
+    }
+
+    /** Of handle() or __invoke(): class names, null for anything else. */
+    private function parameters(\ReflectionClass $class)
+    {
+        foreach (['handle', '__invoke'] as $method) {
+            if ($class->hasMethod($method)) {
+                return array_map([__CLASS__, 'parameterClass'], $class->getMethod($method)->getParameters());
+            }
+        }
+
+        return [];
+    }
+
+    public static function parameterClass(\ReflectionParameter $parameter)
+    {
+        $type = $parameter->getType();
+        if (! $type || (method_exists($type, 'isBuiltin') && $type->isBuiltin())) {
+            return null;
+        }
+        $name = $type instanceof \ReflectionNamedType ? $type->getName() : (string) $type;
+        if ($name === 'self') {
+            return $parameter->getDeclaringClass()->getName();
+        }
+
+        // `int|string` names no class either.
+        $builtin = '/^(array|bool|callable|false|float|int|iterable|mixed|null|object|static|string|true)$/i';
+        $classes = preg_grep($builtin, preg_split('/[|&()?]+/', $name, -1, PREG_SPLIT_NO_EMPTY), PREG_GREP_INVERT);
+
+        return $classes === [] ? null : ltrim($name, '?\\');
+    }
+
+    private function parents(\ReflectionClass $class)
+    {
+        $parents = [];
+        while ($class = $class->getParentClass()) {
+            $parents[] = $class->getName();
+        }
+
+        return $parents;
+    }
+
+    /** Those of parents and of traits too. */
+    private function traits(\ReflectionClass $class)
+    {
+        $names = [];
+        $pending = [];
+        do {
+            $pending = array_merge($pending, array_values($class->getTraits()));
+        } while ($class = $class->getParentClass());
+        while ($trait = array_shift($pending)) {
+            if (! in_array($trait->getName(), $names, true)) {
+                $names[] = $trait->getName();
+                $pending = array_merge($pending, array_values($trait->getTraits()));
+            }
+        }
+
+        return $names;
+    }
+
+    private function relative($file)
+    {
+        return strpos($file, $this->base.DIRECTORY_SEPARATOR) === 0
+            ? strtr(substr($file, strlen($this->base) + 1), '\\', '/')
+            : $file;
+    }
+}
+
+class Exporter
+{
+    const MARK = '---artisand-manifest---';
+
+    const APP_KEYS = ['name', 'env', 'cipher', 'timezone', 'key', 'previous_keys', 'maintenance'];
+
+    private $directory;
+
+    private $options;
+
+    private $notes;
+
+    private $redirects;
+
+    /** Null until there is something worth printing. */
+    private $result;
+
+    private $finished = false;
+
+    /** What is left to do with the classes that could be loaded. */
+    private $unfinished;
+
+    private $doing = 'starting';
+
+    public function __construct($directory, array $options)
+    {
+        $this->directory = $directory;
+        $this->options = $options;
+        $this->notes = new Notes();
+        $this->redirects = new Redirects();
+    }
+
+    public function run()
+    {
+        // The app may assume a script file, and a working directory like that of
+        // its `artisan`.
+        foreach (['STDIN' => 'r', 'STDOUT' => 'w', 'STDERR' => 'w'] as $constant => $mode) {
+            if (! defined($constant)) {
+                define($constant, fopen('php://'.strtolower($constant), $mode));
+            }
+        }
+        ini_set('memory_limit', '-1');
+        ini_set('display_errors', '0');
+        ini_set('log_errors', '0');
+        ob_start();
+        register_shutdown_function([$this, 'shutdown']);
+
+        try {
+            $base = realpath($this->directory);
+            if (! is_string($base) || ! is_dir($base)) {
+                throw new Failure("no directory `{$this->directory}`: give the one that holds the app's `artisan`");
+            }
+            chdir($base);
+            if ($this->options['config_only']) {
+                $this->cachedConfig($base);
+            } else {
+                $this->boot($base);
+            }
+            $this->finish(0);
+        } catch (Failure $e) {
+            $this->fail($e->getMessage());
+        } catch (\Throwable $e) {
+            $this->fail("{$this->doing} failed: ".Failures::describe($e).$this->advice());
+        }
+    }
+
+    /** PHP comes here too when the app ends it: exit(), or an error nobody can catch. */
+    public function shutdown()
+    {
+        if ($this->finished) {
+            return;
+        }
+        $error = error_get_last();
+        $fatal = $error && in_array($error['type'], [E_ERROR, E_PARSE, E_CORE_ERROR, E_COMPILE_ERROR], true);
+        $reason = $fatal
+            ? Values::text(preg_replace('/\s+/', ' ', $error['message'])." ({$error['file']}:{$error['line']})")
+            : 'the app called exit'.$this->printed();
+
+        if ($this->result === null) {
+            $this->fail("{$this->doing} ended PHP: {$reason}".$this->advice());
+        }
+        $this->notes->add("incomplete: {$this->doing} ended PHP: {$reason}");
+        $this->result['complete'] = false;
+        if ($this->unfinished) {
+            call_user_func($this->unfinished);
+        }
+        $this->finish(0);
+    }
+
+    private function printed()
+    {
+        $text = trim(preg_replace('/\s+/', ' ', (string) ob_get_contents()));
+
+        return $text === '' ? '' : ' after printing `'.Values::text(substr($text, 0, 300)).'`';
+    }
+
+    private function cachedConfig($base)
+    {
+        $path = $this->options['config_path'];
+        if ($path === null) {
+            $path = getenv('APP_CONFIG_CACHE');
+            $path = $path === false || $path === '' ? 'bootstrap/cache/config.php' : $path;
+        }
+        $absolute = preg_match('~^([/\\\\]|[A-Za-z]:)~', $path) ? $path : $base.'/'.$path;
+        if (! is_file($absolute)) {
+            throw new Failure(
+                "no cached configuration at `{$absolute}`: run `php artisan config:cache` in {$base}, "
+                .'or leave out --config-only to boot the app'
+            );
+        }
+
+        $this->doing = "reading {$absolute}";
+        try {
+            $config = require $absolute;
+        } catch (\Throwable $e) {
+            // Objects in it need their classes.
+            if (! is_file($base.'/vendor/autoload.php')) {
+                throw $e;
+            }
+            require_once $base.'/vendor/autoload.php';
+            $config = require $absolute;
+        }
+        if (! is_array($config)) {
+            throw new Failure("`{$absolute}` does not return an array: run `php artisan config:cache` again");
+        }
+
+        $this->result = [
+            'artisand' => 1,
+            'complete' => true,
+            'php' => PHP_VERSION,
+            'generated_at' => time(),
+            'paths' => ['base' => $base, 'config_cache' => $absolute],
+            'config' => $this->config(function ($key) use ($config) {
+                foreach (explode('.', $key) as $part) {
+                    $config = is_array($config) && isset($config[$part]) ? $config[$part] : null;
+                }
+
+                return $config;
+            }),
+        ];
+    }
+
+    private function boot($base)
+    {
+        $composer = $this->composer($base);
+        $vendor = isset($composer['config']['vendor-dir']) ? $composer['config']['vendor-dir'] : 'vendor';
+        $autoload = $base.'/'.$vendor.'/autoload.php';
+        if (! is_file($autoload)) {
+            throw new Failure(
+                "no `{$vendor}/autoload.php` in {$base}: run `composer install` there, "
+                .'or give the directory that holds the app\'s `artisan`'
+            );
+        }
+        if (! is_file($base.'/bootstrap/app.php')) {
+            throw new Failure("no `bootstrap/app.php` in {$base}: is this the directory of a Laravel app?");
+        }
+
+        // Packages look at the command line of `artisan`, which ours is not.
+        $arguments = ['artisan'];
+        if ($this->options['env'] !== null) {
+            $arguments[] = '--env='.$this->options['env'];
+        }
+        $_SERVER['argv'] = $arguments;
+        $_SERVER['argc'] = count($arguments);
+        $GLOBALS['argv'] = $arguments;
+        $GLOBALS['argc'] = count($arguments);
+        defined('LARAVEL_START') || define('LARAVEL_START', microtime(true));
+
+        $this->redirects->environment($base);
+        $this->doing = 'loading the app';
+        require_once $autoload;
+        $app = require $base.'/bootstrap/app.php';
+        if (! is_object($app) || ! is_a($app, 'Illuminate\Foundation\Application')) {
+            throw new Failure(
+                "`bootstrap/app.php` in {$base} does not return a Laravel application but "
+                .(is_object($app) ? get_class($app) : gettype($app)).': only Laravel 5.5 and later can be exported'
+            );
+        }
+        $this->redirects->application($app);
+
+        // Laravel looks twice: now, to skip .env, and again when .env may have
+        // named another file.
+        $environmentSkipped = is_file($app->getCachedConfigPath());
+        $this->doing = 'booting the app';
+        $app->make('Illuminate\Contracts\Console\Kernel')->bootstrap();
+        // Laravel's handler makes exceptions of warnings and logs deprecations.
+        set_error_handler(function () {
+            return true;
+        });
+
+        $this->doing = 'reading the configuration';
+        $cached = is_file($app->getCachedConfigPath()) ? $app->getCachedConfigPath() : null;
+        $environment = $app->environmentFilePath();
+        $config = $app->make('config');
+        $this->result = [
+            'artisand' => 1,
+            'complete' => true,
+            'laravel' => $this->version($app),
+            'php' => PHP_VERSION,
+            'generated_at' => time(),
+            'paths' => [
+                'base' => $app->basePath(),
+                'storage' => $app->storagePath(),
+                'config_cache' => $cached,
+                'env_file' => ! $environmentSkipped && is_file($environment) ? $environment : null,
+            ],
+            'config' => $this->config(function ($key) use ($config) {
+                return $config->get($key);
+            }),
+            'cache_prefixes' => (object) [],
+            'limiters' => [],
+            'queue_routes' => (object) [],
+            'queue_forwards' => (object) [],
+            'classes' => (object) [],
+            'models' => (object) [],
+        ];
+        if ($environmentSkipped) {
+            $this->notes->add("the app uses its cached configuration, {$cached}: its .env file is not read");
+        }
+
+        $this->doing = 'reading cache prefixes';
+        $this->result['cache_prefixes'] = (object) $this->cachePrefixes($app);
+        $this->doing = 'reading rate limiters';
+        $this->result['limiters'] = $this->limiters($app);
+        $this->doing = 'reading queue routes';
+        $this->routes($app);
+        $this->doing = 'reading classes';
+        $this->classes($app, $base, $autoload, $composer);
+    }
+
+    private function config(callable $get)
+    {
+        $config = ['app' => []];
+        foreach (self::APP_KEYS as $key) {
+            $config['app'][$key] = $get('app.'.$key);
+        }
+        foreach (['queue', 'cache', 'database'] as $file) {
+            $config[$file] = $get($file);
+        }
+        if (! $this->options['with_secrets']) {
+            $config = (new Secrets($this->notes))->removed($config);
+        }
+
+        return Values::plain($config);
+    }
+
+    private function cachePrefixes($app)
+    {
+        $prefixes = [];
+        foreach ((array) $app->make('config')->get('cache.stores') as $name => $store) {
+            $driver = is_array($store) && isset($store['driver']) ? $store['driver'] : null;
+            if (! in_array($driver, ['redis', 'database', 'memcached'], true)) {
+                continue;
+            }
+            try {
+                $prefixes[$name] = Values::plain((string) ($driver === 'redis'
+                    ? $app->make('cache')->store($name)->getStore()->getPrefix()
+                    : $this->unconnectedPrefix($app, $store, 'Illuminate\Cache\\'.ucfirst($driver).'Store')));
+            } catch (\Throwable $e) {
+                $this->notes->exception("cache store {$name} has no prefix here", $e);
+            }
+        }
+
+        return $prefixes;
+    }
+
+    /**
+     * Making a memcached store needs its extension, making a database store on
+     * SQLite connects on some versions.
+     */
+    private function unconnectedPrefix($app, array $config, $class)
+    {
+        $manager = $app->make('cache');
+        $method = new \ReflectionMethod($manager, 'getPrefix');
+        $method->setAccessible(true);
+        $prefix = $method->invoke($manager, $config);
+
+        $store = (new \ReflectionClass($class))->newInstanceWithoutConstructor();
+        if (method_exists($store, 'setPrefix')) {
+            $store->setPrefix($prefix);
+        } else {
+            $property = new \ReflectionProperty($class, 'prefix');
+            $property->setAccessible(true);
+            $property->setValue($store, $prefix);
+        }
+
+        return $store->getPrefix();
+    }
+
+    private function limiters($app)
+    {
+        try {
+            $limiter = $app->make('Illuminate\Cache\RateLimiter');
+
+            return array_map('strval', array_keys((array) $this->property($limiter, 'limiters')));
+        } catch (\Throwable $e) {
+            $this->notes->exception('rate limiters are not known', $e);
+
+            return [];
+        }
+    }
+
+    /** Laravel 13 can send classes and queues elsewhere in code. */
+    private function routes($app)
+    {
+        if (! $app->bound('queue.routes')) {
+            return;
+        }
+        try {
+            $routes = $app->make('queue.routes');
+            $this->result['queue_routes'] = (object) Values::plain((array) $this->property($routes, 'routes'));
+            $this->result['queue_forwards'] = (object) Values::plain((array) $this->property($routes, 'forwards'));
+        } catch (\Throwable $e) {
+            $this->notes->exception('queue routes are not known', $e);
+        }
+    }
+
+    private function classes($app, $base, $autoload, array $composer)
+    {
+        $sources = new Sources($base);
+        $describer = new Classes($base, $this->result['laravel'], $this->notes);
+        list($listeners, $events) = $this->registered($app);
+        $kinds = [];
+        $models = [];
+        $this->unfinished = function () use ($describer, $sources, &$kinds, &$models, &$events, $listeners) {
+            $this->unfinished = null;
+            $this->result['models'] = (object) $models;
+            $this->describe($describer, $sources, $kinds, $events, $listeners);
+        };
+
+        $found = (new Probe($autoload, $this->notes))->survivors($sources->classes($composer));
+        foreach ($found as $name => $file) {
+            $this->doing = "loading {$name} from {$file}";
+            try {
+                if (! class_exists($name)) {
+                    $this->notes->add("{$file}: no autoloader finds its class {$name}, so nobody can queue it");
+                    continue;
+                }
+                $class = new \ReflectionClass($name);
+                if ($class->isAbstract() || realpath($class->getFileName()) !== $file) {
+                    continue;
+                }
+                $name = $class->getName();
+                if ($class->isSubclassOf('Illuminate\Database\Eloquent\Model')) {
+                    $model = $describer->model($class);
+                    if ($model !== null) {
+                        $models[$name] = $model;
+                    }
+                }
+                $kind = $this->kind($class, isset($listeners[$name]));
+                if ($kind === 'listener') {
+                    $events = array_merge($events, $this->handled($class));
+                }
+                $kinds[$name] = [$kind, $class];
+            } catch (\Throwable $e) {
+                $this->notes->exception("{$file}: {$name} was left out", $e);
+            }
+        }
+
+        call_user_func($this->unfinished);
+    }
+
+    private function describe(Classes $describer, Sources $sources, array $kinds, array $events, array $listeners)
+    {
+        // Events travel inside the jobs of their listeners.
+        foreach (array_unique($events) as $event) {
+            $this->doing = "loading the event {$event}";
+            try {
+                if (! isset($kinds[$event]) && class_exists($event)) {
+                    $class = new \ReflectionClass($event);
+                    if (! $class->isAbstract() && $sources->isOurs($class->getFileName())) {
+                        $kinds[$event] = [null, $class];
+                    }
+                }
+            } catch (\Throwable $e) {
+                $this->notes->exception("{$event} was left out", $e);
+            }
+            if (isset($kinds[$event]) && $kinds[$event][0] === null) {
+                $kinds[$event][0] = 'event';
+            }
+        }
+        ksort($kinds, SORT_STRING);
+        $classes = [];
+        foreach ($kinds as $name => $entry) {
+            if ($entry[0] === null) {
+                continue;
+            }
+            $this->doing = "describing {$name}";
+            try {
+                $listens = isset($listeners[$name]) ? $listeners[$name] : [];
+                $classes[$name] = $describer->describe($entry[1], $entry[0], $listens);
+            } catch (\Throwable $e) {
+                $this->notes->exception("{$name} was left out", $e);
+            }
+            $this->result['classes'] = (object) $classes;
+        }
+    }
+
+    private function kind(\ReflectionClass $class, $registered)
+    {
+        $queued = $class->implementsInterface('Illuminate\Contracts\Queue\ShouldQueue');
+        if (class_exists('Illuminate\Notifications\Notification')
+            && $class->isSubclassOf('Illuminate\Notifications\Notification')) {
+            return 'notification';
+        }
+        if (class_exists('Illuminate\Mail\Mailable') && $class->isSubclassOf('Illuminate\Mail\Mailable')) {
+            return 'mailable';
+        }
+        if ($registered || (Sources::isListenerFile($class->getFileName()) && $this->handled($class) !== [])) {
+            return 'listener';
+        }
+        if ($class->implementsInterface('Illuminate\Contracts\Broadcasting\ShouldBroadcast')) {
+            return 'broadcast';
+        }
+
+        return $queued ? 'job' : null;
+    }
+
+    /** The class names of the first parameter of what a listener does. */
+    private function handled(\ReflectionClass $class)
+    {
+        foreach (['handle', '__invoke'] as $method) {
+            if ($class->hasMethod($method)) {
+                $parameters = $class->getMethod($method)->getParameters();
+                $first = $parameters === [] ? null : Classes::parameterClass($parameters[0]);
+
+                return $first === null ? [] : preg_split('/[|&()?]+/', $first, -1, PREG_SPLIT_NO_EMPTY);
+            }
+        }
+
+        return [];
+    }
+
+    /**
+     * From the event dispatcher: class => its events and methods, and the names
+     * of all events. Older versions keep closures, with the listener inside.
+     */
+    private function registered($app)
+    {
+        $listeners = [];
+        $events = [];
+        foreach (['listeners', 'wildcards'] as $property) {
+            try {
+                $entries = (array) $this->property($app->make('events'), $property);
+            } catch (\Throwable $e) {
+                $this->notes->exception('listeners are known only from their directories', $e);
+                continue;
+            }
+            foreach ($entries as $event => $list) {
+                $events[] = $event;
+                foreach ((array) $list as $listener) {
+                    if ($listener instanceof \Closure) {
+                        $variables = (new \ReflectionFunction($listener))->getStaticVariables();
+                        $listener = isset($variables['listener']) ? $variables['listener'] : null;
+                    }
+                    if (is_string($listener)) {
+                        $listener = explode('@', $listener, 2);
+                    }
+                    if (! is_array($listener) || ! isset($listener[0])) {
+                        continue;
+                    }
+                    $class = is_object($listener[0]) ? get_class($listener[0]) : ltrim($listener[0], '\\');
+                    $method = isset($listener[1]) && is_string($listener[1]) ? $listener[1] : 'handle';
+                    $entry = ['event' => (string) $event, 'method' => $method];
+                    if (! isset($listeners[$class]) || ! in_array($entry, $listeners[$class], true)) {
+                        $listeners[$class][] = $entry;
+                    }
+                }
+            }
+        }
+
+        return [$listeners, $events];
+    }
+
+    private function property($object, $name)
+    {
+        $class = new \ReflectionClass($object);
+        while (! $class->hasProperty($name)) {
+            $class = $class->getParentClass();
+            if (! $class) {
+                return null;
+            }
+        }
+        $property = $class->getProperty($name);
+        $property->setAccessible(true);
+
+        return $property->getValue($object);
+    }
+
+    private function composer($base)
+    {
+        $composer = is_file($base.'/composer.json')
+            ? json_decode((string) file_get_contents($base.'/composer.json'), true)
+            : null;
+        if (! is_array($composer)) {
+            $this->notes->add("no readable composer.json in {$base}: classes are looked for where the loader does");
+        }
+
+        return is_array($composer) ? $composer : [];
+    }
+
+    private function version($app)
+    {
+        $class = new \ReflectionClass('Illuminate\Foundation\Application');
+
+        return $class->hasConstant('VERSION') ? $class->getConstant('VERSION') : $app->version();
+    }
+
+    private function advice()
+    {
+        return strpos($this->doing, 'loading the app') === 0 || strpos($this->doing, 'booting') === 0
+            ? ' -- `php artisan list` in the app\'s directory should work first; if there is a cached '
+                .'configuration, --config-only reads it without booting'
+            : '';
+    }
+
+    private function finish($status)
+    {
+        $this->result['notes'] = $this->notes->list;
+        $flags = JSON_UNESCAPED_SLASHES | JSON_UNESCAPED_UNICODE | JSON_PRESERVE_ZERO_FRACTION;
+        $json = json_encode($this->result, $flags);
+        if ($json === false) {
+            $this->fail('the result is not JSON: '.json_last_error_msg());
+        }
+        $this->end();
+        $output = fopen('php://stdout', 'wb');
+        fwrite($output, "\n".self::MARK."\n".$json."\n".self::MARK."\n");
+        fclose($output);
+        exit($status);
+    }
+
+    private function fail($message)
+    {
+        $this->end();
+        fwrite(fopen('php://stderr', 'wb'), 'manifest: '.$message."\n");
+        exit(1);
+    }
+
+    /** From here on nothing that the app still does may be seen. */
+    private function end()
+    {
+        $this->finished = true;
+        $this->redirects->remove();
+        while (ob_get_level() > 0 && @ob_end_clean()) {
+            continue;
+        }
+        ob_start(function () {
+            return '';
+        });
+    }
+
+    public static function main(array $arguments)
+    {
+        $options = ['with_secrets' => false, 'config_only' => false, 'config_path' => null, 'env' => null];
+        $rest = [];
+        foreach ($arguments as $argument) {
+            if ($argument === '--with-secrets') {
+                $options['with_secrets'] = true;
+            } elseif ($argument === '--config-only') {
+                $options['config_only'] = true;
+            } elseif (strpos($argument, '--env=') === 0) {
+                $options['env'] = substr($argument, 6);
+            } elseif ($argument !== '--') {
+                $rest[] = $argument;
+            }
+        }
+        $known = $options['config_only'] ? 2 : 1;
+        if ($rest === [] || count($rest) > $known || preg_grep('/^-/', $rest)) {
+            fwrite(
+                fopen('php://stderr', 'wb'),
+                "manifest: usage: php manifest.php APP_DIR [--with-secrets] [--env=NAME]\n"
+                ."                 php manifest.php APP_DIR [--with-secrets] --config-only [CACHED_CONFIG]\n"
+            );
+            exit(1);
+        }
+        $options['config_path'] = isset($rest[1]) ? $rest[1] : null;
+
+        (new self($rest[0], $options))->run();
+    }
+}
+
+Exporter::main(array_slice($_SERVER['argv'], 1));
