@@ -1,9 +1,12 @@
 //! What is known of the Laravel app whose queues are worked.
 
 mod env;
-mod prefixes;
+mod manifest;
+pub mod php_config;
+mod slug;
+mod source;
 
 pub use env::{EnvError, EnvFile, cast};
-pub use prefixes::{DatabasePrefix, slug};
-mod manifest;
 pub use manifest::{Class, Manifest, ManifestError, Model, Paths};
+pub use slug::slug;
+pub use source::{AppConfig, Origin, SourceError, cached_config_path, framework_version, read};

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use jiff::tz::TimeZone;
 use tracing_subscriber::EnvFilter;
 
 use super::console::{Console, Style, banner};
 use super::{GlobalArgs, UsageError, output};
 use crate::config::Config;
+use crate::failed::FailedJobs;
 use crate::handler::Registry;
 use crate::payload::Backoff;
 use crate::queue::QueueName;
 use crate::time::Clock;
 use crate::worker::decide::Defaults;
-use crate::worker::{Control, Worker, WorkerOptions};
+use crate::worker::{Control, ControlPlane, Worker, WorkerOptions};
 
 /// Arguments of `queue:work`, as given.
 #[derive(Debug, clap::Args)]
@@ -232,13 +232,24 @@ pub(super) fn run(
             "no mapping is configured: see [[map]] in artisand.toml; every job is unmapped"
         );
     }
+    let cache = config.default_cache()?;
+    let control_plane = ControlPlane {
+        cache,
+        maintenance: if args.force {
+            None
+        } else {
+            config.maintenance()?
+        },
+    };
+    let failed_jobs = config.failed_jobs()?;
+    warn_of_gaps(&config, failed_jobs.as_ref());
     let style = Style {
         json: args.json,
         quiet: global.quiet,
         verbose: global.verbose > 0,
         coloured: output::is_coloured(global),
         width: output::width(),
-        timezone: timezone(&config)?,
+        timezone: config.timezone()?,
     };
     if !args.json && !global.quiet && output::is_terminal() {
         output::data(&banner(&options.queues, style.coloured))?;
@@ -253,7 +264,12 @@ pub(super) fn run(
     let report = runtime.block_on(async {
         let (queue, _) = super::open(&config, &name).await?;
         let control = Control::new();
-        let worker = Worker::new(Arc::new(queue), router, options).with_observer(console);
+        let mut worker = Worker::new(Arc::new(queue), router, options)
+            .with_observer(console)
+            .with_control_plane(control_plane);
+        if let Some(failed_jobs) = failed_jobs {
+            worker = worker.with_failed_jobs(failed_jobs);
+        }
         // On the runtime's own threads: this one would have to be woken for every pop.
         let mut working = tokio::spawn({
             let control = control.clone();
@@ -318,22 +334,23 @@ fn start_logging(global: &GlobalArgs, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The app's time zone, in which Laravel prints times.
-fn timezone(config: &Config) -> anyhow::Result<TimeZone> {
-    let name = config
-        .file
-        .worker
-        .timezone
-        .clone()
-        .or_else(|| config.env("APP_TIMEZONE"));
-    let Some(name) = name.filter(|name| !name.is_empty()) else {
-        return Ok(TimeZone::UTC);
-    };
-    Ok(
-        TimeZone::get(&name).map_err(|_| crate::config::Error::Variable {
-            name: "timezone".into(),
-            value: name,
-            expected: "a time zone, such as Europe/Warsaw",
-        })?,
-    )
+/// Says at the start what the worker cannot know or do.
+fn warn_of_gaps(config: &Config, failed_jobs: Option<&FailedJobs>) {
+    for reason in config.stale_manifest() {
+        tracing::warn!(
+            reason,
+            "the manifest may be out of date: write it anew with `artisand manifest`"
+        );
+    }
+    match failed_jobs {
+        None => tracing::warn!(
+            "no app is set, so failed jobs stay in the list artisand:failed-spool, and restart, pause and maintenance are not heard"
+        ),
+        Some(FailedJobs::Null) => {
+            tracing::warn!(
+                "the app keeps no failed jobs (queue.failed.driver is null): they will be gone"
+            );
+        }
+        Some(_) => {}
+    }
 }

@@ -17,6 +17,8 @@ use crate::handler::{HandlerChoice, Mapping, Pattern, PatternError, UnmappedPoli
 pub struct File {
     /// The app's directory, where `.env` is.
     pub app: Option<PathBuf>,
+    /// The manifest (`artisand manifest`), if not `artisand.json` in the app's directory or the current one.
+    pub manifest: Option<PathBuf>,
     /// Version of the app's Laravel (`"5.7"`, `"13"`), where it cannot be found out.
     pub laravel: Option<String>,
     /// Queue connections by name.
@@ -75,6 +77,8 @@ pub struct WorkerTable {
     pub concurrency: Option<NonZeroUsize>,
     /// Seconds that running jobs may go on after the order to quit.
     pub grace: Option<u64>,
+    /// Whether the app's restart and pause signals and its maintenance mode are obeyed.
+    pub control_plane: Option<bool>,
     /// Time zone of printed times, as PHP names it.
     pub timezone: Option<String>,
 }

@@ -7,18 +7,24 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+
+use jiff::tz::TimeZone;
 
 mod file;
 mod laravel;
+pub mod php;
 
 pub use file::{
     ConnectionTable, ErrorPlace, File, HandlerTable, MapTable, UnmappedTable, WorkerTable,
 };
 pub use laravel::{EnvLookup, Laravel, QueueSettings, RedisSettings, SettingError};
 
-use crate::app::{DatabasePrefix, EnvError, EnvFile, cast};
+use crate::app::{self, EnvError, EnvFile, Manifest, ManifestError, SourceError, cast};
+use crate::cache::{Cache, Maintenance};
 use crate::connection::{self, RedisAddress, RedisOptions};
+use crate::failed::FailedJobs;
 use crate::handler::{MappingError, PatternError, Registry, Router};
 use crate::queue::{ConnectionName, QueueName, RedisQueueOptions};
 
@@ -68,15 +74,32 @@ pub enum Error {
         /// The names there are.
         configured: String,
     },
-    /// The key prefix of the app is not known.
-    #[error(
-        "cannot tell the Redis key prefix of {app}: {problem}; set REDIS_PREFIX in its .env, or `prefix` under [connections.redis]"
-    )]
-    Prefix {
+    /// The app's configuration cannot be read.
+    #[error("cannot read the configuration of the app in {app}")]
+    App {
         /// The app's directory.
         app: PathBuf,
         /// Why not.
-        problem: &'static str,
+        source: SourceError,
+    },
+    /// The cached configuration cannot be read, not even with PHP.
+    #[error("{0}")]
+    Php(String),
+    /// A command needs an app, and none is set.
+    #[error(
+        "no Laravel app is set: give its directory with --app, ARTISAND_APP or `app` in artisand.toml, or a manifest"
+    )]
+    NoApp,
+    /// The manifest cannot be used.
+    #[error("cannot use the manifest")]
+    Manifest(#[from] ManifestError),
+    /// A setting of the app cannot be used.
+    #[error("cannot use the app's settings ({origin})")]
+    Setting {
+        /// Where they came from.
+        origin: String,
+        /// Which, and why.
+        source: SettingError,
     },
     /// The address of a connection cannot be used.
     #[error("queue connection `{name}`")]
@@ -123,9 +146,14 @@ pub struct Config {
     path: PathBuf,
     /// The app's directory.
     pub app: Option<PathBuf>,
-    env_file: EnvFile,
+    env_file: Arc<EnvFile>,
+    /// What is known of the app.
+    laravel: Option<Laravel>,
+    manifest: Option<(PathBuf, Manifest)>,
+    /// What was assumed of the app, one sentence each.
+    pub notes: Vec<String>,
     /// Process environment, taken once.
-    process: BTreeMap<String, String>,
+    process: Arc<BTreeMap<String, String>>,
 }
 
 /// A queue connection, ready to be opened.
@@ -138,6 +166,9 @@ pub struct Connection {
     /// Queue that is meant where none is named.
     pub default_queue: QueueName,
 }
+
+/// Name of the manifest that is read where none is given, in the app's directory or the current one.
+pub const MANIFEST_FILE: &str = "artisand.json";
 
 /// Name of the file that is read where none is given.
 pub const DEFAULT_FILE: &str = "artisand.toml";
@@ -153,7 +184,7 @@ impl Config {
         app: Option<&Path>,
         process: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, Error> {
-        let process: BTreeMap<String, String> = process.into_iter().collect();
+        let process: Arc<BTreeMap<String, String>> = Arc::new(process.into_iter().collect());
         let default = Path::new(DEFAULT_FILE);
         let path = path.or_else(|| default.exists().then_some(default));
         let mut config = Self {
@@ -171,8 +202,9 @@ impl Config {
                 let path = app.clone();
                 return Err(Error::Read { path, source });
             }
-            config.env_file = read_env_file(app, &config.process)?;
+            config.env_file = Arc::new(read_env_file(app, &config.process)?);
         }
+        config.learn()?;
         Ok(config)
     }
 
@@ -207,6 +239,213 @@ impl Config {
         parsed.map(Some)
     }
 
+    /// Finds out what is known of the app: from its manifest, else from its files.
+    fn learn(&mut self) -> Result<(), Error> {
+        let named = self.process.get("ARTISAND_MANIFEST").map(PathBuf::from);
+        let named = named.or_else(|| self.file.manifest.clone());
+        let beside = [self.app.clone(), Some(PathBuf::new())];
+        let beside = beside
+            .into_iter()
+            .flatten()
+            .map(|directory| directory.join(MANIFEST_FILE));
+        let path = named.or_else(|| beside.into_iter().find(|path| path.is_file()));
+        if let Some(path) = path {
+            return self.learn_from_manifest(path);
+        }
+        match self.app.clone() {
+            Some(base) => self.learn_from_files(&base),
+            None => Ok(()),
+        }
+    }
+
+    fn learn_from_manifest(&mut self, path: PathBuf) -> Result<(), Error> {
+        let manifest = Manifest::read(&path)?;
+        let base = self
+            .app
+            .clone()
+            .unwrap_or_else(|| manifest.paths.base.clone());
+        if self.app.is_none() && base.is_dir() {
+            // Secrets are in its `.env`.
+            self.env_file = Arc::new(read_env_file(&base, &self.process)?);
+        }
+        // An app that was moved took its storage with it.
+        let storage = match manifest.paths.storage.strip_prefix(&manifest.paths.base) {
+            Ok(inside) => base.join(inside),
+            Err(_) => manifest.paths.storage.clone(),
+        };
+        self.laravel = Some(Laravel {
+            version: Some(manifest.laravel.clone()),
+            config: manifest.config.clone(),
+            base,
+            storage,
+            cache_prefixes: manifest.cache_prefixes.clone(),
+            origin: format!("manifest {}", path.display()),
+            env: self.env_lookup(),
+        });
+        self.notes.extend(manifest.notes.iter().cloned());
+        self.manifest = Some((path, manifest));
+        Ok(())
+    }
+
+    fn learn_from_files(&mut self, base: &Path) -> Result<(), Error> {
+        let (process, env_file) = (Arc::clone(&self.process), Arc::clone(&self.env_file));
+        let real = |name: &str| process.get(name).cloned();
+        let env = |name: &str| real(name).or_else(|| env_file.get(name).map(str::to_owned));
+        let version = self.file.laravel.as_deref();
+        let unreadable = |source| Error::App {
+            app: base.to_owned(),
+            source,
+        };
+        let mut found = match app::read(base, version, &env, &real) {
+            Err(SourceError::Cached { path, .. }) => {
+                // What we cannot follow, PHP itself reads.
+                let config = php::cached_config(base, &path).map_err(Error::Php)?;
+                app::AppConfig {
+                    laravel: app::framework_version(base).or_else(|| version.map(str::to_owned)),
+                    config,
+                    origin: app::Origin::Cached(path),
+                    storage: base.join("storage"),
+                    notes: Vec::new(),
+                }
+            }
+            found => found.map_err(unreadable)?,
+        };
+        let origin = match &found.origin {
+            app::Origin::Cached(path) => format!("cached configuration {}", path.display()),
+            app::Origin::Files => format!("{} and .env", base.join("config").display()),
+            app::Origin::Defaults => format!(".env in {}", base.display()),
+        };
+        self.notes.append(&mut found.notes);
+        self.laravel = Some(Laravel {
+            version: found.laravel,
+            config: found.config,
+            base: base.to_owned(),
+            storage: found.storage,
+            cache_prefixes: BTreeMap::new(),
+            origin,
+            env: self.env_lookup(),
+        });
+        Ok(())
+    }
+
+    fn env_lookup(&self) -> EnvLookup {
+        let (process, env_file) = (Arc::clone(&self.process), Arc::clone(&self.env_file));
+        Arc::new(move |name| {
+            let raw = process
+                .get(name)
+                .map(String::as_str)
+                .or_else(|| env_file.get(name));
+            raw.and_then(cast)
+        })
+    }
+
+    /// What is known of the app; `None` if none is set.
+    pub fn laravel(&self) -> Option<&Laravel> {
+        self.laravel.as_ref()
+    }
+
+    /// What is known of the app.
+    ///
+    /// # Errors
+    ///
+    /// None is set.
+    pub fn known_laravel(&self) -> Result<&Laravel, Error> {
+        self.laravel.as_ref().ok_or(Error::NoApp)
+    }
+
+    /// The manifest in use, and where it is.
+    pub fn manifest(&self) -> Option<(&Path, &Manifest)> {
+        self.manifest
+            .as_ref()
+            .map(|(path, manifest)| (path.as_path(), manifest))
+    }
+
+    /// Why the manifest in use may no longer be true of the app.
+    pub fn stale_manifest(&self) -> Vec<String> {
+        let (Some((_, manifest)), Some(laravel)) = (&self.manifest, &self.laravel) else {
+            return Vec::new();
+        };
+        manifest.stale(
+            &laravel.base,
+            app::framework_version(&laravel.base).as_deref(),
+        )
+    }
+
+    fn setting<T>(&self, found: Result<T, SettingError>) -> Result<T, Error> {
+        found.map_err(|source| Error::Setting {
+            origin: self
+                .laravel
+                .as_ref()
+                .map_or_else(String::new, |laravel| laravel.origin.clone()),
+            source,
+        })
+    }
+
+    /// The app's default cache store; `None` without an app, and where its signals are not to be obeyed.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be told or is not supported.
+    pub fn default_cache(&self) -> Result<Option<Cache>, Error> {
+        let Some(laravel) = self.laravel.as_ref().filter(|_| self.obeys_app()) else {
+            return Ok(None);
+        };
+        let cache = laravel
+            .default_cache()
+            .and_then(|name| laravel.cache(&name));
+        self.setting(cache).map(Some)
+    }
+
+    /// Whether the app's signals are to be obeyed.
+    pub fn obeys_app(&self) -> bool {
+        self.file.worker.control_plane.unwrap_or(true)
+    }
+
+    /// Where the app says that it is down; `None` without an app.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be told, or is in a cache store that is not supported.
+    pub fn maintenance(&self) -> Result<Option<Maintenance>, Error> {
+        let laravel = self.laravel.as_ref().filter(|_| self.obeys_app());
+        let maintenance = laravel.map(Laravel::maintenance);
+        maintenance
+            .map(|maintenance| self.setting(maintenance))
+            .transpose()
+    }
+
+    /// The app's store of failed jobs; `None` without an app.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be told or is not supported.
+    pub fn failed_jobs(&self) -> Result<Option<FailedJobs>, Error> {
+        let store = self.laravel.as_ref().map(Laravel::failed_jobs);
+        store.map(|store| self.setting(store)).transpose()
+    }
+
+    /// The app's time zone, in which Laravel prints and stores times.
+    ///
+    /// # Errors
+    ///
+    /// There is no such time zone.
+    pub fn timezone(&self) -> Result<TimeZone, Error> {
+        let named = self.file.worker.timezone.clone();
+        let named = match (&named, &self.laravel) {
+            (Some(_), _) => named,
+            (None, Some(laravel)) => return self.setting(laravel.timezone()),
+            (None, None) => self.env("APP_TIMEZONE").filter(|name| !name.is_empty()),
+        };
+        let Some(name) = named else {
+            return Ok(TimeZone::UTC);
+        };
+        TimeZone::get(&name).map_err(|_| Error::Variable {
+            name: "timezone".into(),
+            value: name,
+            expected: "a time zone, such as Europe/Warsaw",
+        })
+    }
+
     /// Name of the connection that is meant where none is named.
     pub fn default_connection(&self) -> String {
         let only = || match self.file.connections.len() {
@@ -214,12 +453,34 @@ impl Config {
             _ => None,
         };
         // Also one that is not ours: to work another queue than the app means would be worse than an error.
-        let from_env = self.env("QUEUE_CONNECTION").filter(|name| !name.is_empty());
-        from_env.or_else(only).unwrap_or_else(|| "redis".to_owned())
+        let of_app = self
+            .laravel
+            .as_ref()
+            .and_then(|laravel| laravel.default_queue_connection().ok()?);
+        let from_env = || self.env("QUEUE_CONNECTION");
+        let named = of_app.or_else(from_env).filter(|name| !name.is_empty());
+        named.or_else(only).unwrap_or_else(|| "redis".to_owned())
+    }
+
+    /// Names of the queue connections that there are.
+    pub fn connections(&self) -> Vec<String> {
+        let of_app = self.laravel.as_ref().map(Laravel::queue_connections);
+        let mut names = match of_app {
+            Some(names) => names.unwrap_or_default(),
+            None => vec!["redis".to_owned()],
+        };
+        names.extend(self.file.connections.keys().cloned());
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 
     fn is_known(&self, name: &str) -> bool {
-        name == "redis" || self.file.connections.contains_key(name)
+        let is_apps = match &self.laravel {
+            Some(laravel) => laravel.has_queue_connection(name),
+            None => name == "redis",
+        };
+        is_apps || self.file.connections.contains_key(name)
     }
 
     /// Puts together the settings of a queue connection.
@@ -230,18 +491,23 @@ impl Config {
     /// used, a key prefix that cannot be told.
     pub fn connection(&self, name: &str) -> Result<Connection, Error> {
         if !self.is_known(name) {
-            let names = self.file.connections.keys().map(String::as_str);
-            let mut configured: Vec<&str> = names.chain(["redis"]).collect();
-            configured.sort_unstable();
-            configured.dedup();
             return Err(Error::UnknownConnection {
                 name: name.to_owned(),
-                configured: configured.join(", "),
+                configured: self.connections().join(", "),
             });
         }
         let empty = ConnectionTable::default();
         let table = self.file.connections.get(name).unwrap_or(&empty);
-        let mut redis = self.redis_of_env()?;
+        let of_app = match &self.laravel {
+            Some(laravel) if laravel.has_queue_connection(name) => {
+                Some(self.setting(laravel.queue(name))?)
+            }
+            _ => None,
+        };
+        let mut redis = match &of_app {
+            Some(of_app) => of_app.redis.clone(),
+            None => self.redis_of_env()?,
+        };
         let address = |source| Error::Address {
             name: name.to_owned(),
             source,
@@ -267,22 +533,31 @@ impl Config {
         redis.username = table.username.clone().or(redis.username);
         redis.password = table.password.clone().or(redis.password);
         redis.database = table.database.unwrap_or(redis.database);
-        redis.prefix = match &table.prefix {
-            Some(prefix) => prefix.clone(),
-            None => self.prefix()?,
+        redis.prefix = match (&table.prefix, &of_app) {
+            (Some(prefix), _) => prefix.clone(),
+            (None, Some(of_app)) => of_app.redis.prefix.clone(),
+            (None, None) => self.env("REDIS_PREFIX").unwrap_or_default(),
         };
         let seconds = "a whole number of seconds";
-        let retry_after = match table.retry_after {
-            Some(seconds) => seconds,
-            None => self
-                .number("REDIS_QUEUE_RETRY_AFTER", seconds)?
-                .unwrap_or(90),
+        let defaults = of_app.as_ref().map(|of_app| of_app.queue.clone());
+        let defaults = match defaults {
+            Some(defaults) => defaults,
+            None => RedisQueueOptions {
+                retry_after: Some(Duration::from_secs(
+                    self.number("REDIS_QUEUE_RETRY_AFTER", seconds)?
+                        .unwrap_or(90),
+                )),
+                notify: !self.is_before_notify_lists(),
+                ..RedisQueueOptions::default()
+            },
         };
-        let defaults = RedisQueueOptions::default();
         let queue = RedisQueueOptions {
             connection: ConnectionName::from(name),
-            retry_after: Some(Duration::from_secs(retry_after)),
-            notify: table.notify.unwrap_or(!self.is_before_notify_lists()),
+            retry_after: table
+                .retry_after
+                .map(Duration::from_secs)
+                .or(defaults.retry_after),
+            notify: table.notify.unwrap_or(defaults.notify),
             migration_batch: table
                 .migration_batch_size
                 .map_or(defaults.migration_batch, NonZeroUsize::get),
@@ -293,7 +568,10 @@ impl Config {
         let default_queue = table
             .queue
             .clone()
-            .or_else(|| self.env("REDIS_QUEUE"))
+            .or_else(|| match of_app {
+                Some(of_app) => Some(of_app.default_queue),
+                None => self.env("REDIS_QUEUE"),
+            })
             .filter(|queue| !queue.is_empty());
         Ok(Connection {
             redis,
@@ -328,56 +606,18 @@ impl Config {
         Ok(redis)
     }
 
-    fn prefix(&self) -> Result<String, Error> {
-        // Set to nothing or null means no prefix, and not the default.
-        if self.is_set("REDIS_PREFIX") {
-            return Ok(self.env("REDIS_PREFIX").unwrap_or_default());
-        }
-        let Some(app) = &self.app else {
-            return Ok(String::new());
-        };
-        let unknown = |problem| Error::Prefix {
-            app: app.clone(),
-            problem,
-        };
-        let in_config = std::fs::read_to_string(app.join("config/database.php")).ok();
-        let formula = in_config.as_deref().and_then(DatabasePrefix::in_config);
-        let formula = formula.or_else(|| {
-            self.file
-                .laravel
-                .as_deref()
-                .and_then(DatabasePrefix::of_version)
-        });
-        let formula = formula
-            .ok_or_else(|| unknown("its config/database.php does not have Laravel's formula"))?;
-        let name = if self.is_set("APP_NAME") {
-            self.env("APP_NAME").unwrap_or_default()
-        } else {
-            "Laravel".into()
-        };
-        formula
-            .for_app(&name)
-            .ok_or_else(|| unknown("its APP_NAME is not plain ASCII"))
-    }
-
     /// Whether nothing says which key prefix the app has; then there is none, which few apps mean.
     pub fn is_prefix_unknown(&self, connection: &str) -> bool {
         let table = self.file.connections.get(connection);
         table.is_none_or(|table| table.prefix.is_none())
-            && self.app.is_none()
+            && self.laravel.is_none()
             && !self.is_set("REDIS_PREFIX")
     }
 
     /// Whether the app's Laravel is older than 5.8, which brought the notify lists.
     fn is_before_notify_lists(&self) -> bool {
-        let version = self.file.laravel.as_deref().unwrap_or_default();
-        let mut parts = version
-            .split('.')
-            .map(|part| part.parse::<u32>().unwrap_or(u32::MAX));
-        match (parts.next(), parts.next()) {
-            (Some(5), minor) => minor.unwrap_or(0) < 8,
-            _ => false,
-        }
+        let version = self.file.laravel.as_deref().and_then(laravel::major_minor);
+        version.is_some_and(|version| version < (5, 8))
     }
 
     /// Looks up the handlers of all mappings.
@@ -442,7 +682,7 @@ mod tests {
         Config {
             file: toml::from_str(toml).unwrap(),
             path: "artisand.toml".into(),
-            process,
+            process: Arc::new(process),
             ..Config::default()
         }
     }
