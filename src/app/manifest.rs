@@ -79,6 +79,13 @@ pub struct Class {
     pub flags: BTreeMap<String, Value>,
 }
 
+impl Class {
+    /// Whether jobs of this class, or about it, go through queues.
+    pub fn is_queued(&self) -> bool {
+        self.flags.get("queued").and_then(Value::as_bool) == Some(true)
+    }
+}
+
 /// An Eloquent model.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Model {
@@ -135,8 +142,17 @@ impl Manifest {
             path: path.to_owned(),
             source,
         })?;
+        Self::parse(path, &text)
+    }
+
+    /// Reads a manifest's text; `path` is for messages.
+    ///
+    /// # Errors
+    ///
+    /// It is no manifest, or of another format.
+    pub fn parse(path: &Path, text: &[u8]) -> Result<Self, ManifestError> {
         let manifest: Self =
-            serde_json::from_slice(&text).map_err(|source| ManifestError::Content {
+            serde_json::from_slice(text).map_err(|source| ManifestError::Content {
                 path: path.to_owned(),
                 source,
             })?;

@@ -18,7 +18,7 @@ pub struct DatabaseStore {
     prefix: String,
     table: String,
     lock_table: String,
-    /// Whether values with NUL bytes are base64 on SQLite (Laravel 11.38); on PostgreSQL they always are.
+    /// Whether values with NUL bytes are base64 on `SQLite` (Laravel 11.38); on `PostgreSQL` they always are.
     sqlite_base64: bool,
     /// How long a lock without an end lives.
     lock_timeout: Duration,
@@ -34,7 +34,7 @@ pub struct DatabaseStoreOptions {
     pub table: String,
     /// Table of locks.
     pub lock_table: String,
-    /// Whether values with NUL bytes are base64 on SQLite (Laravel 11.38 and later).
+    /// Whether values with NUL bytes are base64 on `SQLite` (Laravel 11.38 and later).
     pub sqlite_base64: bool,
     /// How long a lock without an end lives (`lock_timeout`).
     pub lock_timeout: Duration,

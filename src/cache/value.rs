@@ -28,10 +28,10 @@ pub(super) fn is_numeric(text: &[u8]) -> bool {
         return false;
     }
     if let [b'e' | b'E', after @ ..] = rest {
-        let after = match after {
-            [b'+' | b'-', after @ ..] => after,
-            after => after,
-        };
+        let after = after
+            .strip_prefix(b"+")
+            .or_else(|| after.strip_prefix(b"-"))
+            .unwrap_or(after);
         let exponent = digits(after);
         if exponent == 0 {
             return false;

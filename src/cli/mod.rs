@@ -29,8 +29,10 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 mod completions;
 mod console;
+mod doctor;
 mod exit;
 mod json;
+mod manifest;
 mod output;
 mod peek;
 mod quarantine;
@@ -73,6 +75,12 @@ enum Command {
     /// List payloads that could not be decoded; show, requeue or delete them
     #[command(name = "queue:quarantine", help_template = TEMPLATE)]
     Quarantine(quarantine::QuarantineArgs),
+    /// Look for everything that could go wrong, and say what to do about it
+    #[command(name = "doctor", help_template = TEMPLATE)]
+    Doctor(doctor::DoctorArgs),
+    /// Let the app's PHP write down what a worker must know of the app
+    #[command(name = "manifest", help_template = TEMPLATE)]
+    Manifest(manifest::ManifestArgs),
     /// Print a completion script for a shell
     #[command(name = "completions", help_template = TEMPLATE)]
     Completions(completions::CompletionsArgs),
@@ -194,6 +202,8 @@ fn dispatch(cli: Cli, registry: &Registry) -> anyhow::Result<ExitCode> {
         Command::Work(args) => work::run(&args, &global, registry),
         Command::Peek(args) => block_on(peek::run(args, &global)),
         Command::Quarantine(args) => block_on(quarantine::run(args, &global)),
+        Command::Doctor(args) => block_on(doctor::run(args, &global, registry)),
+        Command::Manifest(args) => manifest::run(&args, &global),
         Command::Completions(args) => completions::run(&args, Cli::command()),
         Command::Man => completions::man(&Cli::command()),
     }

@@ -872,9 +872,8 @@ impl Laravel {
         // Set to nothing is not the same as not set.
         let driver = match (driver, has("driver")) {
             (Some(driver), _) => driver,
-            (None, true) => "null".into(),
             (None, false) if has("table") => "database".into(),
-            (None, false) => "null".into(),
+            (None, _) => "null".into(),
         };
         let timezone = self.timezone()?;
         match &*driver {

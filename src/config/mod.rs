@@ -80,7 +80,7 @@ pub enum Error {
         /// The app's directory.
         app: PathBuf,
         /// Why not.
-        source: SourceError,
+        source: Box<SourceError>,
     },
     /// The cached configuration cannot be read, not even with PHP.
     #[error("{0}")]
@@ -99,7 +99,7 @@ pub enum Error {
         /// Where they came from.
         origin: String,
         /// Which, and why.
-        source: SettingError,
+        source: Box<SettingError>,
     },
     /// The address of a connection cannot be used.
     #[error("queue connection `{name}`")]
@@ -208,6 +208,17 @@ impl Config {
         Ok(config)
     }
 
+    /// The app's directory as a configuration file says it.
+    ///
+    /// # Errors
+    ///
+    /// The file was named and is not there, or cannot be understood.
+    pub fn app_of_file(path: Option<&Path>) -> Result<Option<PathBuf>, Error> {
+        let default = Path::new(DEFAULT_FILE);
+        let path = path.or_else(|| default.exists().then_some(default));
+        Ok(path.map(file::read).transpose()?.and_then(|file| file.app))
+    }
+
     /// A variable of the process environment or of `.env`, cast as Laravel casts it.
     pub fn env(&self, name: &str) -> Option<String> {
         let raw = self
@@ -294,7 +305,7 @@ impl Config {
         let version = self.file.laravel.as_deref();
         let unreadable = |source| Error::App {
             app: base.to_owned(),
-            source,
+            source: Box::new(source),
         };
         let mut found = match app::read(base, version, &env, &real) {
             Err(SourceError::Cached { path, .. }) => {
@@ -377,7 +388,7 @@ impl Config {
                 .laravel
                 .as_ref()
                 .map_or_else(String::new, |laravel| laravel.origin.clone()),
-            source,
+            source: Box::new(source),
         })
     }
 

@@ -20,8 +20,14 @@ pub const PHP: &str = "php";
 /// # Errors
 ///
 /// PHP is not there, or the app cannot be booted: in words, for the person who asked.
-pub fn manifest(php: &str, base: &Path, with_secrets: bool) -> Result<String, String> {
+pub fn manifest(
+    php: &str,
+    base: &Path,
+    environment: Option<&str>,
+    with_secrets: bool,
+) -> Result<String, String> {
     let mut args = vec![base.as_os_str().to_owned()];
+    args.extend(environment.map(|name| OsString::from(format!("--env={name}"))));
     args.extend(with_secrets.then(|| OsString::from("--with-secrets")));
     ask(php, base, &args)
 }

@@ -1,4 +1,4 @@
-//! One SQL database of the app, whichever of SQLite, MySQL, MariaDB and PostgreSQL it is.
+//! One SQL database of the app, whichever of `SQLite`, `MySQL`, `MariaDB` and `PostgreSQL` it is.
 //!
 //! Statements are written once: identifiers in double quotes, parameters as
 //! `?`; what a server spells differently is changed on the way. Values are read
@@ -18,9 +18,9 @@ use super::Error;
 pub enum DatabaseKind {
     /// A file.
     Sqlite,
-    /// MySQL and MariaDB.
+    /// `MySQL` and `MariaDB`.
     MySql,
-    /// PostgreSQL.
+    /// `PostgreSQL`.
     Postgres,
 }
 
@@ -49,7 +49,7 @@ pub struct DatabaseOptions {
     pub port: u16,
     /// Path of a unix socket, which wins over host and port.
     pub socket: Option<PathBuf>,
-    /// Name of the database; for SQLite the path of its file.
+    /// Name of the database; for `SQLite` the path of its file.
     pub database: String,
     /// User.
     pub username: String,
@@ -57,9 +57,9 @@ pub struct DatabaseOptions {
     pub password: Option<String>,
     /// Put before every table name.
     pub prefix: String,
-    /// PostgreSQL's `search_path`, comma separated.
+    /// `PostgreSQL`'s `search_path`, comma separated.
     pub search_path: Option<String>,
-    /// PostgreSQL's `sslmode`; for MySQL `require` where a certificate authority is configured.
+    /// `PostgreSQL`'s `sslmode`; for `MySQL` `require` where a certificate authority is configured.
     pub ssl_mode: Option<String>,
     /// Path of the certificate authority that the server is checked against.
     pub ssl_ca: Option<PathBuf>,
@@ -464,10 +464,6 @@ fn pool_options<DB: sqlx::Database>() -> sqlx::pool::PoolOptions<DB> {
         .idle_timeout(Duration::from_secs(60))
 }
 
-#[expect(
-    clippy::match_same_arms,
-    reason = "without drivers all arms are the same"
-)]
 fn pool(options: &DatabaseOptions) -> Result<Pool, Error> {
     match options.kind {
         #[cfg(feature = "sqlite")]

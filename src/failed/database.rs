@@ -52,7 +52,7 @@ impl DatabaseFailedJobs {
         move |source| Error::Database {
             what,
             table: table.clone(),
-            source,
+            source: Box::new(source),
         }
     }
 
@@ -258,6 +258,29 @@ impl DatabaseFailedJobs {
                 return Ok(total);
             }
         }
+    }
+
+    /// Tries whether rows can be written, without writing one.
+    pub(super) async fn try_write(&self) -> Result<(), Error> {
+        let columns = ["connection", "queue", "payload", "exception", "failed_at"];
+        let id = if self.by_uuid { "\"uuid\", " } else { "" };
+        let columns = columns.map(|column| format!("\"{column}\"")).join(", ");
+        let columns = format!("{id}{columns}");
+        let sql = format!(
+            "insert into {table} ({columns}) select {columns} from {table} where 1 = 0",
+            table = self.table
+        );
+        let tried = self.database.execute(&sql, &[]).await;
+        tried.map_err(self.failed("record"))?;
+        self.delete("where 1 = 0", &[]).await.map(drop)
+    }
+
+    /// Whether the table wants a uuid that this driver does not write.
+    pub(super) async fn wants_uuid(&self) -> bool {
+        let sql = format!("select \"uuid\" from {} where 1 = 0", self.table);
+        // SQLite takes a name in double quotes that is no column for a text.
+        let is_column = self.database.kind() != DatabaseKind::Sqlite;
+        !self.by_uuid && is_column && self.database.rows(&sql, &[]).await.is_ok()
     }
 
     pub(super) async fn ping(&self) -> Result<(), Error> {

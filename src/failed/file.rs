@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -166,6 +167,18 @@ impl FileFailedJobs {
         Ok(entries.into_iter().map(stored).collect())
     }
 
+    /// Tries whether the file can be written, without changing it.
+    pub(super) async fn try_write(&self) -> Result<(), Error> {
+        self.change(|_| (false, ())).await?;
+        self.blocking(|path| {
+            let beside = path.with_extension(format!("json.{}", std::process::id()));
+            std::fs::File::create(&beside)
+                .and_then(|_| std::fs::remove_file(&beside))
+                .map_err(|source| failed("write beside", path, source))
+        })
+        .await
+    }
+
     /// Keeps the jobs of which `keep` says so; says how many went.
     pub(super) async fn retain(&self, keep: impl Fn(&Entry) -> bool) -> Result<u64, Error> {
         // Decided before the lock is taken, by id, so that the closure need not outlive this call.
@@ -226,7 +239,6 @@ fn write_to(beside: &Path, path: &Path, entries: &[Entry]) -> std::io::Result<()
     if let Ok(old) = std::fs::metadata(path) {
         file.set_permissions(old.permissions())?;
         // Only root may give files away; a worker of the app's own user need not.
-        use std::os::unix::fs::MetadataExt as _;
         let _ = std::os::unix::fs::fchown(&file, Some(old.uid()), Some(old.gid()));
     }
     file.sync_all()?;

@@ -67,7 +67,7 @@ impl FailedJob {
         // Version 8: made by rules of our own.
         bytes[6] = bytes[6] & 0x0f | 0x80;
         bytes[8] = bytes[8] & 0x3f | 0x80;
-        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = format!("{:032x}", u128::from_be_bytes(bytes));
         [
             &hex[..8],
             &hex[8..12],
@@ -130,7 +130,7 @@ pub enum Error {
         /// The table.
         table: String,
         /// What the connection reported.
-        source: crate::connection::Error,
+        source: Box<crate::connection::Error>,
     },
     /// The file cannot be read or written.
     #[error("could not {what} {path}")]
@@ -312,16 +312,27 @@ impl FailedJobs {
         }
     }
 
-    /// Tries whether the store can be read.
+    /// Tries whether the store can be read and written, without changing it.
     ///
     /// # Errors
     ///
     /// Why not.
-    pub async fn ping(&self) -> Result<(), Error> {
+    pub async fn check(&self) -> Result<(), Error> {
         match self {
-            Self::Database(store) => store.ping().await,
-            Self::File(store) => store.all().await.map(drop),
+            Self::Database(store) => {
+                store.ping().await?;
+                store.try_write().await
+            }
+            Self::File(store) => store.try_write().await,
             Self::Null => Ok(()),
+        }
+    }
+
+    /// Whether the table wants a uuid, and the driver (`database`) writes none: then nothing can be recorded.
+    pub async fn wants_uuid(&self) -> bool {
+        match self {
+            Self::Database(store) => store.wants_uuid().await,
+            Self::File(_) | Self::Null => false,
         }
     }
 }
@@ -333,7 +344,7 @@ fn local_text(moment: UnixSeconds, timezone: &TimeZone) -> String {
     local.strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
-/// Text that every database takes: PostgreSQL refuses NUL.
+/// Text that every database takes: `PostgreSQL` refuses NUL.
 fn storable(text: &str) -> std::borrow::Cow<'_, str> {
     if text.contains('\0') {
         text.replace('\0', "?").into()

@@ -78,6 +78,15 @@ pub struct PatternError {
     pub problem: String,
 }
 
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(class) => f.write_str(class),
+            Self::Regex(regex) => write!(f, "/{regex}/"),
+        }
+    }
+}
+
 impl Pattern {
     /// Reads a pattern as a mapping writes it.
     ///

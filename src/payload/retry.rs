@@ -115,15 +115,12 @@ impl<'de> Visitor<'de> for Seed {
         while let Some(name) = map.next_key::<String>()? {
             let value = map.next_value_seed(self.inner()?)?;
             // Of equal keys the last value counts, at the place of the first.
-            match places.get(&name) {
-                Some(&place) => {
-                    let item: &mut (Key, Json) = &mut items[place];
-                    item.1 = value;
-                }
-                None => {
-                    places.insert(name.clone(), items.len());
-                    items.push((Key::of(name), value));
-                }
+            if let Some(&place) = places.get(&name) {
+                let item: &mut (Key, Json) = &mut items[place];
+                item.1 = value;
+            } else {
+                places.insert(name.clone(), items.len());
+                items.push((Key::of(name), value));
             }
         }
         Ok(Json::Array(items))

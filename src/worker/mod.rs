@@ -41,6 +41,7 @@ pub use watch::ControlPlane;
 use crate::failed::FailedJobs;
 use crate::handler::{Router, UnmappedPolicy};
 use crate::queue::{Popped, Queue, QueueName, ReservedJob};
+use crate::time::Clock;
 use attempt::with_causes;
 use backoff::Reconnect;
 use job::{Company, Shared, TaskEnd};
@@ -189,6 +190,59 @@ struct Recording {
     last: CancellationToken,
 }
 
+/// What is heard of the app, and the end of the first look.
+type Watching = (
+    tokio::sync::watch::Receiver<Heard>,
+    Option<tokio::sync::oneshot::Receiver<()>>,
+);
+
+fn start_watch(
+    helpers: &mut JoinSet<()>,
+    control_plane: &ControlPlane,
+    options: &WorkerOptions,
+) -> Watching {
+    let (hear, heard) = tokio::sync::watch::channel(Heard::default());
+    let watch = Watch::new(control_plane, options.connection.as_str(), &options.queues);
+    let first_look = watch.map(|watch| {
+        let (looked, first_look) = tokio::sync::oneshot::channel();
+        helpers.spawn(watch.keep_looking(hear, looked));
+        first_look
+    });
+    (heard, first_look)
+}
+
+impl Recording {
+    fn start<Q: Queue>(
+        queue: &Arc<Q>,
+        store: Arc<FailedJobs>,
+        spooled: Arc<Notify>,
+        clock: Clock,
+    ) -> Self {
+        let last = CancellationToken::new();
+        let recorder = record::Recorder {
+            queue: Arc::clone(queue),
+            store,
+            clock,
+            spooled,
+            last: last.clone(),
+        };
+        let task = tokio::spawn(record::keep_recording(recorder));
+        Self { task, last }
+    }
+
+    /// Brings the last records to the store, if that answers soon; otherwise the next worker brings them there.
+    async fn finish(mut self) {
+        self.last.cancel();
+        if tokio::time::timeout(LAST_RECORDS, &mut self.task)
+            .await
+            .is_err()
+        {
+            self.task.abort();
+            tracing::warn!("failed jobs are left in the spool: their store does not answer");
+        }
+    }
+}
+
 /// How long a pop under load waits for more free slots.
 const GATHER: Duration = Duration::from_millis(1);
 /// How often memory and time limits are looked at.
@@ -235,25 +289,9 @@ impl<Q: Queue> Loop<Q> {
                 announce,
             ));
         }
-        let recording = failed_jobs.map(|store| {
-            let last = CancellationToken::new();
-            let recorder = record::Recorder {
-                queue: Arc::clone(&queue),
-                store,
-                clock: options.clock,
-                spooled,
-                last: last.clone(),
-            };
-            let task = tokio::spawn(record::keep_recording(recorder));
-            Recording { task, last }
-        });
-        let (hear, heard) = tokio::sync::watch::channel(Heard::default());
-        let watch = Watch::new(&control_plane, options.connection.as_str(), &options.queues);
-        let first_look = watch.map(|watch| {
-            let (looked, first_look) = tokio::sync::oneshot::channel();
-            helpers.spawn(watch.keep_looking(Arc::new(hear), looked));
-            first_look
-        });
+        let recording =
+            failed_jobs.map(|store| Recording::start(&queue, store, spooled, options.clock));
+        let (heard, first_look) = start_watch(&mut helpers, &control_plane, &options);
         let per_mapping = vec![0; router.mappings().len()];
         let shared = Arc::new(Shared {
             router,
@@ -762,16 +800,8 @@ impl<Q: Queue> Loop<Q> {
             tracing::error!(%error, "the settling task ended abnormally");
             1
         });
-        if let Some(mut recording) = recording {
-            // What just failed goes to its store, if that answers soon; otherwise the next worker brings it there.
-            recording.last.cancel();
-            if tokio::time::timeout(LAST_RECORDS, &mut recording.task)
-                .await
-                .is_err()
-            {
-                recording.task.abort();
-                tracing::warn!("failed jobs are left in the spool: their store does not answer");
-            }
+        if let Some(recording) = recording {
+            recording.finish().await;
         }
         // `--once` stops without a word, as in Laravel.
         if !options.once {

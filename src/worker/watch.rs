@@ -3,7 +3,6 @@
 //! Looked at once a second, beside the jobs. Laravel asks before every pop;
 //! here a signal may take a second, and a cache that is down stops nobody.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -69,7 +68,7 @@ impl Watch {
     /// Tells `heard` of every change; the first look is over when `looked` is dropped.
     pub(super) async fn keep_looking(
         mut self,
-        heard: Arc<watch::Sender<Heard>>,
+        heard: watch::Sender<Heard>,
         looked: tokio::sync::oneshot::Sender<()>,
     ) {
         let mut looked = Some(looked);

@@ -1,0 +1,827 @@
+//! `doctor`
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::{GlobalArgs, open, output};
+use crate::cache::{Cache, keys};
+use crate::config::{Config, Laravel, php};
+use crate::connection::Redis;
+use crate::failed::FailedJobs;
+use crate::handler::{HandlerChoice, Pattern, Registry, Route, Router, UnmappedPolicy};
+use crate::payload::{Command, Payload, Target};
+use crate::php::Value;
+use crate::queue::{Queue as _, QueueName, RedisQueue};
+use crate::time::Clock;
+
+/// Arguments of `doctor`, as given.
+#[derive(Debug, clap::Args)]
+pub(super) struct DoctorArgs {
+    /// Queue connection to look at [default: `QUEUE_CONNECTION`, else redis]
+    #[arg(value_name = "CONNECTION")]
+    connection: Option<String>,
+
+    /// Exit with 1 if there are warnings
+    #[arg(long)]
+    strict: bool,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+
+    /// The app's PHP
+    #[arg(long, value_name = "PROGRAM", env = "ARTISAND_PHP", default_value = php::PHP)]
+    php: String,
+
+    /// Waiting jobs of each queue that are looked at
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    sample: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Level {
+    Ok,
+    Warning,
+    Error,
+}
+
+/// One line of the report.
+#[derive(Debug, serde::Serialize)]
+struct Finding {
+    level: Level,
+    check: &'static str,
+    found: String,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Report(Vec<Finding>);
+
+impl Report {
+    fn ok(&mut self, check: &'static str, found: impl Into<String>) {
+        self.add(Level::Ok, check, found.into(), None);
+    }
+
+    fn warn(&mut self, check: &'static str, found: impl Into<String>, remedy: impl Into<String>) {
+        self.add(Level::Warning, check, found.into(), Some(remedy.into()));
+    }
+
+    fn error(&mut self, check: &'static str, found: impl Into<String>, remedy: impl Into<String>) {
+        self.add(Level::Error, check, found.into(), Some(remedy.into()));
+    }
+
+    fn add(&mut self, level: Level, check: &'static str, found: String, remedy: Option<String>) {
+        self.0.push(Finding {
+            level,
+            check,
+            found,
+            remedy,
+        });
+    }
+
+    fn count(&self, level: Level) -> usize {
+        self.0
+            .iter()
+            .filter(|finding| finding.level == level)
+            .count()
+    }
+
+    fn text(&self, is_coloured: bool) -> String {
+        let mut text = String::from("\n");
+        for finding in &self.0 {
+            let (word, colour) = match finding.level {
+                Level::Ok => ("OK   ", "32;1"),
+                Level::Warning => ("WARN ", "33;1"),
+                Level::Error => ("ERROR", "31;1"),
+            };
+            let word = if is_coloured {
+                format!("\x1b[{colour}m{word}\x1b[0m")
+            } else {
+                word.to_owned()
+            };
+            let found = output::printable(&finding.found).into_owned();
+            let _ = writeln!(text, "  {word}  {:<12}  {found}", finding.check);
+            if let Some(remedy) = &finding.remedy {
+                let _ = writeln!(text, "  {:21}-> {}", "", output::printable(remedy));
+            }
+        }
+        let plural = |count: usize, what: &str| match count {
+            1 => format!("1 {what}"),
+            count => format!("{count} {what}s"),
+        };
+        let errors = plural(self.count(Level::Error), "error");
+        let warnings = plural(self.count(Level::Warning), "warning");
+        text + &format!("\n  {errors}, {warnings}\n\n")
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text += ": ";
+            text += &more;
+        }
+        cause = error.source();
+    }
+    text
+}
+
+pub(super) async fn run(
+    args: DoctorArgs,
+    global: &GlobalArgs,
+    registry: &Registry,
+) -> anyhow::Result<ExitCode> {
+    let mut report = Report::default();
+    match global.load_config() {
+        Ok(config) => examine(&args, &config, registry, &mut report).await,
+        Err(error) => report.error(
+            "settings",
+            format!("{error:#}"),
+            "correct this first: nothing else can be looked at",
+        ),
+    }
+    let (errors, warnings) = (report.count(Level::Error), report.count(Level::Warning));
+    let text = if args.json {
+        let json =
+            serde_json::json!({"findings": report.0, "errors": errors, "warnings": warnings});
+        format!("{json}\n")
+    } else {
+        report.text(output::is_coloured(global))
+    };
+    output::data(&text)?;
+    Ok(ExitCode::from(match (errors, warnings) {
+        (1.., _) => 2,
+        (0, 1..) if args.strict => 1,
+        _ => 0,
+    }))
+}
+
+async fn examine(args: &DoctorArgs, config: &Config, registry: &Registry, report: &mut Report) {
+    look_at_app(args, config, report);
+    let router = match config.router(registry) {
+        Ok(router) => {
+            look_at_mappings(&router, report);
+            Some(router)
+        }
+        Err(error) => {
+            report.error(
+                "mappings",
+                chain(&error),
+                "correct this line: queue:work does not start with it",
+            );
+            None
+        }
+    };
+    let name = args
+        .connection
+        .clone()
+        .unwrap_or_else(|| config.default_connection());
+    look_at_queues(args, config, &name, router.as_ref(), report).await;
+    if let Some(laravel) = config.laravel() {
+        look_at_cache(config, laravel, report).await;
+    }
+    look_at_failed_jobs(config, report).await;
+}
+
+fn look_at_app(args: &DoctorArgs, config: &Config, report: &mut Report) {
+    let Some(laravel) = config.laravel() else {
+        report.warn(
+            "app",
+            "no app is set: neither its settings nor its failed-job store, cache and signals are known",
+            "give its directory with --app, ARTISAND_APP or `app` in artisand.toml",
+        );
+        return;
+    };
+    let base = laravel.base.display();
+    match &laravel.version {
+        Some(version) => report.ok("app", format!("Laravel {version} in {base}")),
+        None => report.warn(
+            "app",
+            format!("{base}: the version of Laravel is not known, the newest is assumed"),
+            "set `laravel = \"11.0\"` (its version) in artisand.toml, or write a manifest",
+        ),
+    }
+    if laravel.origin.starts_with("cached") && laravel.base.join(".env").is_file() {
+        report.ok(
+            "settings",
+            format!(
+                "{}; as in Laravel, .env counts for nothing then",
+                laravel.origin
+            ),
+        );
+    } else {
+        report.ok("settings", laravel.origin.clone());
+    }
+    for note in &config.notes {
+        report.warn(
+            "settings",
+            note.clone(),
+            "write a manifest with `artisand manifest`, or check that this does not matter",
+        );
+    }
+    match config.manifest() {
+        Some((path, manifest)) => {
+            let reasons = config.stale_manifest();
+            for reason in &reasons {
+                report.warn(
+                    "manifest",
+                    format!("{} may be out of date: {reason}", path.display()),
+                    "write it anew: `artisand manifest`",
+                );
+            }
+            if !manifest.complete {
+                report.warn(
+                    "manifest",
+                    "PHP ended before it had seen all classes",
+                    "see its notes, and write it anew",
+                );
+            }
+            if reasons.is_empty() {
+                let queued = manifest
+                    .classes
+                    .values()
+                    .filter(|class| class.is_queued())
+                    .count();
+                report.ok(
+                    "manifest",
+                    format!("{} is fresh; {queued} queued classes", path.display()),
+                );
+            }
+        }
+        None => report.ok("manifest", "none; the app's files are read directly"),
+    }
+    match php::version(&args.php) {
+        Some(version) => report.ok("php", format!("`{}` is PHP {version}", args.php)),
+        None => report.warn(
+            "php",
+            format!("`{}` cannot be run", args.php),
+            "name the app's PHP with --php; without it there is no `artisand manifest`",
+        ),
+    }
+    match (laravel.timezone(), laravel.environment()) {
+        (Err(error), _) | (_, Err(error)) => {
+            report.error("settings", chain(&error), "correct the app's configuration");
+        }
+        (Ok(_), Ok(_)) => {}
+    }
+}
+
+/// Exact classes that an earlier mapping takes already.
+fn look_at_mappings(router: &Router, report: &mut Report) {
+    let mappings: Vec<_> = router.mappings().collect();
+    let mut shadowed = 0;
+    for (position, mapping) in mappings.iter().enumerate() {
+        let earlier = mappings[..position]
+            .iter()
+            .position(|earlier| match &mapping.job {
+                Pattern::Exact(class) => earlier.job.matches(class),
+                Pattern::Regex(_) => earlier.job.to_string() == mapping.job.to_string(),
+            });
+        if let Some(earlier) = earlier {
+            shadowed += 1;
+            report.warn(
+                "mappings",
+                format!(
+                    "mapping {} (`{}`) never matches: mapping {} takes its jobs first",
+                    position + 1,
+                    mapping.job,
+                    earlier + 1
+                ),
+                "put the more special mapping first, or delete it",
+            );
+        }
+    }
+    let policy = match router.unmapped() {
+        UnmappedPolicy::Leave => "left in their queue".to_owned(),
+        UnmappedPolicy::Fail => "failed".to_owned(),
+        UnmappedPolicy::Forward(queue) => format!("forwarded to `{queue}`"),
+    };
+    if mappings.is_empty() {
+        report.warn(
+            "mappings",
+            format!("there are none: all jobs are {policy}"),
+            "add [[map]] tables to artisand.toml",
+        );
+    } else if shadowed == 0 {
+        report.ok(
+            "mappings",
+            format!("{}; other jobs are {policy}", mappings.len()),
+        );
+    }
+}
+
+async fn look_at_queues(
+    args: &DoctorArgs,
+    config: &Config,
+    name: &str,
+    router: Option<&Router>,
+    report: &mut Report,
+) {
+    let settings = match config.connection(name) {
+        Ok(settings) => settings,
+        Err(error) => {
+            report.error(
+                "queue",
+                chain(&error),
+                "name a connection on Redis, or correct its settings",
+            );
+            return;
+        }
+    };
+    let (queue, _) = match open(config, name).await {
+        Ok(opened) => opened,
+        Err(error) => {
+            report.error(
+                "redis",
+                format!("{error:#}"),
+                "check that the server runs, and host, port and password of the connection",
+            );
+            return;
+        }
+    };
+    look_at_server(queue.redis(), report).await;
+    if config.is_prefix_unknown(name) {
+        report.warn(
+            "prefix",
+            "no key prefix is set; few Laravel apps have none",
+            "set `prefix` under [connections.redis], or give the app with --app",
+        );
+    }
+    let prefix = settings.redis.prefix.clone();
+    let found = match queues_by_prefix(queue.redis()).await {
+        Ok(found) => found,
+        Err(error) => {
+            report.error(
+                "queues",
+                chain(&error),
+                "the user of this connection must be allowed to SCAN",
+            );
+            return;
+        }
+    };
+    let names = look_at_prefix(&prefix, &found, report);
+    if let Some(retry_after) = settings.queue.retry_after {
+        look_at_timeouts(config, name, retry_after, report);
+    }
+    for name in &names {
+        look_at_queue(
+            args,
+            &queue,
+            name,
+            router,
+            settings.queue.retry_after,
+            report,
+        )
+        .await;
+    }
+    if names.is_empty() {
+        report.ok(
+            "queues",
+            format!("none of connection `{name}` holds jobs now"),
+        );
+    }
+    match queue.spooled(0, 10_000).await {
+        Ok(spooled) if spooled.is_empty() => {}
+        Ok(spooled) => report.warn(
+            "spool",
+            format!("{} failed jobs wait in artisand:failed-spool for their store", spooled.len()),
+            "a running worker brings them there once the store can be written; see failed jobs below",
+        ),
+        Err(error) => report.error("spool", chain(&error), "the key artisand:failed-spool must be a list"),
+    }
+}
+
+async fn look_at_server(redis: &Redis, report: &mut Report) {
+    let mut info = String::new();
+    for section in ["server", "memory", "persistence", "replication"] {
+        match redis
+            .command::<String>(::redis::cmd("INFO").arg(section))
+            .await
+        {
+            Ok(text) => info += &text,
+            Err(error) => {
+                report.warn(
+                    "redis",
+                    chain(&error),
+                    "allow this user INFO, so that more can be checked",
+                );
+                return;
+            }
+        }
+    }
+    let field = |name: &str| {
+        info.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+            .map(str::trim)
+    };
+    let version = field("redis_version").unwrap_or("unknown");
+    report.ok("redis", format!("{}, version {version}", redis.address()));
+    let major: u32 = version
+        .split('.')
+        .next()
+        .and_then(|major| major.parse().ok())
+        .unwrap_or(99);
+    if major < 3 {
+        report.warn(
+            "redis",
+            format!("version {version} is not tested"),
+            "use Redis 5 or later",
+        );
+    }
+    if field("role") == Some("slave") {
+        report.error(
+            "redis",
+            "the server is a replica, which takes no writes",
+            "connect to its master",
+        );
+    }
+    let (policy, limit) = (
+        field("maxmemory_policy").unwrap_or(""),
+        field("maxmemory").unwrap_or("0"),
+    );
+    if limit != "0" && policy != "noeviction" && !policy.is_empty() {
+        report.warn("redis", format!("maxmemory-policy is {policy}: a full server deletes keys, and with them jobs or locks"), "set maxmemory-policy noeviction, and keep the cache on another server");
+    }
+    let saves = redis
+        .command::<Vec<String>>(::redis::cmd("CONFIG").arg("GET").arg("save"))
+        .await
+        .ok()
+        .and_then(|pair| pair.into_iter().nth(1));
+    match (field("aof_enabled"), saves.as_deref()) {
+        // Managed servers do not say.
+        (Some("1"), _) | (_, None) => {}
+        (_, Some("")) => report.warn(
+            "redis",
+            "nothing is written to disk: jobs are gone when the server restarts",
+            "set appendonly yes",
+        ),
+        (_, Some(_)) => report.warn(
+            "redis",
+            "only snapshots are written to disk: a crash loses the jobs of the last minutes",
+            "set appendonly yes, or accept that",
+        ),
+    }
+    if let Ok((seconds, micros)) = redis.command::<(u64, u64)>(&::redis::cmd("TIME")).await {
+        let theirs = Duration::from_secs(seconds) + Duration::from_micros(micros);
+        let ours = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let skew = ours.abs_diff(theirs);
+        if skew > Duration::from_secs(2) {
+            report.warn("clock", format!("this machine and Redis differ by {:.1} s; delays and reservations are counted by the clock of each worker", skew.as_secs_f64()), "run a time service on all machines");
+        } else {
+            report.ok(
+                "clock",
+                format!("{} ms from that of Redis", skew.as_millis()),
+            );
+        }
+    }
+}
+
+/// Queues found in the database, by the prefix their keys have.
+type Found = BTreeMap<String, BTreeSet<String>>;
+
+async fn queues_by_prefix(redis: &Redis) -> Result<Found, crate::connection::Error> {
+    /// Enough for any app; a database of a hundred million cache keys must not keep us for minutes.
+    const MOST_SCANS: usize = 2_000;
+    let mut found = Found::new();
+    let mut cursor = 0_u64;
+    for _ in 0..MOST_SCANS {
+        let mut command = ::redis::cmd("SCAN");
+        command
+            .arg(cursor)
+            .arg("MATCH")
+            .arg("*queues:*")
+            .arg("COUNT")
+            .arg(1000);
+        let (next, keys): (u64, Vec<Vec<u8>>) = redis.command(&command).await?;
+        for key in keys {
+            let key = String::from_utf8_lossy(&key).into_owned();
+            // `illuminate:queues:paused` and the keys of Horizon are no queues.
+            let Some((prefix, name)) = key.split_once("queues:") else {
+                continue;
+            };
+            if prefix.ends_with("illuminate:") || prefix.contains("horizon:") {
+                continue;
+            }
+            let suffixes = [":delayed", ":reserved", ":notify", ":quarantine"];
+            let name = suffixes
+                .iter()
+                .find_map(|suffix| name.strip_suffix(suffix))
+                .unwrap_or(name);
+            found
+                .entry(prefix.to_owned())
+                .or_default()
+                .insert(name.to_owned());
+        }
+        cursor = next;
+        if cursor == 0 {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+fn look_at_prefix(prefix: &str, found: &Found, report: &mut Report) -> Vec<QueueName> {
+    let others: Vec<String> = found
+        .keys()
+        .filter(|other| *other != prefix)
+        .map(|other| format!("`{other}`"))
+        .collect();
+    match found.get(prefix) {
+        Some(names) => {
+            report.ok(
+                "prefix",
+                format!("`{prefix}`, as the keys in Redis have it"),
+            );
+            names
+                .iter()
+                .map(|name| QueueName::from(name.as_str()))
+                .collect()
+        }
+        None if others.is_empty() => {
+            report.ok(
+                "prefix",
+                format!("`{prefix}`; no queue has a key now that could tell"),
+            );
+            Vec::new()
+        }
+        None => {
+            report.error(
+                "prefix",
+                format!(
+                    "`{prefix}`, but the queues in this database have {}",
+                    others.join(", ")
+                ),
+                "check database and prefix: with the wrong ones no job is ever found",
+            );
+            Vec::new()
+        }
+    }
+}
+
+/// Timeouts that are longer than a reservation: a PHP worker beside us would run such a job twice.
+fn look_at_timeouts(config: &Config, name: &str, retry_after: Duration, report: &mut Report) {
+    let retry_after = retry_after.as_secs();
+    let mut too_long: Vec<String> = Vec::new();
+    if let Some((_, manifest)) = config.manifest() {
+        for (class, facts) in &manifest.classes {
+            let timeout = facts
+                .limits
+                .get("timeout")
+                .and_then(serde_json::Value::as_u64);
+            if facts.is_queued()
+                && timeout.is_some_and(|timeout| timeout >= retry_after || timeout == 0)
+            {
+                too_long.push(class.clone());
+            }
+        }
+    }
+    if retry_after <= 60 {
+        report.warn("retry_after", format!("{retry_after} s on `{name}` is not longer than the default timeout of 60 s"), "make retry_after some seconds longer than any timeout: PHP workers run a job again that is still running (artisand renews its reservations)");
+    } else if !too_long.is_empty() {
+        report.warn("retry_after", format!("{retry_after} s on `{name}` is not longer than the timeout of {}", too_long.join(", ")), "make retry_after longer than any timeout: PHP workers run a job again that is still running (artisand renews its reservations)");
+    } else {
+        report.ok("retry_after", format!("{retry_after} s on `{name}`"));
+    }
+}
+
+async fn look_at_queue(
+    args: &DoctorArgs,
+    queue: &RedisQueue,
+    name: &QueueName,
+    router: Option<&Router>,
+    retry_after: Option<Duration>,
+    report: &mut Report,
+) {
+    let (sizes, elements) = match (queue.sizes(name).await, queue.peek(name, args.sample).await) {
+        (Ok(sizes), Ok(elements)) => (sizes, elements),
+        (Err(error), _) | (_, Err(error)) => {
+            report.error(
+                "queue",
+                format!("`{name}`: {}", chain(&error)),
+                "its keys must be a list and two sorted sets",
+            );
+            return;
+        }
+    };
+    let mut line = format!(
+        "`{name}`: {} pending, {} delayed, {} reserved",
+        sizes.pending, sizes.delayed, sizes.reserved
+    );
+    let oldest = elements
+        .first()
+        .and_then(|element| Payload::parse(element).ok()?.created_at);
+    if let Some(oldest) = oldest {
+        let age = Clock::System.now().0.saturating_sub(oldest.0).max(0);
+        let _ = write!(line, ", the oldest {age} s old");
+    }
+    report.ok("queue", line);
+    if sizes.quarantined > 0 {
+        report.warn(
+            "queue",
+            format!("`{name}` has {} payloads in quarantine", sizes.quarantined),
+            format!("see `artisand queue:quarantine {name}`"),
+        );
+    }
+    let mut classes: BTreeMap<(String, String), usize> = BTreeMap::new();
+    let mut slow = BTreeSet::new();
+    for element in &elements {
+        let Ok(payload) = Payload::parse(element) else {
+            let key = ("(cannot be decoded)".to_owned(), "quarantine".to_owned());
+            *classes.entry(key).or_insert(0) += 1;
+            continue;
+        };
+        if let (Some(timeout), Some(retry_after)) = (payload.limits.timeout, retry_after)
+            && timeout >= retry_after
+        {
+            slow.insert(payload.resolve_name().to_owned());
+        }
+        let taker = router.map_or_else(
+            || "(mappings have an error)".to_owned(),
+            |router| taker(router, &payload),
+        );
+        *classes
+            .entry((payload.resolve_name().to_owned(), taker))
+            .or_insert(0) += 1;
+    }
+    for ((class, taker), count) in classes {
+        report.ok("jobs", format!("`{name}`: {count} of {class} -> {taker}"));
+    }
+    if !slow.is_empty() {
+        let slow: Vec<String> = slow.into_iter().collect();
+        report.warn(
+            "retry_after",
+            format!(
+                "waiting jobs have a timeout that is not shorter than retry_after: {}",
+                slow.join(", ")
+            ),
+            "make retry_after longer, or PHP workers run them twice",
+        );
+    }
+}
+
+/// What takes a job, in words.
+fn taker(router: &Router, payload: &Payload) -> String {
+    let unmapped = || match router.unmapped() {
+        UnmappedPolicy::Leave => "nobody here: left in the queue for PHP".to_owned(),
+        UnmappedPolicy::Fail => "nobody: fails".to_owned(),
+        UnmappedPolicy::Forward(queue) => format!("nobody here: forwarded to `{queue}`"),
+    };
+    let target = match (Target::of(payload), Command::of(payload)) {
+        (Ok(target), Ok(_)) => target,
+        (_, Err(crate::payload::Error::Encrypted { .. }))
+        | (Err(crate::payload::Error::Encrypted { .. }), _) => {
+            return format!("{} (encrypted)", unmapped());
+        }
+        _ => return unmapped(),
+    };
+    match router.route(&target) {
+        Route::Handler { mapping, .. } => {
+            let handler = router
+                .mappings()
+                .nth(mapping)
+                .map(|mapping| match &mapping.handler {
+                    HandlerChoice::Named(name) => format!("handler `{name}`"),
+                    HandlerChoice::Exec(command) => format!("exec {}", command.join(" ")),
+                    HandlerChoice::Forward(queue) => format!("forwarded to `{queue}`"),
+                });
+            format!("mapping {}, {}", mapping + 1, handler.unwrap_or_default())
+        }
+        Route::Forward(queue) => format!("forwarded to `{queue}`"),
+        Route::Unmapped => unmapped(),
+    }
+}
+
+async fn look_at_cache(config: &Config, laravel: &Laravel, report: &mut Report) {
+    for name in laravel.redis_connections().unwrap_or_default() {
+        if let Ok(settings) = laravel.redis(&name)
+            && let Some((path, value)) = settings.encoded
+        {
+            report.error("serializer", format!("Redis connection `{name}`: `{path}` is {value}, so phpredis changes the bytes of cache values and locks"), "unset it, or give the cache store a connection without it");
+            break;
+        }
+    }
+    if !config.obeys_app() {
+        report.warn(
+            "cache",
+            "`control_plane = false`: restart, pause and maintenance are not obeyed",
+            "delete it from artisand.toml if that is not meant",
+        );
+    }
+    let opened = laravel
+        .default_cache()
+        .and_then(|name| Ok((laravel.cache(&name)?, name)));
+    let (cache, name) = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            report.error("cache", chain(&error), "queue:work does not start with it: correct it, or set `control_plane = false` under [worker]");
+            return;
+        }
+    };
+    if !cache.is_shared() {
+        report.warn("cache", format!("the default store `{name}` is not shared between processes"), "use redis, database or file: otherwise queue:restart and queue:pause reach no worker, in PHP neither");
+        return;
+    }
+    match try_cache(&cache).await {
+        Ok(restart) => {
+            let restart = restart.map_or_else(
+                || "no restart was asked for".to_owned(),
+                |restart| format!("last restart at {restart}"),
+            );
+            report.ok(
+                "cache",
+                format!("store `{name}`, {}; {restart}", cache.describe()),
+            );
+        }
+        Err(error) => report.error(
+            "cache",
+            format!("store `{name}`, {}: {}", cache.describe(), chain(&error)),
+            "check that it runs and can be written: without it workers hear no signal",
+        ),
+    }
+    match laravel.maintenance() {
+        Ok(maintenance) => match maintenance.is_down().await {
+            Ok(false) => report.ok("maintenance", "the app is up"),
+            Ok(true) => report.warn(
+                "maintenance",
+                "the app is down: workers take no jobs",
+                "`php artisan up`, or `queue:work --force`",
+            ),
+            Err(error) => report.error(
+                "maintenance",
+                chain(&error),
+                "workers cannot tell whether the app is down",
+            ),
+        },
+        Err(error) => report.error("maintenance", chain(&error), "correct app.maintenance"),
+    }
+}
+
+/// Reads the restart key, and writes, counts and deletes a key of our own.
+async fn try_cache(cache: &Cache) -> Result<Option<String>, crate::cache::Error> {
+    const KEY: &str = "artisand:doctor";
+    cache
+        .put(KEY, &Value::Int(1), Duration::from_secs(60))
+        .await?;
+    cache.increment(KEY, 1).await?;
+    cache.forget(KEY).await?;
+    let restart = cache.get(keys::RESTART).await?;
+    Ok(restart.map(|value| match &value {
+        Value::Int(seconds) => seconds.to_string(),
+        value => value.as_str().unwrap_or("(not a number)").to_owned(),
+    }))
+}
+
+async fn look_at_failed_jobs(config: &Config, report: &mut Report) {
+    let store = match config.failed_jobs() {
+        Ok(Some(store)) => store,
+        Ok(None) => {
+            report.warn(
+                "failed jobs",
+                "no store is known: they stay in artisand:failed-spool",
+                "give the app with --app",
+            );
+            return;
+        }
+        Err(error) => {
+            report.error(
+                "failed jobs",
+                chain(&error),
+                "correct queue.failed of the app",
+            );
+            return;
+        }
+    };
+    if matches!(store, FailedJobs::Null) {
+        report.warn(
+            "failed jobs",
+            "the app keeps none (queue.failed.driver is null)",
+            "set QUEUE_FAILED_DRIVER=database-uuids",
+        );
+        return;
+    }
+    if store.wants_uuid().await {
+        report.error(
+            "failed jobs",
+            format!(
+                "{}: the table has a uuid column, which driver `database` does not fill",
+                store.describe()
+            ),
+            "set queue.failed.driver to database-uuids",
+        );
+        return;
+    }
+    match store.check().await {
+        Ok(()) => report.ok("failed jobs", format!("{}, can be written", store.describe())),
+        Err(error) => report.error("failed jobs", format!("{}: {}", store.describe(), chain(&error)), "make the store writable (`php artisan migrate` makes the table); until then failed jobs wait in the spool"),
+    }
+}

@@ -1,0 +1,96 @@
+//! `manifest`
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use super::{GlobalArgs, output};
+use crate::app::Manifest;
+use crate::config::{self, Config, MANIFEST_FILE, php};
+
+/// Arguments of `manifest`, as given.
+#[derive(Debug, clap::Args)]
+pub(super) struct ManifestArgs {
+    /// The app's PHP
+    #[arg(long, value_name = "PROGRAM", env = "ARTISAND_PHP", default_value = php::PHP)]
+    php: String,
+
+    /// File to write; - for standard output
+    #[arg(short, long, value_name = "FILE", default_value = MANIFEST_FILE)]
+    output: PathBuf,
+
+    /// Write passwords and keys, too; the file is then for its owner only
+    #[arg(long)]
+    with_secrets: bool,
+}
+
+pub(super) fn run(args: &ManifestArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
+    let app = match &global.app {
+        Some(app) => Some(app.clone()),
+        None => Config::app_of_file(global.config.as_deref())?,
+    };
+    let app = app.ok_or(config::Error::NoApp)?;
+    let base = app.canonicalize().map_err(|source| config::Error::Read {
+        path: app.clone(),
+        source,
+    })?;
+    let text = php::manifest(&args.php, &base, global.env.as_deref(), args.with_secrets)
+        .map_err(config::Error::Php)?;
+    let manifest = Manifest::parse(Path::new("PHP's answer"), text.as_bytes())?;
+    if args.output == Path::new("-") {
+        output::data(&(text + "\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    write(&args.output, &text, args.with_secrets)
+        .with_context(|| format!("could not write {}", args.output.display()))?;
+    let queued = manifest
+        .classes
+        .values()
+        .filter(|class| class.is_queued())
+        .count();
+    let mut said = format!(
+        "\n   INFO  Wrote {}: Laravel {}, PHP {}, {} classes of which {queued} are queued, {} models.  \n\n",
+        args.output.display(),
+        manifest.laravel,
+        manifest.php,
+        manifest.classes.len(),
+        manifest.models.len()
+    );
+    if !manifest.complete {
+        said += "   WARN  PHP ended before it had seen all classes.  \n\n";
+    }
+    for note in &manifest.notes {
+        let _ = write!(said, "   WARN  {}  \n\n", output::printable(note));
+    }
+    output::data(&said)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the file beside its place and moves it there: a worker that starts meanwhile reads a whole one.
+fn write(path: &Path, text: &str, with_secrets: bool) -> std::io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let beside = path.with_file_name(name);
+    let mode = if with_secrets { 0o600 } else { 0o644 };
+    let written = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(mode)
+        .open(&beside)
+        .and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.write_all(b"\n")?;
+            file.sync_all()
+        })
+        .and_then(|()| std::fs::rename(&beside, path));
+    if written.is_err() {
+        // Half a manifest is of no use to anybody.
+        let _ = std::fs::remove_file(&beside);
+    }
+    written
+}
