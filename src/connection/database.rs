@@ -275,7 +275,8 @@ impl Database {
     pub async fn execute(&self, sql: &str, params: &[Param<'_>]) -> Result<u64, Error> {
         let sql = self.translate(sql);
         let run = self.0.pool.execute(&sql, params);
-        self.finish(tokio::time::timeout(STATEMENT_TIMEOUT, run).await)
+        let ended = tokio::time::timeout(STATEMENT_TIMEOUT, run).await;
+        self.finish(ended).await
     }
 
     /// Runs a query whose columns are all text.
@@ -286,7 +287,8 @@ impl Database {
     pub async fn rows(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
         let sql = self.translate(sql);
         let run = self.0.pool.rows(&sql, params);
-        self.finish(tokio::time::timeout(STATEMENT_TIMEOUT, run).await)
+        let ended = tokio::time::timeout(STATEMENT_TIMEOUT, run).await;
+        self.finish(ended).await
     }
 
     /// Closes all connections.
@@ -294,12 +296,23 @@ impl Database {
         self.0.pool.close().await;
     }
 
-    fn finish<T>(
+    #[cfg_attr(
+        not(any(feature = "sqlite", feature = "mysql", feature = "postgres")),
+        expect(clippy::unused_async, reason = "there is no driver")
+    )]
+    async fn finish<T>(
         &self,
         result: Result<Result<T, SqlError>, tokio::time::error::Elapsed>,
     ) -> Result<T, Error> {
         let source = match result {
             Ok(Ok(value)) => return Ok(value),
+            #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+            // The pool tried to connect for a while and does not say what it met.
+            Ok(Err(SqlError::Driver(sqlx::Error::PoolTimedOut))) => {
+                let met = tokio::time::timeout(CONNECT_TIMEOUT, self.0.pool.try_to_connect()).await;
+                let met = met.ok().and_then(Result::err);
+                met.map_or(SqlError::Timeout(CONNECT_TIMEOUT), SqlError::Driver)
+            }
             Ok(Err(source)) => source,
             Err(_) => SqlError::Timeout(STATEMENT_TIMEOUT),
         };
@@ -437,6 +450,19 @@ impl Pool {
             Self::MySql(ref pool) => text_rows!(run!(pool, sql, params, fetch_all)),
             #[cfg(feature = "postgres")]
             Self::Postgres(ref pool) => text_rows!(run!(pool, sql, params, fetch_all)),
+        }
+    }
+
+    #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+    async fn try_to_connect(&self) -> Result<(), sqlx::Error> {
+        use sqlx::ConnectOptions as _;
+        match *self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(ref pool) => pool.connect_options().connect().await.map(drop),
+            #[cfg(feature = "mysql")]
+            Self::MySql(ref pool) => pool.connect_options().connect().await.map(drop),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(ref pool) => pool.connect_options().connect().await.map(drop),
         }
     }
 

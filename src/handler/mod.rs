@@ -86,6 +86,38 @@ pub struct FailureText {
     pub class: String,
     /// The message with its chain of causes.
     pub message: String,
+    /// The messages of the chain one by one, the cause last; empty if there is one message only.
+    pub chain: Vec<String>,
+}
+
+impl FailureText {
+    /// A failure without causes.
+    pub fn new(class: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            class: class.into(),
+            message: message.into(),
+            chain: Vec::new(),
+        }
+    }
+
+    /// A failure with all causes of an error, each said once.
+    pub fn of(class: impl Into<String>, error: &(dyn std::error::Error + 'static)) -> Self {
+        let mut chain = vec![error.to_string()];
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            let text = error.to_string();
+            // Some errors repeat their cause in their own text.
+            if !chain.iter().any(|said| said.contains(&text)) {
+                chain.push(text);
+            }
+            cause = error.source();
+        }
+        Self {
+            class: class.into(),
+            message: chain.join(": "),
+            chain: if chain.len() > 1 { chain } else { Vec::new() },
+        }
+    }
 }
 
 impl fmt::Display for FailureText {

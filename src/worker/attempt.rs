@@ -104,26 +104,24 @@ pub(super) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
 pub(super) fn ended_as(outcome: &Outcome) -> Ended {
     match outcome {
         Outcome::Finished => Ended::Finished,
-        Outcome::Threw(error) => Ended::Threw(FailureText {
-            class: "Artisand\\HandlerError".into(),
-            message: with_causes(&**error),
-        }),
-        Outcome::Panicked(message) => Ended::Threw(FailureText {
-            class: "Artisand\\HandlerPanic".into(),
-            message: message.clone(),
-        }),
+        Outcome::Threw(error) => Ended::Threw(FailureText::of("Artisand\\HandlerError", &**error)),
+        Outcome::Panicked(message) => {
+            Ended::Threw(FailureText::new("Artisand\\HandlerPanic", message.clone()))
+        }
         Outcome::TimedOut | Outcome::Stuck => Ended::TimedOut,
         Outcome::Stopped => Ended::Stopped,
     }
 }
 
+const MANUALLY_FAILED: &str = "Illuminate\\Queue\\ManuallyFailedException";
+
 /// What the rules need to know of a handler's requests.
 pub(super) fn asked(request: Request) -> Asked {
     Asked {
         release: request.release,
-        fail: request.fail.map(|reason| FailureText {
-            class: "Illuminate\\Queue\\ManuallyFailedException".into(),
-            message: reason.map_or_else(String::new, |error| with_causes(&*error)),
+        fail: request.fail.map(|reason| match reason {
+            Some(error) => FailureText::of(MANUALLY_FAILED, &*error),
+            None => FailureText::new(MANUALLY_FAILED, ""),
         }),
         delete: request.delete,
     }

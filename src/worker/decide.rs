@@ -110,18 +110,18 @@ pub enum Decision {
 
 /// Text of the exception for a job that was attempted too often.
 fn too_many_attempts(name: &str) -> FailureText {
-    FailureText {
-        class: "Illuminate\\Queue\\MaxAttemptsExceededException".into(),
-        message: format!("{name} has been attempted too many times."),
-    }
+    FailureText::new(
+        "Illuminate\\Queue\\MaxAttemptsExceededException",
+        format!("{name} has been attempted too many times."),
+    )
 }
 
 /// Text of the exception for a job that ran too long.
 pub fn timed_out(name: &str) -> FailureText {
-    FailureText {
-        class: "Illuminate\\Queue\\TimeoutExceededException".into(),
-        message: format!("{name} has timed out."),
-    }
+    FailureText::new(
+        "Illuminate\\Queue\\TimeoutExceededException",
+        format!("{name} has timed out."),
+    )
 }
 
 /// Says why an attempt must not start: an earlier one, by whomever, was the last.
@@ -227,10 +227,7 @@ mod tests {
     }
 
     fn thrown() -> FailureText {
-        FailureText {
-            class: "E".into(),
-            message: "m".into(),
-        }
+        FailureText::new("E", "m")
     }
 
     #[test]
@@ -347,10 +344,7 @@ mod tests {
             delay,
             after_exception: false,
         };
-        let other = || FailureText {
-            class: "Other".into(),
-            message: String::new(),
-        };
+        let other = || FailureText::new("Other".into(), String::new());
         #[rustfmt::skip]
         let rows = [
             (Asked::default(), Ended::Finished, 1, Decision::Delete),

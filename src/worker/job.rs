@@ -14,6 +14,7 @@ use super::decide::{
     Asked, Decision, Defaults, Ended, Rules, after_attempt, before_attempt, timed_out,
 };
 use super::event::{Event, JobResult, Observer};
+use super::exception::php_text;
 use super::renew::Running;
 use super::settle::{EndKind, Report, Verdict};
 use super::{attempt, fetch};
@@ -182,10 +183,7 @@ impl Attempt {
                 let name = info.payload.resolve_name();
                 let message =
                     format!("no mapping for {name}, and the policy for unmapped jobs is `fail`");
-                let failure = FailureText {
-                    class: "Artisand\\UnmappedJob".into(),
-                    message,
-                };
+                let failure = FailureText::new("Artisand\\UnmappedJob", message);
                 self.shared.tell(Event::JobProcessing(&info));
                 self.fail(None, info, failure, Duration::ZERO).await;
             }
@@ -260,10 +258,10 @@ impl Attempt {
                     Ended::Threw(failure) if after_exception => {
                         EndKind::ReleasedAfterException(failure)
                     }
-                    Ended::Stopped => EndKind::ReleasedAfterException(FailureText {
-                        class: "Artisand\\WorkerStopped".into(),
-                        message: "the worker stopped before the job had ended".into(),
-                    }),
+                    Ended::Stopped => EndKind::ReleasedAfterException(FailureText::new(
+                        "Artisand\\WorkerStopped",
+                        "the worker stopped before the job had ended",
+                    )),
                     _ => processed(JobResult::Released),
                 };
                 (Settlement::Release(now.plus(delay)), kind)
@@ -339,7 +337,7 @@ impl Attempt {
             connection: info.connection.to_string(),
             queue: info.queue.to_string(),
             payload: String::from_utf8_lossy(&self.job.element).into_owned(),
-            exception: failure.to_string(),
+            exception: php_text(&failure, info.payload.resolve_name()),
             failed_at: self.shared.clock.now().0,
         };
         let report = Report::Ended {

@@ -24,6 +24,7 @@ mod attempt;
 mod backoff;
 pub mod decide;
 mod event;
+mod exception;
 mod fetch;
 mod job;
 mod options;
