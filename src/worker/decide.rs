@@ -344,7 +344,7 @@ mod tests {
             delay,
             after_exception: false,
         };
-        let other = || FailureText::new("Other".into(), String::new());
+        let other = || FailureText::new("Other", "");
         #[rustfmt::skip]
         let rows = [
             (Asked::default(), Ended::Finished, 1, Decision::Delete),
