@@ -93,6 +93,8 @@ foreach ((array) config('cache.stores') as $name => $store) {
     }
 }
 
+$failer = $attempt('failer', fn () => get_class(app('queue.failer')));
+
 $application = [];
 foreach (['name', 'env', 'cipher', 'timezone', 'key', 'previous_keys', 'maintenance'] as $key) {
     $application[$key] = config("app.{$key}");
@@ -119,5 +121,6 @@ echo json_encode([
     'redis_prefixes' => (object) $prefixes,
     'database_connections' => (object) $plain($databases),
     'cache_prefixes' => (object) $cachePrefixes,
+    'failer' => $failer,
     'errors' => (object) $errors,
 ], JSON_UNESCAPED_SLASHES | JSON_UNESCAPED_UNICODE | JSON_PRESERVE_ZERO_FRACTION | JSON_THROW_ON_ERROR), "\n";

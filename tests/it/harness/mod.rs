@@ -1,5 +1,6 @@
 //! What several tests need: fixtures, servers, Laravel.
 
+pub(crate) mod apps;
 pub(crate) mod fixtures;
 pub(crate) mod laravel;
 pub(crate) mod process;

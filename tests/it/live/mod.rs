@@ -30,3 +30,4 @@ mod drain;
 mod killed;
 mod malformed;
 mod retries;
+mod settings;

@@ -1,0 +1,107 @@
+//! Apps as people have them, made by `php-interop/apps/make`, and what real Laravel makes of them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::fixtures::project;
+use super::redis::RedisServer;
+
+/// An app that `php-interop/apps/make` made.
+pub(crate) struct App {
+    /// Name of its variant.
+    pub(crate) name: String,
+    /// Its directory as its PHP sees it.
+    pub(crate) inside: String,
+    /// The same as this machine sees it.
+    pub(crate) here: PathBuf,
+}
+
+/// All of them on one version; gone on drop.
+pub(crate) struct Apps {
+    version: String,
+    /// They.
+    pub(crate) list: Vec<App>,
+}
+
+impl Apps {
+    /// Makes them.
+    pub(crate) fn make(version: u8) -> Self {
+        let directory = format!("/tmp/artisand-apps-{}-{version}", std::process::id());
+        let version = version.to_string();
+        let made = php("apps/make", &[&version, &directory], &[], None);
+        let read = |line: &str| {
+            let mut parts = line.split('\t');
+            let mut next = || parts.next().unwrap().to_owned();
+            App {
+                name: next(),
+                inside: next(),
+                here: next().into(),
+            }
+        };
+        let list: Vec<App> = made.lines().map(read).collect();
+        assert!(list.len() >= 20, "{made}");
+        Self { version, list }
+    }
+
+    /// What Laravel makes of the app under this environment.
+    pub(crate) fn truth(&self, app: &App, env: Env<'_>, redis: &RedisServer) -> Value {
+        let server = format!("127.0.0.1:{}", redis.port());
+        let env = [env, &[("TRUTH_REDIS", server.as_str())]].concat();
+        let text = php("apps/truth", &[&self.version, &app.inside], &env, None);
+        // An app may print while it boots.
+        let json = text.trim_end().rsplit('\n').next().unwrap();
+        serde_json::from_str(json).unwrap_or_else(|e| panic!("{}: {e}: {text}", app.name))
+    }
+
+    /// What `manifest.php` prints between its markers.
+    pub(crate) fn manifest(&self, app: &App, env: Env<'_>, options: &[&str]) -> String {
+        const MARKER: &str = "---artisand-manifest---\n";
+        let args = [
+            &[&*self.version, "--at", &app.inside, "--", "."][..],
+            options,
+        ];
+        let program = project().join("php-interop").join("manifest.php");
+        let text = php("laravel", &args.concat(), env, Some(&program));
+        let mut parts = text.split(MARKER).skip(1);
+        let line = parts.next().unwrap_or_else(|| panic!("no marker: {text}"));
+        assert!(parts.next().is_some(), "no second marker: {text}");
+        line.trim_end().to_owned()
+    }
+}
+
+impl Drop for Apps {
+    fn drop(&mut self) {
+        if let Some(directory) = self.list.first().and_then(|app| app.here.parent()) {
+            let _ = std::fs::remove_dir_all(directory);
+        }
+    }
+}
+
+/// Environment of a process.
+pub(crate) type Env<'a> = &'a [(&'a str, &'a str)];
+
+/// Runs a program of `php-interop/` with no other environment than this, and gives what it printed.
+fn php(program: &str, args: &[&str], env: Env<'_>, stdin: Option<&Path>) -> String {
+    let mut command = Command::new(project().join("php-interop").join(program));
+    command.args(args).env_clear().envs(env.iter().copied());
+    for name in ["PATH", "ARTISAND_ROOTS"] {
+        if let Some(value) = std::env::var_os(name) {
+            command.env(name, value);
+        }
+    }
+    let stdin = stdin.map(|path| std::fs::File::open(path).unwrap());
+    command.stdin(stdin.map_or_else(Stdio::null, Stdio::from));
+    let output = command
+        .output()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let status = output.status;
+    assert!(
+        status.success(),
+        "{command:?}: {status}\n{stdout}\n{stderr}"
+    );
+    stdout
+}

@@ -1,0 +1,410 @@
+//! What an app is configured to: read from its files, from its manifest, and as Laravel itself says it.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use artisand::config::{Config, Laravel};
+use artisand::connection::RedisAddress;
+use serde_json::{Map, Value, json};
+
+use crate::harness::apps::{App, Apps, Env};
+use crate::harness::redis::RedisServer;
+
+/// Where two configurations differ.
+#[derive(Default)]
+struct Differences {
+    list: Vec<String>,
+    /// Paths of what we could not find out.
+    unknown: Vec<String>,
+    /// Paths of secrets that the manifest has not.
+    secret: Vec<String>,
+}
+
+impl Differences {
+    fn between(laravel: &Laravel, app: &App, truth: &Value) -> Self {
+        let mut found = Self::default();
+        for section in ["app", "queue", "cache", "database"] {
+            let ours = &laravel.config[section];
+            found.walk(laravel, app, section, ours, &truth["config"][section]);
+        }
+        found
+    }
+
+    fn walk(&mut self, laravel: &Laravel, app: &App, path: &str, ours: &Value, truth: &Value) {
+        if ours.get("$unknown").is_some() {
+            self.unknown.push(path.to_owned());
+            return;
+        }
+        if ours.get("$secret").is_some() {
+            assert!(!truth.is_null(), "{path} is no secret");
+            self.secret.push(path.to_owned());
+            return;
+        }
+        let ours = resolved(laravel, app, path, ours);
+        match (&ours, truth) {
+            (Value::Object(ours), Value::Object(truth)) => {
+                // Of `config('app')` the truth has only some; a null is as good as nothing.
+                let both = ours
+                    .keys()
+                    .filter(|key| path != "app" || truth.contains_key(*key))
+                    .chain(truth.keys().filter(|key| !ours.contains_key(*key)));
+                for key in both {
+                    let at = |side: &Map<String, Value>| side.get(key).cloned();
+                    let (ours, truth) = (at(ours), at(truth));
+                    let (ours, truth) = (ours.unwrap_or_default(), truth.unwrap_or_default());
+                    self.walk(laravel, app, &format!("{path}.{key}"), &ours, &truth);
+                }
+            }
+            (Value::Array(ours), Value::Array(truth)) if ours.len() == truth.len() => {
+                for (index, (ours, truth)) in ours.iter().zip(truth).enumerate() {
+                    self.walk(laravel, app, &format!("{path}.{index}"), ours, truth);
+                }
+            }
+            // PHP has one empty array for both.
+            (Value::Object(ours), Value::Array(truth)) if ours.len() + truth.len() == 0 => {}
+            (Value::Array(ours), Value::Object(truth)) if ours.len() + truth.len() == 0 => {}
+            (ours, truth) if ours == truth => {}
+            (ours, truth) => self
+                .list
+                .push(format!("{path} is {ours}, Laravel says {truth}")),
+        }
+    }
+}
+
+/// A value with secrets looked up, and with paths as the app's PHP sees them.
+fn resolved(laravel: &Laravel, app: &App, path: &str, value: &Value) -> Value {
+    if let Some(name) = value.get("$env").and_then(Value::as_str) {
+        let text = (laravel.env)(name).unwrap_or_else(|| panic!("{path}: no {name}"));
+        if name == "APP_PREVIOUS_KEYS" {
+            let keys = text.split(',').filter(|key| !key.is_empty());
+            // Laravel filters and keeps the positions.
+            return keys.map(Value::from).collect();
+        }
+        return text.into();
+    }
+    let here = app.here.to_str().unwrap();
+    match value {
+        Value::String(text) => text.replace(here, &app.inside).into(),
+        value => value.clone(),
+    }
+}
+
+/// What a worker would use of a Redis connection, from what Laravel's parser made of it.
+fn expected_redis(truth: &Value, sends_user: bool) -> Value {
+    let text = |key: &str| match &truth[key] {
+        Value::String(text) => Some(text.clone()).filter(|text| !text.is_empty()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    };
+    let host = text("host").unwrap_or_else(|| "127.0.0.1".into());
+    let is_tls = truth["scheme"] == "tls" || host.starts_with("tls://");
+    let port = text("port").map_or(6379, |port| port.parse::<u16>().unwrap());
+    let host = host.trim_start_matches("tls://").to_owned();
+    let address = match truth["path"].as_str() {
+        Some(path) if truth["scheme"] == "unix" => json!(path),
+        _ if host.starts_with('/') => json!(host),
+        _ => json!([host, port, is_tls]),
+    };
+    let sends_user = sends_user && truth["password"].is_string() && text("password").is_some();
+    json!({
+        "address": address,
+        "username": text("username").filter(|_| sends_user),
+        "password": text("password"),
+        "database": text("database").map_or(0, |database| database.parse::<i64>().unwrap()),
+    })
+}
+
+/// Compares what is made of the configuration with what Laravel makes of it.
+fn compare_use(laravel: &Laravel, app: &App, truth: &Value, place: &str) {
+    let object = |value: &Value| value.as_object().cloned().unwrap_or_default();
+    let version = laravel.version.as_deref();
+    assert_eq!(version, truth["laravel"].as_str(), "{place}");
+    let inside = |path: &Path| {
+        path.to_str()
+            .unwrap()
+            .replace(app.here.to_str().unwrap(), &app.inside)
+    };
+    assert_eq!(inside(&laravel.base), truth["paths"]["base"], "{place}");
+    assert_eq!(
+        inside(&laravel.storage),
+        truth["paths"]["storage"],
+        "{place}"
+    );
+    let zone = laravel.timezone().unwrap();
+    let zone = zone.iana_name().unwrap();
+    assert_eq!(zone, truth["config"]["app"]["timezone"], "{place}");
+    let environment = laravel.environment().unwrap();
+    assert_eq!(environment, truth["config"]["app"]["env"], "{place}");
+
+    let names: Vec<String> = object(&truth["redis_connections"])
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    let mut ours = laravel.redis_connections().unwrap();
+    ours.sort();
+    assert_eq!(ours, names, "{place}");
+    let prefixes = object(&truth["redis_prefixes"]);
+    let mut compared = 0;
+    for (name, parsed) in object(&truth["redis_connections"]) {
+        let place = format!("{place}: redis {name}");
+        // Only phpredis knows these, and a list of servers neither of us.
+        let Some(parsed) = parsed.is_object().then_some(parsed) else {
+            continue;
+        };
+        if parsed.get("0").is_some() {
+            continue;
+        }
+        let settings = laravel
+            .redis(&name)
+            .unwrap_or_else(|e| panic!("{place}: {e}"));
+        let options = settings.options;
+        let address = match options.address {
+            RedisAddress::Tcp(host, port) => json!([host, port, false]),
+            RedisAddress::Tls(host, port) => json!([host, port, true]),
+            RedisAddress::Unix(path) => json!(path),
+        };
+        let ours = json!({
+            "address": address,
+            "username": options.username,
+            "password": options.password,
+            "database": options.database,
+        });
+        let sends_user = laravel.major_minor() >= (9, 6);
+        assert_eq!(ours, expected_redis(&parsed, sends_user), "{place}");
+        if let Some(prefix) = prefixes.get(&name) {
+            assert_eq!(options.prefix, *prefix, "{place}");
+            compared += 1;
+        }
+    }
+    assert!(
+        compared > 0 || names.is_empty() || !prefixes.contains_key("default"),
+        "{place}: no prefixes"
+    );
+    for (store, prefix) in object(&truth["cache_prefixes"]) {
+        let place = format!("{place}: cache {store}");
+        let driver = truth["config"]["cache"]["stores"][&store]["driver"]
+            .as_str()
+            .unwrap();
+        let ours = laravel
+            .cache_prefix(&store, driver)
+            .unwrap_or_else(|e| panic!("{place}: {e}"));
+        assert_eq!(ours, prefix, "{place}");
+    }
+    if let Some(failer) = truth["failer"].as_str() {
+        let store = laravel
+            .failed_jobs()
+            .unwrap_or_else(|e| panic!("{place}: {e}"));
+        assert_eq!(store.provider(), failer, "{place}");
+    }
+    for (name, parsed) in object(&truth["database_connections"]) {
+        let is_split = parsed.get("write").is_some();
+        if matches!(
+            parsed["driver"].as_str(),
+            Some("mysql" | "mariadb" | "pgsql")
+        ) && !is_split
+        {
+            let place = format!("{place}: database {name}");
+            let ours = laravel
+                .database(Some(&name))
+                .unwrap_or_else(|e| panic!("{place}: {e}"));
+            let text = |key: &str| match &parsed[key] {
+                Value::Null => String::new(),
+                Value::String(text) => text.clone(),
+                value => value.to_string(),
+            };
+            for (ours, key) in [
+                (ours.host, "host"),
+                (ours.port.to_string(), "port"),
+                (ours.database, "database"),
+                (ours.username, "username"),
+                (ours.password.unwrap_or_default(), "password"),
+                (ours.prefix, "prefix"),
+            ] {
+                assert_eq!(ours, text(key), "{place}: {key}");
+            }
+        }
+    }
+    for (name, queue) in object(&truth["config"]["queue"]["connections"]) {
+        if queue["driver"] == "redis" {
+            compare_queue(laravel, truth, &name, &queue, place);
+        }
+    }
+}
+
+fn compare_queue(laravel: &Laravel, truth: &Value, name: &str, queue: &Value, place: &str) {
+    let place = format!("{place}: queue {name}");
+    let redis = queue["connection"].as_str().unwrap_or("default");
+    let ours = laravel.queue(name);
+    if truth["redis_connections"].get(redis).is_none() {
+        assert!(ours.is_err(), "{place}: there is no Redis connection");
+        return;
+    }
+    let ours = ours.unwrap_or_else(|e| panic!("{place}: {e}"));
+    assert_eq!(ours.redis, laravel.redis(redis).unwrap().options, "{place}");
+    let default_queue = queue["queue"].as_str().unwrap_or("default");
+    assert_eq!(ours.default_queue, default_queue, "{place}");
+    let retry_after = ours.queue.retry_after.map(|time| time.as_secs());
+    let expected = queue["retry_after"].as_u64().unwrap_or(60);
+    assert_eq!(retry_after, Some(expected), "{place}");
+}
+
+/// Environments in which an app is looked at: its own, and some that change it.
+fn environments(app: &str) -> &'static [Env<'static>] {
+    match app {
+        "env-tricks" => &[&[], &[("APP_ENV", "staging")]],
+        "skeleton-10" => &[&[], &[("REDIS_PREFIX", "real:"), ("REDIS_PORT", "7001")]],
+        _ => &[&[]],
+    }
+}
+
+fn load(app: &App, env: Env<'_>, place: &str) -> Config {
+    let env = env
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    Config::load(None, Some(&app.here), env).unwrap_or_else(|e| panic!("{place}: {e}"))
+}
+
+/// Looks at each app in each of its environments, at two at a time; all that is wrong is said at once.
+fn for_each(version: u8, look: impl Fn(&Apps, &App, Env<'_>, &Value, &str) + Sync) {
+    let redis = RedisServer::start();
+    let apps = Apps::make(version);
+    let (apps, redis, look) = (&apps, &redis, &look);
+    let half = |half: usize| {
+        // Connections are opened in it, if only to be closed.
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let _runtime = runtime.enter();
+        let mut wrong = Vec::new();
+        for app in apps.list.iter().skip(half).step_by(2) {
+            for env in environments(&app.name) {
+                let place = format!("Laravel {version} {} {env:?}", app.name);
+                let look = || look(apps, app, env, &apps.truth(app, env, redis), &place);
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(look)) {
+                    let text = panic.downcast_ref::<String>();
+                    wrong.push(text.unwrap_or(&place).clone());
+                }
+            }
+        }
+        wrong
+    };
+    let half = &half;
+    let wrong = std::thread::scope(|scope| {
+        let halves = [0, 1].map(|number| scope.spawn(move || half(number)));
+        halves.map(|half| half.join().unwrap()).concat()
+    });
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// What cannot be found out without PHP, by app. No worker needs these.
+const UNKNOWN: &[(&str, &[&str])] = &[(
+    "odd-values",
+    &[
+        "queue.connections.custom.bytes",
+        "queue.connections.custom.huge",
+        "queue.connections.custom.object",
+        "queue.connections.custom.priority",
+        "queue.connections.custom.resolver",
+        "queue.connections.custom.stream",
+    ],
+)];
+
+/// What we do not know of the framework's own configuration where it is not there to be read. No worker needs these.
+const NOT_EMBEDDED: &[&str] = &[
+    "queue.connections.beanstalkd is null",
+    "queue.connections.sqs is null",
+    "cache.stores.session is null",
+    "cache.stores.storage is null",
+    "database.connections.mariadb.mask_bindings_in_exception_messages is null",
+    "database.connections.sqlsrv.mask_bindings_in_exception_messages is null",
+];
+
+/// Debian gives Laravel 8 a library that writes Cyrillic as for Laravel 9; Composer does not.
+fn has_a_newer_slug(laravel: &Laravel, app: &App) -> bool {
+    laravel.major_minor() < (9, 0) && app.name == "odd-name-cyrillic"
+}
+
+fn the_files_of_an_app_say_what_laravel_says(version: u8) {
+    let unknown: BTreeMap<&str, &[&str]> = UNKNOWN.iter().copied().collect();
+    for_each(version, |_, app, env, truth, place| {
+        let look = |allowed: &[&str]| {
+            let config = load(app, env, place);
+            let laravel = config.laravel().unwrap();
+            let mut found = Differences::between(laravel, app, truth);
+            let is_allowed = |found: &String| allowed.iter().any(|a| found.starts_with(a));
+            found.list.retain(|found| !is_allowed(found));
+            let differences = found.list.join("\n");
+            let unknown = unknown.get(&*app.name).copied().unwrap_or_default();
+            assert_eq!(found.unknown, unknown, "{place}: unknown");
+            assert_eq!(found.secret, [""; 0], "{place}");
+            if has_a_newer_slug(laravel, app) {
+                assert_eq!(found.list.len(), 2, "{place}:\n{differences}");
+                assert!(
+                    differences.contains("\"elki_iuliia_iaie_cache_\""),
+                    "{differences}"
+                );
+                return;
+            }
+            assert!(found.list.is_empty(), "{place}:\n{differences}");
+            compare_use(laravel, app, truth, place);
+        };
+        if version < 11 {
+            return look(&[]);
+        }
+        // From Laravel 11 the app's files are laid over the framework's, which these apps do not have at first.
+        let directory = app.here.join("vendor/laravel/framework/config");
+        if !directory.is_dir() {
+            look(NOT_EMBEDDED);
+            let root = app
+                .here
+                .to_str()
+                .unwrap()
+                .strip_suffix(&app.inside)
+                .unwrap();
+            let framework = Path::new(root).join("usr/share/php/Illuminate/config");
+            std::fs::create_dir_all(&directory).unwrap();
+            for name in ["app", "queue", "cache", "database"] {
+                let name = format!("{name}.php");
+                std::fs::copy(framework.join(&name), directory.join(&name)).unwrap();
+            }
+        }
+        look(&[]);
+    });
+}
+
+on_every_laravel!(the_files_of_an_app_say_what_laravel_says);
+
+fn the_manifest_of_an_app_says_what_laravel_says(version: u8) {
+    for_each(version, |apps, app, env, truth, place| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("artisand.json");
+        let named = path.to_str().unwrap();
+        let env_with_manifest = [env, &[("ARTISAND_MANIFEST", named)]].concat();
+
+        let manifest = apps.manifest(app, env, &[]);
+        for secret in ["s3cr3t", "7331733173317331"] {
+            assert!(
+                !manifest.contains(secret),
+                "{place}: the manifest has {secret}"
+            );
+        }
+        std::fs::write(&path, manifest).unwrap();
+        let config = load(app, &env_with_manifest, place);
+        assert_eq!(config.manifest().unwrap().0, path, "{place}");
+        assert_eq!(config.stale_manifest(), [""; 0], "{place}");
+        let found = Differences::between(config.laravel().unwrap(), app, truth);
+        assert!(found.list.is_empty(), "{place}:\n{}", found.list.join("\n"));
+        if found.secret.is_empty() {
+            compare_use(config.laravel().unwrap(), app, truth, place);
+        }
+
+        let manifest = apps.manifest(app, env, &["--with-secrets"]);
+        std::fs::write(&path, manifest).unwrap();
+        let config = load(app, &env_with_manifest, place);
+        let found = Differences::between(config.laravel().unwrap(), app, truth);
+        assert!(found.list.is_empty(), "{place}:\n{}", found.list.join("\n"));
+        assert_eq!((found.unknown.len(), found.secret.len()), (0, 0), "{place}");
+        compare_use(config.laravel().unwrap(), app, truth, place);
+    });
+}
+
+on_every_laravel!(the_manifest_of_an_app_says_what_laravel_says);
