@@ -69,6 +69,14 @@ pub struct ConnectionTable {
     pub look_ahead: Option<NonZeroUsize>,
 }
 
+impl ConnectionTable {
+    /// Whether the table alone says which keys on which server are meant.
+    pub(super) fn says_all(&self) -> bool {
+        let says_where = self.url.is_some() || self.host.is_some() || self.socket.is_some();
+        says_where && self.prefix.is_some()
+    }
+}
+
 /// `[worker]`: defaults for flags of `queue:work`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]

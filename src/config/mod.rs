@@ -510,9 +510,11 @@ impl Config {
         let empty = ConnectionTable::default();
         let table = self.file.connections.get(name).unwrap_or(&empty);
         let of_app = match &self.laravel {
-            Some(laravel) if laravel.has_queue_connection(name) => {
-                Some(self.setting(laravel.queue(name))?)
-            }
+            Some(laravel) if laravel.has_queue_connection(name) => match laravel.queue(name) {
+                // What the file says in full needs nothing of the app.
+                Err(_) if table.says_all() => None,
+                found => Some(self.setting(found)?),
+            },
             _ => None,
         };
         let mut redis = match &of_app {
