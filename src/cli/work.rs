@@ -232,6 +232,14 @@ pub(super) fn run(
             "no mapping is configured: see [[map]] in artisand.toml; every job is unmapped"
         );
     }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("artisand")
+        .max_blocking_threads(options.concurrency.get().max(64))
+        .build()
+        .context("could not start the runtime")?;
+    // Pools of database connections are made in a runtime.
+    let entered = runtime.enter();
     let cache = config.default_cache()?;
     let control_plane = ControlPlane {
         cache,
@@ -242,6 +250,7 @@ pub(super) fn run(
         },
     };
     let failed_jobs = config.failed_jobs()?;
+    drop(entered);
     warn_of_gaps(&config, failed_jobs.as_ref());
     let style = Style {
         json: args.json,
@@ -255,12 +264,6 @@ pub(super) fn run(
         output::data(&banner(&options.queues, style.coloured))?;
     }
     let console = Console::new(style).context("could not start the output thread")?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .thread_name("artisand")
-        .max_blocking_threads(options.concurrency.get().max(64))
-        .build()
-        .context("could not start the runtime")?;
     let report = runtime.block_on(async {
         let (queue, _) = super::open(&config, &name).await?;
         let control = Control::new();

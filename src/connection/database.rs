@@ -207,6 +207,10 @@ impl Database {
     ///
     /// [`Error::NoDriver`] if this build has no driver for the kind of server,
     /// [`Error::Setting`] for one that cannot be used.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime.
     pub fn new(options: &DatabaseOptions) -> Result<Self, Error> {
         let pool = pool(options)?;
         Ok(Self(Arc::new(Inner {
