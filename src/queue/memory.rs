@@ -49,6 +49,11 @@ impl MemoryQueue {
         self.state().spool.clone()
     }
 
+    /// Adds a record to those of failed jobs, as a worker that died would have left it.
+    pub fn spool_record(&self, record: Vec<u8>) {
+        self.state().spool.push(record);
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // Every change is whole before anything can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -298,6 +303,10 @@ impl Queue for MemoryQueue {
     async fn lease_spool(&self, _: &str, _: Duration) -> Result<bool, Error> {
         // No other process sees it.
         Ok(true)
+    }
+
+    async fn unlease_spool(&self, _: &str) -> Result<(), Error> {
+        Ok(())
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<u64, Error> {

@@ -294,4 +294,7 @@ pub trait Queue: Send + Sync + 'static {
         owner: &str,
         lives: Duration,
     ) -> impl Future<Output = Result<bool, Error>> + Send;
+
+    /// Gives that right up, if it is still ours.
+    fn unlease_spool(&self, owner: &str) -> impl Future<Output = Result<(), Error>> + Send;
 }

@@ -66,6 +66,7 @@ struct Scripts {
     clear: Script,
     requeue: Script,
     lease: Script,
+    unlease: Script,
 }
 
 macro_rules! with_common {
@@ -108,6 +109,7 @@ impl RedisQueue {
             clear: Script::new(include_str!("scripts/clear.lua")),
             requeue: Script::new(include_str!("scripts/requeue.lua")),
             lease: Script::new(include_str!("scripts/lease.lua")),
+            unlease: Script::new(include_str!("scripts/unlease.lua")),
         };
         Self {
             redis,
@@ -883,6 +885,19 @@ impl Queue for RedisQueue {
             )
             .await?;
         Ok(leased == 1)
+    }
+
+    async fn unlease_spool(&self, owner: &str) -> Result<(), Error> {
+        let given_up: Result<i64, Error> = self
+            .call(
+                &QueueName::from(SPOOL),
+                "unlease.lua",
+                &self.scripts.unlease,
+                &[self.keys.failed_spool_lease()],
+                &[Arg::Bytes(owner.as_bytes())],
+            )
+            .await;
+        given_up.map(drop)
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<u64, Error> {

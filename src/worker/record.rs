@@ -40,10 +40,24 @@ enum Drained {
     Failed,
 }
 
+impl Drained {
+    fn or(self, other: Self) -> Self {
+        if self == Self::Failed { self } else { other }
+    }
+}
+
+fn unreachable_spool(error: &crate::queue::Error) -> Drained {
+    // The loop that pops reports a server that is gone.
+    tracing::debug!(error = with_causes(error), "could not reach the spool");
+    Drained::Failed
+}
+
 /// Records that are read at once.
 const PAGE: usize = 100;
-/// How long the lease lives: longer than any statement may take.
-const LEASE: Duration = Duration::from_secs(60);
+/// How long the lease lives if its holder dies.
+const LEASE: Duration = Duration::from_secs(10);
+/// How often its holder renews it.
+const RENEW: Duration = Duration::from_secs(3);
 /// How often the spool is looked at where nobody said that there is something: other processes may have died.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// How long ago a job must have failed for a row that equals it to be its own.
@@ -85,43 +99,52 @@ pub(super) async fn keep_recording<Q: Queue>(recorder: Recorder<Q>) {
 
 impl<Q: Queue> Recorder<Q> {
     async fn drain(&self, owner: &str, was_reported: &mut bool) -> Drained {
+        match self.queue.spooled(0, 1).await {
+            Ok(records) if records.is_empty() => return Drained::All,
+            Ok(_) => {}
+            Err(error) => return unreachable_spool(&error),
+        }
+        match self.queue.lease_spool(owner, LEASE).await {
+            Ok(true) => {}
+            Ok(false) => return Drained::Later,
+            Err(error) => return unreachable_spool(&error),
+        }
+        let drained = self.drain_leased(owner, was_reported).await;
+        if let Err(error) = self.queue.unlease_spool(owner).await {
+            // It ends by itself in a moment.
+            tracing::debug!(error = with_causes(&error), "could not give up the lease");
+        }
+        drained
+    }
+
+    async fn drain_leased(&self, owner: &str, was_reported: &mut bool) -> Drained {
         let mut left = 0;
         let mut drained = Drained::All;
+        let mut renew_at = Instant::now() + RENEW;
         loop {
             let records = match self.queue.spooled(left, PAGE).await {
                 Ok(records) if records.is_empty() => return drained,
                 Ok(records) => records,
-                Err(error) => {
-                    tracing::debug!(error = with_causes(&error), "could not read the spool");
-                    return Drained::Failed;
-                }
+                Err(error) => return unreachable_spool(&error),
             };
-            match self.queue.lease_spool(owner, LEASE).await {
-                Ok(true) => {}
-                Ok(false) => return Drained::Later,
-                Err(error) => {
-                    tracing::debug!(error = with_causes(&error), "could not lease the spool");
-                    return Drained::Failed;
-                }
-            }
-            let leased = Instant::now();
-            let mut is_whole = true;
             for record in records {
-                if leased.elapsed() > LEASE / 3 {
-                    // A slow store: make sure that it is still our turn.
-                    is_whole = false;
-                    break;
-                }
-                match self.bring(&record).await {
+                let brought = match self
+                    .while_leased(owner, &mut renew_at, self.bring(&record))
+                    .await
+                {
+                    Some(brought) => brought,
+                    // Somebody else has the lease: what we did not finish, they find done or do.
+                    None => return Drained::Later,
+                };
+                match brought {
                     Ok(true) => {
                         if let Err(error) = self.queue.unspool(&[record]).await {
-                            tracing::debug!(error = with_causes(&error), "could not unspool");
-                            return Drained::Failed;
+                            return unreachable_spool(&error);
                         }
                     }
                     Ok(false) => {
                         left += 1;
-                        drained = Drained::Later;
+                        drained = drained.or(Drained::Later);
                     }
                     Err(error) => {
                         if !std::mem::replace(was_reported, true) {
@@ -131,17 +154,35 @@ impl<Q: Queue> Recorder<Q> {
                                 "failed jobs cannot be recorded; they wait in the spool until the store can be written"
                             );
                         }
+                        drained = Drained::Failed;
                         if is_outage(&error) {
-                            return Drained::Failed;
+                            return drained;
                         }
                         // It may be this one alone: the others get their turn.
                         left += 1;
-                        drained = Drained::Failed;
                     }
                 }
             }
-            if is_whole && left == 0 {
-                *was_reported = false;
+        }
+    }
+
+    /// Does something under the lease, which is renewed as long as it takes; `None` if the lease is lost.
+    async fn while_leased<T>(
+        &self,
+        owner: &str,
+        renew_at: &mut Instant,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            if *renew_at <= Instant::now() {
+                if !matches!(self.queue.lease_spool(owner, LEASE).await, Ok(true)) {
+                    return None;
+                }
+                *renew_at = Instant::now() + RENEW;
+            }
+            if let Ok(done) = tokio::time::timeout_at(*renew_at, &mut work).await {
+                return Some(done);
             }
         }
     }

@@ -10,6 +10,7 @@ mod cli;
 mod codec;
 mod connection;
 mod contract;
+mod failed;
 mod faults;
 mod harness;
 mod layers;

@@ -1,0 +1,9 @@
+-- Gives up the right to bring spooled failed jobs to their store.
+--
+-- KEYS  1  artisand:failed-spool:lease
+-- ARGV  1  who we are
+--
+-- Returns 1 if it was ours, 0 if not.
+
+if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0

@@ -1,0 +1,303 @@
+//! Stores of failed jobs, and the way from the spool into them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use artisand::cache::{Cache, FileStore, FileStoreOptions};
+use artisand::connection::{Database, DatabaseKind, DatabaseOptions};
+use artisand::failed::{
+    DatabaseFailedJobs, FailedJob, FailedJobs, FileFailedJobs, FileLock, Recorded, Unlock,
+};
+use artisand::handler::{self, BoxFuture, JobContext, Registry};
+use artisand::queue::{MemoryQueue, Queue as _, QueueName};
+use artisand::time::{Clock, UnixSeconds};
+use artisand::worker::{Control, StopReason, Worker, WorkerOptions};
+use jiff::tz::TimeZone;
+use tempfile::TempDir;
+
+/// The lock of the file driver, as the app's `file` cache store gives it.
+#[derive(Debug)]
+struct CacheLock(Cache);
+
+impl FileLock for CacheLock {
+    fn lock(
+        &self,
+        wait: Duration,
+    ) -> BoxFuture<'_, Result<Option<Unlock>, Box<dyn std::error::Error + Send + Sync>>> {
+        Box::pin(async move {
+            let lock = self
+                .0
+                .lock("laravel-failed-jobs", "owner", Duration::from_secs(5));
+            if !lock.block(wait).await? {
+                return Ok(None);
+            }
+            let unlock: Unlock = Box::new(move || {
+                Box::pin(async move {
+                    assert!(lock.release().await.unwrap());
+                })
+            });
+            Ok(Some(unlock))
+        })
+    }
+}
+
+fn sqlite(directory: &Path) -> Database {
+    let path = directory.join("database.sqlite");
+    if !path.exists() {
+        std::fs::write(&path, b"").unwrap();
+    }
+    let options = DatabaseOptions {
+        database: path.to_str().unwrap().into(),
+        prefix: "app_".into(),
+        ..DatabaseOptions::new("sqlite", DatabaseKind::Sqlite)
+    };
+    Database::new(&options).unwrap()
+}
+
+async fn make_table(database: &Database, by_uuid: bool) {
+    let uuid = if by_uuid {
+        "uuid text not null unique, "
+    } else {
+        ""
+    };
+    let sql = format!(
+        "create table app_failed_jobs (id integer primary key autoincrement, {uuid}connection text not null, \
+         queue text not null, payload text not null, exception text not null, failed_at datetime default current_timestamp)"
+    );
+    database.execute(&sql, &[]).await.unwrap();
+}
+
+/// A store of each driver, empty, in UTC.
+async fn stores(directory: &Path) -> Vec<FailedJobs> {
+    let mut stores = Vec::new();
+    for by_uuid in [true, false] {
+        let directory = directory.join(by_uuid.to_string());
+        std::fs::create_dir(&directory).unwrap();
+        let database = sqlite(&directory);
+        make_table(&database, by_uuid).await;
+        let store = DatabaseFailedJobs::new(database, "failed_jobs", by_uuid, TimeZone::UTC);
+        stores.push(FailedJobs::Database(store));
+    }
+    let options = FileStoreOptions {
+        directory: directory.join("cache"),
+        lock_directory: directory.join("cache"),
+        permission: None,
+        separate_locks: true,
+    };
+    let lock = Arc::new(CacheLock(Cache::file(FileStore::new(
+        options,
+        Clock::System,
+    ))));
+    let path = directory.join("failed-jobs.json");
+    stores.push(FailedJobs::File(FileFailedJobs::new(
+        path,
+        3,
+        TimeZone::UTC,
+        lock,
+    )));
+    stores
+}
+
+fn job(uuid: &str, queue: &str, failed_at: i64) -> FailedJob {
+    FailedJob {
+        uuid: Some(uuid.into()),
+        connection: "redis".into(),
+        queue: queue.into(),
+        payload: format!("{{\"uuid\":\"{uuid}\",\"é\":\"/\"}}"),
+        exception: "E: boom in artisand:0".into(),
+        failed_at,
+    }
+}
+
+#[tokio::test]
+async fn every_store_keeps_finds_and_deletes_failed_jobs() {
+    let directory = TempDir::new().unwrap();
+    for store in stores(directory.path()).await {
+        let name = store.describe();
+        store.check().await.unwrap();
+        for (uuid, queue, at) in [
+            ("a", "default", 1000),
+            ("b", "high", 2000),
+            ("c", "default", 3000),
+        ] {
+            let recorded = store.record(&job(uuid, queue, at)).await.unwrap();
+            assert_eq!(recorded, Recorded::New, "{name}");
+        }
+        let again = store.record(&job("a", "default", 1000)).await.unwrap();
+        assert_eq!(again, Recorded::Already, "{name}");
+        let all = store.all().await.unwrap();
+        let times: Vec<&str> = all.iter().map(|job| &job.failed_at[11..]).collect();
+        assert_eq!(times, ["00:50:00", "00:33:20", "00:16:40"], "{name}");
+        let ids = store.ids(Some("default")).await.unwrap();
+        assert_eq!(ids, [&*all[0].id, &*all[2].id], "{name}");
+        let found = store.find(&all[1].id).await.unwrap().unwrap();
+        assert_eq!(found, all[1], "{name}");
+        assert_eq!(
+            found.payload,
+            job("b", "high", 2000).payload.as_bytes(),
+            "{name}"
+        );
+        assert_eq!(store.find("1 or 1=1").await.unwrap(), None, "{name}");
+        assert!(store.forget(&all[1].id).await.unwrap(), "{name}");
+        assert!(!store.forget(&all[1].id).await.unwrap(), "{name}");
+        assert_eq!(
+            store.prune(UnixSeconds(1001)).await.unwrap(),
+            Some(1),
+            "{name}"
+        );
+        assert_eq!(store.ids(None).await.unwrap(), [&*all[0].id], "{name}");
+        store.flush(Some(UnixSeconds(2999))).await.unwrap();
+        assert_eq!(store.all().await.unwrap().len(), 1, "{name}");
+        store.flush(None).await.unwrap();
+        assert_eq!(store.all().await.unwrap(), [], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn another_failure_of_the_same_job_is_told_from_the_same_failure() {
+    let directory = TempDir::new().unwrap();
+    for store in stores(directory.path()).await {
+        if store.provider().ends_with("\\DatabaseFailedJobProvider") {
+            // Without uuids every failure has a row of its own.
+            continue;
+        }
+        let name = store.describe();
+        store.record(&job("a", "default", 1000)).await.unwrap();
+        let later = job("a", "default", 1500);
+        assert_eq!(
+            store.record(&later).await.unwrap(),
+            Recorded::Occupied,
+            "{name}"
+        );
+        store.replace(&later).await.unwrap();
+        let all = store.all().await.unwrap();
+        assert_eq!(all.len(), 1, "{name}");
+        assert_eq!(all[0].failed_at, "1970-01-01 00:25:00", "{name}");
+        store.forget("a").await.unwrap();
+        store.replace(&later).await.unwrap();
+        assert_eq!(store.all().await.unwrap().len(), 1, "{name}");
+    }
+}
+
+fn payload(uuid: &str) -> Vec<u8> {
+    let command = r#"O:15:\"App\\Jobs\\Broken\":0:{}"#;
+    format!(
+        r#"{{"uuid":"{uuid}","displayName":"App\\Jobs\\Broken","job":"Illuminate\\Queue\\CallQueuedHandler@call","maxTries":1,"data":{{"commandName":"App\\Jobs\\Broken","command":"{command}"}},"attempts":0}}"#
+    )
+    .into_bytes()
+}
+
+#[derive(serde::Deserialize)]
+struct Broken {}
+
+async fn broken(_: Broken, _: JobContext) -> Result<(), std::io::Error> {
+    Err(std::io::Error::other("boom"))
+}
+
+async fn run(queue: &Arc<MemoryQueue>, store: FailedJobs) {
+    let registry = Registry::new().with("broken", handler::function(broken));
+    let mapping = handler::Mapping {
+        job: handler::Pattern::parse("App\\Jobs\\Broken").unwrap(),
+        handler: handler::HandlerChoice::Named("broken".into()),
+        concurrency: None,
+    };
+    let router =
+        handler::Router::new(vec![mapping], handler::UnmappedPolicy::Leave, &registry).unwrap();
+    let options = WorkerOptions {
+        stop_when_empty: true,
+        memory: None,
+        ..WorkerOptions::default()
+    };
+    let worker = Worker::new(Arc::clone(queue), router, options).with_failed_jobs(store);
+    let report = worker.run(&Control::new()).await;
+    assert_eq!(report.reason, StopReason::QueueEmpty);
+    assert_eq!(report.unsettled, 0);
+}
+
+fn store_in(directory: &Path) -> FailedJobs {
+    let database = sqlite(directory);
+    FailedJobs::Database(DatabaseFailedJobs::new(
+        database,
+        "failed_jobs",
+        true,
+        TimeZone::UTC,
+    ))
+}
+
+#[tokio::test]
+async fn failed_jobs_wait_for_their_store_and_get_there_once() {
+    let directory = TempDir::new().unwrap();
+    let queue = Arc::new(MemoryQueue::new(None));
+    let name = QueueName::from("default");
+    queue
+        .push(&name, &[payload("a"), payload("b")])
+        .await
+        .unwrap();
+    // There is no table yet: as good as a database that is down.
+    run(&queue, store_in(directory.path())).await;
+    assert_eq!(queue.spool().len(), 2);
+    make_table(&sqlite(directory.path()), true).await;
+    queue.push(&name, &[payload("c")]).await.unwrap();
+    run(&queue, store_in(directory.path())).await;
+    assert_eq!(queue.spool().len(), 0);
+    let all = store_in(directory.path()).all().await.unwrap();
+    let ids: Vec<&str> = all.iter().map(|job| &*job.id).collect();
+    assert_eq!(ids, ["c", "b", "a"]);
+    assert_eq!(
+        all[0].payload,
+        payload("c"),
+        "attempts as they were before the last try"
+    );
+    assert_eq!(
+        all[0].exception,
+        "Artisand\\HandlerError: boom in artisand:0\nStack trace:\n\
+         #0 [internal function]: App\\Jobs\\Broken->handle()\n#1 {main}"
+    );
+}
+
+#[tokio::test]
+async fn a_record_that_a_dead_worker_left_behind_is_not_written_twice() {
+    let directory = TempDir::new().unwrap();
+    make_table(&sqlite(directory.path()), true).await;
+    let store = store_in(directory.path());
+    // Its row was written, and the worker died before it took the record out of the spool.
+    let old = job("a", "default", Clock::System.now().0 - 60);
+    store.record(&old).await.unwrap();
+    let queue = Arc::new(MemoryQueue::new(None));
+    queue.spool_record(old.to_json());
+    // Another failure of the same job, a while ago: the later one counts.
+    let newer = job("b", "default", Clock::System.now().0 - 60);
+    store.record(&job("b", "default", 1000)).await.unwrap();
+    queue.spool_record(newer.to_json());
+    run(&queue, store).await;
+    assert_eq!(queue.spool().len(), 0);
+    let all = store_in(directory.path()).all().await.unwrap();
+    assert_eq!(all.len(), 2);
+    assert!(
+        all.iter().all(|job| !job.failed_at.starts_with("1970")),
+        "{all:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_row_that_may_be_about_to_go_is_waited_for() {
+    let directory = TempDir::new().unwrap();
+    make_table(&sqlite(directory.path()), true).await;
+    let store = store_in(directory.path());
+    let just_now = job("a", "default", Clock::System.now().0);
+    store.record(&job("a", "default", 1000)).await.unwrap();
+    let queue = Arc::new(MemoryQueue::new(None));
+    queue.spool_record(just_now.to_json());
+    run(&queue, store).await;
+    assert_eq!(
+        queue.spool().len(),
+        1,
+        "`queue:retry` deletes the old row in a moment"
+    );
+    let store = store_in(directory.path());
+    store.forget("a").await.unwrap();
+    run(&queue, store).await;
+    assert_eq!(queue.spool().len(), 0);
+    assert_eq!(store_in(directory.path()).all().await.unwrap().len(), 1);
+}
