@@ -958,3 +958,177 @@ impl FileLock for CacheLock {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn laravel(version: &str, config: Value) -> Laravel {
+        Laravel {
+            version: Some(version.to_owned()),
+            config,
+            base: "/app".into(),
+            storage: "/app/storage".into(),
+            cache_prefixes: BTreeMap::new(),
+            origin: "test".into(),
+            env: Arc::new(|name| (name == "REDIS_PASSWORD").then(|| "secret".to_owned())),
+        }
+    }
+
+    fn redis(version: &str, connection: Value, options: Value) -> Found<RedisSettings> {
+        let config = json!({"database": {"redis": {"client": "phpredis", "options": options, "default": connection}}});
+        laravel(version, config).redis("default")
+    }
+
+    #[test]
+    fn urls_lie_over_the_other_fields() {
+        let tcp = |host: &str, port| RedisAddress::Tcp(host.into(), port);
+        let tls = |host: &str, port| RedisAddress::Tls(host.into(), port);
+        #[rustfmt::skip]
+        let rows = [
+            ("redis://user:p%40ss@h:6380/3", tcp("h", 6380), Some("user"), Some("p@ss"), 3),
+            ("rediss://:secret@h", tls("h", 1), None, Some("secret"), 9),
+            ("tls://h", tls("h", 1), None, None, 9),
+            ("tcp://h:6379?database=5", tcp("h", 6379), None, None, 5),
+            // A password of digits is a number, and then no user name is sent.
+            ("redis://user:123456@h", tcp("h", 1), None, Some("123456"), 9),
+        ];
+        for (url, address, username, password, database) in rows {
+            let fields = json!({"url": url, "host": "x", "port": "1", "database": "9"});
+            let options = redis("10.0", fields, json!([])).unwrap().options;
+            assert_eq!(options.address, address, "{url}");
+            assert_eq!(options.username.as_deref(), username, "{url}");
+            assert_eq!(options.password.as_deref(), password, "{url}");
+            assert_eq!(options.database, database, "{url}");
+        }
+        let malformed = redis("10.0", json!({"url": "unix:///run/redis.sock"}), json!([]));
+        assert!(malformed.unwrap_err().to_string().contains("malformed"));
+    }
+
+    #[test]
+    fn prefixes_depend_on_where_they_stand_and_on_the_version() {
+        #[rustfmt::skip]
+        let rows = [
+            ("8.83", json!({"prefix": "own"}), "all"),
+            ("9.12", json!({"prefix": "own"}), "own"),
+            ("8.83", json!({"options": {"prefix": "nested"}}), "nested"),
+            ("13.0", json!({"prefix": "own", "options": {"prefix": "nested"}}), "own"),
+            ("13.0", json!({}), "all"),
+        ];
+        for (version, connection, expected) in rows {
+            let found = redis(version, connection.clone(), json!({"prefix": "all"})).unwrap();
+            assert_eq!(found.options.prefix, expected, "{version} {connection}");
+        }
+        let cache =
+            json!({"cache": {"prefix": "shop_cache_", "stores": {"redis": {"driver": "redis"}}}});
+        let prefix = |version| laravel(version, cache.clone()).cache_prefix("redis", "redis");
+        assert_eq!(prefix("10.48").unwrap(), "shop_cache_:");
+        assert_eq!(prefix("11.0").unwrap(), "shop_cache_");
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named() {
+        let encoded = json!({
+            "cache": {"default": "redis", "stores": {"redis": {"driver": "redis", "connection": "default"}}},
+            "database": {"redis": {"options": {"serializer": 1}, "default": {}}},
+        });
+        let error = laravel("13.0", encoded)
+            .cache("redis")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("`database.redis.options.serializer` is 1"),
+            "{error}"
+        );
+        let cluster = json!({"database": {"redis": {"clusters": {"default": [{"host": "h"}]}}}});
+        let error = laravel("13.0", cluster)
+            .redis("default")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("a Redis cluster"), "{error}");
+        let unknown =
+            json!({"queue": {"default": {"$unknown": "config/queue.php:3: calls `f()`"}}});
+        let error = laravel("13.0", unknown)
+            .default_queue_connection()
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("`queue.default`") && error.contains("config/queue.php:3"),
+            "{error}"
+        );
+        let missing = redis("13.0", Value::Null, json!([]))
+            .unwrap_err()
+            .to_string();
+        assert!(missing.contains("no `database.redis.default`"), "{missing}");
+        let secret = json!({"host": "h", "password": {"$env": "REDIS_PASSWORD"}});
+        let found = redis("13.0", secret, json!([])).unwrap().options;
+        assert_eq!(found.password.as_deref(), Some("secret"));
+        let gone = redis("13.0", json!({"password": {"$env": "GONE"}}), json!([]));
+        assert!(
+            gone.unwrap_err()
+                .to_string()
+                .contains("set GONE in the environment")
+        );
+    }
+
+    #[tokio::test]
+    async fn the_store_of_failed_jobs_is_the_one_laravel_takes() {
+        let rows = [
+            (
+                json!({"driver": "database-uuids", "database": "s", "table": "failed_jobs"}),
+                "database-uuids, table",
+            ),
+            (json!({"table": "failed_jobs"}), "database, table"),
+            (json!({"driver": null, "table": "failed_jobs"}), "null"),
+            (
+                json!({"driver": "file"}),
+                "file /app/storage/framework/cache/failed-jobs.json",
+            ),
+            (Value::Null, "null"),
+        ];
+        for (failed, expected) in rows {
+            let config = json!({
+                "queue": {"failed": failed},
+                "cache": {"stores": {"file": {"driver": "file"}}},
+                "database": {"default": "s", "connections": {"s": {"driver": "sqlite", "database": "/x.sqlite"}}},
+            });
+            let store = laravel("13.0", config).failed_jobs().unwrap();
+            assert!(
+                store.describe().starts_with(expected),
+                "{}",
+                store.describe()
+            );
+        }
+    }
+
+    #[test]
+    fn databases_are_found_by_fields_and_by_url() {
+        let connections = json!({
+            "a": {"driver": "mysql", "host": "x", "write": {"host": ["w", "v"]}, "prefix": "p_", "unix_socket": ""},
+            "b": {"url": "postgres://u:p%2Fw@h:1/db?sslmode=require"},
+            "c": {"driver": "sqlite", "database": "database/x.sqlite"},
+            "d": {"driver": "sqlsrv"},
+        });
+        let laravel = laravel(
+            "12.0",
+            json!({"database": {"default": "a", "connections": connections}}),
+        );
+        let a = laravel.database(None).unwrap();
+        assert_eq!(
+            (&*a.host, a.port, &*a.prefix, a.socket),
+            ("w", 3306, "p_", None)
+        );
+        let b = laravel.database(Some("b")).unwrap();
+        assert_eq!((b.kind, &*b.address()), (DatabaseKind::Postgres, "h:1/db"));
+        assert_eq!(
+            (b.password.as_deref(), b.ssl_mode.as_deref()),
+            (Some("p/w"), Some("require"))
+        );
+        let c = laravel.database(Some("c")).unwrap();
+        assert_eq!(c.database, "/app/database/x.sqlite");
+        let d = laravel.database(Some("d")).unwrap_err().to_string();
+        assert!(d.contains("`sqlsrv`"), "{d}");
+    }
+}

@@ -128,13 +128,12 @@ impl<Q: Queue> Recorder<Q> {
                 Err(error) => return unreachable_spool(&error),
             };
             for record in records {
-                let brought = match self
+                // Without the lease somebody else is at it: what we did not finish, they find done or do.
+                let Some(brought) = self
                     .while_leased(owner, &mut renew_at, self.bring(&record))
                     .await
-                {
-                    Some(brought) => brought,
-                    // Somebody else has the lease: what we did not finish, they find done or do.
-                    None => return Drained::Later,
+                else {
+                    return Drained::Later;
                 };
                 match brought {
                     Ok(true) => {
