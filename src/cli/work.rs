@@ -345,6 +345,14 @@ fn warn_of_gaps(config: &Config, failed_jobs: Option<&FailedJobs>) {
             "the manifest may be out of date: write it anew with `artisand manifest`"
         );
     }
+    if config.manifest().is_none() {
+        for note in &config.notes {
+            tracing::warn!(
+                note,
+                "something about the app was assumed; see `artisand doctor`"
+            );
+        }
+    }
     match failed_jobs {
         None => tracing::warn!(
             "no app is set, so failed jobs stay in the list artisand:failed-spool, and restart, pause and maintenance are not heard"

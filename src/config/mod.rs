@@ -82,6 +82,14 @@ pub enum Error {
         /// Why not.
         source: Box<SourceError>,
     },
+    /// The key prefix of the app would be a guess.
+    #[error(
+        "cannot tell the Redis key prefix of {app}: it has no config/database.php, and its version of Laravel is not known; set REDIS_PREFIX in its .env, `prefix` under [connections.redis], or `laravel` (the version) in artisand.toml"
+    )]
+    Prefix {
+        /// The app's directory.
+        app: PathBuf,
+    },
     /// The cached configuration cannot be read, not even with PHP.
     #[error("{0}")]
     Php(String),
@@ -546,6 +554,13 @@ impl Config {
         redis.username = table.username.clone().or(redis.username);
         redis.password = table.password.clone().or(redis.password);
         redis.database = table.database.unwrap_or(redis.database);
+        if let (None, Some(laravel)) = (&table.prefix, &self.laravel)
+            && self.is_prefix_guessed(laravel)
+        {
+            return Err(Error::Prefix {
+                app: laravel.base.clone(),
+            });
+        }
         redis.prefix = match (&table.prefix, &of_app) {
             (Some(prefix), _) => prefix.clone(),
             (None, Some(of_app)) => of_app.redis.prefix.clone(),
@@ -617,6 +632,15 @@ impl Config {
             redis.apply_url(&url).map_err(address)?;
         }
         Ok(redis)
+    }
+
+    /// Whether the prefix could only be that of the newest skeleton, which the app may not be.
+    fn is_prefix_guessed(&self, laravel: &Laravel) -> bool {
+        self.manifest.is_none()
+            && laravel.version.is_none()
+            && !self.is_set("REDIS_PREFIX")
+            && !laravel.base.join("config/database.php").is_file()
+            && laravel.origin.starts_with(".env")
     }
 
     /// Whether nothing says which key prefix the app has; then there is none, which few apps mean.
