@@ -11,6 +11,7 @@ use jiff::tz::TimeZone;
 
 use super::json::PhpJson;
 use super::output::{LineWriter, printable};
+use super::style::{self, BLUE, GREEN_BOLD, GREY, RED_BOLD, Tag, YELLOW_BOLD, run_time};
 use crate::handler::{FailureText, JobInfo};
 use crate::worker::{Event, JobEnd, JobResult, Observer, StopReason, resident_memory};
 
@@ -40,12 +41,6 @@ pub(super) struct Style {
     pub(super) width: usize,
     pub(super) timezone: TimeZone,
 }
-
-const GREY: &str = "90";
-const BLUE: &str = "34";
-const YELLOW_BOLD: &str = "33;1";
-const GREEN_BOLD: &str = "32;1";
-const RED_BOLD: &str = "31;1";
 
 impl Console {
     pub(super) fn new(style: Style) -> std::io::Result<Self> {
@@ -279,11 +274,7 @@ impl Console {
 
 impl Style {
     fn paint(&self, colour: &str, text: &str) -> String {
-        if self.coloured {
-            format!("\x1b[{colour}m{text}\x1b[0m")
-        } else {
-            text.to_owned()
-        }
+        style::paint(self.coloured, colour, text)
     }
 
     /// Two blanks, time, name, dots up to two columns before the edge, run time and status.
@@ -344,36 +335,6 @@ fn memory() -> String {
     format!("{}MB", (megabytes * 10.0).round() / 10.0)
 }
 
-/// Units of a run time and their seconds.
-const UNITS: [(&str, u64); 5] = [
-    ("w", 604_800),
-    ("d", 86_400),
-    ("h", 3600),
-    ("m", 60),
-    ("s", 1),
-];
-
-/// Milliseconds up to one second, then whole units, largest first, as Laravel shows it since 10.13.1.
-fn run_time(elapsed: Duration) -> String {
-    let milliseconds = elapsed.as_secs_f64() * 1000.0;
-    if milliseconds <= 1000.0 {
-        return if milliseconds >= 999.995 {
-            "1,000.00ms".into()
-        } else {
-            format!("{milliseconds:.2}ms")
-        };
-    }
-    let mut left = elapsed.as_secs();
-    let mut parts = Vec::new();
-    for (unit, seconds) in UNITS {
-        if left >= seconds {
-            parts.push(format!("{}{unit}", left / seconds));
-            left %= seconds;
-        }
-    }
-    parts.join(" ")
-}
-
 impl Observer for Console {
     fn on_event(&self, event: &Event<'_>) {
         if self.style.quiet {
@@ -394,16 +355,8 @@ impl Observer for Console {
 pub(super) fn banner(queues: &[crate::queue::QueueName], coloured: bool) -> String {
     let names: Vec<&str> = queues.iter().map(crate::queue::QueueName::as_str).collect();
     let word = if names.len() == 1 { "queue" } else { "queues" };
-    let names = names.join(",");
-    let (info, names) = if coloured {
-        (
-            "\x1b[37;44m INFO \x1b[0m".to_owned(),
-            format!("\x1b[1m[{names}]\x1b[0m"),
-        )
-    } else {
-        (" INFO ".to_owned(), format!("[{names}]"))
-    };
-    format!("\n  {info} Processing jobs from the {names} {word}.  \n\n")
+    let text = format!("Processing jobs from the [{}] {word}", names.join(","));
+    "\n".to_owned() + &style::boxed(Tag::Info, &text, coloured)
 }
 
 #[cfg(test)]
@@ -456,17 +409,5 @@ mod tests {
                 ".".repeat(33)
             )
         );
-    }
-
-    #[test]
-    fn run_times_are_shown_as_laravel_shows_them() {
-        #[rustfmt::skip]
-        let rows = [
-            (0.00169, "1.69ms"), (0.999_999_9, "1,000.00ms"), (1.0, "1,000.00ms"), (1.5, "1s"), (59.9, "59s"), (61.0, "1m 1s"),
-            (3661.0, "1h 1m 1s"), (90061.0, "1d 1h 1m 1s"), (604_800.0, "1w"),
-        ];
-        for (seconds, expected) in rows {
-            assert_eq!(run_time(Duration::from_secs_f64(seconds)), expected);
-        }
     }
 }

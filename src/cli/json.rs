@@ -29,6 +29,14 @@ impl PhpJson {
         self
     }
 
+    /// Adds text, whatever it is.
+    #[must_use]
+    pub(super) fn any_text(mut self, key: &str, text: &str) -> Self {
+        self.key(key);
+        self.string(text);
+        self
+    }
+
     /// Adds a number, also zero.
     #[must_use]
     pub(super) fn number(mut self, key: &str, number: impl std::fmt::Display) -> Self {
@@ -43,7 +51,12 @@ impl PhpJson {
 
     /// The object with a line end.
     pub(super) fn line(self) -> String {
-        self.0 + "}\n"
+        self.object() + "\n"
+    }
+
+    /// The object.
+    pub(super) fn object(self) -> String {
+        self.0 + "}"
     }
 }
 

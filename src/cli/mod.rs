@@ -27,15 +27,22 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
+mod clear;
 mod completions;
 mod console;
 mod doctor;
 mod exit;
+mod failed;
 mod json;
 mod manifest;
+mod monitor;
 mod output;
+mod pause;
 mod peek;
 mod quarantine;
+mod restart;
+mod retry;
+mod style;
 mod work;
 
 pub use exit::UsageError;
@@ -69,6 +76,36 @@ enum Command {
     /// Process jobs of one or more queues until told to stop
     #[command(name = "queue:work", help_template = TEMPLATE)]
     Work(Box<work::WorkArgs>),
+    /// List all of the failed queue jobs
+    #[command(name = "queue:failed", help_template = TEMPLATE)]
+    Failed(failed::ListArgs),
+    /// Retry a failed queue job
+    #[command(name = "queue:retry", help_template = TEMPLATE)]
+    Retry(retry::RetryArgs),
+    /// Delete a failed queue job
+    #[command(name = "queue:forget", help_template = TEMPLATE)]
+    Forget(failed::ForgetArgs),
+    /// Flush all of the failed queue jobs
+    #[command(name = "queue:flush", help_template = TEMPLATE)]
+    Flush(failed::FlushArgs),
+    /// Prune stale entries from the failed jobs store
+    #[command(name = "queue:prune-failed", help_template = TEMPLATE)]
+    PruneFailed(failed::PruneArgs),
+    /// Restart queue worker daemons after their current job
+    #[command(name = "queue:restart", help_template = TEMPLATE)]
+    Restart,
+    /// Pause job processing for a specific queue
+    #[command(name = "queue:pause", help_template = TEMPLATE)]
+    Pause(pause::PauseArgs),
+    /// Resume job processing for a paused queue
+    #[command(name = "queue:resume", visible_alias = "queue:continue", help_template = TEMPLATE)]
+    Resume(pause::PauseArgs),
+    /// Delete all of the jobs from the specified queues
+    #[command(name = "queue:clear", help_template = TEMPLATE)]
+    Clear(clear::ClearArgs),
+    /// Monitor the size of the specified queues
+    #[command(name = "queue:monitor", help_template = TEMPLATE)]
+    Monitor(monitor::MonitorArgs),
     /// Show waiting jobs, decoded, without touching them
     #[command(name = "queue:peek", help_template = TEMPLATE)]
     Peek(peek::PeekArgs),
@@ -132,7 +169,7 @@ struct GlobalArgs {
     #[arg(long, value_name = "NAME", global = true)]
     env: Option<String>,
 
-    /// Taken for compatibility: nothing is ever asked
+    /// Do not ask any interactive question
     #[arg(short, long, global = true)]
     no_interaction: bool,
 }
@@ -200,6 +237,16 @@ fn dispatch(cli: Cli, registry: &Registry) -> anyhow::Result<ExitCode> {
     let Cli { command, global } = cli;
     match command {
         Command::Work(args) => work::run(&args, &global, registry),
+        Command::Failed(args) => block_on(failed::list(args, &global)),
+        Command::Retry(args) => block_on(retry::run(args, &global)),
+        Command::Forget(args) => block_on(failed::forget(args, &global)),
+        Command::Flush(args) => block_on(failed::flush(args, &global)),
+        Command::PruneFailed(args) => block_on(failed::prune(args, &global)),
+        Command::Restart => block_on(restart::run(&global)),
+        Command::Pause(args) => block_on(pause::pause(args, &global)),
+        Command::Resume(args) => block_on(pause::resume(args, &global)),
+        Command::Clear(args) => block_on(clear::run(args, &global)),
+        Command::Monitor(args) => block_on(monitor::run(args, &global)),
         Command::Peek(args) => block_on(peek::run(args, &global)),
         Command::Quarantine(args) => block_on(quarantine::run(args, &global)),
         Command::Doctor(args) => block_on(doctor::run(args, &global, registry)),

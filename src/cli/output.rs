@@ -48,6 +48,12 @@ pub(super) fn error(error: &anyhow::Error) {
     );
 }
 
+/// Tells people something beside the data.
+pub(super) fn notice(text: &str) {
+    let text = super::style::boxed(super::style::Tag::Warn, text, false);
+    let _ = write!(std::io::stderr().lock(), "\n{text}");
+}
+
 /// Prints what clap has to say: help to standard output, mistakes to standard error.
 pub(super) fn clap(error: &clap::Error) {
     // A closed pipe is no reason to fail.

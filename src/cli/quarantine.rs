@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use super::style::{self, Tag};
 use super::{GlobalArgs, UsageError, open, output};
 use crate::payload::{Document, Payload};
 use crate::queue::{QueueName, RedisQueue};
@@ -68,17 +69,22 @@ pub(super) async fn run(args: QuarantineArgs, global: &GlobalArgs) -> anyhow::Re
             .map(|(index, payload)| (index + 1, payload))
             .filter(|(number, _)| args.only.is_empty() || args.only.contains(number))
             .collect();
-        text += &act(&args, &queue, &name, queue_name, chosen).await?;
+        text += &act(&args, global, &queue, &name, queue_name, chosen).await?;
     }
     if text.is_empty() && !args.json {
-        text.push_str("\n   INFO  No payloads in quarantine.  \n\n");
+        text = information("No payloads in quarantine", global);
     }
     output::data(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
+fn information(text: &str, global: &GlobalArgs) -> String {
+    "\n".to_owned() + &style::boxed(Tag::Info, text, output::is_coloured(global))
+}
+
 async fn act(
     args: &QuarantineArgs,
+    global: &GlobalArgs,
     queue: &RedisQueue,
     connection: &str,
     name: &QueueName,
@@ -97,9 +103,8 @@ async fn act(
             "deleted from the quarantine of"
         };
         let plural = if count == 1 { "payload" } else { "payloads" };
-        return Ok(format!(
-            "\n   INFO  {count} {plural} {what} the [{name}] queue.  \n\n"
-        ));
+        let text = format!("{count} {plural} {what} the [{name}] queue");
+        return Ok(information(&text, global));
     }
     let mut text = String::new();
     for (number, payload) in chosen {

@@ -303,6 +303,15 @@ impl Laravel {
         )
     }
 
+    /// Driver of a queue connection; `None` if there is none of this name.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be told.
+    pub fn queue_driver(&self, name: &str) -> Found<Option<String>> {
+        self.text(&["queue", "connections", name, "driver"])
+    }
+
     /// A queue connection, which has to be one on Redis.
     ///
     /// # Errors

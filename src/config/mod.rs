@@ -406,13 +406,22 @@ impl Config {
     ///
     /// The store cannot be told or is not supported.
     pub fn default_cache(&self) -> Result<Option<Cache>, Error> {
-        let Some(laravel) = self.laravel.as_ref().filter(|_| self.obeys_app()) else {
+        if self.laravel.is_none() || !self.obeys_app() {
             return Ok(None);
-        };
-        let cache = laravel
-            .default_cache()
-            .and_then(|name| laravel.cache(&name));
-        self.setting(cache).map(Some)
+        }
+        self.app_cache().map(|(_, cache)| Some(cache))
+    }
+
+    /// Name of the app's default cache store, and the store: also where its signals are not to be obeyed.
+    ///
+    /// # Errors
+    ///
+    /// There is no app, or the store cannot be told or is not supported.
+    pub fn app_cache(&self) -> Result<(String, Cache), Error> {
+        let laravel = self.known_laravel()?;
+        let name = self.setting(laravel.default_cache())?;
+        let cache = self.setting(laravel.cache(&name))?;
+        Ok((name, cache))
     }
 
     /// Whether the app's signals are to be obeyed.

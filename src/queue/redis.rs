@@ -147,6 +147,17 @@ impl RedisQueue {
             .map(|_| ())
     }
 
+    /// Counts the records of the failed-job spool.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Script`] if the list cannot be read.
+    pub async fn spool_length(&self) -> Result<u64, Error> {
+        let command = redis::cmd("LLEN").arg(self.keys.failed_spool()).take();
+        let length = self.redis.command(&command).await;
+        length.map_err(failed("LLEN", &SPOOL.into()))
+    }
+
     /// The first pending jobs of a queue, as they stand; nothing moves.
     ///
     /// # Errors

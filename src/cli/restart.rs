@@ -1,0 +1,34 @@
+//! `queue:restart`
+
+use std::process::ExitCode;
+
+use super::GlobalArgs;
+use super::style::Screen;
+use crate::cache::{Cache, keys};
+use crate::config::Config;
+use crate::php::Value;
+use crate::time::Clock;
+
+/// The cache through which the app and its workers talk; `None` after an error was shown.
+pub(super) fn shared_cache(config: &Config, screen: &mut Screen) -> anyhow::Result<Option<Cache>> {
+    let (name, cache) = config.app_cache()?;
+    if cache.is_shared() {
+        return Ok(Some(cache));
+    }
+    screen.error(&format!(
+        "No worker would see it: `cache.default` is [{name}], which is not shared between processes"
+    ))?;
+    Ok(None)
+}
+
+pub(super) async fn run(global: &GlobalArgs) -> anyhow::Result<ExitCode> {
+    let config = global.load_config()?;
+    let mut screen = Screen::new(global);
+    let Some(cache) = shared_cache(&config, &mut screen)? else {
+        return Ok(ExitCode::FAILURE);
+    };
+    let now = Value::Int(Clock::System.now().0);
+    cache.forever(keys::RESTART, &now).await?;
+    screen.info("Broadcasting queue restart signal")?;
+    Ok(ExitCode::SUCCESS)
+}

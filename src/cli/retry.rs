@@ -1,0 +1,230 @@
+//! `queue:retry`
+
+use std::collections::{HashMap, HashSet};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use super::style::Screen;
+use super::{GlobalArgs, UsageError, failed, open};
+use crate::config::{self, Config, php};
+use crate::failed::{FailedJobs, StoredJob};
+use crate::payload::{self, Payload};
+use crate::queue::{Queue as _, QueueName, RedisQueue};
+use crate::time::{Clock, UnixSeconds};
+
+/// Arguments of `queue:retry`, as given.
+#[derive(Debug, clap::Args)]
+pub(super) struct RetryArgs {
+    /// The ID of the failed job or "all" to retry all jobs
+    #[arg(value_name = "ID")]
+    id: Vec<String>,
+
+    /// Retry all of the failed jobs for the specified queue
+    #[arg(long, value_name = "QUEUE")]
+    queue: Option<String>,
+
+    /// Range of job IDs (numeric) to be retried (e.g. 1-5)
+    #[arg(long, value_name = "RANGE")]
+    range: Vec<String>,
+}
+
+/// Most ids that ranges may stand for.
+const MOST: u64 = 1_000_000;
+
+/// What became of one failed job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Retried {
+    /// It is on its queue again, or there is none of this id, which Laravel takes for no error.
+    Done,
+    /// It stays a failed job, and the error was shown.
+    Stays,
+}
+
+/// What is needed for every job.
+struct Retry<'a> {
+    config: &'a Config,
+    global: &'a GlobalArgs,
+    store: FailedJobs,
+    screen: Screen,
+    connections: HashMap<String, RedisQueue>,
+}
+
+pub(super) async fn run(args: RetryArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
+    let config = global.load_config()?;
+    let mut retry = Retry {
+        config: &config,
+        global,
+        store: failed::store(&config)?,
+        screen: Screen::new(global),
+        connections: HashMap::new(),
+    };
+    let ids = retry.ids(&args).await?;
+    if ids.is_empty() {
+        retry.screen.info("No retryable jobs found")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let text = "Pushing failed queue jobs back onto the queue";
+    retry.screen.info(text)?;
+    let mut code = ExitCode::SUCCESS;
+    for id in &ids {
+        if retry.retry(id).await? == Retried::Stays {
+            code = ExitCode::FAILURE;
+        }
+    }
+    retry.screen.new_line()?;
+    Ok(code)
+}
+
+impl Retry<'_> {
+    /// The ids that are meant, each once.
+    async fn ids(&mut self, args: &RetryArgs) -> anyhow::Result<Vec<String>> {
+        if let [id] = &args.id[..]
+            && id == "all"
+        {
+            return Ok(self.store.ids(None).await?);
+        }
+        let named = args.queue.as_deref();
+        if let Some(queue) = named.filter(|queue| !matches!(*queue, "" | "0")) {
+            let ids = self.store.ids(Some(queue)).await?;
+            if ids.is_empty() {
+                let text = format!("Unable to find failed jobs for queue [{queue}]");
+                self.screen.error(&text)?;
+            }
+            return Ok(ids);
+        }
+        let mut ids = args.id.clone();
+        for range in &args.range {
+            ids.extend(in_range(range)?);
+        }
+        let mut seen = HashSet::new();
+        ids.retain(|id| !matches!(&**id, "" | "0") && seen.insert(id.clone()));
+        Ok(ids)
+    }
+
+    async fn retry(&mut self, id: &str) -> anyhow::Result<Retried> {
+        let Some(job) = self.store.find(id).await? else {
+            let text = format!("Unable to find failed job with ID [{id}]");
+            self.screen.error(&text)?;
+            return Ok(Retried::Done);
+        };
+        let parsed = Payload::parse(&job.payload);
+        let ready = parsed.and_then(|parsed| Ok((parsed, payload::for_retry(&job.payload)?)));
+        let (parsed, payload) = match ready {
+            Ok(ready) => ready,
+            Err(error) => {
+                let error = anyhow::Error::from(error);
+                let text = format!("Job [{id}] has a payload that cannot be decoded: {error:#}");
+                return self.stays(&text);
+            }
+        };
+        let until = parsed.limits.retry_until;
+        if until.is_some_and(|until: UnixSeconds| until < Clock::System.now()) {
+            return self.retry_with_php(id).await;
+        }
+        if let Err(error) = self.connect(&job).await {
+            // What cannot be reached would not be there for the next job either.
+            let error = error.downcast::<config::Error>()?;
+            let error = anyhow::Error::from(error);
+            let text = format!(
+                "Job [{id}] cannot be pushed onto its connection [{}]: {error:#}",
+                job.connection
+            );
+            return self.stays(&text);
+        }
+        let started = Instant::now();
+        let queue = QueueName::from(job.queue.as_str());
+        let pushed = self.connections[&job.connection]
+            .push(&queue, &[payload])
+            .await;
+        self.screen.task(id, started.elapsed(), pushed.is_ok())?;
+        pushed?;
+        self.store.forget(id).await?;
+        Ok(Retried::Done)
+    }
+
+    fn stays(&mut self, text: &str) -> anyhow::Result<Retried> {
+        self.screen.error(text)?;
+        Ok(Retried::Stays)
+    }
+
+    async fn connect(&mut self, job: &StoredJob) -> anyhow::Result<()> {
+        if !self.connections.contains_key(&job.connection) {
+            let (queue, _) = open(self.config, &job.connection).await?;
+            self.connections.insert(job.connection.clone(), queue);
+        }
+        Ok(())
+    }
+
+    /// Leaves a job to the app, whose class alone can say until when it may be tried anew.
+    async fn retry_with_php(&mut self, id: &str) -> anyhow::Result<Retried> {
+        let base = self.config.laravel().map(|laravel| laravel.base.as_path());
+        let base = base.filter(|base| base.join("artisan").is_file());
+        let Some(base) = base.filter(|_| php::version(php::PHP).is_some()) else {
+            return self.stays(&format!(
+                "Job [{id}] has a retryUntil in the past that only its PHP class can renew: retry it with `php artisan queue:retry {id}`."
+            ));
+        };
+        let env = self.global.env.as_ref().map(|env| format!("--env={env}"));
+        let mut args = vec!["queue:retry"];
+        args.extend(env.as_deref());
+        // An id may look like an option.
+        args.extend(["--", id]);
+        let started = Instant::now();
+        let answer = php::artisan(php::PHP, base, &args);
+        let elapsed = started.elapsed();
+        let error = match answer {
+            Err(error) => Some(error),
+            Ok(_) if self.store.find(id).await?.is_some() => {
+                Some("it is still a failed job after `php artisan queue:retry`".to_owned())
+            }
+            Ok(_) => None,
+        };
+        self.screen.task(id, elapsed, error.is_none())?;
+        match error {
+            Some(error) => self.stays(&format!("Job [{id}] could not be retried: {error}")),
+            None => Ok(Retried::Done),
+        }
+    }
+}
+
+/// The numbers of a range such as `1-5`, none if it is not one.
+fn in_range(range: &str) -> anyhow::Result<Vec<String>> {
+    let number = |text: &str| {
+        let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<u64>().ok().filter(|_| is_number)
+    };
+    let ends = range.split_once('-');
+    let ends = ends.and_then(|(first, last)| Some((number(first)?, number(last)?)));
+    let Some((first, last)) = ends else {
+        return Ok(Vec::new());
+    };
+    if first.abs_diff(last) >= MOST {
+        let text = format!("--range={range} stands for more than {MOST} ids");
+        return Err(UsageError(text).into());
+    }
+    let mut ids: Vec<String> = (first.min(last)..=first.max(last))
+        .map(|id| id.to_string())
+        .collect();
+    if first > last {
+        ids.reverse();
+    }
+    Ok(ids)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_count_in_both_directions_and_bad_ones_are_nothing() {
+        #[rustfmt::skip]
+        let rows: [(&str, &[&str]); 8] = [
+            ("1-3", &["1", "2", "3"]), ("3-1", &["3", "2", "1"]), ("7-7", &["7"]), ("07-8", &["7", "8"]),
+            ("1", &[]), ("a-b", &[]), ("-1-3", &[]), ("+1-3", &[]),
+        ];
+        for (range, expected) in rows {
+            assert_eq!(in_range(range).unwrap(), expected, "{range}");
+        }
+        assert!(in_range("1-9999999999").is_err());
+    }
+}
