@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::fixtures::project;
 use super::process::{ManagedChild, without_settings};
@@ -21,6 +21,8 @@ pub(crate) struct Laravel {
     pub(crate) env: Vec<(String, String)>,
     /// Key prefix of this version's skeleton.
     pub(crate) prefix: String,
+    /// What `interop:config` prints.
+    pub(crate) config: Value,
     storage: PathBuf,
 }
 
@@ -55,6 +57,7 @@ impl Laravel {
                 variable("REDIS_PORT", redis.port().to_string()),
             ],
             prefix: String::new(),
+            config: Value::Null,
             storage: PathBuf::new(),
         };
         let more = env
@@ -67,7 +70,30 @@ impl Laravel {
             .unwrap()
             .clone_into(&mut laravel.prefix);
         laravel.storage = config["storage"].as_str().unwrap().into();
+        laravel.config = config;
         laravel
+    }
+
+    /// What `artisand manifest` would write for this app, with paths as this machine sees them.
+    pub(crate) fn manifest(&self) -> Value {
+        json!({
+            "artisand": 1,
+            "laravel": self.config["version"],
+            "generated_at": 0,
+            "paths": {"base": self.config["app_path"], "storage": self.config["storage"]},
+            "config": self.config["config"],
+            "cache_prefixes": {},
+        })
+    }
+
+    /// The app's settings as this program reads them.
+    pub(crate) fn settings(&self) -> artisand::config::Laravel {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), self.manifest().to_string()).unwrap();
+        let path = file.path().to_str().unwrap().to_owned();
+        let env = [("ARTISAND_MANIFEST".to_owned(), path)];
+        let config = artisand::config::Config::load(None, None, env).unwrap();
+        config.known_laravel().unwrap().clone()
     }
 
     /// `php artisan` with these arguments.

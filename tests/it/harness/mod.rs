@@ -6,3 +6,4 @@ pub(crate) mod laravel;
 pub(crate) mod process;
 pub(crate) mod redis;
 pub(crate) mod sql;
+pub(crate) mod stores;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::{NamedTempFile, TempDir};
 
+use super::laravel::Laravel;
 use super::redis::RedisServer;
 
 /// A process whose output goes to files, killed on drop.
@@ -182,7 +183,7 @@ pub(super) fn without_settings(command: &mut Command) -> &mut Command {
     command.env_remove("RUST_LOG")
 }
 
-/// A directory with an `artisand.toml`, and workers that read it.
+/// A directory with an `artisand.toml`, and maybe a manifest, and workers that read them.
 pub(crate) struct Workplace {
     directory: TempDir,
     port: u16,
@@ -211,6 +212,20 @@ impl Workplace {
             "[connections.redis]\nhost = \"127.0.0.1\"\nport = {port}\nprefix = \"{prefix}\"\nretry_after = {retry_after}\n"
         );
         std::fs::write(directory.path().join("artisand.toml"), connection + rest).unwrap();
+        Self { directory, port }
+    }
+
+    /// Takes everything from the app, and `rest` from `artisand.toml`.
+    pub(crate) fn for_app(laravel: &Laravel, rest: &str) -> Self {
+        let directory = tempfile::Builder::new()
+            .prefix("artisand-work-")
+            .tempdir()
+            .unwrap();
+        let write = |name, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+        write("artisand.toml", rest);
+        write("artisand.json", &laravel.manifest().to_string());
+        let port = laravel.config["redis"]["port"].as_u64().unwrap();
+        let port = u16::try_from(port).unwrap();
         Self { directory, port }
     }
 

@@ -27,6 +27,7 @@ macro_rules! on_every_laravel {
 
 mod documents;
 mod drain;
+mod failed;
 mod killed;
 mod malformed;
 mod retries;

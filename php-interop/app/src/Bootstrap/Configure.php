@@ -159,7 +159,10 @@ class Configure
                         'prefix' => getenv('REDIS_PREFIX') === false ? $redisPrefix : getenv('REDIS_PREFIX'),
                     ],
                     'default' => $redis,
-                    'cache' => ['database' => $this->env('REDIS_CACHE_DB', '1')] + $redis,
+                    'cache' => [
+                        'port' => $this->env('REDIS_CACHE_PORT', $redis['port']),
+                        'database' => $this->env('REDIS_CACHE_DB', '1'),
+                    ] + $redis,
                     // Keys of the tests themselves, the same for everybody.
                     'interop' => $redis + ['options' => ['prefix' => '']],
                 ],

@@ -43,6 +43,11 @@ class Config extends Command
                 'cipher' => config('app.cipher'),
                 'timezone' => config('app.timezone'),
             ],
+            // The sections of which workers need to know.
+            'config' => array_map(
+                fn ($section) => self::mapped($section, $this->laravel->storagePath(), $root),
+                array_intersect_key(config()->all(), array_flip(['app', 'queue', 'cache', 'database']))
+            ),
             // As this machine sees them, also when the app lives in a root.
             'app_path' => $root.base_path(),
             'storage' => $root.storage_path(),
@@ -50,5 +55,15 @@ class Config extends Command
         ]));
 
         return 0;
+    }
+
+    /** The same with paths in the storage directory as this machine sees them. */
+    private static function mapped(mixed $value, string $storage, string $root): mixed
+    {
+        if (is_array($value)) {
+            return array_map(fn ($item) => self::mapped($item, $storage, $root), $value);
+        }
+
+        return is_string($value) && str_starts_with($value, $storage.'/') ? $root.$value : $value;
     }
 }
