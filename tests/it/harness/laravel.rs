@@ -151,6 +151,35 @@ impl Laravel {
         ManagedChild::spawn(self.command(&[&["queue:work", "redis"][..], args].concat()))
     }
 
+    /// Queues many jobs of `interop:journal` at once, named `job-000` and so on; gives their uuids in order.
+    ///
+    /// PHP makes the first of them, the others are copies with other names.
+    pub(crate) fn journals(
+        &self,
+        redis: &RedisServer,
+        count: usize,
+        options: &[&str],
+    ) -> Vec<String> {
+        let args = [&["interop:journal", "job-000"][..], options].concat();
+        let line = self.run(&args).remove(0);
+        let uuid = line["uuid"].as_str().unwrap();
+        let queue = self.key("queues:default");
+        let first = redis.list(&queue).pop().unwrap();
+        let first = String::from_utf8(first).unwrap();
+        assert!(count <= 1000 && first.contains("job-000"), "{first}");
+        let mut uuids = vec![uuid.to_owned()];
+        for number in 1..count {
+            // As long as the first, or lengths in the serialized text would be wrong.
+            let own = format!("{number:08x}{}", &uuid[8..]);
+            let job = first
+                .replace(uuid, &own)
+                .replace("job-000", &format!("job-{number:03}"));
+            redis.query::<()>(&[b"RPUSH", queue.as_bytes(), job.as_bytes()]);
+            uuids.push(own);
+        }
+        uuids
+    }
+
     /// A key as it is in Redis.
     pub(crate) fn key(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)

@@ -414,7 +414,8 @@ impl MariaDb {
             .args(["--innodb-buffer-pool-size=16M", "--key-buffer-size=1M"])
             .args(["--innodb-log-file-size=8M", "--innodb-flush-method=nosync"])
             .args([
-                "--innodb-flush-log-at-trx-commit=0",
+                // What was committed survives a killed server, if not a killed machine.
+                "--innodb-flush-log-at-trx-commit=2",
                 "--innodb-fast-shutdown=1",
             ])
             .args([
@@ -493,7 +494,8 @@ impl Engine for Postgres {
             "listen_addresses=127.0.0.1",
             "unix_socket_directories=",
             "fsync=off",
-            "synchronous_commit=off",
+            // With this, what was committed survives a killed server.
+            "synchronous_commit=on",
             "full_page_writes=off",
             "shared_buffers=16MB",
             "logging_collector=off",

@@ -28,6 +28,7 @@ macro_rules! on_every_laravel {
 mod documents;
 mod drain;
 mod failed;
+mod failed_killed;
 mod killed;
 mod malformed;
 mod retries;

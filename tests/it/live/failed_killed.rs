@@ -1,0 +1,263 @@
+//! Failed jobs whose store, or whose worker, goes away on the way: each is recorded once.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::harness::laravel::Laravel;
+use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, Workplace};
+use crate::harness::redis::RedisServer;
+use crate::harness::sql::{Engine, MariaDbServer, PostgresServer, SqlServer};
+use crate::harness::stores::Settings;
+
+const JOBS: usize = 200;
+const SOON: Duration = Duration::from_secs(60);
+
+struct Scene {
+    redis: RedisServer,
+    laravel: Laravel,
+    workplace: Workplace,
+    /// Of the jobs, in the order in which they were queued.
+    uuids: Vec<String>,
+}
+
+impl Scene {
+    fn new(version: u8, settings: &Settings, job: &[&str]) -> Self {
+        let redis = RedisServer::start();
+        let laravel = Laravel::with_env(version, &redis, settings);
+        // The first look makes the tables.
+        laravel.run(&["interop:failed"]);
+        let workplace = Workplace::for_app(&laravel, INTEROP_MAPPINGS);
+        let uuids = laravel.journals(&redis, JOBS, job);
+        Self {
+            redis,
+            laravel,
+            workplace,
+            uuids,
+        }
+    }
+
+    /// Lines of the journal about this event: id and time.
+    fn journal(&self, event: &str) -> Vec<(String, f64)> {
+        let lines = self.redis.list("interop:journal");
+        let lines = lines
+            .iter()
+            .map(|line| serde_json::from_slice(line).unwrap());
+        lines
+            .filter(|line: &Value| line["event"] == event)
+            .map(|line| {
+                let id = line["id"].as_str().unwrap().to_owned();
+                (id, line["at"].as_f64().unwrap())
+            })
+            .collect()
+    }
+
+    fn length(&self, key: &str) -> usize {
+        let key = self.laravel.key(key);
+        let kind: String = self.redis.query(&[b"TYPE", key.as_bytes()]);
+        match &*kind {
+            "none" => 0,
+            "zset" => self.redis.scores(&key).len(),
+            _ => self.redis.length(&key),
+        }
+    }
+
+    fn spooled(&self) -> usize {
+        self.length("artisand:failed-spool")
+    }
+
+    /// Jobs in the list, delayed and reserved.
+    fn queued(&self) -> usize {
+        let keys = [
+            "queues:default",
+            "queues:default:delayed",
+            "queues:default:reserved",
+        ];
+        keys.iter().map(|key| self.length(key)).sum()
+    }
+
+    /// When each job failed, by id; every one has exactly one row.
+    fn rows(&self) -> BTreeMap<String, i64> {
+        let found = self.laravel.run(&["interop:failed"]).remove(0);
+        let mut uuids = Vec::new();
+        let mut rows = BTreeMap::new();
+        for row in found["jobs"].as_array().unwrap() {
+            let payload: Value = serde_json::from_str(row["payload"].as_str().unwrap()).unwrap();
+            let uuid = payload["uuid"].as_str().unwrap().to_owned();
+            let at: DateTime = row["failed_at"].as_str().unwrap()[..19].parse().unwrap();
+            let at = TimeZone::UTC.to_timestamp(at).unwrap().as_second();
+            let number = self.uuids.iter().position(|other| *other == uuid);
+            rows.insert(format!("job-{:03}", number.expect("a job of ours")), at);
+            uuids.push(uuid);
+        }
+        uuids.sort_unstable();
+        let mut expected = self.uuids.clone();
+        expected.sort_unstable();
+        assert_eq!(uuids, expected, "one row for each");
+        rows
+    }
+}
+
+fn a_store_that_is_killed_gets_every_failed_job_later<E: Engine>(
+    version: u8,
+    driver: &str,
+    mut server: SqlServer<E>,
+) {
+    let mut settings = server.env().to_vec();
+    settings.push(("QUEUE_FAILED_DRIVER", driver.to_owned()));
+    let scene = Scene::new(version, &settings, &["--script=sleep:0.02+throw"]);
+    let redis = &scene.redis;
+    let complaints = |worker: &ManagedChild| {
+        let said = worker.stderr();
+        said.matches("failed jobs cannot be recorded").count()
+    };
+    let mut worker = scene.workplace.worker(&["--concurrency=4", "--tries=1"]);
+    redis.eventually("some are recorded", SOON, || {
+        (scene.journal("failed").len() >= JOBS / 5).then_some(())
+    });
+    server.kill();
+    redis.eventually("all jobs ran without the store", SOON, || {
+        (scene.journal("failed").len() >= JOBS && scene.queued() == 0).then_some(())
+    });
+    assert!(worker.is_running(), "{}", worker.describe());
+    assert!(scene.spooled() > JOBS / 5, "{}", redis.state());
+    redis.eventually("the worker says so", SOON, || {
+        (complaints(&worker) > 0).then_some(())
+    });
+    server.restart();
+    redis.eventually("the spool is empty", SOON, || {
+        (scene.spooled() == 0).then_some(())
+    });
+
+    scene.rows();
+    assert_eq!(scene.journal("run").len(), JOBS, "each ran once");
+    assert_eq!(complaints(&worker), 1, "{}", worker.describe());
+    worker.signal(Signal::TERM);
+    worker.succeeds_within(SOON);
+}
+
+mod a_store_that_is_killed_gets_every_failed_job_later {
+    use super::{
+        MariaDbServer, PostgresServer,
+        a_store_that_is_killed_gets_every_failed_job_later as scenario,
+    };
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_8_mariadb() {
+        scenario(8, "database", MariaDbServer::start());
+    }
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_10_postgres() {
+        scenario(10, "database-uuids", PostgresServer::start());
+    }
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_13_mariadb() {
+        scenario(13, "database-uuids", MariaDbServer::start());
+    }
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_13_postgres() {
+        scenario(13, "database", PostgresServer::start());
+    }
+}
+
+fn workers_that_are_killed_leave_one_record_of_each_job(
+    version: u8,
+    settings: &[(&'static str, String)],
+) {
+    const KILLS: usize = 20;
+    let more = [("REDIS_QUEUE_RETRY_AFTER", "2".to_owned())];
+    let settings = [settings, &more].concat();
+    let job = [
+        "--tries=2",
+        "--script=sleep:0.08+throw,sleep:0.08+throw,throw",
+    ];
+    let scene = Scene::new(version, &settings, &job);
+    let start = || scene.workplace.worker(&["--concurrency=4"]);
+    let mut workers = [start(), start()];
+    let mut random = fastrand::Rng::with_seed(u64::from(version));
+    for kill in 0..KILLS {
+        // Any moment is as good as any other.
+        std::thread::sleep(Duration::from_millis(random.u64(30..400)));
+        let worker = &mut workers[kill % 2];
+        assert!(worker.is_running(), "{}", worker.describe());
+        worker.signal(Signal::KILL);
+        worker.wait_timeout(SOON);
+        *worker = start();
+    }
+    scene.redis.eventually("all jobs are settled", SOON, || {
+        (scene.queued() == 0).then_some(())
+    });
+    // Whoever was killed had it for a minute; this is how it looks after that.
+    let lease = scene.laravel.key("artisand:failed-spool:lease");
+    scene.redis.query::<()>(&[b"DEL", lease.as_bytes()]);
+    scene.redis.eventually("the spool is empty", SOON, || {
+        (scene.spooled() == 0).then_some(())
+    });
+    for worker in &mut workers {
+        worker.signal(Signal::TERM);
+        worker.succeeds_within(SOON);
+    }
+
+    let rows = scene.rows();
+    let mut runs: BTreeMap<String, usize> = BTreeMap::new();
+    for (id, at) in scene.journal("run") {
+        *runs.entry(id.clone()).or_default() += 1;
+        #[expect(clippy::cast_precision_loss, reason = "seconds of this century")]
+        let failed_before = (rows[&id] + 1) as f64;
+        assert!(
+            at < failed_before,
+            "{id} ran at {at}, its row is of {}",
+            rows[&id]
+        );
+    }
+    assert_eq!(runs.len(), JOBS, "all ran");
+    assert!(runs.values().all(|runs| *runs <= 2), "{runs:?}");
+    assert_eq!(
+        (scene.queued(), scene.spooled()),
+        (0, 0),
+        "{}",
+        scene.redis.state()
+    );
+}
+
+mod workers_that_are_killed_leave_one_record_of_each_job {
+    use super::{
+        MariaDbServer, PostgresServer,
+        workers_that_are_killed_leave_one_record_of_each_job as scenario,
+    };
+
+    fn with(driver: &str) -> [(&'static str, String); 1] {
+        [("QUEUE_FAILED_DRIVER", driver.to_owned())]
+    }
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_8_mariadb() {
+        let server = MariaDbServer::start();
+        scenario(8, &[&server.env()[..], &with("database")].concat());
+    }
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_10_sqlite() {
+        scenario(10, &with("database-uuids"));
+    }
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_13_postgres() {
+        let server = PostgresServer::start();
+        scenario(13, &[&server.env()[..], &with("database-uuids")].concat());
+    }
+}
