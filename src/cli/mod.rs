@@ -139,7 +139,7 @@ struct GlobalArgs {
     )]
     config: Option<PathBuf>,
 
-    /// Directory of the Laravel app, whose .env is read
+    /// Directory of the Laravel app
     #[arg(
         long,
         value_name = "DIR",
