@@ -986,7 +986,7 @@ mod tests {
         }
     }
 
-    fn redis(version: &str, connection: Value, options: Value) -> Found<RedisSettings> {
+    fn redis(version: &str, connection: &Value, options: &Value) -> Found<RedisSettings> {
         let config = json!({"database": {"redis": {"client": "phpredis", "options": options, "default": connection}}});
         laravel(version, config).redis("default")
     }
@@ -1006,13 +1006,17 @@ mod tests {
         ];
         for (url, address, username, password, database) in rows {
             let fields = json!({"url": url, "host": "x", "port": "1", "database": "9"});
-            let options = redis("10.0", fields, json!([])).unwrap().options;
+            let options = redis("10.0", &fields, &json!([])).unwrap().options;
             assert_eq!(options.address, address, "{url}");
             assert_eq!(options.username.as_deref(), username, "{url}");
             assert_eq!(options.password.as_deref(), password, "{url}");
             assert_eq!(options.database, database, "{url}");
         }
-        let malformed = redis("10.0", json!({"url": "unix:///run/redis.sock"}), json!([]));
+        let malformed = redis(
+            "10.0",
+            &json!({"url": "unix:///run/redis.sock"}),
+            &json!([]),
+        );
         assert!(malformed.unwrap_err().to_string().contains("malformed"));
     }
 
@@ -1027,7 +1031,7 @@ mod tests {
             ("13.0", json!({}), "all"),
         ];
         for (version, connection, expected) in rows {
-            let found = redis(version, connection.clone(), json!({"prefix": "all"})).unwrap();
+            let found = redis(version, &connection, &json!({"prefix": "all"})).unwrap();
             assert_eq!(found.options.prefix, expected, "{version} {connection}");
         }
         let cache =
@@ -1067,14 +1071,14 @@ mod tests {
             error.contains("`queue.default`") && error.contains("config/queue.php:3"),
             "{error}"
         );
-        let missing = redis("13.0", Value::Null, json!([]))
+        let missing = redis("13.0", &Value::Null, &json!([]))
             .unwrap_err()
             .to_string();
         assert!(missing.contains("no `database.redis.default`"), "{missing}");
         let secret = json!({"host": "h", "password": {"$env": "REDIS_PASSWORD"}});
-        let found = redis("13.0", secret, json!([])).unwrap().options;
+        let found = redis("13.0", &secret, &json!([])).unwrap().options;
         assert_eq!(found.password.as_deref(), Some("secret"));
-        let gone = redis("13.0", json!({"password": {"$env": "GONE"}}), json!([]));
+        let gone = redis("13.0", &json!({"password": {"$env": "GONE"}}), &json!([]));
         assert!(
             gone.unwrap_err()
                 .to_string()

@@ -48,6 +48,10 @@ pub(super) fn php_text(failure: &FailureText, name: &str) -> String {
 mod tests {
     use super::*;
 
+    #[derive(Debug, thiserror::Error)]
+    #[error("could not save")]
+    struct Save(#[source] std::io::Error);
+
     #[test]
     fn a_failure_reads_as_php_prints_an_exception() {
         let failure = FailureText::new("E", "boom");
@@ -59,9 +63,6 @@ mod tests {
         let silent = FailureText::new("E", "");
         assert!(php_text(&silent, "App\\X").starts_with("E in artisand:0\n"));
         let cause = std::io::Error::other("disk");
-        #[derive(Debug, thiserror::Error)]
-        #[error("could not save")]
-        struct Save(#[source] std::io::Error);
         let failure = FailureText::of("E", &Save(cause));
         assert_eq!(failure.message, "could not save: disk");
         assert_eq!(
