@@ -29,11 +29,14 @@ impl EnvFile {
     pub fn parse(text: &str, real: impl Fn(&str) -> Option<String>) -> Result<Self, EnvError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut values: HashMap<String, String> = HashMap::new();
-        for (line, entry) in entries(text)? {
+        for (line, entry) in entries(text) {
             let error = |problem| EnvError { line, problem };
             let (name, value) = match entry.split_once('=') {
-                Some((name, value)) => (name.trim(), Some(value.trim())),
-                None => (entry.trim(), None),
+                Some((name, value)) => (
+                    name.trim_matches(is_trimmed),
+                    Some(value.trim_matches(is_trimmed)),
+                ),
+                None => (&*entry, None),
             };
             let name =
                 parse_name(name).ok_or_else(|| error("the name of the variable is invalid"))?;
@@ -78,59 +81,62 @@ pub fn cast(raw: &str) -> Option<String> {
 }
 
 /// Entries with the number of their first line; a double-quoted value may span lines.
-fn entries(text: &str) -> Result<Vec<(usize, String)>, EnvError> {
+fn entries(text: &str) -> Vec<(usize, String)> {
     let mut entries = Vec::new();
     let mut open: Option<(usize, String)> = None;
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     for (index, line) in text.split('\n').enumerate() {
-        if let Some((number, mut buffer)) = open.take() {
-            buffer.push('\n');
-            buffer.push_str(line);
-            if has_closing_quote(line) {
-                entries.push((number, buffer));
-            } else {
-                open = Some((number, buffer));
+        let (number, entry, is_open) = match open.take() {
+            Some((number, mut buffer)) => {
+                buffer.push('\n');
+                buffer.push_str(line);
+                (number, buffer, quotes(line) == 0)
             }
+            None => (index + 1, line.to_owned(), opens(line)),
+        };
+        if is_open {
+            open = Some((number, entry));
             continue;
         }
-        let trimmed = line.trim_start();
-        if trimmed.is_empty() || trimmed.starts_with('#') {
-            continue;
-        }
-        let opens = line
-            .split_once("=\"")
-            .is_some_and(|(_, rest)| !has_closing_quote(rest));
-        if opens {
-            open = Some((index + 1, line.to_owned()));
-        } else {
-            entries.push((index + 1, line.to_owned()));
+        let trimmed = entry.trim_start_matches(is_trimmed);
+        if !trimmed.is_empty() && !trimmed.starts_with('#') {
+            entries.push((number, entry));
         }
     }
-    // Older parsers silently swallow the rest of the file; phpdotenv 5.8 refuses, and so do we.
-    match open {
-        Some((line, _)) => Err(EnvError {
-            line,
-            problem: "a missing closing quote",
-        }),
-        None => Ok(entries),
-    }
+    // Older parsers silently swallow what never closes; phpdotenv 5.8 reads it, and mostly refuses it.
+    entries.extend(open);
+    entries
 }
 
-fn has_closing_quote(text: &str) -> bool {
-    let mut escaped = false;
-    text.chars().any(|c| {
-        let closes = c == '"' && !escaped;
-        escaped = c == '\\' && !escaped;
-        closes
-    })
+/// Whether a line begins a value that goes on in the next line.
+fn opens(line: &str) -> bool {
+    let value = line.find("=\"");
+    let is_comment = |value| line.find('#').is_some_and(|hash| hash < value);
+    value.is_some_and(|value| !is_comment(value)) && quotes(line) <= 1
+}
+
+/// Double quotes of a line that no backslash takes the meaning of.
+fn quotes(line: &str) -> usize {
+    let line = line.replace("\\\\", "");
+    let bytes = line.as_bytes();
+    let is_quote = |at: &usize| bytes[*at] == b'"' && (*at == 0 || bytes[at - 1] != b'\\');
+    (0..bytes.len()).filter(is_quote).count()
+}
+
+/// What PHP's `trim` takes away.
+fn is_trimmed(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\n' | '\r' | '\0' | '\x0b')
+}
+
+/// PHP's idea of white space, which is ASCII's.
+fn is_blank(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c')
 }
 
 fn parse_name(left: &str) -> Option<String> {
+    // As phpdotenv 5.8; before, only left sides of more than eight bytes were looked at, and others refused.
     let name = match left.strip_prefix("export") {
-        // Recognised only where the left side is longer than eight characters.
-        Some(rest) if left.chars().count() > 8 && rest.starts_with(char::is_whitespace) => {
-            rest.trim_start()
-        }
+        Some(rest) if rest.starts_with(is_blank) => rest.trim_start_matches(is_blank),
         _ => left,
     };
     let unquoted = ['"', '\'']

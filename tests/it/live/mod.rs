@@ -33,3 +33,4 @@ mod killed;
 mod malformed;
 mod retries;
 mod settings;
+mod text;

@@ -1,0 +1,136 @@
+//! Text that PHP libraries take apart: `.env` files and names of apps, against the libraries themselves.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use artisand::app::{EnvFile, slug};
+use serde_json::{Value, json};
+
+use crate::harness::fixtures::project;
+
+/// Runs PHP code of one version with JSON on standard input.
+fn php(version: u8, code: &str, input: &Value) -> Value {
+    let code = format!(
+        "require '/usr/share/php/Illuminate/autoload.php'; $in = json_decode(stream_get_contents(STDIN), true); {code}"
+    );
+    let mut child = Command::new(project().join("php-interop").join("laravel"))
+        .args([&version.to_string(), "-r", &code])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_string();
+    let feeder = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
+    let output = child.wait_with_output().unwrap();
+    feeder.join().unwrap().unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Files of one to three entries, put together from what is special in them.
+fn env_files() -> Vec<String> {
+    #[rustfmt::skip]
+    const NAMES: [&str; 10] = ["A", "export AB", "export A", "A.B", "A-B", "'A'", "\"A\"", " A ", "", "É"];
+    #[rustfmt::skip]
+    const PARTS: [&str; 25] = [
+        "x", "y z", "\"", "'", "\\", "\\n", "\\\"", "\\$", "#", " #", "${A}", "${NOPE}", "$A", "${", "}", "=", " ", "\t",
+        "é", "null", "(true)", "1", "base64:a/+=", "\\u", "`",
+    ];
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut files = Vec::new();
+    for _ in 0..4000 {
+        let mut file = String::new();
+        for _ in 0..random.usize(1..=3) {
+            file.push_str(NAMES[random.usize(..NAMES.len())]);
+            if random.u8(..) > 10 {
+                file.push('=');
+            }
+            let quote = ["", "", "\"", "'"][random.usize(..4)];
+            file.push_str(quote);
+            for _ in 0..random.usize(0..=3) {
+                file.push_str(PARTS[random.usize(..PARTS.len())]);
+            }
+            file.push_str(quote);
+            file.push_str(["\n", "\r\n", " # c\n"][random.usize(..3)]);
+        }
+        files.push(file);
+    }
+    files
+}
+
+/// The variables of a file by name, `None` if it is refused.
+fn ours(file: &str) -> Option<Value> {
+    let parsed = EnvFile::parse(file, |_| None).ok()?;
+    let names = ["A", "AB", "A.B", "É", "export A"];
+    let found = names
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), json!(parsed.get(name)?))));
+    Some(Value::Object(found.collect()))
+}
+
+#[test]
+#[ignore = "needs php and the Laravel roots (make test)"]
+fn env_files_are_read_as_phpdotenv_reads_them() {
+    let files = env_files();
+    // Later versions read more: 5.6 lets names be of any script, and 5.8 refuses quotes that stay open.
+    let code = "echo json_encode(array_map(function ($file) { try { return (object) array_filter(Dotenv\\Dotenv::parse($file), 'is_string'); } catch (Throwable $e) { return null; } }, $in));";
+    let theirs = php(13, code, &json!(files));
+    let mut accepted = 0;
+    for (file, theirs) in files.iter().zip(theirs.as_array().unwrap()) {
+        let ours = ours(file);
+        assert_eq!(ours.as_ref().unwrap_or(&Value::Null), theirs, "{file:?}");
+        accepted += usize::from(ours.is_some());
+    }
+    assert!(
+        accepted > files.len() / 4,
+        "{accepted} of {} are valid",
+        files.len()
+    );
+}
+
+#[test]
+#[ignore = "needs php and the Laravel roots (make test)"]
+fn names_of_apps_are_slugged_as_laravel_does() {
+    let characters: Vec<String> = (1..0x3000_u32)
+        .chain(0xfb00..0xfb10)
+        .chain(0x1_f600..0x1_f640)
+        .filter_map(char::from_u32)
+        .map(|c| format!("My {c}-_ @{c}App"))
+        .collect();
+    let table = include_str!("../../../docs/protocol/slug-ascii-en.tsv");
+    // Sequences of Bengali and Burmese letters changed within the releases of the library.
+    let is_settled = |text: &String| {
+        !text
+            .chars()
+            .any(|c| matches!(c, '\u{980}'..='\u{9ff}' | '\u{1000}'..='\u{109f}'))
+    };
+    let sequences = table.lines().filter_map(|line| {
+        let points = line.split('\t').next()?.split(' ');
+        let text: Option<String> = points
+            .map(|point| char::from_u32(u32::from_str_radix(point, 16).ok()?))
+            .collect();
+        text.filter(is_settled).map(|text| format!("a{text}b"))
+    });
+    let names: Vec<String> = characters.into_iter().chain(sequences).collect();
+    for version in [10, 13] {
+        for separator in ['_', '-'] {
+            let code = format!(
+                "echo json_encode(array_map(function ($name) {{ return Illuminate\\Support\\Str::slug($name, '{separator}'); }}, $in));"
+            );
+            let theirs = php(version, &code, &json!(names));
+            for (name, theirs) in names.iter().zip(theirs.as_array().unwrap()) {
+                let ours = slug(name, separator, version.into());
+                assert_eq!(
+                    ours,
+                    theirs.as_str().unwrap(),
+                    "{name:?} on Laravel {version}"
+                );
+            }
+        }
+    }
+}
