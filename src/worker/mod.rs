@@ -399,6 +399,10 @@ impl<Q: Queue> Loop<Q> {
 
     /// Takes note of what the app said.
     fn hear(&mut self) {
+        // An error means that there is nobody to hear.
+        if !matches!(self.heard.has_changed(), Ok(true)) {
+            return;
+        }
         let heard = self.heard.borrow_and_update().clone();
         if heard == self.told {
             return;
