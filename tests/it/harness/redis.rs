@@ -122,7 +122,8 @@ impl RedisServer {
         );
     }
 
-    fn kill(&mut self) {
+    /// Kills the server, which has no time for anything.
+    pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             // It may have ended by itself.
             let _ = child.kill();

@@ -314,7 +314,7 @@ fn commands_of_both_work_on_one_store(version: u8) {
         let listed: Value =
             serde_json::from_str(&scene.artisand(&["queue:failed", "--json"])).unwrap();
         let expected = json!([{
-            "id": id(&rows[0]), "connection": "redis", "queue": "default",
+            "id": rows[0]["id"], "connection": "redis", "queue": "default",
             "class": "App\\Jobs\\Journal", "failed_at": rows[0]["failed_at"],
         }]);
         assert_eq!(listed, expected, "{name}");

@@ -33,4 +33,5 @@ mod killed;
 mod malformed;
 mod retries;
 mod settings;
+mod signals;
 mod text;

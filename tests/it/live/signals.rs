@@ -1,0 +1,303 @@
+//! What the app tells its workers through cache and files: restart, pause, maintenance.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::harness::laravel::Laravel;
+use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, Workplace, poll};
+use crate::harness::redis::RedisServer;
+use crate::harness::sql::PostgresServer;
+
+const SOON: Duration = Duration::from_secs(20);
+/// How long a job has to stay where it is: a worker looks for signals once a second.
+const LONG: Duration = Duration::from_secs(3);
+
+struct Scene {
+    name: String,
+    redis: RedisServer,
+    laravel: Laravel,
+    workplace: Workplace,
+}
+
+impl Scene {
+    fn new(version: u8, settings: &[(&str, String)]) -> Self {
+        let redis = RedisServer::start();
+        let laravel = Laravel::with_env(version, &redis, settings);
+        // The first use makes the tables, where there are any.
+        laravel.run(&["interop:cache", "get", "nothing"]);
+        let workplace = Workplace::for_app(&laravel, INTEROP_MAPPINGS);
+        Self {
+            name: format!("Laravel {version} {settings:?}"),
+            redis,
+            laravel,
+            workplace,
+        }
+    }
+
+    /// Queues a job and gives its uuid, by which the journal calls it.
+    fn push(&self) -> String {
+        let id = format!("{:016x}", fastrand::u64(..));
+        self.laravel.run(&["interop:journal", &id]);
+        id
+    }
+
+    fn has_run(&self, id: &str) -> Option<()> {
+        let lines = self.redis.list("interop:journal");
+        let line = |line: &Vec<u8>| serde_json::from_slice::<Value>(line).unwrap();
+        lines
+            .iter()
+            .any(|text| line(text)["id"] == id)
+            .then_some(())
+    }
+
+    /// A job that was pushed is run; then the worker has looked at the signals, too.
+    fn runs(&self, worker: &ManagedChild) {
+        let id = self.push();
+        poll(SOON, || self.has_run(&id))
+            .unwrap_or_else(|| panic!("{}: {id} was not run: {}", self.name, worker.describe()));
+    }
+
+    /// From now on, or from when the worker looks the next time, jobs stay in the queue; gives one of them.
+    fn stays_queued(&self, worker: &ManagedChild) -> String {
+        let deadline = Instant::now() + SOON;
+        while Instant::now() < deadline {
+            let id = self.push();
+            if poll(LONG, || self.has_run(&id)).is_none() {
+                return id;
+            }
+        }
+        panic!(
+            "{}: jobs are run all the same: {}",
+            self.name,
+            worker.describe()
+        );
+    }
+
+    /// This job is run at last.
+    fn comes_to_run(&self, id: &str, worker: &ManagedChild) {
+        poll(SOON, || self.has_run(id))
+            .unwrap_or_else(|| panic!("{}: {id} was not run: {}", self.name, worker.describe()));
+    }
+
+    fn rust(&self, options: &[&str]) -> ManagedChild {
+        let worker = self
+            .workplace
+            .worker(&[&["--sleep=0.1"][..], options].concat());
+        if options.is_empty() {
+            self.runs(&worker);
+        }
+        worker
+    }
+
+    fn artisan(&self, args: &[&str]) {
+        let (text, code) = self.laravel.text(args);
+        assert_eq!(code, 0, "{} {args:?}: {text}", self.name);
+    }
+
+    fn artisand(&self, args: &[&str]) {
+        let output = self.workplace.artisand(args).output().unwrap();
+        assert!(
+            output.status.success(),
+            "{} {args:?}: {output:?}",
+            self.name
+        );
+    }
+
+    fn stops_by_itself(&self, mut worker: ManagedChild) {
+        let status = worker.wait_timeout(SOON);
+        assert!(
+            status.success(),
+            "{}: {status}: {}",
+            self.name,
+            worker.describe()
+        );
+        let said = worker.stdout();
+        let is_said = said.contains("STOPPED Received restart signal");
+        assert!(is_said, "{}: {}", self.name, worker.describe());
+    }
+
+    fn stop(&self, mut worker: ManagedChild) {
+        worker.signal(Signal::TERM);
+        let status = worker.wait_timeout(SOON);
+        assert!(
+            status.success(),
+            "{}: {status}: {}",
+            self.name,
+            worker.describe()
+        );
+    }
+
+    /// One command holds jobs back, another lets them go on.
+    fn is_held_and_let_go(&self, hold: &[&str], release: &[&str], worker: &ManagedChild) {
+        self.artisan(hold);
+        let held = self.stays_queued(worker);
+        self.artisan(release);
+        self.comes_to_run(&held, worker);
+    }
+}
+
+/// What makes an app use a cache store, for each of those that a version is tried with.
+fn each_store(version: u8, scenario: impl Fn(&Scene) + Sync) {
+    let store = |name: &str| ("CACHE_STORE", name.to_owned());
+    let postgres = (version == 13).then(PostgresServer::start);
+    let mut settings = vec![vec![store("redis")], vec![store("file")]];
+    if let Some(postgres) = &postgres {
+        settings.push([&postgres.env()[..], &[store("database")]].concat());
+    }
+    std::thread::scope(|scope| {
+        for settings in &settings {
+            scope.spawn(|| scenario(&Scene::new(version, settings)));
+        }
+    });
+}
+
+fn workers_stop_when_laravel_says_so(version: u8) {
+    each_store(version, |scene| {
+        let worker = scene.rust(&[]);
+        scene.artisan(&["queue:restart"]);
+        scene.stops_by_itself(worker);
+
+        // The next one starts under a value, and then the value is gone.
+        let worker = scene.rust(&[]);
+        scene.artisan(&["cache:clear"]);
+        scene.stops_by_itself(worker);
+
+        let worker = scene.rust(&[]);
+        scene.artisand(&["queue:restart"]);
+        scene.stops_by_itself(worker);
+    });
+}
+
+on_every_laravel!(workers_stop_when_laravel_says_so);
+
+fn workers_rest_while_the_app_is_down(version: u8) {
+    each_store(version, |scene| {
+        let worker = scene.rust(&[]);
+        scene.artisan(&["down"]);
+        let held = scene.stays_queued(&worker);
+        let forced = scene.rust(&["--force"]);
+        scene.comes_to_run(&held, &forced);
+        scene.stop(forced);
+        let held = scene.stays_queued(&worker);
+        scene.artisan(&["up"]);
+        scene.comes_to_run(&held, &worker);
+        scene.stop(worker);
+    });
+}
+
+on_every_laravel!(workers_rest_while_the_app_is_down);
+
+fn maintenance_in_the_cache_is_heard(version: u8) {
+    let settings = [
+        ("APP_MAINTENANCE_DRIVER", "cache".to_owned()),
+        ("APP_MAINTENANCE_STORE", "redis".to_owned()),
+        ("CACHE_STORE", "file".to_owned()),
+    ];
+    let scene = Scene::new(version, &settings);
+    let worker = scene.rust(&[]);
+    scene.is_held_and_let_go(&["down"], &["up"], &worker);
+    scene.stop(worker);
+}
+
+mod maintenance_in_the_cache_is_heard {
+    use super::maintenance_in_the_cache_is_heard as scenario;
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_10() {
+        scenario(10);
+    }
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_13() {
+        scenario(13);
+    }
+}
+
+#[test]
+#[ignore = "needs php and the Laravel roots (make test)"]
+fn queues_are_paused_by_laravel_13() {
+    each_store(13, |scene| {
+        let worker = scene.rust(&[]);
+        let (pause, resume) = (
+            ["queue:pause", "redis:default"],
+            ["queue:continue", "redis:default"],
+        );
+        scene.is_held_and_let_go(&pause, &resume, &worker);
+        let (pause, resume) = (["queue:pause", "--all"], ["queue:resume", "--all"]);
+        scene.is_held_and_let_go(&pause, &resume, &worker);
+        // Another queue is none of its business.
+        scene.artisan(&["queue:pause", "redis:other"]);
+        std::thread::sleep(Duration::from_millis(1100));
+        scene.runs(&worker);
+        scene.stop(worker);
+    });
+}
+
+fn workers_of_php_stop_when_we_say_so(version: u8) {
+    each_store(version, |scene| {
+        let start = || {
+            let worker = scene.laravel.worker(&["--sleep=0.1"]);
+            scene.runs(&worker);
+            worker
+        };
+        let mut worker = start();
+        scene.artisand(&["queue:restart"]);
+        worker.succeeds_within(SOON);
+        if version < 13 {
+            return;
+        }
+        let mut worker = start();
+        for (pause, resume) in [
+            (
+                ["queue:pause", "redis:default"],
+                ["queue:continue", "redis:default"],
+            ),
+            (["queue:pause", "--all"], ["queue:resume", "--all"]),
+        ] {
+            scene.artisand(&pause);
+            let held = scene.stays_queued(&worker);
+            scene.artisand(&resume);
+            scene.comes_to_run(&held, &worker);
+        }
+        scene.artisand(&["queue:restart"]);
+        worker.succeeds_within(SOON);
+    });
+}
+
+on_every_laravel!(workers_of_php_stop_when_we_say_so);
+
+fn a_cache_that_is_killed_stops_no_job(version: u8) {
+    const REPORT: &str = "the cache cannot be read";
+    let mut cache = RedisServer::start();
+    let settings = [
+        ("CACHE_STORE", "redis".to_owned()),
+        ("REDIS_CACHE_PORT", cache.port().to_string()),
+    ];
+    let scene = Scene::new(version, &settings);
+    let worker = scene.rust(&[]);
+    cache.kill();
+    let report = poll(SOON, || worker.stderr().contains(REPORT).then_some(()));
+    assert!(report.is_some(), "not reported: {}", worker.describe());
+    for _ in 0..3 {
+        scene.runs(&worker);
+    }
+    let reports = worker.stderr().matches(REPORT).count();
+    assert_eq!(reports, 1, "{}", worker.describe());
+
+    cache.restart();
+    let again = poll(SOON, || {
+        worker
+            .stderr()
+            .contains("the cache answers again")
+            .then_some(())
+    });
+    assert!(again.is_some(), "{}", worker.describe());
+    scene.artisan(&["queue:restart"]);
+    scene.stops_by_itself(worker);
+}
+
+on_every_laravel!(a_cache_that_is_killed_stops_no_job);
