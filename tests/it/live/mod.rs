@@ -25,6 +25,7 @@ macro_rules! on_every_laravel {
     };
 }
 
+mod cache;
 mod documents;
 mod drain;
 mod failed;

@@ -1,0 +1,263 @@
+//! Cache values and locks, written by one side and read by the other.
+
+use std::time::Duration;
+
+use artisand::cache::Cache;
+use artisand::php::{self, Value};
+use serde_json::Value as Json;
+use tokio::runtime::Runtime;
+
+use crate::harness::laravel::Laravel;
+use crate::harness::process::poll;
+use crate::harness::redis::RedisServer;
+use crate::harness::stores::{Databases, Kind, Settings};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(10);
+
+/// One store of an app, from both sides.
+struct Scene {
+    name: String,
+    store: &'static str,
+    laravel: Laravel,
+    cache: Cache,
+    runtime: Runtime,
+    _redis: RedisServer,
+}
+
+impl Scene {
+    fn new(version: u8, store: &'static str, settings: &Settings) -> Self {
+        let redis = RedisServer::start();
+        let laravel = Laravel::with_env(version, &redis, settings);
+        let runtime = Runtime::new().unwrap();
+        let entered = runtime.enter();
+        let cache = laravel.settings().cache(store).unwrap();
+        drop(entered);
+        let scene = Self {
+            name: format!("Laravel {version} {store} {settings:?}"),
+            store,
+            laravel,
+            cache,
+            runtime,
+            _redis: redis,
+        };
+        // The first use makes the tables.
+        scene.php(&["get", "nothing"]);
+        scene
+    }
+
+    fn rust<T, E: std::fmt::Debug>(&self, future: impl Future<Output = Result<T, E>>) -> T {
+        let result = self.runtime.block_on(future);
+        result.unwrap_or_else(|e| panic!("{}: {e:?}", self.name))
+    }
+
+    /// What `interop:cache` printed as result.
+    fn php(&self, args: &[&str]) -> Json {
+        self.command("interop:cache", args)["result"].take()
+    }
+
+    /// What `interop:lock` printed.
+    fn lock(&self, args: &[&str]) -> Json {
+        self.command("interop:lock", args)
+    }
+
+    fn command(&self, name: &str, args: &[&str]) -> Json {
+        let store = format!("--store={}", self.store);
+        let args = [&[name][..], args, &[&*store]].concat();
+        self.laravel.run(&args).remove(0)
+    }
+
+    fn get(&self, key: &str) -> Json {
+        self.rust(self.cache.get(key)).map_or(Json::Null, to_json)
+    }
+}
+
+/// Runs a scenario on every store of a version.
+fn each_store(version: u8, scenario: impl Fn(&Scene) + Sync) {
+    let databases = Databases::start();
+    let mut stores = vec![("redis", Vec::new()), ("file", Vec::new())];
+    for kind in Kind::ALL {
+        let name = format!("cache_{kind:?}").to_lowercase();
+        stores.push(("database", databases.create(kind, &name)));
+    }
+    std::thread::scope(|scope| {
+        for (store, settings) in &stores {
+            scope.spawn(|| scenario(&Scene::new(version, store, settings)));
+        }
+    });
+}
+
+/// A PHP value as `json_encode` gives it.
+fn to_json(value: Value) -> Json {
+    match value {
+        Value::Null => Json::Null,
+        Value::Bool(value) => value.into(),
+        Value::Int(value) => value.into(),
+        Value::Float(value) => value.get().into(),
+        Value::String(text) => String::from_utf8(text).unwrap().into(),
+        Value::Array(array) => {
+            let is_list = array
+                .pairs
+                .iter()
+                .enumerate()
+                .all(|(at, (key, _))| matches!(key, php::Key::Int(key) if usize::try_from(*key) == Ok(at)));
+            let pairs = array.pairs.into_iter();
+            if is_list {
+                return pairs.map(|(_, value)| to_json(value)).collect();
+            }
+            let text = |key| match key {
+                php::Key::Int(key) => key.to_string(),
+                php::Key::String(key) => String::from_utf8(key).unwrap(),
+            };
+            pairs
+                .map(|(key, value)| (text(key), to_json(value)))
+                .collect()
+        }
+        value => panic!("not a plain value: {value:?}"),
+    }
+}
+
+fn text(text: &str) -> Value {
+    Value::String(text.as_bytes().to_vec())
+}
+
+/// Values of every kind that is cached, and as arguments of `interop:cache`.
+fn values() -> Vec<(&'static str, Value)> {
+    let array = |pairs: Vec<(php::Key, Value)>| Value::Array(php::Array { pairs });
+    let list = vec![
+        (php::Key::Int(0), Value::Int(1)),
+        (php::Key::Int(1), Value::Bool(false)),
+    ];
+    // A NUL, as names of properties have it, goes into a database in another way.
+    let map = vec![
+        (php::Key::String(b"a\0b".to_vec()), text("\u{17c}\0")),
+        (php::Key::Int(7), array(list)),
+    ];
+    vec![
+        ("true", Value::Bool(true)),
+        ("5", Value::Int(5)),
+        ("1.5", Value::Float(1.5.into())),
+        (r#""7 \u017c\n""#, text("7 \u{17c}\n")),
+        (r#""0123""#, text("0123")),
+        (r#"{"a\u0000b":"\u017c\u0000","7":[1,false]}"#, array(map)),
+    ]
+}
+
+fn values_are_shared(version: u8) {
+    each_store(version, |scene| {
+        let (name, cache) = (&scene.name, &scene.cache);
+        for (json, value) in values() {
+            // What PHP makes of its own is what everybody has to see.
+            assert_eq!(scene.php(&["put", "theirs", json, "60"]), true, "{name}");
+            let expected = scene.php(&["get", "theirs"]);
+            assert_eq!(scene.get("theirs"), expected, "{name}: {json}");
+            scene.rust(cache.put("ours", &value, MINUTE));
+            assert_eq!(scene.get("ours"), expected, "{name}: {json}");
+            assert_eq!(scene.php(&["get", "ours"]), expected, "{name}: {json}");
+        }
+
+        scene.rust(cache.forever("ours", &text("kept")));
+        assert_eq!(scene.php(&["get", "ours"]), "kept", "{name}");
+        scene.php(&["forever", "theirs", r#""kept""#]);
+        assert_eq!(scene.get("theirs"), "kept", "{name}");
+        let keys = ["ours", "none", "theirs"].map(str::to_owned);
+        let many = scene.rust(cache.many(&keys));
+        assert_eq!(
+            many,
+            [Some(text("kept")), None, Some(text("kept"))],
+            "{name}"
+        );
+
+        assert!(
+            !scene.rust(cache.add("theirs", &Value::Int(1), MINUTE)),
+            "{name}"
+        );
+        assert_eq!(scene.php(&["add", "ours", "1", "60"]), false, "{name}");
+        assert!(scene.rust(cache.forget("theirs")), "{name}");
+        assert!(!scene.rust(cache.forget("theirs")), "{name}");
+        assert_eq!(scene.php(&["forget", "ours"]), true, "{name}");
+        assert_eq!(scene.php(&["get", "theirs"]), Json::Null, "{name}");
+        assert_eq!(scene.get("ours"), Json::Null, "{name}");
+        assert!(
+            scene.rust(cache.add("theirs", &Value::Int(1), MINUTE)),
+            "{name}"
+        );
+        assert_eq!(scene.php(&["add", "ours", "1", "60"]), true, "{name}");
+
+        assert_eq!(scene.rust(cache.increment("ours", 4)), Some(5), "{name}");
+        assert_eq!(scene.php(&["increment", "ours", "2"]), 7, "{name}");
+        assert_eq!(scene.rust(cache.increment("ours", -3)), Some(4), "{name}");
+        assert_eq!(scene.php(&["increment", "theirs"]), 2, "{name}");
+        assert_eq!(scene.get("theirs"), scene.php(&["get", "theirs"]), "{name}");
+
+        scene.php(&["put", "theirs", "true", "1"]);
+        scene.rust(cache.put("ours", &Value::Bool(true), Duration::from_secs(1)));
+        let gone = poll(SOON, || scene.get("theirs").is_null().then_some(()));
+        assert!(gone.is_some(), "{name}: does not end");
+        let gone = poll(SOON, || scene.php(&["get", "ours"]).is_null().then_some(()));
+        assert!(gone.is_some(), "{name}: does not end");
+    });
+}
+
+on_every_laravel!(values_are_shared);
+
+fn locks_are_respected(version: u8) {
+    each_store(version, |scene| {
+        let (name, cache) = (&scene.name, &scene.cache);
+        let ours = cache.lock("door", "rust", MINUTE);
+        let theirs = ["door", "--owner=php", "--seconds=60"];
+        let php = |verb: &str| scene.lock(&[&[verb][..], &theirs].concat())["result"].take();
+
+        assert!(scene.rust(ours.acquire()), "{name}");
+        assert_eq!(php("acquire"), false, "{name}");
+        assert_eq!(scene.lock(&["owner", "door"])["owner"], "rust", "{name}");
+        assert_eq!(php("release"), false, "{name}");
+        assert!(scene.rust(ours.release()), "{name}");
+        assert!(!scene.rust(ours.release()), "{name}");
+
+        assert_eq!(php("acquire"), true, "{name}");
+        assert!(!scene.rust(ours.acquire()), "{name}");
+        let owner = scene.rust(ours.current_owner());
+        assert_eq!(owner.as_deref(), Some("php"), "{name}");
+        assert!(!scene.rust(ours.release()), "{name}");
+        assert_eq!(php("release"), true, "{name}");
+
+        // Whoever knows the owner may end it, and everybody by force.
+        assert!(scene.rust(ours.acquire()), "{name}");
+        let released = scene.lock(&["release", "door", "--owner=rust"]);
+        assert_eq!(released["result"], true, "{name}");
+        assert!(scene.rust(ours.acquire()), "{name}");
+        scene.lock(&["force-release", "door"]);
+        assert_eq!(scene.rust(ours.current_owner()), None, "{name}");
+        assert_eq!(php("acquire"), true, "{name}");
+        assert!(scene.rust(ours.force_release()), "{name}");
+        assert_eq!(
+            scene.lock(&["owner", "door"])["owner"],
+            Json::Null,
+            "{name}"
+        );
+
+        let short = cache.lock("door", "rust", Duration::from_secs(1));
+        assert!(scene.rust(short.acquire()), "{name}");
+        let taken = poll(SOON, || (php("acquire") == true).then_some(()));
+        assert!(taken.is_some(), "{name}: does not end");
+        if version < 13 {
+            return;
+        }
+        assert!(!scene.rust(ours.refresh()), "{name}");
+        let of_php = cache.lock("door", "php", Duration::from_secs(3));
+        assert!(scene.rust(of_php.refresh()), "{name}");
+        assert_eq!(php("refresh"), true, "{name}");
+        let other = cache.lock("other", "rust", Duration::from_secs(3));
+        assert!(scene.rust(other.acquire()), "{name}");
+        let ended = poll(SOON, || {
+            scene.rust(other.current_owner()).is_none().then_some(())
+        });
+        assert!(ended.is_some(), "{name}: does not end");
+        // Three seconds have passed for both; one of them was given a new end.
+        let owner = scene.rust(ours.current_owner());
+        assert_eq!(owner.as_deref(), Some("php"), "{name}");
+    });
+}
+
+on_every_laravel!(locks_are_respected);
