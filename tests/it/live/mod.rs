@@ -28,6 +28,7 @@ macro_rules! on_every_laravel {
 mod cache;
 mod documents;
 mod drain;
+mod exceptions;
 mod failed;
 mod failed_killed;
 mod killed;
