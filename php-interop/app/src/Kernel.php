@@ -23,6 +23,7 @@ class Kernel extends ConsoleKernel
         Console\Journal::class,
         Console\Lock::class,
         Console\Note::class,
+        Console\Serve::class,
         Console\Sizes::class,
     ];
 

@@ -7,7 +7,7 @@ use artisand::php::{self, Value};
 use serde_json::Value as Json;
 use tokio::runtime::Runtime;
 
-use crate::harness::laravel::Laravel;
+use crate::harness::laravel::{Laravel, Served};
 use crate::harness::process::poll;
 use crate::harness::redis::RedisServer;
 use crate::harness::stores::{Databases, Kind, Settings};
@@ -19,7 +19,8 @@ const SOON: Duration = Duration::from_secs(10);
 struct Scene {
     name: String,
     store: &'static str,
-    laravel: Laravel,
+    php: Served,
+    _laravel: Laravel,
     cache: Cache,
     runtime: Runtime,
     _redis: RedisServer,
@@ -36,7 +37,8 @@ impl Scene {
         let scene = Self {
             name: format!("Laravel {version} {store} {settings:?}"),
             store,
-            laravel,
+            php: laravel.serve(),
+            _laravel: laravel,
             cache,
             runtime,
             _redis: redis,
@@ -64,7 +66,7 @@ impl Scene {
     fn command(&self, name: &str, args: &[&str]) -> Json {
         let store = format!("--store={}", self.store);
         let args = [&[name][..], args, &[&*store]].concat();
-        self.laravel.run(&args).remove(0)
+        self.php.run(&args)
     }
 
     fn get(&self, key: &str) -> Json {

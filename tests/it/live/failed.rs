@@ -8,7 +8,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
-use crate::harness::laravel::Laravel;
+use crate::harness::laravel::{Laravel, Served};
 use crate::harness::process::{INTEROP_MAPPINGS, Workplace};
 use crate::harness::redis::RedisServer;
 use crate::harness::stores::{Databases, Kind, Settings};
@@ -46,6 +46,7 @@ struct Scene {
     name: String,
     redis: RedisServer,
     laravel: Laravel,
+    php: Served,
     workplace: Workplace,
 }
 
@@ -65,6 +66,7 @@ impl Scene {
         let scene = Self {
             name: format!("Laravel {version} {name}"),
             redis,
+            php: laravel.serve(),
             laravel,
             workplace,
         };
@@ -76,7 +78,7 @@ impl Scene {
     /// Queues a job and gives its uuid.
     fn push(&self, id: &str, options: &[&str]) -> String {
         let args = [&["interop:journal", id][..], options].concat();
-        let line = self.laravel.run(&args).remove(0);
+        let line = self.php.run(&args);
         line["uuid"].as_str().unwrap().to_owned()
     }
 
@@ -90,7 +92,7 @@ impl Scene {
     }
 
     /// Runs all there is in PHP.
-    fn php(&self, options: &[&str]) -> During {
+    fn artisan(&self, options: &[&str]) -> During {
         let before = now();
         let args = [&["--stop-when-empty", "--sleep=0"][..], options].concat();
         let mut worker = self.laravel.worker(&args);
@@ -100,7 +102,7 @@ impl Scene {
 
     /// What PHP finds in the store, the last one first.
     fn failed(&self) -> Vec<Value> {
-        let found = self.laravel.run(&["interop:failed"]).remove(0);
+        let found = self.php.run(&["interop:failed"]);
         let jobs = found["jobs"].as_array().unwrap();
         assert_eq!(found["count"], jobs.len(), "{}", self.name);
         jobs.clone()
@@ -321,20 +323,20 @@ fn commands_of_both_work_on_one_store(version: u8) {
         let seen = scene.journal(0).len();
         scene.artisand(&["queue:retry", &id(&rows[0])]);
         scene.is_empty();
-        scene.php(&["--tries=2"]);
+        scene.artisan(&["--tries=2"]);
         let runs = ["ours:run:php:1", "ours:run:php:2"];
         assert_eq!(scene.journal(seen), runs, "{name}");
 
         // Failed in PHP, retried by us, run by either.
         for by in ["rust", "php"] {
             scene.push("theirs", &["--script=throw"]);
-            scene.php(&["--tries=1"]);
+            scene.artisan(&["--tries=1"]);
             let seen = scene.journal(0).len();
             scene.artisand(&["queue:retry", "all"]);
             scene.is_empty();
             match by {
                 "rust" => scene.rust(&["--tries=2"]),
-                _ => scene.php(&["--tries=2"]),
+                _ => scene.artisan(&["--tries=2"]),
             };
             let expected = [1, 2].map(|attempt| format!("theirs:run:{by}:{attempt}"));
             assert_eq!(scene.journal(seen), expected, "{name}");
@@ -343,7 +345,7 @@ fn commands_of_both_work_on_one_store(version: u8) {
         for job in ["x", "y", "z"] {
             scene.push(job, &["--script=throw"]);
         }
-        scene.php(&["--tries=1"]);
+        scene.artisan(&["--tries=1"]);
         let rows = scene.failed();
         scene.artisand(&["queue:forget", &id(&rows[1])]);
         assert_eq!(scene.failed(), [rows[0].clone(), rows[2].clone()], "{name}");
