@@ -8,6 +8,7 @@
 
 mod cli;
 mod codec;
+mod commands;
 mod connection;
 mod contract;
 mod failed;

@@ -1,0 +1,451 @@
+//! artisan's commands on an app's failed jobs, signals and queues.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::harness::fixtures;
+use crate::harness::process::artisand;
+use crate::harness::redis::RedisServer;
+
+const PREFIX: &str = "app-";
+
+/// The directory of an app that keeps its failed jobs and its cache in files.
+struct App(TempDir);
+
+impl App {
+    fn new(port: u16, laravel: &str) -> Self {
+        let directory = tempfile::Builder::new()
+            .prefix("artisand-app-")
+            .tempdir()
+            .unwrap();
+        let app = Self(directory);
+        std::fs::create_dir_all(app.path("storage/framework/cache/data")).unwrap();
+        let env = format!(
+            "APP_ENV=local\nAPP_TIMEZONE=UTC\nREDIS_HOST=127.0.0.1\nREDIS_PORT={port}\nREDIS_PREFIX={PREFIX}\nCACHE_STORE=file\nQUEUE_CONNECTION=redis\nQUEUE_FAILED_DRIVER=file\n"
+        );
+        std::fs::write(app.path(".env"), env).unwrap();
+        let directory = app.0.path().display();
+        let toml = format!("app = \"{directory}\"\nlaravel = \"{laravel}\"\n");
+        std::fs::write(app.path("artisand.toml"), toml).unwrap();
+        app
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = artisand(args);
+        command
+            .arg("--config")
+            .arg(self.path("artisand.toml"))
+            .env("COLUMNS", "80")
+            // No PHP is to be found: what needs it has to say so.
+            .env("PATH", "/nonexistent")
+            .stdin(std::process::Stdio::null());
+        command
+    }
+
+    /// Output and exit code, run times made equal.
+    fn run(&self, args: &[&str]) -> String {
+        shown(&mut self.command(args))
+    }
+
+    /// Writes the file of failed jobs: id, connection, payload and seconds each.
+    fn fail(&self, jobs: &[(&str, &str, &str, i64)]) {
+        let entry = |(id, connection, payload, at): &(&str, &str, &str, i64)| -> Value {
+            let moment = moment_of(*at);
+            json!({"id": id, "connection": connection, "queue": "default", "payload": payload, "exception": "E", "failed_at": moment, "failed_at_timestamp": at})
+        };
+        let entries: Vec<Value> = jobs.iter().map(entry).collect();
+        let text = serde_json::to_string_pretty(&entries).unwrap();
+        std::fs::write(self.path("storage/framework/cache/failed-jobs.json"), text).unwrap();
+    }
+
+    /// Ids of the failed jobs.
+    fn failed(&self) -> Vec<String> {
+        let text =
+            std::fs::read_to_string(self.path("storage/framework/cache/failed-jobs.json")).unwrap();
+        let entries: Vec<Value> = serde_json::from_str(&text).unwrap();
+        let id = |entry: &Value| entry["id"].as_str().unwrap().to_owned();
+        entries.iter().map(id).collect()
+    }
+}
+
+/// Tests fail jobs in the first minute of 2026 or just now; only the former is looked at.
+fn moment_of(at: i64) -> String {
+    format!("2026-01-01 00:00:{:02}", at.rem_euclid(60))
+}
+
+/// The first second of 2026.
+const LONG_AGO: i64 = 1_767_225_600;
+
+fn now() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    i64::try_from(since.unwrap().as_secs()).unwrap()
+}
+
+fn shown(command: &mut Command) -> String {
+    let output = command.env_remove("NO_COLOR").output().unwrap();
+    let code = output.status.code().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let filters = [
+        (r"\.+ \d+\.\d\dms", "... [runtime]"),
+        (r"/[^ ]*/artisand-app-\w+", "[app]"),
+        // Boxes and columns end with two blanks, which no editor keeps.
+        (r"(?m) +$", ""),
+    ];
+    let text = filters
+        .iter()
+        .fold(text.into_owned(), |text, (pattern, replacement)| {
+            let pattern = regex::Regex::new(pattern).unwrap();
+            pattern.replace_all(&text, *replacement).into_owned()
+        });
+    let errors = errors.replace("  \n", "\n");
+    let stderr = if errors.is_empty() { "" } else { "--- stderr" };
+    format!("exit {code}\n{text}{stderr}{errors}")
+}
+
+fn payload(retry_until: Option<i64>) -> String {
+    let lines = fixtures::lines("payloads/laravel-13.jsonl");
+    let plain = lines.iter().find(|(_, line)| line["kind"] == "plain");
+    let element = plain.unwrap().1["element"].as_str().unwrap();
+    let mut payload: Value = serde_json::from_str(element).unwrap();
+    payload["attempts"] = 3.into();
+    payload["retryUntil"] = json!(retry_until);
+    payload.to_string()
+}
+
+#[test]
+fn failed_jobs_are_listed_forgotten_and_pruned() {
+    let app = App::new(1, "13.31.0");
+    insta::assert_snapshot!(app.run(&["queue:failed"]), @r"
+        exit 0
+
+           INFO  No failed jobs found.
+        ");
+    insta::assert_snapshot!(app.run(&["queue:failed", "--json"]), @r"
+        exit 0
+        []
+        ");
+    let string_job = r#"{"job":"Mail\u001b[31m@send","data":{"to":"x"}}"#;
+    app.fail(&[
+        ("c", "redis", &payload(None), now()),
+        ("b", "redis", string_job, LONG_AGO + 1),
+        ("a", "sync", "not json", LONG_AGO),
+    ]);
+    let list = app.run(&["queue:failed"]);
+    let list = list
+        .lines()
+        .filter(|line| !line.contains(" c "))
+        .collect::<Vec<_>>();
+    insta::assert_snapshot!(list.join("\n"), @r"
+        exit 0
+
+          2026-01-01 00:00:01 b ......................... redis@default Mail�[31m@send
+          2026-01-01 00:00:00 a ........................................ sync@default
+        ");
+    insta::assert_snapshot!(app.run(&["queue:forget", "a"]), @r"
+        exit 0
+
+           INFO  Failed job deleted successfully.
+        ");
+    insta::assert_snapshot!(app.run(&["queue:forget", "a"]), @r"
+        exit 1
+
+           ERROR  No failed job matches the given ID.
+        ");
+    insta::assert_snapshot!(app.run(&["queue:flush", "--hours=100000000"]), @r"
+        exit 0
+
+           INFO  All jobs that failed more than 100000000 hours ago have been deleted successfully.
+        ");
+    assert_eq!(app.failed(), ["c", "b"]);
+    insta::assert_snapshot!(app.run(&["queue:prune-failed"]), @r"
+        exit 0
+
+           INFO  1 entries deleted.
+        ");
+    assert_eq!(app.failed(), ["c"]);
+    insta::assert_snapshot!(app.run(&["queue:flush"]), @r"
+        exit 0
+
+           INFO  All failed jobs deleted successfully.
+        ");
+    assert!(app.failed().is_empty());
+}
+
+#[test]
+fn a_store_that_cannot_prune_says_so_and_without_an_app_there_is_none() {
+    let app = App::new(1, "13.31.0");
+    let prune = |driver: &str| {
+        let mut command = app.command(&["queue:prune-failed"]);
+        shown(command.env("QUEUE_FAILED_DRIVER", driver))
+    };
+    insta::assert_snapshot!(prune("null"), @r"
+        exit 1
+
+           ERROR  The [NullFailedJobProvider] failed job storage driver does not support pruning.
+        ");
+    let nowhere = tempfile::tempdir().unwrap();
+    insta::assert_snapshot!(shown(artisand(&["queue:failed"]).current_dir(nowhere.path())), @r"
+        exit 2
+        --- stderr
+           ERROR  no Laravel app is set: give its directory with --app, ARTISAND_APP or `app` in artisand.toml, or a manifest
+        ");
+}
+
+#[test]
+fn retried_jobs_are_pushed_anew_and_what_cannot_be_pushed_stays() {
+    let redis = RedisServer::start();
+    let app = App::new(redis.port(), "13.31.0");
+    let (soon, past) = (now() + 600, now() - 600);
+    app.fail(&[
+        ("plain", "redis", &payload(None), LONG_AGO),
+        ("soon", "redis", &payload(Some(soon)), LONG_AGO),
+        ("past", "redis", &payload(Some(past)), LONG_AGO),
+        ("broken", "redis", "not json", LONG_AGO),
+        ("gone", "gone", &payload(None), LONG_AGO),
+        ("sync", "sync", &payload(None), LONG_AGO),
+    ]);
+    insta::assert_snapshot!(app.run(&["queue:retry", "all"]), @r"
+        exit 1
+
+           INFO  Pushing failed queue jobs back onto the queue.
+
+          plain ... [runtime] DONE
+          soon ... [runtime] DONE
+
+           ERROR  Job [past] has a retryUntil in the past that only its PHP class can renew: retry it with `php artisan queue:retry past`.
+
+           ERROR  Job [broken] has a payload that cannot be decoded: the payload is not JSON that PHP would read: expected ident at line 1 column 2.
+
+           ERROR  Job [gone] cannot be pushed onto its connection [gone]: no queue connection `gone` (configured: database, deferred, failover, redis, sync).
+
+           ERROR  Job [sync] cannot be pushed onto its connection [sync]: cannot use the app's settings (.env in [app]): `queue.connections.sync.driver` of the app is `sync`, expected `redis`, the only driver this version works.
+        ");
+    assert_eq!(app.failed(), ["past", "broken", "gone", "sync"]);
+    let pushed = redis.list(&format!("{PREFIX}queues:default"));
+    let pushed: Vec<Value> = pushed
+        .iter()
+        .map(|payload| serde_json::from_slice(payload).unwrap())
+        .collect();
+    let fields = |payload: &Value| (payload["attempts"].clone(), payload["retryUntil"].clone());
+    let fields: Vec<_> = pushed.iter().map(fields).collect();
+    assert_eq!(fields, [(json!(0), json!(null)), (json!(0), json!(soon))]);
+    let announced = redis.length(&format!("{PREFIX}queues:default:notify"));
+    assert_eq!(announced, 2);
+}
+
+#[test]
+fn ids_to_retry_come_from_arguments_queues_and_ranges() {
+    let redis = RedisServer::start();
+    let app = App::new(redis.port(), "13.31.0");
+    insta::assert_snapshot!(app.run(&["queue:retry"]), @r"
+        exit 0
+
+           INFO  No retryable jobs found.
+        ");
+    insta::assert_snapshot!(app.run(&["queue:retry", "--queue=high"]), @r"
+        exit 0
+
+           ERROR  Unable to find failed jobs for queue [high].
+
+           INFO  No retryable jobs found.
+        ");
+    app.fail(&[("3", "redis", &payload(None), LONG_AGO)]);
+    let args = ["queue:retry", "x", "x", "0", "--range=3-2", "--range=a-b"];
+    insta::assert_snapshot!(app.run(&args), @r"
+        exit 0
+
+           INFO  Pushing failed queue jobs back onto the queue.
+
+           ERROR  Unable to find failed job with ID [x].
+
+          3 ... [runtime] DONE
+
+           ERROR  Unable to find failed job with ID [2].
+        ");
+    assert!(app.failed().is_empty());
+    app.fail(&[("4", "redis", &payload(None), LONG_AGO)]);
+    insta::assert_snapshot!(app.run(&["queue:retry", "--queue=default"]), @r"
+        exit 0
+
+           INFO  Pushing failed queue jobs back onto the queue.
+
+          4 ... [runtime] DONE
+        ");
+    assert!(app.failed().is_empty());
+}
+
+#[test]
+fn a_job_stays_failed_where_redis_is_not_there_and_lists_do_not_need_it() {
+    let mut redis = RedisServer::start();
+    let app = App::new(redis.port(), "13.31.0");
+    let key = format!("{PREFIX}artisand:failed-spool");
+    redis.query::<i64>(&[b"RPUSH", key.as_bytes(), b"{}"]);
+    insta::assert_snapshot!(app.run(&["queue:failed"]), @r"
+        exit 0
+
+           INFO  No failed jobs found.
+
+           WARN  1 failed job waits in the spool of connection [redis] until the failed-job store can be written.
+        ");
+    insta::assert_snapshot!(app.run(&["queue:failed", "--json"]), @r"
+        exit 0
+        []
+        --- stderr
+           WARN  1 failed job waits in the spool of connection [redis] until the failed-job store can be written.
+        ");
+    app.fail(&[("a", "redis", &payload(None), LONG_AGO)]);
+    redis.stop();
+    let started = Instant::now();
+    insta::assert_snapshot!(app.run(&["queue:failed"]), @r"
+        exit 0
+
+          2026-01-01 00:00:00 a ......................... redis@default App\Jobs\Plain
+        ");
+    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(app.run(&["queue:retry", "a"]).starts_with("exit 1\n"));
+    assert_eq!(app.failed(), ["a"]);
+}
+
+#[test]
+fn signals_are_put_where_workers_look() {
+    let app = App::new(1, "13.31.0");
+    // Where Laravel's file store keeps a key: under its SHA-1.
+    let stored = |hash: &str| {
+        let directory = app.path("storage/framework/cache/data");
+        let path = directory.join(&hash[..2]).join(&hash[2..4]).join(hash);
+        std::fs::read_to_string(path).ok()
+    };
+    let restart = || stored("ee2f842aa7bb1f53edf3a2ed2c09a1807ffa6c90");
+    insta::assert_snapshot!(app.run(&["queue:restart"]), @r"
+        exit 0
+
+           INFO  Broadcasting queue restart signal.
+        ");
+    let written = restart().unwrap();
+    let seconds = written.strip_prefix("9999999999i:").unwrap();
+    let seconds: i64 = seconds.trim_end_matches(';').parse().unwrap();
+    assert!((now() - seconds).abs() < 60, "{written}");
+    insta::assert_snapshot!(app.run(&["queue:pause"]), @r"
+        exit 1
+
+           ERROR  A queue name is required unless the --all option is used.
+        ");
+    insta::assert_snapshot!(app.run(&["queue:pause", "high"]), @r"
+        exit 0
+
+           INFO  Job processing on queue [redis:high] has been paused.
+        ");
+    let paused = || stored("183914cc61993144a63adff8fad2200b7a4aa76f");
+    assert_eq!(paused().as_deref(), Some("9999999999b:1;"));
+    insta::assert_snapshot!(app.run(&["queue:continue", "redis:high"]), @r"
+        exit 0
+
+           INFO  Job processing on queue [redis:high] has been resumed.
+        ");
+    assert_eq!(paused(), None);
+    insta::assert_snapshot!(app.run(&["queue:pause", "--all"]), @r"
+        exit 0
+
+           INFO  Job processing on all queues across all connections has been paused.
+        ");
+    let all_paused = || stored("52d49a2b2f7253ee37d7d1c0c1d85cbff5dc9d0d");
+    assert_eq!(all_paused().as_deref(), Some("9999999999b:1;"));
+    insta::assert_snapshot!(app.run(&["queue:resume", "--all"]), @r"
+        exit 0
+
+           INFO  Job processing on all queues across all connections has been resumed.
+        ");
+    assert_eq!(all_paused(), None);
+}
+
+#[test]
+fn signals_that_nobody_would_see_are_no_success() {
+    let app = App::new(1, "10.48.29");
+    let mut command = app.command(&["queue:restart"]);
+    insta::assert_snapshot!(shown(command.env("CACHE_DRIVER", "array")), @r"
+        exit 1
+
+           ERROR  No worker would see it: `cache.default` is [array], which is not shared between processes.
+        ");
+    let mut command = app.command(&["queue:pause", "high"]);
+    insta::assert_snapshot!(shown(command.env("CACHE_DRIVER", "file")), @r"
+        exit 0
+
+           INFO  Job processing on queue [redis:high] has been paused.
+
+           WARN  PHP workers of Laravel 10.48.29 do not obey it, those of 12.40 and later do; artisand's workers obey it.
+        ");
+}
+
+#[test]
+fn queues_are_monitored_and_cleared() {
+    let redis = RedisServer::start();
+    let app = App::new(redis.port(), "13.31.0");
+    let push = |queue: &str, created_at: i64| {
+        let key = format!("{PREFIX}queues:{queue}");
+        let payload = json!({"job": "A@b", "createdAt": created_at, "attempts": 0}).to_string();
+        redis.query::<i64>(&[b"RPUSH", key.as_bytes(), payload.as_bytes()]);
+    };
+    push("high", now() - 7200);
+    push("high", now());
+    let delayed = format!("{PREFIX}queues:default:delayed");
+    redis.query::<i64>(&[b"ZADD", delayed.as_bytes(), b"1", b"x"]);
+    insta::assert_snapshot!(app.run(&["queue:monitor", "redis:high,default", "--max=2"]), @r"
+        exit 0
+
+          Queue name ................................................... Size / Status
+          [redis] high ..................................................... [2] ALERT
+          Pending jobs ............................................................. 2
+          Delayed jobs ............................................................. 0
+          Reserved jobs ............................................................ 0
+          Oldest pending job ............................................. 2 hours ago
+
+          [redis] default ..................................................... [1] OK
+          Pending jobs ............................................................. 0
+          Delayed jobs ............................................................. 1
+          Reserved jobs ............................................................ 0
+          Oldest pending job ..................................................... N/A
+        ");
+    insta::assert_snapshot!(app.run(&["queue:monitor", "default", "--json"]), @r#"
+        exit 0
+        [{"connection":"redis","queue":"default","size":1,"pending":0,"delayed":1,"reserved":0,"oldest_pending":null,"status":"OK"}]
+        "#);
+    let in_production = |args: &[&str]| {
+        let mut command = app.command(args);
+        shown(command.env("APP_ENV", "production"))
+    };
+    insta::assert_snapshot!(in_production(&["queue:clear"]), @r"
+        exit 1
+
+
+                                   APPLICATION IN PRODUCTION.
+
+
+           WARN  Command cancelled.
+        ");
+    insta::assert_snapshot!(in_production(&["queue:clear", "--force"]), @r"
+        exit 0
+
+           INFO  Cleared 1 job from the [default] queue.
+        ");
+    insta::assert_snapshot!(app.run(&["queue:clear", "redis", "--queue= high,default,,high"]), @r"
+        exit 0
+
+           INFO  Cleared 2 jobs from the [high, default] queues.
+        ");
+    insta::assert_snapshot!(app.run(&["queue:clear", "sync"]), @r"
+        exit 1
+
+           ERROR  Clearing queues is not supported on [SyncQueue].
+        ");
+    assert_eq!(redis.length(&format!("{PREFIX}queues:high")), 0);
+}
