@@ -1,7 +1,7 @@
 //! Real Laravel, as `php-interop/` brings it.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -156,11 +156,6 @@ impl Laravel {
             child,
             pipes: Mutex::new((pipes.0, BufReader::new(pipes.1))),
         }
-    }
-
-    /// Where the app writes, as this machine sees it.
-    pub(crate) fn storage(&self) -> &Path {
-        &self.storage
     }
 
     /// `queue:work redis` with these arguments, running.

@@ -140,13 +140,6 @@ impl<E: Engine> SqlServer<E> {
             .unwrap_or_else(|e| panic!("{}: {sql}: {e}", E::SCHEME))
     }
 
-    /// The first column of the first row.
-    pub(crate) fn value(&self, sql: &str) -> Option<String> {
-        let rows = self.query(sql);
-        let row = rows.first().unwrap_or_else(|| panic!("no row: {sql}"));
-        row[0].clone()
-    }
-
     /// Like [`query`](Self::query); what the server said against it.
     pub(crate) fn try_query(&self, sql: &str) -> Result<Rows, String> {
         let mut client = E::client(self.port, sql);
@@ -199,15 +192,6 @@ impl<E: Engine> SqlServer<E> {
     fn log(&self) -> String {
         let text = std::fs::read(self.home.path().join("log")).unwrap_or_default();
         String::from_utf8_lossy(&text).into_owned()
-    }
-
-    pub(crate) fn port(&self) -> u16 {
-        self.port
-    }
-
-    pub(crate) fn url(&self) -> String {
-        let port = self.port;
-        format!("{}://{NAME}:{PASSWORD}@127.0.0.1:{port}/{NAME}", E::SCHEME)
     }
 
     /// Environment with which the app in `php-interop/` uses this server.
@@ -567,23 +551,4 @@ impl Postgres {
         }
         command
     }
-}
-
-/// Runs a statement on a file of `SQLite`, through PHP.
-pub(crate) fn sqlite(file: &Path, sql: &str) -> Rows {
-    const SCRIPT: &str = r"
-        $pdo = new PDO('sqlite:'.$argv[1], null, null, [PDO::ATTR_ERRMODE => PDO::ERRMODE_EXCEPTION]);
-        $text = fn ($value) => $value === null ? null : (string) $value;
-        $rows = $pdo->query($argv[2])->fetchAll(PDO::FETCH_NUM);
-        echo json_encode(
-            array_map(fn ($row) => array_map($text, $row), $rows),
-            JSON_THROW_ON_ERROR | JSON_INVALID_UTF8_SUBSTITUTE
-        );
-    ";
-    assert!(file.is_file(), "no {}", file.display());
-    let output = run(Command::new("php")
-        .args(["-r", SCRIPT, "--"])
-        .arg(file)
-        .arg(sql));
-    serde_json::from_str(&output).unwrap_or_else(|e| panic!("{sql}: {e}: {output}"))
 }

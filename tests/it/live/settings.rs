@@ -116,6 +116,7 @@ fn expected_redis(truth: &Value, sends_user: bool) -> Value {
 }
 
 /// Compares what is made of the configuration with what Laravel makes of it.
+#[expect(clippy::too_many_lines, reason = "one list of things to compare")]
 fn compare_use(laravel: &Laravel, app: &App, truth: &Value, place: &str) {
     let object = |value: &Value| value.as_object().cloned().unwrap_or_default();
     let version = laravel.version.as_deref();

@@ -132,9 +132,9 @@ impl Scene {
     /// One command holds jobs back, another lets them go on.
     fn is_held_and_let_go(&self, hold: &[&str], release: &[&str], worker: &ManagedChild) {
         self.artisan(hold);
-        let held = self.stays_queued(worker);
+        let waiting = self.stays_queued(worker);
         self.artisan(release);
-        self.comes_to_run(&held, worker);
+        self.comes_to_run(&waiting, worker);
     }
 }
 
