@@ -176,6 +176,13 @@ impl Manifest {
                 "it was written under Laravel {then}, and {installed} is installed"
             ));
         }
+        if self.paths.base != base && self.paths.base.is_dir() {
+            let other = self.paths.base.display();
+            reasons.push(format!(
+                "it was written for the app in {other}, and not in {}",
+                base.display()
+            ));
+        }
         let is_newer = |path: &Path| modified(path).is_some_and(|at| at > self.generated_at);
         let mut newer: Vec<&str> = Vec::new();
         let mut gone: Vec<&str> = Vec::new();

@@ -305,8 +305,9 @@ pub(super) fn run(
 /// Logs go to standard error; data goes to standard output.
 fn start_logging(global: &GlobalArgs, json: bool) -> anyhow::Result<()> {
     let level = match (global.quiet, global.verbose) {
-        (true, _) => "error",
-        (false, 0 | 1) => "warn,artisand=info",
+        (true, _) => "error,sqlx_core=off",
+        // What the pool of database connections meets, we say ourselves.
+        (false, 0 | 1) => "warn,artisand=info,sqlx_core=off",
         (false, 2) => "info,artisand=debug",
         (false, _) => "info,artisand=trace",
     };

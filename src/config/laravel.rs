@@ -522,6 +522,10 @@ impl Laravel {
             Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
             _ => (host, None),
         };
+        // Not told: what looks like a port may be part of a password that was not encoded.
+        if port.is_some_and(|port| port.parse::<u16>().is_err()) {
+            return Err(malformed());
+        }
         let mut set = |key: &str, text: &str| {
             fields.insert(key.to_owned(), json_word(&connection::percent_decode(text)));
         };
@@ -740,11 +744,30 @@ impl Laravel {
                 Ok(Cache::file(FileStore::new(options, Clock::System)))
             }
             "array" | "null" | "session" => Ok(Cache::unshared()),
+            "failover" => self.failover_cache(name),
             driver => Err(SettingError::Wrong {
                 path: of("driver").join("."),
                 found: format!("`{driver}`"),
-                expected: "redis, database or file".into(),
+                expected: "redis, database or file; or set `control_plane = false` under [worker] to work without the app's signals".into(),
             }),
+        }
+    }
+
+    /// The first store of several: as long as it answers, Laravel uses no other.
+    fn failover_cache(&self, name: &str) -> Found<Cache> {
+        let path = ["cache", "stores", name, "stores"];
+        let stores = self.at(&path)?.and_then(Value::as_array);
+        let first = stores.and_then(|stores| stores.first()?.as_str());
+        match first {
+            // A store that names itself would have no end.
+            Some(first)
+                if first != name
+                    && self.text(&["cache", "stores", first, "driver"])?.as_deref()
+                        != Some("failover") =>
+            {
+                self.cache(first)
+            }
+            _ => Err(self.missing(&path)),
         }
     }
 

@@ -203,7 +203,9 @@ impl Config {
             path.clone_into(&mut config.path);
             config.file = file::read(path)?;
         }
-        config.app = app.map(Path::to_owned).or_else(|| config.file.app.clone());
+        let app = app.map(Path::to_owned).or_else(|| config.file.app.clone());
+        // Paths in the app's configuration are made from it.
+        config.app = app.map(|app| std::path::absolute(&app).unwrap_or(app));
         if let Some(app) = &config.app {
             if !app.is_dir() {
                 let source = std::io::Error::from(std::io::ErrorKind::NotFound);
@@ -262,12 +264,9 @@ impl Config {
     fn learn(&mut self) -> Result<(), Error> {
         let named = self.process.get("ARTISAND_MANIFEST").map(PathBuf::from);
         let named = named.or_else(|| self.file.manifest.clone());
-        let beside = [self.app.clone(), Some(PathBuf::new())];
-        let beside = beside
-            .into_iter()
-            .flatten()
-            .map(|directory| directory.join(MANIFEST_FILE));
-        let path = named.or_else(|| beside.into_iter().find(|path| path.is_file()));
+        // One that lies in the current directory may be another app's.
+        let beside = self.app.clone().unwrap_or_default().join(MANIFEST_FILE);
+        let path = named.or_else(|| beside.is_file().then_some(beside));
         if let Some(path) = path {
             return self.learn_from_manifest(path);
         }

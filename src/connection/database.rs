@@ -185,7 +185,11 @@ enum Pool {
     #[cfg(feature = "mysql")]
     MySql(sqlx::MySqlPool),
     #[cfg(feature = "postgres")]
-    Postgres(sqlx::PgPool),
+    Postgres {
+        pool: sqlx::PgPool,
+        /// Set in every transaction: a pooler may give each one another server.
+        search_path: Option<String>,
+    },
 }
 
 impl fmt::Debug for Database {
@@ -380,20 +384,42 @@ impl SqlError {
     pub fn is_lost(&self) -> bool {
         match self {
             #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
-            Self::Driver(error) => match error {
-                sqlx::Error::Database(error) => {
-                    // Classes 08, 40 and 57 of SQL states: connection, deadlock, shutdown. SQLite: busy, locked.
-                    let code = error.code().unwrap_or_default();
-                    ["08", "40", "57"]
-                        .iter()
-                        .any(|class| code.len() == 5 && code.starts_with(class))
-                        || matches!(&*code, "5" | "6" | "261" | "517" | "HY000")
-                }
-                _ => true,
-            },
+            Self::Driver(sqlx::Error::Database(error)) => is_outage(&**error),
+            #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+            Self::Driver(
+                sqlx::Error::RowNotFound
+                | sqlx::Error::ColumnDecode { .. }
+                | sqlx::Error::Decode(_)
+                | sqlx::Error::Encode(_)
+                | sqlx::Error::TypeNotFound { .. },
+            ) => false,
+            #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+            Self::Driver(_) => true,
             Self::Timeout(_) => true,
         }
     }
+}
+
+/// Whether what the server says concerns more than this one statement.
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+fn is_outage(error: &dyn sqlx::error::DatabaseError) -> bool {
+    #[cfg(feature = "mysql")]
+    if let Some(error) = error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
+        // Too many connections (two), shutdown, resources (two), lock wait, deadlock, read only (two), disk full.
+        return matches!(
+            error.number(),
+            1040 | 1053 | 1203 | 1205 | 1213 | 1037 | 1041 | 1290 | 1836 | 1021
+        );
+    }
+    let code = error.code().unwrap_or_default();
+    if code.len() == 5 {
+        // PostgreSQL: connection, read only, rollback and deadlock, resources, operators, system.
+        let classes = ["08", "25", "40", "53", "57", "58"];
+        return classes.iter().any(|class| code.starts_with(class));
+    }
+    // SQLite: busy, locked, read only, I/O, full, cannot open; the low byte is the kind.
+    let kind = code.parse::<u32>().map_or(0, |code| code & 0xff);
+    matches!(kind, 5 | 6 | 8 | 10 | 13 | 14)
 }
 
 #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
@@ -438,7 +464,15 @@ impl Pool {
             #[cfg(feature = "mysql")]
             Self::MySql(ref pool) => Ok(run!(pool, sql, params, execute)?.rows_affected()),
             #[cfg(feature = "postgres")]
-            Self::Postgres(ref pool) => Ok(run!(pool, sql, params, execute)?.rows_affected()),
+            Self::Postgres {
+                ref pool,
+                ref search_path,
+            } => {
+                let mut transaction = begin(pool, search_path.as_deref()).await?;
+                let done = run!(&mut *transaction, sql, params, execute)?.rows_affected();
+                transaction.commit().await?;
+                Ok(done)
+            }
         }
     }
 
@@ -453,7 +487,15 @@ impl Pool {
             #[cfg(feature = "mysql")]
             Self::MySql(ref pool) => text_rows!(run!(pool, sql, params, fetch_all)),
             #[cfg(feature = "postgres")]
-            Self::Postgres(ref pool) => text_rows!(run!(pool, sql, params, fetch_all)),
+            Self::Postgres {
+                ref pool,
+                ref search_path,
+            } => {
+                let mut transaction = begin(pool, search_path.as_deref()).await?;
+                let rows = text_rows!(run!(&mut *transaction, sql, params, fetch_all));
+                transaction.commit().await?;
+                rows
+            }
         }
     }
 
@@ -466,7 +508,7 @@ impl Pool {
             #[cfg(feature = "mysql")]
             Self::MySql(ref pool) => pool.connect_options().connect().await.map(drop),
             #[cfg(feature = "postgres")]
-            Self::Postgres(ref pool) => pool.connect_options().connect().await.map(drop),
+            Self::Postgres { ref pool, .. } => pool.connect_options().connect().await.map(drop),
         }
     }
 
@@ -481,9 +523,23 @@ impl Pool {
             #[cfg(feature = "mysql")]
             Self::MySql(ref pool) => pool.close().await,
             #[cfg(feature = "postgres")]
-            Self::Postgres(ref pool) => pool.close().await,
+            Self::Postgres { ref pool, .. } => pool.close().await,
         }
     }
+}
+
+/// Begins a transaction, which keeps one server of a pooler for all it consists of.
+#[cfg(feature = "postgres")]
+async fn begin(
+    pool: &sqlx::PgPool,
+    search_path: Option<&str>,
+) -> Result<sqlx::Transaction<'static, sqlx::Postgres>, sqlx::Error> {
+    let mut transaction = pool.begin().await?;
+    if let Some(search_path) = search_path {
+        let set = sqlx::query("select set_config('search_path', $1, true)").persistent(false);
+        set.bind(search_path).execute(&mut *transaction).await?;
+    }
+    Ok(transaction)
 }
 
 #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
@@ -509,7 +565,10 @@ fn pool(options: &DatabaseOptions) -> Result<Pool, Error> {
         #[cfg(feature = "mysql")]
         DatabaseKind::MySql => mysql(options).map(Pool::MySql),
         #[cfg(feature = "postgres")]
-        DatabaseKind::Postgres => postgres(options).map(Pool::Postgres),
+        DatabaseKind::Postgres => postgres(options).map(|pool| Pool::Postgres {
+            pool,
+            search_path: options.search_path.clone(),
+        }),
         #[cfg(not(feature = "sqlite"))]
         DatabaseKind::Sqlite => Err(Error::NoDriver("sqlite")),
         #[cfg(not(feature = "mysql"))]
@@ -555,7 +614,14 @@ fn mysql(options: &DatabaseOptions) -> Result<sqlx::MySqlPool, Error> {
     if let Some(ca) = &options.ssl_ca {
         connect = connect.ssl_ca(ca);
     }
-    Ok(pool_options().connect_lazy_with(connect))
+    // Whatever the server's own mode: a value that does not fit must be refused and not be cut.
+    let pool = pool_options().after_connect(|connection, _| {
+        Box::pin(async move {
+            let strict = "set session sql_mode = concat(@@sql_mode, ',STRICT_ALL_TABLES')";
+            sqlx::Executor::execute(connection, strict).await.map(drop)
+        })
+    });
+    Ok(pool.connect_lazy_with(connect))
 }
 
 #[cfg(feature = "postgres")]
@@ -575,6 +641,8 @@ fn postgres(options: &DatabaseOptions) -> Result<sqlx::PgPool, Error> {
         .database(&options.database)
         .ssl_mode(ssl_mode)
         .application_name("artisand")
+        // Poolers refuse parameters that they do not know.
+        .extra_float_digits(None)
         .disable_statement_logging();
     if let Some(password) = &options.password {
         connect = connect.password(password);
@@ -584,9 +652,6 @@ fn postgres(options: &DatabaseOptions) -> Result<sqlx::PgPool, Error> {
     }
     if let Some(ca) = &options.ssl_ca {
         connect = connect.ssl_root_cert(ca);
-    }
-    if let Some(search_path) = &options.search_path {
-        connect = connect.options([("search_path", search_path)]);
     }
     Ok(pool_options().connect_lazy_with(connect))
 }

@@ -94,22 +94,22 @@ impl DatabaseFailedJobs {
             Param::Text(&exception),
             (&failed_at).into(),
         ];
-        match self.database.execute(&sql, &params).await {
+        let duplicate = match self.database.execute(&sql, &params).await {
             Ok(_) => return Ok(Recorded::New),
-            Err(error) if error.is_duplicate() => {}
+            Err(error) if error.is_duplicate() => error,
             Err(error) => return Err(self.failed("record")(error)),
-        }
-        let stored = self.find(&uuid).await?;
-        Ok(match stored {
-            Some(stored)
-                if stored.failed_at == failed_at
-                    && stored.payload == job.payload.as_bytes()
-                    && stored.exception == *exception =>
-            {
-                Recorded::Already
-            }
-            // Also where it is gone by now: the caller tries again.
-            _ => Recorded::Occupied,
+        };
+        // Not of this job: of another unique column, as where the table's numbering is behind.
+        let Some(stored) = self.find(&uuid).await? else {
+            return Err(self.failed("record")(duplicate));
+        };
+        let is_same = stored.failed_at == failed_at
+            && stored.payload == job.payload.as_bytes()
+            && stored.exception == *exception;
+        Ok(if is_same {
+            Recorded::Already
+        } else {
+            Recorded::Occupied
         })
     }
 
@@ -148,9 +148,9 @@ impl DatabaseFailedJobs {
         })
     }
 
-    pub(super) async fn replace(&self, job: &FailedJob) -> Result<(), Error> {
+    pub(super) async fn replace(&self, job: &FailedJob) -> Result<Recorded, Error> {
         if !self.by_uuid {
-            return self.record_by_number(job).await.map(drop);
+            return self.record_by_number(job).await;
         }
         let sql = format!(
             "update {} set \"connection\" = ?, \"queue\" = ?, \"payload\" = ?, \"exception\" = ?, \"failed_at\" = {} where \"uuid\" = ?",
@@ -169,9 +169,9 @@ impl DatabaseFailedJobs {
         ];
         let updated = self.database.execute(&sql, &params).await;
         if updated.map_err(self.failed("record"))? == 0 {
-            self.record_by_uuid(job).await?;
+            return self.record_by_uuid(job).await;
         }
-        Ok(())
+        Ok(Recorded::New)
     }
 
     async fn select(&self, rest: &str, params: &[Param<'_>]) -> Result<Vec<StoredJob>, Error> {

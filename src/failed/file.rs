@@ -143,13 +143,13 @@ impl FileFailedJobs {
         .await
     }
 
-    pub(super) async fn replace(&self, job: &FailedJob) -> Result<(), Error> {
+    pub(super) async fn replace(&self, job: &FailedJob) -> Result<Recorded, Error> {
         let (entry, limit) = (self.entry(job), self.limit);
         self.change(move |entries| {
             entries.retain(|other| other.id != entry.id);
             entries.insert(0, entry);
             entries.truncate(limit);
-            (true, ())
+            (true, Recorded::New)
         })
         .await
     }

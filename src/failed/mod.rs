@@ -195,16 +195,16 @@ impl FailedJobs {
         }
     }
 
-    /// Writes a failed job over another failure of the same job.
+    /// Writes a failed job over another failure of the same job; says if that did not work out after all.
     ///
     /// # Errors
     ///
     /// The store cannot be written.
-    pub async fn replace(&self, job: &FailedJob) -> Result<(), Error> {
+    pub async fn replace(&self, job: &FailedJob) -> Result<Recorded, Error> {
         match self {
             Self::Database(store) => store.replace(job).await,
             Self::File(store) => store.replace(job).await,
-            Self::Null => Ok(()),
+            Self::Null => Ok(Recorded::New),
         }
     }
 

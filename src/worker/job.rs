@@ -298,17 +298,23 @@ impl Attempt {
         }
         let (cache, uuid) = (self.shared.cache.as_ref()?, info.payload.uuid.as_ref()?);
         let most = rules.max_exceptions?;
-        match cache::count_exception(cache, uuid.as_str(), most).await {
-            Ok(count) => Some(count),
-            Err(error) => {
-                tracing::warn!(
-                    job.uuid = %uuid,
-                    error = with_causes(&error),
-                    "an exception of a job could not be counted: the cache cannot be used"
-                );
-                None
-            }
-        }
+        let counting = cache::count_exception(cache, uuid.as_str(), most);
+        let counted = tokio::select! {
+            counted = tokio::time::timeout(COUNTING, counting) => counted,
+            // The job has to be given back, now.
+            () = self.shared.stop.cancelled() => return None,
+        };
+        let problem = match counted {
+            Ok(Ok(count)) => return Some(count),
+            Ok(Err(error)) => with_causes(&error),
+            Err(_) => format!("no answer within {COUNTING:?}"),
+        };
+        tracing::warn!(
+            job.uuid = %uuid,
+            error = problem,
+            "an exception of a job could not be counted: the cache cannot be used"
+        );
+        None
     }
 
     /// The second at which Laravel's reservation, which nobody renews, would have ended.
@@ -401,6 +407,9 @@ impl Attempt {
         }
     }
 }
+
+/// How long the cache may take to count an exception.
+const COUNTING: Duration = Duration::from_secs(3);
 
 fn log_outcome(info: &JobInfo, outcome: &Outcome, elapsed: Duration) {
     let uuid = info.payload.uuid.as_ref().map(tracing::field::display);

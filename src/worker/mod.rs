@@ -232,12 +232,16 @@ impl Recording {
     }
 
     /// Brings the last records to the store, if that answers soon; otherwise the next worker brings them there.
-    async fn finish(mut self) {
+    ///
+    /// `deadline` is when the worker should have stopped.
+    async fn finish(mut self, deadline: Option<Instant>) {
         self.last.cancel();
-        if tokio::time::timeout(LAST_RECORDS, &mut self.task)
-            .await
-            .is_err()
-        {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        // Whoever asked for the stop may kill two seconds after the deadline.
+        let wait = left.map_or(LAST_RECORDS, |left| {
+            (left + Duration::from_secs(1)).min(LAST_RECORDS)
+        });
+        if tokio::time::timeout(wait, &mut self.task).await.is_err() {
             self.task.abort();
             tracing::warn!("failed jobs are left in the spool: their store does not answer");
         }
@@ -806,7 +810,7 @@ impl<Q: Queue> Loop<Q> {
             1
         });
         if let Some(recording) = recording {
-            recording.finish().await;
+            recording.finish(deadline).await;
         }
         // `--once` stops without a word, as in Laravel.
         if !options.once {

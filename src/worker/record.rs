@@ -52,6 +52,33 @@ fn unreachable_spool(error: &crate::queue::Error) -> Drained {
     Drained::Failed
 }
 
+/// What was said already, so that it is not said every second.
+#[derive(Debug, Default)]
+struct Said {
+    refusal: Option<String>,
+    foreign: bool,
+}
+
+impl Said {
+    fn refusal(&mut self, error: &crate::failed::Error, store: &FailedJobs) {
+        let error = with_causes(error);
+        if self.refusal.as_ref() != Some(&error) {
+            tracing::error!(
+                error,
+                store = store.describe(),
+                "failed jobs cannot be recorded; they wait in the spool until the store can be written"
+            );
+            self.refusal = Some(error);
+        }
+    }
+
+    fn foreign(&mut self, error: &serde_json::Error) {
+        if !std::mem::replace(&mut self.foreign, true) {
+            tracing::error!(%error, "a record in the spool is not ours; it stays there");
+        }
+    }
+}
+
 /// Records that are read at once.
 const PAGE: usize = 100;
 /// How long the lease lives if its holder dies.
@@ -72,16 +99,16 @@ const REPLACE_AFTER: i64 = 15;
 pub(super) async fn keep_recording<Q: Queue>(recorder: Recorder<Q>) {
     let owner = format!("{:016x}", fastrand::u64(..));
     let mut reconnect = Reconnect::default();
-    let mut was_reported = false;
+    let mut said = Said::default();
     loop {
         let is_last = recorder.last.is_cancelled();
-        let drained = recorder.drain(&owner, &mut was_reported).await;
+        let drained = recorder.drain(&owner, &mut said).await;
         if is_last {
             return;
         }
         let wait = match drained {
             Drained::All => {
-                was_reported = false;
+                said = Said::default();
                 reconnect.reset();
                 LOOK_EVERY
             }
@@ -98,7 +125,7 @@ pub(super) async fn keep_recording<Q: Queue>(recorder: Recorder<Q>) {
 }
 
 impl<Q: Queue> Recorder<Q> {
-    async fn drain(&self, owner: &str, was_reported: &mut bool) -> Drained {
+    async fn drain(&self, owner: &str, said: &mut Said) -> Drained {
         match self.queue.spooled(0, 1).await {
             Ok(records) if records.is_empty() => return Drained::All,
             Ok(_) => {}
@@ -109,7 +136,7 @@ impl<Q: Queue> Recorder<Q> {
             Ok(false) => return Drained::Later,
             Err(error) => return unreachable_spool(&error),
         }
-        let drained = self.drain_leased(owner, was_reported).await;
+        let drained = self.drain_leased(owner, said).await;
         if let Err(error) = self.queue.unlease_spool(owner).await {
             // It ends by itself in a moment.
             tracing::debug!(error = with_causes(&error), "could not give up the lease");
@@ -117,10 +144,11 @@ impl<Q: Queue> Recorder<Q> {
         drained
     }
 
-    async fn drain_leased(&self, owner: &str, was_reported: &mut bool) -> Drained {
+    async fn drain_leased(&self, owner: &str, said: &mut Said) -> Drained {
         let mut left = 0;
         let mut drained = Drained::All;
         let mut renew_at = Instant::now() + RENEW;
+        let mut outages = 0;
         loop {
             let records = match self.queue.spooled(left, PAGE).await {
                 Ok(records) if records.is_empty() => return drained,
@@ -130,35 +158,32 @@ impl<Q: Queue> Recorder<Q> {
             for record in records {
                 // Without the lease somebody else is at it: what we did not finish, they find done or do.
                 let Some(brought) = self
-                    .while_leased(owner, &mut renew_at, self.bring(&record))
+                    .while_leased(owner, &mut renew_at, self.bring(&record, said))
                     .await
                 else {
                     return Drained::Later;
                 };
                 match brought {
                     Ok(true) => {
+                        outages = 0;
                         if let Err(error) = self.queue.unspool(&[record]).await {
                             return unreachable_spool(&error);
                         }
                     }
                     Ok(false) => {
+                        outages = 0;
                         left += 1;
                         drained = drained.or(Drained::Later);
                     }
                     Err(error) => {
-                        if !std::mem::replace(was_reported, true) {
-                            tracing::error!(
-                                error = with_causes(&error),
-                                store = self.store.describe(),
-                                "failed jobs cannot be recorded; they wait in the spool until the store can be written"
-                            );
-                        }
+                        said.refusal(&error, &self.store);
                         drained = Drained::Failed;
-                        if is_outage(&error) {
+                        left += 1;
+                        // It may be this record alone, also where it looks otherwise: the next one gets its turn.
+                        outages = if is_outage(&error) { outages + 1 } else { 0 };
+                        if outages == 2 {
                             return drained;
                         }
-                        // It may be this one alone: the others get their turn.
-                        left += 1;
                     }
                 }
             }
@@ -187,11 +212,11 @@ impl<Q: Queue> Recorder<Q> {
     }
 
     /// Brings one record to the store; false if it has to wait.
-    async fn bring(&self, record: &[u8]) -> Result<bool, crate::failed::Error> {
+    async fn bring(&self, record: &[u8], said: &mut Said) -> Result<bool, crate::failed::Error> {
         let job: FailedJob = match serde_json::from_slice(record) {
             Ok(job) => job,
             Err(error) => {
-                tracing::error!(%error, "a record in the spool is not ours; it stays there");
+                said.foreign(&error);
                 return Ok(false);
             }
         };
@@ -200,7 +225,9 @@ impl<Q: Queue> Recorder<Q> {
             Recorded::New => Ok(true),
             Recorded::Already => Ok(age >= SAME_AFTER),
             Recorded::Occupied if age >= REPLACE_AFTER => {
-                self.store.replace(&job).await?;
+                if self.store.replace(&job).await? == Recorded::Occupied {
+                    return Ok(false);
+                }
                 tracing::warn!(
                     job.uuid = job.uuid,
                     "a job failed again while its earlier failure was still stored; the later one stands there now"

@@ -33,6 +33,8 @@ pub(super) struct Heard {
 }
 
 const EVERY: Duration = Duration::from_secs(1);
+/// How long one answer may take; both together stay below [`FIRST`].
+const ONE_LOOK: Duration = Duration::from_millis(1400);
 /// How long the first look may take before jobs are begun without it.
 const FIRST: Duration = Duration::from_secs(3);
 
@@ -43,6 +45,7 @@ pub(super) struct Watch {
     queues: Vec<QueueName>,
     at_start: Option<Signals>,
     is_reported: bool,
+    is_maintenance_reported: bool,
 }
 
 impl Watch {
@@ -62,6 +65,7 @@ impl Watch {
             queues: queues.to_vec(),
             at_start: None,
             is_reported: false,
+            is_maintenance_reported: false,
         })
     }
 
@@ -88,16 +92,23 @@ impl Watch {
     }
 
     async fn look(&mut self, mut heard: Heard) -> Heard {
-        if let Some(watched) = &self.watched {
-            match watched.read().await {
-                Ok(signals) => self.hear(&signals, &mut heard),
-                Err(error) => self.report(&error),
+        // First, for a file answers at once.
+        if let Some(maintenance) = &self.maintenance {
+            let down = tokio::time::timeout(ONE_LOOK, maintenance.is_down()).await;
+            match down {
+                Ok(Ok(down)) => {
+                    heard.down = down;
+                    self.is_maintenance_reported = false;
+                }
+                Ok(Err(error)) => self.report_maintenance(&with_causes(&error)),
+                Err(_) => self.report_maintenance("there is no answer"),
             }
         }
-        if let Some(maintenance) = &self.maintenance {
-            match maintenance.is_down().await {
-                Ok(down) => heard.down = down,
-                Err(error) => self.report(&error),
+        if let Some(watched) = &self.watched {
+            match tokio::time::timeout(ONE_LOOK, watched.read()).await {
+                Ok(Ok(signals)) => self.hear(&signals, &mut heard),
+                Ok(Err(error)) => self.report(&with_causes(&error)),
+                Err(_) => self.report("there is no answer"),
             }
         }
         heard
@@ -124,11 +135,20 @@ impl Watch {
     }
 
     /// Says once that the cache is away; jobs go on under what was heard last.
-    fn report(&mut self, error: &crate::cache::Error) {
+    fn report(&mut self, error: &str) {
         if !std::mem::replace(&mut self.is_reported, true) {
             tracing::warn!(
-                error = with_causes(error),
-                "the cache cannot be read: restart, pause and maintenance are not heard until it can; jobs go on"
+                error,
+                "the cache cannot be read: restart and pause are not heard until it can; jobs go on"
+            );
+        }
+    }
+
+    fn report_maintenance(&mut self, error: &str) {
+        if !std::mem::replace(&mut self.is_maintenance_reported, true) {
+            tracing::warn!(
+                error,
+                "cannot tell whether the app is down for maintenance; jobs go on"
             );
         }
     }

@@ -301,3 +301,68 @@ async fn a_row_that_may_be_about_to_go_is_waited_for() {
     assert_eq!(queue.spool().len(), 0);
     assert_eq!(store_in(directory.path()).all().await.unwrap().len(), 1);
 }
+
+#[tokio::test]
+async fn a_row_that_another_column_refuses_is_an_error_and_loses_nothing() {
+    let directory = TempDir::new().unwrap();
+    let database = sqlite(directory.path());
+    make_table(&database, true).await;
+    let unique = "create unique index one_per_queue on app_failed_jobs (queue)";
+    database.execute(unique, &[]).await.unwrap();
+    let long_ago = Clock::System.now().0 - 60;
+    let store = store_in(directory.path());
+    store.record(&job("a", "default", long_ago)).await.unwrap();
+    let queue = Arc::new(MemoryQueue::new(None));
+    queue.spool_record(job("b", "default", long_ago).to_json());
+    queue.spool_record(job("c", "high", long_ago).to_json());
+    run(&queue, store).await;
+    // The one that is refused stays, and keeps no other from its row.
+    assert_eq!(queue.spool(), [job("b", "default", long_ago).to_json()]);
+    let ids = store_in(directory.path()).ids(None).await.unwrap();
+    assert_eq!(ids, ["c", "a"]);
+}
+
+#[tokio::test]
+#[ignore = "needs MariaDB (make test)"]
+async fn a_payload_that_does_not_fit_is_refused_and_not_cut() {
+    use crate::harness::sql::MariaDbServer;
+    let server = tokio::task::spawn_blocking(|| {
+        let server = MariaDbServer::start();
+        server.query("set global sql_mode = ''");
+        server.query(
+            "create table failed_jobs (id bigint auto_increment primary key, uuid varchar(255) unique, connection text, \
+             queue text, payload varchar(10), exception text, failed_at timestamp default current_timestamp)",
+        );
+        server
+    })
+    .await
+    .unwrap();
+    let setting = |name: &str| {
+        let env = server.env();
+        let value = env.into_iter().find(|(variable, _)| *variable == name);
+        value.unwrap().1
+    };
+    let options = DatabaseOptions {
+        port: setting("DB_PORT").parse().unwrap(),
+        database: setting("DB_DATABASE"),
+        username: setting("DB_USERNAME"),
+        password: Some(setting("DB_PASSWORD")),
+        ..DatabaseOptions::new("mysql", DatabaseKind::MySql)
+    };
+    let database = Database::new(&options).unwrap();
+    let store = FailedJobs::Database(DatabaseFailedJobs::new(
+        database,
+        "failed_jobs",
+        true,
+        TimeZone::UTC,
+    ));
+    let error = store.record(&job("a", "default", 1000)).await.unwrap_err();
+    assert!(format!("{error:?}").contains("too long"), "{error:?}");
+    assert_eq!(store.all().await.unwrap(), []);
+    // Of one record only: others are brought all the same.
+    let short = FailedJob {
+        payload: "{}".into(),
+        ..job("b", "default", 1000)
+    };
+    assert_eq!(store.record(&short).await.unwrap(), Recorded::New);
+}
