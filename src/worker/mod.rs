@@ -403,14 +403,13 @@ impl<Q: Queue> Loop<Q> {
 
     /// Takes note of what the app said.
     fn hear(&mut self) {
-        // An error means that there is nobody to hear.
-        if !matches!(self.heard.has_changed(), Ok(true)) {
-            return;
-        }
-        let heard = self.heard.borrow_and_update().clone();
-        if heard == self.told {
-            return;
-        }
+        let heard = {
+            let heard = self.heard.borrow_and_update();
+            if *heard == self.told {
+                return;
+            }
+            heard.clone()
+        };
         let tell = |event: Event<'_>| self.shared.tell(event);
         for queue in heard
             .paused
