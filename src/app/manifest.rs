@@ -231,3 +231,63 @@ fn modified(path: &Path) -> Option<i64> {
     let since = modified.duration_since(UNIX_EPOCH).ok()?;
     i64::try_from(since.as_secs()).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+
+    #[test]
+    fn a_manifest_is_stale_when_what_it_describes_has_changed() {
+        let base = tempfile::tempdir().unwrap();
+        let file = base.path().join("Job.php");
+        let set_time = |seconds: u64| {
+            let time = UNIX_EPOCH + Duration::from_secs(seconds);
+            let opened = std::fs::File::create(&file).unwrap();
+            opened.set_modified(time).unwrap();
+        };
+        set_time(1000);
+        let text = serde_json::json!({
+            "artisand": 1, "laravel": "13.31.0", "generated_at": 2000,
+            "paths": {"base": base.path(), "storage": base.path().join("storage")},
+            "config": {},
+            "classes": {"App\\Job": {"kind": "job", "file": "Job.php", "mtime": 1000, "flags": {"queued": true}}},
+        });
+        let path = Path::new("artisand.json");
+        let manifest = Manifest::parse(path, text.to_string().as_bytes()).unwrap();
+        assert_eq!(manifest.stale(base.path(), Some("13.31.0")), [""; 0]);
+        let reasons = manifest.stale(base.path(), Some("13.32.0"));
+        assert_eq!(
+            reasons,
+            ["it was written under Laravel 13.31.0, and 13.32.0 is installed"]
+        );
+        for seconds in [1500, 500] {
+            set_time(seconds);
+            assert_eq!(
+                manifest.stale(base.path(), None),
+                ["changed since: App\\Job"]
+            );
+        }
+        set_time(1000);
+        let elsewhere = tempfile::tempdir().unwrap();
+        let reasons = manifest.stale(elsewhere.path(), None);
+        assert!(
+            reasons[0].starts_with("it was written for the app in"),
+            "{reasons:?}"
+        );
+        std::fs::create_dir(base.path().join("config")).unwrap();
+        std::fs::write(base.path().join("config/queue.php"), "<?php").unwrap();
+        assert!(SystemTime::now() > UNIX_EPOCH + Duration::from_secs(2000));
+        assert_eq!(
+            manifest.stale(base.path(), None),
+            ["config/queue.php changed since"]
+        );
+        let other = text.to_string().replace("\"artisand\":1", "\"artisand\":9");
+        let error = Manifest::parse(path, other.as_bytes())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("has format 9"), "{error}");
+        assert!(Manifest::parse(path, b"{").is_err());
+    }
+}

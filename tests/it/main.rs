@@ -11,6 +11,7 @@ mod codec;
 mod commands;
 mod connection;
 mod contract;
+mod doctor;
 mod failed;
 mod faults;
 mod harness;
