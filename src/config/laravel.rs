@@ -1109,6 +1109,7 @@ mod tests {
         );
     }
 
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn the_store_of_failed_jobs_is_the_one_laravel_takes() {
         let rows = [
