@@ -1583,8 +1583,7 @@ class Exporter
     private function advice()
     {
         return strpos($this->doing, 'loading the app') === 0 || strpos($this->doing, 'booting') === 0
-            ? ' -- `php artisan list` in the app\'s directory should work first; if there is a cached '
-                .'configuration, --config-only reads it without booting'
+            ? ' -- `php artisan list` in the app\'s directory should work first'
             : '';
     }
 

@@ -176,7 +176,7 @@ impl Manifest {
                 "it was written under Laravel {then}, and {installed} is installed"
             ));
         }
-        if self.paths.base != base && self.paths.base.is_dir() {
+        if self.paths.base.is_dir() && !is_same_directory(&self.paths.base, base) {
             let other = self.paths.base.display();
             reasons.push(format!(
                 "it was written for the app in {other}, and not in {}",
@@ -226,6 +226,14 @@ impl Manifest {
     }
 }
 
+/// Whether two paths lead to the same directory, links followed.
+pub fn is_same_directory(left: &Path, right: &Path) -> bool {
+    match (left.canonicalize(), right.canonicalize()) {
+        (Ok(left), Ok(right)) => left == right,
+        _ => left == right,
+    }
+}
+
 fn modified(path: &Path) -> Option<i64> {
     let modified = std::fs::metadata(path).ok()?.modified().ok()?;
     let since = modified.duration_since(UNIX_EPOCH).ok()?;
@@ -270,6 +278,10 @@ mod tests {
             );
         }
         set_time(1000);
+        // Deployments reach an app through a link.
+        let link = base.path().join("current");
+        std::os::unix::fs::symlink(base.path(), &link).unwrap();
+        assert_eq!(manifest.stale(&link, None), [""; 0]);
         let elsewhere = tempfile::tempdir().unwrap();
         let reasons = manifest.stale(elsewhere.path(), None);
         assert!(

@@ -7,6 +7,6 @@ mod slug;
 mod source;
 
 pub use env::{EnvError, EnvFile, cast};
-pub use manifest::{Class, Manifest, ManifestError, Model, Paths};
+pub use manifest::{Class, Manifest, ManifestError, Model, Paths, is_same_directory};
 pub use slug::slug;
 pub use source::{AppConfig, Origin, SourceError, cached_config_path, framework_version, read};

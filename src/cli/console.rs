@@ -287,18 +287,21 @@ impl Style {
         colour: &str,
     ) -> String {
         let name = printable(job.payload.resolve_name());
-        let id = job.payload.id.as_ref().map_or("", |id| id.as_str());
-        let (connection, queue) = (job.connection.as_str(), job.queue.as_str());
+        let id = printable(job.payload.id.as_ref().map_or("", |id| id.as_str()));
+        let (connection, queue) = (
+            printable(job.connection.as_str()),
+            printable(job.queue.as_str()),
+        );
         let length = |text: &str| text.chars().count();
         let (mut details, mut details_length) = (String::new(), 0);
         if self.verbose {
             details = format!(
                 " {} {} {}",
-                self.paint(GREY, id),
-                self.paint(BLUE, connection),
-                self.paint(BLUE, queue)
+                self.paint(GREY, &id),
+                self.paint(BLUE, &connection),
+                self.paint(BLUE, &queue)
             );
-            details_length = length(id) + length(connection) + length(queue) + 2;
+            details_length = length(&id) + length(&connection) + length(&queue) + 2;
         }
         let mut taken = length(&name) + details_length;
         let runtime = elapsed.map(run_time);

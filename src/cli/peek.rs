@@ -41,8 +41,12 @@ pub(super) async fn run(args: PeekArgs, global: &GlobalArgs) -> anyhow::Result<E
     if !args.json {
         let sizes = queue.sizes(&queue_name).await?;
         let head = format!(
-            "\n  [{name}] {queue_name}: {} pending, {} delayed, {} reserved, {} in quarantine\n\n",
-            sizes.pending, sizes.delayed, sizes.reserved, sizes.quarantined
+            "\n  [{name}] {}: {} pending, {} delayed, {} reserved, {} in quarantine\n\n",
+            output::printable(queue_name.as_str()),
+            sizes.pending,
+            sizes.delayed,
+            sizes.reserved,
+            sizes.quarantined
         );
         text.push_str(&head);
     }
@@ -116,7 +120,14 @@ fn people_lines(connection: &str, queue: &QueueName, element: &[u8]) -> String {
     };
     let width = output::width().min(150);
     let dots = width.saturating_sub(left.chars().count() + right.chars().count() + 6);
+    let (right, data) = (output::printable(&right), printable_lines(&data));
     format!("  {left} {} {right}\n    {data}\n\n", ".".repeat(dots))
+}
+
+/// Like [`output::printable`], of several lines.
+fn printable_lines(text: &str) -> String {
+    let lines: Vec<_> = text.split('\n').map(output::printable).collect();
+    lines.join("\n")
 }
 
 /// At most some lines of a terminal: a job can hold a megabyte.

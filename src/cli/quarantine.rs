@@ -23,7 +23,7 @@ pub(super) struct QuarantineArgs {
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
     only: Vec<usize>,
 
-    /// Print the payloads whole
+    /// Print the payloads whole; with --json byte for byte, as far as they are text
     #[arg(long)]
     show: bool,
 
@@ -121,12 +121,16 @@ async fn act(
                 + "\n"
         } else {
             let shown = if args.show {
-                format!("\n    {}", String::from_utf8_lossy(&payload))
+                format!(
+                    "\n    {}",
+                    output::printable(&String::from_utf8_lossy(&payload))
+                )
             } else {
                 String::new()
             };
             format!(
-                "  {name} {number}, {} bytes: {reason}{shown}\n",
+                "  {} {number}, {} bytes: {reason}{shown}\n",
+                output::printable(name.as_str()),
                 payload.len()
             )
         };

@@ -264,15 +264,41 @@ impl Config {
     fn learn(&mut self) -> Result<(), Error> {
         let named = self.process.get("ARTISAND_MANIFEST").map(PathBuf::from);
         let named = named.or_else(|| self.file.manifest.clone());
-        // One that lies in the current directory may be another app's.
-        let beside = self.app.clone().unwrap_or_default().join(MANIFEST_FILE);
-        let path = named.or_else(|| beside.is_file().then_some(beside));
+        let of_app = self.app.as_ref().map(|app| app.join(MANIFEST_FILE));
+        let path = named
+            .or_else(|| of_app.filter(|path| path.is_file()))
+            .or_else(|| self.manifest_here());
         if let Some(path) = path {
             return self.learn_from_manifest(path);
         }
         match self.app.clone() {
             Some(base) => self.learn_from_files(&base),
             None => Ok(()),
+        }
+    }
+
+    /// The manifest in the current directory, unless it is another app's.
+    fn manifest_here(&mut self) -> Option<PathBuf> {
+        let path = PathBuf::from(MANIFEST_FILE);
+        if !path.is_file() {
+            return None;
+        }
+        let Some(app) = &self.app else {
+            return Some(path);
+        };
+        // One that cannot be read is an error for whoever uses it.
+        let other = Manifest::read(&path)
+            .ok()
+            .map(|manifest| manifest.paths.base);
+        match other.filter(|other| !app::is_same_directory(other, app)) {
+            None => Some(path),
+            Some(other) => {
+                self.notes.push(format!(
+                    "{MANIFEST_FILE} in the current directory is of the app in {} and not used",
+                    other.display()
+                ));
+                None
+            }
         }
     }
 

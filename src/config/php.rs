@@ -1,9 +1,11 @@
 //! The app's own PHP, asked for what only it can say.
 
 use std::ffi::OsString;
-use std::io::Write as _;
+use std::io::{Read, Write as _};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -107,9 +109,7 @@ fn ask(php: &str, base: &Path, args: &[OsString]) -> Result<String, String> {
         None => Ok(()),
     };
     drop(stdin);
-    let output = child
-        .wait_with_output()
-        .map_err(|error| not_run(php, &error))?;
+    let output = wait(child, BOOT).map_err(|error| not_run(php, &error))?;
     let stdout = String::from_utf8_lossy(&output.stdout);
     let answer = stdout
         .split(MARK)
@@ -131,6 +131,40 @@ fn ask(php: &str, base: &Path, args: &[OsString]) -> Result<String, String> {
             ))
         }
     }
+}
+
+/// How long an app may take to boot and be described.
+const BOOT: Duration = Duration::from_secs(120);
+
+/// Waits for a program; one that takes too long is killed, and its output ends there.
+fn wait(mut child: Child, limit: Duration) -> std::io::Result<Output> {
+    fn read(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            if let Some(mut pipe) = pipe {
+                // What was read until then counts.
+                let _ = pipe.read_to_end(&mut bytes);
+            }
+            bytes
+        })
+    }
+    let (stdout, stderr) = (read(child.stdout.take()), read(child.stderr.take()));
+    let deadline = Instant::now() + limit;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if Instant::now() >= deadline {
+            child.kill()?;
+            break child.wait()?;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    Ok(Output {
+        status,
+        stdout: stdout.join().unwrap_or_default(),
+        stderr: stderr.join().unwrap_or_default(),
+    })
 }
 
 /// The end of what a program said about its failure.

@@ -405,21 +405,24 @@ impl SqlError {
 fn is_outage(error: &dyn sqlx::error::DatabaseError) -> bool {
     #[cfg(feature = "mysql")]
     if let Some(error) = error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
-        // Too many connections (two), shutdown, resources (two), lock wait, deadlock, read only (two), disk full.
-        return matches!(
-            error.number(),
-            1040 | 1053 | 1203 | 1205 | 1213 | 1037 | 1041 | 1290 | 1836 | 1021
-        );
+        // Connections, resources, shutdown, locks, read only, disk full; no right to it, or no such database or table.
+        const OUTAGES: [u16; 18] = [
+            1040, 1203, 1037, 1041, 1053, 1205, 1213, 1290, 1836, 1021, 1030, 1114, 1044, 1045,
+            1049, 1054, 1142, 1146,
+        ];
+        return OUTAGES.contains(&error.number());
     }
     let code = error.code().unwrap_or_default();
     if code.len() == 5 {
-        // PostgreSQL: connection, read only, rollback and deadlock, resources, operators, system.
-        let classes = ["08", "25", "40", "53", "57", "58"];
-        return classes.iter().any(|class| code.starts_with(class));
+        // PostgreSQL: connection, read only, login, database, rollback and deadlock, resources, operators, system.
+        let classes = ["08", "25", "28", "3D", "40", "53", "57", "58"];
+        // No such table, no such column, no right to it.
+        let whole = ["42P01", "42703", "42501"];
+        return classes.iter().any(|class| code.starts_with(class)) || whole.contains(&&*code);
     }
-    // SQLite: busy, locked, read only, I/O, full, cannot open; the low byte is the kind.
+    // SQLite: no such table or column, busy, locked, read only, I/O, full, cannot open; the low byte is the kind.
     let kind = code.parse::<u32>().map_or(0, |code| code & 0xff);
-    matches!(kind, 5 | 6 | 8 | 10 | 13 | 14)
+    matches!(kind, 1 | 5 | 6 | 8 | 10 | 13 | 14)
 }
 
 #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]

@@ -1,8 +1,9 @@
 //! Failed jobs in a JSON file, as driver `file` keeps them.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::Write as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::{Error, FailedJob, Recorded, StoredJob, local_text};
 use crate::payload::write_json_text;
@@ -39,7 +41,9 @@ pub struct FileFailedJobs {
 /// One job in the file, in the order in which Laravel writes the fields.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct Entry {
-    pub(super) id: String,
+    /// Mostly text; null where the payload had no uuid.
+    #[serde(default)]
+    id: Value,
     #[serde(default)]
     connection: String,
     #[serde(default)]
@@ -52,6 +56,17 @@ pub(super) struct Entry {
     failed_at: String,
     #[serde(default)]
     pub(super) failed_at_timestamp: i64,
+}
+
+impl Entry {
+    /// What people call it.
+    pub(super) fn id(&self) -> Cow<'_, str> {
+        match &self.id {
+            Value::String(id) => id.into(),
+            Value::Null => "".into(),
+            id => id.to_string().into(),
+        }
+    }
 }
 
 /// How long the lock is tried to get, as Laravel does.
@@ -118,7 +133,7 @@ impl FileFailedJobs {
 
     fn entry(&self, job: &FailedJob) -> Entry {
         Entry {
-            id: job.uuid(),
+            id: job.uuid().into(),
             connection: job.connection.clone(),
             queue: job.queue.clone(),
             payload: job.payload.clone(),
@@ -157,7 +172,7 @@ impl FileFailedJobs {
     pub(super) async fn all(&self) -> Result<Vec<StoredJob>, Error> {
         let entries = self.blocking(read).await?;
         let stored = |entry: Entry| StoredJob {
-            id: entry.id,
+            id: entry.id().into_owned(),
             connection: entry.connection,
             queue: entry.queue,
             payload: entry.payload.into_bytes(),
@@ -171,27 +186,29 @@ impl FileFailedJobs {
     pub(super) async fn try_write(&self) -> Result<(), Error> {
         self.change(|_| (false, ())).await?;
         self.blocking(|path| {
-            let beside = path.with_extension(format!("json.{}", std::process::id()));
-            std::fs::File::create(&beside)
-                .and_then(|_| std::fs::remove_file(&beside))
-                .map_err(|source| failed("write beside", path, source))
+            let tried = if path.is_file() {
+                // Opened as it is, it can at least be written in place.
+                std::fs::OpenOptions::new()
+                    .append(true)
+                    .open(path)
+                    .map(drop)
+            } else {
+                let beside = beside(path);
+                std::fs::File::create(&beside).and_then(|_| std::fs::remove_file(&beside))
+            };
+            tried.map_err(|source| failed("write", path, source))
         })
         .await
     }
 
     /// Keeps the jobs of which `keep` says so; says how many went.
-    pub(super) async fn retain(&self, keep: impl Fn(&Entry) -> bool) -> Result<u64, Error> {
-        // Decided before the lock is taken, by id, so that the closure need not outlive this call.
-        let going: Vec<String> = self
-            .blocking(read)
-            .await?
-            .into_iter()
-            .filter(|entry| !keep(entry))
-            .map(|entry| entry.id)
-            .collect();
+    pub(super) async fn retain(
+        &self,
+        keep: impl Fn(&Entry) -> bool + Send + 'static,
+    ) -> Result<u64, Error> {
         self.change(move |entries| {
             let before = entries.len();
-            entries.retain(|entry| !going.contains(&entry.id));
+            entries.retain(keep);
             let gone = before - entries.len();
             (gone > 0, u64::try_from(gone).unwrap_or(u64::MAX))
         })
@@ -224,23 +241,49 @@ fn failed(what: &'static str, path: &Path, source: std::io::Error) -> Error {
 
 /// Writes the file beside its place and moves it there: a full disk leaves the old one.
 fn write(path: &Path, entries: &[Entry]) -> Result<(), Error> {
-    let beside = path.with_extension(format!("json.{}", std::process::id()));
-    let written = write_to(&beside, path, entries);
+    // A link, as deployments share one between releases, stays a link.
+    let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let beside = beside(path);
+    let text = encode(entries);
+    let written = write_to(&beside, path, &text);
     if written.is_err() {
         // Whatever could not be written is of no use to anybody.
         let _ = std::fs::remove_file(&beside);
     }
-    written.map_err(|source| failed("write", path, source))
+    match written {
+        // Where only the file itself may be written, it is written in place, as PHP does.
+        Err(error) if is_refused(&error) && path.is_file() => std::fs::write(path, text),
+        written => written,
+    }
+    .map_err(|source| failed("write", path, source))
 }
 
-fn write_to(beside: &Path, path: &Path, entries: &[Entry]) -> std::io::Result<()> {
-    let mut file = std::fs::File::create(beside)?;
-    file.write_all(encode(entries).as_bytes())?;
-    if let Ok(old) = std::fs::metadata(path) {
-        file.set_permissions(old.permissions())?;
+fn is_refused(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind;
+    matches!(
+        error.kind(),
+        ErrorKind::PermissionDenied | ErrorKind::ResourceBusy | ErrorKind::CrossesDevices
+    )
+}
+
+fn beside(path: &Path) -> PathBuf {
+    path.with_extension(format!("json.{}", std::process::id()))
+}
+
+fn write_to(beside: &Path, path: &Path, text: &str) -> std::io::Result<()> {
+    let old = std::fs::metadata(path).ok();
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    // Nobody else reads it before it has the mode of the old one.
+    let mut file = options
+        .mode(if old.is_some() { 0o600 } else { 0o666 })
+        .open(beside)?;
+    if let Some(old) = old {
         // Only root may give files away; a worker of the app's own user need not.
         let _ = std::os::unix::fs::fchown(&file, Some(old.uid()), Some(old.gid()));
+        file.set_permissions(old.permissions())?;
     }
+    file.write_all(text.as_bytes())?;
     file.sync_all()?;
     std::fs::rename(beside, path)
 }
@@ -253,8 +296,13 @@ fn encode(entries: &[Entry]) -> String {
     let mut out = String::from("[");
     for (index, entry) in entries.iter().enumerate() {
         out.push_str(if index > 0 { ",\n    {" } else { "\n    {" });
+        out.push_str("\n        \"id\": ");
+        match &entry.id {
+            Value::String(id) => write_json_text(&mut out, id),
+            id => out.push_str(&id.to_string()),
+        }
+        out.push(',');
         let fields = [
-            ("id", &entry.id),
             ("connection", &entry.connection),
             ("queue", &entry.queue),
             ("payload", &entry.payload),

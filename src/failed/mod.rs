@@ -259,7 +259,11 @@ impl FailedJobs {
     pub async fn forget(&self, id: &str) -> Result<bool, Error> {
         match self {
             Self::Database(store) => store.forget(id).await,
-            Self::File(store) => store.retain(|job| job.id != id).await.map(|gone| gone > 0),
+            Self::File(store) => {
+                let id = id.to_owned();
+                let gone = store.retain(move |job| job.id() != id).await?;
+                Ok(gone > 0)
+            }
             // As Laravel's null provider, which has nothing that could be missing.
             Self::Null => Ok(true),
         }
@@ -274,9 +278,9 @@ impl FailedJobs {
         match self {
             Self::Database(store) => store.flush(until).await,
             Self::File(store) => {
-                let keep = |at: i64| until.is_some_and(|until| at > until.0);
+                let keep = move |at: i64| until.is_some_and(|until| at > until.0);
                 store
-                    .retain(|job| keep(job.failed_at_timestamp))
+                    .retain(move |job| keep(job.failed_at_timestamp))
                     .await
                     .map(drop)
             }
@@ -293,7 +297,9 @@ impl FailedJobs {
         match self {
             Self::Database(store) => store.prune(before).await.map(Some),
             Self::File(store) => {
-                let gone = store.retain(|job| job.failed_at_timestamp > before.0).await;
+                let gone = store
+                    .retain(move |job| job.failed_at_timestamp > before.0)
+                    .await;
                 gone.map(Some)
             }
             Self::Null => Ok(None),

@@ -23,7 +23,7 @@ use crate::failed::FailedJob;
 use crate::handler::{
     FailureText, Handler, JobContext, JobInfo, Outcome, Route, Router, UnmappedPolicy,
 };
-use crate::payload::Payload;
+use crate::payload::{JobUuid, Payload};
 use crate::queue::{ConnectionName, ReservedJob, Settled, Settlement};
 use crate::time::{Clock, UnixSeconds};
 
@@ -310,7 +310,7 @@ impl Attempt {
             Err(_) => format!("no answer within {COUNTING:?}"),
         };
         tracing::warn!(
-            job.uuid = %uuid,
+            job.uuid = uuid.as_str(),
             error = problem,
             "an exception of a job could not be counted: the cache cannot be used"
         );
@@ -332,10 +332,11 @@ impl Attempt {
         elapsed: Duration,
     ) {
         tracing::error!(
-            job.uuid = info.payload.uuid.as_ref().map(tracing::field::display),
+            job.uuid = info.payload.uuid.as_ref().map(JobUuid::as_str),
             job.class = info.payload.resolve_name(),
             attempts = info.attempts,
-            reason = %failure,
+            // As text: what a payload or a program says is quoted then, and forges no line.
+            reason = failure.to_string(),
             "job failed for good"
         );
         let record = FailedJob {
@@ -412,7 +413,7 @@ impl Attempt {
 const COUNTING: Duration = Duration::from_secs(3);
 
 fn log_outcome(info: &JobInfo, outcome: &Outcome, elapsed: Duration) {
-    let uuid = info.payload.uuid.as_ref().map(tracing::field::display);
+    let uuid = info.payload.uuid.as_ref().map(JobUuid::as_str);
     let class = info.payload.resolve_name();
     match outcome {
         Outcome::Finished => {

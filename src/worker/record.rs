@@ -57,6 +57,8 @@ fn unreachable_spool(error: &crate::queue::Error) -> Drained {
 struct Said {
     refusal: Option<String>,
     foreign: bool,
+    /// Where the next look begins: behind what was refused, so that it keeps no other from its row.
+    from: usize,
 }
 
 impl Said {
@@ -81,6 +83,8 @@ impl Said {
 
 /// Records that are read at once.
 const PAGE: usize = 100;
+/// Records in a row that the store may refuse before it gets a rest.
+const MOST_REFUSALS: usize = 20;
 /// How long the lease lives if its holder dies.
 const LEASE: Duration = Duration::from_secs(10);
 /// How often its holder renews it.
@@ -145,10 +149,14 @@ impl<Q: Queue> Recorder<Q> {
     }
 
     async fn drain_leased(&self, owner: &str, said: &mut Said) -> Drained {
-        let mut left = 0;
-        let mut drained = Drained::All;
+        let mut left = std::mem::take(&mut said.from);
+        let mut drained = if left == 0 {
+            Drained::All
+        } else {
+            Drained::Failed
+        };
         let mut renew_at = Instant::now() + RENEW;
-        let mut outages = 0;
+        let (mut outages, mut refusals) = (0, 0);
         loop {
             let records = match self.queue.spooled(left, PAGE).await {
                 Ok(records) if records.is_empty() => return drained,
@@ -165,7 +173,7 @@ impl<Q: Queue> Recorder<Q> {
                 };
                 match brought {
                     Ok(true) => {
-                        outages = 0;
+                        (outages, refusals) = (0, 0);
                         if let Err(error) = self.queue.unspool(&[record]).await {
                             return unreachable_spool(&error);
                         }
@@ -181,7 +189,12 @@ impl<Q: Queue> Recorder<Q> {
                         left += 1;
                         // It may be this record alone, also where it looks otherwise: the next one gets its turn.
                         outages = if is_outage(&error) { outages + 1 } else { 0 };
+                        refusals += 1;
                         if outages == 2 {
+                            return drained;
+                        }
+                        if refusals == MOST_REFUSALS {
+                            said.from = left;
                             return drained;
                         }
                     }

@@ -366,3 +366,38 @@ async fn a_payload_that_does_not_fit_is_refused_and_not_cut() {
     };
     assert_eq!(store.record(&short).await.unwrap(), Recorded::New);
 }
+
+#[tokio::test]
+async fn the_file_stays_the_one_that_php_writes() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = TempDir::new().unwrap();
+    let shared = directory.path().join("shared.json");
+    // A payload without uuid is stored by Laravel under no id.
+    let old = r#"[{"id":null,"connection":"redis","queue":"q","payload":"{}","exception":"E","failed_at":"2026-01-02 03:04:05","failed_at_timestamp":1767323045}]"#;
+    std::fs::write(&shared, old).unwrap();
+    std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o640)).unwrap();
+    let link = directory.path().join("failed-jobs.json");
+    std::os::unix::fs::symlink(&shared, &link).unwrap();
+    let store = stores(directory.path()).await.pop().unwrap();
+    store.check().await.unwrap();
+    store.record(&job("a", "default", 1000)).await.unwrap();
+    assert!(link.is_symlink());
+    let mode = std::fs::metadata(&shared).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o640);
+    let text = std::fs::read_to_string(&shared).unwrap();
+    assert!(
+        text.contains("\"id\": null,") && text.contains("\"id\": \"a\","),
+        "{text}"
+    );
+    assert_eq!(store.ids(None).await.unwrap(), ["a", ""]);
+    let left: Vec<_> = std::fs::read_dir(directory.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert!(
+        !left
+            .iter()
+            .any(|name| name.to_string_lossy().contains(".json.")),
+        "{left:?}"
+    );
+}
