@@ -215,3 +215,33 @@ fn peek_prints_the_document_of_every_captured_payload() {
         }
     }
 }
+
+#[test]
+fn what_a_payload_says_forges_no_line_and_paints_no_terminal() {
+    let redis = RedisServer::start();
+    let rest = "[[map]]\njob = '*'\nhandler = { exec = [\"sh\", \"-c\", \"printf 'x\\\\n2099-01-01 INFO all is well \\\\033[2J' >&2; exit 65\"] }\n";
+    let workplace = Workplace::new(&redis, "", 90, rest);
+    let payload = r#"{"uuid":"u\n2099 INFO fake\u001b[2J","id":"i\u001b[31m","displayName":"App\\Jobs\\X\u009b","job":"Illuminate\\Queue\\CallQueuedHandler@call","data":{"commandName":"App\\Jobs\\X","command":"O:10:\"App\\Jobs\\X\":1:{s:1:\"a\";s:2:\"\u009b\";}"},"attempts":0}"#;
+    redis.query::<()>(&[b"RPUSH", b"queues:default", payload.as_bytes()]);
+    for args in [
+        &["queue:peek"][..],
+        &["queue:work", "-v", "--stop-when-empty"],
+    ] {
+        let output = workplace
+            .artisand(args)
+            .env("NO_COLOR", "1")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{args:?}");
+        let is_shown = String::from_utf8_lossy(&output.stdout).contains("App\\Jobs\\X");
+        assert!(is_shown, "{args:?}");
+        for text in [&output.stdout, &output.stderr] {
+            let text = String::from_utf8_lossy(text);
+            assert!(!text.contains(['\u{1b}', '\u{9b}']), "{args:?}: {text:?}");
+            assert!(
+                !text.lines().any(|line| line.starts_with("2099")),
+                "{args:?}: {text}"
+            );
+        }
+    }
+}
