@@ -2,7 +2,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -230,7 +230,11 @@ impl Inner {
         };
         flock(&file, FlockOperation::LockShared).map_err(|errno| failed(errno.into()))?;
         let mut bytes = Vec::new();
-        file.take(LARGEST).read_to_end(&mut bytes).map_err(failed)?;
+        (&file)
+            .take(LARGEST)
+            .read_to_end(&mut bytes)
+            .map_err(failed)?;
+        // Still locked: nobody can store something anew that would go with it.
         match decode(&bytes) {
             Some((end, _)) if UnixSeconds(end) <= self.clock.now() => remove(path).map(|_| None),
             entry => Ok(entry),
@@ -252,11 +256,17 @@ impl Inner {
         }
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        let file = options.open(path).map_err(error("write", path))?;
-        match flock(&file, operation) {
-            Ok(()) => Ok(Some(file)),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(errno) => Err(failed(errno.into())),
+        loop {
+            let file = options.open(path).map_err(error("write", path))?;
+            match flock(&file, operation) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+                Err(errno) => return Err(failed(errno.into())),
+            }
+            // Deleted before it was ours: what is written there nobody would see.
+            if file.metadata().map_err(error("write", path))?.nlink() > 0 {
+                return Ok(Some(file));
+            }
         }
     }
 

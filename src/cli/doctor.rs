@@ -10,7 +10,7 @@ use crate::cache::{Cache, keys};
 use crate::config::{Config, Laravel, php};
 use crate::connection::Redis;
 use crate::failed::FailedJobs;
-use crate::handler::{HandlerChoice, Pattern, Registry, Route, Router, UnmappedPolicy};
+use crate::handler::{HandlerChoice, Pattern, Registry, Route, Router, UnmappedPolicy, causes};
 use crate::payload::{Command, Payload, Target};
 use crate::php::Value;
 use crate::queue::{Queue as _, QueueName, RedisQueue};
@@ -120,18 +120,8 @@ impl Report {
     }
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text += ": ";
-            text += &more;
-        }
-        cause = error.source();
-    }
-    text
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    causes(error).join(": ")
 }
 
 pub(super) async fn run(

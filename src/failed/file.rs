@@ -102,7 +102,7 @@ impl FileFailedJobs {
         }
     }
 
-    /// Reads, changes and writes the file under the lock. Nothing is written if `change` answers `None`.
+    /// Reads, changes and writes the file under the lock. Nothing is written if `change` says that it changed nothing.
     async fn change<T: Send + 'static>(
         &self,
         change: impl FnOnce(&mut Vec<Entry>) -> (bool, T) + Send + 'static,

@@ -102,16 +102,7 @@ impl FailureText {
 
     /// A failure with all causes of an error, each said once.
     pub fn of(class: impl Into<String>, error: &(dyn std::error::Error + 'static)) -> Self {
-        let mut chain = vec![error.to_string()];
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            let text = error.to_string();
-            // Some errors repeat their cause in their own text.
-            if !chain.iter().any(|said| said.contains(&text)) {
-                chain.push(text);
-            }
-            cause = error.source();
-        }
+        let chain = causes(error);
         Self {
             class: class.into(),
             message: chain.join(": "),
@@ -124,6 +115,20 @@ impl fmt::Display for FailureText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.class, self.message)
     }
+}
+
+/// The messages of an error and of its causes, each said once: some errors repeat their cause in their own text.
+pub(crate) fn causes(error: &(dyn std::error::Error + 'static)) -> Vec<String> {
+    let mut chain = vec![error.to_string()];
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !chain.iter().any(|said| said.contains(&text)) {
+            chain.push(text);
+        }
+        cause = error.source();
+    }
+    chain
 }
 
 /// An input that does not fit the handler's type.

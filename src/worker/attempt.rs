@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::decide::{Asked, Ended};
-use crate::handler::{BoxError, FailureText, Handler, JobContext, Outcome, Request};
+use crate::handler::{BoxError, FailureText, Handler, JobContext, Outcome, Request, causes};
 
 /// How long a blocking handler may take to notice that it was cancelled.
 const NOTICE: Duration = Duration::from_secs(1);
@@ -86,18 +86,7 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 
 /// An error's message with those of its causes.
 pub(super) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut message = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let text = error.to_string();
-        // Some errors repeat their cause in their own text.
-        if !message.contains(&text) {
-            message.push_str(": ");
-            message.push_str(&text);
-        }
-        cause = error.source();
-    }
-    message
+    causes(error).join(": ")
 }
 
 /// What the rules need to know of an outcome.

@@ -106,6 +106,9 @@ pub(super) async fn keep_recording<Q: Queue>(recorder: Recorder<Q>) {
     let mut said = Said::default();
     loop {
         let is_last = recorder.last.is_cancelled();
+        if is_last {
+            said.from = 0;
+        }
         let drained = recorder.drain(&owner, &mut said).await;
         if is_last {
             return;
@@ -190,10 +193,9 @@ impl<Q: Queue> Recorder<Q> {
                         // It may be this record alone, also where it looks otherwise: the next one gets its turn.
                         outages = if is_outage(&error) { outages + 1 } else { 0 };
                         refusals += 1;
-                        if outages == 2 {
-                            return drained;
-                        }
-                        if refusals == MOST_REFUSALS {
+                        // Whoever stops does not come back to the rest; how long that may take has a limit.
+                        let is_enough = refusals >= MOST_REFUSALS && !self.last.is_cancelled();
+                        if outages == 2 || is_enough {
                             said.from = left;
                             return drained;
                         }

@@ -195,7 +195,7 @@ async fn broken(_: Broken, _: JobContext) -> Result<(), std::io::Error> {
     Err(std::io::Error::other("boom"))
 }
 
-async fn run(queue: &Arc<MemoryQueue>, store: FailedJobs) {
+fn worker(queue: &Arc<MemoryQueue>, store: FailedJobs, bounded: bool) -> Worker<MemoryQueue> {
     let registry = Registry::new().with("broken", handler::function(broken));
     let mapping = handler::Mapping {
         job: handler::Pattern::parse("App\\Jobs\\Broken").unwrap(),
@@ -205,12 +205,15 @@ async fn run(queue: &Arc<MemoryQueue>, store: FailedJobs) {
     let router =
         handler::Router::new(vec![mapping], handler::UnmappedPolicy::Leave, &registry).unwrap();
     let options = WorkerOptions {
-        stop_when_empty: true,
+        stop_when_empty: bounded,
         memory: None,
         ..WorkerOptions::default()
     };
-    let worker = Worker::new(Arc::clone(queue), router, options).with_failed_jobs(store);
-    let report = worker.run(&Control::new()).await;
+    Worker::new(Arc::clone(queue), router, options).with_failed_jobs(store)
+}
+
+async fn run(queue: &Arc<MemoryQueue>, store: FailedJobs) {
+    let report = worker(queue, store, true).run(&Control::new()).await;
     assert_eq!(report.reason, StopReason::QueueEmpty);
     assert_eq!(report.unsettled, 0);
 }
@@ -400,4 +403,41 @@ async fn the_file_stays_the_one_that_php_writes() {
             .any(|name| name.to_string_lossy().contains(".json.")),
         "{left:?}"
     );
+}
+
+#[tokio::test]
+async fn records_that_are_refused_keep_no_other_from_its_row() {
+    let directory = TempDir::new().unwrap();
+    let database = sqlite(directory.path());
+    make_table(&database, true).await;
+    let refuse = "create trigger refuse before insert on app_failed_jobs when new.queue = 'bad' begin select raise(abort, 'no'); end";
+    database.execute(refuse, &[]).await.unwrap();
+    let long_ago = Clock::System.now().0 - 60;
+    let queue = Arc::new(MemoryQueue::new(None));
+    for number in 0..45 {
+        queue.spool_record(job(&format!("bad-{number}"), "bad", long_ago).to_json());
+    }
+    queue.spool_record(job("a", "default", long_ago).to_json());
+    // A worker that goes on comes to it, and so does one that stops at once.
+    let control = Control::new();
+    let running = tokio::spawn({
+        let (worker, control) = (
+            worker(&queue, store_in(directory.path()), false),
+            control.clone(),
+        );
+        async move { worker.run(&control).await }
+    });
+    let store = store_in(directory.path());
+    let recorded = tokio::time::timeout(Duration::from_secs(10), async {
+        while store.ids(None).await.unwrap() != ["a"] {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    recorded.await.unwrap();
+    control.quit();
+    running.await.unwrap();
+    queue.spool_record(job("b", "default", long_ago).to_json());
+    run(&queue, store_in(directory.path())).await;
+    assert_eq!(queue.spool().len(), 45);
+    assert_eq!(store.ids(None).await.unwrap(), ["b", "a"]);
 }
