@@ -250,6 +250,7 @@ pub(super) fn run(
         },
     };
     let failed_jobs = config.failed_jobs()?;
+    let services = config.services()?;
     drop(entered);
     warn_of_gaps(&config, failed_jobs.as_ref());
     let style = Style {
@@ -269,7 +270,8 @@ pub(super) fn run(
         let control = Control::new();
         let mut worker = Worker::new(Arc::new(queue), router, options)
             .with_observer(console)
-            .with_control_plane(control_plane);
+            .with_control_plane(control_plane)
+            .with_services(services);
         if let Some(failed_jobs) = failed_jobs {
             worker = worker.with_failed_jobs(failed_jobs);
         }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 use serde_json::{Map, Value};
 
+use crate::app::Version;
 use crate::cache::{
     Cache, DatabaseStore, DatabaseStoreOptions, FileStore, FileStoreOptions, Maintenance,
     RedisStore, random_owner,
@@ -138,24 +139,19 @@ pub struct RedisSettings {
 
 type Found<T> = Result<T, SettingError>;
 
-/// A version as two numbers.
-pub(super) fn major_minor(version: &str) -> Option<(u32, u32)> {
-    let mut parts = version.trim_start_matches('v').split(['.', '-']);
-    let major = parts.next()?.parse().ok()?;
-    Some((
-        major,
-        parts
-            .next()
-            .and_then(|minor| minor.parse().ok())
-            .unwrap_or(0),
-    ))
-}
-
 impl Laravel {
     /// The framework's version as two numbers; where it is unknown, the newest.
     pub fn major_minor(&self) -> (u32, u32) {
-        let known = self.version.as_deref().and_then(major_minor);
-        known.unwrap_or((13, u32::MAX))
+        let known = self.known_version();
+        (known.major, known.minor)
+    }
+
+    /// The framework's version; where it is unknown, the newest.
+    pub fn known_version(&self) -> Version {
+        let known = self.version.as_deref();
+        known
+            .and_then(|version| version.parse().ok())
+            .unwrap_or_default()
     }
 
     fn is_at_least(&self, major: u32, minor: u32) -> bool {

@@ -21,11 +21,11 @@ pub use file::{
 };
 pub use laravel::{EnvLookup, Laravel, QueueSettings, RedisSettings, SettingError};
 
-use crate::app::{self, EnvError, EnvFile, Manifest, ManifestError, SourceError, cast};
+use crate::app::{self, EnvError, EnvFile, Manifest, ManifestError, SourceError, Version, cast};
 use crate::cache::{Cache, Maintenance};
 use crate::connection::{self, RedisAddress, RedisOptions};
 use crate::failed::FailedJobs;
-use crate::handler::{MappingError, PatternError, Registry, Router};
+use crate::handler::{MappingError, PatternError, Registry, Router, Services};
 use crate::queue::{ConnectionName, QueueName, RedisQueueOptions};
 
 /// An error in what somebody set.
@@ -477,6 +477,19 @@ impl Config {
         store.map(|store| self.setting(store)).transpose()
     }
 
+    /// What the app offers to its jobs.
+    ///
+    /// # Errors
+    ///
+    /// Something of it is set and cannot be used.
+    pub fn services(&self) -> Result<Services, Error> {
+        let mut services = Services::default();
+        if let Some(laravel) = &self.laravel {
+            services.version = laravel.known_version();
+        }
+        Ok(services)
+    }
+
     /// The app's time zone, in which Laravel prints and stores times.
     ///
     /// # Errors
@@ -687,8 +700,9 @@ impl Config {
 
     /// Whether the app's Laravel is older than 5.8, which brought the notify lists.
     fn is_before_notify_lists(&self) -> bool {
-        let version = self.file.laravel.as_deref().and_then(laravel::major_minor);
-        version.is_some_and(|version| version < (5, 8))
+        let version = self.file.laravel.as_deref();
+        let version = version.and_then(|version| version.parse::<Version>().ok());
+        version.is_some_and(|version| !version.is_at_least(5, 8))
     }
 
     /// Looks up the handlers of all mappings.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::BoxError;
+use super::{BoxError, Services};
 use crate::payload::{Data, Document, Error, JobId, JobUuid, Payload};
 use crate::queue::{ConnectionName, QueueName};
 
@@ -17,6 +17,7 @@ pub struct JobContext(Arc<Inner>);
 struct Inner {
     info: Arc<JobInfo>,
     cancelled: CancellationToken,
+    services: Arc<Services>,
     request: Mutex<Request>,
 }
 
@@ -58,10 +59,11 @@ impl fmt::Debug for JobContext {
 
 impl JobContext {
     /// A context for one attempt; for the worker, and for tests of handlers.
-    pub fn new(info: Arc<JobInfo>, cancelled: CancellationToken) -> Self {
+    pub fn new(info: Arc<JobInfo>, cancelled: CancellationToken, services: Arc<Services>) -> Self {
         Self(Arc::new(Inner {
             info,
             cancelled,
+            services,
             request: Mutex::default(),
         }))
     }
@@ -123,6 +125,11 @@ impl JobContext {
             payload: &info.payload,
         };
         document.to_json()
+    }
+
+    /// What the app offers to its jobs.
+    pub fn services(&self) -> &Services {
+        &self.0.services
     }
 
     /// Cancelled when the job's timeout or the worker's stop deadline has passed.

@@ -15,6 +15,7 @@ mod builtin;
 mod context;
 mod exec;
 mod registry;
+mod services;
 
 pub use builtin::{Discard, Log};
 pub use context::{JobContext, JobInfo, Request};
@@ -23,6 +24,7 @@ pub use registry::{
     HandlerChoice, Mapping, MappingError, Pattern, PatternError, Registry, Route, Router,
     UnmappedPolicy,
 };
+pub use services::Services;
 
 use crate::payload::{Command, Data};
 

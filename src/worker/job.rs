@@ -21,7 +21,7 @@ use super::{attempt, fetch};
 use crate::cache::{self, Cache};
 use crate::failed::FailedJob;
 use crate::handler::{
-    FailureText, Handler, JobContext, JobInfo, Outcome, Route, Router, UnmappedPolicy,
+    FailureText, Handler, JobContext, JobInfo, Outcome, Route, Router, Services, UnmappedPolicy,
 };
 use crate::payload::{JobUuid, Payload};
 use crate::queue::{ConnectionName, ReservedJob, Settled, Settlement};
@@ -52,6 +52,8 @@ pub(super) struct Shared {
     pub(super) distrusted: Mutex<HashSet<Box<str>>>,
     /// Where exceptions are counted.
     pub(super) cache: Option<Cache>,
+    /// What the app offers to its jobs.
+    pub(super) services: Arc<Services>,
 }
 
 /// Wakes the loop once so many jobs have ended: under load, one wake for several slots.
@@ -204,7 +206,11 @@ impl Attempt {
     async fn handle(&self, handler: &dyn Handler, info: Arc<JobInfo>, end: &mut TaskEnd) {
         let name = info.payload.resolve_name();
         let rules = Rules::of(&info.payload.limits, &self.shared.defaults);
-        let context = JobContext::new(Arc::clone(&info), CancellationToken::new());
+        let context = JobContext::new(
+            Arc::clone(&info),
+            CancellationToken::new(),
+            Arc::clone(&self.shared.services),
+        );
         self.shared.tell(Event::JobProcessing(&info));
         if let Some(failure) = before_attempt(&rules, info.attempts, self.shared.clock.now(), name)
         {

@@ -40,7 +40,7 @@ pub use stop::{Control, Orders, StopReason, resident_memory};
 pub use watch::ControlPlane;
 
 use crate::failed::FailedJobs;
-use crate::handler::{Router, UnmappedPolicy};
+use crate::handler::{Router, Services, UnmappedPolicy};
 use crate::queue::{Popped, Queue, QueueName, ReservedJob};
 use crate::time::Clock;
 use attempt::with_causes;
@@ -57,6 +57,7 @@ pub struct Worker<Q> {
     observers: Vec<Arc<dyn Observer>>,
     control_plane: ControlPlane,
     failed_jobs: Option<Arc<FailedJobs>>,
+    services: Services,
 }
 
 impl<Q> std::fmt::Debug for Worker<Q> {
@@ -91,7 +92,15 @@ impl<Q: Queue> Worker<Q> {
             observers: Vec::new(),
             control_plane: ControlPlane::default(),
             failed_jobs: None,
+            services: Services::default(),
         }
+    }
+
+    /// Gives jobs what their app offers: keys, batches, locks, databases.
+    #[must_use]
+    pub fn with_services(mut self, services: Services) -> Self {
+        self.services = services;
+        self
     }
 
     /// Obeys what the app says through its cache and its maintenance mode.
@@ -262,6 +271,7 @@ impl<Q: Queue> Loop<Q> {
             observers,
             control_plane,
             failed_jobs,
+            services,
         } = worker;
         let observers: Arc<[Arc<dyn Observer>]> = observers.into();
         let running = Arc::new(Running::default());
@@ -315,6 +325,7 @@ impl<Q: Queue> Loop<Q> {
             stopping: CancellationToken::new(),
             distrusted: Mutex::default(),
             cache: control_plane.cache,
+            services: Arc::new(services),
         });
         let now = Instant::now();
         Self {

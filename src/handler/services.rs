@@ -1,0 +1,14 @@
+//! What the app offers to its jobs beside their queue: keys, batches, locks, databases, and facts about its classes.
+
+use crate::app::Version;
+
+/// Everything of the app that a job may need while it runs and when it has ended; what is `None` is not there.
+///
+/// Made once per worker from the app's configuration and manifest. Nothing is
+/// opened before it is needed.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Services {
+    /// Version of the app's Laravel, whose rules hold.
+    pub version: Version,
+}
