@@ -5,10 +5,9 @@ mod manifest;
 pub mod php_config;
 mod slug;
 mod source;
-mod version;
 
+pub use crate::payload::{Version, VersionError};
 pub use env::{EnvError, EnvFile, cast};
 pub use manifest::{Class, Manifest, ManifestError, Model, Paths, is_same_directory};
 pub use slug::slug;
 pub use source::{AppConfig, Origin, SourceError, cached_config_path, framework_version, read};
-pub use version::{Version, VersionError};

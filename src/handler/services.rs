@@ -1,6 +1,6 @@
 //! What the app offers to its jobs beside their queue: keys, batches, locks, databases, and facts about its classes.
 
-use crate::app::Version;
+use crate::payload::Version;
 
 /// Everything of the app that a job may need while it runs and when it has ended; what is `None` is not there.
 ///

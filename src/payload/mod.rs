@@ -21,12 +21,14 @@ mod json;
 mod limits;
 mod retry;
 mod target;
+mod version;
 
 pub use command::Command;
 pub use document::Document;
 pub use limits::{Backoff, Limits};
 pub use retry::{for_retry, write_json_text};
 pub use target::{Kind, Target};
+pub use version::{Version, VersionError};
 
 use crate::time::UnixSeconds;
 use json::Checked;
