@@ -13,7 +13,7 @@ use crate::failed::FailedJobs;
 use crate::handler::{HandlerChoice, Pattern, Registry, Route, Router, UnmappedPolicy, causes};
 use crate::payload::{Command, Payload, Target};
 use crate::php::Value;
-use crate::queue::{Queue as _, QueueName, RedisQueue};
+use crate::queue::{Queue as _, QueueName, RedisQueue, Spool};
 use crate::time::Clock;
 
 /// Arguments of `doctor`, as given.
@@ -378,7 +378,7 @@ async fn look_at_queues(
             format!("none of connection `{name}` holds jobs now"),
         );
     }
-    match queue.spooled(0, 10_000).await {
+    match queue.spooled(Spool::FailedJobs, 0, 10_000).await {
         Ok(spooled) if spooled.is_empty() => {}
         Ok(spooled) => report.warn(
             "spool",

@@ -156,7 +156,10 @@ async fn spooled(config: &Config) -> Option<String> {
     let name = config.default_connection();
     let look = async {
         let (queue, _) = open(config, &name).await.ok()?;
-        queue.spool_length().await.ok()
+        queue
+            .spool_length(crate::queue::Spool::FailedJobs)
+            .await
+            .ok()
     };
     let count = tokio::time::timeout(SPOOL_WAIT, look).await.ok()??;
     let (jobs, wait) = match count {

@@ -196,6 +196,7 @@ pub struct Redis(Arc<Inner>);
 struct Inner {
     client: Client,
     address: String,
+    database: i64,
     prefix: String,
     response_timeout: Duration,
     current: Mutex<Current>,
@@ -274,6 +275,7 @@ impl Redis {
         Ok(Self(Arc::new(Inner {
             client,
             address,
+            database: options.database,
             prefix: options.prefix.clone(),
             response_timeout: Self::RESPONSE_TIMEOUT,
             current: Mutex::default(),
@@ -286,10 +288,16 @@ impl Redis {
         Self(Arc::new(Inner {
             client: self.0.client.clone(),
             address: self.0.address.clone(),
+            database: self.0.database,
             prefix: self.0.prefix.clone(),
             response_timeout,
             current: Mutex::default(),
         }))
+    }
+
+    /// Whether both lead to the same database of the same server, as far as their addresses tell.
+    pub fn is_same_database(&self, other: &Self) -> bool {
+        self.0.address == other.0.address && self.0.database == other.0.database
     }
 
     /// Put before every key.

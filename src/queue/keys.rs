@@ -1,6 +1,6 @@
 //! Every key name of the Redis driver.
 
-use super::QueueName;
+use super::{QueueName, Spool};
 
 /// Makes key names: the client prefix, then Laravel's name.
 ///
@@ -45,14 +45,19 @@ impl Keys {
         format!("{}queues:{queue}:quarantine", self.prefix)
     }
 
-    /// List of records of failed jobs that no store has taken yet; ours.
-    pub fn failed_spool(&self) -> String {
-        format!("{}artisand:failed-spool", self.prefix)
+    /// A list of records that wait to be brought elsewhere; ours.
+    pub fn spool(&self, spool: Spool) -> String {
+        format!("{}{}", self.prefix, spool.key())
     }
 
-    /// Who brings the records of the spool to their store; ours.
-    pub fn failed_spool_lease(&self) -> String {
-        format!("{}artisand:failed-spool:lease", self.prefix)
+    /// Who brings the records of such a list where they belong; ours.
+    pub fn spool_lease(&self, spool: Spool) -> String {
+        format!("{}{}:lease", self.prefix, spool.key())
+    }
+
+    /// Says that a payload with this identity was pushed already; ours.
+    pub fn pushed(&self, id: &str) -> String {
+        format!("{}artisand:pushed:{id}", self.prefix)
     }
 
     /// The queue whose notify list this is.

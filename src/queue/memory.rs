@@ -7,7 +7,11 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
-use super::{Error, PopRequest, Popped, Queue, QueueName, ReservedJob, Settled, Settlement, Sizes};
+use super::{
+    Effect, Error, PopRequest, Popped, Queue, QueueName, ReservedJob, Settled, Settlement, Sizes,
+    Spool,
+};
+use crate::connection::Redis;
 use crate::time::UnixSeconds;
 
 /// Queues that live in this process.
@@ -21,7 +25,9 @@ pub struct MemoryQueue {
 #[derive(Debug, Default)]
 struct State {
     queues: HashMap<QueueName, OneQueue>,
-    spool: Vec<Vec<u8>>,
+    spools: BTreeMap<Spool, Vec<Vec<u8>>>,
+    /// Locks by key, with their owners.
+    locks: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default)]
@@ -44,14 +50,19 @@ impl MemoryQueue {
         }
     }
 
-    /// Records of failed jobs, oldest first.
-    pub fn spool(&self) -> Vec<Vec<u8>> {
-        self.state().spool.clone()
+    /// Records of a list of ours, oldest first.
+    pub fn spool(&self, spool: Spool) -> Vec<Vec<u8>> {
+        self.state().spools.get(&spool).cloned().unwrap_or_default()
     }
 
-    /// Adds a record to those of failed jobs, as a worker that died would have left it.
-    pub fn spool_record(&self, record: Vec<u8>) {
-        self.state().spool.push(record);
+    /// Adds a record to a list of ours, as a worker that died would have left it.
+    pub fn spool_record(&self, spool: Spool, record: Vec<u8>) {
+        self.state().spools.entry(spool).or_default().push(record);
+    }
+
+    /// Who holds a lock.
+    pub fn lock_owner(&self, key: &str) -> Option<String> {
+        self.state().locks.get(key).cloned()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -110,6 +121,39 @@ impl OneQueue {
         let delayed = self.delayed.first().map(|(due, _)| *due);
         let reserved = self.reserved.values().min().copied().filter(|_| expiring);
         delayed.into_iter().chain(reserved).min()
+    }
+}
+
+impl State {
+    /// Does what follows the end of a job; what concerns the job itself is the caller's.
+    fn apply(&mut self, effects: &[Effect]) {
+        for effect in effects {
+            match effect {
+                Effect::Push(push) => {
+                    if let Some(claim) = &push.claim {
+                        if self.locks.contains_key(&claim.key) {
+                            continue;
+                        }
+                        self.locks.insert(claim.key.clone(), claim.owner.clone());
+                    }
+                    let queue = self.queues.entry(push.queue.clone()).or_default();
+                    match push.due {
+                        Some(due) => drop(queue.delayed.insert((due, push.payload.clone()))),
+                        None => queue.pending.push_back(push.payload.clone()),
+                    }
+                }
+                Effect::Unlock(unlock) => {
+                    let is_owned = |owner: &String| self.locks.get(&unlock.key) == Some(owner);
+                    if unlock.owner.as_ref().is_none_or(is_owned) {
+                        self.locks.remove(&unlock.key);
+                    }
+                }
+                Effect::Append(spool, record) => {
+                    self.spools.entry(*spool).or_default().push(record.clone());
+                }
+                Effect::Quarantine => {}
+            }
+        }
     }
 }
 
@@ -176,7 +220,12 @@ impl Queue for MemoryQueue {
                 Settlement::Release(due) => drop(queue.delayed.insert((*due, job.member.clone()))),
                 Settlement::PutBack => queue.pending.push_front(job.element.clone()),
                 Settlement::Quarantine => queue.quarantine.push(job.element.clone()),
-                Settlement::Spool(record) => state.spool.push(record.clone()),
+                Settlement::Finish(effects) => {
+                    if effects.contains(&Effect::Quarantine) {
+                        queue.quarantine.push(job.element.clone());
+                    }
+                    state.apply(effects);
+                }
                 Settlement::Forward(to) => {
                     state
                         .queues
@@ -283,29 +332,45 @@ impl Queue for MemoryQueue {
             }))
     }
 
-    async fn spooled(&self, from: usize, max: usize) -> Result<Vec<Vec<u8>>, Error> {
-        let state = self.state();
-        Ok(state.spool.iter().skip(from).take(max).cloned().collect())
+    fn is_on(&self, _: &Redis) -> bool {
+        false
     }
 
-    async fn unspool(&self, records: &[Vec<u8>]) -> Result<u64, Error> {
+    async fn spooled(&self, spool: Spool, from: usize, max: usize) -> Result<Vec<Vec<u8>>, Error> {
+        let state = self.state();
+        let records = state.spools.get(&spool).into_iter().flatten();
+        Ok(records.skip(from).take(max).cloned().collect())
+    }
+
+    async fn advance(
+        &self,
+        spool: Spool,
+        records: &[Vec<u8>],
+        effects: &[Effect],
+    ) -> Result<u64, Error> {
         let mut state = self.state();
+        let spooled = state.spools.entry(spool).or_default();
         let mut taken = 0;
         for record in records {
-            if let Some(at) = state.spool.iter().position(|spooled| spooled == record) {
-                state.spool.remove(at);
+            if let Some(at) = spooled.iter().position(|spooled| spooled == record) {
+                spooled.remove(at);
                 taken += 1;
             }
         }
+        if taken > 0 {
+            state.apply(effects);
+        }
+        drop(state);
+        self.pushed.notify_waiters();
         Ok(taken)
     }
 
-    async fn lease_spool(&self, _: &str, _: Duration) -> Result<bool, Error> {
+    async fn lease_spool(&self, _: Spool, _: &str, _: Duration) -> Result<bool, Error> {
         // No other process sees it.
         Ok(true)
     }
 
-    async fn unlease_spool(&self, _: &str) -> Result<(), Error> {
+    async fn unlease_spool(&self, _: Spool, _: &str) -> Result<(), Error> {
         Ok(())
     }
 

@@ -9,14 +9,17 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod effect;
 mod keys;
 mod memory;
 mod redis;
 
+pub use effect::{Claim, Effect, Push, Spool, Unlock};
 pub use keys::Keys;
 pub use memory::MemoryQueue;
 pub use redis::{RedisQueue, RedisQueueOptions};
 
+use crate::connection::Redis;
 use crate::payload::text_newtype;
 use crate::time::UnixSeconds;
 
@@ -125,8 +128,8 @@ pub enum Settlement {
     Forward(QueueName),
     /// Its payload cannot be decoded: it goes to the queue's quarantine as it was before the pop.
     Quarantine,
-    /// It failed for good: this record goes to the failed-job spool.
-    Spool(Vec<u8>),
+    /// The reservation goes, together with all that the end of the job brings about; in one step, or not at all.
+    Finish(Vec<Effect>),
 }
 
 /// Whether a job was still ours when it was settled.
@@ -278,23 +281,43 @@ pub trait Queue: Send + Sync + 'static {
     /// Deletes all jobs of a queue, also reserved ones, and says how many; the quarantine stays.
     fn clear(&self, queue: &QueueName) -> impl Future<Output = Result<u64, Error>> + Send;
 
-    /// Records of the failed-job spool, the oldest first, from this position on.
+    /// Whether a lock that is kept on this connection can be taken and freed together with the end of a job.
+    fn is_on(&self, redis: &Redis) -> bool;
+
+    /// Records of a list of ours, the oldest first, from this position on.
     fn spooled(
         &self,
+        spool: Spool,
         from: usize,
         max: usize,
     ) -> impl Future<Output = Result<Vec<Vec<u8>>, Error>> + Send;
 
-    /// Takes records out of the spool, each once; says how many were there.
-    fn unspool(&self, records: &[Vec<u8>]) -> impl Future<Output = Result<u64, Error>> + Send;
+    /// Takes records out of a list of ours, each once, and does what follows: all in one step.
+    ///
+    /// Says how many records were there; if none was, another process has taken them, and nothing follows.
+    ///
+    /// # Errors
+    ///
+    /// Either all of it happened or nothing.
+    fn advance(
+        &self,
+        spool: Spool,
+        records: &[Vec<u8>],
+        effects: &[Effect],
+    ) -> impl Future<Output = Result<u64, Error>> + Send;
 
-    /// Takes or keeps for so long the right to empty the spool; false if another process has it.
+    /// Takes or keeps for so long the right to empty a list of ours; false if another process has it.
     fn lease_spool(
         &self,
+        spool: Spool,
         owner: &str,
         lives: Duration,
     ) -> impl Future<Output = Result<bool, Error>> + Send;
 
     /// Gives that right up, if it is still ours.
-    fn unlease_spool(&self, owner: &str) -> impl Future<Output = Result<(), Error>> + Send;
+    fn unlease_spool(
+        &self,
+        spool: Spool,
+        owner: &str,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
 }

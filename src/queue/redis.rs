@@ -5,6 +5,7 @@
 //! quarantine instead of nowhere, and a release puts back only what was still
 //! reserved.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +13,8 @@ use std::time::Duration;
 use redis::{FromRedisValue, Script, Value};
 
 use super::{
-    Choose, ConnectionName, Error, Keys, PopRequest, Popped, Queue, QueueName, ReservedJob,
-    Settled, Settlement, Sizes,
+    Choose, ConnectionName, Effect, Error, Keys, PopRequest, Popped, Queue, QueueName, ReservedJob,
+    Settled, Settlement, Sizes, Spool,
 };
 use crate::connection::{Arg, Redis};
 use crate::time::UnixSeconds;
@@ -65,6 +66,8 @@ struct Scripts {
     push: Script,
     clear: Script,
     requeue: Script,
+    finish: Script,
+    advance: Script,
     lease: Script,
     unlease: Script,
 }
@@ -73,6 +76,16 @@ macro_rules! with_common {
     ($file:literal) => {
         Script::new(concat!(
             include_str!("scripts/common.lua"),
+            "\n",
+            include_str!(concat!("scripts/", $file))
+        ))
+    };
+}
+
+macro_rules! with_effects {
+    ($file:literal) => {
+        Script::new(concat!(
+            include_str!("scripts/effects.lua"),
             "\n",
             include_str!(concat!("scripts/", $file))
         ))
@@ -88,8 +101,10 @@ impl fmt::Debug for RedisQueue {
     }
 }
 
-/// What messages call the spool, which belongs to no queue.
-const SPOOL: &str = "(failed-job spool)";
+/// What messages call a list of ours, which belongs to no queue.
+fn name_of(spool: Spool) -> QueueName {
+    QueueName::from(spool.key())
+}
 
 /// Longest wait for a push in one blocking command.
 const LONGEST_BLOCK: Duration = Duration::from_secs(10);
@@ -108,6 +123,8 @@ impl RedisQueue {
             push: Script::new(include_str!("scripts/push.lua")),
             clear: Script::new(include_str!("scripts/clear.lua")),
             requeue: Script::new(include_str!("scripts/requeue.lua")),
+            finish: with_effects!("finish.lua"),
+            advance: with_effects!("advance.lua"),
             lease: Script::new(include_str!("scripts/lease.lua")),
             unlease: Script::new(include_str!("scripts/unlease.lua")),
         };
@@ -147,15 +164,15 @@ impl RedisQueue {
             .map(|_| ())
     }
 
-    /// Counts the records of the failed-job spool.
+    /// Counts the records of a list of ours.
     ///
     /// # Errors
     ///
     /// [`Error::Script`] if the list cannot be read.
-    pub async fn spool_length(&self) -> Result<u64, Error> {
-        let command = redis::cmd("LLEN").arg(self.keys.failed_spool()).take();
+    pub async fn spool_length(&self, spool: Spool) -> Result<u64, Error> {
+        let command = redis::cmd("LLEN").arg(self.keys.spool(spool)).take();
         let length = self.redis.command(&command).await;
-        length.map_err(failed("LLEN", &SPOOL.into()))
+        length.map_err(failed("LLEN", &name_of(spool)))
     }
 
     /// The first pending jobs of a queue, as they stand; nothing moves.
@@ -606,7 +623,7 @@ enum SettleScript {
     Prepend,
     Append(QueueName),
     Quarantine,
-    Spool,
+    Finish,
 }
 
 impl Group {
@@ -618,12 +635,91 @@ impl Group {
             Settlement::PutBack => SettleScript::Prepend,
             Settlement::Forward(to) => SettleScript::Append(to.clone()),
             Settlement::Quarantine => SettleScript::Quarantine,
-            Settlement::Spool(_) => SettleScript::Spool,
+            Settlement::Finish(_) => SettleScript::Finish,
         };
         Self {
             queue: job.queue.clone(),
             script,
         }
+    }
+}
+
+/// Keys and arguments of a script that carries out effects.
+struct EffectCall<'a> {
+    keys: Vec<String>,
+    positions: HashMap<String, i64>,
+    args: Vec<Arg<'a>>,
+}
+
+impl<'a> EffectCall<'a> {
+    fn new(first: String) -> Self {
+        Self {
+            positions: HashMap::from([(first.clone(), 1)]),
+            keys: vec![first],
+            args: Vec::new(),
+        }
+    }
+
+    fn number(&mut self, number: usize) {
+        self.args
+            .push(Arg::Int(i64::try_from(number).unwrap_or(i64::MAX)));
+    }
+
+    /// Position of a key, which is added if it is new.
+    fn key(&mut self, key: String) -> i64 {
+        if let Some(position) = self.positions.get(&key) {
+            return *position;
+        }
+        self.keys.push(key.clone());
+        let position = i64::try_from(self.keys.len()).unwrap_or(i64::MAX);
+        self.positions.insert(key, position);
+        position
+    }
+
+    /// Adds an effect of the end of a job with this payload.
+    fn effect(
+        &mut self,
+        queues: &RedisQueue,
+        queue: &QueueName,
+        element: &'a [u8],
+        effect: &'a Effect,
+    ) {
+        let keys = &queues.keys;
+        let mut rest = [
+            Arg::Int(0),
+            Arg::Int(0),
+            Arg::Int(0),
+            Arg::Bytes(b""),
+            Arg::Int(0),
+        ];
+        let (what, key, value): (&'static [u8], String, &'a [u8]) = match effect {
+            Effect::Push(push) => {
+                if let Some(claim) = &push.claim {
+                    rest[2] = Arg::Int(self.key(claim.key.clone()));
+                    rest[3] = Arg::Bytes(claim.owner.as_bytes());
+                    rest[4] = Arg::Int(i64::try_from(claim.ttl.as_secs()).unwrap_or(i64::MAX));
+                }
+                if let Some(due) = push.due {
+                    rest[0] = Arg::Int(due.0);
+                    (b"later", keys.delayed(&push.queue), &push.payload)
+                } else {
+                    if queues.options.notify {
+                        rest[1] = Arg::Int(self.key(keys.notify(&push.queue)));
+                    }
+                    (b"push", keys.list(&push.queue), &push.payload)
+                }
+            }
+            Effect::Unlock(unlock) => {
+                let owner = unlock.owner.as_deref().unwrap_or_default();
+                (b"unlock", unlock.key.clone(), owner.as_bytes())
+            }
+            Effect::Append(spool, record) => (b"append", keys.spool(*spool), record),
+            Effect::Quarantine => (b"append", keys.quarantine(queue), element),
+        };
+        let key = self.key(key);
+        self.args
+            .extend([Arg::Bytes(what), Arg::Int(key), Arg::Bytes(value)]);
+        self.args.extend(rest);
     }
 }
 
@@ -660,19 +756,41 @@ impl RedisQueue {
             SettleScript::Prepend => (b"prepend", self.keys.list(queue), notify(queue)),
             SettleScript::Append(to) => (b"append", self.keys.list(to), notify(to)),
             SettleScript::Quarantine => (b"append", self.keys.quarantine(queue), None),
-            SettleScript::Spool => (b"append", self.keys.failed_spool(), None),
+            SettleScript::Finish => return self.finish_group(queue, jobs).await,
         };
         let mut args = vec![Arg::Bytes(mode)];
         for (job, settlement) in jobs {
             let (value, score): (&[u8], i64) = match settlement {
                 Settlement::Release(due) | Settlement::LeaveUntil(due) => (b"", due.0),
-                Settlement::Spool(record) => (record, 0),
                 _ => (&job.element, 0),
             };
             args.extend([Arg::Bytes(&job.member), Arg::Bytes(value), Arg::Int(score)]);
         }
         let keys: Vec<String> = [reserved, target].into_iter().chain(tell).collect();
         self.call(queue, "move.lua", &self.scripts.r#move, &keys, &args)
+            .await
+    }
+}
+
+impl RedisQueue {
+    async fn finish_group(
+        &self,
+        queue: &QueueName,
+        jobs: &[&(Arc<ReservedJob>, Settlement)],
+    ) -> Result<Vec<usize>, Error> {
+        let mut call = EffectCall::new(self.keys.reserved(queue));
+        for (job, settlement) in jobs {
+            let Settlement::Finish(effects) = settlement else {
+                continue;
+            };
+            call.args.push(Arg::Bytes(&job.member));
+            call.number(effects.len());
+            for effect in effects {
+                call.effect(self, queue, &job.element, effect);
+            }
+        }
+        let script = &self.scripts.finish;
+        self.call(queue, "finish.lua", script, &call.keys, &call.args)
             .await
     }
 }
@@ -857,54 +975,65 @@ impl Queue for RedisQueue {
         })
     }
 
-    async fn spooled(&self, from: usize, max: usize) -> Result<Vec<Vec<u8>>, Error> {
+    fn is_on(&self, redis: &Redis) -> bool {
+        self.redis.is_same_database(redis)
+    }
+
+    async fn spooled(&self, spool: Spool, from: usize, max: usize) -> Result<Vec<Vec<u8>>, Error> {
         let mut command = redis::cmd("LRANGE");
         command
-            .arg(self.keys.failed_spool())
+            .arg(self.keys.spool(spool))
             .arg(from)
             .arg(from.saturating_add(max).saturating_sub(1));
-        let spool = QueueName::from(SPOOL);
         let records = self.redis.command(&command).await;
-        records.map_err(failed("LRANGE", &spool))
+        records.map_err(failed("LRANGE", &name_of(spool)))
     }
 
-    async fn unspool(&self, records: &[Vec<u8>]) -> Result<u64, Error> {
-        let spool = QueueName::from(SPOOL);
-        let mut taken: u64 = 0;
-        for record in records {
-            let mut command = redis::cmd("LREM");
-            command.arg(self.keys.failed_spool()).arg(1).arg(record);
-            let removed: u64 = self
-                .redis
-                .command(&command)
-                .await
-                .map_err(failed("LREM", &spool))?;
-            taken += removed;
+    async fn advance(
+        &self,
+        spool: Spool,
+        records: &[Vec<u8>],
+        effects: &[Effect],
+    ) -> Result<u64, Error> {
+        let name = name_of(spool);
+        let mut call = EffectCall::new(self.keys.spool(spool));
+        call.number(records.len());
+        call.args
+            .extend(records.iter().map(|record| Arg::Bytes(record)));
+        for effect in effects {
+            call.effect(self, &name, b"", effect);
         }
-        Ok(taken)
+        self.call(
+            &name,
+            "advance.lua",
+            &self.scripts.advance,
+            &call.keys,
+            &call.args,
+        )
+        .await
     }
 
-    async fn lease_spool(&self, owner: &str, lives: Duration) -> Result<bool, Error> {
+    async fn lease_spool(&self, spool: Spool, owner: &str, lives: Duration) -> Result<bool, Error> {
         let seconds = i64::try_from(lives.as_secs().max(1)).unwrap_or(i64::MAX);
         let leased: i64 = self
             .call(
-                &QueueName::from(SPOOL),
+                &name_of(spool),
                 "lease.lua",
                 &self.scripts.lease,
-                &[self.keys.failed_spool_lease()],
+                &[self.keys.spool_lease(spool)],
                 &[Arg::Bytes(owner.as_bytes()), Arg::Int(seconds)],
             )
             .await?;
         Ok(leased == 1)
     }
 
-    async fn unlease_spool(&self, owner: &str) -> Result<(), Error> {
+    async fn unlease_spool(&self, spool: Spool, owner: &str) -> Result<(), Error> {
         let given_up: Result<i64, Error> = self
             .call(
-                &QueueName::from(SPOOL),
+                &name_of(spool),
                 "unlease.lua",
                 &self.scripts.unlease,
-                &[self.keys.failed_spool_lease()],
+                &[self.keys.spool_lease(spool)],
                 &[Arg::Bytes(owner.as_bytes())],
             )
             .await;

@@ -24,7 +24,7 @@ use crate::handler::{
     FailureText, Handler, JobContext, JobInfo, Outcome, Route, Router, Services, UnmappedPolicy,
 };
 use crate::payload::{JobUuid, Payload};
-use crate::queue::{ConnectionName, ReservedJob, Settled, Settlement};
+use crate::queue::{ConnectionName, Effect, ReservedJob, Settled, Settlement, Spool};
 use crate::time::{Clock, UnixSeconds};
 
 /// What all jobs of a worker share.
@@ -359,8 +359,12 @@ impl Attempt {
             kind: EndKind::Failed(failure.clone()),
         };
         let (done, settled) = oneshot::channel();
-        self.send(Settlement::Spool(record.to_json()), report, Some(done))
-            .await;
+        self.send(
+            Settlement::Finish(vec![Effect::Append(Spool::FailedJobs, record.to_json())]),
+            report,
+            Some(done),
+        )
+        .await;
         // Told only of failures that were written down by us.
         if let (Some((handler, context)), Ok(Settled::Done)) = (handler, settled.await) {
             let told = attempt::failed(

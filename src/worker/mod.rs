@@ -278,11 +278,13 @@ impl<Q: Queue> Loop<Q> {
         let give_up = CancellationToken::new();
         let (verdicts, received) = mpsc::channel(options.concurrency.get().max(64));
         let spooled = Arc::new(Notify::new());
+        let followed = Arc::new(Notify::new());
         let settler = settle::Settler {
             queue: Arc::clone(&queue),
             running: Arc::clone(&running),
             observers: Arc::clone(&observers),
             spooled: Arc::clone(&spooled),
+            followed: Arc::clone(&followed),
             give_up: give_up.clone(),
             over_at: std::sync::OnceLock::new(),
         };

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::attempt::with_causes;
 use super::backoff::Reconnect;
 use crate::failed::{FailedJob, FailedJobs, Recorded};
-use crate::queue::Queue;
+use crate::queue::{Queue, Spool};
 use crate::time::Clock;
 
 /// What the task needs.
@@ -133,18 +133,22 @@ pub(super) async fn keep_recording<Q: Queue>(recorder: Recorder<Q>) {
 
 impl<Q: Queue> Recorder<Q> {
     async fn drain(&self, owner: &str, said: &mut Said) -> Drained {
-        match self.queue.spooled(0, 1).await {
+        match self.queue.spooled(Spool::FailedJobs, 0, 1).await {
             Ok(records) if records.is_empty() => return Drained::All,
             Ok(_) => {}
             Err(error) => return unreachable_spool(&error),
         }
-        match self.queue.lease_spool(owner, LEASE).await {
+        match self
+            .queue
+            .lease_spool(Spool::FailedJobs, owner, LEASE)
+            .await
+        {
             Ok(true) => {}
             Ok(false) => return Drained::Later,
             Err(error) => return unreachable_spool(&error),
         }
         let drained = self.drain_leased(owner, said).await;
-        if let Err(error) = self.queue.unlease_spool(owner).await {
+        if let Err(error) = self.queue.unlease_spool(Spool::FailedJobs, owner).await {
             // It ends by itself in a moment.
             tracing::debug!(error = with_causes(&error), "could not give up the lease");
         }
@@ -161,7 +165,7 @@ impl<Q: Queue> Recorder<Q> {
         let mut renew_at = Instant::now() + RENEW;
         let (mut outages, mut refusals) = (0, 0);
         loop {
-            let records = match self.queue.spooled(left, PAGE).await {
+            let records = match self.queue.spooled(Spool::FailedJobs, left, PAGE).await {
                 Ok(records) if records.is_empty() => return drained,
                 Ok(records) => records,
                 Err(error) => return unreachable_spool(&error),
@@ -177,7 +181,8 @@ impl<Q: Queue> Recorder<Q> {
                 match brought {
                     Ok(true) => {
                         (outages, refusals) = (0, 0);
-                        if let Err(error) = self.queue.unspool(&[record]).await {
+                        let taken = self.queue.advance(Spool::FailedJobs, &[record], &[]).await;
+                        if let Err(error) = taken {
                             return unreachable_spool(&error);
                         }
                     }
@@ -215,7 +220,12 @@ impl<Q: Queue> Recorder<Q> {
         let mut work = std::pin::pin!(work);
         loop {
             if *renew_at <= Instant::now() {
-                if !matches!(self.queue.lease_spool(owner, LEASE).await, Ok(true)) {
+                if !matches!(
+                    self.queue
+                        .lease_spool(Spool::FailedJobs, owner, LEASE)
+                        .await,
+                    Ok(true)
+                ) {
                     return None;
                 }
                 *renew_at = Instant::now() + RENEW;

@@ -18,7 +18,7 @@ use super::backoff::Reconnect;
 use super::event::{Event, JobEnd, JobResult, Observer};
 use super::renew::Running;
 use crate::handler::{FailureText, JobInfo};
-use crate::queue::{Queue, ReservedJob, Settled, Settlement};
+use crate::queue::{Effect, Queue, ReservedJob, Settled, Settlement, Spool};
 
 /// A job with its verdict, on the way to the server.
 pub(super) struct Verdict {
@@ -29,6 +29,14 @@ pub(super) struct Verdict {
     pub(super) report: Report,
     /// Told when it is settled, for whoever has to wait for that.
     pub(super) done: Option<oneshot::Sender<Settled>>,
+}
+
+impl Verdict {
+    /// Whether it leaves a record in this list.
+    fn spools(&self, spool: Spool) -> bool {
+        matches!(&self.settlement, Settlement::Finish(effects)
+            if effects.iter().any(|effect| matches!(effect, Effect::Append(to, _) if *to == spool)))
+    }
 }
 
 /// What observers are told once the job is settled.
@@ -62,6 +70,8 @@ pub(super) struct Settler<Q> {
     pub(super) observers: Arc<[Arc<dyn Observer>]>,
     /// Told when a failed job went to the spool.
     pub(super) spooled: Arc<Notify>,
+    /// Told when something is left to do for a job that has ended.
+    pub(super) followed: Arc<Notify>,
     /// Cancelled at the worker's stop deadline: then a server that stays away is waited for no longer.
     pub(super) give_up: CancellationToken,
     /// When everything is given up; one moment for all jobs, set when `give_up` is seen.
@@ -115,7 +125,9 @@ impl<Q: Queue> Settler<Q> {
             let kind = std::mem::discriminant(&verdict.settlement);
             let is_same = |group: &&mut Vec<Verdict>| {
                 let first = &group[0];
-                first.job.queue == verdict.job.queue
+                // One whose effects cannot be carried out must not keep the others.
+                !matches!(first.settlement, Settlement::Finish(_))
+                    && first.job.queue == verdict.job.queue
                     && std::mem::discriminant(&first.settlement) == kind
             };
             match groups.iter_mut().find(is_same) {
@@ -188,9 +200,12 @@ impl<Q: Queue> Settler<Q> {
             .collect();
         match self.settle_unless_over(&rows).await {
             Ok(settled) => {
-                let spools = |verdict: &Verdict| matches!(verdict.settlement, Settlement::Spool(_));
-                if batch.iter().any(spools) {
+                let spools = |spool| batch.iter().any(|verdict| verdict.spools(spool));
+                if spools(Spool::FailedJobs) {
                     self.spooled.notify_one();
+                }
+                if spools(Spool::FollowUps) {
+                    self.followed.notify_one();
                 }
                 for (verdict, settled) in batch.into_iter().zip(settled) {
                     self.running.remove(verdict.number);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use artisand::queue::{
-    MemoryQueue, PopRequest, Popped, Queue, QueueName, RedisQueue, RedisQueueOptions, ReservedJob,
-    Selection, Settled, Settlement, Sizes,
+    Claim, Effect, MemoryQueue, PopRequest, Popped, Push, Queue, QueueName, RedisQueue,
+    RedisQueueOptions, ReservedJob, Selection, Settled, Settlement, Sizes, Spool, Unlock,
 };
 use artisand::time::UnixSeconds;
 
@@ -156,7 +156,12 @@ async fn a_release_does_not_double_a_job_that_somebody_else_has(queue: impl Queu
         Settled::Gone
     );
     assert_eq!(
-        settle(&queue, &first, Settlement::Spool(b"x".to_vec())).await,
+        settle(
+            &queue,
+            &first,
+            Settlement::Finish(vec![Effect::Append(Spool::FailedJobs, b"x".to_vec())])
+        )
+        .await,
         Settled::Gone
     );
     assert_eq!(
@@ -376,6 +381,128 @@ async fn clearing_deletes_all_but_the_quarantine(queue: impl Queue) {
 }
 
 /// One test per clause: `memory::clause`, `redis::clause`, `redis_without_notify::clause`.
+fn push(queue: &str, id: u32, due: Option<i64>, claim: Option<&str>) -> Effect {
+    let claim = claim.map(|key| Claim {
+        key: key.into(),
+        owner: format!("owner-{id}"),
+        ttl: Duration::from_secs(60),
+    });
+    Effect::Push(Push {
+        queue: name(queue),
+        payload: payload(id),
+        due: due.map(UnixSeconds),
+        claim,
+    })
+}
+
+fn unlock(key: &str, owner: Option<&str>) -> Effect {
+    Effect::Unlock(Unlock {
+        key: key.into(),
+        owner: owner.map(Into::into),
+    })
+}
+
+async fn what_the_end_of_a_job_brings_about_happens_with_it_or_not_at_all(queue: impl Queue) {
+    queue.push(&name("q"), &[payload(1)]).await.unwrap();
+    let job = pop(&queue, &["q"], 1, 0).await.jobs.remove(0);
+    let effects = || {
+        vec![
+            push("next", 2, None, None),
+            push("next", 3, Some(50), None),
+            push("q", 4, None, None),
+            Effect::Append(Spool::FollowUps, b"record".to_vec()),
+            Effect::Quarantine,
+        ]
+    };
+    for expected in [Settled::Done, Settled::Gone] {
+        let settled = settle(&queue, &job, Settlement::Finish(effects())).await;
+        assert_eq!(settled, expected);
+        let next = Sizes {
+            pending: 1,
+            delayed: 1,
+            ..Sizes::default()
+        };
+        assert_eq!(sizes(&queue, "next").await, next);
+        let own = Sizes {
+            pending: 1,
+            quarantined: 1,
+            ..Sizes::default()
+        };
+        assert_eq!(sizes(&queue, "q").await, own);
+        let records = queue.spooled(Spool::FollowUps, 0, 9).await.unwrap();
+        assert_eq!(records, [b"record"]);
+    }
+    assert_eq!(ids(&pop(&queue, &["next"], 9, 49).await), ["i2"]);
+    assert_eq!(ids(&pop(&queue, &["next"], 9, 50).await), ["i3"]);
+    assert_eq!(ids(&pop(&queue, &["q"], 9, 50).await), ["i4"]);
+}
+
+async fn a_job_whose_lock_is_taken_is_not_pushed(queue: impl Queue) {
+    queue
+        .push(
+            &name("q"),
+            &[payload(1), payload(2), payload(3), payload(4)],
+        )
+        .await
+        .unwrap();
+    let jobs = pop(&queue, &["q"], 9, 0).await.jobs;
+    let rows = [
+        // The lock is free, then taken, then freed by somebody else in vain, then by its owner, and at last by anybody.
+        (vec![push("a", 11, None, Some("lock"))], 1),
+        (vec![push("a", 12, Some(5), Some("lock"))], 1),
+        (
+            vec![
+                unlock("lock", Some("owner-12")),
+                push("a", 13, None, Some("lock")),
+            ],
+            1,
+        ),
+        (
+            vec![
+                unlock("lock", Some("owner-11")),
+                push("a", 14, None, Some("lock")),
+                unlock("lock", None),
+                push("a", 15, None, Some("lock")),
+            ],
+            3,
+        ),
+    ];
+    for (job, (effects, expected)) in jobs.iter().zip(rows) {
+        let text = format!("{effects:?}");
+        settle(&queue, job, Settlement::Finish(effects)).await;
+        let found = sizes(&queue, "a").await;
+        assert_eq!((found.pending, found.delayed), (expected, 0), "{text}");
+    }
+    assert_eq!(ids(&pop(&queue, &["a"], 9, 0).await), ["i11", "i14", "i15"]);
+}
+
+async fn records_are_taken_once_and_what_follows_happens_once(queue: impl Queue) {
+    let effects = ["a", "b", "c"].map(|record| Effect::Append(Spool::FollowUps, record.into()));
+    queue.push(&name("q"), &[payload(1)]).await.unwrap();
+    let job = pop(&queue, &["q"], 1, 0).await.jobs.remove(0);
+    settle(&queue, &job, Settlement::Finish(effects.to_vec())).await;
+    let follow = [
+        push("q", 2, None, None),
+        Effect::Append(Spool::FollowUps, b"d".to_vec()),
+    ];
+    for expected in [2, 0] {
+        let records = [b"a".to_vec(), b"c".to_vec()];
+        let taken = queue.advance(Spool::FollowUps, &records, &follow).await;
+        assert_eq!(taken.unwrap(), expected);
+        assert_eq!(sizes(&queue, "q").await.pending, 1);
+        let left = queue.spooled(Spool::FollowUps, 0, 9).await.unwrap();
+        assert_eq!(left, [b"b", b"d"]);
+    }
+    assert_eq!(queue.spooled(Spool::FollowUps, 1, 9).await.unwrap(), [b"d"]);
+    assert!(
+        queue
+            .spooled(Spool::FailedJobs, 0, 9)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+}
+
 macro_rules! contract {
     ($($clause:ident)*) => {
         mod memory {
@@ -411,6 +538,9 @@ contract! {
     chosen_jobs_are_taken_and_the_others_keep_their_order
     a_push_wakes_whoever_waits
     clearing_deletes_all_but_the_quarantine
+    what_the_end_of_a_job_brings_about_happens_with_it_or_not_at_all
+    a_job_whose_lock_is_taken_is_not_pushed
+    records_are_taken_once_and_what_follows_happens_once
 }
 
 fn redis_queue(server: &RedisServer, notify: bool) -> RedisQueue {
@@ -505,6 +635,54 @@ async fn the_keys_are_those_of_laravel_with_and_without_a_notify_list() {
         });
         assert_eq!(dump(&server), expected);
     }
+}
+
+#[tokio::test]
+async fn nothing_of_an_end_happens_if_part_of_it_cannot() {
+    let server = RedisServer::start();
+    let queue = redis_queue(&server, true);
+    queue
+        .push(&name("q"), &[payload(1), payload(2)])
+        .await
+        .unwrap();
+    let jobs = pop(&queue, &["q"], 2, 0).await.jobs;
+    server.query::<()>(&[b"SET", b"p_queues:broken", b"text"]);
+    let effects = vec![push("q", 3, None, None), push("broken", 4, None, None)];
+    let rows = [
+        (Arc::new(jobs[0].clone()), Settlement::Finish(effects)),
+        (
+            Arc::new(jobs[1].clone()),
+            Settlement::Finish(vec![push("q", 5, None, None)]),
+        ),
+    ];
+    let error = queue.settle(&rows).await.unwrap_err();
+    let error = format!("{error:?}");
+    assert!(
+        error.contains("a key is a string and should be a list: p_queues:broken"),
+        "{error}"
+    );
+    let found = sizes(&queue, "q").await;
+    assert_eq!((found.pending, found.reserved), (0, 2));
+    // A lock that lives for ever, one that ends, and notifications for each push.
+    server.query::<()>(&[b"DEL", b"p_queues:broken"]);
+    let claim = |ttl| Claim {
+        key: format!("lock-{ttl}"),
+        owner: "me".into(),
+        ttl: Duration::from_secs(ttl),
+    };
+    let with = |ttl| {
+        let Effect::Push(mut push) = push("q", 6, None, None) else {
+            unreachable!()
+        };
+        push.claim = Some(claim(ttl));
+        Effect::Push(push)
+    };
+    let both = Settlement::Finish(vec![with(0), with(30)]);
+    settle(&queue, &jobs[0], both).await;
+    assert_eq!(server.query::<i64>(&[b"TTL", b"lock-0"]), -1);
+    assert_eq!(server.query::<i64>(&[b"TTL", b"lock-30"]), 30);
+    assert_eq!(server.query::<String>(&[b"GET", b"lock-30"]), "me");
+    assert_eq!(server.query::<i64>(&[b"LLEN", b"p_queues:q:notify"]), 2);
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use artisand::failed::{
     DatabaseFailedJobs, FailedJob, FailedJobs, FileFailedJobs, FileLock, Recorded, Unlock,
 };
 use artisand::handler::{self, BoxFuture, JobContext, Registry};
-use artisand::queue::{MemoryQueue, Queue as _, QueueName};
+use artisand::queue::{MemoryQueue, Queue as _, QueueName, Spool};
 use artisand::time::{Clock, UnixSeconds};
 use artisand::worker::{Control, StopReason, Worker, WorkerOptions};
 use jiff::tz::TimeZone;
@@ -239,11 +239,11 @@ async fn failed_jobs_wait_for_their_store_and_get_there_once() {
         .unwrap();
     // There is no table yet: as good as a database that is down.
     run(&queue, store_in(directory.path())).await;
-    assert_eq!(queue.spool().len(), 2);
+    assert_eq!(queue.spool(Spool::FailedJobs).len(), 2);
     make_table(&sqlite(directory.path()), true).await;
     queue.push(&name, &[payload("c")]).await.unwrap();
     run(&queue, store_in(directory.path())).await;
-    assert_eq!(queue.spool().len(), 0);
+    assert_eq!(queue.spool(Spool::FailedJobs).len(), 0);
     let all = store_in(directory.path()).all().await.unwrap();
     let ids: Vec<&str> = all.iter().map(|job| &*job.id).collect();
     assert_eq!(ids, ["c", "b", "a"]);
@@ -268,13 +268,13 @@ async fn a_record_that_a_dead_worker_left_behind_is_not_written_twice() {
     let old = job("a", "default", Clock::System.now().0 - 60);
     store.record(&old).await.unwrap();
     let queue = Arc::new(MemoryQueue::new(None));
-    queue.spool_record(old.to_json());
+    queue.spool_record(Spool::FailedJobs, old.to_json());
     // Another failure of the same job, a while ago: the later one counts.
     let newer = job("b", "default", Clock::System.now().0 - 60);
     store.record(&job("b", "default", 1000)).await.unwrap();
-    queue.spool_record(newer.to_json());
+    queue.spool_record(Spool::FailedJobs, newer.to_json());
     run(&queue, store).await;
-    assert_eq!(queue.spool().len(), 0);
+    assert_eq!(queue.spool(Spool::FailedJobs).len(), 0);
     let all = store_in(directory.path()).all().await.unwrap();
     assert_eq!(all.len(), 2);
     assert!(
@@ -291,17 +291,17 @@ async fn a_row_that_may_be_about_to_go_is_waited_for() {
     let just_now = job("a", "default", Clock::System.now().0);
     store.record(&job("a", "default", 1000)).await.unwrap();
     let queue = Arc::new(MemoryQueue::new(None));
-    queue.spool_record(just_now.to_json());
+    queue.spool_record(Spool::FailedJobs, just_now.to_json());
     run(&queue, store).await;
     assert_eq!(
-        queue.spool().len(),
+        queue.spool(Spool::FailedJobs).len(),
         1,
         "`queue:retry` deletes the old row in a moment"
     );
     let store = store_in(directory.path());
     store.forget("a").await.unwrap();
     run(&queue, store).await;
-    assert_eq!(queue.spool().len(), 0);
+    assert_eq!(queue.spool(Spool::FailedJobs).len(), 0);
     assert_eq!(store_in(directory.path()).all().await.unwrap().len(), 1);
 }
 
@@ -316,11 +316,14 @@ async fn a_row_that_another_column_refuses_is_an_error_and_loses_nothing() {
     let store = store_in(directory.path());
     store.record(&job("a", "default", long_ago)).await.unwrap();
     let queue = Arc::new(MemoryQueue::new(None));
-    queue.spool_record(job("b", "default", long_ago).to_json());
-    queue.spool_record(job("c", "high", long_ago).to_json());
+    queue.spool_record(Spool::FailedJobs, job("b", "default", long_ago).to_json());
+    queue.spool_record(Spool::FailedJobs, job("c", "high", long_ago).to_json());
     run(&queue, store).await;
     // The one that is refused stays, and keeps no other from its row.
-    assert_eq!(queue.spool(), [job("b", "default", long_ago).to_json()]);
+    assert_eq!(
+        queue.spool(Spool::FailedJobs),
+        [job("b", "default", long_ago).to_json()]
+    );
     let ids = store_in(directory.path()).ids(None).await.unwrap();
     assert_eq!(ids, ["c", "a"]);
 }
@@ -415,9 +418,12 @@ async fn records_that_are_refused_keep_no_other_from_its_row() {
     let long_ago = Clock::System.now().0 - 60;
     let queue = Arc::new(MemoryQueue::new(None));
     for number in 0..45 {
-        queue.spool_record(job(&format!("bad-{number}"), "bad", long_ago).to_json());
+        queue.spool_record(
+            Spool::FailedJobs,
+            job(&format!("bad-{number}"), "bad", long_ago).to_json(),
+        );
     }
-    queue.spool_record(job("a", "default", long_ago).to_json());
+    queue.spool_record(Spool::FailedJobs, job("a", "default", long_ago).to_json());
     // A worker that goes on comes to it, and so does one that stops at once.
     let control = Control::new();
     let running = tokio::spawn({
@@ -436,8 +442,8 @@ async fn records_that_are_refused_keep_no_other_from_its_row() {
     recorded.await.unwrap();
     control.quit();
     running.await.unwrap();
-    queue.spool_record(job("b", "default", long_ago).to_json());
+    queue.spool_record(Spool::FailedJobs, job("b", "default", long_ago).to_json());
     run(&queue, store_in(directory.path())).await;
-    assert_eq!(queue.spool().len(), 45);
+    assert_eq!(queue.spool(Spool::FailedJobs).len(), 45);
     assert_eq!(store.ids(None).await.unwrap(), ["b", "a"]);
 }

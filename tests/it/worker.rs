@@ -10,7 +10,7 @@ use artisand::handler::{
     self, Handler, HandlerChoice, JobContext, Mapping, Pattern, Registry, Router, UnmappedPolicy,
 };
 use artisand::payload::CALL_QUEUED_HANDLER;
-use artisand::queue::{MemoryQueue, Queue, QueueName, Sizes};
+use artisand::queue::{MemoryQueue, Queue, QueueName, Sizes, Spool};
 use artisand::time::{Clock, UnixSeconds};
 use artisand::worker::{Control, Event, Observer, Report, StopReason, Worker, WorkerOptions};
 use serde::de::IgnoredAny;
@@ -121,7 +121,7 @@ async fn sizes(queue: &MemoryQueue) -> Sizes {
 
 fn spooled(queue: &MemoryQueue) -> Vec<FailedJob> {
     queue
-        .spool()
+        .spool(Spool::FailedJobs)
         .iter()
         .map(|record| serde_json::from_slice(record).unwrap())
         .collect()
@@ -463,7 +463,7 @@ async fn what_no_mapping_names_follows_the_policy() {
             forwarded,
             "{policy:?}"
         );
-        assert_eq!(queue.spool().len(), failed, "{policy:?}");
+        assert_eq!(queue.spool(Spool::FailedJobs).len(), failed, "{policy:?}");
     }
 }
 
@@ -481,7 +481,7 @@ async fn a_failed_hook_is_told_after_the_job_was_recorded() {
                 .send((
                     context.uuid().unwrap().to_string(),
                     failure.message.clone(),
-                    queue.spool().len(),
+                    queue.spool(Spool::FailedJobs).len(),
                 ))
                 .unwrap();
             std::future::ready(())

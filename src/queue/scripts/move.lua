@@ -2,7 +2,7 @@
 --
 -- KEYS
 --   1  queues:default:reserved
---   2  where to; queues:default:delayed, queues:other, queues:default:quarantine, artisand:failed-spool
+--   2  where to; queues:default:delayed, queues:other, queues:default:quarantine
 --   3  queues:other:notify; absent where nobody is to be told
 -- ARGV
 --   1  `delay` (ZADD), `append` (RPUSH), `prepend` (LPUSH), or `expire`: it stays
