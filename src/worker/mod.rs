@@ -27,6 +27,7 @@ mod event;
 mod exception;
 mod fetch;
 mod job;
+mod lease;
 mod options;
 mod record;
 mod renew;

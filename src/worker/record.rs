@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::attempt::with_causes;
 use super::backoff::Reconnect;
+use super::lease::{Drained, Lease, random_holder, unreachable};
 use crate::failed::{FailedJob, FailedJobs, Recorded};
 use crate::queue::{Queue, Spool};
 use crate::time::Clock;
@@ -27,29 +28,6 @@ pub(super) struct Recorder<Q> {
     pub(super) spooled: Arc<Notify>,
     /// Cancelled when no more jobs will.
     pub(super) last: CancellationToken,
-}
-
-/// How a look at the spool ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Drained {
-    /// Nothing is left.
-    All,
-    /// Some have to wait for a moment, or another process is at it.
-    Later,
-    /// The store or the server could not be used.
-    Failed,
-}
-
-impl Drained {
-    fn or(self, other: Self) -> Self {
-        if self == Self::Failed { self } else { other }
-    }
-}
-
-fn unreachable_spool(error: &crate::queue::Error) -> Drained {
-    // The loop that pops reports a server that is gone.
-    tracing::debug!(error = with_causes(error), "could not reach the spool");
-    Drained::Failed
 }
 
 /// What was said already, so that it is not said every second.
@@ -85,10 +63,6 @@ impl Said {
 const PAGE: usize = 100;
 /// Records in a row that the store may refuse before it gets a rest.
 const MOST_REFUSALS: usize = 20;
-/// How long the lease lives if its holder dies.
-const LEASE: Duration = Duration::from_secs(10);
-/// How often its holder renews it.
-const RENEW: Duration = Duration::from_secs(3);
 /// How often the spool is looked at where nobody said that there is something: other processes may have died.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// How long ago a job must have failed for a row that equals it to be its own.
@@ -101,7 +75,7 @@ const REPLACE_AFTER: i64 = 15;
 
 /// Brings records to the store until no more will come.
 pub(super) async fn keep_recording<Q: Queue>(recorder: Recorder<Q>) {
-    let owner = format!("{:016x}", fastrand::u64(..));
+    let holder = random_holder();
     let mut reconnect = Reconnect::default();
     let mut said = Said::default();
     loop {
@@ -109,7 +83,7 @@ pub(super) async fn keep_recording<Q: Queue>(recorder: Recorder<Q>) {
         if is_last {
             said.from = 0;
         }
-        let drained = recorder.drain(&owner, &mut said).await;
+        let drained = recorder.drain(&holder, &mut said).await;
         if is_last {
             return;
         }
@@ -132,50 +106,32 @@ pub(super) async fn keep_recording<Q: Queue>(recorder: Recorder<Q>) {
 }
 
 impl<Q: Queue> Recorder<Q> {
-    async fn drain(&self, owner: &str, said: &mut Said) -> Drained {
-        match self.queue.spooled(Spool::FailedJobs, 0, 1).await {
-            Ok(records) if records.is_empty() => return Drained::All,
-            Ok(_) => {}
-            Err(error) => return unreachable_spool(&error),
-        }
-        match self
-            .queue
-            .lease_spool(Spool::FailedJobs, owner, LEASE)
-            .await
-        {
-            Ok(true) => {}
-            Ok(false) => return Drained::Later,
-            Err(error) => return unreachable_spool(&error),
-        }
-        let drained = self.drain_leased(owner, said).await;
-        if let Err(error) = self.queue.unlease_spool(Spool::FailedJobs, owner).await {
-            // It ends by itself in a moment.
-            tracing::debug!(error = with_causes(&error), "could not give up the lease");
-        }
+    async fn drain(&self, holder: &str, said: &mut Said) -> Drained {
+        let mut lease = match Lease::take(&*self.queue, Spool::FailedJobs, holder).await {
+            Ok(lease) => lease,
+            Err(drained) => return drained,
+        };
+        let drained = self.drain_leased(&mut lease, said).await;
+        lease.give_up().await;
         drained
     }
 
-    async fn drain_leased(&self, owner: &str, said: &mut Said) -> Drained {
+    async fn drain_leased(&self, lease: &mut Lease<'_, Q>, said: &mut Said) -> Drained {
         let mut left = std::mem::take(&mut said.from);
         let mut drained = if left == 0 {
             Drained::All
         } else {
             Drained::Failed
         };
-        let mut renew_at = Instant::now() + RENEW;
         let (mut outages, mut refusals) = (0, 0);
         loop {
             let records = match self.queue.spooled(Spool::FailedJobs, left, PAGE).await {
                 Ok(records) if records.is_empty() => return drained,
                 Ok(records) => records,
-                Err(error) => return unreachable_spool(&error),
+                Err(error) => return unreachable(&error),
             };
             for record in records {
-                // Without the lease somebody else is at it: what we did not finish, they find done or do.
-                let Some(brought) = self
-                    .while_leased(owner, &mut renew_at, self.bring(&record, said))
-                    .await
-                else {
+                let Some(brought) = lease.during(self.bring(&record, said)).await else {
                     return Drained::Later;
                 };
                 match brought {
@@ -183,7 +139,7 @@ impl<Q: Queue> Recorder<Q> {
                         (outages, refusals) = (0, 0);
                         let taken = self.queue.advance(Spool::FailedJobs, &[record], &[]).await;
                         if let Err(error) = taken {
-                            return unreachable_spool(&error);
+                            return unreachable(&error);
                         }
                     }
                     Ok(false) => {
@@ -206,32 +162,6 @@ impl<Q: Queue> Recorder<Q> {
                         }
                     }
                 }
-            }
-        }
-    }
-
-    /// Does something under the lease, which is renewed as long as it takes; `None` if the lease is lost.
-    async fn while_leased<T>(
-        &self,
-        owner: &str,
-        renew_at: &mut Instant,
-        work: impl Future<Output = T>,
-    ) -> Option<T> {
-        let mut work = std::pin::pin!(work);
-        loop {
-            if *renew_at <= Instant::now() {
-                if !matches!(
-                    self.queue
-                        .lease_spool(Spool::FailedJobs, owner, LEASE)
-                        .await,
-                    Ok(true)
-                ) {
-                    return None;
-                }
-                *renew_at = Instant::now() + RENEW;
-            }
-            if let Ok(done) = tokio::time::timeout_at(*renew_at, &mut work).await {
-                return Some(done);
             }
         }
     }
