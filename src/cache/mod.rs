@@ -17,6 +17,7 @@ mod file;
 mod lock;
 mod redis;
 mod signal;
+mod stores;
 mod value;
 
 pub use database::{DatabaseStore, DatabaseStoreOptions};
@@ -24,8 +25,10 @@ pub use file::{FileStore, FileStoreOptions};
 pub use lock::{Lock, random_owner};
 pub use redis::RedisStore;
 pub use signal::{Maintenance, Signals, Watched, count_exception, keys};
+pub use stores::{StoreError, Stores};
 pub use value::{is_truthy, loosely_equal};
 
+use crate::connection::Redis;
 use crate::php::{self, Value};
 
 /// One cache store.
@@ -102,6 +105,14 @@ impl Cache {
     /// Whether other processes see what is stored.
     pub fn is_shared(&self) -> bool {
         !matches!(*self.0, Store::Unshared)
+    }
+
+    /// The connection and the whole key of a lock that is kept in Redis; `None` in other stores.
+    pub fn redis_lock(&self, name: &str) -> Option<(&Redis, String)> {
+        match &*self.0 {
+            Store::Redis(store) => Some(store.lock_place(name)),
+            Store::Database(_) | Store::File(_) | Store::Unshared => None,
+        }
     }
 
     /// Where the store is, for messages.

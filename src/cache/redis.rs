@@ -58,6 +58,10 @@ impl RedisStore {
         format!("{}{}{name}", self.locks.prefix(), self.prefix)
     }
 
+    pub(super) fn lock_place(&self, name: &str) -> (&Redis, String) {
+        (&self.locks, self.lock_key(name))
+    }
+
     pub(super) async fn get(&self, key: &str) -> Result<Option<Value>, Error> {
         let stored: Option<Vec<u8>> = self
             .values

@@ -27,6 +27,9 @@ pub struct File {
     /// Defaults of `queue:work`.
     #[serde(default)]
     pub worker: WorkerTable,
+    /// What only PHP can do.
+    #[serde(default)]
+    pub php: PhpTable,
     /// What becomes of jobs that no mapping matches.
     #[serde(default)]
     pub unmapped: UnmappedTable,
@@ -89,6 +92,14 @@ pub struct WorkerTable {
     pub control_plane: Option<bool>,
     /// Time zone of printed times, as PHP names it.
     pub timezone: Option<String>,
+}
+
+/// `[php]`
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PhpTable {
+    /// A queue of the same connection that PHP workers serve.
+    pub queue: Option<String>,
 }
 
 /// `[unmapped]`

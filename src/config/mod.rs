@@ -17,16 +17,18 @@ mod laravel;
 pub mod php;
 
 pub use file::{
-    ConnectionTable, ErrorPlace, File, HandlerTable, MapTable, UnmappedTable, WorkerTable,
+    ConnectionTable, ErrorPlace, File, HandlerTable, MapTable, PhpTable, UnmappedTable, WorkerTable,
 };
 pub use laravel::{EnvLookup, Laravel, QueueSettings, RedisSettings, SettingError};
 
 use crate::app::{self, EnvError, EnvFile, Manifest, ManifestError, SourceError, Version, cast};
-use crate::cache::{Cache, Maintenance};
-use crate::connection::{self, RedisAddress, RedisOptions};
+use crate::cache::{Cache, Maintenance, Stores};
+use crate::connection::{self, Redis, RedisAddress, RedisOptions};
 use crate::failed::FailedJobs;
-use crate::handler::{MappingError, PatternError, Registry, Router, Services};
-use crate::queue::{ConnectionName, QueueName, RedisQueueOptions};
+use crate::handler::{MappingError, PatternError, Registry, Router, Services, causes};
+use crate::queue::{
+    ConnectionName, Connections, Destination, QueueName, RedisQueue, RedisQueueOptions,
+};
 
 /// An error in what somebody set.
 #[derive(Debug, thiserror::Error)]
@@ -483,11 +485,44 @@ impl Config {
     ///
     /// Something of it is set and cannot be used.
     pub fn services(&self) -> Result<Services, Error> {
-        let mut services = Services::default();
+        let php_queue = self.file.php.queue.as_deref();
+        let mut services = Services {
+            php_queue: php_queue.map(QueueName::from),
+            ..Services::default()
+        };
         if let Some(laravel) = &self.laravel {
             services.version = laravel.known_version();
+            let default = self.setting(laravel.default_cache())?;
+            let of_app = laravel.clone();
+            services.stores = Some(Stores::new(default, move |name| of_app.cache(name)));
+            services.connections = Some(self.destinations());
         }
         Ok(services)
+    }
+
+    /// All queue connections, as far as they can be used.
+    fn destinations(&self) -> Connections {
+        let destination = |name: String| {
+            let opened = self
+                .connection(&name)
+                .map_err(|error| causes(&error).join(": "));
+            let default_queue = match &opened {
+                Ok(connection) => connection.default_queue.clone(),
+                Err(_) => "default".into(),
+            };
+            let queues = opened.and_then(|connection| {
+                let redis =
+                    Redis::new(&connection.redis).map_err(|error| causes(&error).join(": "))?;
+                Ok(RedisQueue::new(redis, connection.queue))
+            });
+            let destination = Destination {
+                default_queue,
+                queues,
+            };
+            (name, destination)
+        };
+        let all = self.connections().into_iter().map(destination);
+        Connections::new(self.default_connection(), all)
     }
 
     /// The app's time zone, in which Laravel prints and stores times.

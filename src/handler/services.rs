@@ -1,6 +1,8 @@
 //! What the app offers to its jobs beside their queue: keys, batches, locks, databases, and facts about its classes.
 
+use crate::cache::Stores;
 use crate::payload::Version;
+use crate::queue::{Connections, QueueName};
 
 /// Everything of the app that a job may need while it runs and when it has ended; what is `None` is not there.
 ///
@@ -11,4 +13,10 @@ use crate::payload::Version;
 pub struct Services {
     /// Version of the app's Laravel, whose rules hold.
     pub version: Version,
+    /// The app's cache stores.
+    pub stores: Option<Stores>,
+    /// The app's queue connections.
+    pub connections: Option<Connections>,
+    /// A queue that PHP serves, for what only PHP can do; by default the one that unmapped jobs go to.
+    pub php_queue: Option<QueueName>,
 }

@@ -9,11 +9,13 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod connections;
 mod effect;
 mod keys;
 mod memory;
 mod redis;
 
+pub use connections::{Connections, Destination};
 pub use effect::{Claim, Effect, Push, Spool, Unlock};
 pub use keys::Keys;
 pub use memory::MemoryQueue;

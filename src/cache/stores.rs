@@ -1,0 +1,77 @@
+//! The app's cache stores by name.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::Cache;
+
+/// What opens a store that was not opened yet.
+type Open =
+    dyn Fn(&str) -> Result<Cache, Box<dyn std::error::Error + Send + Sync>> + Send + Sync + 'static;
+
+/// The app's cache stores (`cache.stores`), each opened when it is first needed.
+#[derive(Clone)]
+pub struct Stores {
+    default: Arc<str>,
+    open: Arc<Open>,
+    opened: Arc<Mutex<BTreeMap<String, Cache>>>,
+}
+
+impl fmt::Debug for Stores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stores")
+            .field("default", &self.default)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A store that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("the app's cache store `{name}` cannot be used")]
+pub struct StoreError {
+    /// Its name.
+    pub name: String,
+    /// Why not.
+    pub source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+impl Stores {
+    /// Stores that `open` opens by their names.
+    pub fn new<E>(
+        default: impl Into<Arc<str>>,
+        open: impl Fn(&str) -> Result<Cache, E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        Self {
+            default: default.into(),
+            open: Arc::new(move |name| open(name).map_err(Into::into)),
+            opened: Arc::default(),
+        }
+    }
+
+    /// Name of the default store.
+    pub fn default_name(&self) -> &str {
+        &self.default
+    }
+
+    /// The store of this name; nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// It is missing, of a kind that is not supported, or its settings cannot be told.
+    pub fn get(&self, name: &str) -> Result<Cache, StoreError> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cache) = opened.get(name) {
+            return Ok(cache.clone());
+        }
+        let cache = (self.open)(name).map_err(|source| StoreError {
+            name: name.to_owned(),
+            source,
+        })?;
+        opened.insert(name.to_owned(), cache.clone());
+        Ok(cache)
+    }
+}

@@ -1,0 +1,45 @@
+//! The app's queue connections by name: where a job goes that names one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{ConnectionName, QueueName, RedisQueue};
+
+/// The app's queue connections.
+#[derive(Debug, Clone)]
+pub struct Connections {
+    default: ConnectionName,
+    all: Arc<BTreeMap<String, Destination>>,
+}
+
+/// One of the app's queue connections.
+#[derive(Debug)]
+pub struct Destination {
+    /// Queue that is meant where none is named.
+    pub default_queue: QueueName,
+    /// Its queues; the text says why they cannot be used from here, mostly that it is not on Redis.
+    pub queues: Result<RedisQueue, String>,
+}
+
+impl Connections {
+    /// The connections there are, and the name of the default one.
+    pub fn new(
+        default: impl Into<ConnectionName>,
+        all: impl IntoIterator<Item = (String, Destination)>,
+    ) -> Self {
+        Self {
+            default: default.into(),
+            all: Arc::new(all.into_iter().collect()),
+        }
+    }
+
+    /// Name of the connection that is meant where none is named.
+    pub fn default_name(&self) -> &ConnectionName {
+        &self.default
+    }
+
+    /// The connection of this name; `None` if there is none.
+    pub fn get(&self, name: &str) -> Option<&Destination> {
+        self.all.get(name)
+    }
+}
