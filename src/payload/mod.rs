@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 
 mod command;
 mod document;
+mod encryption;
 mod json;
 mod limits;
 mod retry;
@@ -25,6 +26,7 @@ mod version;
 
 pub use command::Command;
 pub use document::Document;
+pub use encryption::{Encrypter, EncryptionError, KeyError};
 pub use limits::{Backoff, Limits};
 pub use retry::{for_retry, write_json_text};
 pub use target::{Kind, Target};

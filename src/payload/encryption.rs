@@ -1,0 +1,704 @@
+//! Laravel's encrypter: what `APP_KEY` locks, and what it signs.
+//!
+//! Pure, except that each text gets an initialization vector from the system's
+//! random numbers. docs/protocol/encryption.md has the format. What surprises:
+//!
+//! * The same bytes are the key of the cipher and of the MAC.
+//! * The MAC is of the base64 texts, not of what they stand for.
+//! * A job's command is serialized twice: the encrypter serializes the text it
+//!   is given, and that text is a serialized object.
+//! * Only the current key encrypts and signs; previous ones decrypt.
+//!
+//! Nothing larger than some multiples of the text it came from is held in memory.
+
+use std::fmt;
+
+use aes::cipher::block_padding::Pkcs7;
+use aes::cipher::{BlockDecryptMut as _, BlockEncryptMut as _, KeyIvInit as _};
+use aes::{Aes128, Aes256};
+use aes_gcm::aead::KeyInit;
+use aes_gcm::{Aes128Gcm, Aes256Gcm};
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::general_purpose::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use hmac::{Hmac, Mac as _};
+use sha2::Sha256;
+use subtle::ConstantTimeEq as _;
+use zeroize::Zeroizing;
+
+use super::Version;
+use crate::php::Value;
+
+/// Why there is no encrypter; the texts are Laravel's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// `app.key` is empty.
+    #[error("No application encryption key has been specified.")]
+    Missing,
+    /// The cipher is unknown to the version, or a key is not as long as the cipher needs.
+    #[error("{}", supported_ciphers(*.0))]
+    Unsupported(Version),
+}
+
+/// Why a text cannot be decrypted; the texts are Laravel's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EncryptionError {
+    /// It is not what an encrypter writes.
+    #[error("The payload is invalid.")]
+    Payload,
+    /// No key made its MAC: it was encrypted with another key, or changed since.
+    #[error("The MAC is invalid.")]
+    Mac,
+    /// The cipher refuses it: another key or cipher, or changed since.
+    #[error("Could not decrypt the data.")]
+    Data,
+    /// It has the tag of a GCM cipher, and the app's is none.
+    #[error("Unable to use tag because the cipher algorithm does not support AEAD.")]
+    Tag,
+    /// What was decrypted is no serialized text, which a command would be.
+    #[error("the decrypted text holds no command")]
+    Command,
+}
+
+fn supported_ciphers(version: Version) -> &'static str {
+    match (version.major, version.minor) {
+        (8, 54 | 55) => {
+            "The only supported ciphers are AES-128-CBC, AES-256-CBC, AES-128-GCM, and AES-256-GCM with the correct key lengths."
+        }
+        (8, 56 | 57) => {
+            "Unsupported cipher or incorrect key length. Supported ciphers are: AES-128-CBC, AES-256-CBC, AES-128-GCM, AES-256-GCM."
+        }
+        _ if version.is_at_least(8, 58) => {
+            "Unsupported cipher or incorrect key length. Supported ciphers are: aes-128-cbc, aes-256-cbc, aes-128-gcm, aes-256-gcm."
+        }
+        _ => {
+            "The only supported ciphers are AES-128-CBC and AES-256-CBC with the correct key lengths."
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cipher {
+    Aes128Cbc,
+    Aes256Cbc,
+    Aes128Gcm,
+    Aes256Gcm,
+}
+
+/// Bytes of an AES block, and of the tag that GCM makes.
+const BLOCK: usize = 16;
+
+impl Cipher {
+    const ALL: [(&str, Self); 4] = [
+        ("AES-128-CBC", Self::Aes128Cbc),
+        ("AES-256-CBC", Self::Aes256Cbc),
+        ("AES-128-GCM", Self::Aes128Gcm),
+        ("AES-256-GCM", Self::Aes256Gcm),
+    ];
+
+    fn of(name: &str, version: Version) -> Option<Self> {
+        let any_case = version.is_at_least(8, 58);
+        let is_it = |known: &str| known == name || (any_case && known.eq_ignore_ascii_case(name));
+        let (_, cipher) = Self::ALL.into_iter().find(|(known, _)| is_it(known))?;
+        (version.is_at_least(8, 54) || !cipher.is_aead()).then_some(cipher)
+    }
+
+    fn is_aead(self) -> bool {
+        matches!(self, Self::Aes128Gcm | Self::Aes256Gcm)
+    }
+
+    fn key_len(self) -> usize {
+        match self {
+            Self::Aes128Cbc | Self::Aes128Gcm => 16,
+            Self::Aes256Cbc | Self::Aes256Gcm => 32,
+        }
+    }
+
+    fn iv_len(self) -> usize {
+        if self.is_aead() { 12 } else { BLOCK }
+    }
+
+    /// Ciphertext and tag; the tag is empty if the cipher makes none.
+    fn seal(self, key: &Key, iv: &[u8], plain: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let key = &key.0[..];
+        match self {
+            Self::Aes128Cbc => (seal_cbc::<Aes128>(key, iv, plain), Vec::new()),
+            Self::Aes256Cbc => (seal_cbc::<Aes256>(key, iv, plain), Vec::new()),
+            Self::Aes128Gcm => seal_gcm::<Aes128Gcm>(key, iv, plain),
+            Self::Aes256Gcm => seal_gcm::<Aes256Gcm>(key, iv, plain),
+        }
+    }
+
+    fn open(self, key: &Key, iv: &[u8], sealed: &[u8], tag: &[u8]) -> Option<Vec<u8>> {
+        let key = &key.0[..];
+        match self {
+            Self::Aes128Cbc => open_cbc::<Aes128>(key, iv, sealed),
+            Self::Aes256Cbc => open_cbc::<Aes256>(key, iv, sealed),
+            Self::Aes128Gcm => open_gcm::<Aes128Gcm>(key, iv, sealed, tag),
+            Self::Aes256Gcm => open_gcm::<Aes256Gcm>(key, iv, sealed, tag),
+        }
+    }
+}
+
+/// Why the lengths below cannot be wrong.
+const CHECKED: &str = "lengths of key and vector are checked";
+
+fn seal_cbc<C>(key: &[u8], iv: &[u8], plain: &[u8]) -> Vec<u8>
+where
+    C: aes::cipher::BlockCipher + aes::cipher::BlockEncryptMut + aes::cipher::KeyInit,
+{
+    let cipher = cbc::Encryptor::<C>::new_from_slices(key, iv).expect(CHECKED);
+    cipher.encrypt_padded_vec_mut::<Pkcs7>(plain)
+}
+
+fn open_cbc<C>(key: &[u8], iv: &[u8], sealed: &[u8]) -> Option<Vec<u8>>
+where
+    C: aes::cipher::BlockCipher + aes::cipher::BlockDecryptMut + aes::cipher::KeyInit,
+{
+    let cipher = cbc::Decryptor::<C>::new_from_slices(key, iv).expect(CHECKED);
+    cipher.decrypt_padded_vec_mut::<Pkcs7>(sealed).ok()
+}
+
+fn seal_gcm<C: aes_gcm::AeadInPlace + KeyInit>(
+    key: &[u8],
+    iv: &[u8],
+    plain: &[u8],
+) -> (Vec<u8>, Vec<u8>) {
+    let cipher = C::new_from_slice(key).expect(CHECKED);
+    let mut text = plain.to_vec();
+    let tag = cipher
+        .encrypt_in_place_detached(iv.into(), b"", &mut text)
+        .expect("no text in memory is as long as the limit of GCM, 64 GiB");
+    (text, tag.to_vec())
+}
+
+fn open_gcm<C: aes_gcm::AeadInPlace + KeyInit>(
+    key: &[u8],
+    iv: &[u8],
+    sealed: &[u8],
+    tag: &[u8],
+) -> Option<Vec<u8>> {
+    let cipher = C::new_from_slice(key).expect(CHECKED);
+    let mut text = sealed.to_vec();
+    cipher
+        .decrypt_in_place_detached(iv.into(), b"", &mut text, tag.into())
+        .ok()?;
+    Some(text)
+}
+
+/// A key's bytes; wiped when dropped, and shown to nobody.
+struct Key(Zeroizing<Vec<u8>>);
+
+impl Key {
+    /// Reads `app.key`: base64 behind `base64:`, else the bytes themselves.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Encryption\EncryptionServiceProvider::parseKey`.
+    fn parse(text: &str) -> Result<Self, KeyError> {
+        // What PHP calls empty.
+        if matches!(text, "" | "0") {
+            return Err(KeyError::Missing);
+        }
+        let bytes = match text.strip_prefix("base64:") {
+            Some(encoded) => lenient_base64(encoded.as_bytes()),
+            None => text.as_bytes().to_vec(),
+        };
+        Ok(Self(Zeroizing::new(bytes)))
+    }
+
+    fn hmac(&self) -> Hmac<Sha256> {
+        <Hmac<Sha256> as hmac::Mac>::new_from_slice(&self.0).expect("HMAC takes keys of any length")
+    }
+
+    /// 64 lowercase hex digits.
+    fn mac(&self, iv: &str, value: &str) -> String {
+        let mut mac = self.hmac();
+        mac.update(iv.as_bytes());
+        mac.update(value.as_bytes());
+        format!("{:x}", mac.finalize().into_bytes())
+    }
+}
+
+/// The keys of an app, as its version of Laravel uses them.
+pub struct Encrypter {
+    version: Version,
+    cipher: Cipher,
+    key: Key,
+    previous: Vec<Key>,
+}
+
+impl fmt::Debug for Encrypter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Encrypter")
+            .field("version", &self.version)
+            .field("cipher", &self.cipher)
+            .field("previous_keys", &self.previous.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Encrypter {
+    /// An encrypter of `app.key` and `app.cipher`.
+    ///
+    /// # Errors
+    ///
+    /// There is no key, the version has no such cipher, or the key does not fit it.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Encryption\Encrypter`.
+    pub fn new(version: Version, key: &str, cipher: &str) -> Result<Self, KeyError> {
+        let key = Key::parse(key)?;
+        let cipher = Cipher::of(cipher, version)
+            .filter(|cipher| cipher.key_len() == key.0.len())
+            .ok_or(KeyError::Unsupported(version))?;
+        Ok(Self {
+            version,
+            cipher,
+            key,
+            previous: Vec::new(),
+        })
+    }
+
+    /// Adds the keys of `app.previous_keys`, which decrypt and do nothing else.
+    ///
+    /// Laravel has them since 11.0; before, texts of an old key are lost to it.
+    ///
+    /// # Errors
+    ///
+    /// One is empty or does not fit the cipher.
+    pub fn with_previous_keys<T: AsRef<str>>(
+        mut self,
+        keys: impl IntoIterator<Item = T>,
+    ) -> Result<Self, KeyError> {
+        for key in keys {
+            let key = Key::parse(key.as_ref())?;
+            if key.0.len() != self.cipher.key_len() {
+                return Err(KeyError::Unsupported(self.version));
+            }
+            self.previous.push(key);
+        }
+        Ok(self)
+    }
+
+    /// The version of Laravel whose format is written.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// How many previous keys there are.
+    pub fn previous_keys(&self) -> usize {
+        self.previous.len()
+    }
+
+    /// Encrypts with the current key, as `encryptString` does.
+    ///
+    /// # Panics
+    ///
+    /// If the system has no random numbers.
+    pub fn encrypt(&self, plain: &[u8]) -> String {
+        let mut iv = vec![0; self.cipher.iv_len()];
+        getrandom::getrandom(&mut iv).expect("the system has random numbers");
+        self.encrypt_with_iv(plain, &iv)
+    }
+
+    fn encrypt_with_iv(&self, plain: &[u8], iv: &[u8]) -> String {
+        let (value, tag) = self.cipher.seal(&self.key, iv, plain);
+        let (iv, value) = (STANDARD.encode(iv), STANDARD.encode(value));
+        let mac = if self.cipher.is_aead() {
+            String::new()
+        } else {
+            self.key.mac(&iv, &value)
+        };
+        let tag = if self.version.is_at_least(8, 54) {
+            format!(r#","tag":"{}""#, STANDARD.encode(tag))
+        } else {
+            String::new()
+        };
+        // Base64 and hex hold nothing else that JSON would escape.
+        let mut json = format!(r#"{{"iv":"{iv}","value":"{value}","mac":"{mac}"{tag}}}"#);
+        let version = self.version;
+        if (version.major, version.minor, version.patch) < (7, 0, 8) {
+            json = json.replace('/', "\\/");
+        }
+        STANDARD.encode(json)
+    }
+
+    /// Decrypts what [`encrypt`](Self::encrypt) or any version of Laravel wrote with one of the keys.
+    ///
+    /// # Errors
+    ///
+    /// The text is not of an encrypter, or of another key or cipher, or it was changed.
+    pub fn decrypt(&self, text: &[u8]) -> Result<Vec<u8>, EncryptionError> {
+        let Sealed {
+            iv,
+            value,
+            mac,
+            tag,
+        } = Sealed::parse(text)?;
+        let iv_bytes = strict_base64(&iv)
+            .filter(|bytes| bytes.len() == self.cipher.iv_len())
+            .ok_or(EncryptionError::Payload)?;
+        // What PHP calls empty.
+        let tag = tag.filter(|tag| !matches!(&**tag, "" | "0"));
+        let tag = tag.map(|tag| lenient_base64(tag.as_bytes()));
+        let keys = || std::iter::once(&self.key).chain(&self.previous);
+        if !self.cipher.is_aead() {
+            if tag.is_some() {
+                return Err(EncryptionError::Tag);
+            }
+            let made_it = |key: &&Key| key.mac(&iv, &value).as_bytes().ct_eq(mac.as_bytes()).into();
+            let key = keys().find(made_it).ok_or(EncryptionError::Mac)?;
+            let sealed = lenient_base64(value.as_bytes());
+            let plain = self.cipher.open(key, &iv_bytes, &sealed, &[]);
+            return plain.ok_or(EncryptionError::Data);
+        }
+        let tag = tag.filter(|tag| tag.len() == BLOCK);
+        let tag = tag.ok_or(EncryptionError::Data)?;
+        let sealed = lenient_base64(value.as_bytes());
+        keys()
+            .find_map(|key| self.cipher.open(key, &iv_bytes, &sealed, &tag))
+            .ok_or(EncryptionError::Data)
+    }
+
+    /// Encrypts a serialized object for the `command` of a payload.
+    ///
+    /// # Panics
+    ///
+    /// If the system has no random numbers.
+    pub fn encrypt_command(&self, command: &[u8]) -> String {
+        self.encrypt(&Value::String(command.to_vec()).to_bytes())
+    }
+
+    /// Decrypts the `command` of a payload into the serialized object.
+    ///
+    /// # Errors
+    ///
+    /// See [`decrypt`](Self::decrypt); also if there is something else than a serialized text inside.
+    pub fn decrypt_command(&self, command: &[u8]) -> Result<Vec<u8>, EncryptionError> {
+        let plain = self.decrypt(command)?;
+        // As PHP before 8.3, whatever stands behind the text is passed over.
+        match Value::from_prefix(&plain) {
+            Ok((Value::String(command), _)) => Ok(command),
+            _ => Err(EncryptionError::Command),
+        }
+    }
+
+    /// Signs with the current key, as Laravel signs closures: the base64 of an HMAC-SHA256.
+    ///
+    /// # Source
+    ///
+    /// `Laravel\SerializableClosure\Signers\Hmac::sign`.
+    pub fn sign(&self, text: &[u8]) -> String {
+        let mut mac = self.key.hmac();
+        mac.update(text);
+        STANDARD.encode(mac.finalize().into_bytes())
+    }
+}
+
+/// The fields of an encrypter's JSON.
+struct Sealed {
+    iv: String,
+    value: String,
+    mac: String,
+    tag: Option<String>,
+}
+
+impl Sealed {
+    fn parse(text: &[u8]) -> Result<Self, EncryptionError> {
+        use serde_json::Value as Json;
+
+        const INVALID: EncryptionError = EncryptionError::Payload;
+        let json = lenient_base64(text);
+        // The last of equal fields counts, as in PHP.
+        let mut fields: serde_json::Map<String, Json> =
+            serde_json::from_slice(&json).map_err(|_| INVALID)?;
+        let mut field = |name| match fields.remove(name) {
+            Some(Json::String(text)) => Ok(Some(text)),
+            Some(Json::Null) | None => Ok(None),
+            Some(_) => Err(INVALID),
+        };
+        Ok(Self {
+            iv: field("iv")?.ok_or(INVALID)?,
+            value: field("value")?.ok_or(INVALID)?,
+            mac: field("mac")?.ok_or(INVALID)?,
+            tag: field("tag")?,
+        })
+    }
+}
+
+/// Bits that stand for nothing are passed over, as PHP does.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// PHP's `base64_decode`: what is not of the alphabet is passed over.
+fn lenient_base64(text: &[u8]) -> Vec<u8> {
+    if let Ok(bytes) = LENIENT.decode(text) {
+        return bytes;
+    }
+    let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    let mut digits: Vec<u8> = text.iter().copied().filter(is_digit).collect();
+    if digits.len() % 4 == 1 {
+        // Six bits are no byte.
+        digits.pop();
+    }
+    LENIENT
+        .decode(digits)
+        .expect("these are digits, and enough for whole bytes")
+}
+
+/// PHP's `base64_decode` when it is strict: only white space is passed over.
+fn strict_base64(text: &str) -> Option<Vec<u8>> {
+    let is_kept = |c: &char| !matches!(c, ' ' | '\t' | '\n' | '\r');
+    let text: String = text.chars().filter(is_kept).collect();
+    LENIENT.decode(text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PLAIN: &[u8] = br#"s:19:"O:8:"stdClass":0:{}";"#;
+
+    fn version(text: &str) -> Version {
+        text.parse().unwrap()
+    }
+
+    fn of(cipher: &str) -> Encrypter {
+        let len = if cipher.contains("128") { 16 } else { 32 };
+        Encrypter::new(Version::NEWEST, &"k".repeat(len), cipher).unwrap()
+    }
+
+    #[test]
+    fn texts_are_those_that_laravel_13_accepted() {
+        let cbc = "eyJpdiI6IkFRRUJBUUVCQVFFQkFRRUJBUUVCQVE9PSIsInZhbHVlIjoiSFhNSG1TcWhqRGVBU3FHZC82NENITk84T0pZK2pxbm9YaFNjNTVPMEVZWT0iLCJtYWMiOiJlY2NiYzQ4YzgzMjkyODdjYmFlZDczOTExMWU0ZDQwYTE1ZTllZTA3ZDJkMmQ4ZjcxNTk3MGFkZTI0ODRlNWFhIiwidGFnIjoiIn0=";
+        let gcm = "eyJpdiI6IkFRRUJBUUVCQVFFQkFRRUIiLCJ2YWx1ZSI6IkpOWEprMC9mMzlaOUFCSU1Bdk15YXgxczc4eWZkM24yVlAyaSIsIm1hYyI6IiIsInRhZyI6IlpqeHlwOTBwVXlMVVpLMjJHZ0w2WWc9PSJ9";
+        for (cipher, iv, expected) in [
+            ("AES-256-CBC", &[1; 16][..], cbc),
+            ("aes-256-gcm", &[1; 12], gcm),
+        ] {
+            let encrypter = of(cipher);
+            assert_eq!(encrypter.encrypt_with_iv(PLAIN, iv), expected);
+            assert_eq!(encrypter.decrypt(expected.as_bytes()).unwrap(), PLAIN);
+            let command = encrypter.decrypt_command(expected.as_bytes()).unwrap();
+            assert_eq!(command, br#"O:8:"stdClass":0:{}"#);
+        }
+        let written = r#"{"iv":"tQgda1SLqDU6cKNZp6tPDQ==","value":"xZ3mNCJJ2ODGzIEAlKjzVhmjHE+jWAykdedBxKJQboY+kFOxncIlq0V+1eGlS7Ua","mac":"14d13ccf25a7bd55b4a5e557dda96e44d2124345a0b2f13d2c3fc04990db7e0e","tag":""}"#;
+        let command = of("AES-256-CBC").decrypt_command(STANDARD.encode(written).as_bytes());
+        assert_eq!(command.unwrap(), br#"O:8:"stdClass":1:{s:1:"a";i:1;}"#);
+    }
+
+    #[test]
+    fn each_version_writes_its_own_json_and_all_are_read() {
+        let rows = [
+            (
+                "13.0",
+                r#""value":"HXMHmSqhjDeASqGd/64CH"#,
+                r#"5aa","tag":""}"#,
+            ),
+            (
+                "8.54",
+                r#""value":"HXMHmSqhjDeASqGd/64CH"#,
+                r#"5aa","tag":""}"#,
+            ),
+            ("8.53", r#""value":"HXMHmSqhjDeASqGd/64CH"#, r#"5aa"}"#),
+            ("7.0.8", r#""value":"HXMHmSqhjDeASqGd/64CH"#, r#"5aa"}"#),
+            ("7.0.7", r#""value":"HXMHmSqhjDeASqGd\/64CH"#, r#"5aa"}"#),
+            ("5.5", r#""value":"HXMHmSqhjDeASqGd\/64CH"#, r#"5aa"}"#),
+        ];
+        for (number, value, end) in rows {
+            let key = "k".repeat(32);
+            let encrypter = Encrypter::new(version(number), &key, "AES-256-CBC").unwrap();
+            let text = encrypter.encrypt_with_iv(PLAIN, &[1; 16]);
+            let json = String::from_utf8(STANDARD.decode(&text).unwrap()).unwrap();
+            assert!(
+                json.contains(value) && json.ends_with(end),
+                "{number}: {json}"
+            );
+            let decrypted = of("AES-256-CBC").decrypt(text.as_bytes());
+            assert_eq!(decrypted.unwrap(), PLAIN, "{number}");
+        }
+    }
+
+    #[test]
+    fn keys_and_ciphers_are_those_of_the_version() {
+        let (short, long) = ("k".repeat(16), "k".repeat(32));
+        let encoded = format!("base64:{}", STANDARD.encode(&long));
+        let bare = STANDARD.encode(&long);
+        #[rustfmt::skip]
+        let rows = [
+            ("13.0", &*long, "AES-256-CBC", "ok"),
+            ("13.0", &encoded, "aes-256-gcm", "ok"),
+            ("8.58", &short, "Aes-128-Gcm", "ok"),
+            ("8.54", &short, "AES-128-GCM", "ok"),
+            ("5.5", &short, "AES-128-CBC", "ok"),
+            ("13.0", "", "AES-256-CBC", "No application encryption key has been specified."),
+            ("13.0", &bare, "AES-256-CBC", "Unsupported cipher or incorrect key length. Supported ciphers are: aes-128-cbc, aes-256-cbc, aes-128-gcm, aes-256-gcm."),
+            ("8.58", &short, "AES-256-CBC", "Unsupported cipher or incorrect key length. Supported ciphers are: aes-128-cbc, aes-256-cbc, aes-128-gcm, aes-256-gcm."),
+            ("8.57", &long, "aes-256-cbc", "Unsupported cipher or incorrect key length. Supported ciphers are: AES-128-CBC, AES-256-CBC, AES-128-GCM, AES-256-GCM."),
+            ("8.55", &long, "aes-256-cbc", "The only supported ciphers are AES-128-CBC, AES-256-CBC, AES-128-GCM, and AES-256-GCM with the correct key lengths."),
+            ("8.53", &long, "AES-256-GCM", "The only supported ciphers are AES-128-CBC and AES-256-CBC with the correct key lengths."),
+            ("5.5", &short, "AES-256-CBC", "The only supported ciphers are AES-128-CBC and AES-256-CBC with the correct key lengths."),
+        ];
+        for (number, key, cipher, expected) in rows {
+            let made = Encrypter::new(version(number), key, cipher);
+            let found = made.map_or_else(|error| error.to_string(), |_| "ok".to_owned());
+            assert_eq!(found, expected, "{number} {cipher}");
+        }
+        let wrong = of("AES-256-CBC").with_previous_keys([&short]);
+        assert!(matches!(wrong, Err(KeyError::Unsupported(_))));
+    }
+
+    #[test]
+    fn no_key_is_shown() {
+        let encrypter = of("AES-256-CBC").with_previous_keys(["p".repeat(32)]);
+        let shown = format!("{:?}", encrypter.unwrap());
+        assert!(shown.contains("previous_keys: 1"), "{shown}");
+        assert!(!shown.contains("kk") && !shown.contains("107"), "{shown}");
+        assert!(!shown.contains("pp") && !shown.contains("112"), "{shown}");
+    }
+
+    #[test]
+    fn previous_keys_decrypt_and_the_current_one_encrypts() {
+        for cipher in ["AES-256-CBC", "aes-256-gcm"] {
+            let old = of(cipher).encrypt(PLAIN);
+            let with = |previous: &[String]| {
+                let new = Encrypter::new(Version::NEWEST, &"n".repeat(32), cipher).unwrap();
+                new.with_previous_keys(previous).unwrap()
+            };
+            let refused = with(&[]).decrypt(old.as_bytes()).unwrap_err();
+            let of_cipher = match cipher {
+                "AES-256-CBC" => EncryptionError::Mac,
+                _ => EncryptionError::Data,
+            };
+            assert_eq!(refused, of_cipher);
+            let rotated = with(&["x".repeat(32), "k".repeat(32)]);
+            assert_eq!(rotated.decrypt(old.as_bytes()).unwrap(), PLAIN);
+            let new = rotated.encrypt(PLAIN);
+            assert_eq!(with(&[]).decrypt(new.as_bytes()).unwrap(), PLAIN);
+            assert_eq!(of(cipher).decrypt(new.as_bytes()).unwrap_err(), of_cipher);
+        }
+    }
+
+    #[test]
+    fn what_was_changed_is_refused_with_laravels_words() {
+        let encoded = |json: String| STANDARD.encode(json).into_bytes();
+        let parts = |encrypter: &Encrypter| {
+            let json = STANDARD.decode(encrypter.encrypt(PLAIN)).unwrap();
+            serde_json::from_slice::<serde_json::Value>(&json).unwrap()
+        };
+        let cbc = of("AES-256-CBC");
+        let gcm = of("AES-256-GCM");
+        let other = Encrypter::new(Version::NEWEST, &"o".repeat(32), "AES-256-CBC").unwrap();
+        let flipped = |text: &str| {
+            let mut bytes = STANDARD.decode(text).unwrap();
+            bytes[0] ^= 1;
+            serde_json::Value::from(STANDARD.encode(bytes))
+        };
+        type Change<'a> = Box<dyn Fn(&mut serde_json::Value) + 'a>;
+        let set = |field: &'static str, value: serde_json::Value| -> Change<'_> {
+            Box::new(move |json| json[field] = value.clone())
+        };
+        let flip = |field: &'static str| -> Change<'_> {
+            Box::new(move |json| json[field] = flipped(json[field].as_str().unwrap()))
+        };
+        let upper: Change<'_> = Box::new(|json| {
+            json["mac"] = json["mac"].as_str().unwrap().to_ascii_uppercase().into();
+        });
+        use EncryptionError::{Data, Mac, Payload, Tag};
+        #[rustfmt::skip]
+        let rows: Vec<(&str, &Encrypter, Change<'_>, EncryptionError)> = vec![
+            ("value", &cbc, flip("value"), Mac),
+            ("iv", &cbc, flip("iv"), Mac),
+            ("no mac", &cbc, set("mac", "".into()), Mac),
+            ("null mac", &cbc, set("mac", serde_json::Value::Null), Payload),
+            ("number", &cbc, set("value", 5.into()), Payload),
+            ("iv length", &cbc, set("iv", "AQEB".into()), Payload),
+            ("iv text", &cbc, set("iv", "tQgda1SLqDU6cKNZp6tPD!==".into()), Payload),
+            ("tag", &cbc, set("tag", "Zjxyp90pUyLUZK22GgL6Yg==".into()), Tag),
+            ("list as tag", &cbc, set("tag", serde_json::json!([])), Payload),
+            ("upper case", &cbc, upper, Mac),
+            ("gcm value", &gcm, flip("value"), Data),
+            ("gcm iv", &gcm, flip("iv"), Data),
+            ("gcm tag", &gcm, flip("tag"), Data),
+            ("gcm no tag", &gcm, set("tag", "".into()), Data),
+            ("gcm short tag", &gcm, set("tag", "Zjxy".into()), Data),
+            ("cbc as gcm", &gcm, set("iv", "AQEBAQEBAQEBAQEBAQEBAQ==".into()), Payload),
+        ];
+        for (name, encrypter, change, expected) in rows {
+            let mut json = parts(encrypter);
+            change(&mut json);
+            let found = encrypter.decrypt(&encoded(json.to_string()));
+            assert_eq!(found, Err(expected), "{name}");
+        }
+        assert_eq!(other.decrypt(cbc.encrypt(PLAIN).as_bytes()), Err(Mac));
+        for text in ["", "x", "e30=", "W10=", "bnVsbA==", "O:1:\"A\":0:{}"] {
+            assert_eq!(cbc.decrypt(text.as_bytes()), Err(Payload), "{text}");
+        }
+        // An iv, value and mac that are right, in a list.
+        let json = parts(&cbc);
+        let list = serde_json::json!([json["iv"], json["value"], json["mac"]]);
+        assert_eq!(cbc.decrypt(&encoded(list.to_string())), Err(Payload));
+        let deep = encoded("[".repeat(100_000));
+        assert_eq!(cbc.decrypt(&deep), Err(Payload));
+        let no_text = cbc.encrypt(b"i:5;");
+        assert_eq!(
+            cbc.decrypt_command(no_text.as_bytes()),
+            Err(EncryptionError::Command)
+        );
+    }
+
+    #[test]
+    fn base64_is_read_as_php_reads_it() {
+        let rows: [(&str, &[u8]); 7] = [
+            ("YWJj", b"abc"),
+            ("YWI=", b"ab"),
+            ("YWI", b"ab"),
+            ("YW\nJj ", b"abc"),
+            ("Y=WJj-_", b"abc"),
+            ("YWJjZ", b"abc"),
+            ("YWJ=", b"ab"),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(lenient_base64(text.as_bytes()), expected, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_encrypted_comes_back(plain: Vec<u8>, which in 0..4_usize) {
+            let encrypter = of(Cipher::ALL[which].0);
+            let text = encrypter.encrypt(&plain);
+            prop_assert_eq!(encrypter.decrypt(text.as_bytes()).unwrap(), &plain[..]);
+            let text = encrypter.encrypt_command(&plain);
+            prop_assert_eq!(encrypter.decrypt_command(text.as_bytes()).unwrap(), plain);
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(
+            text: Vec<u8>,
+            iv in "[A-Za-z0-9+/=]{0,24}",
+            value: String,
+            tag in proptest::option::of("[A-Za-z0-9+/=]{0,24}"),
+        ) {
+            for (name, _) in Cipher::ALL {
+                let encrypter = of(name);
+                prop_assert!(encrypter.decrypt(&text).is_err());
+                // With a MAC that is right, so that the cipher gets to see it.
+                let mac = encrypter.key.mac(&iv, &value);
+                let json = serde_json::json!({"iv": iv, "value": value, "mac": mac, "tag": tag});
+                let _ = encrypter.decrypt_command(STANDARD.encode(json.to_string()).as_bytes());
+            }
+        }
+    }
+}
