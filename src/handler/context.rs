@@ -103,10 +103,10 @@ impl JobContext {
         &self.0.info.body
     }
 
-    /// The serialized (or encrypted) command; `None` for a string job.
+    /// The serialized command, decrypted if it came encrypted; `None` for a string job.
     pub fn raw_command(&self) -> Option<&[u8]> {
         match &self.0.info.payload.data {
-            Data::Command { command, .. } => Some(command.as_bytes()),
+            Data::Command { command, .. } => Some(command),
             Data::Json(_) => None,
         }
     }

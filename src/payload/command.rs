@@ -7,11 +7,11 @@ use serde::de::DeserializeOwned;
 use super::{Data, Error, Payload};
 use crate::php::{self, ClassName, Value};
 
-/// A serialized PHP object, plain.
+/// A serialized PHP object, plain or decrypted.
 #[derive(Debug, Clone)]
 pub struct Command {
     class: ClassName,
-    text: Arc<str>,
+    bytes: Arc<[u8]>,
 }
 
 impl Command {
@@ -19,26 +19,25 @@ impl Command {
     ///
     /// # Errors
     ///
-    /// [`Error::Encrypted`] if the text does not start with `O:`, which is how
-    /// Laravel tells the two apart (since 8.19), [`Error::Command`] if what
-    /// follows is no class name.
+    /// [`Error::Encrypted`] if the command is encrypted and was not decrypted
+    /// ([`Payload::decrypt`]), [`Error::Command`] if it is no object of a class.
     pub fn of(payload: &Payload) -> Result<Option<Self>, Error> {
         let Data::Command { name, command, .. } = &payload.data else {
             return Ok(None);
         };
-        if !command.starts_with("O:") {
+        if payload.is_encrypted() {
             return Err(Error::Encrypted {
                 class: name.clone(),
             });
         }
-        let class = php::leading_class(command.as_bytes());
+        let class = php::leading_class(command);
         let class = class.map_err(|source| Error::Command {
             class: name.clone(),
             source,
         })?;
         Ok(Some(Self {
             class,
-            text: Arc::clone(command),
+            bytes: Arc::clone(command),
         }))
     }
 
@@ -47,18 +46,18 @@ impl Command {
         &self.class
     }
 
-    /// The serialized text.
+    /// The serialized object.
     pub fn as_bytes(&self) -> &[u8] {
-        self.text.as_bytes()
+        &self.bytes
     }
 
     /// Reads the object's properties into a type of one's own.
     pub fn deserialize<T: DeserializeOwned>(&self) -> Result<T, php::Error> {
-        php::from_slice(self.text.as_bytes())
+        php::from_slice(&self.bytes)
     }
 
     /// Reads the whole object.
     pub fn to_value(&self) -> Result<Value, php::Error> {
-        Value::from_bytes(self.text.as_bytes())
+        Value::from_bytes(&self.bytes)
     }
 }

@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 
-use super::target::{is_encrypted, subject};
+use super::target::subject;
 use super::{Command, Data, Error, Payload, Target};
 use crate::php::json::{Graph, Writer};
 use crate::php::{Object, Value};
@@ -84,11 +84,18 @@ impl Document<'_> {
             }
             _ => writer.raw("null"),
         }
-        if is_encrypted(self.payload) {
+        if self.came_encrypted() {
             writer.raw(",\"encrypted\":true");
         }
         writer.raw("}");
         Ok(writer.finish())
+    }
+
+    /// Whether the job waits encrypted: then `data` is null, or was decrypted for this document.
+    fn came_encrypted(&self) -> bool {
+        let data = &self.payload.data;
+        let was = matches!(data, Data::Command { was_encrypted, .. } if *was_encrypted);
+        was || self.payload.is_encrypted()
     }
 
     fn envelope(&self, writer: &mut Writer<'_, '_>) {

@@ -121,8 +121,10 @@ pub enum Data {
     Command {
         /// `commandName`: class of the object, as the producer said.
         name: Box<str>,
-        /// `command`: the serialized object, or its encrypted form.
-        command: Arc<str>,
+        /// `command`: the serialized object, or its encrypted form. Once it was decrypted, any bytes.
+        command: Arc<[u8]>,
+        /// True once [`Payload::decrypt`] has put the object in the place of its encrypted form.
+        was_encrypted: bool,
         /// `batchId`, since Laravel 12.51.
         batch_id: Option<Box<str>>,
     },
@@ -154,6 +156,14 @@ pub enum Error {
         /// `commandName`.
         class: Box<str>,
     },
+    /// The command is encrypted, and not by a key that is known.
+    #[error("the command of {class} cannot be decrypted")]
+    Undecryptable {
+        /// `commandName`.
+        class: Box<str>,
+        /// What the encrypter found.
+        source: EncryptionError,
+    },
 }
 
 impl Error {
@@ -184,6 +194,7 @@ impl Payload {
             Data::Command {
                 name: command.name.unwrap_or_default(),
                 command: command.command.ok_or(Error::Missing("`data.command`"))?,
+                was_encrypted: false,
                 batch_id: command.batch_id,
             }
         } else {
@@ -215,6 +226,47 @@ impl Payload {
             delete_when_missing_models: fields.delete_when_missing_models,
             data,
         })
+    }
+
+    /// Whether the command is encrypted still.
+    ///
+    /// Laravel tells it by the first two bytes, since 8.19.
+    pub fn is_encrypted(&self) -> bool {
+        matches!(&self.data, Data::Command { command, was_encrypted: false, .. } if !command.starts_with(b"O:"))
+    }
+
+    /// Puts the object in the place of its encrypted form; a command that is not encrypted stays.
+    ///
+    /// What the job was popped as is not touched: it is released, retried and
+    /// recorded as failed with the text it came with.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Undecryptable`] if the text is of another key, was changed, or is none of an encrypter's.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Queue\CallQueuedHandler::getCommand`.
+    pub fn decrypt(&mut self, encrypter: &Encrypter) -> Result<(), Error> {
+        if !self.is_encrypted() {
+            return Ok(());
+        }
+        if let Data::Command {
+            name,
+            command,
+            was_encrypted,
+            ..
+        } = &mut self.data
+        {
+            let plain = encrypter.decrypt_command(command);
+            let plain = plain.map_err(|source| Error::Undecryptable {
+                class: name.clone(),
+                source,
+            })?;
+            *command = plain.into();
+            *was_encrypted = true;
+        }
+        Ok(())
     }
 
     /// The name that workers show: `displayName`, or `job` where that is empty.
@@ -486,7 +538,7 @@ impl<'de> Deserialize<'de> for LooseTags {
 #[derive(Default)]
 struct CommandData {
     name: Option<Box<str>>,
-    command: Option<Arc<str>>,
+    command: Option<Arc<[u8]>>,
     batch_id: Option<Box<str>>,
 }
 
@@ -549,7 +601,8 @@ impl<'de> Deserialize<'de> for CommandData {
                     match field {
                         DataField::CommandName => data.name = map.next_value::<LooseText>()?.0,
                         DataField::Command => {
-                            data.command = map.next_value::<LooseText>()?.0.map(Arc::from);
+                            let command = map.next_value::<LooseText>()?.0;
+                            data.command = command.map(|text| Arc::from(text.into_boxed_bytes()));
                         }
                         DataField::BatchId => data.batch_id = map.next_value::<LooseText>()?.0,
                         DataField::Other => drop(map.next_value::<Checked>()?),
@@ -663,5 +716,53 @@ mod tests {
             );
         }
         assert!(Payload::parse(b"{\"job\":\"\xff\"}").is_err());
+    }
+
+    #[test]
+    fn an_encrypted_command_is_read_once_it_was_decrypted() {
+        let encrypter = Encrypter::new(Version::NEWEST, &"k".repeat(32), "AES-256-CBC").unwrap();
+        let other = Encrypter::new(Version::NEWEST, &"o".repeat(32), "AES-256-CBC").unwrap();
+        let object = b"O:1:\"A\":1:{s:1:\"x\";s:2:\"\xff\x00\";}";
+        let json = |command: &str| {
+            serde_json::json!({
+                "job": CALL_QUEUED_HANDLER, "data": {"commandName": "A", "command": command},
+            })
+        };
+        let mut payload = parse(&json(&encrypter.encrypt_command(object)).to_string());
+        assert!(payload.is_encrypted());
+        assert!(matches!(
+            Command::of(&payload),
+            Err(Error::Encrypted { .. })
+        ));
+        let error = payload.decrypt(&other).unwrap_err();
+        assert_eq!(error.to_string(), "the command of A cannot be decrypted");
+        assert!(payload.is_encrypted());
+        payload.decrypt(&encrypter).unwrap();
+        assert!(!payload.is_encrypted());
+        let command = Command::of(&payload).unwrap().unwrap();
+        assert_eq!(
+            (command.class().as_str(), command.as_bytes()),
+            ("A", &object[..])
+        );
+        // Once is enough.
+        payload.decrypt(&encrypter).unwrap();
+        assert_eq!(Command::of(&payload).unwrap().unwrap().as_bytes(), object);
+        let document = Document {
+            connection: "redis",
+            queue: "default",
+            attempts: 1,
+            payload: &payload,
+        };
+        let document = document.to_json().unwrap();
+        let end = r#""data":{"x":{"$bytes":"/wA="}},"encrypted":true}"#;
+        assert!(document.ends_with(end), "{document}");
+
+        let mut plain = parse(&json("O:1:\"A\":0:{}").to_string());
+        plain.decrypt(&other).unwrap();
+        assert!(Command::of(&plain).unwrap().is_some());
+        // Something else than an object inside is an error, and no longer encrypted.
+        let mut number = parse(&json(&encrypter.encrypt_command(b"i:5;")).to_string());
+        number.decrypt(&encrypter).unwrap();
+        assert!(matches!(Command::of(&number), Err(Error::Command { .. })));
     }
 }

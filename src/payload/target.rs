@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Command, Data, Error, Payload};
+use super::{Command, Error, Payload};
 use crate::php::ClassName;
 use crate::php::json::Graph;
 use crate::php::{Array, Object, Value};
@@ -318,9 +318,4 @@ pub(super) fn subject<'v>(
         }
         Target::Closure | Target::String { .. } => None,
     }
-}
-
-/// True if the payload's command is there but encrypted.
-pub(super) fn is_encrypted(payload: &Payload) -> bool {
-    matches!(&payload.data, Data::Command { command, .. } if !command.starts_with("O:"))
 }
