@@ -15,6 +15,7 @@ use std::sync::Arc;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+mod closure;
 mod command;
 mod document;
 mod encryption;
@@ -24,6 +25,7 @@ mod retry;
 mod target;
 mod version;
 
+pub use closure::{ClosureError, QueuedClosure};
 pub use command::Command;
 pub use document::Document;
 pub use encryption::{Encrypter, EncryptionError, KeyError};
