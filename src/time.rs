@@ -49,6 +49,18 @@ impl Clock {
         }
     }
 
+    /// The current moment in seconds, with a fraction.
+    pub fn precise(self) -> f64 {
+        match self {
+            Self::System => {
+                let since = SystemTime::now().duration_since(UNIX_EPOCH);
+                since.unwrap_or_default().as_secs_f64()
+            }
+            #[expect(clippy::cast_precision_loss, reason = "no clock reaches 2^53 seconds")]
+            Self::Fixed(now) => now.0 as f64,
+        }
+    }
+
     /// How long until `moment` is reached; zero if it is now or past.
     pub fn until(self, moment: UnixSeconds) -> Duration {
         match self {

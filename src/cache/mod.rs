@@ -13,8 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod database;
+mod entity;
 mod file;
+mod limiter;
 mod lock;
+pub mod name;
 mod redis;
 mod signal;
 mod stores;
@@ -22,11 +25,12 @@ mod value;
 
 pub use database::{DatabaseStore, DatabaseStoreOptions};
 pub use file::{FileStore, FileStoreOptions};
+pub use limiter::{DurationLimiter, RateLimiter, Span};
 pub use lock::{Lock, random_owner};
 pub use redis::RedisStore;
 pub use signal::{Maintenance, Signals, Watched, count_exception, keys};
 pub use stores::{StoreError, Stores};
-pub use value::{is_truthy, loosely_equal};
+pub use value::{float_text, is_truthy, loosely_equal};
 
 use crate::connection::Redis;
 use crate::php::{self, Value};

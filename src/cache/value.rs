@@ -42,7 +42,11 @@ pub(super) fn is_numeric(text: &[u8]) -> bool {
 }
 
 /// A float as PHP makes it text with its default `precision` of 14 digits.
-pub(super) fn float_text(value: f64) -> String {
+pub fn float_text(value: f64) -> String {
+    if !value.is_finite() {
+        let name = if value.is_nan() { "NAN" } else { "INF" };
+        return if value < 0.0 { "-INF" } else { name }.to_owned();
+    }
     if value == 0.0 {
         return if value.is_sign_negative() { "-0" } else { "0" }.into();
     }
@@ -66,6 +70,23 @@ pub(super) fn float_text(value: f64) -> String {
         }
         let sign = if exponent < 0 { '-' } else { '+' };
         format!("{mantissa}E{sign}{}", exponent.abs())
+    }
+}
+
+/// A cached value as PHP's cast makes it an integer; zero for what is no number.
+pub(super) fn to_int(value: &Value) -> i64 {
+    match value {
+        Value::Int(value) => *value,
+        Value::Bool(value) => i64::from(*value),
+        #[expect(clippy::cast_possible_truncation, reason = "PHP's cast cuts, too")]
+        Value::Float(value) => value.get() as i64,
+        Value::String(text) if is_numeric(text) => {
+            let text = std::str::from_utf8(text).unwrap_or_default().trim();
+            #[expect(clippy::cast_possible_truncation, reason = "PHP's cast cuts, too")]
+            let float = || text.parse::<f64>().unwrap_or_default() as i64;
+            text.parse().unwrap_or_else(|_| float())
+        }
+        _ => 0,
     }
 }
 
@@ -136,10 +157,27 @@ mod tests {
         #[rustfmt::skip]
         let rows = [
             (1.5, "1.5"), (2.0, "2"), (0.1 + 0.2, "0.3"), (1e15, "1.0E+15"), (123_456_789.123_456_79, "123456789.12346"),
-            (1e-7, "1.0E-7"), (-0.0, "-0"), (100_000.0, "100000"), (1.25e25, "1.25E+25"),
+            (1e-7, "1.0E-7"), (-0.0, "-0"), (f64::NAN, "NAN"), (f64::NEG_INFINITY, "-INF"), (100_000.0, "100000"), (1.25e25, "1.25E+25"),
         ];
         for (value, expected) in rows {
             assert_eq!(float_text(value), expected);
+        }
+    }
+
+    #[test]
+    fn counts_are_read_however_they_are_stored() {
+        let text = |text: &str| Value::String(text.as_bytes().to_vec());
+        let rows = [
+            (Value::Int(3), 3),
+            (text("3"), 3),
+            (text(" 1e2 "), 100),
+            (text("2.9"), 2),
+            (text("x"), 0),
+            (Value::Null, 0),
+            (Value::Bool(true), 1),
+        ];
+        for (value, expected) in rows {
+            assert_eq!(to_int(&value), expected, "{value:?}");
         }
     }
 
