@@ -5,7 +5,6 @@
 //! handler returns, a panic and a timeout all become one [`Outcome`].
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -14,12 +13,14 @@ use serde::de::DeserializeOwned;
 mod builtin;
 mod context;
 mod exec;
+mod function;
 mod registry;
 mod services;
 
 pub use builtin::{Discard, Log};
 pub use context::{JobContext, JobInfo, Request};
 pub use exec::Exec;
+pub use function::{Async, Blocking, Function, OnThread, blocking, function};
 pub use registry::{
     HandlerChoice, Mapping, MappingError, Pattern, PatternError, Registry, Route, Router,
     UnmappedPolicy,
@@ -169,185 +170,5 @@ pub fn input<J: DeserializeOwned>(context: &JobContext) -> Result<J, InputError>
             Ok(None) => unreachable!("an object job has a command"),
             Err(error) => Err(InputError::Payload(error)),
         },
-    }
-}
-
-type FailedHook = Arc<dyn Fn(JobContext, Arc<FailureText>) -> BoxFuture<'static, ()> + Send + Sync>;
-
-fn no_hook() -> Option<FailedHook> {
-    None
-}
-
-fn call_hook(
-    hook: Option<&FailedHook>,
-    context: JobContext,
-    error: Arc<FailureText>,
-) -> BoxFuture<'static, ()> {
-    match hook {
-        Some(hook) => hook(context, error),
-        None => Box::pin(std::future::ready(())),
-    }
-}
-
-/// A handler made of an async function; see [`function`].
-pub struct Function<J, F> {
-    run: F,
-    failed: Option<FailedHook>,
-    input: PhantomData<fn() -> J>,
-}
-
-/// Makes a handler of an `async fn(Job, JobContext) -> Result<(), E>`.
-///
-/// `Job` is any type that serde can read: a struct with the properties of the
-/// PHP class, [`php::Value`](crate::php::Value)-like trees such as
-/// `serde_json::Value`, or `serde::de::IgnoredAny`. State is shared by
-/// capturing it.
-///
-/// ```
-/// use artisand::handler::{self, JobContext, Registry};
-/// use serde::Deserialize;
-///
-/// #[derive(Deserialize)]
-/// struct SendReceipt {
-///     #[serde(rename = "orderId")]
-///     order_id: u64,
-/// }
-///
-/// async fn send_receipt(job: SendReceipt, context: JobContext) -> Result<(), std::io::Error> {
-///     println!("order {} on attempt {}", job.order_id, context.attempts());
-///     Ok(())
-/// }
-///
-/// let registry = Registry::new().with("send_receipt", handler::function(send_receipt));
-/// ```
-pub fn function<J, F, R, E>(function: F) -> Function<J, F>
-where
-    J: DeserializeOwned + Send + 'static,
-    F: Fn(J, JobContext) -> R + Send + Sync + 'static,
-    R: Future<Output = Result<(), E>> + Send + 'static,
-    E: Into<BoxError>,
-{
-    Function {
-        run: function,
-        failed: no_hook(),
-        input: PhantomData,
-    }
-}
-
-impl<J, F> Function<J, F> {
-    /// Sets what is called after a job failed for good.
-    #[must_use]
-    pub fn on_failed<H, R>(mut self, hook: H) -> Self
-    where
-        H: Fn(JobContext, Arc<FailureText>) -> R + Send + Sync + 'static,
-        R: Future<Output = ()> + Send + 'static,
-    {
-        self.failed = Some(Arc::new(move |context, error| {
-            Box::pin(hook(context, error))
-        }));
-        self
-    }
-}
-
-impl<J, F> fmt::Debug for Function<J, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Function").finish_non_exhaustive()
-    }
-}
-
-impl<J, F, R, E> Handler for Function<J, F>
-where
-    J: DeserializeOwned + Send + 'static,
-    F: Fn(J, JobContext) -> R + Send + Sync + 'static,
-    R: Future<Output = Result<(), E>> + Send + 'static,
-    E: Into<BoxError>,
-{
-    fn handle(&self, context: JobContext) -> BoxFuture<'_, Result<(), BoxError>> {
-        let run = input::<J>(&context).map(|job| (self.run)(job, context));
-        Box::pin(async move { run?.await.map_err(Into::into) })
-    }
-
-    fn failed(&self, context: JobContext, error: Arc<FailureText>) -> BoxFuture<'_, ()> {
-        call_hook(self.failed.as_ref(), context, error)
-    }
-}
-
-/// A handler made of a blocking function; see [`blocking`].
-pub struct Blocking<J, F> {
-    function: Arc<F>,
-    failed: Option<FailedHook>,
-    input: PhantomData<fn() -> J>,
-}
-
-/// Makes a handler of a `fn(Job, JobContext) -> Result<(), E>` that blocks its thread.
-///
-/// It cannot be cancelled from outside: a long one should look at
-/// [`JobContext::is_cancelled`] now and then. One that does not return after
-/// its timeout keeps its slot, and the worker stops after its other jobs so
-/// that a supervisor starts a fresh one.
-pub fn blocking<J, F, E>(function: F) -> Blocking<J, F>
-where
-    J: DeserializeOwned + Send + 'static,
-    F: Fn(J, JobContext) -> Result<(), E> + Send + Sync + 'static,
-    E: Into<BoxError>,
-{
-    Blocking {
-        function: Arc::new(function),
-        failed: no_hook(),
-        input: PhantomData,
-    }
-}
-
-impl<J, F> Blocking<J, F> {
-    /// Sets what is called after a job failed for good.
-    #[must_use]
-    pub fn on_failed<H, R>(mut self, hook: H) -> Self
-    where
-        H: Fn(JobContext, Arc<FailureText>) -> R + Send + Sync + 'static,
-        R: Future<Output = ()> + Send + 'static,
-    {
-        self.failed = Some(Arc::new(move |context, error| {
-            Box::pin(hook(context, error))
-        }));
-        self
-    }
-}
-
-impl<J, F> fmt::Debug for Blocking<J, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Blocking").finish_non_exhaustive()
-    }
-}
-
-impl<J, F, E> Handler for Blocking<J, F>
-where
-    J: DeserializeOwned + Send + 'static,
-    F: Fn(J, JobContext) -> Result<(), E> + Send + Sync + 'static,
-    E: Into<BoxError>,
-{
-    fn handle(&self, context: JobContext) -> BoxFuture<'_, Result<(), BoxError>> {
-        let function = Arc::clone(&self.function);
-        let running = tokio::task::spawn_blocking(move || {
-            let job = input::<J>(&context)?;
-            function(job, context).map_err(Into::into)
-        });
-        Box::pin(async move {
-            match running.await {
-                Ok(result) => result,
-                Err(error) => match error.try_into_panic() {
-                    // Back onto the job's own task, where panics are caught.
-                    Ok(panic) => std::panic::resume_unwind(panic),
-                    Err(error) => Err(error.into()),
-                },
-            }
-        })
-    }
-
-    fn failed(&self, context: JobContext, error: Arc<FailureText>) -> BoxFuture<'_, ()> {
-        call_hook(self.failed.as_ref(), context, error)
-    }
-
-    fn is_blocking(&self) -> bool {
-        true
     }
 }

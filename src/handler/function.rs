@@ -1,0 +1,170 @@
+//! Handlers made of functions: async ones, and those that block their thread.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use super::{BoxError, BoxFuture, FailureText, Handler, JobContext, input};
+
+type FailedHook = Arc<dyn Fn(JobContext, Arc<FailureText>) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// A handler made of a function; see [`function`] and [`blocking`].
+///
+/// `J` is the job as the function takes it, `W` the way it is run.
+pub struct Function<J, F, W = Async> {
+    run: Arc<F>,
+    failed: Option<FailedHook>,
+    input: PhantomData<fn() -> (J, W)>,
+}
+
+/// A handler made of a blocking function; see [`blocking`].
+pub type Blocking<J, F> = Function<J, F, OnThread>;
+
+/// Way of a [`Function`] that is async.
+#[derive(Debug, Clone, Copy)]
+pub struct Async;
+
+/// Way of a [`Function`] that blocks a thread of its own.
+#[derive(Debug, Clone, Copy)]
+pub struct OnThread;
+
+/// Makes a handler of an `async fn(Job, JobContext) -> Result<(), E>`.
+///
+/// `Job` is any type that serde can read: a struct with the properties of the
+/// PHP class, [`php::Value`](crate::php::Value)-like trees such as
+/// `serde_json::Value`, or `serde::de::IgnoredAny`. State is shared by
+/// capturing it.
+///
+/// ```
+/// use artisand::handler::{self, JobContext, Registry};
+/// use serde::Deserialize;
+///
+/// #[derive(Deserialize)]
+/// struct SendReceipt {
+///     #[serde(rename = "orderId")]
+///     order_id: u64,
+/// }
+///
+/// async fn send_receipt(job: SendReceipt, context: JobContext) -> Result<(), std::io::Error> {
+///     println!("order {} on attempt {}", job.order_id, context.attempts());
+///     Ok(())
+/// }
+///
+/// let registry = Registry::new().with("send_receipt", handler::function(send_receipt));
+/// ```
+pub fn function<J, F, R, E>(function: F) -> Function<J, F>
+where
+    J: DeserializeOwned + Send + 'static,
+    F: Fn(J, JobContext) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<(), E>> + Send + 'static,
+    E: Into<BoxError>,
+{
+    Function::new(function)
+}
+
+/// Makes a handler of a `fn(Job, JobContext) -> Result<(), E>` that blocks its thread.
+///
+/// It cannot be cancelled from outside: a long one should look at
+/// [`JobContext::is_cancelled`] now and then. One that does not return after
+/// its timeout keeps its slot, and the worker stops after its other jobs so
+/// that a supervisor starts a fresh one.
+pub fn blocking<J, F, E>(function: F) -> Blocking<J, F>
+where
+    J: DeserializeOwned + Send + 'static,
+    F: Fn(J, JobContext) -> Result<(), E> + Send + Sync + 'static,
+    E: Into<BoxError>,
+{
+    Function::new(function)
+}
+
+impl<J, F, W> Function<J, F, W> {
+    fn new(run: F) -> Self {
+        Self {
+            run: Arc::new(run),
+            failed: None,
+            input: PhantomData,
+        }
+    }
+
+    /// Sets what is called after a job failed for good.
+    #[must_use]
+    pub fn on_failed<H, R>(mut self, hook: H) -> Self
+    where
+        H: Fn(JobContext, Arc<FailureText>) -> R + Send + Sync + 'static,
+        R: Future<Output = ()> + Send + 'static,
+    {
+        self.failed = Some(Arc::new(move |context, error| {
+            Box::pin(hook(context, error))
+        }));
+        self
+    }
+
+    fn call_hook(&self, context: JobContext, error: Arc<FailureText>) -> BoxFuture<'_, ()> {
+        match &self.failed {
+            Some(hook) => hook(context, error),
+            None => Box::pin(std::future::ready(())),
+        }
+    }
+}
+
+impl<J, F, W> fmt::Debug for Function<J, F, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Function").finish_non_exhaustive()
+    }
+}
+
+impl<J, F, R, E> Handler for Function<J, F>
+where
+    J: DeserializeOwned + Send + 'static,
+    F: Fn(J, JobContext) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<(), E>> + Send + 'static,
+    E: Into<BoxError>,
+{
+    fn handle(&self, context: JobContext) -> BoxFuture<'_, Result<(), BoxError>> {
+        let run = input::<J>(&context).map(|job| (self.run)(job, context));
+        Box::pin(async move { run?.await.map_err(Into::into) })
+    }
+
+    fn failed(&self, context: JobContext, error: Arc<FailureText>) -> BoxFuture<'_, ()> {
+        self.call_hook(context, error)
+    }
+}
+
+impl<J, F, E> Handler for Blocking<J, F>
+where
+    J: DeserializeOwned + Send + 'static,
+    F: Fn(J, JobContext) -> Result<(), E> + Send + Sync + 'static,
+    E: Into<BoxError>,
+{
+    fn handle(&self, context: JobContext) -> BoxFuture<'_, Result<(), BoxError>> {
+        let run = Arc::clone(&self.run);
+        // What it logs on its own thread is logged for its job, too.
+        let span = tracing::Span::current();
+        let running = tokio::task::spawn_blocking(move || {
+            span.in_scope(|| {
+                let job = input::<J>(&context)?;
+                run(job, context).map_err(Into::into)
+            })
+        });
+        Box::pin(async move {
+            match running.await {
+                Ok(result) => result,
+                Err(error) => match error.try_into_panic() {
+                    // Back onto the job's own task, where panics are caught.
+                    Ok(panic) => std::panic::resume_unwind(panic),
+                    Err(error) => Err(error.into()),
+                },
+            }
+        })
+    }
+
+    fn failed(&self, context: JobContext, error: Arc<FailureText>) -> BoxFuture<'_, ()> {
+        self.call_hook(context, error)
+    }
+
+    fn is_blocking(&self) -> bool {
+        true
+    }
+}
