@@ -299,6 +299,32 @@ impl Database {
         self.finish(ended).await
     }
 
+    /// Begins a transaction, on a connection of its own; dropped without a commit, it is rolled back.
+    ///
+    /// On `SQLite` it may write from the start: one that begins by reading
+    /// cannot always go on to write beside others.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Sql`].
+    pub async fn begin(&self) -> Result<Transaction, Error> {
+        let begun = tokio::time::timeout(STATEMENT_TIMEOUT, self.0.pool.begin()).await;
+        let open = self.finish(begun).await?;
+        Ok(Transaction {
+            database: self.clone(),
+            open,
+        })
+    }
+
+    /// What ends a query of rows that nobody else may change until the transaction is over.
+    pub fn for_update(&self) -> &'static str {
+        match self.kind() {
+            // The transaction has the whole file.
+            DatabaseKind::Sqlite => "",
+            DatabaseKind::MySql | DatabaseKind::Postgres => " for update",
+        }
+    }
+
     /// Closes all connections.
     pub async fn close(&self) {
         self.0.pool.close().await;
@@ -355,6 +381,76 @@ impl Database {
     }
 }
 
+/// Statements that are carried out together or not at all.
+///
+/// After an error nothing but dropping it makes sense: `PostgreSQL` refuses
+/// what follows, and the others may have undone what came before.
+pub struct Transaction {
+    database: Database,
+    open: Open,
+}
+
+enum Open {
+    #[cfg(feature = "sqlite")]
+    Sqlite(sqlx::Transaction<'static, sqlx::Sqlite>),
+    #[cfg(feature = "mysql")]
+    MySql(sqlx::Transaction<'static, sqlx::MySql>),
+    #[cfg(feature = "postgres")]
+    Postgres(sqlx::Transaction<'static, sqlx::Postgres>),
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Transaction").field(&self.database).finish()
+    }
+}
+
+impl Transaction {
+    /// Runs a statement and says how many rows it changed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Sql`].
+    pub async fn execute(&mut self, sql: &str, params: &[Param<'_>]) -> Result<u64, Error> {
+        let sql = self.database.translate(sql);
+        let run = self.open.execute(&sql, params);
+        let ended = tokio::time::timeout(STATEMENT_TIMEOUT, run).await;
+        self.database.finish(ended).await
+    }
+
+    /// Runs a query whose columns are all text.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Sql`].
+    pub async fn rows(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
+        let sql = self.database.translate(sql);
+        let run = self.open.rows(&sql, params);
+        let ended = tokio::time::timeout(STATEMENT_TIMEOUT, run).await;
+        self.database.finish(ended).await
+    }
+
+    /// Makes it last.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Sql`]; if the connection broke, it may have been carried out.
+    pub async fn commit(self) -> Result<(), Error> {
+        let ended = tokio::time::timeout(STATEMENT_TIMEOUT, self.open.commit()).await;
+        self.database.finish(ended).await
+    }
+
+    /// Undoes it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Sql`]; it is undone all the same.
+    pub async fn rollback(self) -> Result<(), Error> {
+        let ended = tokio::time::timeout(STATEMENT_TIMEOUT, self.open.rollback()).await;
+        self.database.finish(ended).await
+    }
+}
+
 /// What went wrong with a statement.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -380,6 +476,18 @@ impl SqlError {
         }
     }
 
+    /// True if others had locked what was wanted, for too long or the other way round: all of the transaction is undone
+    /// and may be tried again.
+    pub fn is_deadlock(&self) -> bool {
+        match self {
+            #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+            Self::Driver(sqlx::Error::Database(error)) => is_lock_conflict(&**error),
+            #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+            Self::Driver(_) => false,
+            Self::Timeout(_) => false,
+        }
+    }
+
     /// True if the connection is gone or busy and another try may help.
     pub fn is_lost(&self) -> bool {
         match self {
@@ -398,6 +506,23 @@ impl SqlError {
             Self::Timeout(_) => true,
         }
     }
+}
+
+/// Whether the server says that another transaction was in the way.
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+fn is_lock_conflict(error: &dyn sqlx::error::DatabaseError) -> bool {
+    #[cfg(feature = "mysql")]
+    if let Some(error) = error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
+        // Lock wait timeout, deadlock, changed since it was read (MariaDB), no wait.
+        return matches!(error.number(), 1205 | 1213 | 1020 | 3572);
+    }
+    let code = error.code().unwrap_or_default();
+    if code.len() == 5 {
+        return matches!(&*code, "40001" | "40P01" | "55P03");
+    }
+    // SQLite: busy, locked; the low byte is the kind.
+    let kind = code.parse::<u32>().map_or(0, |code| code & 0xff);
+    matches!(kind, 5 | 6)
 }
 
 /// Whether what the server says concerns more than this one statement.
@@ -502,6 +627,24 @@ impl Pool {
         }
     }
 
+    #[cfg_attr(
+        not(any(feature = "sqlite", feature = "mysql", feature = "postgres")),
+        expect(clippy::unused_async, reason = "there is no driver")
+    )]
+    async fn begin(&self) -> Result<Open, SqlError> {
+        match *self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(ref pool) => Ok(Open::Sqlite(pool.begin_with("BEGIN IMMEDIATE").await?)),
+            #[cfg(feature = "mysql")]
+            Self::MySql(ref pool) => Ok(Open::MySql(pool.begin().await?)),
+            #[cfg(feature = "postgres")]
+            Self::Postgres {
+                ref pool,
+                ref search_path,
+            } => Ok(Open::Postgres(begin(pool, search_path.as_deref()).await?)),
+        }
+    }
+
     #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
     async fn try_to_connect(&self) -> Result<(), sqlx::Error> {
         use sqlx::ConnectOptions as _;
@@ -527,6 +670,80 @@ impl Pool {
             Self::MySql(ref pool) => pool.close().await,
             #[cfg(feature = "postgres")]
             Self::Postgres { ref pool, .. } => pool.close().await,
+        }
+    }
+}
+
+impl Open {
+    #[cfg_attr(
+        not(any(feature = "sqlite", feature = "mysql", feature = "postgres")),
+        expect(clippy::unused_async, unused_variables, reason = "there is no driver")
+    )]
+    async fn execute(&mut self, sql: &str, params: &[Param<'_>]) -> Result<u64, SqlError> {
+        match *self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(ref mut open) => {
+                Ok(run!(&mut **open, sql, params, execute)?.rows_affected())
+            }
+            #[cfg(feature = "mysql")]
+            Self::MySql(ref mut open) => {
+                Ok(run!(&mut **open, sql, params, execute)?.rows_affected())
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(ref mut open) => {
+                Ok(run!(&mut **open, sql, params, execute)?.rows_affected())
+            }
+        }
+    }
+
+    #[cfg_attr(
+        not(any(feature = "sqlite", feature = "mysql", feature = "postgres")),
+        expect(clippy::unused_async, unused_variables, reason = "there is no driver")
+    )]
+    async fn rows(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, SqlError> {
+        match *self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(ref mut open) => {
+                text_rows!(run!(&mut **open, sql, params, fetch_all))
+            }
+            #[cfg(feature = "mysql")]
+            Self::MySql(ref mut open) => {
+                text_rows!(run!(&mut **open, sql, params, fetch_all))
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(ref mut open) => {
+                text_rows!(run!(&mut **open, sql, params, fetch_all))
+            }
+        }
+    }
+
+    #[cfg_attr(
+        not(any(feature = "sqlite", feature = "mysql", feature = "postgres")),
+        expect(clippy::unused_async, reason = "there is no driver")
+    )]
+    async fn commit(self) -> Result<(), SqlError> {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(open) => Ok(open.commit().await?),
+            #[cfg(feature = "mysql")]
+            Self::MySql(open) => Ok(open.commit().await?),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(open) => Ok(open.commit().await?),
+        }
+    }
+
+    #[cfg_attr(
+        not(any(feature = "sqlite", feature = "mysql", feature = "postgres")),
+        expect(clippy::unused_async, reason = "there is no driver")
+    )]
+    async fn rollback(self) -> Result<(), SqlError> {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(open) => Ok(open.rollback().await?),
+            #[cfg(feature = "mysql")]
+            Self::MySql(open) => Ok(open.rollback().await?),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(open) => Ok(open.rollback().await?),
         }
     }
 }

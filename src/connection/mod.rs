@@ -7,7 +7,7 @@
 mod database;
 mod redis;
 
-pub use database::{Database, DatabaseKind, DatabaseOptions, Param, Row, SqlError};
+pub use database::{Database, DatabaseKind, DatabaseOptions, Param, Row, SqlError, Transaction};
 pub(crate) use redis::percent_decode;
 pub use redis::{Arg, Redis, RedisAddress, RedisOptions};
 
@@ -81,5 +81,10 @@ impl Error {
     /// True if a row with the same unique key is there.
     pub fn is_duplicate(&self) -> bool {
         matches!(self, Self::Sql { source, .. } if source.is_duplicate())
+    }
+
+    /// True if another transaction was in the way: all of ours is undone and may be tried again.
+    pub fn is_deadlock(&self) -> bool {
+        matches!(self, Self::Sql { source, .. } if source.is_deadlock())
     }
 }
