@@ -13,8 +13,8 @@ use std::time::Duration;
 use redis::{FromRedisValue, Script, Value};
 
 use super::{
-    Choose, ConnectionName, Effect, Error, Keys, PopRequest, Popped, Queue, QueueName, ReservedJob,
-    Settled, Settlement, Sizes, Spool,
+    Choose, ConnectionName, Effect, Error, Keys, PopRequest, Popped, Push, Queue, QueueName,
+    ReservedJob, Settled, Settlement, Sizes, Spool,
 };
 use crate::connection::{Arg, Redis};
 use crate::time::UnixSeconds;
@@ -68,6 +68,7 @@ struct Scripts {
     requeue: Script,
     finish: Script,
     advance: Script,
+    push_once: Script,
     lease: Script,
     unlease: Script,
 }
@@ -125,6 +126,7 @@ impl RedisQueue {
             requeue: Script::new(include_str!("scripts/requeue.lua")),
             finish: with_effects!("finish.lua"),
             advance: with_effects!("advance.lua"),
+            push_once: Script::new(include_str!("scripts/push_once.lua")),
             lease: Script::new(include_str!("scripts/lease.lua")),
             unlease: Script::new(include_str!("scripts/unlease.lua")),
         };
@@ -173,6 +175,35 @@ impl RedisQueue {
         let command = redis::cmd("LLEN").arg(self.keys.spool(spool)).take();
         let length = self.redis.command(&command).await;
         length.map_err(failed("LLEN", &name_of(spool)))
+    }
+
+    /// Pushes a job unless one of this identity was pushed within the last day; says whether it was pushed now.
+    ///
+    /// The claim of the push is not looked at.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Script`]; the job is then pushed or not, and may be pushed again by this.
+    pub async fn push_once(&self, push: &Push, id: &str) -> Result<bool, Error> {
+        const REMEMBERED: Duration = Duration::from_secs(86_400);
+        let mut keys = vec![self.keys.pushed(id)];
+        let due = push.due.map(|due| due.0.to_string()).unwrap_or_default();
+        if push.due.is_some() {
+            keys.push(self.keys.delayed(&push.queue));
+        } else {
+            keys.push(self.keys.list(&push.queue));
+            keys.extend(self.options.notify.then(|| self.keys.notify(&push.queue)));
+        }
+        let args = [
+            Arg::Bytes(&push.payload),
+            Arg::Bytes(due.as_bytes()),
+            Arg::Int(i64::try_from(REMEMBERED.as_secs()).unwrap_or(i64::MAX)),
+        ];
+        let script = &self.scripts.push_once;
+        let pushed: i64 = self
+            .call(&push.queue, "push_once.lua", script, &keys, &args)
+            .await?;
+        Ok(pushed == 1)
     }
 
     /// The first pending jobs of a queue, as they stand; nothing moves.
