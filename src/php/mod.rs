@@ -30,6 +30,7 @@
 mod class;
 mod date;
 mod de;
+mod edit;
 mod error;
 pub mod json;
 pub mod loose;
@@ -40,6 +41,7 @@ mod value;
 pub use class::{ClassName, PropertyName, Visibility};
 pub use date::Date;
 pub use de::{Deserializer, from_slice};
+pub use edit::{EditError, ObjectText};
 pub use error::{Category, Error, Kind, Segment};
 pub use ser::to_vec;
 pub use value::{Array, Custom, EnumCase, Float, Key, MAX_DEPTH, Object, Value};

@@ -405,6 +405,8 @@ pub(crate) struct Slot {
     pub(crate) is_object: bool,
     /// True for an array with the keys 0, 1, 2 and so on.
     pub(crate) is_list: bool,
+    /// True if an `R:` points to it.
+    pub(crate) is_shared: bool,
 }
 
 /// The numbering of values for `r:` and `R:`; the first value has number 1.
@@ -418,6 +420,7 @@ impl Slots {
             end: 0,
             is_object,
             is_list: false,
+            is_shared: false,
         });
     }
 
@@ -435,6 +438,12 @@ impl Slots {
         self.0.get(index).copied()
     }
 
+    /// Number of the value whose token starts at `offset`; `R:` has none.
+    pub(crate) fn number_at(&self, offset: usize) -> Option<u64> {
+        let index = self.0.binary_search_by_key(&offset, |slot| slot.offset);
+        u64::try_from(index.ok()? + 1).ok()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -447,7 +456,12 @@ impl Slots {
     pub(crate) fn note(&mut self, token: &Token<'_>, offset: usize) -> Result<(), Error> {
         let bad = |slot| Error::new(Kind::BadReference { slot }, offset);
         match *token {
-            Token::VarRef(slot) => self.get(slot).map(|_| ()).ok_or_else(|| bad(slot)),
+            Token::VarRef(slot) => {
+                let index = usize::try_from(slot).ok().and_then(|n| n.checked_sub(1));
+                let target = index.and_then(|index| self.0.get_mut(index));
+                target.ok_or_else(|| bad(slot))?.is_shared = true;
+                Ok(())
+            }
             Token::ObjectRef(slot) => {
                 if !self.get(slot).is_some_and(|slot| slot.is_object) {
                     return Err(bad(slot));
