@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::{BoxError, Services};
-use crate::payload::{Data, Document, Error, JobId, JobUuid, Payload};
+use crate::payload::{Data, Document, Error, JobId, JobUuid, LogContext, Payload};
+use crate::php;
 use crate::queue::{ConnectionName, QueueName};
 
 /// A job as its handler sees it. Cheap to clone.
@@ -127,6 +128,21 @@ impl JobContext {
         document.to_json()
     }
 
+    /// The log context of whoever queued the job, without what is hidden in it (Laravel 11 and later).
+    ///
+    /// Values have the forms of the job document; what cannot be read is left out.
+    pub fn log_context(&self) -> serde_json::Map<String, serde_json::Value> {
+        let context = self.payload().context.as_deref();
+        let keys = context.map(LogContext::keys).unwrap_or_default();
+        let entry = |key: &str| Some((key.to_owned(), json(&context?.get(key)?)?));
+        keys.into_iter().filter_map(entry).collect()
+    }
+
+    /// An entry of the hidden log context: for code, never for logs.
+    pub fn hidden_context(&self, key: &str) -> Option<serde_json::Value> {
+        json(&self.payload().context.as_deref()?.hidden(key)?)
+    }
+
     /// What the app offers to its jobs.
     pub fn services(&self) -> &Services {
         &self.0.services
@@ -177,4 +193,9 @@ impl JobContext {
                 .unwrap_or_else(PoisonError::into_inner),
         )
     }
+}
+
+/// A PHP value in the forms of the job document.
+fn json(value: &php::Value) -> Option<serde_json::Value> {
+    serde_json::from_str(&value.to_json()).ok()
 }

@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 
 mod closure;
 mod command;
+mod context;
 mod document;
 mod encryption;
 mod json;
@@ -27,6 +28,7 @@ mod version;
 
 pub use closure::{ClosureError, QueuedClosure};
 pub use command::Command;
+pub use context::LogContext;
 pub use document::Document;
 pub use encryption::{Encrypter, EncryptionError, KeyError};
 pub use limits::{Backoff, Limits};
@@ -34,7 +36,9 @@ pub use retry::{for_retry, write_json_text};
 pub use target::{Kind, Target};
 pub use version::{Version, VersionError};
 
+use crate::php::Value;
 use crate::time::UnixSeconds;
+use context::LooseContext;
 use json::Checked;
 use limits::{LooseBackoff, LooseInt, timeout_from};
 
@@ -112,6 +116,8 @@ pub struct Payload {
     pub silenced: bool,
     /// `deleteWhenMissingModels`, since Laravel 13.
     pub delete_when_missing_models: Option<bool>,
+    /// `illuminate:log:context`, since Laravel 11.
+    pub context: Option<Arc<LogContext>>,
     /// `data`.
     pub data: Data,
 }
@@ -226,6 +232,7 @@ impl Payload {
             horizon_type: fields.horizon_type,
             silenced: fields.silenced,
             delete_when_missing_models: fields.delete_when_missing_models,
+            context: fields.context.map(Arc::new),
             data,
         })
     }
@@ -283,6 +290,19 @@ impl Payload {
             &self.display_name
         }
     }
+
+    /// A scalar of the hidden log context as text, as PHP casts it.
+    ///
+    /// The framework keeps there under which key, and in which cache store, it
+    /// holds the lock of a unique job.
+    pub fn hidden_context(&self, key: &str) -> Option<String> {
+        match self.context.as_ref()?.hidden(key)? {
+            Value::String(text) => String::from_utf8(text).ok(),
+            Value::Int(number) => Some(number.to_string()),
+            Value::Bool(is) => Some(if is { "1".into() } else { String::new() }),
+            _ => None,
+        }
+    }
 }
 
 fn empty_text() -> Arc<RawValue> {
@@ -313,6 +333,7 @@ struct Fields {
     horizon_type: Option<Box<str>>,
     silenced: bool,
     delete_when_missing_models: Option<bool>,
+    context: Option<LogContext>,
     data: Option<CommandData>,
 }
 
@@ -338,6 +359,8 @@ enum Field {
     Type,
     Silenced,
     DeleteWhenMissingModels,
+    #[serde(rename = "illuminate:log:context")]
+    Context,
     Data,
     #[serde(other)]
     Other,
@@ -394,6 +417,7 @@ impl<'de> Deserialize<'de> for Fields {
                             fields.delete_when_missing_models =
                                 map.next_value::<LooseInt>()?.0.map(|value| value != 0);
                         }
+                        Field::Context => fields.context = map.next_value::<LooseContext>()?.0,
                         Field::Data => fields.data = Some(map.next_value()?),
                         Field::Other => drop(map.next_value::<Checked>()?),
                     }
@@ -665,6 +689,53 @@ mod tests {
             parse(&format!(
                 r#"{{"job":"A@b","tags":{tags},"pushedAt":1735600000.5,"silenced":1}}"#
             ));
+        }
+    }
+
+    #[test]
+    fn the_log_context_is_read_as_the_framework_writes_it() {
+        let context = |json: &str| {
+            parse(&format!(
+                r#"{{"job":"A@b","illuminate:log:context":{json},"attempts":0}}"#
+            ))
+        };
+        let payload = context(
+            r#"{"data":{"tenant":"i:7;","who":"s:3:\"Ada\";","list":"a:1:{i:0;b:1;}","broken":"s:9:"},
+               "hidden":{"laravel_unique_job_key":"s:3:\"k:1\";","n":"i:5;","token":"s:6:\"s3cr3t\";"}}"#,
+        );
+        let read = payload.context.clone().unwrap();
+        assert_eq!(
+            read.to_json(1000),
+            r#"{"tenant":7,"who":"Ada","list":[true],"$omitted":1}"#
+        );
+        assert_eq!(read.to_json(20), r#"{"tenant":7,"$omitted":3}"#);
+        assert_eq!(read.get("tenant"), Some(Value::Int(7)));
+        assert_eq!(read.get("token"), None);
+        let hidden = |key| payload.hidden_context(key);
+        assert_eq!(hidden("laravel_unique_job_key").unwrap(), "k:1");
+        assert_eq!(hidden("n").unwrap(), "5");
+        assert_eq!(hidden("tenant"), None);
+        let debug = format!("{payload:?}");
+        assert!(
+            debug.contains("token") && !debug.contains("s3cr3t"),
+            "{debug}"
+        );
+        // An empty half is a list in PHP, and what Lua makes of one.
+        for empty in ["[]", "{}", "null", "3", "\"\"", "true", "1.5"] {
+            let payload = context(&format!(r#"{{"data":{empty},"hidden":{{"a":"N;"}}}}"#));
+            assert!(payload.context.unwrap().is_empty(), "{empty}");
+            assert_eq!(context(empty).hidden_context("a"), None, "{empty}");
+        }
+        let list = context(r#"{"data":["i:1;",2,null],"hidden":[]}"#);
+        assert_eq!(
+            list.context.unwrap().to_json(100),
+            r#"{"0":1,"$omitted":1}"#
+        );
+        assert!(parse(r#"{"job":"A"}"#).context.is_none());
+        let wrong = [r#"{"data":{"a":[1e400]}}"#, r#"{"x":"\ud800"}"#, "[1e400]"];
+        for json in wrong {
+            let json = format!(r#"{{"job":"A","illuminate:log:context":{json}}}"#);
+            assert!(Payload::parse(json.as_bytes()).is_err(), "{json}");
         }
     }
 

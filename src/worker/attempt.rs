@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use super::decide::{Asked, Ended};
+use super::span;
 use crate::handler::{BoxError, FailureText, Handler, JobContext, Outcome, Request, causes};
 
 /// How long a blocking handler may take to notice that it was cancelled.
@@ -26,6 +28,7 @@ pub(super) async fn run(
 ) -> Outcome {
     // The handler's own code before its first await runs inside as well: it may panic too.
     let run = async { handler.handle(context.clone()).await };
+    let run = run.instrument(span::of(context));
     let mut running = std::pin::pin!(AssertUnwindSafe(run).catch_unwind());
     let timed_out = async {
         match timeout {
@@ -65,7 +68,9 @@ pub(super) async fn failed(
     failure: Arc<FailureText>,
     timeout: Duration,
 ) -> Result<(), String> {
-    let hook = AssertUnwindSafe(async { handler.failed(context, failure).await }).catch_unwind();
+    let span = span::of(&context);
+    let hook = async { handler.failed(context, failure).await }.instrument(span);
+    let hook = AssertUnwindSafe(hook).catch_unwind();
     let timeout = if timeout.is_zero() {
         Duration::from_secs(60)
     } else {

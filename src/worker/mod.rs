@@ -32,6 +32,7 @@ mod options;
 mod record;
 mod renew;
 mod settle;
+mod span;
 mod stop;
 mod watch;
 

@@ -17,5 +17,6 @@ mod faults;
 mod harness;
 mod layers;
 mod live;
+mod log;
 mod payloads;
 mod worker;

@@ -1,0 +1,237 @@
+//! What the app gave its jobs along for their logs: `illuminate:log:context`.
+//!
+//! Since Laravel 11 a payload may carry the context of whoever queued the job:
+//! `{"data": {key: text}, "hidden": {key: text}}`, each text a serialized PHP
+//! value. Texts are kept as they came and read when somebody asks. Hidden ones
+//! are for code only: nothing here prints them.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+
+use super::LooseText;
+use super::json::Checked;
+use crate::php::Value;
+
+/// The context of a job.
+///
+/// # Source
+///
+/// `Illuminate\Log\Context\Repository::dehydrate`.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct LogContext {
+    data: Entries,
+    hidden: Entries,
+}
+
+impl fmt::Debug for LogContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogContext")
+            .field("data", &self.data.keys())
+            .field("hidden", &self.hidden.keys())
+            .finish()
+    }
+}
+
+impl LogContext {
+    /// Keys of the entries that logs may show, in order.
+    pub fn keys(&self) -> Vec<&str> {
+        self.data.keys()
+    }
+
+    /// An entry that logs may show; `None` if there is none, or none that can be read.
+    pub fn get(&self, key: &str) -> Option<Value> {
+        self.data.get(key)
+    }
+
+    /// A hidden entry; `None` if there is none, or none that can be read.
+    pub fn hidden(&self, key: &str) -> Option<Value> {
+        self.hidden.get(key)
+    }
+
+    /// The entries that logs may show as one JSON object of at most about `limit` bytes.
+    ///
+    /// Whole entries are left out beyond that, and `"$omitted"` says how many.
+    /// Values have the forms of [`php::json`](crate::php::json).
+    pub fn to_json(&self, limit: usize) -> String {
+        let mut json = String::from("{");
+        let mut omitted = 0;
+        for (key, text) in &self.data.0 {
+            let left = limit.saturating_sub(json.len());
+            // Text in JSON is hardly ever shorter than serialized.
+            let is_long = key.len() + text.len() / 2 > left;
+            let entry = (!is_long).then(|| entry(key, text)).flatten();
+            match entry.filter(|entry| entry.len() <= left) {
+                Some(entry) => {
+                    json.push_str(if json.len() > 1 { "," } else { "" });
+                    json.push_str(&entry);
+                }
+                None => omitted += 1,
+            }
+        }
+        if omitted > 0 {
+            json.push_str(if json.len() > 1 { "," } else { "" });
+            json.push_str("\"$omitted\":");
+            json.push_str(&omitted.to_string());
+        }
+        json + "}"
+    }
+
+    /// True if there is no entry that logs may show.
+    pub fn is_empty(&self) -> bool {
+        self.data.0.is_empty()
+    }
+}
+
+/// A member of a JSON object; `None` if the value cannot be read.
+fn entry(key: &str, text: &str) -> Option<String> {
+    let value = Value::from_bytes(text.as_bytes()).ok()?.to_json();
+    let mut entry = serde_json::to_string(key).ok()?;
+    entry.push(':');
+    entry.push_str(&value);
+    Some(entry)
+}
+
+/// Keys with serialized values.
+#[derive(Clone, Default, PartialEq, Eq)]
+struct Entries(Vec<(Box<str>, Box<str>)>);
+
+impl Entries {
+    fn keys(&self) -> Vec<&str> {
+        self.0.iter().map(|(key, _)| &**key).collect()
+    }
+
+    fn get(&self, key: &str) -> Option<Value> {
+        // Of duplicates the last counts, as in PHP.
+        let (_, text) = self.0.iter().rfind(|(name, _)| **name == *key)?;
+        Value::from_bytes(text.as_bytes()).ok()
+    }
+}
+
+/// Keys and values; a list where PHP's keys were 0, 1 and so on; empty otherwise.
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(EntriesVisitor)
+    }
+}
+
+struct EntriesVisitor;
+
+impl<'de> Visitor<'de> for EntriesVisitor {
+    type Value = Entries;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("entries of a log context")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+        let mut entries = Vec::new();
+        while let Some((key, LooseText(text))) = map.next_entry::<Box<str>, LooseText>()? {
+            entries.extend(text.map(|text| (key, text)));
+        }
+        Ok(Entries(entries))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Entries, A::Error> {
+        let mut entries = Vec::new();
+        let mut index = 0_usize;
+        while let Some(LooseText(text)) = seq.next_element()? {
+            entries.extend(text.map(|text| (index.to_string().into(), text)));
+            index += 1;
+        }
+        Ok(Entries(entries))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Entries, E> {
+        Ok(Entries::default())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Entries, E> {
+        Ok(Entries::default())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Entries, E> {
+        Ok(Entries::default())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Entries, E> {
+        Ok(Entries::default())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Entries, E> {
+        Ok(Entries::default())
+    }
+
+    fn visit_unit<E>(self) -> Result<Entries, E> {
+        Ok(Entries::default())
+    }
+}
+
+#[derive(serde::Deserialize)]
+#[serde(field_identifier, rename_all = "camelCase")]
+enum Half {
+    Data,
+    Hidden,
+    #[serde(other)]
+    Other,
+}
+
+/// A context as a payload has it; `None` for whatever else an app puts there.
+pub(super) struct LooseContext(pub(super) Option<LogContext>);
+
+impl<'de> Deserialize<'de> for LooseContext {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ContextVisitor).map(Self)
+    }
+}
+
+struct ContextVisitor;
+
+impl<'de> Visitor<'de> for ContextVisitor {
+    type Value = Option<LogContext>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a log context")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut context = LogContext::default();
+        while let Some(half) = map.next_key()? {
+            match half {
+                Half::Data => context.data = map.next_value()?,
+                Half::Hidden => context.hidden = map.next_value()?,
+                Half::Other => drop(map.next_value::<Checked>()?),
+            }
+        }
+        Ok(Some(context))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        while seq.next_element::<Checked>()?.is_some() {}
+        Ok(None)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+}
