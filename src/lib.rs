@@ -45,6 +45,7 @@
 //! To run a worker without the command line, see [`worker::Worker`].
 
 pub mod app;
+pub mod batch;
 pub mod cache;
 #[cfg(feature = "cli")]
 pub mod cli;

@@ -476,12 +476,23 @@ impl SqlError {
         }
     }
 
-    /// True if others had locked what was wanted, for too long or the other way round: all of the transaction is undone
-    /// and may be tried again.
+    /// True if others had locked what was wanted, for too long or the other way round: a transaction may be tried again
+    /// from its start.
     pub fn is_deadlock(&self) -> bool {
         match self {
             #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
             Self::Driver(sqlx::Error::Database(error)) => is_lock_conflict(&**error),
+            #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+            Self::Driver(_) => false,
+            Self::Timeout(_) => false,
+        }
+    }
+
+    /// True if there is no such table.
+    pub fn is_missing_table(&self) -> bool {
+        match self {
+            #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+            Self::Driver(sqlx::Error::Database(error)) => is_about_no_table(&**error),
             #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
             Self::Driver(_) => false,
             Self::Timeout(_) => false,
@@ -523,6 +534,16 @@ fn is_lock_conflict(error: &dyn sqlx::error::DatabaseError) -> bool {
     // SQLite: busy, locked; the low byte is the kind.
     let kind = code.parse::<u32>().map_or(0, |code| code & 0xff);
     matches!(kind, 5 | 6)
+}
+
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+fn is_about_no_table(error: &dyn sqlx::error::DatabaseError) -> bool {
+    #[cfg(feature = "mysql")]
+    if let Some(error) = error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
+        return error.number() == 1146;
+    }
+    // SQLite has no number for it.
+    error.code().as_deref() == Some("42P01") || error.message().starts_with("no such table")
 }
 
 /// Whether what the server says concerns more than this one statement.

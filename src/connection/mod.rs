@@ -83,7 +83,12 @@ impl Error {
         matches!(self, Self::Sql { source, .. } if source.is_duplicate())
     }
 
-    /// True if another transaction was in the way: all of ours is undone and may be tried again.
+    /// True if there is no such table.
+    pub fn is_missing_table(&self) -> bool {
+        matches!(self, Self::Sql { source, .. } if source.is_missing_table())
+    }
+
+    /// True if another transaction was in the way: ours may be tried again from its start.
     pub fn is_deadlock(&self) -> bool {
         matches!(self, Self::Sql { source, .. } if source.is_deadlock())
     }

@@ -56,8 +56,55 @@ impl Command {
         php::from_slice(&self.bytes)
     }
 
+    /// The batch that the job is in: its property `batchId`, unless that is no text.
+    ///
+    /// # Errors
+    ///
+    /// The object cannot be read.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Bus\Batchable::batch`.
+    pub fn batch_id(&self) -> Result<Option<String>, php::Error> {
+        // Most jobs are in none, and that can be seen without reading them.
+        if memchr::memmem::find(self.as_bytes(), b"\"batchId\"").is_none() {
+            return Ok(None);
+        }
+        let value = self.to_value()?;
+        let id = value.as_object().and_then(|object| object.get("batchId"));
+        let id = id.and_then(Value::as_str);
+        Ok(id.filter(|id| !matches!(*id, "" | "0")).map(str::to_owned))
+    }
+
     /// Reads the whole object.
     pub fn to_value(&self) -> Result<Value, php::Error> {
         Value::from_bytes(&self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_batch_of_a_job_is_its_public_property() {
+        #[rustfmt::skip]
+        let rows = [
+            (r#"O:1:"J":1:{s:7:"batchId";s:3:"b-1";}"#, Some("b-1")),
+            (r#"O:1:"J":1:{s:7:"batchId";N;}"#, None),
+            (r#"O:1:"J":1:{s:7:"batchId";s:0:"";}"#, None),
+            (r#"O:1:"J":1:{s:7:"batchId";i:7;}"#, None),
+            (r#"O:1:"J":1:{s:1:"a";a:1:{s:7:"batchId";s:3:"b-1";}}"#, None),
+            (r#"O:1:"J":1:{s:7:"chained";a:1:{i:0;s:36:"O:1:"J":1:{s:7:"batchId";s:3:"b-1";}";}}"#, None),
+            (r#"O:1:"J":0:{}"#, None),
+        ];
+        for (text, expected) in rows {
+            let command = Command {
+                class: ClassName::new("J").unwrap(),
+                text: text.into(),
+            };
+            let found = command.batch_id().unwrap_or_else(|e| panic!("{text}: {e}"));
+            assert_eq!(found.as_deref(), expected, "{text}");
+        }
     }
 }

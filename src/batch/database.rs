@@ -1,0 +1,498 @@
+//! The table of batches.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::ids::JobIds;
+use super::rules::{Counters, Rules};
+use super::{Batch, BatchHandle, Ended, Error, Options, Recorded};
+use crate::connection::{self, Database, DatabaseKind, Param, Row, Transaction};
+use crate::payload::Version;
+use crate::time::{Clock, UnixSeconds};
+
+/// The app's batches (`queue.batching`). Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Batches {
+    database: Database,
+    /// As configured, for messages.
+    name: String,
+    /// As it stands in statements.
+    table: String,
+    /// Whose rules hold.
+    version: Version,
+    clock: Clock,
+}
+
+/// Which batches `queue:prune-batches` deletes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prune {
+    /// Those that were finished or cancelled before the limit.
+    Finished,
+    /// Those that were made before the limit and are not finished.
+    Unfinished,
+    /// Those that were made before the limit and were cancelled.
+    Cancelled,
+}
+
+/// Rows deleted by one statement.
+const CHUNK: u64 = 1000;
+/// Longest id that fits the column.
+const MAX_ID: usize = 255;
+/// How often a transaction is tried that meets another one.
+const TRIES: u32 = 10;
+/// How long it is tried.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Repeats what another transaction was in the way of, a while and with growing waits.
+struct Tries {
+    count: u32,
+    since: Instant,
+}
+
+impl Tries {
+    fn new() -> Self {
+        Self {
+            count: 0,
+            since: Instant::now(),
+        }
+    }
+
+    /// Waits a little, if another try may help.
+    async fn again(&mut self, error: &connection::Error) -> bool {
+        self.count += 1;
+        if !error.is_deadlock() || self.count >= TRIES || self.since.elapsed() >= PATIENCE {
+            return false;
+        }
+        tracing::debug!(error = %error, tries = self.count, "another transaction was in the way");
+        // Not all at once: those that met would meet again.
+        let most = 10 << self.count.min(6);
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(most / 2..=most))).await;
+        true
+    }
+}
+
+impl Batches {
+    /// Most endings that are recorded at once: their marks have to fit a text column of 64 KiB beside the failed jobs.
+    pub const MAX_EVENTS: usize = 200;
+
+    /// Batches in this table, by the rules of this version of Laravel.
+    pub fn new(database: Database, table: &str, version: Version, clock: Clock) -> Self {
+        Self {
+            table: database.table(table),
+            name: table.to_owned(),
+            database,
+            version,
+            clock,
+        }
+    }
+
+    /// Where they are kept.
+    pub fn describe(&self) -> String {
+        format!("table `{}` at {}", self.name, self.database.address())
+    }
+
+    fn failed(&self, what: &'static str) -> impl Fn(connection::Error) -> Error {
+        let table = self.name.clone();
+        move |source| Error::Database {
+            what,
+            table: table.clone(),
+            source: Box::new(source),
+        }
+    }
+
+    fn select(&self) -> String {
+        let columns = [
+            "id",
+            "name",
+            "total_jobs",
+            "pending_jobs",
+            "failed_jobs",
+            "failed_job_ids",
+            "options",
+            "created_at",
+            "cancelled_at",
+            "finished_at",
+        ];
+        let columns = columns.map(|column| self.database.as_text(column));
+        let (columns, table) = (columns.join(", "), &self.table);
+        format!("select {columns} from {table} where \"id\" = ?")
+    }
+
+    /// Looks a batch up.
+    ///
+    /// # Errors
+    ///
+    /// The table cannot be read.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Bus\DatabaseBatchRepository::find`.
+    pub async fn find(&self, id: &str) -> Result<Option<Batch>, Error> {
+        if !is_storable(id) {
+            return Ok(None);
+        }
+        let rows = self.database.rows(&self.select(), &[id.into()]).await;
+        let rows = rows.map_err(self.failed("read"))?;
+        Ok(rows.first().map(|row| read(row).0))
+    }
+
+    /// Like [`find`](Self::find), for a handler.
+    ///
+    /// # Errors
+    ///
+    /// The table cannot be read.
+    pub async fn handle(&self, id: &str) -> Result<Option<BatchHandle>, Error> {
+        let batch = self.find(id).await?;
+        Ok(batch.map(|batch| BatchHandle::new(batch, self.clone())))
+    }
+
+    /// Counts the endings of jobs of one batch, in this order, each at most once; says of each what became of it.
+    ///
+    /// All that are counted are counted in one transaction, and marked in the
+    /// row: the same ending counts again only after
+    /// [`forget_marks`](Self::forget_marks). Deadlocks and lock timeouts are
+    /// tried again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooMany`] for more than [`MAX_EVENTS`](Self::MAX_EVENTS).
+    /// [`Error::Database`] if the row cannot be written; if the connection
+    /// broke, all of it may be counted. Then it can be recorded again as it is.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future has counted all or nothing, and can be repeated.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Bus\Batch::recordSuccessfulJob`, `recordFailedJob`;
+    /// `Illuminate\Bus\DatabaseBatchRepository::updateAtomicValues`.
+    pub async fn record(&self, id: &str, events: &[Ended]) -> Result<Vec<Recorded>, Error> {
+        if events.len() > Self::MAX_EVENTS {
+            return Err(Error::TooMany {
+                found: events.len(),
+            });
+        }
+        if !is_storable(id) {
+            return Ok(vec![Recorded::NoBatch; events.len()]);
+        }
+        let mut tries = Tries::new();
+        loop {
+            match self.try_record(id, events).await {
+                Err(error) if tries.again(&error).await => {}
+                ended => return ended.map_err(self.failed("count jobs of")),
+            }
+        }
+    }
+
+    async fn try_record(
+        &self,
+        id: &str,
+        events: &[Ended],
+    ) -> Result<Vec<Recorded>, connection::Error> {
+        let mut transaction = self.database.begin().await?;
+        let Some((batch, ids)) = self.lock(&mut transaction, id).await? else {
+            transaction.rollback().await?;
+            return Ok(vec![Recorded::NoBatch; events.len()]);
+        };
+        let rules = Rules {
+            version: self.version,
+            options: &batch.options,
+        };
+        let mut counters = Counters {
+            pending: batch.pending_jobs,
+            failed: batch.failed_jobs,
+            ids,
+            finishes: false,
+            cancels: false,
+        };
+        let recorded = events.iter();
+        let recorded = recorded.map(|ended| rules.record(&mut counters, ended));
+        let recorded: Vec<Recorded> = recorded.collect();
+        if recorded.contains(&Recorded::Counted) {
+            self.update(&mut transaction, &batch.id, &counters).await?;
+            transaction.commit().await?;
+        } else {
+            transaction.rollback().await?;
+        }
+        Ok(recorded)
+    }
+
+    /// Reads a batch that nobody else may change until the transaction is over.
+    async fn lock(
+        &self,
+        transaction: &mut Transaction,
+        id: &str,
+    ) -> Result<Option<(Batch, JobIds)>, connection::Error> {
+        let sql = format!("{} limit 1{}", self.select(), self.database.for_update());
+        let rows = transaction.rows(&sql, &[id.into()]).await?;
+        Ok(rows.first().map(read))
+    }
+
+    async fn update(
+        &self,
+        transaction: &mut Transaction,
+        id: &str,
+        counters: &Counters,
+    ) -> Result<(), connection::Error> {
+        let ids = counters.ids.to_json();
+        let now = self.clock.now().0;
+        let mut sql = format!(
+            "update {} set \"pending_jobs\" = ?, \"failed_jobs\" = ?, \"failed_job_ids\" = ?",
+            self.table
+        );
+        let mut params: Vec<Param<'_>> = vec![
+            counters.pending.into(),
+            counters.failed.into(),
+            (&ids).into(),
+        ];
+        // Laravel writes them in statements of their own, which the row does not show.
+        for (column, is_now) in [
+            ("cancelled_at", counters.cancels),
+            ("finished_at", counters.finishes),
+        ] {
+            if is_now {
+                sql = sql + ", \"" + column + "\" = ?";
+                params.push(now.into());
+            }
+        }
+        params.push(id.into());
+        let sql = sql + " where \"id\" = ?";
+        transaction.execute(&sql, &params).await.map(drop)
+    }
+
+    /// Takes the marks of these endings away: nobody will record them again.
+    ///
+    /// To be called when the records that [`record`](Self::record) was called
+    /// for cannot come back. May be repeated.
+    ///
+    /// # Errors
+    ///
+    /// The row cannot be written.
+    pub async fn forget_marks(&self, id: &str, events: &[Ended]) -> Result<(), Error> {
+        if !is_storable(id) {
+            return Ok(());
+        }
+        let mut tries = Tries::new();
+        loop {
+            match self.try_forget(id, events).await {
+                Err(error) if tries.again(&error).await => {}
+                ended => return ended.map_err(self.failed("clean up")),
+            }
+        }
+    }
+
+    async fn try_forget(&self, id: &str, events: &[Ended]) -> Result<(), connection::Error> {
+        let mut transaction = self.database.begin().await?;
+        let Some((batch, ids)) = self.lock(&mut transaction, id).await? else {
+            return transaction.rollback().await;
+        };
+        let mut without = ids.clone();
+        for ended in events {
+            without.unmark(ended);
+        }
+        if without == ids {
+            return transaction.rollback().await;
+        }
+        let sql = format!(
+            "update {} set \"failed_job_ids\" = ? where \"id\" = ?",
+            self.table
+        );
+        let ids = without.to_json();
+        let params = [(&ids).into(), (&batch.id).into()];
+        transaction.execute(&sql, &params).await?;
+        transaction.commit().await
+    }
+
+    /// Runs a statement that may be repeated.
+    async fn execute(
+        &self,
+        what: &'static str,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<u64, Error> {
+        let mut tries = Tries::new();
+        loop {
+            match self.database.execute(sql, params).await {
+                Err(error) if tries.again(&error).await => {}
+                ended => return ended.map_err(self.failed(what)),
+            }
+        }
+    }
+
+    /// Cancels a batch, again if it was; says whether there is one.
+    ///
+    /// # Errors
+    ///
+    /// The row cannot be written.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Bus\DatabaseBatchRepository::cancel`.
+    pub async fn cancel(&self, id: &str) -> Result<bool, Error> {
+        if !is_storable(id) {
+            return Ok(false);
+        }
+        let now = self.clock.now().0;
+        let sql = format!(
+            "update {} set \"cancelled_at\" = ?, \"finished_at\" = ? where \"id\" = ?",
+            self.table
+        );
+        let params = [now.into(), now.into(), id.into()];
+        Ok(self.execute("cancel", &sql, &params).await? > 0)
+    }
+
+    /// Adds `count` jobs, which `push` pushes; what it gave, or `None` if there is no such batch and nothing was pushed.
+    ///
+    /// The jobs are counted before they are pushed and while the row is locked,
+    /// so that none of them ends before it counts. A batch that was finished no
+    /// longer is.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Push`] if they could not be pushed: then they do not count.
+    /// [`Error::Database`] if they could not be counted; if that showed at the
+    /// very end, they are pushed all the same, as in Laravel.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: a dropped future may have pushed jobs that do not count.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Bus\Batch::add`.
+    pub async fn add_jobs<T, E>(
+        &self,
+        id: &str,
+        count: u32,
+        push: impl Future<Output = Result<T, E>>,
+    ) -> Result<Option<T>, Error>
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        if !is_storable(id) {
+            return Ok(None);
+        }
+        let failed = self.failed("add jobs to");
+        let mut tries = Tries::new();
+        let counted = loop {
+            match self.try_count_more(id, count).await {
+                Err(error) if tries.again(&error).await => {}
+                ended => break ended.map_err(&failed)?,
+            }
+        };
+        let Some(transaction) = counted else {
+            return Ok(None);
+        };
+        match push.await {
+            Ok(pushed) => {
+                transaction.commit().await.map_err(&failed)?;
+                Ok(Some(pushed))
+            }
+            Err(error) => {
+                if let Err(error) = transaction.rollback().await {
+                    tracing::debug!(%error, "the connection is closed instead");
+                }
+                Err(Error::Push {
+                    batch: id.to_owned(),
+                    source: error.into(),
+                })
+            }
+        }
+    }
+
+    /// Counts more jobs, in a transaction that is still open; `None` if there is no such batch.
+    async fn try_count_more(
+        &self,
+        id: &str,
+        count: u32,
+    ) -> Result<Option<Transaction>, connection::Error> {
+        let mut transaction = self.database.begin().await?;
+        let sql = format!(
+            "update {} set \"total_jobs\" = \"total_jobs\" + ?, \"pending_jobs\" = \"pending_jobs\" + ?, \"finished_at\" = null where \"id\" = ?",
+            self.table
+        );
+        let count = i64::from(count);
+        let params = [count.into(), count.into(), id.into()];
+        if transaction.execute(&sql, &params).await? == 0 {
+            transaction.rollback().await?;
+            return Ok(None);
+        }
+        Ok(Some(transaction))
+    }
+
+    /// Deletes old batches; says how many.
+    ///
+    /// # Errors
+    ///
+    /// The table cannot be written.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Bus\DatabaseBatchRepository::prune`, `pruneUnfinished`, `pruneCancelled`.
+    pub async fn prune(&self, which: Prune, before: UnixSeconds) -> Result<u64, Error> {
+        let condition = match which {
+            Prune::Finished => "\"finished_at\" is not null and \"finished_at\" < ?",
+            Prune::Unfinished => "\"finished_at\" is null and \"created_at\" < ?",
+            Prune::Cancelled => "\"cancelled_at\" is not null and \"created_at\" < ?",
+        };
+        let table = &self.table;
+        let sql = match self.database.kind() {
+            DatabaseKind::MySql => format!("delete from {table} where {condition} limit {CHUNK}"),
+            DatabaseKind::Sqlite | DatabaseKind::Postgres => format!(
+                "delete from {table} where \"id\" in (select \"id\" from {table} where {condition} limit {CHUNK})"
+            ),
+        };
+        let mut total = 0;
+        loop {
+            let deleted = self.execute("delete", &sql, &[before.0.into()]).await?;
+            total += deleted;
+            if deleted == 0 {
+                return Ok(total);
+            }
+        }
+    }
+
+    /// Tries whether batches can be read and written, without changing any.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    pub async fn check(&self) -> Result<(), Error> {
+        let sql = format!("{} and 1 = 0", self.select());
+        let read = self.database.rows(&sql, &["".into()]).await;
+        read.map_err(self.failed("read"))?;
+        let sql = format!(
+            "update {} set \"failed_jobs\" = \"failed_jobs\" where 1 = 0",
+            self.table
+        );
+        self.execute("update", &sql, &[]).await.map(drop)
+    }
+}
+
+/// Whether there can be a row of this id. It comes out of a payload, and not all text may be asked for.
+fn is_storable(id: &str) -> bool {
+    !id.is_empty() && !id.contains('\0') && id.chars().count() <= MAX_ID
+}
+
+/// A batch, and the list in its row as it is.
+fn read(row: &Row) -> (Batch, JobIds) {
+    let text = |column| row.text(column).map(String::from).unwrap_or_default();
+    let number = |column| row.int(column).unwrap_or(0);
+    let moment = |column| row.int(column).map(UnixSeconds);
+    let ids = JobIds::parse(&text(5));
+    let batch = Batch {
+        id: text(0),
+        name: text(1),
+        total_jobs: number(2),
+        pending_jobs: number(3),
+        failed_jobs: number(4),
+        failed_job_ids: ids.uuids(),
+        options: Options::parse(row.bytes(6).unwrap_or_default()),
+        created_at: UnixSeconds(number(7)),
+        cancelled_at: moment(8),
+        finished_at: moment(9),
+    };
+    (batch, ids)
+}

@@ -1,0 +1,183 @@
+//! The column `failed_job_ids`: uuids of failed jobs, and our marks between them.
+//!
+//! A mark says that the ending of a job is in the counters already. It is a
+//! text in the same list, because that column is written in the same statement
+//! as the counters, exists in every version's table, and Laravel only ever adds
+//! its own uuids to the list and takes them out again.
+
+use serde_json::Value;
+use sha1::Digest as _;
+
+use super::{Ended, JobOutcome};
+use crate::payload::write_json_text;
+
+/// What every mark begins with, and no uuid.
+const MARK: &str = "artisand:";
+/// Longest uuid that is written into a mark as it is.
+const PLAIN: usize = 64;
+
+/// The list, in order.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct JobIds(Vec<Value>);
+
+impl JobIds {
+    /// Reads the column; what is no list counts as PHP's array cast makes one of it.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Bus\DatabaseBatchRepository::decrementPendingJobs`.
+    pub(super) fn parse(text: &str) -> Self {
+        Self(match serde_json::from_str(text) {
+            Ok(Value::Array(values)) => values,
+            Ok(Value::Object(values)) => values.into_iter().map(|(_, value)| value).collect(),
+            Ok(Value::Null) | Err(_) => Vec::new(),
+            Ok(scalar) => vec![scalar],
+        })
+    }
+
+    /// The column as PHP's `json_encode` writes it.
+    pub(super) fn to_json(&self) -> String {
+        let mut out = String::from("[");
+        for (index, value) in self.0.iter().enumerate() {
+            if index > 0 {
+                out.push(',');
+            }
+            match value {
+                Value::String(text) => write_json_text(&mut out, text),
+                // Nobody writes other values here; they stay what they are.
+                other => out.push_str(&other.to_string()),
+            }
+        }
+        out.push(']');
+        out
+    }
+
+    fn has(&self, wanted: &str) -> bool {
+        self.0.iter().any(|value| value.as_str() == Some(wanted))
+    }
+
+    fn remove(&mut self, unwanted: &str) {
+        self.0.retain(|value| value.as_str() != Some(unwanted));
+    }
+
+    /// Adds what is not there yet.
+    fn add(&mut self, text: String) {
+        if !self.has(&text) {
+            self.0.push(Value::String(text));
+        }
+    }
+
+    pub(super) fn is_marked(&self, ended: &Ended) -> bool {
+        self.has(&mark(ended))
+    }
+
+    pub(super) fn mark(&mut self, ended: &Ended) {
+        self.add(mark(ended));
+    }
+
+    pub(super) fn unmark(&mut self, ended: &Ended) {
+        self.remove(&mark(ended));
+    }
+
+    pub(super) fn succeeded(&mut self, uuid: &str) {
+        self.remove(uuid);
+    }
+
+    pub(super) fn failed(&mut self, uuid: &str) {
+        self.add(uuid.to_owned());
+    }
+
+    /// The uuids, as people see them: without marks.
+    pub(super) fn uuids(&self) -> Vec<String> {
+        let texts = self.0.iter().map(|value| match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        });
+        texts.filter(|text| !text.starts_with(MARK)).collect()
+    }
+}
+
+/// The mark of an ending.
+///
+/// What takes the place of a uuid comes from a payload: it must neither fill
+/// the column nor read as part of a mark.
+fn mark(ended: &Ended) -> String {
+    let outcome = match ended.outcome {
+        JobOutcome::Succeeded => "succeeded",
+        JobOutcome::Failed => "failed",
+    };
+    let uuid = &ended.uuid;
+    let is_plain = uuid.len() <= PLAIN
+        && uuid
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+    if is_plain {
+        format!("{MARK}{outcome}:{uuid}")
+    } else {
+        let hash = sha1::Sha1::digest(uuid.as_bytes());
+        format!("{MARK}{outcome}:sha1:{hash:x}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(uuid: &str, outcome: JobOutcome) -> Ended {
+        Ended {
+            uuid: uuid.into(),
+            outcome,
+        }
+    }
+
+    #[test]
+    fn the_list_is_read_as_php_casts_it_and_written_as_php_writes_it() {
+        #[rustfmt::skip]
+        let rows = [
+            ("[]", "[]"),
+            (r#"["a","b\/c","\u017c"]"#, r#"["a","b\/c","\u017c"]"#),
+            (r#"{"1":"a","3":"b"}"#, r#"["a","b"]"#),
+            (r#"["a",7]"#, r#"["a",7]"#),
+            (r#""a""#, r#"["a"]"#),
+            ("null", "[]"),
+            ("", "[]"),
+            ("[broken", "[]"),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(JobIds::parse(text).to_json(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn marks_are_kept_apart_from_uuids_and_from_each_other() {
+        let mut ids = JobIds::parse(r#"["u"]"#);
+        let (succeeded, failed) = (
+            ended("u", JobOutcome::Succeeded),
+            ended("u", JobOutcome::Failed),
+        );
+        ids.mark(&succeeded);
+        assert!(ids.is_marked(&succeeded) && !ids.is_marked(&failed));
+        ids.mark(&succeeded);
+        ids.failed("u");
+        assert_eq!(ids.to_json(), r#"["u","artisand:succeeded:u"]"#);
+        assert_eq!(ids.uuids(), ["u"]);
+        ids.unmark(&failed);
+        ids.succeeded("u");
+        assert_eq!(ids.to_json(), r#"["artisand:succeeded:u"]"#);
+        ids.unmark(&succeeded);
+        assert_eq!(ids.to_json(), "[]");
+    }
+
+    #[test]
+    fn a_uuid_that_is_none_makes_a_mark_of_bounded_length() {
+        for uuid in [
+            "x".repeat(100_000),
+            "artisand:failed:u".into(),
+            String::new(),
+        ] {
+            let mark = mark(&ended(&uuid, JobOutcome::Failed));
+            assert!(mark.len() < 90, "{mark}");
+            assert_ne!(mark, "artisand:failed:u");
+        }
+    }
+}

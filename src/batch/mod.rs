@@ -1,0 +1,214 @@
+//! Batches: jobs that are counted together, in the app's table `job_batches`.
+//!
+//! The end of a batch's job is first a record beside its queue, written in the
+//! step in which the job leaves it, and then a change of the batch's counters
+//! here. A worker that dies between the two has its record applied again by
+//! another. So that it counts once, [`Batches::record`] leaves a mark in the
+//! row, in the statement that counts; [`Batches::forget_marks`] takes it away
+//! when the record is gone.
+//!
+//! * Callbacks of a batch (`then`, `catch` ..) are PHP. An ending that makes one
+//!   due is not counted here: [`Recorded::NeedsPhp`] says that PHP has to record
+//!   it, and so runs them exactly once.
+//! * `pending_jobs` counts jobs that have not succeeded, so failed ones stay
+//!   pending: "all have run" is pending = failed, "all succeeded" is pending = 0.
+//! * Laravel's events (`BatchFinished`, `BatchCanceled`, `BatchStarted`) are PHP,
+//!   too; what is counted here raises none.
+
+use serde::{Deserialize, Serialize};
+
+mod database;
+mod handle;
+mod ids;
+mod options;
+mod rules;
+
+pub use database::{Batches, Prune};
+pub use handle::BatchHandle;
+pub use options::{Callbacks, Options};
+
+use crate::time::UnixSeconds;
+
+/// A batch as its row was when it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// Identity: a uuid that grows with time.
+    pub id: String,
+    /// Name, maybe empty.
+    pub name: String,
+    /// Jobs that were ever in it.
+    pub total_jobs: i64,
+    /// Jobs that have not succeeded.
+    pub pending_jobs: i64,
+    /// How often one of its jobs failed.
+    pub failed_jobs: i64,
+    /// Uuids of its jobs that failed and did not succeed later.
+    pub failed_job_ids: Vec<String>,
+    /// What whoever made it asked for.
+    pub options: Options,
+    /// When it was made.
+    pub created_at: UnixSeconds,
+    /// When it was cancelled.
+    pub cancelled_at: Option<UnixSeconds>,
+    /// When it was finished or cancelled.
+    pub finished_at: Option<UnixSeconds>,
+}
+
+impl Batch {
+    /// Jobs that have succeeded.
+    pub fn processed_jobs(&self) -> i64 {
+        self.total_jobs.saturating_sub(self.pending_jobs)
+    }
+
+    /// How much of it has succeeded, in percent.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Bus\Batch::progress`.
+    pub fn progress(&self) -> i64 {
+        if self.total_jobs <= 0 {
+            return 0;
+        }
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            reason = "PHP divides floats, too"
+        )]
+        let percent =
+            (self.processed_jobs() as f64 / self.total_jobs as f64 * 100.0).round() as i64;
+        percent
+    }
+
+    /// Whether it was cancelled. Its jobs are run all the same: they have to ask.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled_at.is_some()
+    }
+
+    /// Whether all of it succeeded, or it was cancelled.
+    pub fn is_finished(&self) -> bool {
+        self.finished_at.is_some()
+    }
+
+    /// Whether one of its jobs ever failed.
+    pub fn has_failures(&self) -> bool {
+        self.failed_jobs > 0
+    }
+
+    /// Whether a failure leaves it going.
+    pub fn allows_failures(&self) -> bool {
+        self.options.allow_failures
+    }
+}
+
+/// How a job of a batch ended for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JobOutcome {
+    /// It was run, or was to be left out, and is gone.
+    Succeeded,
+    /// It failed, without a further attempt.
+    Failed,
+}
+
+/// The end of a job of a batch.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Ended {
+    /// The job's uuid.
+    pub uuid: String,
+    /// How it ended.
+    pub outcome: JobOutcome,
+}
+
+/// What became of the end of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recorded {
+    /// It is counted.
+    Counted,
+    /// It was counted before.
+    AlreadyCounted,
+    /// It makes callbacks due and is not counted: PHP has to record it.
+    NeedsPhp,
+    /// There is no such batch.
+    NoBatch,
+}
+
+/// An error from the store of batches.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The database did not do it.
+    #[error("could not {what} batches in table `{table}`")]
+    Database {
+        /// What was tried.
+        what: &'static str,
+        /// The table.
+        table: String,
+        /// What the connection reported.
+        source: Box<crate::connection::Error>,
+    },
+    /// More at once than the list in the row may have room for.
+    #[error("{found} jobs at once are too many to record, at most {most} are possible", most = Batches::MAX_EVENTS)]
+    TooMany {
+        /// How many there were.
+        found: usize,
+    },
+    /// Jobs that were to be added could not be pushed; the batch is as before.
+    #[error("could not push jobs of batch `{batch}`")]
+    Push {
+        /// The batch.
+        batch: String,
+        /// Why not.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Nothing is known of where the app keeps its batches.
+    #[error(
+        "the job is in batch `{batch}`, but nothing is known of the app's batches; see `artisand doctor`"
+    )]
+    NoStore {
+        /// The batch.
+        batch: String,
+    },
+}
+
+impl Error {
+    /// True if the database is away or busy and another try may help.
+    pub fn is_lost_connection(&self) -> bool {
+        matches!(self, Self::Database { source, .. } if source.is_lost_connection())
+    }
+
+    /// True if the app has no such table: no jobs were ever in batches.
+    pub fn is_missing_table(&self) -> bool {
+        matches!(self, Self::Database { source, .. } if source.is_missing_table())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_rounded_as_php_rounds() {
+        let batch = |total_jobs, pending_jobs| Batch {
+            id: "b".into(),
+            name: String::new(),
+            total_jobs,
+            pending_jobs,
+            failed_jobs: 0,
+            failed_job_ids: Vec::new(),
+            options: Options::default(),
+            created_at: UnixSeconds(0),
+            cancelled_at: None,
+            finished_at: None,
+        };
+        #[rustfmt::skip]
+        let rows = [(0, 0, 0), (3, 3, 0), (3, 2, 33), (3, 1, 67), (200, 199, 1), (8, 7, 13), (4, 0, 100), (2, -1, 150)];
+        for (total, pending, expected) in rows {
+            assert_eq!(
+                batch(total, pending).progress(),
+                expected,
+                "{total} {pending}"
+            );
+        }
+        assert_eq!(batch(5, 2).processed_jobs(), 3);
+    }
+}
