@@ -179,6 +179,9 @@ async fn examine(args: &DoctorArgs, config: &Config, registry: &Registry, report
         look_at_cache(config, laravel, report).await;
     }
     look_at_failed_jobs(config, report).await;
+    if config.laravel().is_some() {
+        look_at_batches(config, report).await;
+    }
 }
 
 fn look_at_app(args: &DoctorArgs, config: &Config, report: &mut Report) {
@@ -813,5 +816,41 @@ async fn look_at_failed_jobs(config: &Config, report: &mut Report) {
     match store.check().await {
         Ok(()) => report.ok("failed jobs", format!("{}, can be written", store.describe())),
         Err(error) => report.error("failed jobs", format!("{}: {}", store.describe(), chain(&error)), "make the store writable (`php artisan migrate` makes the table); until then failed jobs wait in the spool"),
+    }
+}
+
+/// Few apps have batches: what is missing for them is no error.
+async fn look_at_batches(config: &Config, report: &mut Report) {
+    const CHECK: &str = "batches";
+    let batches = match config.batches() {
+        Ok(Some(batches)) => batches,
+        Ok(None) => {
+            report.warn(
+                CHECK,
+                "the app keeps them in DynamoDB, where artisand cannot count their jobs",
+                "leave jobs that are in batches to PHP, or keep batches in a database (queue.batching.driver)",
+            );
+            return;
+        }
+        Err(error) => {
+            report.warn(
+                CHECK,
+                chain(&error),
+                "correct queue.batching of the app if it has jobs in batches",
+            );
+            return;
+        }
+    };
+    let place = batches.describe();
+    match batches.check().await {
+        Ok(()) => report.ok(CHECK, format!("{place}, can be written")),
+        Err(error) if error.is_missing_table() => {
+            report.ok(CHECK, format!("no {place}: the app has no jobs in batches"));
+        }
+        Err(error) => report.warn(
+            CHECK,
+            format!("{place}: {}", chain(&error)),
+            "make the table writable if the app has jobs in batches",
+        ),
     }
 }

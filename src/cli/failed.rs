@@ -50,7 +50,7 @@ pub(super) fn store(config: &Config) -> anyhow::Result<FailedJobs> {
     Ok(config.failed_jobs()?.ok_or(Error::NoApp)?)
 }
 
-fn hours_ago(hours: u32) -> UnixSeconds {
+pub(super) fn hours_ago(hours: u32) -> UnixSeconds {
     UnixSeconds(Clock::System.now().0 - i64::from(hours) * 3600)
 }
 

@@ -27,6 +27,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
+mod batches;
 mod clear;
 mod completions;
 mod console;
@@ -91,6 +92,9 @@ enum Command {
     /// Prune stale entries from the failed jobs store
     #[command(name = "queue:prune-failed", help_template = TEMPLATE)]
     PruneFailed(failed::PruneArgs),
+    /// Prune stale entries from the batches database
+    #[command(name = "queue:prune-batches", help_template = TEMPLATE)]
+    PruneBatches(batches::PruneArgs),
     /// Restart queue worker daemons after their current job
     #[command(name = "queue:restart", help_template = TEMPLATE)]
     Restart,
@@ -242,6 +246,7 @@ fn dispatch(cli: Cli, registry: &Registry) -> anyhow::Result<ExitCode> {
         Command::Forget(args) => block_on(failed::forget(args, &global)),
         Command::Flush(args) => block_on(failed::flush(args, &global)),
         Command::PruneFailed(args) => block_on(failed::prune(args, &global)),
+        Command::PruneBatches(args) => block_on(batches::prune(args, &global)),
         Command::Restart => block_on(restart::run(&global)),
         Command::Pause(args) => block_on(pause::pause(args, &global)),
         Command::Resume(args) => block_on(pause::resume(args, &global)),

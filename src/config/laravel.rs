@@ -15,6 +15,7 @@ use jiff::tz::TimeZone;
 use serde_json::{Map, Value};
 
 use crate::app::Version;
+use crate::batch::Batches;
 use crate::cache::{
     Cache, DatabaseStore, DatabaseStoreOptions, FileStore, FileStoreOptions, Maintenance,
     RedisStore, random_owner,
@@ -882,6 +883,37 @@ impl Laravel {
             return self.cache(&store).map(Maintenance::Cache);
         }
         Ok(Maintenance::File(self.storage.join("framework/down")))
+    }
+
+    /// The app's batches; `None` if they are kept in `DynamoDB`, which only PHP can count in.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be told where they are, or not in a database that is supported.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Bus\BusServiceProvider::registerBatchServices`.
+    pub fn batches(&self) -> Found<Option<Batches>> {
+        let driver = self.text(&["queue", "batching", "driver"])?;
+        // Any other name is the database for Laravel, too; before 10.36 all are.
+        if driver.as_deref() == Some("dynamodb") && self.is_at_least(10, 36) {
+            return Ok(None);
+        }
+        let name = self.text(&["queue", "batching", "database"])?;
+        let database = self.open_database(name.as_deref())?;
+        let table = self.text(&["queue", "batching", "table"])?;
+        let table = table.unwrap_or_else(|| "job_batches".into());
+        Ok(Some(Batches::new(
+            database,
+            &table,
+            self.known_version(),
+            Clock::System,
+        )))
     }
 
     /// The app's store of failed jobs.

@@ -22,6 +22,7 @@ pub use file::{
 pub use laravel::{EnvLookup, Laravel, QueueSettings, RedisSettings, SettingError};
 
 use crate::app::{self, EnvError, EnvFile, Manifest, ManifestError, SourceError, Version, cast};
+use crate::batch::Batches;
 use crate::cache::{Cache, Maintenance, Stores};
 use crate::connection::{self, Redis, RedisAddress, RedisOptions};
 use crate::failed::FailedJobs;
@@ -479,11 +480,34 @@ impl Config {
         store.map(|store| self.setting(store)).transpose()
     }
 
+    /// The app's batches; `None` without an app, and where they are not kept in a database.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be told where they are, or that is not supported.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime.
+    pub fn batches(&self) -> Result<Option<Batches>, Error> {
+        let Some(laravel) = &self.laravel else {
+            return Ok(None);
+        };
+        self.setting(laravel.batches())
+    }
+
     /// What the app offers to its jobs.
+    ///
+    /// Batches that cannot be used are none, and said in the log: few apps have
+    /// jobs in batches, and all have a setting for them.
     ///
     /// # Errors
     ///
     /// Something of it is set and cannot be used.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime.
     pub fn services(&self) -> Result<Services, Error> {
         let php_queue = self.file.php.queue.as_deref();
         let mut services = Services {
@@ -496,6 +520,16 @@ impl Config {
             let of_app = laravel.clone();
             services.stores = Some(Stores::new(default, move |name| of_app.cache(name)));
             services.connections = Some(self.destinations());
+            match self.batches() {
+                Ok(Some(batches)) => services.batches = Some(batches),
+                Ok(None) => tracing::warn!(
+                    "the app keeps its batches in DynamoDB, where artisand cannot count their jobs"
+                ),
+                Err(error) => tracing::warn!(
+                    error = causes(&error).join(": "),
+                    "the app's batches cannot be used: jobs in batches cannot be counted"
+                ),
+            }
         }
         Ok(services)
     }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::{BoxError, Services};
-use crate::payload::{Data, Document, Error, JobId, JobUuid, LogContext, Payload};
+use crate::batch::{self, BatchHandle};
+use crate::payload::{Command, Data, Document, Error, JobId, JobUuid, LogContext, Payload};
 use crate::php;
 use crate::queue::{ConnectionName, QueueName};
 
@@ -141,6 +142,40 @@ impl JobContext {
     /// An entry of the hidden log context: for code, never for logs.
     pub fn hidden_context(&self, key: &str) -> Option<serde_json::Value> {
         json(&self.payload().context.as_deref()?.hidden(key)?)
+    }
+
+    /// Id of the batch that the job is in, if it is in one.
+    pub fn batch_id(&self) -> Option<String> {
+        let payload = &self.0.info.payload;
+        let Data::Command { batch_id, .. } = &payload.data else {
+            return None;
+        };
+        let of_command = Command::of(payload).ok().flatten();
+        let of_command = of_command.and_then(|command| command.batch_id().ok()?);
+        // An encrypted job says it beside itself, since Laravel 12.51.
+        of_command.or_else(|| {
+            let id = batch_id.as_deref();
+            id.filter(|id| !matches!(*id, "" | "0")).map(str::to_owned)
+        })
+    }
+
+    /// The batch that the job is in, as it is now; `None` if it is in none, or in one that is gone.
+    ///
+    /// # Errors
+    ///
+    /// The job is in a batch, and the app's batches are not known or cannot be read.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Bus\Batchable::batch`.
+    pub async fn batch(&self) -> Result<Option<BatchHandle>, batch::Error> {
+        let Some(id) = self.batch_id() else {
+            return Ok(None);
+        };
+        match &self.services().batches {
+            Some(batches) => batches.handle(&id).await,
+            None => Err(batch::Error::NoStore { batch: id }),
+        }
     }
 
     /// What the app offers to its jobs.

@@ -1,5 +1,6 @@
 //! What the app offers to its jobs beside their queue: keys, batches, locks, databases, and facts about its classes.
 
+use crate::batch::Batches;
 use crate::cache::Stores;
 use crate::payload::Version;
 use crate::queue::{Connections, QueueName};
@@ -19,4 +20,6 @@ pub struct Services {
     pub connections: Option<Connections>,
     /// A queue that PHP serves, for what only PHP can do; by default the one that unmapped jobs go to.
     pub php_queue: Option<QueueName>,
+    /// The app's batches; `None` where nothing is known of them, or they are not in a database.
+    pub batches: Option<Batches>,
 }
