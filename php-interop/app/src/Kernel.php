@@ -11,6 +11,9 @@ use Illuminate\Foundation\Console\Kernel as ConsoleKernel;
 class Kernel extends ConsoleKernel
 {
     protected $commands = [
+        Console\Batch::class,
+        Console\BatchRecord::class,
+        Console\BatchState::class,
         Console\Cache::class,
         Console\Config::class,
         Console\Describe::class,
