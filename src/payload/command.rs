@@ -101,7 +101,7 @@ mod tests {
         for (text, expected) in rows {
             let command = Command {
                 class: ClassName::new("J").unwrap(),
-                text: text.into(),
+                bytes: Arc::from(text.as_bytes()),
             };
             let found = command.batch_id().unwrap_or_else(|e| panic!("{text}: {e}"));
             assert_eq!(found.as_deref(), expected, "{text}");
