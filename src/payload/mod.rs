@@ -15,9 +15,11 @@ use std::sync::Arc;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+mod chain;
 mod closure;
 mod command;
 mod context;
+mod delay;
 mod document;
 mod encryption;
 mod json;
@@ -26,9 +28,11 @@ mod retry;
 mod target;
 mod version;
 
+pub use chain::{Chain, ChainError, Step, StepKind};
 pub use closure::{ClosureError, QueuedClosure};
 pub use command::Command;
 pub use context::LogContext;
+pub use delay::{Delay, DelayError, Interval};
 pub use document::Document;
 pub use encryption::{Encrypter, EncryptionError, KeyError};
 pub use limits::{Backoff, Limits};

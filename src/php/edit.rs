@@ -79,7 +79,7 @@ impl<'a> ObjectText<'a> {
         let Token::Object(class, count) = reader.token()? else {
             return Err(Error::mismatch("an object", "another value"));
         };
-        let class = ClassName::new(class).expect("the reader checked the name");
+        let class = class_name(class);
         let body = reader.pos();
         let mut members = Vec::with_capacity(count.min(64));
         for _ in 0..count {
@@ -118,7 +118,7 @@ impl<'a> ObjectText<'a> {
         let Some(index) = self.find(property) else {
             return Ok(None);
         };
-        let mut out = Out::new(&[]);
+        let mut out = Out::new(0, &[]);
         let mut source = Source::new(self.bytes, &self.slots);
         out.by_value(&mut source, self.members[index].value)?;
         Ok(Some(out.bytes))
@@ -163,7 +163,7 @@ impl<'a> ObjectText<'a> {
                 .zip(&places)
                 .filter(|(_, place)| place.is_none())
         };
-        let mut out = Out::new(&gone);
+        let mut out = Out::new(1, &gone);
         let count = self.members.len() + added().count();
         if count == self.members.len() {
             out.bytes.extend_from_slice(&self.bytes[..self.body]);
@@ -193,6 +193,10 @@ impl<'a> ObjectText<'a> {
             .iter()
             .rposition(|member| member.name == property.as_bytes())
     }
+}
+
+fn class_name(name: &str) -> ClassName {
+    ClassName::new(name).expect("the reader checked the name")
 }
 
 /// Numbers the values of a text that holds nothing but one value.
@@ -302,15 +306,18 @@ struct Out<'g> {
     bytes: Vec<u8>,
     /// How many numbers were taken.
     numbers: u64,
+    /// In how many containers each value stands.
+    depth: usize,
     /// Numbers in the source of values that are replaced, with their properties.
     gone: &'g [(u64, &'g str)],
 }
 
 impl<'g> Out<'g> {
-    fn new(gone: &'g [(u64, &'g str)]) -> Self {
+    fn new(depth: usize, gone: &'g [(u64, &'g str)]) -> Self {
         Self {
             bytes: Vec::new(),
             numbers: 0,
+            depth,
             gone,
         }
     }
@@ -366,7 +373,7 @@ impl<'g> Out<'g> {
         loop {
             if let Some(offset) = next.take() {
                 self.token(source, offset, &mut open)?;
-                if open.len() > MAX_DEPTH {
+                if self.depth + open.len() > MAX_DEPTH {
                     return Err(EditError::Depth);
                 }
             }
@@ -492,7 +499,7 @@ impl<'g> Out<'g> {
             let first = start + signature_len(body);
             if source.slots.number_at(first).is_some() {
                 open.push(Open::Body {
-                    class: ClassName::new(class).expect("the reader checked the name"),
+                    class: class_name(class),
                     token: offset,
                     body: start,
                     end: start + body.len(),
@@ -540,16 +547,20 @@ impl<'g> Out<'g> {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use proptest::prelude::*;
 
     use super::*;
     use crate::php::{Key, PropertyName};
 
+    type Edits<'a> = &'a [(&'a str, &'a str)];
+
     fn text(bytes: &[u8]) -> String {
         String::from_utf8_lossy(bytes).into_owned()
     }
 
-    fn edited(object: &str, edits: &[(&str, &str)]) -> String {
+    fn edited(object: &str, edits: Edits<'_>) -> String {
         let object = ObjectText::parse(object.as_bytes()).unwrap();
         let edits: Vec<_> = edits
             .iter()
@@ -564,7 +575,7 @@ mod tests {
     #[test]
     fn properties_are_replaced_in_place_and_added_at_the_end() {
         #[rustfmt::skip]
-        let rows: [(&str, &[(&str, &str)], &str); 12] = [
+        let rows: [(&str, Edits<'_>, &str); 12] = [
             (r#"O:1:"A":0:{}"#, &[], r#"O:1:"A":0:{}"#),
             (r#"O:1:"A":0:{}"#, &[("q", "N;"), ("c", "i:1;")], r#"O:1:"A":2:{s:1:"q";N;s:1:"c";i:1;}"#),
             (r#"O:1:"A":2:{s:1:"q";N;s:1:"n";d:1.50;}"#, &[("q", r#"s:1:"x";"#)], r#"O:1:"A":2:{s:1:"q";s:1:"x";s:1:"n";d:1.50;}"#),
@@ -629,20 +640,16 @@ mod tests {
         let longer = without_numbers.replace("q\";N;", "q\";a:1:{i:0;N;}");
         assert_eq!(edited(&without_numbers, &[("q", "a:1:{i:0;N;}")]), longer);
 
-        for bad in [
-            "",
-            "i:1;",
-            r#"a:0:{}"#,
-            r#"O:1:"A":1:{}"#,
-            r#"O:1:"A":0:{}x"#,
-        ] {
+        for bad in ["", "i:1;", "a:0:{}", r#"O:1:"A":1:{}"#, r#"O:1:"A":0:{}x"#] {
             assert!(ObjectText::parse(bad.as_bytes()).is_err(), "{bad}");
         }
         let object = ObjectText::parse(br#"O:1:"A":0:{}"#).unwrap();
         assert!(object.with(&[("q", b"r:1;")]).is_err());
         assert!(object.with(&[("q", b"N;N;")]).is_err());
-        let deep = "a:1:{i:0;".repeat(MAX_DEPTH) + "N;" + &"}".repeat(MAX_DEPTH);
-        assert!(matches!(object.with(&[("q", deep.as_bytes())]), Ok(_)));
+        let deep = |levels| "a:1:{i:0;".repeat(levels) + "N;" + &"}".repeat(levels);
+        let with = |levels| object.with(&[("q", deep(levels).as_bytes())]);
+        assert!(Value::from_bytes(&with(MAX_DEPTH - 1).unwrap()).is_ok());
+        assert!(matches!(with(MAX_DEPTH), Err(EditError::Depth)));
     }
 
     #[test]
@@ -686,17 +693,17 @@ mod tests {
         match pick {
             0 if !objects.is_empty() => {
                 let target = rng.usize(1..=objects.len());
-                out.push_str(&format!("R:{target};"));
+                write!(out, "R:{target};").unwrap();
             }
             1 if !any_object().is_empty() => {
                 let known = any_object();
                 let target = known[rng.usize(0..known.len())];
-                out.push_str(&format!("r:{target};"));
+                write!(out, "r:{target};").unwrap();
                 objects.push(true);
             }
             0..=2 => {
                 objects.push(false);
-                out.push_str(&format!("i:{};", rng.u8(..)));
+                write!(out, "i:{};", rng.u8(..)).unwrap();
             }
             3 => {
                 objects.push(false);
@@ -714,7 +721,7 @@ mod tests {
                 objects.push(false);
                 random(rng, depth - 1, objects, &mut body);
                 body.push('}');
-                out.push_str(&format!("C:1:\"S\":{}:{{{body}}}", body.len()));
+                write!(out, "C:1:\"S\":{}:{{{body}}}", body.len()).unwrap();
             }
             5..=7 => {
                 objects.push(false);
@@ -737,9 +744,9 @@ mod tests {
         after: &str,
     ) {
         let count = rng.usize(0..4);
-        out.push_str(&format!("{head}:{count}:{{"));
+        write!(out, "{head}:{count}:{{").unwrap();
         for key in 0..count {
-            out.push_str(&format!("{before}{key}{after}"));
+            write!(out, "{before}{key}{after}").unwrap();
             random(rng, depth, objects, out);
         }
         out.push('}');
@@ -769,7 +776,7 @@ mod tests {
                 let Key::String(name) = key else { panic!() };
                 let name = text(PropertyName::parse(name).name);
                 if !without.contains(&&*name) {
-                    shape.out.push_str(&format!("{name}="));
+                    write!(shape.out, "{name}=").unwrap();
                     shape.place(value);
                 }
             }
@@ -813,7 +820,7 @@ mod tests {
                 value => self.number_of(value),
             };
             if let Some(known) = self.places.iter().position(|place| *place == number) {
-                self.out.push_str(&format!("the place {known};"));
+                write!(self.out, "the place {known};").unwrap();
                 return;
             }
             self.places.push(number);
@@ -824,7 +831,7 @@ mod tests {
             let value = self.value(number);
             if matches!(value, Value::Object(_) | Value::Custom(_)) {
                 if let Some(known) = self.objects.iter().position(|object| *object == number) {
-                    self.out.push_str(&format!("the object {known};"));
+                    write!(self.out, "the object {known};").unwrap();
                     return;
                 }
                 self.objects.push(number);
@@ -833,7 +840,7 @@ mod tests {
                 Value::Array(array) => {
                     self.out.push('[');
                     array.pairs.iter().for_each(|(key, value)| {
-                        self.out.push_str(&format!("{key:?}="));
+                        write!(self.out, "{key:?}=").unwrap();
                         self.place(value);
                     });
                     self.out.push(']');
@@ -841,7 +848,7 @@ mod tests {
                 Value::Object(object) => {
                     self.out.push('{');
                     object.properties.iter().for_each(|(key, value)| {
-                        self.out.push_str(&format!("{key:?}="));
+                        write!(self.out, "{key:?}=").unwrap();
                         self.place(value);
                     });
                     self.out.push('}');
@@ -854,7 +861,7 @@ mod tests {
                         .for_each(|value| self.place(value));
                     self.out.push(')');
                 }
-                scalar => self.out.push_str(&format!("{scalar:?};")),
+                scalar => write!(self.out, "{scalar:?};").unwrap(),
             }
         }
     }
@@ -869,7 +876,7 @@ mod tests {
             let mut object = format!("O:1:\"A\":{count}:{{");
             let mut objects = vec![true];
             for index in 0..count {
-                object.push_str(&format!("s:1:\"{index}\";"));
+                write!(object, "s:1:\"{index}\";").unwrap();
                 random(rng, 4, &mut objects, &mut object);
             }
             object.push('}');

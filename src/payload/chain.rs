@@ -1,0 +1,654 @@
+//! The chain that a job carries, and the step to its next job.
+//!
+//! The commands of the jobs that follow are strings in the property `chained`
+//! of the one that runs (docs/protocol/commands.md 11). After it succeeded,
+//! the first of them is taken off, gets the rest and the chain's own
+//! properties, and is dispatched. Everything else in its text stays as it is,
+//! byte for byte.
+//!
+//! An absent property has its class's default, not null, since Laravel 9.4: who
+//! takes a step says what the defaults of the next class are
+//! ([`Chain::next`]).
+
+use std::collections::VecDeque;
+
+use super::Version;
+use super::delay::{Delay, DelayError};
+use crate::php::json::Graph;
+use crate::php::{self, Array, ClassName, EditError, Key, ObjectText, Value};
+
+/// A closure in a chain.
+const CALL_QUEUED_CLOSURE: &str = "Illuminate\\Queue\\CallQueuedClosure";
+
+/// A batch in a chain.
+const CHAINED_BATCH: &str = "Illuminate\\Bus\\ChainedBatch";
+
+/// What follows a job.
+#[derive(Debug, Clone)]
+pub struct Chain {
+    version: Version,
+    commands: VecDeque<(Option<Vec<u8>>, Vec<u8>)>,
+    connection: Carried,
+    queue: Carried,
+    catch_callbacks: Carried,
+}
+
+/// A property that is handed on from job to job: its text and what it is.
+#[derive(Debug, Clone)]
+struct Carried {
+    text: Vec<u8>,
+    value: Value,
+}
+
+/// What the next command of a chain is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepKind {
+    /// A job, or one of Laravel's wrappers around one.
+    Object,
+    /// A closure (`CallQueuedClosure`): only PHP can run it.
+    Closure,
+    /// A batch (`ChainedBatch`): only PHP can start it.
+    Batch,
+}
+
+/// The next job of a chain.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// Class of its command.
+    pub class: ClassName,
+    /// What it is.
+    pub kind: StepKind,
+    /// Its command, with the rest of the chain in it.
+    pub command: Vec<u8>,
+    /// `connection`: its own, or else the chain's; the app's default one if none.
+    pub connection: Option<Box<str>>,
+    /// `queue`: its own, or else the chain's; the connection's default one if none.
+    pub queue: Option<Box<str>>,
+    /// `delay`, from the moment of the step; `Some` of zero is a delay, too.
+    pub delay: Option<Delay>,
+}
+
+/// An error from a chain.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChainError {
+    /// A command that cannot be read, or not be changed.
+    #[error("{whose} cannot be edited")]
+    Command {
+        /// `the finished job`, or which command of the chain.
+        whose: Box<str>,
+        /// Why.
+        source: EditError,
+    },
+    /// A property holds what only PHP would know what to do with.
+    #[error("`{property}` of {class} is {found}, not {expected}")]
+    Property {
+        /// Class of the object.
+        class: ClassName,
+        /// Name of the property.
+        property: &'static str,
+        /// What it holds.
+        found: Box<str>,
+        /// What it should.
+        expected: &'static str,
+    },
+    /// The next job's delay cannot be read.
+    #[error("{class} cannot be delayed as it asks")]
+    Delay {
+        /// Class of the next job.
+        class: ClassName,
+        /// Why.
+        source: DelayError,
+    },
+}
+
+fn unreadable(whose: &str) -> impl Fn(php::Error) -> ChainError {
+    let whose = Box::from(whose);
+    move |error| ChainError::Command {
+        whose: Box::clone(&whose),
+        source: error.into(),
+    }
+}
+
+fn uneditable(whose: &str) -> impl Fn(EditError) -> ChainError {
+    let whose = Box::from(whose);
+    move |source| ChainError::Command {
+        whose: Box::clone(&whose),
+        source,
+    }
+}
+
+const FINISHED: &str = "the finished job";
+const NEXT: &str = "the next job of the chain";
+const ADDED: &str = "the job added to the chain";
+
+impl Carried {
+    fn of(object: &ObjectText<'_>, property: &str) -> Result<Self, ChainError> {
+        let text = object.get(property).map_err(uneditable(FINISHED))?;
+        let Some(text) = text else {
+            return Ok(Self {
+                text: b"N;".to_vec(),
+                value: Value::Null,
+            });
+        };
+        let value = Value::from_bytes(&text).map_err(unreadable(FINISHED))?;
+        Ok(Self { text, value })
+    }
+}
+
+/// Whether PHP takes the value for true.
+fn is_truthy(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(value) => *value,
+        Value::Int(value) => *value != 0,
+        Value::Float(value) => value.get() != 0.0,
+        Value::String(text) => !matches!(text.as_slice(), b"" | b"0"),
+        Value::Array(array) => !array.pairs.is_empty(),
+        _ => true,
+    }
+}
+
+impl Chain {
+    /// Whether a serialized object may carry a chain: false is certain, true is worth [`read`](Self::read).
+    pub fn may_be_in(command: &[u8]) -> bool {
+        // Escaped strings (`S:`) can spell the name otherwise; PHP reads them and never writes them.
+        [&b"chained"[..], b"S:7:"]
+            .iter()
+            .any(|needle| memchr::memmem::find(command, needle).is_some())
+    }
+
+    /// Reads the chain that the serialized object of a running job carries.
+    ///
+    /// # Errors
+    ///
+    /// [`ChainError::Command`] if the bytes are no object, or if the catch
+    /// callbacks cannot be taken out of it; [`ChainError::Property`] if
+    /// `chained` is something that PHP would stumble over.
+    pub fn read(command: &[u8], version: Version) -> Result<Self, ChainError> {
+        let object = ObjectText::parse(command).map_err(unreadable(FINISHED))?;
+        let chained = Carried::of(&object, "chained")?.value;
+        let property = |found: &Value, expected| ChainError::Property {
+            class: object.class().clone(),
+            property: "chained",
+            found: found.kind_name().into(),
+            expected,
+        };
+        let array = match chained {
+            Value::Array(array) => array,
+            // What is empty to PHP was always ignored, anything else but an array since 12.45.
+            other if is_truthy(&other) && !version.is_at_least(12, 45) => {
+                return Err(property(&other, "an array"));
+            }
+            _ => Array::default(),
+        };
+        let mut commands = VecDeque::with_capacity(array.pairs.len());
+        let list = Value::Array(array);
+        let graph = Graph::new(&list);
+        for (key, value) in list.as_array().into_iter().flat_map(|list| &list.pairs) {
+            let value = graph.resolve(value);
+            let Some(command) = value.as_bytes() else {
+                return Err(property(value, "a list of serialized jobs"));
+            };
+            let key = match key {
+                Key::String(key) => Some(key.clone()),
+                Key::Int(_) => None,
+            };
+            commands.push_back((key, command.to_vec()));
+        }
+        Ok(Self {
+            version,
+            commands,
+            connection: Carried::of(&object, "chainConnection")?,
+            queue: Carried::of(&object, "chainQueue")?,
+            catch_callbacks: Carried::of(&object, "chainCatchCallbacks")?,
+        })
+    }
+
+    /// How many jobs are to follow.
+    pub fn len(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// Whether no job is to follow.
+    pub fn is_empty(&self) -> bool {
+        self.commands.is_empty()
+    }
+
+    /// The commands of the jobs that are to follow, in order.
+    pub fn commands(&self) -> impl Iterator<Item = &[u8]> {
+        self.commands.iter().map(|(_, command)| command.as_slice())
+    }
+
+    /// What PHP runs when the job fails for good: a serialized list of closures and callables; `None` without any.
+    pub fn catch_callbacks(&self) -> Option<&[u8]> {
+        is_truthy(&self.catch_callbacks.value).then_some(&self.catch_callbacks.text)
+    }
+
+    /// Puts a job before all that are to follow.
+    ///
+    /// # Errors
+    ///
+    /// The command is no serialized object.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Bus\Queueable::prependToChain`, since Laravel 9.10.
+    pub fn prepend(&mut self, command: impl Into<Vec<u8>>) -> Result<(), ChainError> {
+        let command = checked(command.into())?;
+        self.commands.push_front((None, command));
+        Ok(())
+    }
+
+    /// Puts a job behind all that are to follow.
+    ///
+    /// # Errors
+    ///
+    /// The command is no serialized object.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Bus\Queueable::appendToChain`, since Laravel 9.10.
+    pub fn append(&mut self, command: impl Into<Vec<u8>>) -> Result<(), ChainError> {
+        let command = checked(command.into())?;
+        self.commands.push_back((None, command));
+        Ok(())
+    }
+
+    /// Class of the next job; `None` at the end of the chain.
+    ///
+    /// # Errors
+    ///
+    /// Its command does not begin as a serialized object does.
+    pub fn next_class(&self) -> Result<Option<ClassName>, ChainError> {
+        let first = self.commands.front();
+        let class = first.map(|(_, command)| php::leading_class(command));
+        class.transpose().map_err(unreadable(NEXT))
+    }
+
+    /// The next job, with the rest of the chain in its command; `None` at the end of the chain.
+    ///
+    /// `default` gives the default value of a property of the next job's class,
+    /// which counts where the command does not have the property; `None` means
+    /// that of Laravel's `Queueable`.
+    ///
+    /// # Errors
+    ///
+    /// See [`ChainError`]. Nothing is lost then: PHP can take the same step
+    /// from the finished job's payload.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Bus\Queueable::dispatchNextJobInChain`.
+    pub fn next(
+        &self,
+        default: impl Fn(&str) -> Option<Value>,
+    ) -> Result<Option<Step>, ChainError> {
+        let Some((_, command)) = self.commands.front() else {
+            return Ok(None);
+        };
+        let object = ObjectText::parse(command).map_err(unreadable(NEXT))?;
+        let class = object.class().clone();
+        let current = |property: &str| -> Result<Value, ChainError> {
+            let value = object.value(property).map_err(uneditable(NEXT))?;
+            let value = value.or_else(|| default(property));
+            Ok(value.unwrap_or_else(|| match property {
+                "chained" => Array::default().into(),
+                _ => Value::Null,
+            }))
+        };
+        let mut edits: Vec<(&str, Vec<u8>)> = Vec::new();
+        let mut set = |property: &'static str, value: &Value, text: &[u8]| {
+            let current = current(property)?;
+            // What stays, be it a default that is not there, need not be written.
+            if current != *value {
+                edits.push((property, text.to_vec()));
+            }
+            Ok::<_, ChainError>(())
+        };
+
+        let (has_own, has_catch) = (self.has_connections(), self.version.is_at_least(8, 0));
+        let inherited = |property: &'static str, chain: &Carried| -> Result<Carried, ChainError> {
+            let value = current(property)?;
+            if !has_own || is_truthy(&value) {
+                let text = value.to_bytes();
+                return Ok(Carried { text, value });
+            }
+            Ok(chain.clone())
+        };
+        let connection = inherited("connection", &self.connection)?;
+        let queue = inherited("queue", &self.queue)?;
+        let rest = self.rest();
+        // In the order in which the versions declare them: so PHP would write them.
+        let is_chain_last = self.version.is_at_least(11, 2);
+        if has_own {
+            set("connection", &connection.value, &connection.text)?;
+            set("queue", &queue.value, &queue.text)?;
+        }
+        if is_chain_last || !has_own {
+            set("chained", &rest, &rest.to_bytes())?;
+        }
+        if has_own {
+            set(
+                "chainConnection",
+                &self.connection.value,
+                &self.connection.text,
+            )?;
+            set("chainQueue", &self.queue.value, &self.queue.text)?;
+        }
+        if has_catch {
+            let callbacks = &self.catch_callbacks;
+            set("chainCatchCallbacks", &callbacks.value, &callbacks.text)?;
+        }
+        if !is_chain_last && has_own {
+            set("chained", &rest, &rest.to_bytes())?;
+        }
+        let edits: Vec<(&str, &[u8])> = edits
+            .iter()
+            .map(|(property, text)| (*property, text.as_slice()))
+            .collect();
+        let edited = object.with(&edits).map_err(uneditable(NEXT))?;
+
+        let name = |property, value: Value| name(&class, property, &value);
+        let delay = current("delay")?;
+        Ok(Some(Step {
+            kind: StepKind::of(&class),
+            command: edited,
+            connection: name("connection", connection.value)?,
+            queue: name("queue", queue.value)?,
+            delay: Delay::of(&delay).map_err(|source| ChainError::Delay {
+                class: class.clone(),
+                source,
+            })?,
+            class,
+        }))
+    }
+
+    /// Whether this version has a connection and a queue for the whole chain.
+    fn has_connections(&self) -> bool {
+        let Version {
+            major,
+            minor,
+            patch,
+        } = self.version;
+        (major, minor, patch) >= (5, 5, 20)
+    }
+
+    /// `chained` of the next job: names stay, numbers begin at 0 again, as `array_shift` leaves them.
+    fn rest(&self) -> Value {
+        let mut numbers = 0..;
+        let pairs = self.commands.iter().skip(1).map(|(key, command)| {
+            let key = match key {
+                Some(key) => Key::String(key.clone()),
+                None => Key::Int(numbers.next().expect("fewer commands than numbers")),
+            };
+            (key, Value::String(command.clone()))
+        });
+        Value::Array(Array {
+            pairs: pairs.collect(),
+        })
+    }
+}
+
+/// Takes a command that is to be run later, if it can be.
+fn checked(command: Vec<u8>) -> Result<Vec<u8>, ChainError> {
+    ObjectText::parse(&command).map_err(unreadable(ADDED))?;
+    Ok(command)
+}
+
+/// Name of a connection or a queue; `None` for what PHP takes for none.
+fn name(
+    class: &ClassName,
+    property: &'static str,
+    value: &Value,
+) -> Result<Option<Box<str>>, ChainError> {
+    match value.as_str() {
+        _ if !is_truthy(value) => Ok(None),
+        Some(name) => Ok(Some(name.into())),
+        None => Err(ChainError::Property {
+            class: class.clone(),
+            property,
+            found: value.kind_name().into(),
+            expected: "a name",
+        }),
+    }
+}
+
+impl StepKind {
+    fn of(class: &ClassName) -> Self {
+        if *class == *CALL_QUEUED_CLOSURE {
+            Self::Closure
+        } else if *class == *CHAINED_BATCH {
+            Self::Batch
+        } else {
+            Self::Object
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(bytes: &[u8]) -> String {
+        String::from_utf8_lossy(bytes).into_owned()
+    }
+
+    fn version(text: &str) -> Version {
+        text.parse().unwrap()
+    }
+
+    fn string(text: &str) -> String {
+        format!("s:{}:\"{text}\";", text.len())
+    }
+
+    fn chained(commands: &[&str]) -> String {
+        let commands = commands.iter().map(|command| Value::from(*command));
+        text(&Value::Array(commands.collect()).to_bytes())
+    }
+
+    fn step(finished: &str, on: &str) -> Step {
+        let chain = Chain::read(finished.as_bytes(), version(on)).unwrap();
+        let step = chain.next(|_| None);
+        step.unwrap_or_else(|e| panic!("{e}: {finished}")).unwrap()
+    }
+
+    const B: &str = r#"O:10:"App\Jobs\B":1:{s:1:"n";i:1;}"#;
+    const C: &str = r#"O:10:"App\Jobs\C":3:{s:1:"n";i:2;s:5:"queue";s:2:"cq";s:5:"delay";i:30;}"#;
+
+    /// The chain of docs/protocol/commands.md 11.1.
+    #[test]
+    fn steps_are_taken_as_laravel_took_them() {
+        let d = r#"O:10:"App\Jobs\D":12:{s:1:"q";i:1;s:10:"connection";N;s:5:"queue";N;s:12:"messageGroup";N;s:12:"deduplicator";N;s:5:"delay";N;s:11:"afterCommit";N;s:10:"middleware";a:0:{}s:7:"chained";a:0:{}s:15:"chainConnection";N;s:10:"chainQueue";N;s:19:"chainCatchCallbacks";N;}"#;
+        let chain = r#"s:15:"chainConnection";s:5:"redis";s:10:"chainQueue";s:6:"chainq";s:19:"chainCatchCallbacks";a:0:{}}"#;
+        let a = format!(
+            r#"O:10:"App\Jobs\A":7:{{s:1:"n";i:0;s:10:"connection";s:5:"redis";s:5:"queue";s:6:"chainq";s:7:"chained";{}{chain}"#,
+            chained(&[B, C, d])
+        );
+        let second = step(&a, "12.67.0");
+        assert_eq!(
+            (&*second.class.to_string(), second.kind),
+            ("App\\Jobs\\B", StepKind::Object)
+        );
+        assert_eq!(second.connection.as_deref(), Some("redis"));
+        assert_eq!(second.queue.as_deref(), Some("chainq"));
+        assert_eq!(second.delay, None);
+        let expected = format!(
+            r#"O:10:"App\Jobs\B":7:{{s:1:"n";i:1;s:10:"connection";s:5:"redis";s:5:"queue";s:6:"chainq";s:7:"chained";{}{chain}"#,
+            chained(&[C, d])
+        );
+        assert_eq!(text(&second.command), expected);
+
+        let third = step(&expected, "12.67.0");
+        assert_eq!(third.queue.as_deref(), Some("cq"));
+        assert_eq!(third.delay, Some(Delay::Seconds(30)));
+        // PHP puts `connection` before `queue`; new properties of ours stand at the end.
+        let expected = format!(
+            r#"O:10:"App\Jobs\C":8:{{s:1:"n";i:2;s:5:"queue";s:2:"cq";s:5:"delay";i:30;s:10:"connection";s:5:"redis";s:7:"chained";{}{chain}"#,
+            chained(&[d])
+        );
+        assert_eq!(text(&third.command), expected);
+
+        let last = step(&expected, "12.67.0");
+        let expected = d
+            .replace(
+                r#"connection";N;s:5:"queue";N;"#,
+                r#"connection";s:5:"redis";s:5:"queue";s:6:"chainq";"#,
+            )
+            .replace(
+                r#"chainConnection";N;s:10:"chainQueue";N;s:19:"chainCatchCallbacks";N;"#,
+                chain
+                    .strip_prefix(r#"s:15:""#)
+                    .unwrap()
+                    .strip_suffix('}')
+                    .unwrap(),
+            );
+        assert_eq!(text(&last.command), expected);
+        let chain = Chain::read(&last.command, version("12.67.0")).unwrap();
+        assert!(chain.is_empty() && chain.next(|_| None).unwrap().is_none());
+        assert_eq!(
+            (chain.next_class().unwrap(), chain.catch_callbacks()),
+            (None, None)
+        );
+    }
+
+    #[test]
+    fn each_version_sets_the_properties_it_has() {
+        let a = format!(
+            r#"O:1:"A":4:{{s:7:"chained";{}s:15:"chainConnection";s:1:"c";s:10:"chainQueue";s:1:"q";s:19:"chainCatchCallbacks";a:0:{{}}}}"#,
+            chained(&[B, C])
+        );
+        let own = r#"s:10:"connection";s:1:"c";s:5:"queue";s:1:"q";"#;
+        let chain = r#"s:15:"chainConnection";s:1:"c";s:10:"chainQueue";s:1:"q";"#;
+        let callbacks = r#"s:19:"chainCatchCallbacks";a:0:{}"#;
+        let rest = format!(r#"s:7:"chained";{}"#, chained(&[C]));
+        #[rustfmt::skip]
+        let rows = [
+            ("5.5.19", 2, rest.clone()),
+            ("5.5.20", 6, format!("{own}{chain}{rest}")),
+            ("7.30.4", 6, format!("{own}{chain}{rest}")),
+            ("8.83.26", 7, format!("{own}{chain}{callbacks}{rest}")),
+            ("11.1.0", 7, format!("{own}{chain}{callbacks}{rest}")),
+            ("11.2.0", 7, format!("{own}{rest}{chain}{callbacks}")),
+        ];
+        for (on, count, added) in rows {
+            let expected = format!(r#"O:10:"App\Jobs\B":{count}:{{s:1:"n";i:1;{added}}}"#);
+            assert_eq!(text(&step(&a, on).command), expected, "{on}");
+        }
+    }
+
+    #[test]
+    fn a_default_of_the_class_stands_in_for_what_is_not_there() {
+        let finished = format!(
+            r#"O:1:"A":2:{{s:7:"chained";{}s:10:"chainQueue";s:1:"q";}}"#,
+            chained(&[B])
+        );
+        let chain = Chain::read(finished.as_bytes(), version("13.31.0")).unwrap();
+        let default = |property: &str| match property {
+            "queue" => Some(Value::from("mail")),
+            "delay" => Some(Value::from(0)),
+            _ => None,
+        };
+        let step = chain.next(default).unwrap().unwrap();
+        assert_eq!(step.queue.as_deref(), Some("mail"));
+        assert_eq!(step.delay, Some(Delay::Seconds(0)));
+        assert_eq!(
+            text(&step.command),
+            r#"O:10:"App\Jobs\B":2:{s:1:"n";i:1;s:10:"chainQueue";s:1:"q";}"#
+        );
+        let step = chain.next(|_| None).unwrap().unwrap();
+        assert_eq!(step.queue.as_deref(), Some("q"));
+    }
+
+    #[test]
+    fn jobs_are_put_before_and_behind_the_rest_and_names_stay() {
+        let finished = format!(
+            r#"O:1:"A":1:{{s:7:"chained";a:3:{{s:1:"x";{}i:7;{}s:1:"y";{}}}}}"#,
+            string(B),
+            string(C),
+            string(C)
+        );
+        let mut chain = Chain::read(finished.as_bytes(), version("10.48.0")).unwrap();
+        chain.prepend("O:1:\"P\":0:{}").unwrap();
+        chain.append("O:1:\"Z\":0:{}").unwrap();
+        for bad in ["", "i:1;", "O:1:\"Z\":0:{}x", "s:1:\"O\";"] {
+            assert!(
+                chain.append(bad).is_err() && chain.prepend(bad).is_err(),
+                "{bad}"
+            );
+        }
+        assert_eq!(chain.len(), 5);
+        let step = chain.next(|_| None).unwrap().unwrap();
+        assert_eq!(step.class.as_str(), "P");
+        let rest = format!(
+            r#"a:4:{{s:1:"x";{}i:0;{}s:1:"y";{}i:1;s:12:"O:1:"Z":0:{{}}";}}"#,
+            string(B),
+            string(C),
+            string(C)
+        );
+        assert!(
+            text(&step.command).contains(&rest),
+            "{}",
+            text(&step.command)
+        );
+    }
+
+    #[test]
+    fn callbacks_are_carried_on_without_what_they_refer_to_outside() {
+        let finished = format!(
+            r#"O:1:"A":3:{{s:1:"d";O:1:"D":0:{{}}s:19:"chainCatchCallbacks";a:2:{{i:0;r:2;i:1;C:1:"S":2:{{zz}}}}s:7:"chained";{}}}"#,
+            chained(&[
+                r#"O:1:"B":3:{s:19:"chainCatchCallbacks";N;s:1:"x";O:1:"X":0:{}s:1:"y";r:3;}"#
+            ])
+        );
+        let step = step(&finished, "8.83.26");
+        let expected = r#"O:1:"B":3:{s:19:"chainCatchCallbacks";a:2:{i:0;O:1:"D":0:{}i:1;C:1:"S":2:{zz}}s:1:"x";O:1:"X":0:{}s:1:"y";r:5;}"#;
+        assert_eq!(text(&step.command), expected);
+    }
+
+    #[test]
+    fn what_php_would_stumble_over_is_an_error() {
+        let read = |chained: &str, on: &str| {
+            let finished = format!(r#"O:1:"A":1:{{s:7:"chained";{chained}}}"#);
+            Chain::read(finished.as_bytes(), version(on)).map(|chain| chain.len())
+        };
+        for (chained, on, expected) in [
+            ("N;", "8.0", Some(0)),
+            ("b:0;", "8.0", Some(0)),
+            ("s:1:\"x\";", "12.44", None),
+            ("s:1:\"x\";", "12.45", Some(0)),
+            ("a:1:{i:0;i:1;}", "13.0", None),
+            ("a:2:{i:0;s:1:\"x\";i:1;R:3;}", "13.0", Some(2)),
+        ] {
+            assert_eq!(read(chained, on).ok(), expected, "{chained} {on}");
+        }
+        let next = |command: &str| {
+            let finished = format!(r#"O:1:"A":1:{{s:7:"chained";{}}}"#, chained(&[command]));
+            let chain = Chain::read(finished.as_bytes(), version("13.31.0")).unwrap();
+            chain.next(|_| None).map(|step| step.is_some())
+        };
+        #[rustfmt::skip]
+        let rows = [
+            ("b:0;", "the next job of the chain cannot be edited"),
+            (r#"O:1:"B":1:{s:5:"queue";E:3:"Q:A";}"#, "`queue` of B is a case of enum `Q`, not a name"),
+            (r#"O:1:"B":1:{s:5:"delay";a:0:{}}"#, "B cannot be delayed as it asks"),
+        ];
+        for (command, expected) in rows {
+            assert_eq!(next(command).unwrap_err().to_string(), expected);
+        }
+        assert!(Chain::read(b"i:1;", version("13.0")).is_err());
+        assert!(!Chain::may_be_in(B.as_bytes()) && Chain::may_be_in(b"x\"chained\""));
+    }
+
+    #[test]
+    fn closures_and_batches_are_told_apart() {
+        for (class, kind) in [
+            (CALL_QUEUED_CLOSURE, StepKind::Closure),
+            (CHAINED_BATCH, StepKind::Batch),
+        ] {
+            let command = format!("O:{}:\"{class}\":0:{{}}", class.len());
+            let finished = format!(r#"O:1:"A":1:{{s:7:"chained";{}}}"#, chained(&[&command]));
+            assert_eq!(step(&finished, "10.48.0").kind, kind);
+        }
+    }
+}
