@@ -1,5 +1,6 @@
 //! Which jobs next: one call for as many as there are free slots.
 
+use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +11,18 @@ use super::attempt::with_causes;
 use super::backoff::Reconnect;
 use super::job::Shared;
 use crate::handler::{Route, UnmappedPolicy};
-use crate::payload::{Payload, Target};
+use crate::payload::{Command, Payload, Target};
 use crate::queue::{Error, PopRequest, Popped, Queue, QueueName, Selection};
 use crate::time::UnixSeconds;
+
+/// What came up while jobs were chosen.
+#[derive(Debug, Default)]
+pub(super) struct Chosen {
+    /// Some were passed by because their mapping had no slot.
+    pub(super) limited: bool,
+    /// Payloads that were decrypted to be chosen, by what they were popped as: once is dear enough.
+    pub(super) opened: HashMap<Vec<u8>, Payload>,
+}
 
 /// Chooses jobs that can run: mapped ones, within the limits of their mapping.
 pub(super) struct Chooser<'a> {
@@ -49,23 +59,26 @@ impl<'a> Chooser<'a> {
     }
 
     /// Says whether there is a slot for this payload, and takes it.
-    fn choose(&mut self, element: &[u8], limited: &mut bool) -> bool {
+    fn choose(&mut self, element: &[u8], chosen: &mut Chosen) -> bool {
         // What cannot be read is taken: it belongs into quarantine and not into anybody's way.
-        let Ok(payload) = Payload::parse(element) else {
+        let Ok(mut payload) = Payload::parse(element) else {
             return true;
         };
         if payload.attempts.is_none() {
             return true;
         }
-        match route(self.shared, &payload) {
+        match route(self.shared, &mut payload) {
             Route::Forward(_) => true,
             Route::Unmapped => *self.shared.router.unmapped() != UnmappedPolicy::Leave,
             Route::Handler { mapping, .. } => {
                 if let Some(left) = self.room[mapping].checked_sub(1) {
                     self.room[mapping] = left;
+                    if payload.was_encrypted() {
+                        chosen.opened.insert(element.to_vec(), payload);
+                    }
                     true
                 } else {
-                    *limited = true;
+                    chosen.limited = true;
                     false
                 }
             }
@@ -86,18 +99,74 @@ pub(super) fn classes_in(shared: &Shared, element: &[u8]) -> Vec<String> {
     classes
 }
 
-/// Where a job goes. One whose command is encrypted is nobody's here: its input cannot be read.
-pub(super) fn route(shared: &Shared, payload: &Payload) -> Route {
-    match (Target::of(payload), crate::payload::Command::of(payload)) {
+/// Where a job goes. Its command is decrypted if a handler is to run it.
+///
+/// One that cannot be decrypted is nobody's here: its input cannot be read.
+pub(super) fn route(shared: &Shared, payload: &mut Payload) -> Route {
+    if payload.is_encrypted() {
+        // The class it names outside says whether the rest is worth a look. What a wrapper
+        // wraps is not said, but mappings name job classes only.
+        match Target::of(payload).map(|target| shared.router.route(&target)) {
+            Ok(Route::Handler { .. }) => {}
+            Ok(elsewhere) => return elsewhere,
+            Err(_) => return Route::Unmapped,
+        }
+        if let Err(why) = decrypt(shared, payload) {
+            warn_once(shared, payload, &why);
+            return Route::Unmapped;
+        }
+    }
+    match (Target::of(payload), Command::of(payload)) {
         (Ok(target), Ok(_)) => shared.router.route(&target),
         _ => Route::Unmapped,
     }
 }
 
+/// Puts the plain command into a payload, or says why not and what would help.
+fn decrypt(shared: &Shared, payload: &mut Payload) -> Result<(), String> {
+    let Some(encrypter) = &shared.services.encrypter else {
+        let why = shared.services.encrypter_missing.as_deref();
+        return Err(why
+            .unwrap_or("the worker was not given the app's key")
+            .to_owned());
+    };
+    payload.decrypt(encrypter).map_err(|error| {
+        let remedy = if shared.services.version.is_at_least(11, 0) {
+            "if APP_KEY was changed, put the old key into APP_PREVIOUS_KEYS".to_owned()
+        } else {
+            let version = shared.services.version;
+            format!(
+                "Laravel {version} reads the current key only: if APP_KEY was changed, change it back until such jobs are done"
+            )
+        };
+        format!("{}; {remedy}", with_causes(&error))
+    })
+}
+
+/// Says why jobs of a class are not run here, once.
+fn warn_once(shared: &Shared, payload: &Payload, why: &str) {
+    let class = payload.command_name().unwrap_or_default();
+    if shared.is_news_of_unreadable(class) {
+        tracing::warn!(
+            job.class = class,
+            why,
+            "encrypted jobs of a class cannot be read and count as unmapped"
+        );
+    }
+}
+
+/// Why an encrypted job that has a mapping could not be read.
+pub(super) fn unreadable(shared: &Shared, payload: &Payload) -> Option<String> {
+    let target = Target::of(payload).ok()?;
+    if !payload.is_encrypted() || matches!(shared.router.route(&target), Route::Unmapped) {
+        return None;
+    }
+    decrypt(shared, &mut payload.clone()).err()
+}
+
 /// The mapping that runs a payload, if that mapping has a limit.
-pub(super) fn mapping_of(shared: &Shared, element: &[u8]) -> Option<usize> {
-    let payload = Payload::parse(element).ok()?;
-    match route(shared, &payload) {
+pub(super) fn mapping_of(shared: &Shared, payload: &mut Payload) -> Option<usize> {
+    match route(shared, payload) {
         Route::Handler { mapping, .. } => shared
             .router
             .mappings()
@@ -109,7 +178,7 @@ pub(super) fn mapping_of(shared: &Shared, element: &[u8]) -> Option<usize> {
     }
 }
 
-/// Pops up to `slots` jobs; `limited` is set if some were passed by because their mapping had no slot.
+/// Pops up to `slots` jobs.
 pub(super) async fn pop<Q: Queue>(
     queue: &Q,
     queues: &[QueueName],
@@ -117,7 +186,7 @@ pub(super) async fn pop<Q: Queue>(
     slots: NonZeroUsize,
     woken: &[QueueName],
     chooser: Option<Chooser<'_>>,
-    limited: &mut bool,
+    chosen: &mut Chosen,
 ) -> Result<Popped, Error> {
     let request = PopRequest {
         queues,
@@ -130,7 +199,7 @@ pub(super) async fn pop<Q: Queue>(
         return queue.pop(request).await;
     };
     let needles = std::mem::take(&mut chooser.needles);
-    let mut choose = |_: &QueueName, element: &[u8]| chooser.choose(element, limited);
+    let mut choose = |_: &QueueName, element: &[u8]| chooser.choose(element, chosen);
     let selection = Some(Selection {
         needles: &needles,
         choose: &mut choose,

@@ -50,6 +50,8 @@ pub(super) struct Shared {
     pub(super) stopping: CancellationToken,
     /// Classes whose payloads said one class outside and held another inside.
     pub(super) distrusted: Mutex<HashSet<Box<str>>>,
+    /// Classes of encrypted jobs that cannot be read, which was said.
+    pub(super) unreadable: Mutex<HashSet<Box<str>>>,
     /// Where exceptions are counted.
     pub(super) cache: Option<Cache>,
     /// What the app offers to its jobs.
@@ -112,10 +114,11 @@ impl Drop for Attempt {
     }
 }
 
-/// Runs a reserved job and hands over its verdict.
+/// Runs a reserved job and hands over its verdict; `payload` is what it says, if that was read before.
 pub(super) async fn run(
     shared: Arc<Shared>,
     job: Arc<ReservedJob>,
+    payload: Option<Payload>,
     number: u64,
     mapping: Option<usize>,
 ) -> TaskEnd {
@@ -133,7 +136,7 @@ pub(super) async fn run(
         is_stuck: false,
         was_cut: false,
     };
-    attempt.run(&mut end).await;
+    attempt.run(payload, &mut end).await;
     if !rest.is_zero() && !end.was_cut {
         tokio::select! {
             () = tokio::time::sleep(rest) => {}
@@ -145,9 +148,10 @@ pub(super) async fn run(
 }
 
 impl Attempt {
-    async fn run(&self, end: &mut TaskEnd) {
-        let payload = match Payload::parse(&self.job.element) {
-            Ok(payload) => Arc::new(payload),
+    async fn run(&self, payload: Option<Payload>, end: &mut TaskEnd) {
+        let payload = payload.map_or_else(|| Payload::parse(&self.job.element), Ok);
+        let mut payload = match payload {
+            Ok(payload) => payload,
             Err(error) => {
                 return self
                     .settle(
@@ -157,12 +161,12 @@ impl Attempt {
                     .await;
             }
         };
-        let route = fetch::route(&self.shared, &payload);
+        let route = fetch::route(&self.shared, &mut payload);
         let info = Arc::new(JobInfo {
             connection: self.shared.connection.clone(),
             queue: self.job.queue.clone(),
             attempts: payload.attempts.unwrap_or(0).saturating_add(1),
-            payload,
+            payload: Arc::new(payload),
             body: Arc::from(&self.job.element[..]),
         });
         match route {
@@ -183,8 +187,12 @@ impl Attempt {
             }
             UnmappedPolicy::Fail => {
                 let name = info.payload.resolve_name();
-                let message =
-                    format!("no mapping for {name}, and the policy for unmapped jobs is `fail`");
+                let message = match fetch::unreadable(&self.shared, &info.payload) {
+                    Some(why) => format!("{name} is encrypted and cannot be read: {why}"),
+                    None => {
+                        format!("no mapping for {name}, and the policy for unmapped jobs is `fail`")
+                    }
+                };
                 let failure = FailureText::new("Artisand\\UnmappedJob", message);
                 self.shared.tell(Event::JobProcessing(&info));
                 self.fail(None, info, failure, Duration::ZERO).await;

@@ -43,10 +43,12 @@ pub use watch::ControlPlane;
 
 use crate::failed::FailedJobs;
 use crate::handler::{Router, Services, UnmappedPolicy};
+use crate::payload::Payload;
 use crate::queue::{Popped, Queue, QueueName, ReservedJob};
 use crate::time::Clock;
 use attempt::with_causes;
 use backoff::Reconnect;
+use fetch::Chosen;
 use job::{Company, Shared, TaskEnd};
 use renew::Running;
 use watch::{Heard, Watch};
@@ -328,6 +330,7 @@ impl<Q: Queue> Loop<Q> {
             company: Company::default(),
             stopping: CancellationToken::new(),
             distrusted: Mutex::default(),
+            unreadable: Mutex::default(),
             cache: control_plane.cache,
             services: Arc::new(services),
         });
@@ -492,7 +495,7 @@ impl<Q: Queue> Loop<Q> {
         let woken = std::mem::take(&mut self.woken);
         let selects = self.selects();
         let selection = selects.then(|| fetch::Chooser::new(&self.shared, &self.per_mapping));
-        let mut limited = false;
+        let mut chosen = Chosen::default();
         let is_open = |queue: &&QueueName| !self.told.paused.contains(queue);
         let queues: Vec<QueueName> = self
             .options
@@ -508,7 +511,7 @@ impl<Q: Queue> Loop<Q> {
             slots,
             &woken,
             selection,
-            &mut limited,
+            &mut chosen,
         );
         let Some(popped) = unless_told_to_quit(popping, &mut self.orders).await else {
             tracing::warn!(
@@ -540,7 +543,7 @@ impl<Q: Queue> Loop<Q> {
         } else if self.is_bounded() && !is_quiet && self.tasks.is_empty() {
             // The last jobs are being settled: look again when they are.
             Due::At(now + Duration::from_millis(2))
-        } else if limited {
+        } else if chosen.limited {
             // Jobs are there whose mapping has no slot: the end of one of them makes the queue due.
             Due::At(now + self.options.sleep)
         } else {
@@ -561,7 +564,8 @@ impl<Q: Queue> Loop<Q> {
             self.last_job = now;
         }
         for job in popped.jobs {
-            self.start(job);
+            let opened = chosen.opened.remove(&job.element);
+            self.start(job, opened);
         }
     }
 
@@ -583,30 +587,35 @@ impl<Q: Queue> Loop<Q> {
                 .any(|mapping| mapping.concurrency.is_some())
     }
 
-    fn start(&mut self, job: ReservedJob) {
+    fn start(&mut self, job: ReservedJob, mut payload: Option<Payload>) {
         self.begun += 1;
         self.next_number += 1;
         let number = self.next_number;
         let job = Arc::new(job);
         self.shared.running.insert(number, Arc::clone(&job));
-        let mapping = self.limited_mapping(&job);
+        let mapping = self.limited_mapping(&job, &mut payload);
         if let Some(mapping) = mapping {
             self.per_mapping[mapping] += 1;
         }
+        let shared = Arc::clone(&self.shared);
         self.tasks
-            .spawn(job::run(Arc::clone(&self.shared), job, number, mapping));
+            .spawn(job::run(shared, job, payload, number, mapping));
     }
 
-    /// The mapping whose own limit the job counts against.
-    fn limited_mapping(&self, job: &ReservedJob) -> Option<usize> {
+    /// The mapping whose own limit the job counts against; `payload` is filled if it has to be read for this.
+    fn limited_mapping(&self, job: &ReservedJob, payload: &mut Option<Payload>) -> Option<usize> {
         let has_limits = self
             .shared
             .router
             .mappings()
             .any(|mapping| mapping.concurrency.is_some());
-        has_limits
-            .then(|| fetch::mapping_of(&self.shared, &job.element))
-            .flatten()
+        if !has_limits {
+            return None;
+        }
+        if payload.is_none() {
+            *payload = Payload::parse(&job.element).ok();
+        }
+        fetch::mapping_of(&self.shared, payload.as_mut()?)
     }
 
     /// Takes note of tasks that have ended.
@@ -893,6 +902,17 @@ impl Shared {
         self.observers
             .iter()
             .for_each(|observer| observer.on_event(&event));
+    }
+
+    /// Whether it was not said before that jobs of this class cannot be read.
+    fn is_news_of_unreadable(&self, class: &str) -> bool {
+        /// Names come from payloads, which are not trusted.
+        const MOST: usize = 1000;
+        let mut said = self
+            .unreadable
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        said.len() < MOST && said.insert(class.into())
     }
 
     fn distrusted(&self) -> std::sync::MutexGuard<'_, HashSet<Box<str>>> {
