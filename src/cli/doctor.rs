@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{GlobalArgs, open, output};
 use crate::cache::{Cache, keys};
-use crate::config::{Config, Laravel, php};
+use crate::config::{Config, Laravel, SettingError, php};
 use crate::connection::Redis;
 use crate::failed::FailedJobs;
 use crate::handler::{HandlerChoice, Pattern, Registry, Route, Router, UnmappedPolicy, causes};
-use crate::payload::{Command, Payload, Target};
+use crate::payload::{Command, Encrypter, KeyError, Payload, Target};
 use crate::php::Value;
 use crate::queue::{Queue as _, QueueName, RedisQueue, Spool};
 use crate::time::Clock;
@@ -174,7 +174,14 @@ async fn examine(args: &DoctorArgs, config: &Config, registry: &Registry, report
         .connection
         .clone()
         .unwrap_or_else(|| config.default_connection());
-    look_at_queues(args, config, &name, router.as_ref(), report).await;
+    let key = config.encrypter().map_err(|error| Locked::of(&error));
+    look_at_key(&key, config, report);
+    let look = Look {
+        args,
+        router: router.as_ref(),
+        key,
+    };
+    look_at_queues(&look, config, &name, report).await;
     if let Some(laravel) = config.laravel() {
         look_at_cache(config, laravel, report).await;
     }
@@ -311,13 +318,60 @@ fn look_at_mappings(router: &Router, report: &mut Report) {
     }
 }
 
-async fn look_at_queues(
-    args: &DoctorArgs,
-    config: &Config,
-    name: &str,
-    router: Option<&Router>,
-    report: &mut Report,
-) {
+/// What waiting jobs are looked at with.
+struct Look<'a> {
+    args: &'a DoctorArgs,
+    router: Option<&'a Router>,
+    key: Result<Encrypter, Locked>,
+}
+
+/// Why there is no encrypter.
+struct Locked {
+    why: String,
+    /// It is not there at all, which many apps can do without.
+    is_missing: bool,
+}
+
+impl Locked {
+    fn of(error: &SettingError) -> Self {
+        Self {
+            why: chain(error),
+            is_missing: matches!(error, SettingError::Key(KeyError::Missing)),
+        }
+    }
+}
+
+const NEEDS_KEY: &str = "set APP_KEY in the environment or in the app's .env; until then encrypted jobs count as unmapped";
+
+/// Whether encrypted jobs can be read.
+fn look_at_key(key: &Result<Encrypter, Locked>, config: &Config, report: &mut Report) {
+    let is_used = config.manifest().is_some_and(|(_, manifest)| {
+        let mut classes = manifest.classes.values();
+        classes.any(|class| class.is_queued() && class.flags.get("encrypted") == Some(&true.into()))
+    });
+    match key {
+        Ok(encrypter) => {
+            let previous = match encrypter.previous_keys() {
+                0 => String::new(),
+                1 => ", and 1 previous key".to_owned(),
+                count => format!(", and {count} previous keys"),
+            };
+            report.ok(
+                "encryption",
+                format!("a key for {} is known{previous}", encrypter.cipher()),
+            );
+        }
+        Err(locked) if locked.is_missing && !is_used => {
+            report.ok(
+                "encryption",
+                "no key is known; encrypted jobs would need it",
+            );
+        }
+        Err(locked) => report.warn("encryption", locked.why.clone(), NEEDS_KEY),
+    }
+}
+
+async fn look_at_queues(look: &Look<'_>, config: &Config, name: &str, report: &mut Report) {
     let settings = match config.connection(name) {
         Ok(settings) => settings,
         Err(error) => {
@@ -365,15 +419,7 @@ async fn look_at_queues(
         look_at_timeouts(config, name, retry_after, report);
     }
     for name in &names {
-        look_at_queue(
-            args,
-            &queue,
-            name,
-            router,
-            settings.queue.retry_after,
-            report,
-        )
-        .await;
+        look_at_queue(look, &queue, name, settings.queue.retry_after, report).await;
     }
     if names.is_empty() {
         report.ok(
@@ -588,14 +634,16 @@ fn look_at_timeouts(config: &Config, name: &str, retry_after: Duration, report: 
 }
 
 async fn look_at_queue(
-    args: &DoctorArgs,
+    look: &Look<'_>,
     queue: &RedisQueue,
     name: &QueueName,
-    router: Option<&Router>,
     retry_after: Option<Duration>,
     report: &mut Report,
 ) {
-    let (sizes, elements) = match (queue.sizes(name).await, queue.peek(name, args.sample).await) {
+    let (sizes, elements) = match (
+        queue.sizes(name).await,
+        queue.peek(name, look.args.sample).await,
+    ) {
         (Ok(sizes), Ok(elements)) => (sizes, elements),
         (Err(error), _) | (_, Err(error)) => {
             report.error(
@@ -627,8 +675,9 @@ async fn look_at_queue(
     }
     let mut classes: BTreeMap<(String, String), usize> = BTreeMap::new();
     let mut slow = BTreeSet::new();
+    let mut encrypted = Encrypted::default();
     for element in &elements {
-        let Ok(payload) = Payload::parse(element) else {
+        let Ok(mut payload) = Payload::parse(element) else {
             let key = ("(cannot be decoded)".to_owned(), "quarantine".to_owned());
             *classes.entry(key).or_insert(0) += 1;
             continue;
@@ -638,7 +687,8 @@ async fn look_at_queue(
         {
             slow.insert(payload.resolve_name().to_owned());
         }
-        let taker = router.map_or_else(
+        encrypted.look_at(&mut payload, look);
+        let taker = look.router.map_or_else(
             || "(mappings have an error)".to_owned(),
             |router| taker(router, &payload),
         );
@@ -649,6 +699,7 @@ async fn look_at_queue(
     for ((class, taker), count) in classes {
         report.ok("jobs", format!("`{name}`: {count} of {class} -> {taker}"));
     }
+    encrypted.tell(name, report);
     if !slow.is_empty() {
         let slow: Vec<String> = slow.into_iter().collect();
         report.warn(
@@ -659,6 +710,52 @@ async fn look_at_queue(
             ),
             "make retry_after longer, or PHP workers run them twice",
         );
+    }
+}
+
+/// Encrypted jobs that wait.
+#[derive(Default)]
+struct Encrypted {
+    readable: usize,
+    /// Classes of those that are not, with a reason.
+    unreadable: BTreeMap<String, String>,
+}
+
+impl Encrypted {
+    fn look_at(&mut self, payload: &mut Payload, look: &Look<'_>) {
+        if !payload.is_encrypted() {
+            return;
+        }
+        let why = match &look.key {
+            Ok(encrypter) => payload.decrypt(encrypter).err().map(|error| chain(&error)),
+            Err(locked) => Some(locked.why.clone()),
+        };
+        match why {
+            None => self.readable += 1,
+            Some(why) => {
+                let class = payload.resolve_name().to_owned();
+                self.unreadable.insert(class, why);
+            }
+        }
+    }
+
+    fn tell(self, name: &QueueName, report: &mut Report) {
+        if self.readable > 0 {
+            report.ok(
+                "encryption",
+                format!(
+                    "`{name}`: encrypted jobs that can be read: {}",
+                    self.readable
+                ),
+            );
+        }
+        for (class, why) in self.unreadable {
+            report.warn(
+                "encryption",
+                format!("`{name}`: encrypted jobs of {class} cannot be read: {why}"),
+                "set APP_KEY, or the key they were encrypted with in APP_PREVIOUS_KEYS (Laravel 11 or later); until then they count as unmapped",
+            );
+        }
     }
 }
 

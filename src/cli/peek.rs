@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use serde_json::value::RawValue;
 
 use super::{GlobalArgs, open, output};
-use crate::payload::{Document, Payload};
+use crate::config::SettingError;
+use crate::handler::causes;
+use crate::payload::{Document, Encrypter, Payload};
 use crate::queue::{Queue as _, QueueName};
 
 /// Arguments of `queue:peek`, as given.
@@ -37,6 +39,8 @@ pub(super) async fn run(args: PeekArgs, global: &GlobalArgs) -> anyhow::Result<E
     let (queue, connection) = open(&config, &name).await?;
     let queue_name = args.queue.map_or(connection.default_queue, QueueName::from);
     let elements = queue.peek(&queue_name, args.limit).await?;
+    let encrypter = config.encrypter();
+    let encrypter = encrypter.as_ref().map_err(causes_of);
     let mut text = String::new();
     if !args.json {
         let sizes = queue.sizes(&queue_name).await?;
@@ -52,21 +56,44 @@ pub(super) async fn run(args: PeekArgs, global: &GlobalArgs) -> anyhow::Result<E
     }
     for element in &elements {
         text += &if args.json {
-            json_line(&name, &queue_name, element)
+            json_line(&name, &queue_name, element, &encrypter)
         } else {
-            people_lines(&name, &queue_name, element)
+            people_lines(&name, &queue_name, element, &encrypter)
         };
     }
     output::data(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
+/// The app's encrypter, or why there is none.
+type Key<'a> = Result<&'a Encrypter, String>;
+
+fn causes_of(error: &SettingError) -> String {
+    causes(error).join(": ")
+}
+
+/// Why a job's command stays encrypted; `None` if it does not.
+fn decrypt(payload: &mut Payload, key: &Key<'_>) -> Option<String> {
+    if !payload.is_encrypted() {
+        return None;
+    }
+    match key {
+        Ok(encrypter) => payload
+            .decrypt(encrypter)
+            .err()
+            .map(|error| causes(&error).join(": ")),
+        Err(why) => Some(why.clone()),
+    }
+}
+
 fn document(
     connection: &str,
     queue: &QueueName,
     element: &[u8],
-) -> Result<(Payload, String), anyhow::Error> {
-    let payload = Payload::parse(element)?;
+    key: &Key<'_>,
+) -> Result<(Payload, String, Option<String>), anyhow::Error> {
+    let mut payload = Payload::parse(element)?;
+    let locked = decrypt(&mut payload, key);
     let document = Document {
         connection,
         queue: queue.as_str(),
@@ -74,12 +101,12 @@ fn document(
         payload: &payload,
     };
     let json = document.to_json()?;
-    Ok((payload, json))
+    Ok((payload, json, locked))
 }
 
-fn json_line(connection: &str, queue: &QueueName, element: &[u8]) -> String {
-    let line = match document(connection, queue, element) {
-        Ok((_, json)) => json,
+fn json_line(connection: &str, queue: &QueueName, element: &[u8], key: &Key<'_>) -> String {
+    let line = match document(connection, queue, element, key) {
+        Ok((_, json, _)) => json,
         Err(error) => serde_json::json!({
             "connection": connection, "queue": queue.as_str(), "error": format!("{error:#}"), "bytes": element.len(),
         })
@@ -89,9 +116,9 @@ fn json_line(connection: &str, queue: &QueueName, element: &[u8]) -> String {
 }
 
 /// Name and uuid on a line that fills the terminal, then what is in the job.
-fn people_lines(connection: &str, queue: &QueueName, element: &[u8]) -> String {
-    let (left, right, data) = match document(connection, queue, element) {
-        Ok((payload, json)) => {
+fn people_lines(connection: &str, queue: &QueueName, element: &[u8], key: &Key<'_>) -> String {
+    let (left, right, data) = match document(connection, queue, element, key) {
+        Ok((payload, json, locked)) => {
             let right = payload
                 .uuid
                 .as_ref()
@@ -101,6 +128,11 @@ fn people_lines(connection: &str, queue: &QueueName, element: &[u8]) -> String {
             let document: HashMap<&str, &RawValue> =
                 serde_json::from_str(&json).unwrap_or_default();
             let mut data = format!("attempts {}", payload.attempts.unwrap_or(0));
+            match &locked {
+                Some(why) => data.extend([", encrypted and not readable here: ", why]),
+                None if payload.was_encrypted() => data.push_str(", encrypted"),
+                None => {}
+            }
             for part in ["data", "meta"] {
                 if let Some(value) = document.get(part) {
                     data.extend(["\n    ", part, " ", &shortened(value.get())]);

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use artisand::payload::{Encrypter, Version};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -168,4 +169,77 @@ fn wrong_keys_and_servers_that_are_away_are_errors() {
     std::fs::write(app.path("artisand.toml"), "nonsense = 1\n").unwrap();
     let (code, found) = app.examine(&[]);
     assert_eq!((code, found.len()), (2, 1), "{found:?}");
+}
+
+#[test]
+fn whether_encrypted_jobs_can_be_read_is_told_and_peek_reads_them() {
+    let redis = RedisServer::start_with(&["--save", "", "--appendonly", "yes"]);
+    let app = App::new(&redis);
+    let encrypted = |key: &str| {
+        let encrypter = Encrypter::new(Version::NEWEST, &key.repeat(32), "AES-256-CBC").unwrap();
+        let command = encrypter.encrypt_command(br#"O:15:"App\Jobs\Mapped":1:{s:1:"x";s:1:"y";}"#);
+        let payload: Value = serde_json::from_slice(&payload("App\\Jobs\\Mapped")).unwrap();
+        let mut payload = payload;
+        payload["data"]["command"] = command.into();
+        payload["timeout"] = Value::Null;
+        payload.to_string().into_bytes()
+    };
+    let queue = b"app-queues:default";
+    redis.query::<()>(&[b"RPUSH", queue, &encrypted("k"), &encrypted("o")]);
+    let peek = |variables: &[(&str, &str)], args: &[&str]| {
+        let config = app.path("artisand.toml");
+        let mut command = artisand(&["queue:peek", "--config"]);
+        command.arg(config).args(args).envs(variables.to_vec());
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+
+    // No key.
+    let (_, found) = app.examine(&[]);
+    let warning = "warning encryption: `default`: encrypted jobs of App\\Jobs\\Mapped cannot be read: `app.key` of the app cannot be used: No application encryption key has been specified.";
+    assert!(has(&found, warning), "{found:?}");
+    assert!(
+        peek(&[], &[]).contains("encrypted and not readable here: `app.key` of the app"),
+        "{}",
+        peek(&[], &[])
+    );
+    assert!(!peek(&[], &["--json"]).contains(r#""x":"y""#));
+
+    // The key of one of them.
+    let env = std::fs::read_to_string(app.path(".env")).unwrap();
+    let with_key = format!("{env}APP_KEY={}\n", "k".repeat(32));
+    std::fs::write(app.path(".env"), &with_key).unwrap();
+    let (_, found) = app.examine(&[]);
+    let warning = "warning encryption: `default`: encrypted jobs of App\\Jobs\\Mapped cannot be read: the command of App\\Jobs\\Mapped cannot be decrypted: The MAC is invalid.";
+    assert!(has(&found, warning), "{found:?}");
+    let output = app.doctor(&[]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    for line in [
+        "a key for AES-256-CBC is known",
+        "`default`: encrypted jobs that can be read: 1",
+        "1 of App\\Jobs\\Mapped -> mapping 1, handler `log`",
+        "1 of App\\Jobs\\Mapped -> nobody here: left in the queue for PHP (encrypted)",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+
+    // Both keys.
+    let rotated = format!("{with_key}APP_PREVIOUS_KEYS={}\n", "o".repeat(32));
+    std::fs::write(app.path(".env"), rotated).unwrap();
+    let (_, found) = app.examine(&[]);
+    assert!(!has(&found, "encryption"), "{found:?}");
+    let lines = peek(&[], &["--json"]);
+    let readable = r#""data":{"x":"y"},"encrypted":true}"#;
+    assert_eq!(lines.matches(readable).count(), 2, "{lines}");
+    let text = peek(&[], &[]);
+    assert_eq!(text.matches("attempts 0, encrypted\n").count(), 2, "{text}");
+    // Looking changes nothing.
+    assert_eq!(redis.length("app-queues:default"), 2);
+
+    // A key that cannot be used.
+    let key = [("APP_KEY", "base64:YWJj")];
+    let text = peek(&key, &[]);
+    assert!(
+        text.contains("Unsupported cipher or incorrect key length."),
+        "{text}"
+    );
 }
