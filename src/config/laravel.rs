@@ -24,6 +24,7 @@ use crate::connection::{
     self, Database, DatabaseKind, DatabaseOptions, Redis, RedisAddress, RedisOptions,
 };
 use crate::failed::{DatabaseFailedJobs, FailedJobs, FileFailedJobs, FileLock, Unlock};
+use crate::payload::{Encrypter, KeyError};
 use crate::queue::{ConnectionName, RedisQueueOptions};
 use crate::time::Clock;
 
@@ -108,6 +109,9 @@ pub enum SettingError {
         /// What it is.
         value: String,
     },
+    /// The encryption key or cipher is missing, or of no use.
+    #[error("`app.key` of the app cannot be used")]
+    Key(#[from] KeyError),
     /// A connection cannot be made.
     #[error("`{path}` of the app cannot be used")]
     Connection {
@@ -837,6 +841,61 @@ impl Laravel {
         })
     }
 
+    // --- keys
+
+    /// The app's encrypter.
+    ///
+    /// # Errors
+    ///
+    /// There is no key, it cannot be told, or does not fit the cipher.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Encryption\EncryptionServiceProvider`.
+    pub fn encrypter(&self) -> Found<Encrypter> {
+        let version = self.known_version();
+        let key = match self.text(&["app", "key"]) {
+            // What the manifest left out may be said to us alone.
+            Err(SettingError::Secret { path, .. }) => {
+                let key = (self.env)("APP_KEY");
+                Some(key.ok_or_else(|| SettingError::Secret {
+                    path,
+                    remedy: "set APP_KEY in the environment or in the app's .env, or write the manifest with --with-secrets".into(),
+                })?)
+            }
+            key => key?,
+        };
+        let cipher = self.text(&["app", "cipher"])?;
+        let cipher = cipher.as_deref().unwrap_or(Self::CIPHER);
+        let encrypter = Encrypter::new(version, &key.unwrap_or_default(), cipher)?;
+        if !version.is_at_least(11, 0) {
+            return Ok(encrypter);
+        }
+        Ok(encrypter.with_previous_keys(self.previous_keys()?)?)
+    }
+
+    /// The cipher of an app that does not say.
+    pub(super) const CIPHER: &str = "AES-256-CBC";
+
+    fn previous_keys(&self) -> Found<Vec<String>> {
+        let path = ["app", "previous_keys"];
+        let of_items = |items: Vec<&Value>| {
+            let keys = items.into_iter().map(|item| self.scalar(item, &path));
+            keys.map(|key| key.map(Option::unwrap_or_default)).collect()
+        };
+        match self.at(&path)? {
+            None => Ok(Vec::new()),
+            Some(Value::Array(items)) => of_items(items.iter().collect()),
+            Some(Value::Object(object)) if object.contains_key("$env") => {
+                Ok(split_keys(&self.secret(object, &path)?))
+            }
+            Some(Value::Object(items)) if !items.contains_key("$secret") => {
+                of_items(items.values().collect())
+            }
+            Some(other) => of_items(vec![other]),
+        }
+    }
+
     // --- the rest
 
     /// The app's time zone.
@@ -965,6 +1024,15 @@ impl Laravel {
             }),
         }
     }
+}
+
+/// `APP_PREVIOUS_KEYS`, as the skeleton splits it: nothing is trimmed.
+pub(super) fn split_keys(text: &str) -> Vec<String> {
+    let is_filled = |key: &&str| !matches!(*key, "" | "0");
+    text.split(',')
+        .filter(is_filled)
+        .map(str::to_owned)
+        .collect()
 }
 
 fn url_only(url: String) -> Map<String, Value> {
@@ -1135,6 +1203,57 @@ mod tests {
                 .to_string()
                 .contains("set GONE in the environment")
         );
+    }
+
+    #[test]
+    fn the_encrypter_is_the_one_laravel_makes() {
+        let (key, old) = ("k".repeat(32), "o".repeat(32));
+        let text = Encrypter::new(Version::NEWEST, &old, "AES-256-CBC")
+            .unwrap()
+            .encrypt(b"x");
+        let found = |version: &str, app: Value| {
+            let mut laravel = laravel(version, json!({"app": app}));
+            let (key, old) = (key.clone(), format!("{old},,0"));
+            laravel.env = Arc::new(move |name| match name {
+                "APP_KEY" => Some(key.clone()),
+                "APP_PREVIOUS_KEYS" => Some(old.clone()),
+                _ => None,
+            });
+            match laravel.encrypter() {
+                Ok(encrypter) => format!(
+                    "{} {} {}",
+                    encrypter.cipher(),
+                    encrypter.previous_keys(),
+                    encrypter.decrypt(text.as_bytes()).is_ok()
+                ),
+                Err(error) => match std::error::Error::source(&error) {
+                    Some(source) => source.to_string(),
+                    None => error.to_string(),
+                },
+            }
+        };
+        #[rustfmt::skip]
+        let rows = [
+            ("13.0", json!({"key": old, "cipher": "aes-256-cbc"}), "AES-256-CBC 0 true"),
+            ("13.0", json!({"key": {"$env": "APP_KEY"}, "previous_keys": [old]}), "AES-256-CBC 1 true"),
+            ("13.0", json!({"key": {"$secret": true}, "previous_keys": {"$env": "APP_PREVIOUS_KEYS"}}), "AES-256-CBC 1 true"),
+            ("13.0", json!({"key": key, "previous_keys": {"3": {"$env": "APP_KEY"}, "5": old}}), "AES-256-CBC 2 true"),
+            // Laravel 10 would not take them either.
+            ("10.48", json!({"key": key, "previous_keys": [old]}), "AES-256-CBC 0 false"),
+            ("10.48", json!({"key": key, "cipher": "AES-256-GCM"}), "AES-256-GCM 0 false"),
+            ("13.0", json!({"key": null}), "No application encryption key has been specified."),
+            ("13.0", json!({"key": "short"}), "Unsupported cipher or incorrect key length. Supported ciphers are: aes-128-cbc, aes-256-cbc, aes-128-gcm, aes-256-gcm."),
+            ("13.0", json!({"key": key, "previous_keys": [" x"]}), "Unsupported cipher or incorrect key length. Supported ciphers are: aes-128-cbc, aes-256-cbc, aes-128-gcm, aes-256-gcm."),
+            ("13.0", json!({"key": {"$env": "GONE_KEY"}}), "AES-256-CBC 0 false"),
+            ("13.0", json!({"key": key, "previous_keys": {"$secret": true}}), "the manifest leaves out the secret `app.previous_keys`: no variable of the environment held it; write the manifest with --with-secrets, or set it in artisand.toml"),
+        ];
+        for (version, app, expected) in rows {
+            assert_eq!(found(version, app.clone()), expected, "{version} {app}");
+        }
+        let mut bare = laravel("13.0", json!({"app": {"key": {"$secret": true}}}));
+        bare.env = Arc::new(|_| None);
+        let error = bare.encrypter().unwrap_err().to_string();
+        assert!(error.contains("set APP_KEY in the environment"), "{error}");
     }
 
     #[cfg(feature = "sqlite")]

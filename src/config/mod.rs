@@ -27,6 +27,7 @@ use crate::cache::{Cache, Maintenance, Stores};
 use crate::connection::{self, Redis, RedisAddress, RedisOptions};
 use crate::failed::FailedJobs;
 use crate::handler::{MappingError, PatternError, Registry, Router, Services, causes};
+use crate::payload::Encrypter;
 use crate::queue::{
     ConnectionName, Connections, Destination, QueueName, RedisQueue, RedisQueueOptions,
 };
@@ -512,10 +513,10 @@ impl Config {
         let php_queue = self.file.php.queue.as_deref();
         let mut services = Services {
             php_queue: php_queue.map(QueueName::from),
+            version: self.known_version(),
             ..Services::default()
         };
         if let Some(laravel) = &self.laravel {
-            services.version = laravel.known_version();
             let default = self.setting(laravel.default_cache())?;
             let of_app = laravel.clone();
             services.stores = Some(Stores::new(default, move |name| of_app.cache(name)));
@@ -530,6 +531,11 @@ impl Config {
                     "the app's batches cannot be used: jobs in batches cannot be counted"
                 ),
             }
+        }
+        match self.encrypter() {
+            Ok(encrypter) => services.encrypter = Some(Arc::new(encrypter)),
+            // Most apps encrypt no job: whoever needs the key says why there is none.
+            Err(error) => services.encrypter_missing = Some(causes(&error).join(": ").into()),
         }
         Ok(services)
     }
@@ -557,6 +563,35 @@ impl Config {
         };
         let all = self.connections().into_iter().map(destination);
         Connections::new(self.default_connection(), all)
+    }
+
+    /// Version of the app's Laravel; where it is unknown, the newest.
+    fn known_version(&self) -> Version {
+        if let Some(laravel) = &self.laravel {
+            return laravel.known_version();
+        }
+        let version = self.file.laravel.as_deref();
+        version
+            .and_then(|version| version.parse().ok())
+            .unwrap_or_default()
+    }
+
+    /// The app's encrypter; without an app that of `APP_KEY` and `APP_PREVIOUS_KEYS` in the environment.
+    ///
+    /// # Errors
+    ///
+    /// There is no key, it cannot be told, or does not fit the cipher.
+    pub fn encrypter(&self) -> Result<Encrypter, SettingError> {
+        if let Some(laravel) = &self.laravel {
+            return laravel.encrypter();
+        }
+        let (version, key) = (self.known_version(), self.env("APP_KEY"));
+        let encrypter = Encrypter::new(version, &key.unwrap_or_default(), Laravel::CIPHER)?;
+        let previous = self.env("APP_PREVIOUS_KEYS").unwrap_or_default();
+        let previous = version
+            .is_at_least(11, 0)
+            .then(|| laravel::split_keys(&previous));
+        Ok(encrypter.with_previous_keys(previous.into_iter().flatten())?)
     }
 
     /// The app's time zone, in which Laravel prints and stores times.

@@ -1,8 +1,10 @@
 //! What the app offers to its jobs beside their queue: keys, batches, locks, databases, and facts about its classes.
 
+use std::sync::Arc;
+
 use crate::batch::Batches;
 use crate::cache::Stores;
-use crate::payload::Version;
+use crate::payload::{Encrypter, Version};
 use crate::queue::{Connections, QueueName};
 
 /// Everything of the app that a job may need while it runs and when it has ended; what is `None` is not there.
@@ -22,4 +24,8 @@ pub struct Services {
     pub php_queue: Option<QueueName>,
     /// The app's batches; `None` where nothing is known of them, or they are not in a database.
     pub batches: Option<Batches>,
+    /// The app's keys: they read encrypted jobs and sign closures.
+    pub encrypter: Option<Arc<Encrypter>>,
+    /// Why there is no encrypter, and what would give one.
+    pub encrypter_missing: Option<Box<str>>,
 }

@@ -84,18 +84,12 @@ impl Document<'_> {
             }
             _ => writer.raw("null"),
         }
-        if self.came_encrypted() {
+        // It waits encrypted: `data` is null, or was decrypted for this document.
+        if self.payload.is_encrypted() || self.payload.was_encrypted() {
             writer.raw(",\"encrypted\":true");
         }
         writer.raw("}");
         Ok(writer.finish())
-    }
-
-    /// Whether the job waits encrypted: then `data` is null, or was decrypted for this document.
-    fn came_encrypted(&self) -> bool {
-        let data = &self.payload.data;
-        let was = matches!(data, Data::Command { was_encrypted, .. } if *was_encrypted);
-        was || self.payload.is_encrypted()
     }
 
     fn envelope(&self, writer: &mut Writer<'_, '_>) {

@@ -92,17 +92,26 @@ enum Cipher {
 const BLOCK: usize = 16;
 
 impl Cipher {
-    const ALL: [(&str, Self); 4] = [
-        ("AES-128-CBC", Self::Aes128Cbc),
-        ("AES-256-CBC", Self::Aes256Cbc),
-        ("AES-128-GCM", Self::Aes128Gcm),
-        ("AES-256-GCM", Self::Aes256Gcm),
+    const ALL: [Self; 4] = [
+        Self::Aes128Cbc,
+        Self::Aes256Cbc,
+        Self::Aes128Gcm,
+        Self::Aes256Gcm,
     ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Aes128Cbc => "AES-128-CBC",
+            Self::Aes256Cbc => "AES-256-CBC",
+            Self::Aes128Gcm => "AES-128-GCM",
+            Self::Aes256Gcm => "AES-256-GCM",
+        }
+    }
 
     fn of(name: &str, version: Version) -> Option<Self> {
         let any_case = version.is_at_least(8, 58);
         let is_it = |known: &str| known == name || (any_case && known.eq_ignore_ascii_case(name));
-        let (_, cipher) = Self::ALL.into_iter().find(|(known, _)| is_it(known))?;
+        let cipher = Self::ALL.into_iter().find(|known| is_it(known.name()))?;
         (version.is_at_least(8, 54) || !cipher.is_aead()).then_some(cipher)
     }
 
@@ -288,6 +297,11 @@ impl Encrypter {
     /// The version of Laravel whose format is written.
     pub fn version(&self) -> Version {
         self.version
+    }
+
+    /// Name of the cipher.
+    pub fn cipher(&self) -> &'static str {
+        self.cipher.name()
     }
 
     /// How many previous keys there are.
@@ -677,7 +691,7 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_is_encrypted_comes_back(plain: Vec<u8>, which in 0..4_usize) {
-            let encrypter = of(Cipher::ALL[which].0);
+            let encrypter = of(Cipher::ALL[which].name());
             let text = encrypter.encrypt(&plain);
             prop_assert_eq!(encrypter.decrypt(text.as_bytes()).unwrap(), &plain[..]);
             let text = encrypter.encrypt_command(&plain);
@@ -691,8 +705,8 @@ mod tests {
             value: String,
             tag in proptest::option::of("[A-Za-z0-9+/=]{0,24}"),
         ) {
-            for (name, _) in Cipher::ALL {
-                let encrypter = of(name);
+            for cipher in Cipher::ALL {
+                let encrypter = of(cipher.name());
                 prop_assert!(encrypter.decrypt(&text).is_err());
                 // With a MAC that is right, so that the cipher gets to see it.
                 let mac = encrypter.key.mac(&iv, &value);

@@ -248,6 +248,19 @@ impl Payload {
         matches!(&self.data, Data::Command { command, was_encrypted: false, .. } if !command.starts_with(b"O:"))
     }
 
+    /// Whether [`decrypt`](Self::decrypt) has put the object in the place of its encrypted form.
+    pub fn was_encrypted(&self) -> bool {
+        matches!(&self.data, Data::Command { was_encrypted, .. } if *was_encrypted)
+    }
+
+    /// `commandName`: class of the object, as the producer said; `None` for a string job.
+    pub fn command_name(&self) -> Option<&str> {
+        match &self.data {
+            Data::Command { name, .. } => Some(name),
+            Data::Json(_) => None,
+        }
+    }
+
     /// Puts the object in the place of its encrypted form; a command that is not encrypted stays.
     ///
     /// What the job was popped as is not touched: it is released, retried and
