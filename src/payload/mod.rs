@@ -15,6 +15,7 @@ use std::sync::Arc;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+mod build;
 mod chain;
 mod closure;
 mod command;
@@ -28,6 +29,7 @@ mod retry;
 mod target;
 mod version;
 
+pub use build::{BuildError, Envelope, NewData, NewPayload, Scalar, Waits, random_id, random_uuid};
 pub use chain::{Chain, ChainError, Step, StepKind};
 pub use closure::{ClosureError, QueuedClosure};
 pub use command::Command;

@@ -139,12 +139,7 @@ impl Json {
             Self::Null => out.push_str("null"),
             Self::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
             Self::Int(value) => out.push_str(&value.to_string()),
-            Self::Float(value) => {
-                // `d:1.0E+25;`: the same digits, with a small e.
-                let serialized = Value::Float((*value).into()).to_bytes();
-                let text = String::from_utf8_lossy(&serialized[2..serialized.len() - 1]);
-                out.push_str(&text.replace('E', "e"));
-            }
+            Self::Float(value) => write_json_float(out, *value),
             Self::Text(text) => write_json_text(out, text),
             Self::Array(items) => {
                 let is_list = (0_i64..)
@@ -170,8 +165,26 @@ impl Json {
     }
 }
 
+/// Writes a number as PHP's `json_encode` does: no fraction that is zero.
+pub(super) fn write_json_float(out: &mut String, value: f64) {
+    // `d:1.0E+25;`: the same digits, with a small e.
+    let serialized = Value::from(value).to_bytes();
+    let text = String::from_utf8_lossy(&serialized[2..serialized.len() - 1]);
+    out.push_str(&text.replace('E', "e"));
+}
+
 /// Writes text as PHP's `json_encode` does by default: `\/` and `\uXXXX`.
 pub fn write_json_text(out: &mut String, text: &str) {
+    write_escaped(out, text, |_| true);
+}
+
+/// Writes text as PHP's `json_encode` does with `JSON_UNESCAPED_UNICODE`: line separators stay escaped.
+pub(super) fn write_unescaped_text(out: &mut String, text: &str) {
+    write_escaped(out, text, |c| matches!(c, '\u{2028}' | '\u{2029}'));
+}
+
+/// `is_escaped` is asked about what is not ASCII.
+fn write_escaped(out: &mut String, text: &str, is_escaped: impl Fn(char) -> bool) {
     use fmt::Write as _;
     out.push('"');
     for c in text.chars() {
@@ -185,6 +198,7 @@ pub fn write_json_text(out: &mut String, text: &str) {
             '\x08' => out.push_str("\\b"),
             '\x0c' => out.push_str("\\f"),
             ' '..='~' | '\x7f' => out.push(c),
+            c if !c.is_ascii() && !is_escaped(c) => out.push(c),
             c => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
                     // A string takes everything.
