@@ -47,6 +47,17 @@ pub struct Request {
     pub fail: Option<Option<BoxError>>,
     /// Gone without having been handled.
     pub delete: bool,
+    /// What is to follow, besides what the job's chain says; in this order.
+    pub chain: Vec<ChainEdit>,
+}
+
+/// A job that a handler adds to the chain of its own: the serialized object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ChainEdit {
+    /// Before all that is to follow.
+    Prepend(Vec<u8>),
+    /// Behind all that is to follow.
+    Append(Vec<u8>),
 }
 
 impl fmt::Debug for JobContext {
@@ -216,6 +227,29 @@ impl JobContext {
     /// Asks for the job to be deleted, whatever the handler returns.
     pub fn delete(&self) {
         self.request(|request| request.delete = true);
+    }
+
+    /// Adds a job to the chain, before all that is to follow; it is dispatched if this one succeeds.
+    ///
+    /// Properties need no more than what the class has no default for. With
+    /// the app's manifest artisand pushes the job itself, otherwise PHP does.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Bus\Queueable::prependToChain`.
+    pub fn prepend_to_chain(&self, job: php::Object) {
+        let command = php::Value::Object(job).to_bytes();
+        self.request(|request| request.chain.push(ChainEdit::Prepend(command)));
+    }
+
+    /// Adds a job to the chain, behind all that is to follow; see [`prepend_to_chain`](Self::prepend_to_chain).
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Bus\Queueable::appendToChain`.
+    pub fn append_to_chain(&self, job: php::Object) {
+        let command = php::Value::Object(job).to_bytes();
+        self.request(|request| request.chain.push(ChainEdit::Append(command)));
     }
 
     /// Takes what was asked for; for the worker, when the handler has ended.

@@ -18,7 +18,7 @@ mod registry;
 mod services;
 
 pub use builtin::{Discard, Log};
-pub use context::{JobContext, JobInfo, Request};
+pub use context::{ChainEdit, JobContext, JobInfo, Request};
 pub use exec::Exec;
 pub use function::{Async, Blocking, Function, OnThread, blocking, function};
 pub use registry::{

@@ -205,6 +205,30 @@ impl Chain {
         })
     }
 
+    /// The properties that make any job carry this chain: their names and serialized values.
+    pub fn properties(&self) -> Vec<(&'static str, Vec<u8>)> {
+        let mut numbers = 0..;
+        let pairs = self.commands.iter().map(|(key, command)| {
+            let key = match key {
+                Some(key) => Key::String(key.clone()),
+                None => Key::Int(numbers.next().expect("fewer commands than numbers")),
+            };
+            (key, Value::String(command.clone()))
+        });
+        let chained = Array {
+            pairs: pairs.collect(),
+        };
+        let mut properties = vec![("chained", Value::Array(chained).to_bytes())];
+        if self.has_connections() {
+            properties.push(("chainConnection", self.connection.text.clone()));
+            properties.push(("chainQueue", self.queue.text.clone()));
+        }
+        if self.version.is_at_least(8, 0) {
+            properties.push(("chainCatchCallbacks", self.catch_callbacks.text.clone()));
+        }
+        properties
+    }
+
     /// How many jobs are to follow.
     pub fn len(&self) -> usize {
         self.commands.len()

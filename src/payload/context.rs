@@ -7,10 +7,13 @@
 
 use std::fmt;
 
+use serde_json::value::RawValue;
+
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::LooseText;
 use super::json::Checked;
+use super::retry::write_unescaped_text;
 use crate::php::Value;
 
 /// The context of a job.
@@ -77,6 +80,36 @@ impl LogContext {
         json + "}"
     }
 
+    /// The context with this hidden entry, which takes the place of one of that key.
+    #[must_use]
+    pub fn with_hidden(mut self, key: &str, value: &Value) -> Self {
+        let text = String::from_utf8_lossy(&value.to_bytes()).into_owned();
+        let entry = (Box::from(key), Box::from(text));
+        match self.hidden.0.iter_mut().rfind(|(name, _)| **name == *key) {
+            Some(there) => *there = entry,
+            None => self.hidden.0.push(entry),
+        }
+        self
+    }
+
+    /// The field `illuminate:log:context` of a payload; `None` for a context without entries, which gets no field.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Log\Context\ContextServiceProvider`.
+    pub fn to_field(&self) -> Option<(Box<str>, Box<RawValue>)> {
+        if self.data.0.is_empty() && self.hidden.0.is_empty() {
+            return None;
+        }
+        let json = format!(
+            "{{\"data\":{},\"hidden\":{}}}",
+            self.data.to_field(),
+            self.hidden.to_field()
+        );
+        let json = RawValue::from_string(json).expect("text and braces are JSON");
+        Some(("illuminate:log:context".into(), json))
+    }
+
     /// True if there is no entry that logs may show.
     pub fn is_empty(&self) -> bool {
         self.data.0.is_empty()
@@ -99,6 +132,24 @@ struct Entries(Vec<(Box<str>, Box<str>)>);
 impl Entries {
     fn keys(&self) -> Vec<&str> {
         self.0.iter().map(|(key, _)| &**key).collect()
+    }
+
+    /// As PHP writes an array: an object, or a list where the keys are 0, 1 and so on.
+    fn to_field(&self) -> String {
+        let is_list = (0..)
+            .zip(&self.0)
+            .all(|(index, (key, _))| **key == *index.to_string());
+        let mut json = String::from(if is_list { "[" } else { "{" });
+        for (index, (key, text)) in self.0.iter().enumerate() {
+            json.push_str(if index > 0 { "," } else { "" });
+            if !is_list {
+                write_unescaped_text(&mut json, key);
+                json.push(':');
+            }
+            write_unescaped_text(&mut json, text);
+        }
+        json.push_str(if is_list { "]" } else { "}" });
+        json
     }
 
     fn get(&self, key: &str) -> Option<Value> {

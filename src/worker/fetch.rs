@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 
+use super::aftermath::{Aftermath, Refusal};
 use super::attempt::with_causes;
 use super::backoff::Reconnect;
 use super::job::Shared;
@@ -59,7 +60,7 @@ impl<'a> Chooser<'a> {
     }
 
     /// Says whether there is a slot for this payload, and takes it.
-    fn choose(&mut self, element: &[u8], chosen: &mut Chosen) -> bool {
+    fn choose(&mut self, queue: &QueueName, element: &[u8], chosen: &mut Chosen) -> bool {
         // What cannot be read is taken: it belongs into quarantine and not into anybody's way.
         let Ok(mut payload) = Payload::parse(element) else {
             return true;
@@ -67,7 +68,7 @@ impl<'a> Chooser<'a> {
         if payload.attempts.is_none() {
             return true;
         }
-        match route(self.shared, &mut payload) {
+        match route(self.shared, &mut payload, queue) {
             Route::Forward(_) => true,
             Route::Unmapped => *self.shared.router.unmapped() != UnmappedPolicy::Leave,
             Route::Handler { mapping, .. } => {
@@ -102,7 +103,9 @@ pub(super) fn classes_in(shared: &Shared, element: &[u8]) -> Vec<String> {
 /// Where a job goes. Its command is decrypted if a handler is to run it.
 ///
 /// One that cannot be decrypted is nobody's here: its input cannot be read.
-pub(super) fn route(shared: &Shared, payload: &mut Payload) -> Route {
+///
+/// So is one whose end could not be seen to.
+pub(super) fn route(shared: &Shared, payload: &mut Payload, queue: &QueueName) -> Route {
     if payload.is_encrypted() {
         // The class it names outside says whether the rest is worth a look. What a wrapper
         // wraps is not said, but mappings name job classes only.
@@ -116,10 +119,17 @@ pub(super) fn route(shared: &Shared, payload: &mut Payload) -> Route {
             return Route::Unmapped;
         }
     }
-    match (Target::of(payload), Command::of(payload)) {
+    let route = match (Target::of(payload), Command::of(payload)) {
         (Ok(target), Ok(_)) => shared.router.route(&target),
-        _ => Route::Unmapped,
+        _ => return Route::Unmapped,
+    };
+    if matches!(route, Route::Handler { .. })
+        && let Err(Refusal(why)) = Aftermath::of(shared, payload, queue)
+    {
+        warn_once(shared, payload, &why);
+        return Route::Unmapped;
     }
+    route
 }
 
 /// Puts the plain command into a payload, or says why not and what would help.
@@ -146,27 +156,37 @@ fn decrypt(shared: &Shared, payload: &mut Payload) -> Result<(), String> {
 /// Says why jobs of a class are not run here, once.
 fn warn_once(shared: &Shared, payload: &Payload, why: &str) {
     let class = payload.command_name().unwrap_or_default();
-    if shared.is_news_of_unreadable(class) {
+    if shared.is_news_of_refusal(class) {
         tracing::warn!(
             job.class = class,
             why,
-            "encrypted jobs of a class cannot be read and count as unmapped"
+            "jobs of a class have a handler and cannot be run here: they count as unmapped"
         );
     }
 }
 
-/// Why an encrypted job that has a mapping could not be read.
-pub(super) fn unreadable(shared: &Shared, payload: &Payload) -> Option<String> {
+/// Why a job that has a mapping cannot be run here.
+pub(super) fn refusal(shared: &Shared, payload: &Payload, queue: &QueueName) -> Option<String> {
     let target = Target::of(payload).ok()?;
-    if !payload.is_encrypted() || matches!(shared.router.route(&target), Route::Unmapped) {
+    if matches!(shared.router.route(&target), Route::Unmapped) {
         return None;
     }
-    decrypt(shared, &mut payload.clone()).err()
+    let name = payload.resolve_name();
+    if payload.is_encrypted() {
+        let why = decrypt(shared, &mut payload.clone()).err()?;
+        return Some(format!("{name} is encrypted and cannot be read: {why}"));
+    }
+    let Refusal(why) = Aftermath::of(shared, payload, queue).err()?;
+    Some(format!("{name} cannot be run here: {why}"))
 }
 
 /// The mapping that runs a payload, if that mapping has a limit.
-pub(super) fn mapping_of(shared: &Shared, payload: &mut Payload) -> Option<usize> {
-    match route(shared, payload) {
+pub(super) fn mapping_of(
+    shared: &Shared,
+    payload: &mut Payload,
+    queue: &QueueName,
+) -> Option<usize> {
+    match route(shared, payload, queue) {
         Route::Handler { mapping, .. } => shared
             .router
             .mappings()
@@ -199,7 +219,7 @@ pub(super) async fn pop<Q: Queue>(
         return queue.pop(request).await;
     };
     let needles = std::mem::take(&mut chooser.needles);
-    let mut choose = |_: &QueueName, element: &[u8]| chooser.choose(element, chosen);
+    let mut choose = |queue: &QueueName, element: &[u8]| chooser.choose(queue, element, chosen);
     let selection = Some(Selection {
         needles: &needles,
         choose: &mut choose,

@@ -9,6 +9,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::aftermath::Aftermath;
 use super::attempt::with_causes;
 use super::decide::{
     Asked, Decision, Defaults, Ended, Rules, after_attempt, before_attempt, timed_out,
@@ -17,8 +18,10 @@ use super::event::{Event, JobResult, Observer};
 use super::exception::php_text;
 use super::renew::Running;
 use super::settle::{EndKind, Report, Verdict};
+use super::unique::Unique;
 use super::{attempt, fetch};
 use crate::cache::{self, Cache};
+use crate::connection::Redis;
 use crate::failed::FailedJob;
 use crate::handler::{
     FailureText, Handler, JobContext, JobInfo, Outcome, Route, Router, Services, UnmappedPolicy,
@@ -51,11 +54,13 @@ pub(super) struct Shared {
     /// Classes whose payloads said one class outside and held another inside.
     pub(super) distrusted: Mutex<HashSet<Box<str>>>,
     /// Classes of encrypted jobs that cannot be read, which was said.
-    pub(super) unreadable: Mutex<HashSet<Box<str>>>,
+    pub(super) refused: Mutex<HashSet<Box<str>>>,
     /// Where exceptions are counted.
     pub(super) cache: Option<Cache>,
     /// What the app offers to its jobs.
     pub(super) services: Arc<Services>,
+    /// Whether a lock that is kept on this connection can be freed in one step with a job's end.
+    pub(super) is_on_queue: Box<dyn Fn(&Redis) -> bool + Send + Sync>,
 }
 
 /// Wakes the loop once so many jobs have ended: under load, one wake for several slots.
@@ -153,15 +158,13 @@ impl Attempt {
         let mut payload = match payload {
             Ok(payload) => payload,
             Err(error) => {
+                let settlement = self.quarantine().await;
                 return self
-                    .settle(
-                        Settlement::Quarantine,
-                        Report::Quarantined(with_causes(&error)),
-                    )
+                    .settle(settlement, Report::Quarantined(with_causes(&error)))
                     .await;
             }
         };
-        let route = fetch::route(&self.shared, &mut payload);
+        let route = fetch::route(&self.shared, &mut payload, &self.job.queue);
         let info = Arc::new(JobInfo {
             connection: self.shared.connection.clone(),
             queue: self.job.queue.clone(),
@@ -179,6 +182,19 @@ impl Attempt {
         }
     }
 
+    /// Nobody will run the job as it is: its lock is freed, if that can be read.
+    async fn quarantine(&self) -> Settlement {
+        let lock = Unique::rescued(&self.shared.services, &self.job.element);
+        let freed = match lock {
+            Some(lock) => lock.free(&self.shared).await,
+            None => None,
+        };
+        match freed {
+            Some(freed) => Settlement::Finish(vec![Effect::Quarantine, freed]),
+            None => Settlement::Quarantine,
+        }
+    }
+
     async fn unmapped(&self, info: Arc<JobInfo>) {
         match self.shared.router.unmapped() {
             UnmappedPolicy::Forward(to) => {
@@ -187,15 +203,16 @@ impl Attempt {
             }
             UnmappedPolicy::Fail => {
                 let name = info.payload.resolve_name();
-                let message = match fetch::unreadable(&self.shared, &info.payload) {
-                    Some(why) => format!("{name} is encrypted and cannot be read: {why}"),
-                    None => {
-                        format!("no mapping for {name}, and the policy for unmapped jobs is `fail`")
-                    }
-                };
+                let refusal = fetch::refusal(&self.shared, &info.payload, &info.queue);
+                let message = refusal.unwrap_or_else(|| {
+                    format!("no mapping for {name}, and the policy for unmapped jobs is `fail`")
+                });
                 let failure = FailureText::new("Artisand\\UnmappedJob", message);
                 self.shared.tell(Event::JobProcessing(&info));
-                self.fail(None, info, failure, Duration::ZERO).await;
+                let aftermath = Aftermath::of(&self.shared, &info.payload, &info.queue);
+                let aftermath = aftermath.unwrap_or_default();
+                let ended = (failure, Duration::ZERO);
+                self.fail(None, info, &aftermath, ended).await;
             }
             UnmappedPolicy::Leave => {
                 // It was taken by the class it names outside, and holds another: look inside from now on.
@@ -214,6 +231,10 @@ impl Attempt {
     async fn handle(&self, handler: &dyn Handler, info: Arc<JobInfo>, end: &mut TaskEnd) {
         let name = info.payload.resolve_name();
         let rules = Rules::of(&info.payload.limits, &self.shared.defaults);
+        let Ok(aftermath) = Aftermath::of(&self.shared, &info.payload, &info.queue) else {
+            // Found out when it was routed; what changed since is no reason to run it.
+            return self.unmapped(info).await;
+        };
         let context = JobContext::new(
             Arc::clone(&info),
             CancellationToken::new(),
@@ -222,24 +243,29 @@ impl Attempt {
         self.shared.tell(Event::JobProcessing(&info));
         if let Some(failure) = before_attempt(&rules, info.attempts, self.shared.clock.now(), name)
         {
-            return self
-                .fail(
-                    Some((handler, context)),
-                    Arc::clone(&info),
-                    failure,
-                    Duration::ZERO,
-                )
-                .await;
+            let told = Some((handler, context));
+            let ended = (failure, Duration::ZERO);
+            return self.fail(told, Arc::clone(&info), &aftermath, ended).await;
         }
         let timeout = rules.timeout.filter(|_| self.shared.has_timeouts);
         let began = Instant::now();
-        let outcome = attempt::run(handler, &context, timeout, &self.shared.stop).await;
+        let outcome = match self.free_until_processing(&aftermath, info.attempts).await {
+            Ok(()) => attempt::run(handler, &context, timeout, &self.shared.stop).await,
+            Err(error) => Outcome::Threw(error.into()),
+        };
         let elapsed = began.elapsed();
         end.is_stuck = matches!(outcome, Outcome::Stuck);
         end.was_cut = matches!(outcome, Outcome::Stopped);
         log_outcome(&info, &outcome, elapsed);
-        let ended = attempt::ended_as(&outcome);
-        let asked = attempt::asked(context.take_request());
+        let mut ended = attempt::ended_as(&outcome);
+        let mut request = context.take_request();
+        let edits = std::mem::take(&mut request.chain);
+        if let (Ended::Finished, Err(why)) =
+            (&ended, aftermath.check_edits(&self.shared, &info, &edits))
+        {
+            ended = Ended::Threw(FailureText::new("Artisand\\ChainError", why));
+        }
+        let asked = attempt::asked(request);
         let exceptions = self.count_exception(&info, &rules, &ended, &asked).await;
         let now = self.shared.clock.now();
         let decision = after_attempt(
@@ -254,16 +280,22 @@ impl Attempt {
         let processed = |result| EndKind::Processed(result);
         let (settlement, kind) = match decision {
             Decision::Fail(failure) => {
-                return self
-                    .fail(
-                        Some((handler, context)),
-                        Arc::clone(&info),
-                        failure,
-                        elapsed,
-                    )
-                    .await;
+                let told = Some((handler, context));
+                let ended = (failure, elapsed);
+                return self.fail(told, Arc::clone(&info), &aftermath, ended).await;
             }
-            Decision::Delete => (Settlement::Delete, processed(JobResult::Deleted)),
+            Decision::Delete => {
+                let effects = match ended {
+                    Ended::Finished => aftermath.of_success(&self.shared, &info, edits).await,
+                    _ => aftermath.of_deletion(&self.shared).await,
+                };
+                let settlement = if effects.is_empty() {
+                    Settlement::Delete
+                } else {
+                    Settlement::Finish(effects)
+                };
+                (settlement, processed(JobResult::Deleted))
+            }
             Decision::Release {
                 delay,
                 after_exception,
@@ -294,6 +326,23 @@ impl Attempt {
             },
         )
         .await;
+    }
+
+    /// Frees the lock of a job that is unique only until it is run.
+    ///
+    /// Where nothing says whose the lock is, only the first attempt frees it:
+    /// later it may be that of a job dispatched since.
+    async fn free_until_processing(
+        &self,
+        aftermath: &Aftermath,
+        attempts: u32,
+    ) -> Result<(), String> {
+        match aftermath.lock_until_processing() {
+            Some(lock) if attempts <= 1 || lock.owner.is_some() => {
+                lock.free_now(&self.shared.services).await
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Counts the exception that ended an attempt, where the job has a limit of them.
@@ -342,8 +391,8 @@ impl Attempt {
         &self,
         handler: Option<(&dyn Handler, JobContext)>,
         info: Arc<JobInfo>,
-        failure: FailureText,
-        elapsed: Duration,
+        aftermath: &Aftermath,
+        (failure, elapsed): (FailureText, Duration),
     ) {
         tracing::error!(
             job.uuid = info.payload.uuid.as_ref().map(JobUuid::as_str),
@@ -361,18 +410,16 @@ impl Attempt {
             exception: php_text(&failure, info.payload.resolve_name()),
             failed_at: self.shared.clock.now().0,
         };
+        let mut effects = vec![Effect::Append(Spool::FailedJobs, record.to_json())];
+        effects.extend(aftermath.of_failure(&self.shared, &info, &failure).await);
         let report = Report::Ended {
             info,
             elapsed,
             kind: EndKind::Failed(failure.clone()),
         };
         let (done, settled) = oneshot::channel();
-        self.send(
-            Settlement::Finish(vec![Effect::Append(Spool::FailedJobs, record.to_json())]),
-            report,
-            Some(done),
-        )
-        .await;
+        self.send(Settlement::Finish(effects), report, Some(done))
+            .await;
         // Told only of failures that were written down by us.
         if let (Some((handler, context)), Ok(Settled::Done)) = (handler, settled.await) {
             let told = attempt::failed(

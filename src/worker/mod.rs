@@ -20,20 +20,25 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+mod aftermath;
 mod attempt;
 mod backoff;
 pub mod decide;
 mod event;
 mod exception;
 mod fetch;
+mod follow_up;
 mod job;
 mod lease;
 mod options;
+mod php;
 mod record;
 mod renew;
 mod settle;
 mod span;
+mod step;
 mod stop;
+mod unique;
 mod watch;
 
 pub use event::{Event, JobEnd, JobResult, Observer};
@@ -196,10 +201,17 @@ struct Loop<Q> {
     /// Ends when the first look at the app's signals is over.
     first_look: Option<tokio::sync::oneshot::Receiver<()>>,
     recording: Option<Recording>,
+    following: Following,
 }
 
 /// The task that brings failed jobs to their store.
 struct Recording {
+    task: tokio::task::JoinHandle<()>,
+    last: CancellationToken,
+}
+
+/// The task that does what is left to do for jobs that have ended.
+struct Following {
     task: tokio::task::JoinHandle<()>,
     last: CancellationToken,
 }
@@ -249,16 +261,57 @@ impl Recording {
     /// `deadline` is when the worker should have stopped.
     async fn finish(mut self, deadline: Option<Instant>) {
         self.last.cancel();
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        // Whoever asked for the stop may kill two seconds after the deadline.
-        let wait = left.map_or(LAST_RECORDS, |left| {
-            (left + Duration::from_secs(1)).min(LAST_RECORDS)
-        });
-        if tokio::time::timeout(wait, &mut self.task).await.is_err() {
+        if tokio::time::timeout(last_wait(deadline), &mut self.task)
+            .await
+            .is_err()
+        {
             self.task.abort();
             tracing::warn!("failed jobs are left in the spool: their store does not answer");
         }
     }
+}
+
+impl Following {
+    fn start<Q: Queue>(
+        queue: &Arc<Q>,
+        services: Arc<Services>,
+        followed: Arc<Notify>,
+        clock: Clock,
+    ) -> Self {
+        let last = CancellationToken::new();
+        let follower = follow_up::Follower {
+            queue: Arc::clone(queue),
+            services,
+            clock,
+            followed,
+            last: last.clone(),
+        };
+        let task = tokio::spawn(follow_up::keep_following(follower));
+        Self { task, last }
+    }
+
+    /// Does what is left, if that is soon done; otherwise the next worker does it.
+    async fn finish(mut self, deadline: Option<Instant>) {
+        self.last.cancel();
+        if tokio::time::timeout(last_wait(deadline), &mut self.task)
+            .await
+            .is_err()
+        {
+            self.task.abort();
+            tracing::warn!(
+                "something is left to do for jobs that have ended; the next worker will do it"
+            );
+        }
+    }
+}
+
+/// How long the last things may take; `deadline` is when the worker should have stopped.
+fn last_wait(deadline: Option<Instant>) -> Duration {
+    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    // Whoever asked for the stop may kill two seconds after the deadline.
+    left.map_or(LAST_RECORDS, |left| {
+        (left + Duration::from_secs(1)).min(LAST_RECORDS)
+    })
 }
 
 /// How long a pop under load waits for more free slots.
@@ -310,6 +363,8 @@ impl<Q: Queue> Loop<Q> {
                 announce,
             ));
         }
+        let services = Arc::new(services);
+        let following = Following::start(&queue, Arc::clone(&services), followed, options.clock);
         let recording =
             failed_jobs.map(|store| Recording::start(&queue, store, spooled, options.clock));
         let (heard, first_look) = start_watch(&mut helpers, &control_plane, &options);
@@ -330,9 +385,13 @@ impl<Q: Queue> Loop<Q> {
             company: Company::default(),
             stopping: CancellationToken::new(),
             distrusted: Mutex::default(),
-            unreadable: Mutex::default(),
+            refused: Mutex::default(),
             cache: control_plane.cache,
-            services: Arc::new(services),
+            services: Arc::clone(&services),
+            is_on_queue: Box::new({
+                let queue = Arc::clone(&queue);
+                move |redis| queue.is_on(redis)
+            }),
         });
         let now = Instant::now();
         Self {
@@ -367,6 +426,7 @@ impl<Q: Queue> Loop<Q> {
             told: Heard::default(),
             first_look,
             recording,
+            following,
             options,
         }
     }
@@ -615,7 +675,7 @@ impl<Q: Queue> Loop<Q> {
         if payload.is_none() {
             *payload = Payload::parse(&job.element).ok();
         }
-        fetch::mapping_of(&self.shared, payload.as_mut()?)
+        fetch::mapping_of(&self.shared, payload.as_mut()?, &job.queue)
     }
 
     /// Takes note of tasks that have ended.
@@ -815,6 +875,7 @@ impl<Q: Queue> Loop<Q> {
             released,
             options,
             recording,
+            following,
             ..
         } = self;
         let observers = Arc::clone(&shared.observers);
@@ -832,9 +893,12 @@ impl<Q: Queue> Loop<Q> {
             tracing::error!(%error, "the settling task ended abnormally");
             1
         });
-        if let Some(recording) = recording {
-            recording.finish(deadline).await;
-        }
+        let recorded = async {
+            if let Some(recording) = recording {
+                recording.finish(deadline).await;
+            }
+        };
+        tokio::join!(recorded, following.finish(deadline));
         // `--once` stops without a word, as in Laravel.
         if !options.once {
             let stopping = Event::WorkerStopping {
@@ -905,13 +969,10 @@ impl Shared {
     }
 
     /// Whether it was not said before that jobs of this class cannot be read.
-    fn is_news_of_unreadable(&self, class: &str) -> bool {
+    fn is_news_of_refusal(&self, class: &str) -> bool {
         /// Names come from payloads, which are not trusted.
         const MOST: usize = 1000;
-        let mut said = self
-            .unreadable
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         said.len() < MOST && said.insert(class.into())
     }
 

@@ -1,0 +1,469 @@
+//! Does what is left to do for jobs that have ended: counts them in their batch, frees locks kept elsewhere, pushes to
+//! other connections.
+//!
+//! Settling leaves a record of each in one step with the job's end, in the
+//! list `artisand:follow-ups`; from there any worker does it and takes the
+//! record out. One process at a time has the lease for that. If it dies in
+//! between, its successor does the same again, and so everything done here
+//! may be done twice without a difference:
+//!
+//! * The end of a job is marked in its batch together with the counters. The
+//!   mark goes when the record has become one that says just that.
+//! * A lock is freed by the owner it had when the job ended.
+//! * A payload is pushed to another Redis once, which that Redis remembers.
+//!
+//! An end that makes a batch's callbacks due is not counted here: PHP counts
+//! it, when it runs a closure that is pushed in one step with taking the
+//! record out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::attempt::with_causes;
+use super::backoff::Reconnect;
+use super::lease::{Drained, Lease, random_holder, unreachable};
+use super::php::HandOver;
+use super::unique;
+use crate::batch::{Batches, Ended, JobOutcome, Recorded};
+use crate::handler::Services;
+use crate::queue::{Effect, Push, Queue, QueueName, Spool};
+use crate::time::{Clock, UnixSeconds};
+
+/// A record of what is left to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub(super) enum FollowUp {
+    /// Count the end of a job in its batch.
+    Count(Count),
+    /// Take the marks of ends that were counted out of the batch.
+    Forget {
+        /// The batch.
+        batch: String,
+        /// The ends.
+        ended: Vec<Ended>,
+    },
+    /// Free a lock.
+    Unlock {
+        /// Name of the cache store.
+        store: String,
+        /// Name of the lock, below the store's prefix.
+        name: String,
+        /// Who had it when the job ended; whoever has it if that could not be told.
+        owner: Option<String>,
+    },
+    /// Push a job to another connection.
+    Push {
+        /// Name of the queue connection.
+        connection: String,
+        /// Queue on it.
+        queue: String,
+        /// The payload.
+        payload: String,
+        /// When it becomes due.
+        due: Option<i64>,
+        /// Identity of the payload: it is pushed once.
+        id: String,
+    },
+}
+
+/// The end of a job that is to be counted in its batch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Count {
+    /// The batch.
+    pub(super) batch: String,
+    /// The job, and how it ended.
+    #[serde(flatten)]
+    pub(super) ended: Ended,
+    /// Queue that PHP serves, for when callbacks are due.
+    pub(super) queue: String,
+    /// Why it failed, for the callbacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) message: Option<String>,
+}
+
+impl FollowUp {
+    fn to_record(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("text and numbers are always JSON")
+    }
+
+    /// The effect of leaving this record.
+    pub(super) fn effect(&self) -> Effect {
+        Effect::Append(Spool::FollowUps, self.to_record())
+    }
+}
+
+/// What the task needs.
+pub(super) struct Follower<Q> {
+    pub(super) queue: Arc<Q>,
+    pub(super) services: Arc<Services>,
+    pub(super) clock: Clock,
+    /// Told when a record was left.
+    pub(super) followed: Arc<Notify>,
+    /// Cancelled when no more will be.
+    pub(super) last: CancellationToken,
+}
+
+/// Records that are read at once; as many endings as a batch takes in one transaction.
+const PAGE: usize = Batches::MAX_EVENTS;
+/// Most records one pass walks through that cannot be done now.
+const MOST_LEFT: usize = 10_000;
+/// How often the list is looked at where nobody said that there is something: other processes may have died.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// What was said already, so that it is not said every second.
+#[derive(Debug, Default)]
+struct Said(Option<String>);
+
+impl Said {
+    fn problem(&mut self, what: &'static str, error: String) {
+        if self.0.as_ref() != Some(&error) {
+            tracing::error!(
+                error,
+                what,
+                "something is left to do for jobs that have ended; it will be tried again"
+            );
+            self.0 = Some(error);
+        }
+    }
+}
+
+/// Does what is left until no more will come.
+pub(super) async fn keep_following<Q: Queue>(follower: Follower<Q>) {
+    let holder = random_holder();
+    let mut reconnect = Reconnect::default();
+    let mut said = Said::default();
+    loop {
+        let is_last = follower.last.is_cancelled();
+        let drained = follower.drain(&holder, &mut said).await;
+        if is_last {
+            return;
+        }
+        let wait = match drained {
+            Drained::All => {
+                said = Said::default();
+                reconnect.reset();
+                LOOK_EVERY
+            }
+            // The holder is another process, or was one that died.
+            Drained::Later => Duration::from_millis(500),
+            Drained::Failed => reconnect.next_wait().max(Duration::from_millis(500)),
+        };
+        let deadline = Instant::now() + wait;
+        tokio::select! {
+            () = follower.last.cancelled() => {}
+            () = tokio::time::sleep_until(deadline) => {}
+            () = follower.followed.notified(), if drained == Drained::All => {}
+        }
+    }
+}
+
+/// A record with its bytes, by which it is found.
+struct Noted<T> {
+    record: Vec<u8>,
+    what: T,
+}
+
+/// What became of some records.
+enum Done {
+    /// They are out of the list.
+    All,
+    /// So many stay there, as something could not be reached.
+    Left(usize),
+    /// The list itself cannot be reached.
+    Unreachable(crate::queue::Error),
+}
+
+impl Done {
+    fn and_left(self, more: usize) -> Self {
+        match self {
+            Self::All if more > 0 => Self::Left(more),
+            Self::Left(left) => Self::Left(left + more),
+            done => done,
+        }
+    }
+}
+
+impl<Q: Queue> Follower<Q> {
+    async fn drain(&self, holder: &str, said: &mut Said) -> Drained {
+        let mut lease = match Lease::take(&*self.queue, Spool::FollowUps, holder).await {
+            Ok(lease) => lease,
+            Err(drained) => return drained,
+        };
+        let drained = self.drain_leased(&mut lease, said).await;
+        lease.give_up().await;
+        drained
+    }
+
+    async fn drain_leased(&self, lease: &mut Lease<'_, Q>, said: &mut Said) -> Drained {
+        let mut left = 0;
+        loop {
+            let records = match self.queue.spooled(Spool::FollowUps, left, PAGE).await {
+                Ok(records) => records,
+                Err(error) => return unreachable(&error),
+            };
+            if records.is_empty() || left >= MOST_LEFT {
+                return if left == 0 {
+                    Drained::All
+                } else {
+                    Drained::Failed
+                };
+            }
+            match lease.during(self.follow(records, said)).await {
+                // Without the lease somebody else is at it.
+                None => return Drained::Later,
+                Some(Done::All) => {}
+                Some(Done::Left(more)) => left += more,
+                Some(Done::Unreachable(error)) => return unreachable(&error),
+            }
+        }
+    }
+
+    async fn follow(&self, records: Vec<Vec<u8>>, said: &mut Said) -> Done {
+        let mut counts: BTreeMap<String, Vec<Noted<Count>>> = BTreeMap::new();
+        let mut others = Vec::new();
+        let mut left = 0;
+        for record in records {
+            match serde_json::from_slice(&record) {
+                Ok(FollowUp::Count(what)) => {
+                    let of_batch = counts.entry(what.batch.clone()).or_default();
+                    of_batch.push(Noted { record, what });
+                }
+                Ok(what) => others.push(Noted { record, what }),
+                Err(error) => {
+                    said.problem("read a record in artisand:follow-ups", error.to_string());
+                    left += 1;
+                }
+            }
+        }
+        for other in others {
+            match self.follow_one(other, said).await {
+                Done::All => {}
+                Done::Left(more) => left += more,
+                unreachable @ Done::Unreachable(_) => return unreachable,
+            }
+        }
+        let mut is_away = false;
+        for (batch, counts) in counts {
+            if is_away {
+                left += counts.len();
+                continue;
+            }
+            match self.count(&batch, counts, said, &mut is_away).await {
+                Done::All => {}
+                Done::Left(more) => left += more,
+                unreachable @ Done::Unreachable(_) => return unreachable,
+            }
+        }
+        if left == 0 {
+            Done::All
+        } else {
+            Done::Left(left)
+        }
+    }
+
+    /// Takes records out of the list, and does what follows.
+    async fn advance(&self, records: &[Vec<u8>], effects: &[Effect]) -> Done {
+        match self.queue.advance(Spool::FollowUps, records, effects).await {
+            Ok(_) => Done::All,
+            Err(error) => Done::Unreachable(error),
+        }
+    }
+
+    async fn follow_one(&self, noted: Noted<FollowUp>, said: &mut Said) -> Done {
+        let done = match &noted.what {
+            FollowUp::Forget { batch, ended } => self.forget(batch, ended).await,
+            FollowUp::Unlock { store, name, owner } => {
+                self.unlock(store, name, owner.as_deref()).await
+            }
+            FollowUp::Push {
+                connection,
+                queue,
+                payload,
+                due,
+                id,
+            } => self.push(connection, queue, payload, *due, id).await,
+            FollowUp::Count(_) => unreachable!("counted together"),
+        };
+        match done {
+            Ok(()) => self.advance(&[noted.record], &[]).await,
+            Err((what, error)) => {
+                said.problem(what, error);
+                Done::Left(1)
+            }
+        }
+    }
+
+    async fn forget(&self, batch: &str, ended: &[Ended]) -> Result<(), Problem> {
+        let what = "clean up a batch";
+        let batches = self.services.batches.as_ref();
+        let batches = batches.ok_or((what, NO_BATCHES.to_owned()))?;
+        let forgotten = batches.forget_marks(batch, ended).await;
+        forgotten.map_err(|error| (what, with_causes(&error)))
+    }
+
+    async fn unlock(&self, store: &str, name: &str, owner: Option<&str>) -> Result<(), Problem> {
+        let what = "free a lock";
+        let Some(stores) = &self.services.stores else {
+            return Err((what, "nothing is known of the app's cache".to_owned()));
+        };
+        let cache = stores.get(store);
+        let cache = cache.map_err(|error| (what, with_causes(&error)))?;
+        let freed = unique::free(&cache, name, owner).await;
+        freed.map_err(|error| (what, with_causes(&error)))
+    }
+
+    async fn push(
+        &self,
+        connection: &str,
+        queue: &str,
+        payload: &str,
+        due: Option<i64>,
+        id: &str,
+    ) -> Result<(), Problem> {
+        let what = "push a job to another connection";
+        let connections = self.services.connections.as_ref();
+        let found = connections.and_then(|connections| connections.get(connection));
+        let Some(destination) = found else {
+            return Err((what, format!("there is no queue connection `{connection}`")));
+        };
+        let queues = match &destination.queues {
+            Ok(queues) => queues,
+            Err(problem) => return Err((what, format!("connection `{connection}`: {problem}"))),
+        };
+        let push = Push {
+            queue: queue.into(),
+            payload: payload.as_bytes().to_vec(),
+            due: due.map(UnixSeconds),
+            claim: None,
+        };
+        let pushed = queues.push_once(&push, id).await;
+        pushed
+            .map(drop)
+            .map_err(|error| (what, with_causes(&error)))
+    }
+
+    /// Counts ends of jobs of one batch.
+    async fn count(
+        &self,
+        batch: &str,
+        mut counts: Vec<Noted<Count>>,
+        said: &mut Said,
+        is_away: &mut bool,
+    ) -> Done {
+        let what = "count jobs in a batch";
+        let Some(batches) = &self.services.batches else {
+            said.problem(what, NO_BATCHES.to_owned());
+            return Done::Left(counts.len());
+        };
+        let ended: Vec<Ended> = counts
+            .iter()
+            .map(|noted| noted.what.ended.clone())
+            .collect();
+        let recorded = match batches.record(batch, &ended).await {
+            Ok(recorded) => recorded,
+            Err(error) => {
+                *is_away = error.is_lost_connection();
+                said.problem(what, with_causes(&error));
+                return Done::Left(counts.len());
+            }
+        };
+        let mut marked = Vec::new();
+        let mut taken = Vec::new();
+        let mut for_php = Vec::new();
+        for (noted, recorded) in counts.drain(..).zip(recorded) {
+            match recorded {
+                Recorded::Counted | Recorded::AlreadyCounted => {
+                    marked.push(noted.what.ended);
+                    taken.push(noted.record);
+                }
+                Recorded::NoBatch => taken.push(noted.record),
+                Recorded::NeedsPhp => for_php.push(noted),
+            }
+        }
+        if let done @ (Done::Left(_) | Done::Unreachable(_)) =
+            self.counted(batch, &taken, marked, said).await
+        {
+            return done.and_left(for_php.len());
+        }
+        let mut left = 0;
+        for noted in for_php {
+            match self.hand_over(noted, said).await {
+                Done::All => {}
+                Done::Left(more) => left += more,
+                unreachable @ Done::Unreachable(_) => return unreachable,
+            }
+        }
+        if left == 0 {
+            Done::All
+        } else {
+            Done::Left(left)
+        }
+    }
+
+    /// Takes the records of ends that are counted out of the list, and then their marks out of the batch.
+    async fn counted(
+        &self,
+        batch: &str,
+        records: &[Vec<u8>],
+        ended: Vec<Ended>,
+        said: &mut Said,
+    ) -> Done {
+        if records.is_empty() {
+            return Done::All;
+        }
+        if ended.is_empty() {
+            return self.advance(records, &[]).await;
+        }
+        let batch = batch.to_owned();
+        let what = FollowUp::Forget { batch, ended };
+        let record = what.to_record();
+        match self.advance(records, &[what.effect()]).await {
+            // At once, so that callbacks do not see the marks.
+            Done::All => self.follow_one(Noted { record, what }, said).await,
+            done => done,
+        }
+    }
+
+    /// Lets PHP count the end of a job.
+    async fn hand_over(&self, noted: Noted<Count>, said: &mut Said) -> Done {
+        let count = &noted.what;
+        let hand_over = HandOver {
+            services: &self.services,
+            now: self.clock.now(),
+            is_secret: false,
+        };
+        let payload = match count.ended.outcome {
+            JobOutcome::Succeeded => hand_over.counts_success(&count.batch, &count.ended.uuid),
+            JobOutcome::Failed => {
+                let message = count.message.as_deref().unwrap_or_default();
+                hand_over.counts_failure(&count.batch, &count.ended.uuid, message)
+            }
+        };
+        match payload {
+            Ok(payload) => {
+                let push = Effect::Push(Push {
+                    queue: QueueName::from(count.queue.as_str()),
+                    payload,
+                    due: None,
+                    claim: None,
+                });
+                self.advance(&[noted.record], &[push]).await
+            }
+            Err(error) => {
+                said.problem("let PHP run a batch's callbacks", with_causes(&error));
+                Done::Left(1)
+            }
+        }
+    }
+}
+
+/// What could not be done, and why.
+type Problem = (&'static str, String);
+
+const NO_BATCHES: &str = "nothing is known of the app's batches";

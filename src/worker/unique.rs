@@ -1,0 +1,225 @@
+//! The lock of a unique job: which it is, and how it is freed.
+//!
+//! Nothing in the bytes of an ordinary job says that its class is unique. What
+//! says it is the hidden context that `dispatch()` sends along since Laravel
+//! 11.39, the owner in the object since 13.24, the object itself for listeners
+//! and broadcasts, and the manifest. A class that none of them names has no
+//! lock, and none is freed for it.
+//!
+//! docs/protocol/cache.md 8.
+
+use super::attempt::with_causes;
+use super::follow_up::FollowUp;
+use super::job::Shared;
+use crate::cache::{self, Cache, name};
+use crate::handler::Services;
+use crate::payload::{Command, Payload};
+use crate::php::Value;
+use crate::queue::{self, Effect};
+
+/// The lock of a unique job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unique {
+    /// Name of the cache store.
+    pub(super) store: String,
+    /// Name of the lock, below the store's prefix.
+    pub(super) name: String,
+    /// Who must hold it; whoever holds it where the version knows no owners.
+    pub(super) owner: Option<String>,
+    /// Whether it is free as soon as the job is run (`ShouldBeUniqueUntilProcessing`).
+    pub(super) until_processing: bool,
+}
+
+const LISTENER: &str = "Illuminate\\Events\\CallQueuedListener";
+const BROADCAST: &str = "Illuminate\\Broadcasting\\UniqueBroadcastEvent";
+
+fn known(_: &Services, _: &Payload, _: &Command) -> Result<Known, String> {
+    Ok(Known::Nothing)
+}
+
+/// What is known of a job's uniqueness beside its context.
+enum Known {
+    /// Nothing.
+    Nothing,
+    /// It has no lock.
+    Not,
+    /// Its lock's name can be told, and whether it is free as soon as the job is run.
+    Name(String, bool),
+    /// It has a lock, and what the name is needs PHP.
+    Nameless(String, bool),
+}
+
+impl Unique {
+    /// Finds the lock of a job; `None` if it is not unique.
+    ///
+    /// # Errors
+    ///
+    /// It is unique, and its lock cannot be told: why, and what would help.
+    pub(super) fn of(
+        services: &Services,
+        payload: &Payload,
+        command: &Command,
+    ) -> Result<Option<Self>, String> {
+        let text = |key| payload.hidden_context(key);
+        let store = text("laravel_unique_job_cache_store").filter(|store| !store.is_empty());
+        let is_own =
+            |key: &String| is_lock_of(key, command.class().as_str(), &payload.display_name);
+        let of_context = text("laravel_unique_job_key").filter(is_own);
+        let known = known(services, payload, command)?;
+        let (name, until_processing) = match (of_context, known) {
+            // Context of the job that dispatched this one rides along: only its own counts.
+            (_, Known::Not) => return Ok(None),
+            // The name of when it was dispatched: a newer version may make another.
+            (Some(name), Known::Name(_, until) | Known::Nameless(_, until)) => (name, until),
+            (None, Known::Name(name, until)) => (name, until),
+            (Some(name), Known::Nothing) => (name, false),
+            (None, Known::Nothing) => return Ok(None),
+            (None, Known::Nameless(why, _)) => return Err(why),
+        };
+        let owner = match text("laravel_unique_job_lock_owner").filter(|owner| !owner.is_empty()) {
+            Some(owner) => Some(owner),
+            None => owner_in(command)?,
+        };
+        let default = services
+            .stores
+            .as_ref()
+            .map(|stores| stores.default_name().to_owned());
+        let store = store.or(default).ok_or(
+            "it is unique, and nothing is known of the app's cache, where its lock is: give the app's directory or a manifest",
+        )?;
+        Ok(Some(Self {
+            store,
+            name,
+            owner,
+            until_processing,
+        }))
+    }
+
+    /// The lock that a payload names which is no job's.
+    pub(super) fn rescued(services: &Services, element: &[u8]) -> Option<Self> {
+        let json: serde_json::Value = serde_json::from_slice(element).ok()?;
+        let hidden = json.get("illuminate:log:context")?.get("hidden")?;
+        let text = |key: &str| {
+            let value = Value::from_bytes(hidden.get(key)?.as_str()?.as_bytes()).ok()?;
+            Some(value.as_str()?.to_owned()).filter(|text| !text.is_empty())
+        };
+        let name = text("laravel_unique_job_key")?;
+        let of = |field: Option<&serde_json::Value>| field?.as_str().map(str::to_owned);
+        let class = of(json.get("data").and_then(|data| data.get("commandName")));
+        let display_name = of(json.get("displayName")).unwrap_or_default();
+        let class = class.unwrap_or_else(|| display_name.clone());
+        is_lock_of(&name, &class, &display_name).then_some(())?;
+        let default = || Some(services.stores.as_ref()?.default_name().to_owned());
+        Some(Self {
+            store: text("laravel_unique_job_cache_store").or_else(default)?,
+            name,
+            owner: text("laravel_unique_job_lock_owner"),
+            until_processing: false,
+        })
+    }
+
+    fn cache(&self, services: &Services) -> Result<Cache, String> {
+        let stores = services.stores.as_ref();
+        let stores = stores.ok_or("nothing is known of the app's cache")?;
+        stores.get(&self.store).map_err(|error| with_causes(&error))
+    }
+
+    /// The effect of freeing the lock; `None` if there is nothing to free.
+    pub(super) async fn free(&self, shared: &Shared) -> Option<Effect> {
+        let cache = match self.cache(&shared.services) {
+            Ok(cache) => cache,
+            Err(error) => {
+                tracing::error!(
+                    error,
+                    lock = self.name,
+                    "the lock of a unique job cannot be freed"
+                );
+                return None;
+            }
+        };
+        if let Some((redis, key)) = cache.redis_lock(&self.name)
+            && (shared.is_on_queue)(redis)
+        {
+            let owner = self.owner.clone();
+            return Some(Effect::Unlock(queue::Unlock { key, owner }));
+        }
+        if !cache.is_shared() {
+            return None;
+        }
+        let owner = match &self.owner {
+            Some(owner) => Some(owner.clone()),
+            // Freed in a moment: by then somebody else may have it.
+            None => match cache
+                .lock(&*self.name, "", std::time::Duration::ZERO)
+                .current_owner()
+                .await
+            {
+                Ok(Some(owner)) => Some(owner),
+                Ok(None) => return None,
+                Err(_) => None,
+            },
+        };
+        let unlock = FollowUp::Unlock {
+            store: self.store.clone(),
+            name: self.name.clone(),
+            owner,
+        };
+        Some(unlock.effect())
+    }
+
+    /// Frees the lock now: the job is about to be run.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be used; the lock may be free.
+    pub(super) async fn free_now(&self, services: &Services) -> Result<(), String> {
+        let cache = self.cache(services)?;
+        free(&cache, &self.name, self.owner.as_deref())
+            .await
+            .map_err(|error| with_causes(&error))
+    }
+}
+
+/// Frees a lock, by its owner if there is one.
+pub(super) async fn free(
+    cache: &Cache,
+    name: &str,
+    owner: Option<&str>,
+) -> Result<(), cache::Error> {
+    let lock = cache.lock(name, owner.unwrap_or_default(), std::time::Duration::ZERO);
+    let freed = match owner {
+        Some(_) => lock.release().await,
+        None => lock.force_release().await,
+    };
+    freed.map(drop)
+}
+
+/// Whether a lock that a payload's context names is that of a job of this class.
+fn is_lock_of(key: &str, class: &str, display_name: &str) -> bool {
+    let Some(rest) = key.strip_prefix("laravel_unique_job:") else {
+        return false;
+    };
+    // Versions that send the context along put a colon behind the class.
+    let begins_with = |name: &str| {
+        let behind = rest.strip_prefix(name).filter(|_| !name.is_empty());
+        behind.is_some_and(|behind| behind.starts_with(':'))
+    };
+    begins_with(class)
+        || begins_with(display_name)
+        || (!display_name.is_empty() && begins_with(&name::xxh128(display_name)))
+}
+
+/// The owner that the object itself names, since Laravel 13.24.
+fn owner_in(command: &Command) -> Result<Option<String>, String> {
+    if memchr::memmem::find(command.as_bytes(), b"\"uniqueLockOwner\";s:").is_none() {
+        return Ok(None);
+    }
+    let value = command.to_value().map_err(|error| with_causes(&error))?;
+    let owner = value
+        .as_object()
+        .and_then(|object| object.get("uniqueLockOwner"));
+    let owner = owner
+        .and_then(Value::as_str)
+        .filter(|owner| !owner.is_empty());
+    Ok(owner.map(str::to_owned))
+}
