@@ -3,7 +3,8 @@
 //! Statements are written once: identifiers in double quotes, parameters as
 //! `?`; what a server spells differently is changed on the way. Values are read
 //! as text ([`Database::as_text`]), because the types of Laravel's columns
-//! changed over the versions and only their text did not.
+//! changed over the versions and only their text did not. Tables of the app's
+//! own are read as [`Record`]s, which have names and types.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +12,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Error;
+use super::record::{Column, Value};
+use super::{Error, Record};
 
 /// Kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -259,6 +261,11 @@ impl Database {
         }
     }
 
+    /// A column's name as it stands in a statement.
+    pub fn column(name: &str) -> String {
+        format!("\"{}\"", name.replace(['"', '`', '?'], ""))
+    }
+
     /// An expression for a column's text.
     pub fn as_text(&self, column: &str) -> String {
         match self.kind() {
@@ -295,6 +302,19 @@ impl Database {
     pub async fn rows(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
         let sql = self.translate(sql);
         let run = self.0.pool.rows(&sql, params);
+        let ended = tokio::time::timeout(STATEMENT_TIMEOUT, run).await;
+        self.finish(ended).await
+    }
+
+    /// Runs a query for rows of any table.
+    ///
+    /// Every value comes as the server writes it, which is how PHP gets it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Sql`].
+    pub async fn records(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Record>, Error> {
+        let run = self.0.pool.records(self.kind(), sql, params);
         let ended = tokio::time::timeout(STATEMENT_TIMEOUT, run).await;
         self.finish(ended).await
     }
@@ -601,7 +621,213 @@ macro_rules! text_rows {
     }};
 }
 
+/// A value as part of a statement. Text is spelled in digits: nothing in it can end the literal.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+fn literal(kind: DatabaseKind, param: Param<'_>) -> String {
+    use std::fmt::Write as _;
+    let mut literal = String::new();
+    let written = match (param, kind) {
+        (Param::Null, _) => write!(literal, "null"),
+        // Quoted it is of no type yet, and the column's type decides.
+        (Param::Int(number), DatabaseKind::Postgres) => write!(literal, "'{number}'"),
+        (Param::Int(number), _) => write!(literal, "{number}"),
+        (Param::Text(text), DatabaseKind::Postgres) => {
+            literal.push_str("E'");
+            for c in text.chars() {
+                // A string takes everything.
+                let _ = write!(literal, "\\U{:08x}", u32::from(c));
+            }
+            write!(literal, "'")
+        }
+        (Param::Text(text), _) => {
+            literal.push_str("_utf8mb4 x'");
+            for byte in text.bytes() {
+                let _ = write!(literal, "{byte:02x}");
+            }
+            write!(literal, "'")
+        }
+    };
+    written.expect("a string takes everything");
+    literal
+}
+
+/// A statement with its parameters in it: only such a one is answered in text by these servers.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+fn with_literals(kind: DatabaseKind, sql: &str, params: &[Param<'_>]) -> String {
+    let sql = match kind {
+        DatabaseKind::MySql => Cow::Owned(sql.replace('"', "`")),
+        _ => Cow::Borrowed(sql),
+    };
+    let mut whole = String::with_capacity(sql.len() + 64);
+    let mut params = params.iter();
+    for part in sql.split_inclusive('?') {
+        match part.strip_suffix('?') {
+            Some(part) => {
+                whole.push_str(part);
+                whole.push_str(&literal(kind, *params.next().unwrap_or(&Param::Null)));
+            }
+            None => whole.push_str(part),
+        }
+    }
+    whole
+}
+
+/// Rows with names, types and the values that `$value` makes of `(row, place, name of the type)`.
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+macro_rules! records {
+    ($rows:expr, $value:expr) => {{
+        use sqlx::{Column as _, Row as _, TypeInfo as _};
+        let rows = $rows?;
+        let columns: Arc<[Column]> = match rows.first() {
+            Some(row) => row
+                .columns()
+                .iter()
+                .map(|column| Column {
+                    name: column.name().into(),
+                    kind: column.type_info().name().into(),
+                })
+                .collect(),
+            None => Arc::default(),
+        };
+        let value = $value;
+        let mut records = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let values = (0..row.len()).map(|place| value(row, place, &*columns[place].kind));
+            let values = values.collect::<Result<_, sqlx::Error>>()?;
+            records.push(Record::new(Arc::clone(&columns), values));
+        }
+        Ok(records)
+    }};
+}
+
+#[cfg(feature = "sqlite")]
+fn sqlite_value(row: &sqlx::sqlite::SqliteRow, place: usize) -> Result<Value, sqlx::Error> {
+    use sqlx::{Row as _, TypeInfo as _, ValueRef as _};
+    let raw = row.try_get_raw(place)?;
+    if raw.is_null() {
+        return Ok(Value::Null);
+    }
+    // Not the column's: each value has a type of its own.
+    let kind = raw.type_info();
+    Ok(match kind.name() {
+        "INTEGER" => Value::Int(row.try_get_unchecked(place)?),
+        "REAL" => Value::Float(format!("{:?}", row.try_get_unchecked::<f64, _>(place)?)),
+        "BLOB" => Value::Bytes(row.try_get_unchecked(place)?),
+        _ => text_or_bytes(row.try_get_unchecked(place)?),
+    })
+}
+
+#[cfg(feature = "mysql")]
+fn mysql_value(
+    row: &sqlx::mysql::MySqlRow,
+    place: usize,
+    kind: &str,
+) -> Result<Value, sqlx::Error> {
+    use sqlx::Row as _;
+    let bytes: Option<Vec<u8>> = row.try_get_unchecked(place)?;
+    let Some(bytes) = bytes else {
+        return Ok(Value::Null);
+    };
+    Ok(match kind {
+        "BIT" => match bytes.len() {
+            0..8 => Value::Int(
+                bytes
+                    .iter()
+                    .fold(0, |bits, byte| bits << 8 | i64::from(*byte)),
+            ),
+            _ => Value::Bytes(bytes),
+        },
+        _ if kind.ends_with("BLOB") || kind.ends_with("BINARY") || kind == "GEOMETRY" => {
+            Value::Bytes(bytes)
+        }
+        _ => match text_or_bytes(bytes) {
+            Value::Text(text) if kind == "BOOLEAN" || kind.contains("INT") => int_or_text(text),
+            Value::Text(text) if matches!(kind, "FLOAT" | "DOUBLE") => Value::Float(text),
+            value => value,
+        },
+    })
+}
+
+#[cfg(feature = "postgres")]
+fn postgres_value(
+    row: &sqlx::postgres::PgRow,
+    place: usize,
+    kind: &str,
+) -> Result<Value, sqlx::Error> {
+    use sqlx::Row as _;
+    let text: Option<String> = row.try_get_unchecked(place)?;
+    let Some(text) = text else {
+        return Ok(Value::Null);
+    };
+    Ok(match kind {
+        "BOOL" => Value::Bool(text == "t"),
+        "INT2" | "INT4" | "INT8" | "OID" => int_or_text(text),
+        "FLOAT4" | "FLOAT8" => Value::Float(text),
+        "BYTEA" => match text.strip_prefix("\\x").and_then(unhex) {
+            Some(bytes) => Value::Bytes(bytes),
+            None => Value::Bytes(text.into_bytes()),
+        },
+        _ => Value::Text(text),
+    })
+}
+
+#[cfg(feature = "postgres")]
+fn unhex(digits: &str) -> Option<Vec<u8>> {
+    let digit = |digit: u8| char::from(digit).to_digit(16);
+    let byte = |pair: &[u8]| match pair {
+        [high, low] => u8::try_from(digit(*high)? << 4 | digit(*low)?).ok(),
+        _ => None,
+    };
+    digits.as_bytes().chunks(2).map(byte).collect()
+}
+
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+fn int_or_text(text: String) -> Value {
+    text.parse().map_or(Value::Text(text), Value::Int)
+}
+
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+fn text_or_bytes(bytes: Vec<u8>) -> Value {
+    String::from_utf8(bytes).map_or_else(|error| Value::Bytes(error.into_bytes()), Value::Text)
+}
+
 impl Pool {
+    #[cfg_attr(
+        not(any(feature = "sqlite", feature = "mysql", feature = "postgres")),
+        expect(clippy::unused_async, unused_variables, reason = "there is no driver")
+    )]
+    async fn records(
+        &self,
+        kind: DatabaseKind,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Record>, SqlError> {
+        match *self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(ref pool) => {
+                let rows = run!(pool, sql, params, fetch_all);
+                records!(rows, |row, place, _: &str| sqlite_value(row, place))
+            }
+            #[cfg(feature = "mysql")]
+            Self::MySql(ref pool) => {
+                let sql = with_literals(kind, sql, params);
+                records!(sqlx::raw_sql(&sql).fetch_all(pool).await, mysql_value)
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres {
+                ref pool,
+                ref search_path,
+            } => {
+                let sql = with_literals(kind, sql, params);
+                let mut transaction = begin(pool, search_path.as_deref()).await?;
+                let rows = sqlx::raw_sql(&sql).fetch_all(&mut *transaction).await;
+                let records = records!(rows, postgres_value);
+                transaction.commit().await?;
+                records
+            }
+        }
+    }
+
     #[cfg_attr(
         not(any(feature = "sqlite", feature = "mysql", feature = "postgres")),
         expect(clippy::unused_async, unused_variables, reason = "there is no driver")

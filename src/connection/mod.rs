@@ -5,9 +5,13 @@
 //! a command whose reply was lost may be sent twice.
 
 mod database;
+mod databases;
+mod record;
 mod redis;
 
 pub use database::{Database, DatabaseKind, DatabaseOptions, Param, Row, SqlError, Transaction};
+pub use databases::Databases;
+pub use record::{Record, RecordError};
 pub(crate) use redis::percent_decode;
 pub use redis::{Arg, Redis, RedisAddress, RedisOptions};
 
@@ -52,6 +56,22 @@ pub enum Error {
         /// What the driver or the server reported.
         source: SqlError,
     },
+    /// There is no database connection of this name.
+    #[error("no database connection `{name}` (configured: {known})")]
+    UnknownDatabase {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// A database connection is configured in a way that cannot be used.
+    #[error("cannot use the database connection `{name}`: {problem}")]
+    Unusable {
+        /// Name of the connection in the app.
+        name: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// A kind of database that was left out of this build.
     #[error("this build of artisand has no driver for this database (feature `{0}`)")]
     NoDriver(&'static str),
@@ -74,7 +94,12 @@ impl Error {
             Self::Connect { .. } => true,
             Self::Command { source, .. } => redis::is_lost(source),
             Self::Sql { source, .. } => source.is_lost(),
-            Self::Url { .. } | Self::NoTls | Self::NoDriver(_) | Self::Setting { .. } => false,
+            Self::Url { .. }
+            | Self::NoTls
+            | Self::UnknownDatabase { .. }
+            | Self::Unusable { .. }
+            | Self::NoDriver(_)
+            | Self::Setting { .. } => false,
         }
     }
 
