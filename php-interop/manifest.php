@@ -784,9 +784,23 @@ class Classes
             'incrementing' => (bool) $model->getIncrementing(),
             'connection' => Values::plain($model->getConnectionName()),
             'morph_class' => Values::plain($model->getMorphClass()),
+            'pivot' => $this->pivot($class),
             'file' => $this->relative($class->getFileName()),
             'mtime' => (int) filemtime($class->getFileName()),
         ];
+    }
+
+    /** Null for a model that is no pivot. */
+    private function pivot(\ReflectionClass $class)
+    {
+        $relations = 'Illuminate\Database\Eloquent\Relations\\';
+        if ($class->isSubclassOf($relations.'MorphPivot')) {
+            return 'morph';
+        }
+        $isPivot = $class->isSubclassOf($relations.'Pivot')
+            || in_array($relations.'Concerns\AsPivot', $this->traits($class), true);
+
+        return $isPivot ? 'plain' : null;
     }
 
     /** In the order in which serialize() writes them. */

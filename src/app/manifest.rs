@@ -94,9 +94,28 @@ pub struct Model {
     /// Its primary key.
     #[serde(default)]
     pub key: Option<String>,
+    /// Type of the key in PHP: `int` or `string`.
+    #[serde(default)]
+    pub key_type: Option<String>,
     /// Its database connection; the default one if none.
     #[serde(default)]
     pub connection: Option<String>,
+    /// What stands for its class in polymorphic relations, and in jobs of apps that ask for it: the class, or an alias.
+    #[serde(default)]
+    pub morph_class: Option<String>,
+    /// Whether it is the row between two others, which may have no key of its own.
+    #[serde(default)]
+    pub pivot: Option<Pivot>,
+}
+
+/// Kind of a pivot model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pivot {
+    /// Of a relation between two models.
+    Plain,
+    /// Of a polymorphic one.
+    Morph,
 }
 
 /// An error from reading a manifest.
@@ -165,6 +184,16 @@ impl Manifest {
         Ok(manifest)
     }
 
+    /// Classes whose jobs are deleted, and not failed, when a model of theirs is gone.
+    pub fn deleting_when_missing_models(&self) -> impl Iterator<Item = &str> {
+        let deletes = |class: &Class| {
+            let says = class.limits.get("deleteWhenMissingModels");
+            says.is_some_and(is_truthy)
+        };
+        let classes = self.classes.iter();
+        classes.filter_map(move |(name, class)| deletes(class).then_some(&**name))
+    }
+
     /// Why the manifest may no longer be true of the app in this directory; empty if nothing says so.
     ///
     /// `installed` is the version of the framework that is there now.
@@ -223,6 +252,18 @@ impl Manifest {
             }
         }
         reasons
+    }
+}
+
+/// As PHP casts to bool.
+fn is_truthy(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(is) => *is,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !matches!(&**text, "" | "0"),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(_) => true,
     }
 }
 

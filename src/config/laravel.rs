@@ -21,7 +21,7 @@ use crate::cache::{
     RedisStore, random_owner,
 };
 use crate::connection::{
-    self, Database, DatabaseKind, DatabaseOptions, Redis, RedisAddress, RedisOptions,
+    self, Database, DatabaseKind, DatabaseOptions, Databases, Redis, RedisAddress, RedisOptions,
 };
 use crate::failed::{DatabaseFailedJobs, FailedJobs, FileFailedJobs, FileLock, Unlock};
 use crate::payload::{Encrypter, KeyError};
@@ -839,6 +839,18 @@ impl Laravel {
             path: format!("database.connections.{}", options.name),
             source,
         })
+    }
+
+    /// All database connections, to be opened when somebody needs one.
+    pub fn databases(&self) -> Databases {
+        let default = self.text(&["database", "default"]).ok().flatten();
+        let names = self.names(&["database", "connections"]).unwrap_or_default();
+        let options = |name: String| {
+            let options = self.database(Some(&name));
+            let options = options.map_err(|error| crate::handler::causes(&error).join(": "));
+            (name, options)
+        };
+        Databases::new(default, names.into_iter().map(options))
     }
 
     // --- keys

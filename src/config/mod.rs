@@ -26,7 +26,7 @@ use crate::batch::Batches;
 use crate::cache::{Cache, Maintenance, Stores};
 use crate::connection::{self, Redis, RedisAddress, RedisOptions};
 use crate::failed::FailedJobs;
-use crate::handler::{MappingError, PatternError, Registry, Router, Services, causes};
+use crate::handler::{MappingError, Models, PatternError, Registry, Router, Services, causes};
 use crate::payload::Encrypter;
 use crate::queue::{
     ConnectionName, Connections, Destination, QueueName, RedisQueue, RedisQueueOptions,
@@ -517,6 +517,7 @@ impl Config {
             ..Services::default()
         };
         if let Some(laravel) = &self.laravel {
+            services.databases = Arc::new(laravel.databases());
             let default = self.setting(laravel.default_cache())?;
             let of_app = laravel.clone();
             services.stores = Some(Stores::new(default, move |name| of_app.cache(name)));
@@ -536,6 +537,13 @@ impl Config {
             Ok(encrypter) => services.encrypter = Some(Arc::new(encrypter)),
             // Most apps encrypt no job: whoever needs the key says why there is none.
             Err(error) => services.encrypter_missing = Some(causes(&error).join(": ").into()),
+        }
+        if let Some((_, manifest)) = &self.manifest {
+            let models = Models::new(manifest.models.clone(), Arc::clone(&services.databases));
+            services.models = Some(Arc::new(models));
+            let deleting = manifest.deleting_when_missing_models();
+            let deleting = deleting.map(str::to_owned).collect();
+            services.delete_when_missing_models = Some(Arc::new(deleting));
         }
         Ok(services)
     }

@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use super::{BoxError, Services};
+use super::{BoxError, ModelError, ModelIdentifier, Models, Services};
 use crate::batch::{self, BatchHandle};
 use crate::payload::{Command, Data, Document, Error, JobId, JobUuid, LogContext, Payload};
 use crate::php;
@@ -187,6 +188,44 @@ impl JobContext {
             Some(batches) => batches.handle(&id).await,
             None => Err(batch::Error::NoStore { batch: id }),
         }
+    }
+
+    /// Reads the row of a model of the job from the app's database, into any type that serde can read.
+    ///
+    /// Columns come as PHP's database layer gives them, and are turned into
+    /// what the type asks for ([`Record`](crate::connection::Record)). Rows
+    /// that were soft-deleted are found. In a blocking handler wait for it with
+    /// `tokio::runtime::Handle::current().block_on(..)`.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError::NotFound`] if the row is gone. Returned by the handler, as
+    /// it is or as the cause of another error, it ends the job as Laravel ends
+    /// one whose model is gone.
+    pub async fn model<Row: DeserializeOwned>(
+        &self,
+        identifier: &ModelIdentifier,
+    ) -> Result<Row, ModelError> {
+        self.known_models()?.one(identifier).await
+    }
+
+    /// Reads the rows of a collection of models by one query, in the collection's order.
+    ///
+    /// Those that are gone are left out, as in PHP; an empty collection asks nobody.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError`].
+    pub async fn models<Row: DeserializeOwned>(
+        &self,
+        identifier: &ModelIdentifier,
+    ) -> Result<Vec<Row>, ModelError> {
+        self.known_models()?.many(identifier).await
+    }
+
+    fn known_models(&self) -> Result<&Models, ModelError> {
+        let models = self.services().models.as_deref();
+        models.ok_or(ModelError::NoManifest)
     }
 
     /// What the app offers to its jobs.

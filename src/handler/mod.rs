@@ -14,6 +14,7 @@ mod builtin;
 mod context;
 mod exec;
 mod function;
+mod model;
 mod registry;
 mod services;
 
@@ -21,6 +22,9 @@ pub use builtin::{Discard, Log};
 pub use context::{ChainEdit, JobContext, JobInfo, Request};
 pub use exec::Exec;
 pub use function::{Async, Blocking, Function, OnThread, blocking, function};
+pub use model::{
+    Collection, Model, ModelError, ModelId, ModelIdentifier, ModelKey, ModelNotFound, Models,
+};
 pub use registry::{
     HandlerChoice, Mapping, MappingError, Pattern, PatternError, Registry, Route, Router,
     UnmappedPolicy,

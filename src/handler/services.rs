@@ -1,10 +1,13 @@
 //! What the app offers to its jobs beside their queue: keys, batches, locks, databases, and facts about its classes.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::Models;
 use crate::batch::Batches;
 use crate::cache::Stores;
-use crate::payload::{Encrypter, Version};
+use crate::connection::Databases;
+use crate::payload::{Data, Encrypter, Payload, Version};
 use crate::queue::{Connections, QueueName};
 
 /// Everything of the app that a job may need while it runs and when it has ended; what is `None` is not there.
@@ -28,4 +31,73 @@ pub struct Services {
     pub encrypter: Option<Arc<Encrypter>>,
     /// Why there is no encrypter, and what would give one.
     pub encrypter_missing: Option<Box<str>>,
+    /// Its databases.
+    pub databases: Arc<Databases>,
+    /// Tables and keys of its models; from the manifest.
+    pub models: Option<Arc<Models>>,
+    /// Classes that say `deleteWhenMissingModels`; from the manifest.
+    pub delete_when_missing_models: Option<Arc<HashSet<String>>>,
+}
+
+impl Services {
+    /// Whether a job whose model is gone is deleted, and not failed; `None` if nothing says so.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Queue\CallQueuedHandler::handleModelNotFound`: since Laravel
+    /// 13 the payload says it, in 12 the class of the command, before that the
+    /// class that the job shows as its name.
+    pub fn deletes_when_missing_models(&self, payload: &Payload) -> Option<bool> {
+        if self.version.is_at_least(13, 0) {
+            return Some(payload.delete_when_missing_models == Some(true));
+        }
+        let classes = self.delete_when_missing_models.as_ref()?;
+        let class = match &payload.data {
+            Data::Command { name, .. } if self.version.is_at_least(12, 0) => name,
+            _ => payload.resolve_name(),
+        };
+        Some(classes.contains(class))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_look_in_different_places_for_what_a_missing_model_does() {
+        let payload = |field: &str| {
+            let json = format!(
+                r#"{{"displayName":"Shown","job":"Illuminate\\Queue\\CallQueuedHandler@call",{field}"data":{{"commandName":"Named","command":"O:1:\"N\":0:{{}}"}}}}"#
+            );
+            Payload::parse(json.as_bytes()).unwrap()
+        };
+        let (yes, no) = (
+            r#""deleteWhenMissingModels":true,"#,
+            r#""deleteWhenMissingModels":false,"#,
+        );
+        #[rustfmt::skip]
+        let rows = [
+            // version, classes that say it, field => deletes
+            ("8.83.0",  Some("Shown"), "",  Some(true)),
+            ("11.52.0", Some("Shown"), no,  Some(true)),
+            ("11.52.0", Some("Named"), yes, Some(false)),
+            ("12.0.0",  Some("Named"), no,  Some(true)),
+            ("12.60.0", Some("Shown"), yes, Some(false)),
+            ("12.60.0", None,          yes, None),
+            ("13.0.0",  None,          yes, Some(true)),
+            ("13.0.0",  Some("Named"), no,  Some(false)),
+            ("13.31.0", Some("Shown"), "",  Some(false)),
+        ];
+        for (version, classes, field, expected) in rows {
+            let services = Services {
+                version: version.parse().unwrap(),
+                delete_when_missing_models: classes
+                    .map(|class| Arc::new(HashSet::from([class.to_owned()]))),
+                ..Services::default()
+            };
+            let deletes = services.deletes_when_missing_models(&payload(field));
+            assert_eq!(deletes, expected, "{version} {classes:?} {field}");
+        }
+    }
 }

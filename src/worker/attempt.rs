@@ -10,7 +10,9 @@ use tracing::Instrument as _;
 
 use super::decide::{Asked, Ended};
 use super::span;
-use crate::handler::{BoxError, FailureText, Handler, JobContext, Outcome, Request, causes};
+use crate::handler::{
+    BoxError, FailureText, Handler, JobContext, ModelNotFound, Outcome, Request, causes,
+};
 
 /// How long a blocking handler may take to notice that it was cancelled.
 const NOTICE: Duration = Duration::from_secs(1);
@@ -94,11 +96,19 @@ pub(super) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     causes(error).join(": ")
 }
 
-/// What the rules need to know of an outcome.
-pub(super) fn ended_as(outcome: &Outcome) -> Ended {
+const MODEL_NOT_FOUND: &str = "Illuminate\\Database\\Eloquent\\ModelNotFoundException";
+
+/// What the rules need to know of an outcome; `deletes` says what a model that is gone does to the job.
+pub(super) fn ended_as(outcome: &Outcome, deletes: impl FnOnce() -> bool) -> Ended {
     match outcome {
         Outcome::Finished => Ended::Finished,
-        Outcome::Threw(error) => Ended::Threw(FailureText::of("Artisand\\HandlerError", &**error)),
+        Outcome::Threw(error) => match ModelNotFound::within(&**error) {
+            Some(missing) => Ended::ModelMissing {
+                failure: FailureText::new(MODEL_NOT_FOUND, missing.to_string()),
+                deletes: deletes(),
+            },
+            None => Ended::Threw(FailureText::of("Artisand\\HandlerError", &**error)),
+        },
         Outcome::Panicked(message) => {
             Ended::Threw(FailureText::new("Artisand\\HandlerPanic", message.clone()))
         }

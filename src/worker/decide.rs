@@ -73,6 +73,13 @@ pub enum Ended {
     Finished,
     /// With an exception (an error or a panic).
     Threw(FailureText),
+    /// A model of the job is gone.
+    ModelMissing {
+        /// Laravel's exception.
+        failure: FailureText,
+        /// Whether jobs of this class are deleted then.
+        deletes: bool,
+    },
     /// It ran longer than its timeout.
     TimedOut,
     /// The worker stopped first.
@@ -95,6 +102,8 @@ pub struct Asked {
 pub enum Decision {
     /// Done, or deleted by itself.
     Delete,
+    /// Deleted because a model of it is gone: not failed, and nothing was done.
+    DeleteMissing,
     /// Back to the queue after a wait.
     Release {
         /// The wait.
@@ -152,7 +161,7 @@ pub fn before_attempt(
 /// # Source
 ///
 /// `Illuminate\Queue\Worker::process`, `handleJobException`,
-/// `registerTimeoutHandler`.
+/// `registerTimeoutHandler`; `CallQueuedHandler::handleModelNotFound`.
 pub fn after_attempt(
     rules: &Rules,
     attempts: u32,
@@ -183,6 +192,9 @@ pub fn after_attempt(
         .is_some_and(|(max_exceptions, exceptions)| max_exceptions <= exceptions);
     match ended {
         Ended::Finished => asked_release.unwrap_or(Decision::Delete),
+        // No exception to the rules: no limit is asked, and none is counted.
+        Ended::ModelMissing { deletes: true, .. } => Decision::DeleteMissing,
+        Ended::ModelMissing { failure, .. } => Decision::Fail(failure),
         Ended::Threw(failure) if is_last || too_many_exceptions => Decision::Fail(failure),
         Ended::Threw(_) => {
             let delay = rules.backoff.after(attempts);
@@ -345,6 +357,10 @@ mod tests {
             after_exception: false,
         };
         let other = || FailureText::new("Other", "");
+        let missing = |deletes| Ended::ModelMissing {
+            failure: other(),
+            deletes,
+        };
         #[rustfmt::skip]
         let rows = [
             (Asked::default(), Ended::Finished, 1, Decision::Delete),
@@ -357,6 +373,14 @@ mod tests {
             (asked_fail(),     Ended::Finished, 1, Decision::Fail(thrown())),
             (asked_fail(),     Ended::Threw(other()), 1, Decision::Fail(thrown())),
             (Asked::default(), Ended::Stopped, 3, released(S(0))),
+            // A model that is gone ends the job on any attempt, released or not.
+            (Asked::default(), missing(true),  1, Decision::DeleteMissing),
+            (Asked::default(), missing(false), 1, Decision::Fail(other())),
+            (Asked::default(), missing(true),  3, Decision::DeleteMissing),
+            (asked_release(),  missing(true),  1, Decision::DeleteMissing),
+            (asked_release(),  missing(false), 1, Decision::Fail(other())),
+            (asked_delete(),   missing(false), 1, Decision::Delete),
+            (asked_fail(),     missing(true),  1, Decision::Fail(thrown())),
         ];
         for (asked, ended, attempts, expected) in rows {
             let text = format!("{asked:?} {ended:?} attempt {attempts}");

@@ -256,8 +256,8 @@ impl Attempt {
         let elapsed = began.elapsed();
         end.is_stuck = matches!(outcome, Outcome::Stuck);
         end.was_cut = matches!(outcome, Outcome::Stopped);
-        log_outcome(&info, &outcome, elapsed);
-        let mut ended = attempt::ended_as(&outcome);
+        let mut ended = attempt::ended_as(&outcome, || self.deletes_when_missing_models(&info));
+        log_outcome(&info, &outcome, &ended, elapsed);
         let mut request = context.take_request();
         let edits = std::mem::take(&mut request.chain);
         if let (Ended::Finished, Err(why)) =
@@ -289,12 +289,11 @@ impl Attempt {
                     Ended::Finished => aftermath.of_success(&self.shared, &info, edits).await,
                     _ => aftermath.of_deletion(&self.shared).await,
                 };
-                let settlement = if effects.is_empty() {
-                    Settlement::Delete
-                } else {
-                    Settlement::Finish(effects)
-                };
-                (settlement, processed(JobResult::Deleted))
+                (deleted(effects), processed(JobResult::Deleted))
+            }
+            Decision::DeleteMissing => {
+                let effects = aftermath.of_missing_model(&self.shared, &info).await;
+                (deleted(effects), processed(JobResult::Deleted))
             }
             Decision::Release {
                 delay,
@@ -343,6 +342,22 @@ impl Attempt {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether a job whose model is gone is deleted; not where nothing says so, as in Laravel.
+    fn deletes_when_missing_models(&self, info: &JobInfo) -> bool {
+        let deletes = self
+            .shared
+            .services
+            .deletes_when_missing_models(&info.payload);
+        deletes.unwrap_or_else(|| {
+            tracing::warn!(
+                job.uuid = info.payload.uuid.as_ref().map(JobUuid::as_str),
+                job.class = info.payload.resolve_name(),
+                "a model of a job is gone, and without a manifest nothing says whether its class has `deleteWhenMissingModels`: the job fails"
+            );
+            false
+        })
     }
 
     /// Counts the exception that ended an attempt, where the job has a limit of them.
@@ -477,7 +492,16 @@ impl Attempt {
 /// How long the cache may take to count an exception.
 const COUNTING: Duration = Duration::from_secs(3);
 
-fn log_outcome(info: &JobInfo, outcome: &Outcome, elapsed: Duration) {
+/// The settlement of a job that is gone, and what follows.
+fn deleted(effects: Vec<Effect>) -> Settlement {
+    if effects.is_empty() {
+        Settlement::Delete
+    } else {
+        Settlement::Finish(effects)
+    }
+}
+
+fn log_outcome(info: &JobInfo, outcome: &Outcome, ended: &Ended, elapsed: Duration) {
     let uuid = info.payload.uuid.as_ref().map(JobUuid::as_str);
     let class = info.payload.resolve_name();
     match outcome {
@@ -488,6 +512,15 @@ fn log_outcome(info: &JobInfo, outcome: &Outcome, elapsed: Duration) {
                 attempts = info.attempts,
                 ?elapsed,
                 "job finished"
+            );
+        }
+        Outcome::Threw(error) if matches!(ended, Ended::ModelMissing { .. }) => {
+            tracing::info!(
+                job.uuid = uuid,
+                job.class = class,
+                attempts = info.attempts,
+                error = with_causes(&**error),
+                "a model of the job is gone"
             );
         }
         Outcome::Threw(error) => {

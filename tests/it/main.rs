@@ -18,5 +18,6 @@ mod harness;
 mod layers;
 mod live;
 mod log;
+mod models;
 mod payloads;
 mod worker;
