@@ -747,11 +747,14 @@ class Classes
                     $class,
                     'Illuminate\Contracts\Events\ShouldHandleEventsAfterCommit'
                 ),
+                'queues_itself' => $class->hasMethod('queue'),
+                'prepares_for_dispatch' => $this->implementing($class, 'Illuminate\Contracts\Queue\PreparesForDispatch'),
             ],
             'unique_id' => $this->source($class, 'uniqueId'),
             'unique_for' => $uniqueFor,
             'unique_via' => $class->hasMethod('uniqueVia'),
             'display_name' => $class->hasMethod('displayName'),
+            'methods' => (object) $this->methods($class),
             'middleware' => [
                 'method' => $class->hasMethod('middleware') && ! $this->isFrameworks($class, 'middleware'),
                 'property' => array_values(array_filter(
@@ -762,6 +765,7 @@ class Classes
             'handle' => $this->parameters($class),
             'listens' => $events,
             'parents' => $this->parents($class),
+            'interfaces' => $class->getInterfaceNames(),
             'uses' => $traits,
         ];
     }
@@ -978,6 +982,20 @@ class Classes
         return null;
     }
 
+    /** What those methods return that are simple enough to be told without PHP. */
+    private function methods(\ReflectionClass $class)
+    {
+        $methods = [];
+        foreach (['displayName', 'uniqueId', 'uniqueFor', 'tries', 'backoff', 'retryAfter'] as $name) {
+            $returned = $class->hasMethod($name) ? Returned::by($class, $name) : null;
+            if ($returned !== null) {
+                $methods[$name] = $returned;
+            }
+        }
+
+        return $methods;
+    }
+
     private function source(\ReflectionClass $class, $name)
     {
         if ($class->hasMethod($name)) {
@@ -1083,6 +1101,193 @@ class Classes
         return strpos($file, $this->base.DIRECTORY_SEPARATOR) === 0
             ? strtr(substr($file, strlen($this->base) + 1), '\\', '/')
             : $file;
+    }
+}
+
+/**
+ * Reads `return EXPRESSION;` where that is all a method does, and EXPRESSION is
+ * a literal, `$this->property`, or a string put together of them.
+ */
+class Returned
+{
+    private $class;
+
+    private $tokens;
+
+    private $text = false;
+
+    private function __construct(\ReflectionClass $class, array $tokens)
+    {
+        $this->class = $class;
+        $this->tokens = $tokens;
+    }
+
+    /** `{"text":bool,"parts":[{"literal":..}|{"property":NAME}]}`: one part, or the parts of a string. */
+    public static function by(\ReflectionClass $class, $name)
+    {
+        $method = $class->getMethod($name);
+        $lines = is_string($method->getFileName()) ? @file($method->getFileName()) : false;
+        if ($lines === false || $method->isStatic() || $method->isAbstract() || $method->getNumberOfParameters() > 0) {
+            return null;
+        }
+        $first = $method->getStartLine() - 1;
+        $code = implode('', array_slice($lines, $first, $method->getEndLine() - $first));
+        $tokens = [];
+        foreach (@token_get_all("<?php {$code}") as $token) {
+            $type = is_array($token) ? $token[0] : $token;
+            if (! in_array($type, [T_OPEN_TAG, T_WHITESPACE, T_COMMENT, T_DOC_COMMENT], true)) {
+                $tokens[] = [$type, is_array($token) ? $token[1] : $token];
+            }
+        }
+        foreach ($tokens as $place => $token) {
+            if ($token[0] === T_FUNCTION && isset($tokens[$place + 1]) && $tokens[$place + 1][1] === $method->getShortName()) {
+                return (new self($class, array_slice($tokens, $place + 2)))->body();
+            }
+        }
+
+        return null;
+    }
+
+    private function body()
+    {
+        if (! $this->take('(') || ! $this->take(')')) {
+            return null;
+        }
+        if ($this->take(':')) {
+            while ($this->tokens && $this->tokens[0][0] !== '{') {
+                array_shift($this->tokens);
+            }
+        }
+        if (! $this->take('{') || ! $this->take(T_RETURN)) {
+            return null;
+        }
+        $parts = $this->expression();
+
+        return $parts !== null && $this->take(';') && $this->take('}')
+            ? ['text' => $this->text, 'parts' => $parts]
+            : null;
+    }
+
+    private function expression()
+    {
+        $parts = $this->term();
+        while ($parts !== null && $this->take('.')) {
+            $this->text = true;
+            $more = $this->term();
+            $parts = $more === null ? null : array_merge($parts, $more);
+        }
+
+        return $parts;
+    }
+
+    private function term()
+    {
+        if ($this->take(T_STRING_CAST)) {
+            $this->text = true;
+        }
+        if ($this->isNext('$this')) {
+            return $this->property();
+        }
+        if ($this->take('"')) {
+            return $this->interpolated();
+        }
+        $literal = $this->literal();
+
+        return $literal === null || ($this->text && is_array($literal[0])) ? null : [['literal' => $literal[0]]];
+    }
+
+    private function property()
+    {
+        array_shift($this->tokens);
+        if (! $this->take(T_OBJECT_OPERATOR) || ! $this->tokens || $this->tokens[0][0] !== T_STRING) {
+            return null;
+        }
+        $name = array_shift($this->tokens)[1];
+        if (! $this->class->hasProperty($name) || $this->class->getProperty($name)->isStatic()) {
+            return null;
+        }
+        $property = $this->class->getProperty($name);
+
+        return method_exists($property, 'hasHooks') && $property->hasHooks() ? null : [['property' => $name]];
+    }
+
+    private function interpolated()
+    {
+        $this->text = true;
+        $parts = [];
+        while ($this->tokens && ! $this->take('"')) {
+            if ($this->tokens[0][0] === T_ENCAPSED_AND_WHITESPACE) {
+                $text = array_shift($this->tokens)[1];
+                $part = strpos($text, '\\') === false ? [['literal' => $text]] : null;
+            } elseif ($this->take(T_CURLY_OPEN)) {
+                $part = $this->isNext('$this') ? $this->property() : null;
+                $part = $this->take('}') ? $part : null;
+            } else {
+                $part = $this->isNext('$this') ? $this->property() : null;
+            }
+            if ($part === null) {
+                return null;
+            }
+            $parts = array_merge($parts, $part);
+        }
+
+        return $parts;
+    }
+
+    /** The value in an array, since it may be null. */
+    private function literal()
+    {
+        $negative = $this->take('-');
+        if (! $this->tokens) {
+            return null;
+        }
+        list($type, $text) = array_shift($this->tokens);
+        if ($type === T_LNUMBER) {
+            return (string) (int) $text === $text ? [$negative ? -(int) $text : (int) $text] : null;
+        }
+        if ($negative) {
+            return null;
+        }
+        if ($type === T_CONSTANT_ENCAPSED_STRING && preg_match('/^\'[^\\\\]*\'$|^"[^\\\\$]*"$/D', $text)) {
+            return [substr($text, 1, -1)];
+        }
+        if ($type === T_STRING && in_array(strtolower($text), ['true', 'false', 'null'], true)) {
+            return [['true' => true, 'false' => false, 'null' => null][strtolower($text)]];
+        }
+        if ($type === T_STATIC && $this->take(T_DOUBLE_COLON) && $this->take(T_CLASS)) {
+            return [$this->class->getName()];
+        }
+
+        return $type === '[' ? $this->items(']') : ($type === T_ARRAY && $this->take('(') ? $this->items(')') : null);
+    }
+
+    private function items($end)
+    {
+        $items = [];
+        while (! $this->take($end)) {
+            $item = $this->literal();
+            if ($item === null || is_array($item[0]) || (! $this->isNext($end) && ! $this->take(','))) {
+                return null;
+            }
+            $items[] = $item[0];
+        }
+
+        return [$items];
+    }
+
+    private function isNext($text)
+    {
+        return $this->tokens && $this->tokens[0][1] === $text;
+    }
+
+    private function take($type)
+    {
+        if (! $this->tokens || $this->tokens[0][0] !== $type) {
+            return false;
+        }
+        array_shift($this->tokens);
+
+        return true;
     }
 }
 
@@ -1299,6 +1504,7 @@ class Exporter
             'limiters' => [],
             'queue_routes' => (object) [],
             'queue_forwards' => (object) [],
+            'payload_hooks' => [],
             'classes' => (object) [],
             'models' => (object) [],
         ];
@@ -1312,6 +1518,8 @@ class Exporter
         $this->result['limiters'] = $this->limiters($app);
         $this->doing = 'reading queue routes';
         $this->routes($app);
+        $this->doing = 'reading payload hooks';
+        $this->result['payload_hooks'] = $this->payloadHooks($app);
         $this->doing = 'reading classes';
         $this->classes($app, $base, $autoload, $composer);
     }
@@ -1386,6 +1594,41 @@ class Exporter
 
             return [];
         }
+    }
+
+    /** Where the app or a package adds to payloads; what the framework itself adds is known. */
+    private function payloadHooks($app)
+    {
+        $hooks = [];
+        try {
+            // Packages hook in when they are asked for the queue.
+            $app->make('queue');
+            $property = new \ReflectionProperty('Illuminate\Queue\Queue', 'createPayloadCallbacks');
+            $property->setAccessible(true);
+            foreach ((array) $property->getValue() as $callback) {
+                $name = $this->owner($callback);
+                if (strpos($name, 'Illuminate\\') !== 0) {
+                    $hooks[] = $name;
+                }
+            }
+        } catch (\Throwable $e) {
+            $this->notes->exception('payload hooks are not known', $e);
+        }
+
+        return $hooks;
+    }
+
+    /** The class that a callable belongs to, or the name of a function. */
+    private function owner($callable)
+    {
+        if ($callable instanceof \Closure) {
+            $class = (new \ReflectionFunction($callable))->getClosureScopeClass();
+
+            return $class ? $class->getName() : 'a closure';
+        }
+        $callable = is_array($callable) ? reset($callable) : $callable;
+
+        return is_object($callable) ? get_class($callable) : (string) $callable;
     }
 
     /** Laravel 13 can send classes and queues elsewhere in code. */

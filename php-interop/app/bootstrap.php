@@ -6,21 +6,13 @@
  * framework, and everything else is below src/.
  *
  * Included by `artisan`; a script of its own may include it too and then call
- * `bootstrap()` on the console kernel.
+ * `bootstrap()` on the console kernel. `vendor/autoload.php` and
+ * `bootstrap/app.php` are where manifest.php looks for them.
  */
 
-require __DIR__.'/src/Determinism.php';
+require_once __DIR__.'/src/Determinism.php';
 
-require '/usr/share/php/Illuminate/autoload.php';
-
-spl_autoload_register(static function (string $class): void {
-    if (str_starts_with($class, 'App\\')) {
-        $file = __DIR__.'/src/'.strtr(substr($class, 4), '\\', '/').'.php';
-        if (is_file($file)) {
-            require $file;
-        }
-    }
-});
+require_once __DIR__.'/vendor/autoload.php';
 
 $app = new Illuminate\Foundation\Application(__DIR__);
 $app->useAppPath(__DIR__.'/src');

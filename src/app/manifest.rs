@@ -4,8 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use serde::Deserialize;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+
+use crate::php;
 
 /// Format that this version reads.
 const FORMAT: u64 = 1;
@@ -31,6 +36,15 @@ pub struct Manifest {
     /// Prefix of each cache store as the store itself says it.
     #[serde(default)]
     pub cache_prefixes: BTreeMap<String, Option<String>>,
+    /// Routes of classes to queues (`Queue::route`, Laravel 13): a queue, or connection and queue, by class.
+    #[serde(default, deserialize_with = "map")]
+    pub queue_routes: BTreeMap<String, Value>,
+    /// Connection and queue that stand for a queue (`Queue::forward`, Laravel 13).
+    #[serde(default, deserialize_with = "map")]
+    pub queue_forwards: BTreeMap<String, Value>,
+    /// What adds to payloads besides the framework (`Queue::createPayloadUsing`), as classes.
+    #[serde(default)]
+    pub payload_hooks: Vec<String>,
     /// Classes that can be queued, or travel in jobs, by name.
     #[serde(default)]
     pub classes: BTreeMap<String, Class>,
@@ -44,6 +58,26 @@ pub struct Manifest {
 
 fn yes() -> bool {
     true
+}
+
+/// A map; PHP writes an empty one as a list, and one with the keys 0, 1 and so on, too.
+fn map<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Value>, D::Error> {
+    Ok(match Value::deserialize(deserializer)? {
+        Value::Object(map) => map.into_iter().collect(),
+        Value::Array(list) => (0..).map(|key: u64| key.to_string()).zip(list).collect(),
+        _ => BTreeMap::new(),
+    })
+}
+
+/// A serialized value in base64.
+fn serialized<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<php::Value>, D::Error> {
+    let Some(text) = Option::<String>::deserialize(deserializer)? else {
+        return Ok(None);
+    };
+    let bytes = BASE64.decode(text).map_err(D::Error::custom)?;
+    php::Value::from_bytes(&bytes)
+        .map(Some)
+        .map_err(D::Error::custom)
 }
 
 /// Directories of the app.
@@ -71,12 +105,101 @@ pub struct Class {
     /// When the file was last changed, in unix seconds.
     #[serde(default)]
     pub mtime: i64,
-    /// Limits as the class declares them; `{"$method": true}` where a method answers.
+    /// Its properties in the order in which `serialize()` writes them.
+    #[serde(default)]
+    pub properties: Vec<Property>,
+    /// Limits as the class declares them, attributes in force; `{"$method": true}` where a method answers.
     #[serde(default)]
     pub limits: BTreeMap<String, Value>,
     /// What is true of the class: `queued`, `unique`, `encrypted` and so on.
     #[serde(default)]
     pub flags: BTreeMap<String, Value>,
+    /// Where the id of its unique lock comes from; none if it has none.
+    #[serde(default)]
+    pub unique_id: Option<UniqueId>,
+    /// Seconds of its unique lock, as [`limits`](Self::limits) has them.
+    #[serde(default)]
+    pub unique_for: Option<Value>,
+    /// Whether a method chooses the cache store of its unique lock.
+    #[serde(default)]
+    pub unique_via: bool,
+    /// Whether it has a method `displayName`.
+    #[serde(default)]
+    pub display_name: bool,
+    /// What those of its methods return that do no more than that.
+    #[serde(default)]
+    pub methods: BTreeMap<String, Returned>,
+    /// Its middleware.
+    #[serde(default)]
+    pub middleware: Middleware,
+    /// Its parent class, that one's, and so on.
+    #[serde(default)]
+    pub parents: Vec<String>,
+    /// All interfaces.
+    #[serde(default)]
+    pub interfaces: Vec<String>,
+    /// All traits, those of parents and traits, too.
+    #[serde(default)]
+    pub uses: Vec<String>,
+}
+
+/// A property of a class.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Property {
+    /// Its name.
+    pub name: String,
+    /// `public`, `protected` or `private`.
+    pub visibility: String,
+    /// The class that declares it.
+    pub class: String,
+    /// Whether it is readonly.
+    #[serde(default)]
+    pub readonly: bool,
+    /// Its type as PHP writes it.
+    #[serde(rename = "type", default)]
+    pub type_name: Option<String>,
+    /// Its default value; none if it has a type and no default, and so is not set at first.
+    #[serde(default, deserialize_with = "serialized")]
+    pub default: Option<php::Value>,
+}
+
+/// Where the id of a unique lock comes from.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+pub struct UniqueId {
+    /// A method `uniqueId`.
+    pub method: bool,
+    /// A public property `uniqueId`.
+    pub property: bool,
+}
+
+/// Middleware of a class.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Middleware {
+    /// Whether a method makes it.
+    pub method: bool,
+    /// Class names in the default of the property `middleware`.
+    pub property: Vec<String>,
+}
+
+/// What a method returns that consists of one `return`.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Returned {
+    /// Whether it is the text of all parts; of else there is only one.
+    pub text: bool,
+    /// The parts in order.
+    pub parts: Vec<Part>,
+}
+
+/// A part of what a method returns.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Part {
+    /// A scalar, or a list of them.
+    Literal(Value),
+    /// A property of the object.
+    Property(String),
 }
 
 impl Class {

@@ -1,5 +1,6 @@
 //! What is known of the Laravel app whose queues are worked.
 
+mod class;
 mod env;
 mod manifest;
 pub mod php_config;
@@ -7,7 +8,11 @@ mod slug;
 mod source;
 
 pub use crate::payload::{Version, VersionError};
+pub use class::{Facts, Missing, Unique};
 pub use env::{EnvError, EnvFile, cast};
-pub use manifest::{Class, Manifest, ManifestError, Model, Paths, Pivot, is_same_directory};
+pub use manifest::{
+    Class, Manifest, ManifestError, Middleware, Model, Part, Paths, Pivot, Property, Returned,
+    UniqueId, is_same_directory,
+};
 pub use slug::slug;
 pub use source::{AppConfig, Origin, SourceError, cached_config_path, framework_version, read};

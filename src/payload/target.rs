@@ -82,6 +82,13 @@ pub enum Kind {
     String,
 }
 
+impl Kind {
+    /// What an object of this class is: one of Laravel's wrappers, or else a job.
+    pub fn of_class(class: &ClassName) -> Self {
+        wrapper(class).unwrap_or(Self::Job)
+    }
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -1,0 +1,3 @@
+<?php
+
+return require dirname(__DIR__).'/bootstrap.php';

@@ -1,0 +1,814 @@
+//! What Laravel would put around a job of a class: its payload's fields, where it goes, whether it is locked.
+//!
+//! The bytes of a job leave out what its class says: defaults, attributes,
+//! methods, interfaces. The manifest has them, as far as they can be told
+//! without running the class. What a property of the concrete object holds
+//! wins over its class's default or attribute by the rules of the version
+//! (docs/protocol/payload.md 4). Where only PHP knows the answer, that is what
+//! comes back ([`Missing`]): the caller then lets PHP make the payload.
+
+use serde_json::Value as Json;
+
+use super::manifest::{Class, Manifest, Part};
+use crate::payload::{Delay, Envelope, Kind, Scalar, Version, VersionError, Waits};
+use crate::php::json::Graph;
+use crate::php::{Array, ClassName, Key, Object, Value};
+use crate::time::UnixSeconds;
+
+/// What PHP would make of a job that is to be dispatched.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Facts {
+    /// Class of the object.
+    pub class: ClassName,
+    /// `displayName`.
+    pub display_name: Box<str>,
+    /// Limits of the payload.
+    pub envelope: Envelope,
+    /// Whether the command is to be encrypted.
+    pub is_encrypted: bool,
+    /// The lock that has to be taken before the job is pushed.
+    pub unique: Option<Unique>,
+    /// Queue connection; the app's default one if none.
+    pub connection: Option<Box<str>>,
+    /// Queue; the connection's default one if none.
+    pub queue: Option<Box<str>>,
+    /// Wait before the first run; `Some` of zero is a delay, too.
+    pub delay: Option<Delay>,
+    /// `batchId` of the object.
+    pub batch_id: Option<Box<str>>,
+    /// False if `dispatch()` would not queue the job but run it at once, in the process that dispatches it.
+    pub is_queued: bool,
+    /// Whether the object has the properties of `Illuminate\Bus\Queueable`, such as the owner of its unique lock.
+    pub is_queueable: bool,
+}
+
+/// The lock of a unique job, apart from its name, which is the version's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unique {
+    /// `displayName` if the class has such a method: the lock is named by it since Laravel 12.41.
+    pub display_name: Option<Box<str>>,
+    /// `uniqueId`; empty if the class has none.
+    pub id: Box<str>,
+    /// Longest life of the lock in seconds; 0 for no end.
+    pub seconds: i64,
+    /// Whether it is freed when the job begins to be run (`ShouldBeUniqueUntilProcessing`).
+    pub until_processing: bool,
+}
+
+/// Something about a job that only PHP knows.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{class}: {what}")]
+pub struct Missing {
+    /// The class that it is about.
+    pub class: Box<str>,
+    /// What is missing, and what would work.
+    pub what: Box<str>,
+}
+
+type Result<T> = std::result::Result<T, Missing>;
+
+/// Laravel's interfaces that facts depend on.
+const SHOULD_QUEUE: &str = "Illuminate\\Contracts\\Queue\\ShouldQueue";
+const SHOULD_BE_ENCRYPTED: &str = "Illuminate\\Contracts\\Queue\\ShouldBeEncrypted";
+
+/// The trait with the properties of queued jobs.
+const QUEUEABLE: &str = "Illuminate\\Bus\\Queueable";
+
+/// The wrapper of a broadcast event that is unique.
+const UNIQUE_BROADCAST_EVENT: &str = "Illuminate\\Broadcasting\\UniqueBroadcastEvent";
+
+impl Manifest {
+    /// Version of the framework.
+    ///
+    /// # Errors
+    ///
+    /// The manifest has a text that is no version.
+    pub fn version(&self) -> std::result::Result<Version, VersionError> {
+        self.laravel.parse()
+    }
+
+    /// A class by its name, in any case of its letters.
+    pub fn class(&self, name: &ClassName) -> Option<&Class> {
+        self.entry(name).map(|(_, class)| class)
+    }
+
+    /// A class with its name as it was declared.
+    fn entry(&self, name: &ClassName) -> Option<(&str, &Class)> {
+        let exact = self.classes.get_key_value(name.as_str());
+        let mut classes = self.classes.iter();
+        let found = exact.or_else(|| classes.find(|(known, _)| *name == ***known));
+        found.map(|(name, class)| (name.as_str(), class))
+    }
+
+    /// Connection and queue that `Queue::route` and `Queue::forward` have for a class with these names (Laravel 13).
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Queue\QueueRoutes`.
+    fn route<'n, I: Iterator<Item = &'n str>>(
+        &self,
+        names: impl Fn() -> I,
+        queue: Option<&str>,
+    ) -> (Option<&str>, Option<&str>) {
+        let route = || names().find_map(|name| self.queue_routes.get(name));
+        let routed = (!self.queue_routes.is_empty()).then(route).flatten();
+        match routed {
+            Some(Json::String(queue)) => (None, Some(queue)),
+            Some(route) => {
+                let part = |index: usize| route.get(index).and_then(Json::as_str);
+                (part(0), part(1))
+            }
+            None => {
+                let forward = queue.and_then(|queue| self.queue_forwards.get(queue));
+                (forward.and_then(|forward| forward.get(0)?.as_str()), None)
+            }
+        }
+    }
+
+    /// What PHP would make of this command if it were dispatched now.
+    ///
+    /// # Errors
+    ///
+    /// [`Missing`], if only PHP can know.
+    pub fn facts(&self, command: &Value, now: UnixSeconds) -> Result<Facts> {
+        let graph = Graph::new(command);
+        let subject = self.subject(command, &graph, now)?;
+        if let Some(hook) = self.payload_hooks.first() {
+            return Err(subject.missing(&format!(
+                "{hook} adds to payloads (`Queue::createPayloadUsing`), and only PHP can run it"
+            )));
+        }
+        match Kind::of_class(&subject.object.class) {
+            Kind::Job => subject.job(),
+            kind => subject.wrapper(kind),
+        }
+    }
+
+    /// The lock that the job with this command holds while it is queued; `None` if its class is not unique.
+    ///
+    /// # Errors
+    ///
+    /// [`Missing`], if only PHP can know. A class that the manifest does not
+    /// have may well be unique.
+    pub fn unique(&self, command: &Value) -> Result<Option<Unique>> {
+        let graph = Graph::new(command);
+        self.subject(command, &graph, UnixSeconds(0))?.lock()
+    }
+
+    fn subject<'a>(
+        &'a self,
+        command: &'a Value,
+        graph: &'a Graph<'a>,
+        now: UnixSeconds,
+    ) -> Result<Subject<'a>> {
+        let Value::Object(object) = command else {
+            let what = "the command is no object, and only PHP can know of it";
+            return Err(missing("a job", what));
+        };
+        let version = self.version();
+        Ok(Subject {
+            manifest: self,
+            object,
+            graph,
+            version: version.map_err(|error| missing(&self.laravel, &error.to_string()))?,
+            now,
+        })
+    }
+
+    /// Default value of a class's public property, for [`Chain::next`](crate::payload::Chain::next).
+    ///
+    /// `None` if the manifest does not have the class, or the property has no
+    /// default value.
+    pub fn default(&self, class: &ClassName, property: &str) -> Option<Value> {
+        self.class(class)?.default(property)
+    }
+
+    /// The queue that a push to this one ends up in (`Queue::forward`, Laravel 13).
+    pub fn forwarded_queue<'q>(&'q self, queue: &'q str, connection: &str) -> &'q str {
+        let Some(forward) = self.queue_forwards.get(queue).and_then(Json::as_array) else {
+            return queue;
+        };
+        match forward.first().and_then(Json::as_str) {
+            Some(other) if other != connection => queue,
+            _ => forward.get(1).and_then(Json::as_str).unwrap_or(queue),
+        }
+    }
+}
+
+fn missing(class: &str, what: &str) -> Missing {
+    Missing {
+        class: class.into(),
+        what: what.into(),
+    }
+}
+
+impl Class {
+    /// Default value of a public property; `None` if it has none.
+    fn default(&self, name: &str) -> Option<Value> {
+        let property = self
+            .properties
+            .iter()
+            .find(|property| property.name == name);
+        property
+            .filter(|property| property.visibility == "public")?
+            .default
+            .clone()
+    }
+
+    fn is(&self, flag: &str) -> bool {
+        self.flags.get(flag).and_then(Json::as_bool) == Some(true)
+    }
+
+    fn implements(&self, interface: &str) -> bool {
+        self.interfaces
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(interface))
+    }
+
+    fn uses(&self, name: &str) -> bool {
+        self.uses
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(name))
+    }
+}
+
+/// A concrete object and all that is known around it.
+#[derive(Clone, Copy)]
+struct Subject<'a> {
+    manifest: &'a Manifest,
+    object: &'a Object,
+    graph: &'a Graph<'a>,
+    version: Version,
+    now: UnixSeconds,
+}
+
+impl<'a> Subject<'a> {
+    fn name(&self) -> &'a str {
+        self.object.class.as_str()
+    }
+
+    fn missing(&self, what: &str) -> Missing {
+        missing(self.name(), what)
+    }
+
+    fn since(&self, major: u32, minor: u32) -> bool {
+        self.version.is_at_least(major, minor)
+    }
+
+    fn class(&self) -> Result<&'a Class> {
+        let class = self.manifest.class(&self.object.class);
+        class.ok_or_else(|| {
+            self.missing(
+                "the manifest does not have the class; write it anew with `artisand manifest`",
+            )
+        })
+    }
+
+    /// A public property that is in the bytes.
+    fn written(&self, name: &str) -> Option<&'a Value> {
+        let mut properties = self.object.properties.iter().rev();
+        let is_it = |key: &Key| matches!(key, Key::String(key) if key == name.as_bytes());
+        let found = properties.find(|(key, _)| is_it(key));
+        found.map(|(_, value)| self.graph.resolve(value))
+    }
+
+    /// A property as code outside the class sees it; null if it is not set.
+    fn property(&self, class: Option<&Class>, name: &str) -> Value {
+        let value = self.written(name).cloned();
+        let value = value.or_else(|| class?.default(name));
+        value.unwrap_or(Value::Null)
+    }
+
+    /// A property, or the attribute that stands for it since Laravel 13.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Support\Traits\ReadsClassAttributes::getAttributeValue`.
+    fn value(&self, class: &Class, name: &str, said: Option<&Json>) -> Result<Value> {
+        let current = self.property(Some(class), name);
+        if !self.since(13, 0) {
+            return Ok(current);
+        }
+        let default = class.default(name).unwrap_or(Value::Null);
+        let is_set = !current.is_null() && current != default;
+        let Some(said) = said.filter(|said| !is_method(said)) else {
+            // A method of that name hides from the exporter whether there is an attribute.
+            return if is_set || said.is_none() {
+                Ok(current)
+            } else {
+                Err(self.missing(&format!("whether `{name}` has an attribute is not known")))
+            };
+        };
+        let said = plain(said).ok_or_else(|| {
+            self.missing(&format!("the default of `{name}` is known to PHP only"))
+        })?;
+        let property_wins = is_set && self.version >= ATTRIBUTES_YIELD;
+        Ok(if said == default || property_wins {
+            current
+        } else {
+            said
+        })
+    }
+
+    fn limit(&self, class: &Class, name: &str) -> Result<Value> {
+        self.value(class, name, class.limits.get(name))
+    }
+
+    /// What a method returns, if the exporter could read it.
+    fn method(&self, class: &Class, name: &str) -> Result<Value> {
+        let unknown = || {
+            self.missing(&format!(
+                "its method `{name}()` must be asked, and only PHP can do that; a property would do, \
+                 or a method that only returns one"
+            ))
+        };
+        let returned = class.methods.get(name).ok_or_else(unknown)?;
+        let mut values = returned
+            .parts
+            .iter()
+            .map(|part| self.part(class, part).ok_or_else(unknown));
+        if !returned.text {
+            return values.next().ok_or_else(unknown)?;
+        }
+        let mut text = Vec::new();
+        for value in values {
+            text.extend_from_slice(&bytes_of(&value?).ok_or_else(unknown)?);
+        }
+        Ok(Value::String(text))
+    }
+
+    fn part(&self, class: &Class, part: &Part) -> Option<Value> {
+        match part {
+            Part::Literal(value) => plain(value),
+            Part::Property(name) => {
+                let mut properties = class
+                    .properties
+                    .iter()
+                    .filter(|property| property.name == *name);
+                // A parent's private property of the same name is another one.
+                let (property, None) = (properties.next()?, properties.next()) else {
+                    return None;
+                };
+                match self.graph.property(self.object, name) {
+                    Some(value) => Some(value.clone()),
+                    None => property.default.clone(),
+                }
+            }
+        }
+    }
+
+    fn scalar(&self, name: &str, value: &Value) -> Result<Scalar> {
+        Scalar::of(value).ok_or_else(|| {
+            let found = value.kind_name();
+            self.missing(&format!(
+                "`{name}` is {found}, and only PHP knows what that means there"
+            ))
+        })
+    }
+
+    /// Text that PHP makes of a value where it needs one.
+    fn text(&self, name: &str, value: &Value) -> Result<Box<str>> {
+        let text = bytes_of(value).and_then(|bytes| String::from_utf8(bytes).ok());
+        text.map(String::into_boxed_str).ok_or_else(|| {
+            let found = value.kind_name();
+            self.missing(&format!(
+                "`{name}` is {found}, of which only PHP can make a text"
+            ))
+        })
+    }
+
+    /// `maxTries` of a class of the app.
+    fn tries(&self, class: &Class) -> Result<Scalar> {
+        let has_method = class.limits.get("tries").is_some_and(is_method);
+        if !has_method {
+            return self.scalar("tries", &self.limit(class, "tries")?);
+        }
+        let mut value = self.property(Some(class), "tries");
+        let asks = self.since(13, 0) || (self.since(10, 39) && value.is_null());
+        if asks {
+            value = self.method(class, "tries")?;
+        }
+        self.scalar("tries", &value)
+    }
+
+    fn backoff(&self, class: &Class) -> Result<Waits> {
+        let name = if self.since(8, 0) {
+            "backoff"
+        } else {
+            "retryAfter"
+        };
+        if !class.limits.get("backoff").is_some_and(is_method) {
+            let value = if self.since(8, 0) {
+                self.limit(class, name)?
+            } else {
+                self.property(Some(class), name)
+            };
+            return self.waits(&value);
+        }
+        let mut value = self.property(Some(class), name);
+        if self.since(13, 0) || value.is_null() {
+            value = self.method(class, name)?;
+        }
+        self.waits(&value)
+    }
+
+    fn waits(&self, value: &Value) -> Result<Waits> {
+        let wait = |value: &Value| match date(value) {
+            Some(moment) => Ok(Scalar::Int(moment.0.saturating_sub(self.now.0).max(0))),
+            None => self.scalar("backoff", value),
+        };
+        match value {
+            Value::Null => Ok(Waits::None),
+            Value::Array(array) => {
+                let values = array.values().map(|value| wait(self.graph.resolve(value)));
+                values.collect::<Result<_>>().map(Waits::List)
+            }
+            value => wait(value).map(Waits::One),
+        }
+    }
+
+    /// `retryUntil`, or `timeoutAt` before Laravel 8.
+    fn retry_until(&self, class: &Class) -> Result<Scalar> {
+        let name = if self.since(8, 0) {
+            "retryUntil"
+        } else {
+            "timeoutAt"
+        };
+        let mut value = self.property(Some(class), name);
+        if value.is_null() && class.limits.get("retryUntil").is_some_and(is_method) {
+            value = self.method(class, "retryUntil")?;
+        }
+        self.moment(name, &value)
+    }
+
+    fn moment(&self, name: &str, value: &Value) -> Result<Scalar> {
+        match date(value) {
+            Some(moment) => Ok(Scalar::Int(moment.0)),
+            None => self.scalar(name, value),
+        }
+    }
+
+    fn delay(&self, value: &Value) -> Result<Option<Delay>> {
+        Delay::of(value).map_err(|error| self.missing(&error.to_string()))
+    }
+
+    /// A name of a connection or queue: its own, or else that of a route. Empty ones mean the default.
+    fn place(&self, name: &str, own: &Value, route: Option<&str>) -> Result<Option<Box<str>>> {
+        let place = match own {
+            Value::Null => route,
+            Value::String(_) => own.as_str(),
+            _ => None,
+        };
+        if place.is_none() && !own.is_null() {
+            let found = own.kind_name();
+            return Err(self.missing(&format!(
+                "`{name}` is {found}, and only PHP knows the name of that"
+            )));
+        }
+        Ok(place
+            .filter(|place| !place.is_empty() && *place != "0")
+            .map(Into::into))
+    }
+
+    fn batch_id(&self, class: Option<&Class>) -> Option<Box<str>> {
+        self.property(class, "batchId").as_str().map(Into::into)
+    }
+
+    /// A job class of the app.
+    fn job(&self) -> Result<Facts> {
+        let Some((name, class)) = self.manifest.entry(&self.object.class) else {
+            return Err(self.missing(
+                "the manifest does not have the class; write it anew with `artisand manifest`",
+            ));
+        };
+        self.check(class)?;
+        let name = ClassName::new(name).unwrap_or_else(|| self.object.class.clone());
+        let scalar = |name: &str| self.scalar(name, &self.limit(class, name)?);
+        let delete = if self.since(13, 0) {
+            scalar("deleteWhenMissingModels")?
+        } else {
+            Scalar::Null
+        };
+        let envelope = Envelope {
+            max_tries: self.tries(class)?,
+            max_exceptions: scalar("maxExceptions")?,
+            fail_on_timeout: scalar("failOnTimeout")?,
+            backoff: self.backoff(class)?,
+            timeout: scalar("timeout")?,
+            retry_until: self.retry_until(class)?,
+            delete_when_missing_models: delete,
+        };
+        let display_name = self.display_name(class)?;
+        let display_name = display_name.unwrap_or_else(|| name.as_str().into());
+        let own_queue = self.limit(class, "queue")?;
+        let names = || {
+            let own = std::iter::once(name.as_str());
+            let rest = class
+                .parents
+                .iter()
+                .chain(&class.interfaces)
+                .chain(&class.uses);
+            own.chain(rest.map(String::as_str))
+        };
+        let (connection, queue) = self.manifest.route(names, own_queue.as_str());
+        let is_encrypted = self.since(8, 19) && class.implements(SHOULD_BE_ENCRYPTED)
+            || self.since(8, 25) && is_true(&self.property(Some(class), "shouldBeEncrypted"));
+        Ok(Facts {
+            display_name,
+            envelope,
+            is_encrypted,
+            unique: self.unique(class)?,
+            connection: self.place("connection", &self.limit(class, "connection")?, connection)?,
+            queue: self.place("queue", &own_queue, queue)?,
+            delay: self.delay(&self.limit(class, "delay")?)?,
+            batch_id: self.batch_id(Some(class)),
+            is_queued: class.implements(SHOULD_QUEUE),
+            is_queueable: class.uses(QUEUEABLE),
+            class: name,
+        })
+    }
+
+    /// Whether nothing but facts decides on the job.
+    fn check(&self, class: &Class) -> Result<()> {
+        if class.interfaces.is_empty() && class.is("queued") {
+            return Err(self.missing(
+                "the manifest was written by an older artisand; write it anew with `artisand manifest`",
+            ));
+        }
+        if class.is("queues_itself") {
+            return Err(
+                self.missing("its method `queue()` pushes the job, and only PHP can run it")
+            );
+        }
+        if class.is("prepares_for_dispatch") {
+            return Err(self.missing(
+                "its method `prepareForDispatch()` must be asked, and only PHP can run it",
+            ));
+        }
+        if self.since(13, 6) && !self.limit(class, "debounceFor")?.is_null() {
+            return Err(
+                self.missing("the job is debounced (`debounceFor`), and only PHP can do that")
+            );
+        }
+        Ok(())
+    }
+
+    /// What the method `displayName` returns; `None` without it.
+    fn display_name(&self, class: &Class) -> Result<Option<Box<str>>> {
+        if !class.display_name {
+            return Ok(None);
+        }
+        let name = self.method(class, "displayName")?;
+        self.text("displayName", &name).map(Some)
+    }
+
+    fn unique(&self, class: &Class) -> Result<Option<Unique>> {
+        if !class.is("unique") || !self.since(8, 14) {
+            return Ok(None);
+        }
+        if class.unique_via {
+            return Err(self.missing(
+                "its method `uniqueVia()` chooses a cache store, and only PHP can run it",
+            ));
+        }
+        let id = match &class.unique_id {
+            Some(source) if source.method => self.method(class, "uniqueId")?,
+            _ => self.property(Some(class), "uniqueId"),
+        };
+        let has_method = class.unique_for.as_ref().is_some_and(is_method);
+        let seconds = if has_method && self.since(9, 1) {
+            self.method(class, "uniqueFor")?
+        } else if has_method {
+            self.property(Some(class), "uniqueFor")
+        } else {
+            self.value(class, "uniqueFor", class.unique_for.as_ref())?
+        };
+        Ok(Some(Unique {
+            display_name: self.display_name(class)?,
+            id: self.text("uniqueId", &id)?,
+            seconds: self.seconds(&seconds)?,
+            until_processing: class.is("unique_until_processing"),
+        }))
+    }
+
+    fn seconds(&self, value: &Value) -> Result<i64> {
+        match self.scalar("uniqueFor", value)? {
+            Scalar::Null => Ok(0),
+            Scalar::Int(seconds) => Ok(seconds),
+            _ => Err(self.missing("`uniqueFor` is no number of seconds")),
+        }
+    }
+
+    /// One of Laravel's own classes around a class of the app: all is in its properties, but for some methods.
+    fn wrapper(&self, kind: Kind) -> Result<Facts> {
+        let own = |name: &str| self.property(None, name);
+        let scalar = |name: &str| self.scalar(name, &own(name));
+        let (inner, display_name) = self.inner(kind)?;
+        let (backoff, retry_until) = match (kind, inner) {
+            (Kind::Listener, _) => {
+                let (wait, until) = if self.since(8, 0) {
+                    ("backoff", "retryUntil")
+                } else {
+                    ("retryAfter", "timeoutAt")
+                };
+                (self.waits(&own(wait))?, self.moment(until, &own(until))?)
+            }
+            (Kind::Broadcast, _) => (self.waits(&own("backoff"))?, Scalar::Null),
+            (_, Some(inner)) => inner.asked_by(kind)?,
+            _ => (Waits::None, Scalar::Null),
+        };
+        let delete = match own("deleteWhenMissingModels") {
+            Value::Null if kind == Kind::Broadcast => Scalar::Bool(true),
+            value => self.scalar("deleteWhenMissingModels", &value)?,
+        };
+        let envelope = Envelope {
+            max_tries: scalar("tries")?,
+            max_exceptions: scalar("maxExceptions")?,
+            fail_on_timeout: scalar("failOnTimeout")?,
+            backoff,
+            timeout: scalar("timeout")?,
+            retry_until,
+            delete_when_missing_models: delete,
+        };
+        let is_queued = kind != Kind::Mailable;
+        let is_unique = self.object.class == *UNIQUE_BROADCAST_EVENT;
+        let names = || {
+            let parent = is_unique.then_some("Illuminate\\Broadcasting\\BroadcastEvent");
+            let interface = is_queued.then_some(SHOULD_QUEUE);
+            [Some(self.name()), parent, interface, Some(QUEUEABLE)]
+                .into_iter()
+                .flatten()
+        };
+        let (connection, queue) = self.manifest.route(names, own("queue").as_str());
+        Ok(Facts {
+            class: self.object.class.clone(),
+            display_name,
+            envelope,
+            is_encrypted: self.since(8, 25) && is_true(&own("shouldBeEncrypted")),
+            // A listener's lock is taken by the dispatcher of events only.
+            unique: if is_unique { self.lock()? } else { None },
+            connection: self.place("connection", &own("connection"), connection)?,
+            queue: self.place("queue", &own("queue"), queue)?,
+            delay: self.delay(&own("delay"))?,
+            batch_id: self.batch_id(None),
+            is_queued,
+            is_queueable: kind != Kind::Listener || self.since(8, 0),
+        })
+    }
+
+    /// The object that a wrapper is about, and the name it shows.
+    fn inner(&self, kind: Kind) -> Result<(Option<Self>, Box<str>)> {
+        let nameless = || self.missing("it does not say what it is about");
+        let property = match kind {
+            Kind::Notification => "notification",
+            Kind::Mailable => "mailable",
+            Kind::Broadcast => "event",
+            Kind::Listener => {
+                let class = self.property(None, "class");
+                return Ok((None, class.as_str().ok_or_else(nameless)?.into()));
+            }
+            Kind::Command if self.since(10, 29) => {
+                let data = self
+                    .graph
+                    .property(self.object, "data")
+                    .and_then(Value::as_array);
+                let name = data.and_then(|data| data.values().next());
+                let name = name
+                    .map(|name| self.graph.resolve(name))
+                    .and_then(Value::as_str);
+                return Ok((None, name.ok_or_else(nameless)?.into()));
+            }
+            Kind::Command => return Ok((None, self.name().into())),
+            Kind::Closure => {
+                return Err(self.missing("a closure is PHP, and only PHP can queue it"));
+            }
+            _ => return Err(self.missing("only PHP can start a batch")),
+        };
+        let inner = self
+            .graph
+            .property(self.object, property)
+            .and_then(Value::as_object);
+        let inner = inner.ok_or_else(nameless)?;
+        let inner = Self {
+            object: inner,
+            ..*self
+        };
+        Ok((Some(inner), inner.name().into()))
+    }
+
+    /// What a wrapper's methods `backoff` and `retryUntil` ask this object for.
+    fn asked_by(&self, wrapper: Kind) -> Result<(Waits, Scalar)> {
+        let class = self.class()?;
+        let has = |name: &str| class.limits.get(name).is_some_and(|limit| !limit.is_null());
+        // When the wrappers began to ask was not looked into: whoever needs to know asks PHP.
+        let asks = |since| self.since(since, 0) || !(has("backoff") || has("retryUntil"));
+        let is_known = match wrapper {
+            Kind::Mailable => asks(10) || (self.since(8, 0) && !self.since(9, 0)),
+            _ => asks(8),
+        };
+        if !is_known {
+            return Err(self.missing("whether its limits count is known to PHP only"));
+        }
+        let retry_until = if wrapper == Kind::Mailable && !self.since(10, 0) {
+            Scalar::Null
+        } else {
+            self.retry_until(class)?
+        };
+        Ok((self.backoff(class)?, retry_until))
+    }
+
+    /// The lock that a wrapper says it has, if nothing chooses the store for it.
+    fn unique_wrapper(&self, chooser: &str, display_name: Box<str>) -> Result<Unique> {
+        let class = ClassName::new(chooser).and_then(|name| self.manifest.class(&name));
+        if class.is_none_or(|class| class.unique_via) {
+            let what = format!(
+                "whether `uniqueVia()` of {chooser} chooses a cache store is known to PHP only"
+            );
+            return Err(self.missing(&what));
+        }
+        let own = |name: &str| self.property(None, name);
+        Ok(Unique {
+            display_name: Some(display_name),
+            id: self.text("uniqueId", &own("uniqueId"))?,
+            seconds: self.seconds(&own("uniqueFor"))?,
+            until_processing: is_true(&own("shouldBeUniqueUntilProcessing")),
+        })
+    }
+
+    /// The lock of a job that runs.
+    fn lock(&self) -> Result<Option<Unique>> {
+        let kind = Kind::of_class(&self.object.class);
+        match kind {
+            Kind::Job => self.unique(self.class()?),
+            Kind::Listener
+                if self.since(12, 50) && is_true(&self.property(None, "shouldBeUnique")) =>
+            {
+                let (_, class) = self.inner(kind)?;
+                self.unique_wrapper(&class.clone(), class).map(Some)
+            }
+            Kind::Broadcast if self.object.class == *UNIQUE_BROADCAST_EVENT => {
+                let (_, event) = self.inner(kind)?;
+                self.unique_wrapper(&event.clone(), event).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Since when a property that was set wins over an attribute.
+const ATTRIBUTES_YIELD: Version = Version {
+    major: 13,
+    minor: 1,
+    patch: 1,
+};
+
+/// `{"$method": true}`: a method answers.
+fn is_method(said: &Json) -> bool {
+    said.get("$method").is_some()
+}
+
+/// A value of the manifest that is no more than a scalar or a list of them.
+fn plain(json: &Json) -> Option<Value> {
+    Some(match json {
+        Json::Null => Value::Null,
+        Json::Bool(value) => Value::Bool(*value),
+        Json::Number(number) => match number.as_i64() {
+            Some(value) => Value::Int(value),
+            None => Value::from(number.as_f64()?),
+        },
+        Json::String(text) => Value::from(text.as_str()),
+        Json::Array(items) => {
+            let items: Option<Array> = items.iter().map(plain).collect();
+            items?.into()
+        }
+        Json::Object(_) => return None,
+    })
+}
+
+/// The bytes that PHP makes of a value where it needs a string; `None` where that is not as simple.
+fn bytes_of(value: &Value) -> Option<Vec<u8>> {
+    Some(match value {
+        Value::Null | Value::Bool(false) => Vec::new(),
+        Value::Bool(true) => b"1".to_vec(),
+        Value::Int(value) => value.to_string().into_bytes(),
+        Value::String(bytes) => bytes.clone(),
+        _ => return None,
+    })
+}
+
+fn date(value: &Value) -> Option<UnixSeconds> {
+    match Delay::of(value) {
+        Ok(Some(Delay::At(moment))) => Some(moment),
+        _ => None,
+    }
+}
+
+fn is_true(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) | Value::Int(0) => false,
+        Value::String(text) => !matches!(text.as_slice(), b"" | b"0"),
+        Value::Float(value) => value.get() != 0.0,
+        Value::Array(array) => !array.pairs.is_empty(),
+        _ => true,
+    }
+}
