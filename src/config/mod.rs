@@ -514,10 +514,15 @@ impl Config {
         let mut services = Services {
             php_queue: php_queue.map(QueueName::from),
             version: self.known_version(),
+            timezone: "UTC".to_owned(),
             ..Services::default()
         };
         if let Some(laravel) = &self.laravel {
             services.databases = Arc::new(laravel.databases());
+            let zone = laravel.timezone().ok();
+            if let Some(zone) = zone.as_ref().and_then(TimeZone::iana_name) {
+                zone.clone_into(&mut services.timezone);
+            }
             let default = self.setting(laravel.default_cache())?;
             let of_app = laravel.clone();
             services.stores = Some(Stores::new(default, move |name| of_app.cache(name)));
@@ -539,6 +544,7 @@ impl Config {
             Err(error) => services.encrypter_missing = Some(causes(&error).join(": ").into()),
         }
         if let Some((_, manifest)) = &self.manifest {
+            services.manifest = Some(Arc::new(manifest.clone()));
             let models = Models::new(manifest.models.clone(), Arc::clone(&services.databases));
             services.models = Some(Arc::new(models));
             let deleting = manifest.deleting_when_missing_models();

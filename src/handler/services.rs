@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::Models;
+use crate::app::Manifest;
 use crate::batch::Batches;
 use crate::cache::Stores;
 use crate::connection::Databases;
@@ -19,6 +20,10 @@ use crate::queue::{Connections, QueueName};
 pub struct Services {
     /// Version of the app's Laravel, whose rules hold.
     pub version: Version,
+    /// Facts about its classes.
+    pub manifest: Option<Arc<Manifest>>,
+    /// Its time zone, as PHP names it.
+    pub timezone: String,
     /// The app's cache stores.
     pub stores: Option<Stores>,
     /// The app's queue connections.

@@ -207,18 +207,8 @@ impl Chain {
 
     /// The properties that make any job carry this chain: their names and serialized values.
     pub fn properties(&self) -> Vec<(&'static str, Vec<u8>)> {
-        let mut numbers = 0..;
-        let pairs = self.commands.iter().map(|(key, command)| {
-            let key = match key {
-                Some(key) => Key::String(key.clone()),
-                None => Key::Int(numbers.next().expect("fewer commands than numbers")),
-            };
-            (key, Value::String(command.clone()))
-        });
-        let chained = Array {
-            pairs: pairs.collect(),
-        };
-        let mut properties = vec![("chained", Value::Array(chained).to_bytes())];
+        let chained = self.list(0);
+        let mut properties = vec![("chained", chained.to_bytes())];
         if self.has_connections() {
             properties.push(("chainConnection", self.connection.text.clone()));
             properties.push(("chainQueue", self.queue.text.clone()));
@@ -398,13 +388,18 @@ impl Chain {
         (major, minor, patch) >= (5, 5, 20)
     }
 
-    /// `chained` of the next job: names stay, numbers begin at 0 again, as `array_shift` leaves them.
+    /// `chained` of the next job.
     fn rest(&self) -> Value {
+        self.list(1)
+    }
+
+    /// The commands but for the first ones: names stay, numbers begin at 0 again, as `array_shift` leaves them.
+    fn list(&self, skipped: usize) -> Value {
         let mut numbers = 0..;
-        let pairs = self.commands.iter().skip(1).map(|(key, command)| {
+        let pairs = self.commands.iter().skip(skipped).map(|(key, command)| {
             let key = match key {
                 Some(key) => Key::String(key.clone()),
-                None => Key::Int(numbers.next().expect("fewer commands than numbers")),
+                None => Key::Int(numbers.next().unwrap_or(i64::MAX)),
             };
             (key, Value::String(command.clone()))
         });

@@ -97,7 +97,7 @@ impl LogContext {
     /// # Source
     ///
     /// `Illuminate\Log\Context\ContextServiceProvider`.
-    pub fn to_field(&self) -> Option<(Box<str>, Box<RawValue>)> {
+    pub(crate) fn to_field(&self) -> Option<(Box<str>, Box<RawValue>)> {
         if self.data.0.is_empty() && self.hidden.0.is_empty() {
             return None;
         }
@@ -106,8 +106,10 @@ impl LogContext {
             self.data.to_field(),
             self.hidden.to_field()
         );
-        let json = RawValue::from_string(json).expect("text and braces are JSON");
-        Some(("illuminate:log:context".into(), json))
+        Some((
+            "illuminate:log:context".into(),
+            RawValue::from_string(json).ok()?,
+        ))
     }
 
     /// True if there is no entry that logs may show.

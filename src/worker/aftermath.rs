@@ -256,7 +256,6 @@ impl Aftermath {
             return Vec::new();
         };
         let place = Place {
-            connection: &info.connection,
             uuid: info.payload.uuid.as_ref().map(JobUuid::as_str),
             context: info.payload.context.as_deref(),
         };

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 mod aftermath;
 mod attempt;
+mod background;
 mod backoff;
 pub mod decide;
 mod event;
@@ -50,8 +51,8 @@ use crate::failed::FailedJobs;
 use crate::handler::{Router, Services, UnmappedPolicy};
 use crate::payload::Payload;
 use crate::queue::{Popped, Queue, QueueName, ReservedJob};
-use crate::time::Clock;
 use attempt::with_causes;
+use background::{Following, Recording};
 use backoff::Reconnect;
 use fetch::Chosen;
 use job::{Company, Shared, TaskEnd};
@@ -204,18 +205,6 @@ struct Loop<Q> {
     following: Following,
 }
 
-/// The task that brings failed jobs to their store.
-struct Recording {
-    task: tokio::task::JoinHandle<()>,
-    last: CancellationToken,
-}
-
-/// The task that does what is left to do for jobs that have ended.
-struct Following {
-    task: tokio::task::JoinHandle<()>,
-    last: CancellationToken,
-}
-
 /// What is heard of the app, and the end of the first look.
 type Watching = (
     tokio::sync::watch::Receiver<Heard>,
@@ -237,89 +226,13 @@ fn start_watch(
     (heard, first_look)
 }
 
-impl Recording {
-    fn start<Q: Queue>(
-        queue: &Arc<Q>,
-        store: Arc<FailedJobs>,
-        spooled: Arc<Notify>,
-        clock: Clock,
-    ) -> Self {
-        let last = CancellationToken::new();
-        let recorder = record::Recorder {
-            queue: Arc::clone(queue),
-            store,
-            clock,
-            spooled,
-            last: last.clone(),
-        };
-        let task = tokio::spawn(record::keep_recording(recorder));
-        Self { task, last }
-    }
-
-    /// Brings the last records to the store, if that answers soon; otherwise the next worker brings them there.
-    ///
-    /// `deadline` is when the worker should have stopped.
-    async fn finish(mut self, deadline: Option<Instant>) {
-        self.last.cancel();
-        if tokio::time::timeout(last_wait(deadline), &mut self.task)
-            .await
-            .is_err()
-        {
-            self.task.abort();
-            tracing::warn!("failed jobs are left in the spool: their store does not answer");
-        }
-    }
-}
-
-impl Following {
-    fn start<Q: Queue>(
-        queue: &Arc<Q>,
-        services: Arc<Services>,
-        followed: Arc<Notify>,
-        clock: Clock,
-    ) -> Self {
-        let last = CancellationToken::new();
-        let follower = follow_up::Follower {
-            queue: Arc::clone(queue),
-            services,
-            clock,
-            followed,
-            last: last.clone(),
-        };
-        let task = tokio::spawn(follow_up::keep_following(follower));
-        Self { task, last }
-    }
-
-    /// Does what is left, if that is soon done; otherwise the next worker does it.
-    async fn finish(mut self, deadline: Option<Instant>) {
-        self.last.cancel();
-        if tokio::time::timeout(last_wait(deadline), &mut self.task)
-            .await
-            .is_err()
-        {
-            self.task.abort();
-            tracing::warn!(
-                "something is left to do for jobs that have ended; the next worker will do it"
-            );
-        }
-    }
-}
-
-/// How long the last things may take; `deadline` is when the worker should have stopped.
-fn last_wait(deadline: Option<Instant>) -> Duration {
-    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    // Whoever asked for the stop may kill two seconds after the deadline.
-    left.map_or(LAST_RECORDS, |left| {
-        (left + Duration::from_secs(1)).min(LAST_RECORDS)
-    })
-}
-
 /// How long a pop under load waits for more free slots.
 const GATHER: Duration = Duration::from_millis(1);
 /// How often memory and time limits are looked at.
 const LIMITS_EVERY: Duration = Duration::from_secs(1);
 
 impl<Q: Queue> Loop<Q> {
+    #[expect(clippy::too_many_lines, reason = "a list of all there is")]
     fn new(worker: Worker<Q>, control: &Control) -> Self {
         let Worker {
             queue,
@@ -918,9 +831,6 @@ impl<Q: Queue> Loop<Q> {
         }
     }
 }
-
-/// How long the store of failed jobs may take for the last ones.
-const LAST_RECORDS: Duration = Duration::from_secs(3);
 
 /// Ends when the worker is told to quit.
 async fn told_to_quit(orders: &mut tokio::sync::watch::Receiver<Orders>) {

@@ -13,7 +13,7 @@ use super::follow_up::FollowUp;
 use super::job::Shared;
 use crate::cache::{self, Cache, name};
 use crate::handler::Services;
-use crate::payload::{Command, Payload};
+use crate::payload::{Command, Kind, Payload};
 use crate::php::Value;
 use crate::queue::{self, Effect};
 
@@ -30,13 +30,6 @@ pub(super) struct Unique {
     pub(super) until_processing: bool,
 }
 
-const LISTENER: &str = "Illuminate\\Events\\CallQueuedListener";
-const BROADCAST: &str = "Illuminate\\Broadcasting\\UniqueBroadcastEvent";
-
-fn known(_: &Services, _: &Payload, _: &Command) -> Result<Known, String> {
-    Ok(Known::Nothing)
-}
-
 /// What is known of a job's uniqueness beside its context.
 enum Known {
     /// Nothing.
@@ -47,6 +40,38 @@ enum Known {
     Name(String, bool),
     /// It has a lock, and what the name is needs PHP.
     Nameless(String, bool),
+}
+
+impl Known {
+    fn of(services: &Services, command: &Command) -> Result<Self, String> {
+        let class = command.class();
+        let Some(manifest) = &services.manifest else {
+            return Ok(Self::Nothing);
+        };
+        // Laravel's wrappers say it themselves.
+        let is_wrapper = Kind::of_class(class) != Kind::Job;
+        let flag = |name: &str| {
+            let class = manifest.class(class)?;
+            class.flags.get(name)?.as_bool()
+        };
+        match manifest.class(class) {
+            None if !is_wrapper => return Ok(Self::Nothing),
+            Some(_) if flag("unique") != Some(true) => return Ok(Self::Not),
+            _ => {}
+        }
+        let value = command.to_value().map_err(|error| with_causes(&error))?;
+        let until = flag("unique_until_processing") == Some(true);
+        Ok(match manifest.unique(&value) {
+            Ok(None) => Self::Not,
+            Ok(Some(unique)) => {
+                let display_name = unique.display_name.as_deref();
+                let (version, class) = (services.version, class.as_str());
+                let name = name::unique_lock(version, class, display_name, &unique.id);
+                Self::Name(name, unique.until_processing)
+            }
+            Err(missing) => Self::Nameless(missing.to_string(), until),
+        })
+    }
 }
 
 impl Unique {
@@ -65,16 +90,15 @@ impl Unique {
         let is_own =
             |key: &String| is_lock_of(key, command.class().as_str(), &payload.display_name);
         let of_context = text("laravel_unique_job_key").filter(is_own);
-        let known = known(services, payload, command)?;
-        let (name, until_processing) = match (of_context, known) {
-            // Context of the job that dispatched this one rides along: only its own counts.
-            (_, Known::Not) => return Ok(None),
-            // The name of when it was dispatched: a newer version may make another.
-            (Some(name), Known::Name(_, until) | Known::Nameless(_, until)) => (name, until),
-            (None, Known::Name(name, until)) => (name, until),
-            (Some(name), Known::Nothing) => (name, false),
-            (None, Known::Nothing) => return Ok(None),
-            (None, Known::Nameless(why, _)) => return Err(why),
+        let known = Known::of(services, command)?;
+        // The name of when it was dispatched counts: a newer version may make another.
+        let (name, until_processing) = match (known, of_context) {
+            // The context of the job that dispatched this one rides along: not its own.
+            (Known::Not, _) | (Known::Nothing, None) => return Ok(None),
+            (Known::Nothing, Some(name)) => (name, false),
+            (Known::Name(name, until), of_context) => (of_context.unwrap_or(name), until),
+            (Known::Nameless(_, until), Some(name)) => (name, until),
+            (Known::Nameless(why, _), None) => return Err(why),
         };
         let owner = match text("laravel_unique_job_lock_owner").filter(|owner| !owner.is_empty()) {
             Some(owner) => Some(owner),
