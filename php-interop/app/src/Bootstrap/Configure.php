@@ -119,7 +119,7 @@ class Configure
                 'faker_locale' => 'en_US',
                 'key' => $this->env('APP_KEY', 'base64:'.base64_encode('artisand interop key, 32 bytes!!')),
                 'cipher' => $this->env('APP_CIPHER', 'AES-256-CBC'),
-                'previous_keys' => [],
+                'previous_keys' => array_values(array_filter(explode(',', $this->env('APP_PREVIOUS_KEYS', '')))),
                 'maintenance' => [
                     'driver' => $this->env('APP_MAINTENANCE_DRIVER', 'file'),
                     // Without one, the default store is taken.

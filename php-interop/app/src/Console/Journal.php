@@ -3,6 +3,7 @@
 namespace App\Console;
 
 use App\Document;
+use App\Jobs\EncryptedJournal;
 use App\Jobs\Journal as Job;
 use App\Recorder;
 use Illuminate\Console\Command;
@@ -10,7 +11,8 @@ use Illuminate\Console\Command;
 class Journal extends Command
 {
     protected $signature = 'interop:journal {id} {--script=} {--queue=} {--delay=}
-        {--tries=} {--backoff=} {--timeout=} {--max-exceptions=} {--retry-until=} {--fail-on-timeout}';
+        {--tries=} {--backoff=} {--timeout=} {--max-exceptions=} {--retry-until=} {--fail-on-timeout}
+        {--encrypted}';
 
     protected $description = 'Put one App\Jobs\Journal on the queue';
 
@@ -18,7 +20,8 @@ class Journal extends Command
     {
         $recorder = new Recorder(describe: false);
 
-        $job = new Job($this->argument('id'), array_filter(explode(',', (string) $this->option('script'))));
+        $class = $this->option('encrypted') ? EncryptedJournal::class : Job::class;
+        $job = new $class($this->argument('id'), array_filter(explode(',', (string) $this->option('script'))));
         $job->tries = $this->number('tries');
         $job->timeout = $this->number('timeout');
         $job->maxExceptions = $this->number('max-exceptions');

@@ -79,10 +79,15 @@ class Journal implements ShouldQueue
 
     private function note(string $event, array $more = []): void
     {
+        self::write($this->id, $event, ['attempts' => self::$runs[$this->id] ?? null] + $more);
+    }
+
+    /** Appends a line to the journal: for a job, or a callback of its batch or chain. */
+    public static function write(string $id, string $event, array $more = []): void
+    {
         Redis::connection('interop')->rpush(self::KEY, json_encode([
             'by' => 'php',
-            'id' => $this->id,
-            'attempts' => self::$runs[$this->id] ?? null,
+            'id' => $id,
             'pid' => getmypid(),
             'at' => microtime(true),
             'event' => $event,

@@ -1,0 +1,48 @@
+<?php
+
+namespace App\Console;
+
+use App\Document;
+use App\Jobs\EncryptedJournal;
+use App\Jobs\Journal as Job;
+use App\Recorder;
+use Illuminate\Console\Command;
+use Illuminate\Support\Facades\Bus;
+use Throwable;
+
+class Chain extends Command
+{
+    protected $signature = 'interop:chain {id} {scripts*} {--queue=} {--tries=} {--encrypted}
+        {--without-catch}';
+
+    protected $description = 'Queue a chain of App\Jobs\Journal, one per script, whose catch callback writes to the journal';
+
+    public function handle(): int
+    {
+        $recorder = new Recorder(describe: false);
+
+        $id = $this->argument('id');
+        $class = $this->option('encrypted') ? EncryptedJournal::class : Job::class;
+        $jobs = [];
+        foreach ($this->argument('scripts') as $number => $script) {
+            $jobs[] = $job = new $class($id.'-'.($number + 1), array_filter(explode(',', $script)));
+            $job->tries = $this->option('tries') === null ? null : (int) $this->option('tries');
+        }
+        $chain = Bus::chain($jobs);
+        if (! $this->option('without-catch')) {
+            $chain->catch(static function (Throwable $e) use ($id) {
+                Job::write($id, 'catch', ['exception' => $e::class, 'message' => $e->getMessage()]);
+            });
+        }
+        if ($this->option('queue') !== null) {
+            $chain->onQueue($this->option('queue'));
+        }
+        $chain->dispatch();
+
+        foreach ($recorder->take() as $record) {
+            $this->output->writeln(Document::json(['uuid' => $record['uuid'], 'id' => $record['id']]));
+        }
+
+        return 0;
+    }
+}
