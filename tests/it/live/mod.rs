@@ -26,8 +26,10 @@ macro_rules! on_every_laravel {
 }
 
 mod cache;
+mod closures;
 mod documents;
 mod drain;
+mod encryption;
 mod exceptions;
 mod failed;
 mod failed_killed;
