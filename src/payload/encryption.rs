@@ -606,6 +606,8 @@ mod tests {
 
     #[test]
     fn what_was_changed_is_refused_with_laravels_words() {
+        use EncryptionError::{Data, Mac, Payload, Tag};
+        type Change<'a> = Box<dyn Fn(&mut serde_json::Value) + 'a>;
         let encoded = |json: String| STANDARD.encode(json).into_bytes();
         let parts = |encrypter: &Encrypter| {
             let json = STANDARD.decode(encrypter.encrypt(PLAIN)).unwrap();
@@ -619,7 +621,6 @@ mod tests {
             bytes[0] ^= 1;
             serde_json::Value::from(STANDARD.encode(bytes))
         };
-        type Change<'a> = Box<dyn Fn(&mut serde_json::Value) + 'a>;
         let set = |field: &'static str, value: serde_json::Value| -> Change<'_> {
             Box::new(move |json| json[field] = value.clone())
         };
@@ -629,7 +630,6 @@ mod tests {
         let upper: Change<'_> = Box::new(|json| {
             json["mac"] = json["mac"].as_str().unwrap().to_ascii_uppercase().into();
         });
-        use EncryptionError::{Data, Mac, Payload, Tag};
         #[rustfmt::skip]
         let rows: Vec<(&str, &Encrypter, Change<'_>, EncryptionError)> = vec![
             ("value", &cbc, flip("value"), Mac),

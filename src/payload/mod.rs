@@ -129,7 +129,7 @@ pub struct Payload {
 }
 
 /// The `data` field.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub enum Data {
     /// Of an object job.
     Command {
@@ -144,6 +144,27 @@ pub enum Data {
     },
     /// Of a string job: any JSON.
     Json(Arc<RawValue>),
+}
+
+impl fmt::Debug for Data {
+    /// Says how long it is and not what it says: it may have been encrypted.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Command {
+                name,
+                command,
+                was_encrypted,
+                batch_id,
+            } => f
+                .debug_struct("Command")
+                .field("name", name)
+                .field("command", &format_args!("{} bytes", command.len()))
+                .field("was_encrypted", was_encrypted)
+                .field("batch_id", batch_id)
+                .finish(),
+            Self::Json(json) => write!(f, "Json({} bytes)", json.get().len()),
+        }
+    }
 }
 
 /// An error from reading a payload.
@@ -836,6 +857,9 @@ mod tests {
             (command.class().as_str(), command.as_bytes()),
             ("A", &object[..])
         );
+        let shown = format!("{payload:?}");
+        let len = format!("command: {} bytes", object.len());
+        assert!(shown.contains(&len), "{shown}");
         // Once is enough.
         payload.decrypt(&encrypter).unwrap();
         assert_eq!(Command::of(&payload).unwrap().unwrap().as_bytes(), object);
