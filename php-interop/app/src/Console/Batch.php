@@ -37,7 +37,9 @@ class Batch extends Command
         }
         foreach (self::CALLBACKS as $callback) {
             if ($this->option($callback)) {
-                $batch->$callback(static function (QueuedBatch $batch, ?Throwable $e = null) use ($callback) {
+                // Those of failures are given with the leave to fail.
+                $method = $callback === 'failure' ? 'allowFailures' : $callback;
+                $batch->$method(static function (QueuedBatch $batch, ?Throwable $e = null) use ($callback) {
                     BatchNote::write($callback, $batch, $e);
                 });
             }
