@@ -454,6 +454,15 @@ impl Batches {
         }
     }
 
+    /// Whether this error says that the app has no such table: then none of its jobs is in a batch.
+    pub fn is_missing(&self, error: &Error) -> bool {
+        let source = match error {
+            Error::Database { source, .. } => source,
+            Error::TooMany { .. } | Error::Push { .. } | Error::NoStore { .. } => return false,
+        };
+        source.is_missing_table() || self.database.is_missing_file()
+    }
+
     /// Tries whether batches can be read and written, without changing any.
     ///
     /// # Errors

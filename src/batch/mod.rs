@@ -175,11 +175,6 @@ impl Error {
     pub fn is_lost_connection(&self) -> bool {
         matches!(self, Self::Database { source, .. } if source.is_lost_connection())
     }
-
-    /// True if the app has no such table: no jobs were ever in batches.
-    pub fn is_missing_table(&self) -> bool {
-        matches!(self, Self::Database { source, .. } if source.is_missing_table())
-    }
 }
 
 #[cfg(test)]

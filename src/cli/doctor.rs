@@ -941,7 +941,7 @@ async fn look_at_batches(config: &Config, report: &mut Report) {
     let place = batches.describe();
     match batches.check().await {
         Ok(()) => report.ok(CHECK, format!("{place}, can be written")),
-        Err(error) if error.is_missing_table() => {
+        Err(error) if batches.is_missing(&error) => {
             report.ok(CHECK, format!("no {place}: the app has no jobs in batches"));
         }
         Err(error) => report.warn(

@@ -1299,6 +1299,29 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn batches_are_where_laravel_looks_for_them() {
+        #[rustfmt::skip]
+        let rows = [
+            ("8.83", json!({}), Some("table `job_batches` at /a.sqlite")),
+            ("13.31", json!({"batching": {"database": "b", "table": "t"}}), Some("table `t` at /b.sqlite")),
+            ("13.31", json!({"batching": {"driver": null, "database": null}}), Some("table `job_batches` at /a.sqlite")),
+            ("13.31", json!({"batching": {"driver": "dynamodb", "table": "t"}}), None),
+            // Before there was a choice.
+            ("10.35", json!({"batching": {"driver": "dynamodb", "table": "t"}}), Some("table `t` at /a.sqlite")),
+        ];
+        for (version, queue, expected) in rows {
+            let sqlite = |path: &str| json!({"driver": "sqlite", "database": path});
+            let connections = json!({"a": sqlite("/a.sqlite"), "b": sqlite("/b.sqlite")});
+            let config =
+                json!({"queue": queue, "database": {"default": "a", "connections": connections}});
+            let batches = laravel(version, config).batches().unwrap();
+            let place = batches.map(|batches| batches.describe());
+            assert_eq!(place.as_deref(), expected, "{version} {queue}");
+        }
+    }
+
     #[test]
     fn databases_are_found_by_fields_and_by_url() {
         let connections = json!({

@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -238,6 +238,11 @@ impl Database {
     /// Where it is, for messages.
     pub fn address(&self) -> String {
         self.0.options.address()
+    }
+
+    /// True if it is a file that is not there: nobody uses this database.
+    pub fn is_missing_file(&self) -> bool {
+        self.kind() == DatabaseKind::Sqlite && !Path::new(&self.0.options.database).exists()
     }
 
     /// A table's name as it stands in a statement: with the connection's prefix, quoted.
@@ -582,8 +587,8 @@ fn is_outage(error: &dyn sqlx::error::DatabaseError) -> bool {
     if code.len() == 5 {
         // PostgreSQL: connection, read only, login, database, rollback and deadlock, resources, operators, system.
         let classes = ["08", "25", "28", "3D", "40", "53", "57", "58"];
-        // No such table, no such column, no right to it.
-        let whole = ["42P01", "42703", "42501"];
+        // No such table, no such column, no right to it; a lock that was waited for too long.
+        let whole = ["42P01", "42703", "42501", "55P03"];
         return classes.iter().any(|class| code.starts_with(class)) || whole.contains(&&*code);
     }
     // SQLite: no such table or column, busy, locked, read only, I/O, full, cannot open; the low byte is the kind.

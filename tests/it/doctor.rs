@@ -114,6 +114,7 @@ fn what_could_go_wrong_is_found_and_the_exit_code_says_how_bad_it_is() {
         "{text}"
     );
     assert!(text.contains("`default`: 2 pending"), "{text}");
+    assert!(text.contains("no table `job_batches` at "), "{text}");
     let (_, found) = app.examine(&[]);
     assert!(
         has(
