@@ -25,6 +25,7 @@ macro_rules! on_every_laravel {
     };
 }
 
+mod batches;
 mod cache;
 mod closures;
 mod documents;
