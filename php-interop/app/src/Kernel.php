@@ -28,8 +28,10 @@ class Kernel extends ConsoleKernel
         Console\Journal::class,
         Console\Lock::class,
         Console\Note::class,
+        Console\Scenario::class,
         Console\Serve::class,
         Console\Sizes::class,
+        Console\Tables::class,
     ];
 
     /**

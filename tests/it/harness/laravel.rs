@@ -88,6 +88,34 @@ impl Laravel {
         })
     }
 
+    /// What `manifest.php` says of the app's classes: keys of a manifest.
+    pub(crate) fn exported_classes(&self) -> Value {
+        const MARKER: &str = "---artisand-manifest---\n";
+        let directory = project().join("php-interop");
+        let mut command = Command::new(directory.join("laravel"));
+        without_settings(&mut command)
+            .args([&self.version.to_string(), "--", "."])
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .stdin(std::fs::File::open(directory.join("manifest.php")).unwrap());
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let json = text.split(MARKER).nth(1);
+        let json = json.unwrap_or_else(|| panic!("no manifest: {output:?}"));
+        let exported: Value = serde_json::from_str(json).unwrap();
+        let keys = [
+            "classes",
+            "models",
+            "queue_routes",
+            "queue_forwards",
+            "payload_hooks",
+        ];
+        let part = |key: &str| (key.to_owned(), exported[key].clone());
+        keys.map(part)
+            .into_iter()
+            .filter(|(_, value)| !value.is_null())
+            .collect()
+    }
+
     /// The app's settings as this program reads them.
     pub(crate) fn settings(&self) -> artisand::config::Laravel {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -227,6 +255,21 @@ impl Served {
         let text = answer["text"].as_str().unwrap();
         assert_eq!(answer["code"], 0, "{args:?}: {text}");
         read(text)
+    }
+}
+
+impl Served {
+    /// Runs a command that prints for people.
+    pub(crate) fn text(&self, args: &[&str]) -> String {
+        let (input, output) = &mut *self.pipes.lock().unwrap();
+        writeln!(input, "{}", json!(args)).unwrap();
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let answer: Value =
+            serde_json::from_str(&line).unwrap_or_else(|e| panic!("{args:?}: {e}: {line}"));
+        let text = answer["text"].as_str().unwrap().to_owned();
+        assert_eq!(answer["code"], 0, "{args:?}: {text}");
+        text
     }
 }
 

@@ -217,13 +217,22 @@ impl Workplace {
 
     /// Takes everything from the app, and `rest` from `artisand.toml`.
     pub(crate) fn for_app(laravel: &Laravel, rest: &str) -> Self {
+        Self::with_manifest(laravel, &laravel.manifest(), rest)
+    }
+
+    /// The same, with a manifest of one's own.
+    pub(crate) fn with_manifest(
+        laravel: &Laravel,
+        manifest: &serde_json::Value,
+        rest: &str,
+    ) -> Self {
         let directory = tempfile::Builder::new()
             .prefix("artisand-work-")
             .tempdir()
             .unwrap();
         let write = |name, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
         write("artisand.toml", rest);
-        write("artisand.json", &laravel.manifest().to_string());
+        write("artisand.json", &manifest.to_string());
         let port = laravel.config["redis"]["port"].as_u64().unwrap();
         let port = u16::try_from(port).unwrap();
         Self { directory, port }

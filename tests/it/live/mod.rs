@@ -27,6 +27,7 @@ macro_rules! on_every_laravel {
 
 mod batches;
 mod cache;
+mod castings;
 mod closures;
 mod documents;
 mod drain;

@@ -1,0 +1,16 @@
+<?php
+
+namespace App\Jobs;
+
+use Illuminate\Contracts\Queue\ShouldBeUnique;
+
+/** A {@see Journal} of which one of a name is queued at a time. */
+class UniqueJournal extends Journal implements ShouldBeUnique
+{
+    public int $uniqueFor = 600;
+
+    public function uniqueId(): string
+    {
+        return $this->id;
+    }
+}

@@ -1,0 +1,16 @@
+<?php
+
+namespace App\Jobs;
+
+use Illuminate\Contracts\Queue\ShouldBeUniqueUntilProcessing;
+
+/** A {@see Journal} of which one of a name waits at a time. */
+class UniqueUntilJournal extends Journal implements ShouldBeUniqueUntilProcessing
+{
+    public int $uniqueFor = 600;
+
+    public function uniqueId(): string
+    {
+        return $this->id;
+    }
+}

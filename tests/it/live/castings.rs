@@ -1,0 +1,376 @@
+//! What the end of a job sets off: PHP alone, Rust alone, and both taking turns leave the same behind.
+//!
+//! A scenario (`interop:scenario`) queues jobs of chains and batches, and unique
+//! ones. PHP's workers by themselves are the reference: after each job the
+//! queues, and at the end the locks, the batch, the failed jobs, the journal
+//! and the callbacks must be those of PHP, whoever ran which job.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use artisand::payload::{Command, Encrypter, Payload};
+use artisand::php;
+use serde_json::{Value, json};
+
+use crate::harness::laravel::{Laravel, Served};
+use crate::harness::process::Workplace;
+use crate::harness::redis::RedisServer;
+
+const SOON: Duration = Duration::from_secs(60);
+/// The queues of the scenarios, in the order in which they are worked.
+const QUEUES: [&str; 4] = ["a", "b", "c", "default"];
+/// More jobs than any scenario has.
+const MOST_STEPS: usize = 60;
+
+const MAPPINGS: &str = r#"
+[[map]]
+job = 'App\Jobs\*Journal'
+handler = "journal"
+"#;
+
+/// Who runs a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Php,
+    Rust,
+}
+
+/// Who runs the first job, the second, and so on in turn. Closures run in PHP whoever's turn it is.
+const CASTINGS: [(&str, [By; 2]); 3] = [
+    ("rust", [By::Rust, By::Rust]),
+    ("rust-php", [By::Rust, By::Php]),
+    ("php-rust", [By::Php, By::Rust]),
+];
+
+/// A scenario, and whether each of its jobs follows the one before without a closure of ours in between.
+struct Scenario {
+    name: &'static str,
+    is_direct: bool,
+}
+
+const fn direct(name: &'static str) -> Scenario {
+    Scenario {
+        name,
+        is_direct: true,
+    }
+}
+
+const fn through_php(name: &'static str) -> Scenario {
+    Scenario {
+        name,
+        is_direct: false,
+    }
+}
+
+const SCENARIOS: [Scenario; 20] = [
+    direct("chain"),
+    direct("chain-retried"),
+    through_php("chain-fails"),
+    through_php("chain-throws"),
+    through_php("chain-with-closure"),
+    through_php("chain-with-batch"),
+    direct("chain-with-unique"),
+    direct("chain-with-taken"),
+    through_php("chain-of-encrypted"),
+    direct("unique"),
+    direct("unique-retried"),
+    direct("unique-deleted"),
+    direct("until-processing"),
+    through_php("batch"),
+    through_php("batch-fails"),
+    through_php("batch-allowed"),
+    through_php("batch-failing-last"),
+    through_php("batch-progress"),
+    direct("batch-silent"),
+    through_php("batch-of-chains"),
+];
+
+/// What a scenario left behind, made equal for equal runs.
+#[derive(Debug, PartialEq)]
+struct Left {
+    /// The queues after each job that was run.
+    trace: Vec<Value>,
+    /// All keys that are there at the end, with what can be compared of their values.
+    keys: BTreeMap<String, Value>,
+    journal: Vec<Value>,
+    notes: Vec<Value>,
+    batches: Vec<Value>,
+    failed: Vec<Value>,
+}
+
+/// An app and its workers.
+struct Scene {
+    redis: RedisServer,
+    laravel: Laravel,
+    php: Served,
+    workplace: Workplace,
+    encrypter: Encrypter,
+}
+
+impl Scene {
+    fn new(version: u8, manifest: Option<&Value>) -> Self {
+        let redis = RedisServer::start();
+        let env = [("QUEUE_FAILED_DRIVER", "database-uuids")];
+        let laravel = Laravel::with_env(version, &redis, &env);
+        let mut known = laravel.manifest();
+        for (key, value) in manifest.and_then(Value::as_object).into_iter().flatten() {
+            known[key] = value.clone();
+        }
+        let workplace = Workplace::with_manifest(&laravel, &known, MAPPINGS);
+        let encrypter = laravel.settings().encrypter().unwrap();
+        Self {
+            redis,
+            php: laravel.serve(),
+            laravel,
+            workplace,
+            encrypter,
+        }
+    }
+
+    fn queue_key(&self, queue: &str, part: &str) -> String {
+        self.laravel.key(&format!("queues:{queue}{part}"))
+    }
+
+    /// Runs the next job; says whether there was one.
+    fn run_one(&self, by: By) -> bool {
+        let before = self.queued();
+        let queues = format!("--queue={}", QUEUES.join(","));
+        let args = ["--once", "--sleep=0", "--tries=1", &queues];
+        let output = match by {
+            By::Php => self
+                .php
+                .text(&[&["queue:work", "redis"][..], &args].concat()),
+            By::Rust => {
+                let mut worker = self.workplace.worker(&args);
+                worker.succeeds_within(SOON);
+                worker.describe()
+            }
+        };
+        let after = self.queued();
+        assert!(
+            self.redis.length(&self.laravel.key("artisand:follow-ups")) == 0,
+            "something was left to do: {output}"
+        );
+        before != after
+    }
+
+    /// All elements of the queues.
+    fn queued(&self) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        for queue in QUEUES {
+            all.extend(self.redis.list(&self.queue_key(queue, "")));
+            let delayed = self.redis.scores(&self.queue_key(queue, ":delayed"));
+            all.extend(delayed.into_iter().map(|(element, _)| element));
+        }
+        all
+    }
+
+    /// Lets the time pass until a job may be run; false if there is none.
+    fn wait(&self) -> bool {
+        let mut due = None;
+        for queue in QUEUES {
+            if self.redis.length(&self.queue_key(queue, "")) > 0 {
+                return true;
+            }
+            let delayed = self.redis.scores(&self.queue_key(queue, ":delayed"));
+            let first = delayed.iter().map(|(_, due)| *due).reduce(f64::min);
+            due = [due, first].into_iter().flatten().reduce(f64::min);
+        }
+        let Some(due) = due else { return false };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let left = Duration::from_secs_f64(due).saturating_sub(now);
+        assert!(left < SOON, "a job is due only in {left:?}");
+        std::thread::sleep(left + Duration::from_millis(5));
+        true
+    }
+
+    fn play(&self, scenario: &str, turns: [By; 2]) -> Left {
+        self.redis.query::<()>(&[b"FLUSHALL"]);
+        self.php.text(&["queue:flush"]);
+        self.php
+            .text(&["queue:prune-batches", "--hours=-1", "--unfinished=-1"]);
+        self.php.text(&["interop:scenario", scenario]);
+        let mut trace = Vec::new();
+        for step in 0.. {
+            assert!(
+                step < MOST_STEPS,
+                "{scenario} {turns:?}: no end; {}",
+                self.redis.state()
+            );
+            if !self.wait() {
+                break;
+            }
+            let by = turns[step % 2];
+            // What has no handler in Rust is PHP's.
+            let has_run = self.run_one(by) || self.run_one(By::Php);
+            assert!(has_run, "{scenario} {turns:?}: nobody runs what is there");
+            trace.push(self.picture());
+        }
+        self.left(trace)
+    }
+
+    /// The queues, made equal for equal contents.
+    fn picture(&self) -> Value {
+        let mut picture = json!({});
+        for queue in QUEUES {
+            let pending = self.redis.list(&self.queue_key(queue, ""));
+            let delayed = self.redis.scores(&self.queue_key(queue, ":delayed"));
+            let pending: Vec<Value> = pending.iter().map(|job| self.payload(job)).collect();
+            let delayed: Vec<Value> = delayed.iter().map(|(job, _)| self.payload(job)).collect();
+            let notify = self.redis.length(&self.queue_key(queue, ":notify"));
+            if pending.is_empty() && delayed.is_empty() && notify == 0 {
+                continue;
+            }
+            picture[queue] = json!({"pending": pending, "delayed": delayed, "notify": notify});
+        }
+        picture
+    }
+
+    /// A payload without what differs from run to run.
+    fn payload(&self, element: &[u8]) -> Value {
+        let mut json: Value = serde_json::from_slice(element).unwrap();
+        for field in ["uuid", "id", "createdAt"] {
+            if let Some(value) = json.get_mut(field) {
+                *value = "...".into();
+            }
+        }
+        let mut payload = Payload::parse(element).unwrap();
+        json["encrypted"] = payload.is_encrypted().into();
+        payload.decrypt(&self.encrypter).unwrap();
+        let command = Command::of(&payload).unwrap().unwrap();
+        let mut value = command.to_value().unwrap();
+        if let php::Value::Object(object) = &mut value {
+            for property in [
+                "chainCatchCallbacks",
+                "closure",
+                "uniqueLockOwner",
+                "batchId",
+            ] {
+                let is_set = object.get(property).is_some_and(|value| !value.is_null());
+                if is_set {
+                    object.set(property, "...");
+                }
+            }
+            if let Some(chained) = object.get("chained").and_then(php::Value::as_array) {
+                // Of closures only that they are there.
+                let texts = chained.values().map(|value| {
+                    let text = String::from_utf8_lossy(value.as_bytes().unwrap()).into_owned();
+                    if text.contains("SerializableClosure") {
+                        text.split(':').nth(2).unwrap().to_owned()
+                    } else {
+                        text
+                    }
+                });
+                let texts: php::Array = texts.map(php::Value::from).collect();
+                object.set("chained", texts);
+            }
+        }
+        json["data"]["command"] = serde_json::from_str(&value.to_json()).unwrap();
+        if json["data"]["batchId"].is_string() {
+            json["data"]["batchId"] = "...".into();
+        }
+        let owner =
+            json.pointer_mut("/illuminate:log:context/hidden/laravel_unique_job_lock_owner");
+        if let Some(owner) = owner {
+            *owner = "...".into();
+        }
+        json
+    }
+
+    fn left(&self, trace: Vec<Value>) -> Left {
+        let mut keys = BTreeMap::new();
+        let names: Vec<String> = self.redis.query(&[b"KEYS", b"*"]);
+        for name in names {
+            if name.starts_with("interop:") {
+                continue;
+            }
+            let kind: String = self.redis.query(&[b"TYPE", name.as_bytes()]);
+            let size = match &*kind {
+                "list" => self.redis.length(&name).into(),
+                "string" => self
+                    .redis
+                    .query::<i64>(&[b"STRLEN", name.as_bytes()])
+                    .into(),
+                _ => Value::Null,
+            };
+            keys.insert(name, json!([kind, size]));
+        }
+        let lines = |key: &str, hidden: &[&str]| -> Vec<Value> {
+            let read = |line: &Vec<u8>| {
+                let mut line: Value = serde_json::from_slice(line).unwrap();
+                for field in hidden {
+                    line.as_object_mut().unwrap().remove(*field);
+                }
+                line
+            };
+            self.redis.list(key).iter().map(read).collect()
+        };
+        let journal = lines(
+            "interop:journal",
+            &["by", "pid", "at", "exception", "attempts"],
+        );
+        let notes = lines("interop:batch", &["id", "exception"]);
+        let state = self.php.run(&["interop:tables"]);
+        let list = |value: &Value| value.as_array().unwrap().clone();
+        Left {
+            trace,
+            keys,
+            journal,
+            notes,
+            batches: list(&state["batches"]),
+            failed: list(&state["failed"]),
+        }
+    }
+}
+
+fn every_casting_leaves_what_php_leaves(version: u8) {
+    let scene = Scene::new(version, None);
+    let classes = scene.laravel.exported_classes();
+    drop(scene);
+    let (play, classes) = (
+        &|(name, turns): (&'static str, [By; 2]), manifest: Option<&Value>| {
+            let scene = Scene::new(version, manifest);
+            let play = |scenario: &Scenario| (scenario.name, scene.play(scenario.name, turns));
+            let scenarios = SCENARIOS.iter();
+            let left: BTreeMap<_, _> = scenarios.map(play).collect();
+            (name, left)
+        },
+        &classes,
+    );
+    let (reference, played) = std::thread::scope(|scope| {
+        let reference = scope.spawn(|| play(("php", [By::Php, By::Php]), None));
+        let mut played: Vec<_> = CASTINGS
+            .map(|casting| scope.spawn(move || play(casting, Some(classes))))
+            .into_iter()
+            .collect();
+        // Without the manifest's classes PHP takes every step.
+        played.push(scope.spawn(|| play(("rust without classes", [By::Rust, By::Rust]), None)));
+        let played: Vec<_> = played
+            .into_iter()
+            .map(|casting| casting.join().unwrap())
+            .collect();
+        (reference.join().unwrap().1, played)
+    });
+    for (name, left) in played {
+        for scenario in SCENARIOS.iter() {
+            let (expected, found) = (&reference[scenario.name], &left[scenario.name]);
+            let place = format!("Laravel {version}, {} by {name}", scenario.name);
+            let with = |left: &Left, what: fn(&Left) -> Value| {
+                serde_json::to_string_pretty(&what(left)).unwrap()
+            };
+            let same = |what: fn(&Left) -> Value| {
+                assert_eq!(with(expected, what), with(found, what), "{place}");
+            };
+            same(|left| left.journal.clone().into());
+            same(|left| left.notes.clone().into());
+            same(|left| left.batches.clone().into());
+            same(|left| left.failed.clone().into());
+            same(|left| json!(left.keys));
+            if scenario.is_direct && name != "rust without classes" {
+                same(|left| left.trace.clone().into());
+            }
+        }
+    }
+}
+
+on_every_laravel!(every_casting_leaves_what_php_leaves);
