@@ -391,6 +391,11 @@ impl<Q: Queue> Follower<Q> {
         {
             return done.and_left(for_php.len());
         }
+        if let Err(error) = self.cancel_failed(batches, batch, &for_php).await {
+            *is_away = error.is_lost_connection();
+            said.problem(what, with_causes(&error));
+            return Done::Left(for_php.len());
+        }
         let mut left = 0;
         for noted in for_php {
             match self.hand_over(noted, said).await {
@@ -404,6 +409,26 @@ impl<Q: Queue> Follower<Q> {
         } else {
             Done::Left(left)
         }
+    }
+
+    /// Cancels a batch whose first failure only PHP may count: jobs that ask must not wait for that.
+    async fn cancel_failed(
+        &self,
+        batches: &Batches,
+        id: &str,
+        for_php: &[Noted<Count>],
+    ) -> Result<(), crate::batch::Error> {
+        let is_failure = |noted: &Noted<Count>| noted.what.ended.outcome == JobOutcome::Failed;
+        if !for_php.iter().any(is_failure) {
+            return Ok(());
+        }
+        let Some(batch) = batches.find(id).await? else {
+            return Ok(());
+        };
+        if !batch.allows_failures() && !batch.is_cancelled() {
+            batches.cancel(id).await?;
+        }
+        Ok(())
     }
 
     /// Takes the records of ends that are counted out of the list, and then their marks out of the batch.

@@ -269,6 +269,11 @@ impl Scene {
         if json["data"]["batchId"].is_string() {
             json["data"]["batchId"] = "...".into();
         }
+        // Redis' own JSON encoder, through which PHP's retries go, knows no empty list.
+        let data = json.pointer_mut("/illuminate:log:context/data");
+        if let Some(data) = data.filter(|data| **data == json!({})) {
+            *data = json!([]);
+        }
         let owner =
             json.pointer_mut("/illuminate:log:context/hidden/laravel_unique_job_lock_owner");
         if let Some(owner) = owner {
@@ -323,6 +328,21 @@ impl Scene {
     }
 }
 
+/// What a callback saw that runs when the batch is over; others see how far the batch is by then.
+fn without_progress(note: &Value) -> Value {
+    let mut note = note.clone();
+    if note["callback"] == "catch" {
+        note["pending"].take();
+    }
+    note
+}
+
+fn sorted(lines: &[Value]) -> Value {
+    let mut lines = lines.to_vec();
+    lines.sort_by_key(Value::to_string);
+    lines.into()
+}
+
 fn every_casting_leaves_what_php_leaves(version: u8) {
     let scene = Scene::new(version, None);
     let classes = scene.laravel.exported_classes();
@@ -361,8 +381,13 @@ fn every_casting_leaves_what_php_leaves(version: u8) {
             let same = |what: fn(&Left) -> Value| {
                 assert_eq!(with(expected, what), with(found, what), "{place}");
             };
-            same(|left| left.journal.clone().into());
-            same(|left| left.notes.clone().into());
+            if scenario.is_direct {
+                same(|left| left.journal.clone().into());
+            } else {
+                // What PHP runs for us comes when PHP's worker does.
+                same(|left| sorted(&left.journal));
+            }
+            same(|left| left.notes.iter().map(without_progress).collect());
             same(|left| left.batches.clone().into());
             same(|left| left.failed.clone().into());
             same(|left| json!(left.keys));

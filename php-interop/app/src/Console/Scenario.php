@@ -74,8 +74,7 @@ class Scenario extends Command
             'batch-fails' => $this->batch(['ok', 'fail', 'ok'])->dispatch(),
             'batch-allowed' => $this->batch(['ok', 'throw', 'delete', 'fail'])->allowFailures()->dispatch(),
             'batch-failing-last' => $this->batch(['ok', 'ok', 'throw'])->allowFailures()->dispatch(),
-            'batch-progress' => $this->batch(['ok', 'fail', 'ok'])->allowFailures()
-                ->progress(self::noted('progress'))->dispatch(),
+            'batch-progress' => $this->progressing($this->batch(['ok', 'fail', 'ok'])->allowFailures())->dispatch(),
             'batch-silent' => Bus::batch([$this->member('1'), $this->member('2', 'fail')])->onQueue('b')
                 ->allowFailures()->dispatch(),
             'batch-of-chains' => Bus::batch([
@@ -142,6 +141,12 @@ class Scenario extends Command
 
         return Bus::batch($jobs)->onQueue('b')
             ->then(self::noted('then'))->catch(self::noted('catch'))->finally(self::noted('finally'));
+    }
+
+    /** Since Laravel 10.37. */
+    private function progressing(PendingBatch $batch): PendingBatch
+    {
+        return method_exists($batch, 'progress') ? $batch->progress(self::noted('progress')) : $batch;
     }
 
     private static function noted(string $callback): \Closure
