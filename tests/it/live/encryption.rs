@@ -309,7 +309,7 @@ fn a_job_of_an_old_key_is_never_lost(version: u8) {
         worker.succeeds_within(SOON);
         assert_eq!(journal(), expected, "{place}: {}", worker.describe());
         assert_eq!(redis.list(&queue), std::slice::from_ref(&sent), "{place}");
-        let said = "encrypted jobs of a class cannot be read and count as unmapped";
+        let said = "jobs of a class have a handler and cannot be run here: they count as unmapped";
         let stderr = worker.stderr();
         assert_eq!(stderr.matches(said).count(), 1, "{stderr}");
         assert!(stderr.contains("The MAC is invalid."), "{stderr}");
