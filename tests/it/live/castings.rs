@@ -48,6 +48,14 @@ struct Scenario {
     is_direct: bool,
 }
 
+impl Scenario {
+    fn has_locks(&self) -> bool {
+        ["uni", "until", "taken"]
+            .iter()
+            .any(|part| self.name.contains(part))
+    }
+}
+
 const fn direct(name: &'static str) -> Scenario {
     Scenario {
         name,
@@ -328,11 +336,12 @@ impl Scene {
     }
 }
 
-/// What a callback saw that runs when the batch is over; others see how far the batch is by then.
+/// What a callback saw; those that do not run at the end see how far the batch is by then.
 fn without_progress(note: &Value) -> Value {
     let mut note = note.clone();
-    if note["callback"] == "catch" {
+    if matches!(note["callback"].as_str(), Some("catch" | "progress")) {
         note["pending"].take();
+        note["failed"].take();
     }
     note
 }
@@ -387,10 +396,18 @@ fn every_casting_leaves_what_php_leaves(version: u8) {
                 // What PHP runs for us comes when PHP's worker does.
                 same(|left| sorted(&left.journal));
             }
-            same(|left| left.notes.iter().map(without_progress).collect());
+            if scenario.is_direct {
+                same(|left| left.notes.clone().into());
+            } else {
+                same(|left| sorted(&left.notes.iter().map(without_progress).collect::<Vec<_>>()));
+            }
             same(|left| left.batches.clone().into());
             same(|left| left.failed.clone().into());
-            same(|left| json!(left.keys));
+            // Before Laravel 11.39 only the manifest says that a class is unique.
+            let is_known = name != "rust without classes" || version == 13;
+            if is_known || !scenario.has_locks() {
+                same(|left| json!(left.keys));
+            }
             if scenario.is_direct && name != "rust without classes" {
                 same(|left| left.trace.clone().into());
             }

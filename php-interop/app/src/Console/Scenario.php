@@ -13,6 +13,7 @@ use Illuminate\Bus\ChainedBatch;
 use Illuminate\Bus\PendingBatch;
 use Illuminate\Console\Command;
 use Illuminate\Support\Facades\Bus;
+use Illuminate\Support\Facades\Context;
 use InvalidArgumentException;
 use Throwable;
 
@@ -31,6 +32,10 @@ class Scenario extends Command
     public function handle(): int
     {
         $name = $this->argument('name');
+        if (class_exists(Context::class)) {
+            // That of a job which this process has run.
+            Context::flush();
+        }
         match ($name) {
             'chain' => $this->chain([
                 $this->job('1')->onQueue('a'),
