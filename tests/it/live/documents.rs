@@ -165,6 +165,11 @@ fn documents_are_what_php_says(version: u8) {
                 .map(|(element, _)| element),
         )
         .collect();
+    // What follows the jobs of two chains and of a batch is handed to PHP.
+    let is_closure =
+        |element: &Vec<u8>| memchr::memmem::find(element, b"Closure (artisand:0)").is_some();
+    let (closures, now_there): (Vec<_>, Vec<_>) = now_there.into_iter().partition(is_closure);
+    assert_eq!(closures.len(), 3, "{}", redis.state());
     let uuids = |elements: &[Vec<u8>]| elements.iter().map(|e| uuid_of(e)).collect::<Vec<_>>();
     assert_eq!(uuids(&now_there), uuids(&left), "{}", redis.state());
     assert!(now_there == left, "payloads that were left have changed");
