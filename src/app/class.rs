@@ -10,7 +10,10 @@
 use serde_json::Value as Json;
 
 use super::manifest::{Class, Manifest, Part};
-use crate::payload::{Delay, Envelope, Kind, Scalar, Version, VersionError, Waits};
+use crate::payload::{
+    Delay, DelayError, Envelope, Kind, NewData, NewPayload, Scalar, Version, VersionError, Waits,
+    random_uuid,
+};
 use crate::php::json::Graph;
 use crate::php::{Array, ClassName, Key, Object, Value};
 use crate::time::UnixSeconds;
@@ -76,6 +79,40 @@ const QUEUEABLE: &str = "Illuminate\\Bus\\Queueable";
 
 /// The wrapper of a broadcast event that is unique.
 const UNIQUE_BROADCAST_EVENT: &str = "Illuminate\\Broadcasting\\UniqueBroadcastEvent";
+
+impl Facts {
+    /// The payload of the job if it is pushed now, under a new random uuid.
+    ///
+    /// `command` is the object's text, or its encrypted form; `zone` is the
+    /// app's time zone. The payload has no `id` and nothing from payload hooks:
+    /// whoever pushes adds what the driver and the context need.
+    ///
+    /// # Errors
+    ///
+    /// The delay is an interval that cannot be added to `now`.
+    pub fn payload(
+        &self,
+        command: Vec<u8>,
+        now: UnixSeconds,
+        zone: &str,
+    ) -> std::result::Result<NewPayload, DelayError> {
+        let delay = self.delay.as_ref().map(|delay| delay.seconds(now, zone));
+        Ok(NewPayload {
+            uuid: random_uuid(),
+            display_name: self.display_name.clone(),
+            envelope: self.envelope.clone(),
+            data: NewData::Command {
+                class: self.class.as_str().into(),
+                command,
+                batch_id: self.batch_id.clone(),
+            },
+            created_at: now,
+            extra: Vec::new(),
+            id: None,
+            delay: delay.transpose()?,
+        })
+    }
+}
 
 impl Manifest {
     /// Version of the framework.
@@ -810,5 +847,261 @@ fn is_true(value: &Value) -> bool {
         Value::Float(value) => value.get() != 0.0,
         Value::Array(array) => !array.pairs.is_empty(),
         _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    type Properties = Vec<(&'static str, Value)>;
+
+    /// A manifest with the class `App\Jobs\A`.
+    fn manifest(laravel: &str, class: &Json, more: &Json) -> Manifest {
+        let mut json = serde_json::json!({
+            "artisand": 1, "laravel": laravel, "generated_at": 0,
+            "paths": {"base": "/app", "storage": "/app/storage"}, "config": {},
+            "classes": {"App\\Jobs\\A": {
+                "kind": "job", "file": "A.php", "flags": {"queued": true},
+                "interfaces": [SHOULD_QUEUE], "uses": [QUEUEABLE],
+            }},
+        });
+        let merge = |into: &mut Json, from: &Json| {
+            let into = into.as_object_mut().unwrap();
+            into.extend(from.as_object().unwrap().clone());
+        };
+        merge(&mut json["classes"]["App\\Jobs\\A"], class);
+        merge(&mut json, more);
+        Manifest::parse(Path::new("artisand.json"), json.to_string().as_bytes()).unwrap()
+    }
+
+    fn property(name: &str, visibility: &str, default: Option<&Value>) -> Json {
+        let default = default.map(|value| {
+            use base64::Engine as _;
+            base64::engine::general_purpose::STANDARD.encode(value.to_bytes())
+        });
+        serde_json::json!({"name": name, "visibility": visibility, "class": "App\\Jobs\\A", "default": default})
+    }
+
+    fn command(properties: &[(&str, Value)]) -> Value {
+        let mut object = Object::new(ClassName::new("app\\jobs\\a").unwrap());
+        for (name, value) in properties {
+            object = object.public(name, value.clone());
+        }
+        object.into()
+    }
+
+    const NOW: UnixSeconds = UnixSeconds(1_000);
+
+    #[test]
+    fn a_class_is_found_in_any_case_and_named_as_declared() {
+        let manifest = manifest("13.31.0", &serde_json::json!({}), &serde_json::json!({}));
+        let facts = manifest.facts(&command(&[]), NOW).unwrap();
+        assert_eq!(facts.class.as_str(), "App\\Jobs\\A");
+        assert_eq!(&*facts.display_name, "App\\Jobs\\A");
+        assert_eq!(facts.envelope, Envelope::default());
+        assert!(facts.is_queued && facts.is_queueable && !facts.is_encrypted);
+        assert_eq!(
+            (facts.unique, facts.connection, facts.queue),
+            (None, None, None)
+        );
+    }
+
+    #[test]
+    fn tries_come_from_where_the_version_looks() {
+        let two = Value::from(2);
+        let with = |limit: Json| {
+            serde_json::json!({
+                "properties": [property("tries", "public", Some(&two))],
+                "limits": {"tries": limit},
+                "methods": {"tries": {"text": false, "parts": [{"literal": 9}]}},
+            })
+        };
+        let (method, attribute) = (serde_json::json!({"$method": true}), Json::from(5));
+        let none: Option<i64> = None;
+        #[rustfmt::skip]
+        let rows = [
+            // version, what the manifest says, what the bytes have => maxTries
+            ("8.83.0", &method, None, Scalar::Int(2)),
+            ("8.83.0", &method, Some(none.into()), Scalar::Null),
+            ("10.39.0", &method, None, Scalar::Int(2)),
+            ("10.39.0", &method, Some(none.into()), Scalar::Int(9)),
+            ("13.31.0", &method, Some(Value::from(7)), Scalar::Int(9)),
+            ("13.31.0", &attribute, None, Scalar::Int(5)),
+            ("13.31.0", &attribute, Some(Value::from(2)), Scalar::Int(5)),
+            ("13.31.0", &attribute, Some(Value::from(7)), Scalar::Int(7)),
+            ("13.31.0", &attribute, Some(none.into()), Scalar::Int(5)),
+            ("13.1.0", &attribute, Some(Value::from(7)), Scalar::Int(5)),
+            ("12.60.0", &attribute, Some(Value::from(7)), Scalar::Int(7)),
+            ("13.31.0", &Json::from(2), Some(Value::from("3")), "3".into()),
+        ];
+        for (version, limit, written, expected) in rows {
+            let manifest = manifest(version, &with(limit.clone()), &serde_json::json!({}));
+            let written: Vec<_> = written.into_iter().map(|value| ("tries", value)).collect();
+            let facts = manifest.facts(&command(&written), NOW).unwrap();
+            assert_eq!(
+                facts.envelope.max_tries, expected,
+                "{version} {limit} {written:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn backoff_and_dates_become_what_the_payload_has() {
+        let date = |seconds: i64| {
+            let text = format!(
+                "1970-01-01 00:{:02}:{:02}.500000",
+                seconds / 60,
+                seconds % 60
+            );
+            let class = ClassName::new("Carbon\\Carbon").unwrap();
+            let date = Object::new(class)
+                .public("date", text)
+                .public("timezone_type", 3);
+            Value::from(date.public("timezone", "UTC"))
+        };
+        let waits: Array = [date(1_007), date(5), Value::from(3)].into_iter().collect();
+        let manifest = manifest("13.31.0", &serde_json::json!({}), &serde_json::json!({}));
+        let written = [("backoff", waits.into()), ("retryUntil", date(2_000))];
+        let envelope = manifest.facts(&command(&written), NOW).unwrap().envelope;
+        assert_eq!(
+            envelope.backoff,
+            Waits::List(vec![7.into(), 0.into(), 3.into()])
+        );
+        assert_eq!(envelope.retry_until, Scalar::Int(2_000));
+    }
+
+    #[test]
+    fn jobs_go_where_properties_attributes_routes_and_forwards_send_them() {
+        let routed = |routes: Json, forwards: Json, limits: Json, properties: &[(&str, Value)]| {
+            let manifest = manifest(
+                "13.31.0",
+                &serde_json::json!({"parents": ["App\\Jobs\\Base"], "limits": limits}),
+                &serde_json::json!({"queue_routes": routes, "queue_forwards": forwards}),
+            );
+            let facts = manifest.facts(&command(properties), NOW).unwrap();
+            let text = |name: Option<Box<str>>| name.map_or(String::new(), String::from);
+            let queue = text(facts.queue);
+            let connection = text(facts.connection);
+            let end = manifest.forwarded_queue(&queue, "redis").to_owned();
+            [connection, queue, end].join("|")
+        };
+        let (none, no) = (|| serde_json::json!([]), || serde_json::json!({}));
+        let base = || serde_json::json!({"App\\Jobs\\Base": ["c", "q"]});
+        let trait_route = || serde_json::json!({"Illuminate\\Bus\\Queueable": "t"});
+        let forwards =
+            || serde_json::json!({"a": ["elsewhere", "b"], "x": [null, "y"], "z": ["other", "w"]});
+        let queue = |name: &str| [("queue", Value::from(name))];
+        #[rustfmt::skip]
+        let rows = [
+            (routed(none(), none(), no(), &[]), "||"),
+            (routed(base(), none(), no(), &[]), "c|q|q"),
+            (routed(trait_route(), none(), no(), &[]), "|t|t"),
+            (routed(base(), none(), no(), &queue("own")), "c|own|own"),
+            (routed(none(), none(), serde_json::json!({"queue": "attr", "connection": "redis"}), &[]), "redis|attr|attr"),
+            (routed(none(), forwards(), no(), &queue("a")), "elsewhere|a|a"),
+            (routed(none(), forwards(), no(), &queue("x")), "|x|y"),
+            (routed(none(), forwards(), no(), &queue("z")), "other|z|z"),
+            (routed(base(), forwards(), no(), &queue("")), "c||"),
+        ];
+        for (index, (found, expected)) in rows.iter().enumerate() {
+            assert_eq!(found, expected, "row {index}");
+        }
+    }
+
+    #[test]
+    fn unique_locks_are_told_by_class_and_object() {
+        let class = serde_json::json!({
+            "flags": {"queued": true, "unique": true, "unique_until_processing": true},
+            "properties": [
+                property("uniqueId", "public", Some(&Value::from(7))),
+                property("number", "private", Some(&Value::from(3))),
+            ],
+            "unique_id": {"property": true}, "unique_for": 60, "display_name": true,
+            "methods": {"displayName": {"text": true, "parts": [{"literal": "No. "}, {"property": "number"}]}},
+        });
+        let manifest = manifest("13.31.0", &class, &serde_json::json!({}));
+        let unique = |id: &str| {
+            Some(Unique {
+                display_name: Some("No. 3".into()),
+                id: id.into(),
+                seconds: 60,
+                until_processing: true,
+            })
+        };
+        let none: Option<i64> = None;
+        assert_eq!(manifest.unique(&command(&[])), Ok(unique("7")));
+        assert_eq!(
+            manifest.unique(&command(&[("uniqueId", Value::from("x"))])),
+            Ok(unique("x"))
+        );
+        assert_eq!(
+            manifest.facts(&command(&[]), NOW).unwrap().unique,
+            unique("7")
+        );
+        assert_eq!(
+            manifest.unique(&command(&[("uniqueId", none.into())])),
+            Ok(unique(""))
+        );
+
+        let listener = |shared: bool| {
+            let class = ClassName::new("Illuminate\\Events\\CallQueuedListener").unwrap();
+            let object = Object::new(class).public("class", "App\\Jobs\\A");
+            let object = object
+                .public("shouldBeUnique", shared)
+                .public("uniqueId", "e");
+            Value::from(object.public("uniqueFor", 5))
+        };
+        let expected = Unique {
+            display_name: Some("App\\Jobs\\A".into()),
+            id: "e".into(),
+            seconds: 5,
+            until_processing: false,
+        };
+        assert_eq!(manifest.unique(&listener(true)), Ok(Some(expected)));
+        assert_eq!(manifest.unique(&listener(false)), Ok(None));
+        // The dispatcher of events takes a listener's lock, not the step of a chain.
+        assert_eq!(manifest.facts(&listener(true), NOW).unwrap().unique, None);
+    }
+
+    #[test]
+    fn what_only_php_knows_is_said_so() {
+        let method = serde_json::json!({"$method": true});
+        let unique = serde_json::json!({"queued": true, "unique": true});
+        let array = Value::from(Array::default());
+        #[rustfmt::skip]
+        let rows: [(Json, Json, Properties, &str); 12] = [
+            (serde_json::json!({"display_name": true}), Json::Null, vec![], "its method `displayName()` must be asked"),
+            (serde_json::json!({"limits": {"retryUntil": method}}), Json::Null, vec![], "its method `retryUntil()` must be asked"),
+            (serde_json::json!({"limits": {"queue": method}}), Json::Null, vec![], "whether `queue` has an attribute is not known"),
+            (serde_json::json!({"limits": {"timeout": {"$php": "App\\X"}}}), Json::Null, vec![], "the default of `timeout` is known to PHP only"),
+            (serde_json::json!({"limits": {"debounceFor": 5}}), Json::Null, vec![], "the job is debounced"),
+            (serde_json::json!({"flags": {"queues_itself": true}}), Json::Null, vec![], "its method `queue()` pushes the job"),
+            (serde_json::json!({"flags": {"prepares_for_dispatch": true}}), Json::Null, vec![], "its method `prepareForDispatch()` must be asked"),
+            (serde_json::json!({"flags": unique, "unique_via": true}), Json::Null, vec![], "its method `uniqueVia()` chooses"),
+            (serde_json::json!({"interfaces": []}), Json::Null, vec![], "the manifest was written by an older artisand"),
+            (serde_json::json!({}), serde_json::json!({"payload_hooks": ["App\\Tenancy"]}), vec![], "App\\Tenancy adds to payloads"),
+            (serde_json::json!({}), Json::Null, vec![("timeout", array)], "`timeout` is an array"),
+            (serde_json::json!({}), Json::Null, vec![("queue", Value::from(5))], "`queue` is an int"),
+        ];
+        for (class, more, properties, expected) in rows {
+            let more = if more.is_null() {
+                serde_json::json!({})
+            } else {
+                more
+            };
+            let manifest = manifest("13.31.0", &class, &more);
+            let error = manifest.facts(&command(&properties), NOW).unwrap_err();
+            assert!(error.what.starts_with(expected), "{error}");
+        }
+        let manifest = manifest("13.31.0", &serde_json::json!({}), &serde_json::json!({}));
+        let unknown = Object::new(ClassName::new("App\\Jobs\\B").unwrap()).into();
+        let error = manifest.facts(&unknown, NOW).unwrap_err().to_string();
+        let expected = "App\\Jobs\\B: the manifest does not have the class; write it anew with `artisand manifest`";
+        assert_eq!(error, expected);
+        assert_eq!(manifest.unique(&unknown).unwrap_err().to_string(), expected);
+        assert!(manifest.facts(&Value::from(1), NOW).is_err());
     }
 }

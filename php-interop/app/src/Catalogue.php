@@ -214,6 +214,21 @@ final class Catalogue
         return [$which];
     }
 
+    /** @return array<string, Closure> what only makes a job object */
+    public static function recipes(): array
+    {
+        $jobs = array_filter(self::entries(), fn (string $kind) => self::isRecipe($kind), ARRAY_FILTER_USE_KEY);
+
+        return array_map(fn (array $entry) => $entry[1], $jobs);
+    }
+
+    /** What takes no argument and is of category `job` is a recipe for a job. */
+    private static function isRecipe(string $kind): bool
+    {
+        return self::category($kind) === 'job'
+            && (new \ReflectionFunction(self::entries()[$kind][1]))->getNumberOfParameters() === 0;
+    }
+
     public static function category(string $kind): string
     {
         return self::entries()[$kind][0];
@@ -225,8 +240,7 @@ final class Catalogue
         $made = self::entries()[$kind][1];
         Routing::$queue = $queue;
 
-        // What takes no argument and is of category `job` is a recipe for a job.
-        if (self::category($kind) !== 'job' || (new \ReflectionFunction($made))->getNumberOfParameters() > 0) {
+        if (! self::isRecipe($kind)) {
             $made($queue);
 
             return;

@@ -88,8 +88,8 @@ impl Laravel {
         })
     }
 
-    /// What `manifest.php` says of the app's classes: keys of a manifest.
-    pub(crate) fn exported_classes(&self) -> Value {
+    /// What `manifest.php` prints for this app.
+    fn exported_text(&self) -> String {
         const MARKER: &str = "---artisand-manifest---\n";
         let directory = project().join("php-interop");
         let mut command = Command::new(directory.join("laravel"));
@@ -100,8 +100,19 @@ impl Laravel {
         let output = command.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         let json = text.split(MARKER).nth(1);
-        let json = json.unwrap_or_else(|| panic!("no manifest: {output:?}"));
-        let exported: Value = serde_json::from_str(json).unwrap();
+        json.unwrap_or_else(|| panic!("no manifest: {output:?}"))
+            .to_owned()
+    }
+
+    /// What `manifest.php` says of this app.
+    pub(crate) fn exported(&self) -> artisand::app::Manifest {
+        let path = std::path::Path::new("artisand.json");
+        artisand::app::Manifest::parse(path, self.exported_text().as_bytes()).unwrap()
+    }
+
+    /// What `manifest.php` says of the app's classes: keys of a manifest.
+    pub(crate) fn exported_classes(&self) -> Value {
+        let exported: Value = serde_json::from_str(&self.exported_text()).unwrap();
         let keys = [
             "classes",
             "models",

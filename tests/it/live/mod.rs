@@ -28,6 +28,7 @@ macro_rules! on_every_laravel {
 mod batches;
 mod cache;
 mod castings;
+mod chains;
 mod closures;
 mod documents;
 mod drain;
