@@ -6,9 +6,10 @@ mod manifest;
 pub mod php_config;
 mod slug;
 mod source;
+mod subject;
 
 pub use crate::payload::{Version, VersionError};
-pub use class::{Facts, Missing, Unique};
+pub use class::{Facts, Unique};
 pub use env::{EnvError, EnvFile, cast};
 pub use manifest::{
     Class, Manifest, ManifestError, Middleware, Model, Part, Paths, Pivot, Property, Returned,
@@ -16,3 +17,4 @@ pub use manifest::{
 };
 pub use slug::slug;
 pub use source::{AppConfig, Origin, SourceError, cached_config_path, framework_version, read};
+pub use subject::Missing;

@@ -6,6 +6,7 @@ use App\Events\ArticleRead;
 use App\Events\OrderShipped;
 use App\Listeners\CountReading;
 use App\Listeners\SendShipmentNotification;
+use Illuminate\Queue\Queue;
 use Illuminate\Support\Carbon;
 use Illuminate\Support\ServiceProvider;
 use Illuminate\Support\Str;
@@ -31,6 +32,9 @@ class InteropServiceProvider extends ServiceProvider
         $this->app['events']->listen(OrderShipped::class, SendShipmentNotification::class);
         $this->app['events']->listen(ArticleRead::class, CountReading::class.'@count');
 
+        if (getenv('INTEROP_PAYLOAD_HOOK')) {
+            Queue::createPayloadUsing(fn () => ['tenant' => 7]);
+        }
         if (Determinism::seeded()) {
             Str::createUuidsUsing(fn () => \Ramsey\Uuid\Uuid::fromString(Determinism::uuid()));
         }

@@ -69,7 +69,9 @@ impl Pushed {
 
     /// Ours, with the names and times of PHP's.
     fn remade(&self, manifest: &Manifest, facts: &Facts, command: Vec<u8>) -> String {
-        let payload = facts.payload(command, self.now(), "UTC").unwrap();
+        let payload = facts
+            .payload(command, self.now(), manifest.timezone())
+            .unwrap();
         let extra: BTreeMap<String, Box<RawValue>> = serde_json::from_str(&self.text).unwrap();
         let extra = extra
             .into_iter()
@@ -142,7 +144,15 @@ fn kind_of(last: &[u8]) -> String {
 fn reordered_on(version: u8) -> Vec<&'static str> {
     let clones = ["cycle-to-job", "cycle-to-job-native"].into_iter();
     let delayed = ["delayed", "delayed-date", "delayed-interval", "middleware"].into_iter();
-    let delays = ["delay-zero", "delay-date", "delay-past", "delay-interval"].into_iter();
+    let delays = [
+        "delay-zero",
+        "delay-date",
+        "delay-past",
+        "delay-interval",
+        "delay-months",
+        "delay-other-half",
+        "delay-inverted",
+    ];
     match version {
         // All properties are there, and are replaced where they stand.
         8 => clones.collect(),
@@ -216,7 +226,12 @@ impl Scene {
             assert_eq!((&facts.queue, &facts.delay), asked, "{place}");
         }
         let due = facts.delay.as_ref();
-        let due = due.map(|delay| delay.available_at(theirs.now(), "UTC").unwrap().0);
+        let due = due.map(|delay| {
+            delay
+                .available_at(theirs.now(), self.manifest.timezone())
+                .unwrap()
+                .0
+        });
         match (due, theirs.due) {
             // Before 12.11 the second of the push is not known.
             (Some(due), Some(theirs)) => {
@@ -285,7 +300,9 @@ fn with_chance_of(theirs: &str, step: &Step) -> Vec<u8> {
 
 fn the_next_job_of_a_chain_is_the_one_that_laravel_pushes(version: u8) {
     let redis = RedisServer::start();
-    let laravel = Laravel::new(version, &redis);
+    // A day of an interval is not always 24 hours there.
+    let zone = [("APP_TIMEZONE", "America/New_York")];
+    let laravel = Laravel::with_env(version, &redis, &zone);
     let told = laravel.run(&["interop:chains", "--queue=second"]);
     let firsts = Pushed::on(&redis, &laravel, &["second"]);
     assert_eq!(firsts.len(), told.len());
@@ -347,7 +364,10 @@ on_every_laravel!(the_next_job_of_a_chain_is_the_one_that_laravel_pushes);
 
 fn methods_that_only_return_something_are_told_and_no_others(version: u8) {
     let redis = RedisServer::start();
-    let manifest = Laravel::new(version, &redis).exported();
+    let hook = [("INTEROP_PAYLOAD_HOOK", "1")];
+    let manifest = Laravel::with_env(version, &redis, &hook).exported();
+    // The framework has one of its own, since 11.
+    assert_eq!(manifest.payload_hooks, ["App\\InteropServiceProvider"]);
     let methods = |class: &str| {
         let methods = &manifest.classes[class].methods;
         let told = methods
