@@ -145,7 +145,9 @@ impl Console {
             Event::JobProcessed(end) => self.json_end(end, "success"),
             Event::JobReleasedAfterException(end) => self.json_end(end, "released_after_exception"),
             Event::JobFailed(end) => self.json_end(end, "failed"),
-            Event::JobTimedOut(end) => self.json_end(end, "timed_out"),
+            Event::JobTimedOut(end) if end.result == JobResult::Left => {
+                self.json_end(end, "timed_out")
+            }
             Event::JobsQuarantined { queue, count } => {
                 let json = warning("quarantined", queue.as_str()).number("count", count);
                 json.text("timestamp", Some(&self.json_time())).line()
@@ -181,8 +183,9 @@ impl Console {
             Event::WorkerStopping {
                 reason,
                 jobs_processed,
+                ..
             } => self.json_stop(*reason, *jobs_processed),
-            Event::WorkerStarting => return None,
+            _ => return None,
         })
     }
 
@@ -230,7 +233,9 @@ impl Console {
         Some(match event {
             Event::JobProcessing(job) => self.running(job),
             Event::JobProcessed(end) => self.ended(end, "DONE", GREEN_BOLD),
-            Event::JobReleasedAfterException(end) | Event::JobTimedOut(end) => {
+            Event::JobReleasedAfterException(end) => self.ended(end, "FAIL", YELLOW_BOLD),
+            // One that failed with it has its line.
+            Event::JobTimedOut(end) if end.result == JobResult::Left => {
                 self.ended(end, "FAIL", YELLOW_BOLD)
             }
             Event::JobFailed(end) => self.ended(end, "FAIL", RED_BOLD),
@@ -267,7 +272,7 @@ impl Console {
                     paint(GREY, &self.now())
                 )
             }
-            Event::WorkerStarting => return None,
+            _ => return None,
         })
     }
 }

@@ -21,8 +21,10 @@
 //! }
 //! ```
 
+use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
@@ -51,6 +53,7 @@ pub use exit::UsageError;
 use crate::config::Config;
 use crate::handler::Registry;
 use crate::queue::RedisQueue;
+use crate::worker::{Event, Observer};
 
 /// The artisan queue daemon: runs Laravel queue jobs, beside PHP workers or instead of them
 #[derive(Debug, Parser)]
@@ -214,33 +217,91 @@ fn parse() -> Result<Cli, clap::Error> {
 }
 
 /// Runs the command line of this process with these handlers.
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "made for this call, and nothing else can follow it"
-)]
 pub fn run(registry: Registry) -> ExitCode {
-    let cli = match parse() {
-        Ok(cli) => cli,
-        Err(error) => {
-            // Help and version are "errors" that go to standard output and end well.
-            let code = if error.use_stderr() { exit::USAGE } else { 0 };
-            output::clap(&error);
-            return ExitCode::from(code);
+    Application::new(registry).run()
+}
+
+/// A command line with handlers, and with observers of its workers' events.
+///
+/// ```no_run
+/// use artisand::cli::Application;
+/// use artisand::handler::Registry;
+/// use artisand::worker::Event;
+///
+/// fn main() -> std::process::ExitCode {
+///     Application::new(Registry::new())
+///         .on(|event| {
+///             if let Event::JobFailed(end) = event {
+///                 eprintln!("{} failed", end.job.payload.resolve_name());
+///             }
+///         })
+///         .run()
+/// }
+/// ```
+pub struct Application {
+    registry: Registry,
+    observers: Vec<Arc<dyn Observer>>,
+}
+
+impl fmt::Debug for Application {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Application")
+            .field("registry", &self.registry)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Application {
+    /// A command line with these handlers.
+    pub fn new(registry: Registry) -> Self {
+        Self {
+            registry,
+            observers: Vec::new(),
         }
-    };
-    match dispatch(cli, &registry) {
-        Ok(code) => code,
-        Err(error) => {
-            output::error(&error);
-            exit::code_of(&error)
+    }
+
+    /// Adds a listener of what happens in `queue:work`.
+    #[must_use]
+    pub fn with_observer(mut self, observer: impl Observer) -> Self {
+        self.observers.push(Arc::new(observer));
+        self
+    }
+
+    /// Adds a closure that is told of all that happens in `queue:work`.
+    #[must_use]
+    pub fn on(self, observer: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
+        self.with_observer(observer)
+    }
+
+    /// Runs the command line of this process.
+    pub fn run(self) -> ExitCode {
+        let cli = match parse() {
+            Ok(cli) => cli,
+            Err(error) => {
+                // Help and version are "errors" that go to standard output and end well.
+                let code = if error.use_stderr() { exit::USAGE } else { 0 };
+                output::clap(&error);
+                return ExitCode::from(code);
+            }
+        };
+        match dispatch(cli, self) {
+            Ok(code) => code,
+            Err(error) => {
+                output::error(&error);
+                exit::code_of(&error)
+            }
         }
     }
 }
 
-fn dispatch(cli: Cli, registry: &Registry) -> anyhow::Result<ExitCode> {
+fn dispatch(cli: Cli, application: Application) -> anyhow::Result<ExitCode> {
     let Cli { command, global } = cli;
+    let Application {
+        registry,
+        observers,
+    } = application;
     match command {
-        Command::Work(args) => work::run(&args, &global, registry),
+        Command::Work(args) => work::run(&args, &global, &registry, observers),
         Command::Failed(args) => block_on(failed::list(args, &global)),
         Command::Retry(args) => block_on(retry::run(args, &global)),
         Command::Forget(args) => block_on(failed::forget(args, &global)),
@@ -254,7 +315,7 @@ fn dispatch(cli: Cli, registry: &Registry) -> anyhow::Result<ExitCode> {
         Command::Monitor(args) => block_on(monitor::run(args, &global)),
         Command::Peek(args) => block_on(peek::run(args, &global)),
         Command::Quarantine(args) => block_on(quarantine::run(args, &global)),
-        Command::Doctor(args) => block_on(doctor::run(args, &global, registry)),
+        Command::Doctor(args) => block_on(doctor::run(args, &global, &registry)),
         Command::Manifest(args) => manifest::run(&args, &global),
         Command::Completions(args) => completions::run(&args, Cli::command()),
         Command::Man => completions::man(&Cli::command()),

@@ -17,7 +17,7 @@ use crate::payload::Backoff;
 use crate::queue::QueueName;
 use crate::time::Clock;
 use crate::worker::decide::Defaults;
-use crate::worker::{Control, ControlPlane, Worker, WorkerOptions};
+use crate::worker::{Control, ControlPlane, Observer, Worker, WorkerOptions};
 
 /// Arguments of `queue:work`, as given.
 #[derive(Debug, clap::Args)]
@@ -203,6 +203,7 @@ pub(super) fn run(
     args: &WorkArgs,
     global: &GlobalArgs,
     registry: &Registry,
+    observers: Vec<Arc<dyn Observer>>,
 ) -> anyhow::Result<ExitCode> {
     let config = global.load_config()?;
     start_logging(global, args.json)?;
@@ -272,6 +273,9 @@ pub(super) fn run(
             .with_observer(console)
             .with_control_plane(control_plane)
             .with_services(services);
+        for observer in observers {
+            worker = worker.with_observer(observer);
+        }
         if let Some(failed_jobs) = failed_jobs {
             worker = worker.with_failed_jobs(failed_jobs);
         }

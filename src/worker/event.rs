@@ -1,34 +1,90 @@
 //! What happens in a worker, under Laravel's names.
+//!
+//! Events of one job come in Laravel's order:
+//!
+//! | what happened | events after `JobPopping`, `JobPopped`, `JobProcessing` |
+//! | --- | --- |
+//! | done, or deleted by itself | `JobProcessed`, `JobAttempted` |
+//! | released by itself | `JobProcessed`, `JobReleased`, `JobAttempted` |
+//! | failed by itself, or a model is gone | `JobFailed`, `JobProcessed`, `JobAttempted` |
+//! | threw, to be tried again | `JobExceptionOccurred`, `JobReleasedAfterException`, `JobAttempted` |
+//! | threw after it had released or deleted itself | `JobExceptionOccurred`, `JobAttempted` |
+//! | threw for the last time | `JobFailed`, `JobExceptionOccurred`, `JobAttempted` |
+//! | timed out, to be tried again | `JobTimedOut`, `JobAttempted` |
+//! | timed out for the last time | `JobFailed`, `JobTimedOut`, `JobAttempted` |
+//!
+//! Where this differs from PHP: a timeout ends the job and not the process, so
+//! `JobAttempted` comes after `JobTimedOut` as well, and `WorkerStopping` does
+//! not. All but `JobExceptionOccurred` of a job that will be tried again is told
+//! once it is true of the queue too. A handler's `failed` hook runs after
+//! `JobFailed`, because the failure is written down first. One `JobPopping`
+//! may bring several jobs. All events are there, whichever Laravel the app has.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::attempt::panic_text;
+use super::options::WorkerOptions;
 use super::stop::StopReason;
 use crate::handler::{FailureText, JobInfo};
-use crate::queue::QueueName;
+use crate::queue::{ConnectionName, QueueName};
 
 /// Hears what happens. Called on the worker's own tasks: be quick, never block.
+///
+/// A closure that takes an event is one. One that panics is reported once and
+/// told of later events all the same.
 pub trait Observer: Send + Sync + 'static {
     /// Called once for each event, in order per job.
     fn on_event(&self, event: &Event<'_>);
+}
+
+impl<F: Fn(&Event<'_>) + Send + Sync + 'static> Observer for F {
+    fn on_event(&self, event: &Event<'_>) {
+        self(event);
+    }
+}
+
+impl Observer for Arc<dyn Observer> {
+    fn on_event(&self, event: &Event<'_>) {
+        (**self).on_event(event);
+    }
 }
 
 /// Something that happened.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// The worker begins.
-    WorkerStarting,
+    /// The worker begins; not with `--once`.
+    WorkerStarting(&'a WorkerOptions),
+    /// The queues are about to be looked at, and whoever hears this may say no; not with `--once`.
+    Looping(&'a Looping<'a>),
+    /// Jobs are about to be popped.
+    JobPopping {
+        /// The connection.
+        connection: &'a ConnectionName,
+        /// The queues that are not paused, in order.
+        queues: &'a [QueueName],
+    },
+    /// A job was popped, and somebody here is responsible for it.
+    JobPopped(&'a Arc<JobInfo>),
     /// An attempt begins.
     JobProcessing(&'a Arc<JobInfo>),
-    /// An attempt ended and was settled.
+    /// An attempt ended without an exception and was settled.
     JobProcessed(&'a JobEnd<'a>),
+    /// The handler asked for the job to be run again; it waits.
+    JobReleased(&'a JobEnd<'a>),
+    /// An attempt threw, or panicked. If the job is to be tried again, it is not released yet.
+    JobExceptionOccurred(&'a JobException<'a>),
     /// An attempt threw, or panicked, and the job will be tried again.
     JobReleasedAfterException(&'a JobEnd<'a>),
     /// The job failed for good and was recorded.
     JobFailed(&'a JobEnd<'a>),
-    /// An attempt ran longer than its timeout and stays reserved until it may be tried again.
+    /// An attempt ran longer than its timeout: the job has failed, or stays reserved until it may be tried again.
     JobTimedOut(&'a JobEnd<'a>),
+    /// An attempt is over, however it ended: once for each `JobProcessing`. Its failure is what was thrown, if anything was.
+    JobAttempted(&'a JobEnd<'a>),
     /// Payloads that cannot be decoded went to quarantine.
     JobsQuarantined {
         /// Queue they came from.
@@ -53,17 +109,77 @@ pub enum Event<'a> {
     WorkerQueueResumed(&'a QueueName),
     /// The app went down for maintenance (true) or came up again.
     MaintenanceMode(bool),
-    /// The worker stops: all jobs have ended and are settled.
+    /// The worker stops: all jobs have ended and are settled; not with `--once`.
     WorkerStopping {
-        /// Why.
+        /// Why; it has the exit code.
         reason: StopReason,
         /// Attempts begun since the start.
         jobs_processed: u64,
+        /// The worker's options.
+        options: &'a WorkerOptions,
     },
+}
+
+impl Event<'_> {
+    /// Laravel's name of the event; ours where it has none.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::WorkerStarting(_) => "WorkerStarting",
+            Self::Looping(_) => "Looping",
+            Self::JobPopping { .. } => "JobPopping",
+            Self::JobPopped(_) => "JobPopped",
+            Self::JobProcessing(_) => "JobProcessing",
+            Self::JobProcessed(_) => "JobProcessed",
+            Self::JobReleased(_) => "JobReleased",
+            Self::JobExceptionOccurred(_) => "JobExceptionOccurred",
+            Self::JobReleasedAfterException(_) => "JobReleasedAfterException",
+            Self::JobFailed(_) => "JobFailed",
+            Self::JobTimedOut(_) => "JobTimedOut",
+            Self::JobAttempted(_) => "JobAttempted",
+            Self::JobsQuarantined { .. } => "JobsQuarantined",
+            Self::JobForwarded { .. } => "JobForwarded",
+            Self::WorkerPausing => "WorkerPausing",
+            Self::WorkerResuming => "WorkerResuming",
+            Self::WorkerQueuePaused(_) => "WorkerQueuePaused",
+            Self::WorkerQueueResumed(_) => "WorkerQueueResumed",
+            Self::MaintenanceMode(_) => "MaintenanceMode",
+            Self::WorkerStopping { .. } => "WorkerStopping",
+        }
+    }
+}
+
+/// The worker is about to look at its queues.
+#[derive(Debug)]
+pub struct Looping<'a> {
+    /// The worker's options: connection, queues and the rest.
+    pub options: &'a WorkerOptions,
+    vetoed: AtomicBool,
+}
+
+impl<'a> Looping<'a> {
+    pub(super) fn new(options: &'a WorkerOptions) -> Self {
+        Self {
+            options,
+            vetoed: AtomicBool::new(false),
+        }
+    }
+
+    /// Keeps the worker from looking at its queues this time, as a listener in PHP that returns false.
+    ///
+    /// It asks again after `--sleep`, or after a second if that is 0. Until
+    /// then its queues count as empty.
+    pub fn veto(&self) {
+        self.vetoed.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_vetoed(&self) -> bool {
+        self.vetoed.load(Ordering::Relaxed)
+    }
 }
 
 /// How an attempt ended.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct JobEnd<'a> {
     /// The job.
     pub job: &'a Arc<JobInfo>,
@@ -71,8 +187,22 @@ pub struct JobEnd<'a> {
     pub elapsed: Duration,
     /// What was done with the job.
     pub result: JobResult,
-    /// The error, panic or timeout, if there was one.
+    /// The error, panic or timeout, or why the job failed, if there was one.
     pub failure: Option<&'a FailureText>,
+    /// Wait until the next attempt, if the job was released.
+    pub delay: Option<Duration>,
+}
+
+/// What an attempt threw.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct JobException<'a> {
+    /// The job.
+    pub job: &'a Arc<JobInfo>,
+    /// How long the handler ran.
+    pub elapsed: Duration,
+    /// The error or panic.
+    pub failure: &'a FailureText,
 }
 
 /// What was done with a job at the end of an attempt.
@@ -84,4 +214,187 @@ pub enum JobResult {
     Released,
     /// It stays reserved until another attempt may start.
     Left,
+}
+
+/// How an attempt ended, for those who hear of it once it is settled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum EndKind {
+    /// Without an exception; with the wait if it was released.
+    Processed(JobResult, Option<Duration>),
+    /// With an exception, after which the job was released.
+    ReleasedAfterException(FailureText, Duration),
+    /// With an exception, after the job had released or deleted itself.
+    Threw(FailureText, JobResult, Option<Duration>),
+    /// Failed for good, with what was thrown, if anything was.
+    Failed {
+        failure: FailureText,
+        ended: FailedBy,
+    },
+    /// Timed out, and still reserved.
+    TimedOut(FailureText),
+}
+
+/// How the attempt ended with which a job failed for good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum FailedBy {
+    /// Something was thrown.
+    Exception(FailureText),
+    /// Its time was over.
+    Timeout,
+    /// The handler asked for it, or a model is gone: for the worker an attempt like any other.
+    Itself,
+}
+
+impl EndKind {
+    /// Tells of an attempt that is settled.
+    pub(super) fn tell(&self, job: &Arc<JobInfo>, elapsed: Duration, observers: &Observers) {
+        let end = |result, failure, delay| JobEnd {
+            job,
+            elapsed,
+            result,
+            failure,
+            delay,
+        };
+        let tell = |event: Event<'_>| observers.tell(&event);
+        let attempted = match self {
+            Self::Processed(result, delay) => {
+                let end = end(*result, None, *delay);
+                tell(Event::JobProcessed(&end));
+                if *result == JobResult::Released {
+                    tell(Event::JobReleased(&end));
+                }
+                end
+            }
+            Self::ReleasedAfterException(failure, delay) => {
+                let end = end(JobResult::Released, Some(failure), Some(*delay));
+                tell(Event::JobReleasedAfterException(&end));
+                end
+            }
+            Self::Threw(failure, result, delay) => end(*result, Some(failure), *delay),
+            Self::Failed { failure, ended } => {
+                let failed = end(JobResult::Deleted, Some(failure), None);
+                tell(Event::JobFailed(&failed));
+                match ended {
+                    FailedBy::Exception(failure) => {
+                        tell(Event::JobExceptionOccurred(&JobException {
+                            job,
+                            elapsed,
+                            failure,
+                        }));
+                        end(JobResult::Deleted, Some(failure), None)
+                    }
+                    FailedBy::Timeout => {
+                        tell(Event::JobTimedOut(&failed));
+                        failed
+                    }
+                    FailedBy::Itself => {
+                        tell(Event::JobProcessed(&failed));
+                        end(JobResult::Deleted, None, None)
+                    }
+                }
+            }
+            Self::TimedOut(failure) => {
+                let end = end(JobResult::Left, Some(failure), None);
+                tell(Event::JobTimedOut(&end));
+                end
+            }
+        };
+        tell(Event::JobAttempted(&attempted));
+    }
+}
+
+/// All who hear what happens. Nothing they do ends whoever tells them.
+#[derive(Clone, Default)]
+pub(super) struct Observers(Arc<[Listening]>);
+
+struct Listening {
+    observer: Arc<dyn Observer>,
+    /// Whether it was said that it panics.
+    is_reported: AtomicBool,
+}
+
+impl FromIterator<Arc<dyn Observer>> for Observers {
+    fn from_iter<I: IntoIterator<Item = Arc<dyn Observer>>>(observers: I) -> Self {
+        let listening = observers.into_iter().map(|observer| Listening {
+            observer,
+            is_reported: AtomicBool::new(false),
+        });
+        Self(listening.collect())
+    }
+}
+
+impl Observers {
+    pub(super) fn tell(&self, event: &Event<'_>) {
+        for listening in &*self.0 {
+            let hear = AssertUnwindSafe(|| listening.observer.on_event(event));
+            let Err(panic) = std::panic::catch_unwind(hear) else {
+                continue;
+            };
+            if !listening.is_reported.swap(true, Ordering::Relaxed) {
+                tracing::error!(
+                    event = event.name(),
+                    panic = panic_text(&*panic),
+                    "an observer panicked; it is told of later events, and this is said once"
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::payload::Payload;
+
+    #[test]
+    fn an_end_is_told_in_laravels_order() {
+        let payload = Payload::parse(br#"{"job":"A@b","attempts":0}"#).unwrap();
+        let job = Arc::new(JobInfo {
+            connection: "redis".into(),
+            queue: "default".into(),
+            attempts: 1,
+            payload: Arc::new(payload),
+            body: Arc::from(&b""[..]),
+        });
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let hears = {
+            let heard = Arc::clone(&heard);
+            move |event: &Event<'_>| {
+                let (name, failure) = match event {
+                    Event::JobAttempted(end) => ("JobAttempted", end.failure),
+                    Event::JobExceptionOccurred(it) => (event.name(), Some(it.failure)),
+                    Event::JobFailed(end) => (event.name(), end.failure),
+                    event => (event.name(), None),
+                };
+                let failure = failure.map_or(String::new(), |it| format!("({})", it.message));
+                heard.lock().unwrap().push(format!("{name}{failure}"));
+            }
+        };
+        let panics: Arc<dyn Observer> = Arc::new(|_: &Event<'_>| panic!("a bug"));
+        let observers: Observers = [panics, Arc::new(hears)].into_iter().collect();
+        let text = |text: &str| FailureText::new("E", text);
+        let failed = |ended| EndKind::Failed {
+            failure: text("f"),
+            ended,
+        };
+        let second = Duration::from_secs(1);
+        #[rustfmt::skip]
+        let rows = [
+            (EndKind::Processed(JobResult::Deleted, None), "JobProcessed JobAttempted"),
+            (EndKind::Processed(JobResult::Released, Some(second)), "JobProcessed JobReleased JobAttempted"),
+            (EndKind::ReleasedAfterException(text("e"), second), "JobReleasedAfterException JobAttempted(e)"),
+            (EndKind::Threw(text("e"), JobResult::Deleted, None), "JobAttempted(e)"),
+            (failed(FailedBy::Exception(text("e"))), "JobFailed(f) JobExceptionOccurred(e) JobAttempted(e)"),
+            (failed(FailedBy::Itself), "JobFailed(f) JobProcessed JobAttempted"),
+            (failed(FailedBy::Timeout), "JobFailed(f) JobTimedOut JobAttempted(f)"),
+            (EndKind::TimedOut(text("t")), "JobTimedOut JobAttempted(t)"),
+        ];
+        for (kind, expected) in rows {
+            kind.tell(&job, second, &observers);
+            let told = std::mem::take(&mut *heard.lock().unwrap());
+            assert_eq!(told.join(" "), expected, "{kind:?}");
+        }
+    }
 }

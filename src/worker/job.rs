@@ -14,10 +14,10 @@ use super::attempt::with_causes;
 use super::decide::{
     Asked, Decision, Defaults, Ended, Rules, after_attempt, before_attempt, timed_out,
 };
-use super::event::{Event, JobResult, Observer};
+use super::event::{EndKind, Event, FailedBy, JobException, JobResult, Observers};
 use super::exception::php_text;
 use super::renew::Running;
-use super::settle::{EndKind, Report, Verdict};
+use super::settle::{Report, Verdict};
 use super::unique::Unique;
 use super::{attempt, fetch};
 use crate::cache::{self, Cache};
@@ -45,7 +45,7 @@ pub(super) struct Shared {
     pub(super) clock: Clock,
     pub(super) verdicts: mpsc::Sender<Verdict>,
     pub(super) running: Arc<Running>,
-    pub(super) observers: Arc<[Arc<dyn Observer>]>,
+    pub(super) observers: Observers,
     /// Cancelled at the stop deadline.
     pub(super) stop: CancellationToken,
     pub(super) company: Company,
@@ -172,6 +172,11 @@ impl Attempt {
             payload: Arc::new(payload),
             body: Arc::from(&self.job.element[..]),
         });
+        let is_given_back = matches!(route, Route::Unmapped)
+            && *self.shared.router.unmapped() == UnmappedPolicy::Leave;
+        if !is_given_back {
+            self.shared.tell(Event::JobPopped(&info));
+        }
         match route {
             Route::Handler { handler, .. } => self.handle(&*handler, info, end).await,
             Route::Forward(to) => {
@@ -211,7 +216,8 @@ impl Attempt {
                 self.shared.tell(Event::JobProcessing(&info));
                 let aftermath = Aftermath::of(&self.shared, &info.payload, &info.queue);
                 let aftermath = aftermath.unwrap_or_default();
-                let ended = (failure, Duration::ZERO);
+                let by = FailedBy::Exception(failure.clone());
+                let ended = (failure, by, Duration::ZERO);
                 self.fail(None, info, &aftermath, ended).await;
             }
             UnmappedPolicy::Leave => {
@@ -244,7 +250,8 @@ impl Attempt {
         if let Some(failure) = before_attempt(&rules, info.attempts, self.shared.clock.now(), name)
         {
             let told = Some((handler, context));
-            let ended = (failure, Duration::ZERO);
+            let by = FailedBy::Exception(failure.clone());
+            let ended = (failure, by, Duration::ZERO);
             return self.fail(told, Arc::clone(&info), &aftermath, ended).await;
         }
         let timeout = rules.timeout.filter(|_| self.shared.has_timeouts);
@@ -277,11 +284,28 @@ impl Attempt {
             now,
             name,
         );
-        let processed = |result| EndKind::Processed(result);
+        if let (Ended::Threw(failure), false) = (&ended, matches!(decision, Decision::Fail(_))) {
+            self.shared.tell(Event::JobExceptionOccurred(&JobException {
+                job: &info,
+                elapsed,
+                failure,
+            }));
+        }
+        let itself = |ended, result, delay| match ended {
+            Ended::Threw(failure) => EndKind::Threw(failure, result, delay),
+            _ => EndKind::Processed(result, delay),
+        };
         let (settlement, kind) = match decision {
             Decision::Fail(failure) => {
+                let by = match ended {
+                    Ended::Threw(thrown) => FailedBy::Exception(thrown),
+                    Ended::TimedOut => FailedBy::Timeout,
+                    Ended::Finished | Ended::ModelMissing { .. } | Ended::Stopped => {
+                        FailedBy::Itself
+                    }
+                };
                 let told = Some((handler, context));
-                let ended = (failure, elapsed);
+                let ended = (failure, by, elapsed);
                 return self.fail(told, Arc::clone(&info), &aftermath, ended).await;
             }
             Decision::Delete => {
@@ -289,11 +313,11 @@ impl Attempt {
                     Ended::Finished => aftermath.of_success(&self.shared, &info, edits).await,
                     _ => aftermath.of_deletion(&self.shared).await,
                 };
-                (deleted(effects), processed(JobResult::Deleted))
+                (deleted(effects), itself(ended, JobResult::Deleted, None))
             }
             Decision::DeleteMissing => {
                 let effects = aftermath.of_missing_model(&self.shared, &info).await;
-                (deleted(effects), processed(JobResult::Deleted))
+                (deleted(effects), itself(ended, JobResult::Deleted, None))
             }
             Decision::Release {
                 delay,
@@ -301,13 +325,16 @@ impl Attempt {
             } => {
                 let kind = match ended {
                     Ended::Threw(failure) if after_exception => {
-                        EndKind::ReleasedAfterException(failure)
+                        EndKind::ReleasedAfterException(failure, delay)
                     }
-                    Ended::Stopped => EndKind::ReleasedAfterException(FailureText::new(
-                        "Artisand\\WorkerStopped",
-                        "the worker stopped before the job had ended",
-                    )),
-                    _ => processed(JobResult::Released),
+                    Ended::Stopped => EndKind::ReleasedAfterException(
+                        FailureText::new(
+                            "Artisand\\WorkerStopped",
+                            "the worker stopped before the job had ended",
+                        ),
+                        delay,
+                    ),
+                    ended => itself(ended, JobResult::Released, Some(delay)),
                 };
                 (Settlement::Release(now.plus(delay)), kind)
             }
@@ -407,7 +434,7 @@ impl Attempt {
         handler: Option<(&dyn Handler, JobContext)>,
         info: Arc<JobInfo>,
         aftermath: &Aftermath,
-        (failure, elapsed): (FailureText, Duration),
+        (failure, by, elapsed): (FailureText, FailedBy, Duration),
     ) {
         tracing::error!(
             job.uuid = info.payload.uuid.as_ref().map(JobUuid::as_str),
@@ -430,7 +457,10 @@ impl Attempt {
         let report = Report::Ended {
             info,
             elapsed,
-            kind: EndKind::Failed(failure.clone()),
+            kind: EndKind::Failed {
+                failure: failure.clone(),
+                ended: by,
+            },
         };
         let (done, settled) = oneshot::channel();
         self.send(Settlement::Finish(effects), report, Some(done))

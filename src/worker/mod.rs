@@ -42,7 +42,7 @@ mod stop;
 mod unique;
 mod watch;
 
-pub use event::{Event, JobEnd, JobResult, Observer};
+pub use event::{Event, JobEnd, JobException, JobResult, Looping, Observer};
 pub use options::WorkerOptions;
 pub use stop::{Control, Orders, StopReason, resident_memory};
 pub use watch::ControlPlane;
@@ -54,6 +54,7 @@ use crate::queue::{Popped, Queue, QueueName, ReservedJob};
 use attempt::with_causes;
 use background::{Following, Recording};
 use backoff::Reconnect;
+use event::Observers;
 use fetch::Chosen;
 use job::{Company, Shared, TaskEnd};
 use renew::Running;
@@ -132,6 +133,41 @@ impl<Q: Queue> Worker<Q> {
     pub fn with_observer(mut self, observer: impl Observer) -> Self {
         self.observers.push(Arc::new(observer));
         self
+    }
+
+    /// Adds a closure that is told of all events; it picks those it wants.
+    ///
+    /// ```
+    /// use artisand::worker::{Event, Worker};
+    ///
+    /// # fn with<Q: artisand::queue::Queue>(worker: Worker<Q>) -> Worker<Q> {
+    /// worker.on(|event| {
+    ///     if let Event::JobFailed(end) = event {
+    ///         eprintln!("{} failed", end.job.payload.resolve_name());
+    ///     }
+    /// })
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn on(self, observer: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
+        self.with_observer(observer)
+    }
+
+    /// Adds a closure that is asked before each look at the queues; false keeps the worker from it.
+    ///
+    /// See [`Looping::veto`] for what becomes of the worker then.
+    #[must_use]
+    pub fn on_looping(
+        self,
+        may_pop: impl Fn(&Looping<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.on(move |event| {
+            if let Event::Looping(looping) = event
+                && !may_pop(looping)
+            {
+                looping.veto();
+            }
+        })
     }
 
     /// Runs until told to stop, or until one of the options says so.
@@ -243,7 +279,7 @@ impl<Q: Queue> Loop<Q> {
             failed_jobs,
             services,
         } = worker;
-        let observers: Arc<[Arc<dyn Observer>]> = observers.into();
+        let observers: Observers = observers.into_iter().collect();
         let running = Arc::new(Running::default());
         let give_up = CancellationToken::new();
         let (verdicts, received) = mpsc::channel(options.concurrency.get().max(64));
@@ -252,7 +288,7 @@ impl<Q: Queue> Loop<Q> {
         let settler = settle::Settler {
             queue: Arc::clone(&queue),
             running: Arc::clone(&running),
-            observers: Arc::clone(&observers),
+            observers: observers.clone(),
             spooled: Arc::clone(&spooled),
             followed: Arc::clone(&followed),
             give_up: give_up.clone(),
@@ -345,7 +381,9 @@ impl<Q: Queue> Loop<Q> {
     }
 
     async fn run(mut self) -> Report {
-        self.shared.tell(Event::WorkerStarting);
+        if !self.options.once {
+            self.shared.tell(Event::WorkerStarting(&self.options));
+        }
         if let Some(looked) = self.first_look.take() {
             // Nothing is popped before the app had a chance to say that it is down.
             tokio::select! {
@@ -465,6 +503,20 @@ impl<Q: Queue> Loop<Q> {
         self.gathering_since = None;
         // Before the pop: a job settled after it may be back in the queue.
         let is_quiet = self.tasks.is_empty() && self.shared.running.is_empty();
+        if self.is_vetoed() {
+            let rest = if self.options.sleep.is_zero() {
+                LIMITS_EVERY
+            } else {
+                self.options.sleep
+            };
+            let until = Instant::now() + rest;
+            self.is_empty = is_quiet;
+            self.backlog = false;
+            self.due = Due::At(until);
+            // Nobody here wants to know of pushes until then.
+            self.waiter_rests_until = Some(until);
+            return;
+        }
         let woken = std::mem::take(&mut self.woken);
         let selects = self.selects();
         let selection = selects.then(|| fetch::Chooser::new(&self.shared, &self.per_mapping));
@@ -477,6 +529,10 @@ impl<Q: Queue> Loop<Q> {
             .filter(is_open)
             .cloned()
             .collect();
+        self.shared.tell(Event::JobPopping {
+            connection: &self.options.connection,
+            queues: &queues,
+        });
         let popping = fetch::pop(
             &*self.queue,
             &queues,
@@ -540,6 +596,16 @@ impl<Q: Queue> Loop<Q> {
             let opened = chosen.opened.remove(&job.element);
             self.start(job, opened);
         }
+    }
+
+    /// Whether somebody who hears of it keeps us from looking at the queues.
+    fn is_vetoed(&self) -> bool {
+        if self.options.once {
+            return false;
+        }
+        let looping = Looping::new(&self.options);
+        self.shared.tell(Event::Looping(&looping));
+        looping.is_vetoed()
     }
 
     /// How long to wait when there is no job: until one is due, at most as long as `--sleep` says.
@@ -791,7 +857,7 @@ impl<Q: Queue> Loop<Q> {
             following,
             ..
         } = self;
-        let observers = Arc::clone(&shared.observers);
+        let observers = shared.observers.clone();
         drop(shared);
         let settled = loop {
             if reason == StopReason::Interrupted || orders.borrow_and_update().quit {
@@ -814,13 +880,11 @@ impl<Q: Queue> Loop<Q> {
         tokio::join!(recorded, following.finish(deadline));
         // `--once` stops without a word, as in Laravel.
         if !options.once {
-            let stopping = Event::WorkerStopping {
+            observers.tell(&Event::WorkerStopping {
                 reason,
                 jobs_processed: begun,
-            };
-            observers
-                .iter()
-                .for_each(|observer| observer.on_event(&stopping));
+                options: &options,
+            });
         }
         helpers.shutdown().await;
         Report {
@@ -873,9 +937,7 @@ async fn sleep_until(moment: Option<Instant>) {
 
 impl Shared {
     fn tell(&self, event: Event<'_>) {
-        self.observers
-            .iter()
-            .for_each(|observer| observer.on_event(&event));
+        self.observers.tell(&event);
     }
 
     /// Whether it was not said before that jobs of this class cannot be read.

@@ -15,9 +15,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::attempt::with_causes;
 use super::backoff::Reconnect;
-use super::event::{Event, JobEnd, JobResult, Observer};
+use super::event::{EndKind, Event, Observers};
 use super::renew::Running;
-use crate::handler::{FailureText, JobInfo};
+use crate::handler::JobInfo;
 use crate::queue::{Effect, Queue, ReservedJob, Settled, Settlement, Spool};
 
 /// A job with its verdict, on the way to the server.
@@ -55,19 +55,11 @@ pub(super) enum Report {
     GivenBack,
 }
 
-/// How an attempt ended, as observers hear it.
-pub(super) enum EndKind {
-    Processed(JobResult),
-    ReleasedAfterException(FailureText),
-    Failed(FailureText),
-    TimedOut(FailureText),
-}
-
 /// What settling needs of the worker.
 pub(super) struct Settler<Q> {
     pub(super) queue: Arc<Q>,
     pub(super) running: Arc<Running>,
-    pub(super) observers: Arc<[Arc<dyn Observer>]>,
+    pub(super) observers: Observers,
     /// Told when a failed job went to the spool.
     pub(super) spooled: Arc<Notify>,
     /// Told when something is left to do for a job that has ended.
@@ -229,7 +221,7 @@ fn report(error: Option<&crate::queue::Error>, jobs: usize) {
 /// How long a server that went away is waited for after the worker's stop deadline.
 const LAST_CHANCE: Duration = Duration::from_secs(3);
 
-fn finish(verdict: Verdict, settled: Settled, asked_again: bool, observers: &[Arc<dyn Observer>]) {
+fn finish(verdict: Verdict, settled: Settled, asked_again: bool, observers: &Observers) {
     // After a lost reply "gone" mostly means that the first call did it.
     let settled = if asked_again { Settled::Done } else { settled };
     if settled == Settled::Gone {
@@ -243,39 +235,13 @@ fn finish(verdict: Verdict, settled: Settled, asked_again: bool, observers: &[Ar
             "the reservation of a job was gone when it ended: it ran out and another worker has the job, or the queue was cleared"
         );
     }
-    let tell = |event: Event<'_>| {
-        for observer in observers {
-            observer.on_event(&event);
-        }
-    };
+    let tell = |event: Event<'_>| observers.tell(&event);
     match &verdict.report {
         Report::Ended {
             info,
             elapsed,
             kind,
-        } => {
-            let end = |result, failure| JobEnd {
-                job: info,
-                elapsed: *elapsed,
-                result,
-                failure,
-            };
-            match kind {
-                EndKind::Processed(result) => tell(Event::JobProcessed(&end(*result, None))),
-                EndKind::ReleasedAfterException(failure) => {
-                    tell(Event::JobReleasedAfterException(&end(
-                        JobResult::Released,
-                        Some(failure),
-                    )));
-                }
-                EndKind::Failed(failure) => {
-                    tell(Event::JobFailed(&end(JobResult::Deleted, Some(failure))));
-                }
-                EndKind::TimedOut(failure) => {
-                    tell(Event::JobTimedOut(&end(JobResult::Left, Some(failure))));
-                }
-            }
-        }
+        } => kind.tell(info, *elapsed, observers),
         Report::Quarantined(reason) => {
             tracing::error!(queue = %verdict.job.queue, reason, "a payload cannot be decoded and went to quarantine");
             tell(Event::JobsQuarantined {
