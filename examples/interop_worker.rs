@@ -27,7 +27,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use artisand::handler::{self, BoxError, FailureText, JobContext, Registry};
+use artisand::cli::Application;
+use artisand::handler::{self, BoxError, Collection, FailureText, JobContext, Model, Registry};
+use artisand::worker::Event;
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use serde::{Deserialize, Serialize};
@@ -36,11 +38,61 @@ use tokio::sync::OnceCell;
 fn main() -> ExitCode {
     let registry = Registry::new()
         .with("counted", handler::function(counted))
+        .with("model", handler::function(model))
+        .with("models", handler::function(models))
         .with(
             "journal",
             handler::function(journal).on_failed(journal_failure),
         );
-    artisand::cli::run(registry)
+    let application = Application::new(registry);
+    if std::env::var_os("INTEROP_EVENTS").is_some() {
+        return application.on(write_down).run();
+    }
+    application.run()
+}
+
+/// Appends an event of the worker to the list `interop:events`, as the app in PHP does.
+fn write_down(event: &Event<'_>) {
+    let (job, failure, delay) = match event {
+        Event::JobPopped(job) | Event::JobProcessing(job) => (Some(*job), None, None),
+        Event::JobExceptionOccurred(it) => (Some(it.job), Some(it.failure), None),
+        Event::JobProcessed(end) | Event::JobReleased(end) => (Some(end.job), None, None),
+        Event::JobReleasedAfterException(end) => (Some(end.job), end.failure, end.delay),
+        Event::JobFailed(end) | Event::JobTimedOut(end) | Event::JobAttempted(end) => {
+            (Some(end.job), end.failure, None)
+        }
+        _ => (None, None, None),
+    };
+    let (status, processed) = match event {
+        Event::WorkerStopping {
+            reason,
+            jobs_processed,
+            ..
+        } => (Some(reason.exit_code()), Some(*jobs_processed)),
+        _ => (None, None),
+    };
+    let uuid = job.and_then(|job| job.payload.uuid.as_ref());
+    let line = serde_json::json!({
+        "event": event.name(),
+        "uuid": uuid.map(|uuid| uuid.as_str()),
+        "attempts": job.map(|job| job.attempts),
+        "exception": failure.map(|failure| &failure.class),
+        "message": failure.map(|failure| &failure.message),
+        "backoff": delay.map(|delay| delay.as_secs()),
+        "status": status,
+        "processed": processed,
+    });
+    // Observers are told in turn and must not wait; here order is what counts.
+    let write = || -> Result<(), BoxError> {
+        let port: u16 = std::env::var("REDIS_PORT")?.parse()?;
+        let client = redis::Client::open((std::env::var("REDIS_HOST")?, port))?;
+        let mut command = redis::cmd("RPUSH");
+        command.arg("interop:events").arg(line.to_string());
+        Ok(command.exec(&mut client.get_connection()?)?)
+    };
+    if let Err(error) = write() {
+        tracing::error!(error, "could not write down an event");
+    }
 }
 
 /// `App\Jobs\Counted`. A struct names the properties it wants; Laravel's own are passed over.
@@ -51,6 +103,41 @@ struct Counted {
 
 async fn counted(job: Counted, _: JobContext) -> Result<(), BoxError> {
     append("interop:done", &job.n.to_string()).await
+}
+
+/// A row of the table `users`.
+#[derive(Deserialize, Serialize)]
+struct User {
+    id: u64,
+    name: String,
+    email: Option<String>,
+    created_at: String,
+}
+
+/// `App\Jobs\WithModel` and `App\Jobs\ModelDeleteWhenMissing`.
+#[derive(Deserialize)]
+struct WithModel {
+    user: Model<User>,
+}
+
+/// Writes down the row of the job's model.
+async fn model(job: WithModel, context: JobContext) -> Result<(), BoxError> {
+    let user = job.user.load(&context).await?;
+    append("interop:models", &serde_json::to_string(&user)?).await
+}
+
+/// `App\Jobs\ModelCollection`.
+#[derive(Deserialize)]
+struct ModelCollection {
+    users: Collection<User>,
+    nobody: Collection<User>,
+}
+
+/// Writes down the rows of the job's collections.
+async fn models(job: ModelCollection, context: JobContext) -> Result<(), BoxError> {
+    let users = job.users.load(&context).await?;
+    let nobody = job.nobody.load(&context).await?;
+    append("interop:models", &serde_json::to_string(&(users, nobody))?).await
 }
 
 /// `App\Jobs\Journal`.

@@ -816,7 +816,7 @@ impl Pool {
             #[cfg(feature = "mysql")]
             Self::MySql(ref pool) => {
                 let sql = with_literals(kind, sql, params);
-                records!(sqlx::raw_sql(&sql).fetch_all(pool).await, mysql_value)
+                records!(sqlx::Executor::fetch_all(pool, &*sql).await, mysql_value)
             }
             #[cfg(feature = "postgres")]
             Self::Postgres {
@@ -825,7 +825,7 @@ impl Pool {
             } => {
                 let sql = with_literals(kind, sql, params);
                 let mut transaction = begin(pool, search_path.as_deref()).await?;
-                let rows = sqlx::raw_sql(&sql).fetch_all(&mut *transaction).await;
+                let rows = sqlx::Executor::fetch_all(&mut *transaction, &*sql).await;
                 let records = records!(rows, postgres_value);
                 transaction.commit().await?;
                 records

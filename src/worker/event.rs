@@ -4,12 +4,12 @@
 //!
 //! | what happened | events after `JobPopping`, `JobPopped`, `JobProcessing` |
 //! | --- | --- |
-//! | done, or deleted by itself | `JobProcessed`, `JobAttempted` |
+//! | done, deleted by itself, or deleted because a model is gone | `JobProcessed`, `JobAttempted` |
 //! | released by itself | `JobProcessed`, `JobReleased`, `JobAttempted` |
-//! | failed by itself, or a model is gone | `JobFailed`, `JobProcessed`, `JobAttempted` |
+//! | failed by itself | `JobFailed`, `JobProcessed`, `JobAttempted` |
 //! | threw, to be tried again | `JobExceptionOccurred`, `JobReleasedAfterException`, `JobAttempted` |
 //! | threw after it had released or deleted itself | `JobExceptionOccurred`, `JobAttempted` |
-//! | threw for the last time | `JobFailed`, `JobExceptionOccurred`, `JobAttempted` |
+//! | threw for the last time, or failed because a model is gone | `JobFailed`, `JobExceptionOccurred`, `JobAttempted` |
 //! | timed out, to be tried again | `JobTimedOut`, `JobAttempted` |
 //! | timed out for the last time | `JobFailed`, `JobTimedOut`, `JobAttempted` |
 //!
@@ -241,7 +241,7 @@ pub(super) enum FailedBy {
     Exception(FailureText),
     /// Its time was over.
     Timeout,
-    /// The handler asked for it, or a model is gone: for the worker an attempt like any other.
+    /// The handler asked for it: for the worker an attempt like any other.
     Itself,
 }
 

@@ -298,11 +298,13 @@ impl Attempt {
         let (settlement, kind) = match decision {
             Decision::Fail(failure) => {
                 let by = match ended {
-                    Ended::Threw(thrown) => FailedBy::Exception(thrown),
+                    // PHP throws it a second time, when it reads the job to tell its class of the failure.
+                    Ended::Threw(thrown)
+                    | Ended::ModelMissing {
+                        failure: thrown, ..
+                    } => FailedBy::Exception(thrown),
                     Ended::TimedOut => FailedBy::Timeout,
-                    Ended::Finished | Ended::ModelMissing { .. } | Ended::Stopped => {
-                        FailedBy::Itself
-                    }
+                    Ended::Finished | Ended::Stopped => FailedBy::Itself,
                 };
                 let told = Some((handler, context));
                 let ended = (failure, by, elapsed);

@@ -834,3 +834,122 @@ async fn a_program_that_runs_too_long_is_killed_with_all_it_started() {
         );
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_listener_may_keep_the_worker_from_its_queues() {
+    let queue = queue();
+    queue.push(&name("default"), &[job("A", 1)]).await.unwrap();
+    let handler = handler::function(|_: IgnoredAny, _| async { Ok::<(), std::io::Error>(()) });
+    let asked = Arc::new(AtomicUsize::new(0));
+    let (sender, mut names) = mpsc::unbounded_channel();
+    let count = Arc::clone(&asked);
+    let worker_options = WorkerOptions {
+        stop_when_empty: false,
+        max_jobs: Some(1),
+        sleep: Duration::from_secs(3),
+        ..options(1)
+    };
+    let worker = Worker::new(Arc::clone(&queue), all_to(handler), worker_options)
+        .on_looping(move |looping| {
+            assert_eq!(looping.options.queues, [name("default")]);
+            count.fetch_add(1, Ordering::Relaxed) >= 2
+        })
+        .on(move |event| sender.send(event.name()).unwrap());
+    let began = tokio::time::Instant::now();
+    let report = worker.run(&Control::new()).await;
+    assert_eq!(report.reason, StopReason::MaxJobs);
+    assert_eq!(began.elapsed().as_secs(), 6, "two sleeps");
+    let mut told = Vec::new();
+    while let Some(name) = names.recv().await {
+        told.push(name);
+    }
+    let expected = [
+        "WorkerStarting",
+        "Looping",
+        "Looping",
+        "Looping",
+        "JobPopping",
+        "JobPopped",
+        "JobProcessing",
+        "JobProcessed",
+        "JobAttempted",
+        "WorkerStopping",
+    ];
+    assert_eq!(told, expected);
+
+    // Queues that nobody may look at count as empty ones, as in Laravel.
+    queue.push(&name("default"), &[job("A", 2)]).await.unwrap();
+    let handler = handler::function(|_: IgnoredAny, _| async { Ok::<(), std::io::Error>(()) });
+    let worker = Worker::new(Arc::clone(&queue), all_to(handler), options(1)).on_looping(|_| false);
+    let report = worker.run(&Control::new()).await;
+    assert_eq!(
+        (report.reason, report.jobs_processed),
+        (StopReason::QueueEmpty, 0)
+    );
+    assert_eq!(sizes(&queue).await.pending, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_that_panics_ends_nothing() {
+    let queue = queue();
+    let jobs = [job("A", 1), job("A", 2), job("A", 3)];
+    queue.push(&name("default"), &jobs).await.unwrap();
+    let handler = handler::function(|_: IgnoredAny, context: JobContext| async move {
+        if context.raw_body().windows(6).any(|part| part == b"uuid-2") {
+            return Err(std::io::Error::other("thrown"));
+        }
+        Ok(())
+    });
+    let (sender, mut names) = mpsc::unbounded_channel();
+    let worker = Worker::new(Arc::clone(&queue), all_to(handler), options(1))
+        .on(|_| panic!("a bug in a listener"))
+        .with_observer(Names(sender));
+    let report = worker.run(&Control::new()).await;
+    assert_eq!((report.jobs_processed, report.unsettled), (3, 0));
+    let mut ends = 0;
+    while let Some(name) = names.recv().await {
+        ends += usize::from(!name.starts_with("processing"));
+    }
+    assert_eq!(ends, 3);
+    assert_eq!(sizes(&queue).await, Sizes::default());
+    assert_eq!(spooled(&queue).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_model_is_gone_is_deleted_or_fails_as_its_payload_says() {
+    use artisand::handler::{ModelError, ModelKey, ModelNotFound};
+    #[derive(Debug, thiserror::Error)]
+    #[error("could not process the podcast")]
+    struct Own(#[source] ModelError);
+    let queue = queue();
+    let deletes = |is: bool| json!({"deleteWhenMissingModels": is, "maxTries": 5});
+    let jobs = [
+        payload("A", 1, &deletes(true)),
+        payload("A", 2, &deletes(false)),
+        payload("A", 3, &json!({"maxTries": 5})),
+    ];
+    queue.push(&name("default"), &jobs).await.unwrap();
+    let handler = handler::function(|_: IgnoredAny, _| async {
+        let missing = ModelNotFound {
+            class: "App\\Podcast".into(),
+            key: Some(ModelKey::Int(7)),
+        };
+        Err::<(), _>(Own(ModelError::NotFound(missing)))
+    });
+    let (_, events) = run(&queue, all_to(handler), options(1)).await;
+    let failed = "failed: Illuminate\\Database\\Eloquent\\ModelNotFoundException: No query results for model [App\\Podcast].";
+    assert_eq!(
+        events,
+        [
+            "processing 1",
+            "processed Deleted",
+            "processing 1",
+            failed,
+            "processing 1",
+            failed
+        ]
+    );
+    let uuids: Vec<_> = spooled(&queue).into_iter().map(|job| job.uuid).collect();
+    assert_eq!(uuids, [Some("uuid-2".into()), Some("uuid-3".into())]);
+    assert_eq!(sizes(&queue).await, Sizes::default());
+}

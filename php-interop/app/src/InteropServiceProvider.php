@@ -38,6 +38,9 @@ class InteropServiceProvider extends ServiceProvider
         if (Determinism::seeded()) {
             Str::createUuidsUsing(fn () => \Ramsey\Uuid\Uuid::fromString(Determinism::uuid()));
         }
+        if (getenv('INTEROP_EVENTS')) {
+            $this->app['events']->listen('Illuminate\Queue\Events\*', WorkerEvents::class.'@record');
+        }
         if ($now = getenv('INTEROP_NOW')) {
             Carbon::setTestNow(Carbon::createFromTimestamp((int) $now, 'UTC'));
         }

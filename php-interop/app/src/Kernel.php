@@ -34,6 +34,7 @@ class Kernel extends ConsoleKernel
         Console\Serve::class,
         Console\Sizes::class,
         Console\Tables::class,
+        Console\User::class,
     ];
 
     /**

@@ -262,7 +262,12 @@ impl Workplace {
 
     /// `interop_worker queue:work redis` with these arguments, running.
     pub(crate) fn worker(&self, args: &[&str]) -> ManagedChild {
+        ManagedChild::spawn(self.worker_command(args))
+    }
+
+    /// The same, to be started.
+    pub(crate) fn worker_command(&self, args: &[&str]) -> Command {
         let args = [&["queue:work", "redis"][..], args].concat();
-        ManagedChild::spawn(self.at_home(interop_worker(), &args))
+        self.at_home(interop_worker(), &args)
     }
 }

@@ -1,0 +1,158 @@
+//! Events of the worker: the same, in the same order and with the same in them as real Laravel's.
+
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::harness::laravel::Laravel;
+use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, Workplace};
+use crate::harness::redis::RedisServer;
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// Options of `interop:journal`, one job each.
+#[rustfmt::skip]
+const CASES: [(&str, &[&str]); 8] = [
+    ("done", &["--script=ok"]),
+    ("retried", &["--tries=3", "--backoff=0", "--script=throw,ok"]),
+    ("failed", &["--tries=2", "--backoff=0", "--script=throw,throw"]),
+    ("released", &["--tries=3", "--script=release:0,ok"]),
+    ("released-too-often", &["--tries=1", "--script=release:0,ok"]),
+    ("failed-by-itself", &["--tries=3", "--script=fail"]),
+    ("deleted-by-itself", &["--tries=3", "--script=delete"]),
+    ("deleted-and-thrown", &["--tries=3", "--script=delete+throw"]),
+];
+
+/// Events that came after this version.
+fn unknown_to(version: u8) -> &'static [&'static str] {
+    match version {
+        8 => &[
+            "JobPopping",
+            "JobPopped",
+            "JobAttempted",
+            "JobReleased",
+            "JobReleasedAfterException",
+            "JobTimedOut",
+            "WorkerStarting",
+        ],
+        10 => &["JobAttempted", "JobReleased", "WorkerStarting"],
+        _ => &[],
+    }
+}
+
+/// What two events must have in common.
+fn shown(event: &Value) -> String {
+    let name = event["event"].as_str().unwrap();
+    let mut shown = name.to_owned();
+    if event["attempts"].is_number() {
+        shown.push_str(&format!(" #{}", event["attempts"]));
+    }
+    // Versions added exceptions to events one by one; these always had theirs.
+    if matches!(name, "JobExceptionOccurred" | "JobFailed") {
+        // Their classes differ where they are the handler's own, and before 10.10 Laravel had other words.
+        let message = event["message"].as_str().unwrap();
+        let message = match message.split_once(" has been attempted too many times") {
+            Some((name, _)) => format!("{name} is over"),
+            None => message.replace(" has timed out.", " is over"),
+        };
+        shown.push_str(&format!(": {message}"));
+    }
+    if name == "WorkerStopping" {
+        shown.push_str(&format!(" {}", event["status"]));
+    }
+    shown
+}
+
+/// Events as a worker of this version would tell them, without looks at an empty queue.
+fn told(redis: &RedisServer, version: u8) -> Vec<String> {
+    let lines = redis.list("interop:events");
+    let () = redis.query(&[b"DEL", b"interop:events"]);
+    let events: Vec<Value> = lines
+        .iter()
+        .map(|line| serde_json::from_slice(line).unwrap())
+        .collect();
+    let unknown = unknown_to(version);
+    let is_known = |event: &&Value| {
+        let name = event["event"].as_str().unwrap();
+        !unknown.contains(&name) && name != "WorkerIdle"
+    };
+    let mut told: Vec<String> = Vec::new();
+    let is_look = |name: &str| matches!(name, "Looping" | "JobPopping");
+    for event in events.iter().filter(is_known) {
+        let event = shown(event);
+        // A look that was followed by another, or by the end, found nothing.
+        if event == "Looping" || !(is_look(&event) || event.starts_with("Job")) {
+            while told.last().is_some_and(|last| is_look(last)) {
+                told.pop();
+            }
+        }
+        told.push(event);
+    }
+    told
+}
+
+fn run(mut command: Command) -> ManagedChild {
+    command.env("INTEROP_EVENTS", "1");
+    ManagedChild::spawn(command)
+}
+
+fn a_worker_tells_what_laravels_worker_tells(version: u8) {
+    let redis = RedisServer::start();
+    let laravel = Laravel::new(version, &redis);
+    let workplace = Workplace::for_app(&laravel, INTEROP_MAPPINGS);
+    let args = ["--stop-when-empty", "--sleep=1"];
+    for (name, options) in CASES {
+        let dispatch = || {
+            let args = [&["interop:journal", name][..], options].concat();
+            laravel.run(&args);
+        };
+        dispatch();
+        let all = [&["queue:work", "redis"][..], &args].concat();
+        run(laravel.command(&all)).succeeds_within(SOON);
+        let reference = told(&redis, version);
+        assert!(reference.len() > 3, "{reference:?}");
+        dispatch();
+        run(workplace.worker_command(&args)).succeeds_within(SOON);
+        let ours = told(&redis, version);
+        assert_eq!(ours, reference, "Laravel {version}: {name}");
+    }
+}
+
+on_every_laravel!(a_worker_tells_what_laravels_worker_tells);
+
+/// Here PHP kills itself, which we do not: from there on the two differ.
+fn a_timeout_is_told_as_far_as_php_lives(version: u8) {
+    let redis = RedisServer::start();
+    let laravel = Laravel::new(version, &redis);
+    let workplace = Workplace::for_app(&laravel, INTEROP_MAPPINGS);
+    for (name, tries, ours_more) in [
+        ("last", "--tries=1", &["JobAttempted #1"][..]),
+        ("left", "--tries=2", &["JobAttempted #1"][..]),
+    ] {
+        let dispatch = || {
+            let options = [tries, "--timeout=1", "--script=sleep:20,ok"];
+            laravel.run(&[&["interop:journal", name][..], &options].concat());
+        };
+        dispatch();
+        let args = ["queue:work", "redis", "--max-jobs=1"];
+        run(laravel.command(&args)).wait_timeout(SOON);
+        let mut reference = told(&redis, version);
+        assert!(
+            reference.pop().unwrap().starts_with("WorkerStopping"),
+            "{reference:?}"
+        );
+        let () = redis.query(&[b"DEL", laravel.key("queues:default:reserved").as_bytes()]);
+        dispatch();
+        run(workplace.worker_command(&["--max-jobs=1"])).succeeds_within(SOON);
+        let mut ours = told(&redis, version);
+        assert_eq!(ours.pop().unwrap(), "WorkerStopping 0");
+        let () = redis.query(&[b"DEL", laravel.key("queues:default:reserved").as_bytes()]);
+        if version == 13 {
+            reference.extend(ours_more.iter().map(|event| (*event).to_owned()));
+        }
+        assert_eq!(ours, reference, "Laravel {version}: {name}");
+    }
+}
+
+on_every_laravel!(a_timeout_is_told_as_far_as_php_lives);
