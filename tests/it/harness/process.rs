@@ -260,6 +260,11 @@ impl Workplace {
         self.at_home(artisand(&[]), args)
     }
 
+    /// `interop_worker` with these arguments, running.
+    pub(crate) fn worker_of(&self, args: &[&str]) -> ManagedChild {
+        ManagedChild::spawn(self.at_home(interop_worker(), args))
+    }
+
     /// `interop_worker queue:work redis` with these arguments, running.
     pub(crate) fn worker(&self, args: &[&str]) -> ManagedChild {
         ManagedChild::spawn(self.worker_command(args))

@@ -32,6 +32,7 @@ mod chains;
 mod closures;
 mod documents;
 mod drain;
+mod elsewhere;
 mod encryption;
 mod events;
 mod exceptions;

@@ -205,6 +205,14 @@ class Configure
                         'block_for' => $this->number('REDIS_QUEUE_BLOCK_FOR', null),
                         'after_commit' => false,
                     ],
+                    // On the server of cache values.
+                    'elsewhere' => [
+                        'driver' => 'redis',
+                        'connection' => 'cache',
+                        'queue' => 'far',
+                        'retry_after' => $this->number('REDIS_QUEUE_RETRY_AFTER', 90),
+                        'after_commit' => false,
+                    ],
                 ],
                 'batching' => ['database' => $database, 'table' => 'job_batches'],
                 'failed' => [

@@ -66,6 +66,14 @@ class Scenario extends Command
                 $this->job('1'), new UniqueJournal('2'), $this->job('3'), new UniqueUntilJournal('4'), $this->job('5'),
             ])->dispatch(),
             'chain-with-taken' => $this->taken(),
+            'chain-elsewhere' => $this->chain([
+                $this->job('1'), $this->job('2')->onConnection('elsewhere')->onQueue('far'),
+                $this->job('3')->onConnection('elsewhere')->onQueue('farther')->delay(1),
+                $this->job('4')->onConnection('redis')->onQueue('b'),
+            ])->dispatch(),
+            'chain-to-a-table' => $this->chain([
+                $this->job('1'), $this->job('2')->onConnection('database')->onQueue('table'),
+            ])->dispatch(),
             'chain-of-encrypted' => $this->chain([
                 new EncryptedJournal('1'), self::note('closure'), $this->job('3'),
             ])->dispatch(),
