@@ -15,6 +15,7 @@ mod contract;
 mod doctor;
 mod failed;
 mod faults;
+mod follow;
 mod harness;
 mod layers;
 mod live;

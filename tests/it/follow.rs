@@ -1,0 +1,398 @@
+//! What follows a job, on the queue in memory: chains, refusals, records of what is left to do.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use artisand::app::Manifest;
+use artisand::failed::FailedJob;
+use artisand::handler::{
+    self, BoxError, Handler, HandlerChoice, JobContext, Mapping, Pattern, Registry, Router,
+    Services, UnmappedPolicy,
+};
+use artisand::payload::{CALL_QUEUED_HANDLER, Command, Encrypter, Payload};
+use artisand::php::{Array, ClassName, Object, Value as Php};
+use artisand::queue::{Connections, Destination, MemoryQueue, Queue as _, QueueName, Spool};
+use artisand::time::{Clock, UnixSeconds};
+use artisand::worker::{Control, Worker, WorkerOptions};
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+
+const NOW: UnixSeconds = UnixSeconds(1_760_000_000);
+
+fn object(class: &str) -> Object {
+    Object::new(ClassName::new(class).unwrap())
+}
+
+fn text(object: Object) -> Vec<u8> {
+    Php::Object(object).to_bytes()
+}
+
+/// A job of class `First` whose chain holds these.
+fn chained(commands: Vec<Vec<u8>>) -> Object {
+    let commands: Array = commands.into_iter().map(Php::String).collect();
+    object("First").public("chained", commands)
+}
+
+fn payload(command: Object) -> Vec<u8> {
+    let class = command.class.to_string();
+    let command = String::from_utf8(text(command)).unwrap();
+    let payload = json!({
+        "uuid": "b1f1b5c1-8a4e-4c53-9d0a-64d0c3f7a1de", "displayName": class,
+        "job": CALL_QUEUED_HANDLER, "maxTries": 1,
+        "data": {"commandName": class, "command": command}, "id": "id", "attempts": 0,
+    });
+    payload.to_string().into_bytes()
+}
+
+/// A manifest with one class, `Next`, that has these facts.
+fn manifest(facts: &Value) -> Manifest {
+    let mut class = json!({
+        "kind": "job", "file": "Next.php",
+        "flags": {"queued": true}, "interfaces": ["Illuminate\\Contracts\\Queue\\ShouldQueue"],
+        "uses": ["Illuminate\\Bus\\Queueable"],
+    });
+    for (name, value) in facts.as_object().unwrap() {
+        class[name] = value.clone();
+    }
+    let manifest = json!({
+        "artisand": 1, "laravel": "13.31.0", "generated_at": 0,
+        "paths": {"base": "/nowhere", "storage": "/nowhere"}, "config": {},
+        "classes": {"Next": class},
+    });
+    Manifest::parse(Path::new("artisand.json"), manifest.to_string().as_bytes()).unwrap()
+}
+
+fn connections() -> Connections {
+    let destination = |queue: &str| Destination {
+        default_queue: queue.into(),
+        queues: Err("it is in memory".to_owned()),
+    };
+    let all = [
+        ("redis".to_owned(), destination("usual")),
+        ("table".to_owned(), destination("default")),
+    ];
+    Connections::new("redis", all)
+}
+
+fn services(manifest: Option<Manifest>, has_key: bool) -> Services {
+    let mut services = Services::default();
+    services.version = "13.31.0".parse().unwrap();
+    services.timezone = "UTC".to_owned();
+    services.connections = Some(connections());
+    services.manifest = manifest.map(Arc::new);
+    if has_key {
+        let encrypter = Encrypter::new(services.version, &"k".repeat(32), "AES-256-CBC");
+        services.encrypter = Some(Arc::new(encrypter.unwrap()));
+    }
+    services
+}
+
+fn nothing() -> impl Handler {
+    handler::function(|_: IgnoredAny, _: JobContext| async { Ok::<(), BoxError>(()) })
+}
+
+/// Runs what is in the queue `default` and gives the queue.
+async fn run(
+    jobs: Vec<Vec<u8>>,
+    handler: impl Handler,
+    services: Services,
+    unmapped: UnmappedPolicy,
+) -> Arc<MemoryQueue> {
+    let queue = Arc::new(MemoryQueue::new(Some(Duration::from_secs(90))));
+    queue.push(&"default".into(), &jobs).await.unwrap();
+    let registry = Registry::new().with("handler", handler);
+    let mapping = Mapping {
+        job: Pattern::parse("First").unwrap(),
+        handler: HandlerChoice::Named("handler".into()),
+        concurrency: None,
+    };
+    let router = Router::new(vec![mapping], unmapped, &registry).unwrap();
+    let options = WorkerOptions {
+        stop_when_empty: true,
+        memory: None,
+        clock: Clock::Fixed(NOW),
+        ..WorkerOptions::default()
+    };
+    let worker = Worker::new(Arc::clone(&queue), router, options).with_services(services);
+    let control = Control::new();
+    let running = worker.run(&control);
+    let report = tokio::time::timeout(Duration::from_secs(60), running).await;
+    assert_eq!(report.unwrap().unsettled, 0);
+    queue
+}
+
+/// The jobs of a queue, taken.
+async fn take(queue: &MemoryQueue, name: &str) -> Vec<Payload> {
+    let queues: [QueueName; 1] = [name.into()];
+    let request = artisand::queue::PopRequest {
+        queues: &queues,
+        max: std::num::NonZeroUsize::new(99).unwrap(),
+        now: UnixSeconds(NOW.0 + 1000),
+        woken: &[],
+        selection: None,
+    };
+    let popped = queue.pop(request).await.unwrap();
+    let parse = |job: &artisand::queue::ReservedJob| Payload::parse(&job.element).unwrap();
+    popped.jobs.iter().map(parse).collect()
+}
+
+fn failures(queue: &MemoryQueue) -> Vec<String> {
+    let records = queue.spool(Spool::FailedJobs);
+    let exception = |record: &Vec<u8>| {
+        let job: FailedJob = serde_json::from_slice(record).unwrap();
+        job.exception.lines().next().unwrap().to_owned()
+    };
+    records.iter().map(exception).collect()
+}
+
+fn command_of(payload: &Payload) -> Value {
+    let command = Command::of(payload).unwrap().unwrap();
+    serde_json::from_str(&command.to_value().unwrap().to_json()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_step_has_what_its_class_says() {
+    let facts = json!({"limits": {"tries": 7, "backoff": [1, 5], "timeout": 30}});
+    let next = object("Next").public("n", 1).public("queue", "own");
+    let first = chained(vec![text(next), text(object("Last"))]);
+    let services = services(Some(manifest(&facts)), false);
+    let queue = run(
+        vec![payload(first)],
+        nothing(),
+        services,
+        UnmappedPolicy::Leave,
+    )
+    .await;
+    let pushed = take(&queue, "own").await;
+    assert_eq!(pushed.len(), 1);
+    assert_eq!(pushed[0].limits.max_tries, Some(7));
+    assert_eq!(pushed[0].limits.timeout, Some(Duration::from_secs(30)));
+    assert_eq!(&*pushed[0].display_name, "Next");
+    let expected =
+        json!({"$class": "Next", "n": 1, "queue": "own", "chained": ["O:4:\"Last\":0:{}"]});
+    assert_eq!(command_of(&pushed[0]), expected);
+    assert!(take(&queue, "default").await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_without_a_queue_goes_to_that_of_its_connection() {
+    let first = chained(vec![text(object("Next"))]);
+    let services = services(Some(manifest(&json!({}))), false);
+    let queue = run(
+        vec![payload(first)],
+        nothing(),
+        services,
+        UnmappedPolicy::Leave,
+    )
+    .await;
+    assert_eq!(take(&queue, "usual").await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_only_php_can_take_is_carried_by_a_closure() {
+    let to_table = object("Next").public("connection", "table");
+    let method = json!({"limits": {"tries": {"$method": true}}});
+    #[rustfmt::skip]
+    let rows = [
+        // What is next, and what is known of it.
+        (object("Next"), None),
+        (object("Unknown"), Some(manifest(&json!({})))),
+        (object("Next"), Some(manifest(&method))),
+        (to_table, Some(manifest(&json!({})))),
+        (object("Illuminate\\Queue\\CallQueuedClosure"), Some(manifest(&json!({})))),
+        (object("Illuminate\\Bus\\ChainedBatch"), Some(manifest(&json!({})))),
+    ];
+    for (next, manifest) in rows {
+        let place = format!("{next:?}");
+        let next = text(next);
+        let first = chained(vec![next.clone()]).public("chainQueue", "chain");
+        let mut services = services(manifest, true);
+        services.php_queue = Some("php".into());
+        let queue = run(
+            vec![payload(first)],
+            nothing(),
+            services,
+            UnmappedPolicy::Leave,
+        )
+        .await;
+        let pushed = take(&queue, "php").await;
+        assert_eq!(pushed.len(), 1, "{place}");
+        let command = command_of(&pushed[0]);
+        assert_eq!(
+            command["$class"], "Illuminate\\Queue\\CallQueuedClosure",
+            "{place}"
+        );
+        assert_eq!(
+            command["chained"],
+            json!([String::from_utf8(next).unwrap()]),
+            "{place}"
+        );
+        assert_eq!(command["chainQueue"], "chain", "{place}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_end_could_not_be_seen_to_is_not_run() {
+    let with_chain = chained(vec![text(object("Unknown"))]);
+    let with_batch = object("First").public("batchId", "a-batch");
+    let callbacks: Array = [Php::from("strtoupper")].into_iter().collect();
+    let with_catch = object("First").public("chainCatchCallbacks", callbacks);
+    let plain = object("First");
+    let rows = [
+        (with_chain, 0),
+        (with_batch, 0),
+        (with_catch, 0),
+        (plain, 1),
+    ];
+    for (job, expected) in rows {
+        let runs = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&runs);
+        let handler = handler::function(move |_: IgnoredAny, _: JobContext| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            async { Ok::<(), BoxError>(()) }
+        });
+        let place = format!("{job:?}");
+        let services = services(None, false);
+        let forward = UnmappedPolicy::Forward("php".into());
+        let queue = run(vec![payload(job)], handler, services, forward).await;
+        assert_eq!(runs.load(Ordering::Relaxed), expected, "{place}");
+        assert_eq!(take(&queue, "php").await.len(), 1 - expected, "{place}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_job_fails_with_the_reason_where_unmapped_jobs_fail() {
+    let first = chained(vec![text(object("Unknown"))]);
+    let services = services(None, true);
+    let queue = run(
+        vec![payload(first)],
+        nothing(),
+        services,
+        UnmappedPolicy::Fail,
+    )
+    .await;
+    let failures = failures(&queue);
+    assert!(
+        failures[0].contains("no queue is known that PHP serves: set `queue` under [php]"),
+        "{failures:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_adds_to_its_chain() {
+    let handler = handler::function(|_: IgnoredAny, context: JobContext| async move {
+        context.append_to_chain(object("Next").public("n", 3));
+        context.prepend_to_chain(object("Next").public("n", 2));
+        context.prepend_to_chain(object("Next").public("n", 1));
+        Ok::<(), BoxError>(())
+    });
+    let services = services(Some(manifest(&json!({}))), false);
+    let first = chained(vec![text(object("Next").public("n", 9))]);
+    let queue = run(
+        vec![payload(first)],
+        handler,
+        services,
+        UnmappedPolicy::Leave,
+    )
+    .await;
+    let pushed = take(&queue, "usual").await;
+    let expected = json!({
+        "$class": "Next", "n": 1,
+        "chained": ["O:4:\"Next\":1:{s:1:\"n\";i:2;}", "O:4:\"Next\":1:{s:1:\"n\";i:9;}", "O:4:\"Next\":1:{s:1:\"n\";i:3;}"],
+    });
+    assert_eq!(command_of(&pushed[0]), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_cannot_follow_fails_the_one_that_asks_for_it() {
+    let handler = handler::function(|_: IgnoredAny, context: JobContext| async move {
+        context.append_to_chain(object("Unknown"));
+        Ok::<(), BoxError>(())
+    });
+    let services = services(Some(manifest(&json!({}))), false);
+    let jobs = vec![payload(object("First"))];
+    let queue = run(jobs, handler, services, UnmappedPolicy::Leave).await;
+    let failures = failures(&queue);
+    assert!(
+        failures[0].starts_with("Artisand\\ChainError: the job added to the chain needs PHP"),
+        "{failures:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_ends_with_a_failure_and_waits_for_a_retry() {
+    let rows = [("release", 1, 0), ("fail", 0, 1), ("throw", 0, 1)];
+    for (verb, left, failed) in rows {
+        let handler = handler::function(move |_: IgnoredAny, context: JobContext| async move {
+            match verb {
+                "release" => context.release(Duration::from_secs(500)),
+                "fail" => context.fail("asked for"),
+                _ => return Err::<(), BoxError>("thrown".into()),
+            }
+            Ok(())
+        });
+        let services = services(Some(manifest(&json!({}))), false);
+        let first = chained(vec![text(object("Next"))]);
+        let queue = run(
+            vec![payload(first)],
+            handler,
+            services,
+            UnmappedPolicy::Leave,
+        )
+        .await;
+        assert!(take(&queue, "usual").await.is_empty(), "{verb}");
+        assert_eq!(take(&queue, "default").await.len(), left, "{verb}");
+        assert_eq!(failures(&queue).len(), failed, "{verb}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_that_cannot_be_followed_keep_no_other_from_it() {
+    let queue = Arc::new(MemoryQueue::new(Some(Duration::from_secs(90))));
+    let foreign = b"not ours".to_vec();
+    let unlock = json!({"do": "unlock", "store": "file", "name": "lock", "owner": "me"});
+    let count =
+        json!({"do": "count", "batch": "b", "uuid": "u", "outcome": "succeeded", "queue": "q"});
+    for record in [
+        foreign.clone(),
+        count.to_string().into(),
+        unlock.to_string().into(),
+    ] {
+        queue.spool_record(Spool::FollowUps, record);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_owned();
+    let open = move |_: &str| {
+        let options = artisand::cache::FileStoreOptions {
+            directory: path.clone(),
+            lock_directory: path.clone(),
+            permission: None,
+            separate_locks: true,
+        };
+        let store = artisand::cache::FileStore::new(options, Clock::System);
+        Ok::<_, BoxError>(artisand::cache::Cache::file(store))
+    };
+    let stores = artisand::cache::Stores::new("file", open);
+    let lock = stores
+        .get("file")
+        .unwrap()
+        .lock("lock", "me", Duration::from_secs(60));
+    assert!(lock.acquire().await.unwrap());
+    let mut services = services(None, true);
+    services.stores = Some(stores);
+    let registry = Registry::new();
+    let router = Router::new(Vec::new(), UnmappedPolicy::Leave, &registry).unwrap();
+    let options = WorkerOptions {
+        stop_when_empty: true,
+        memory: None,
+        ..WorkerOptions::default()
+    };
+    let worker = Worker::new(Arc::clone(&queue), router, options).with_services(services);
+    worker.run(&Control::new()).await;
+    assert_eq!(lock.current_owner().await.unwrap(), None);
+    let left = queue.spool(Spool::FollowUps);
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert_eq!(left[0], foreign);
+}
