@@ -5,6 +5,8 @@
 //! as the counters, exists in every version's table, and Laravel only ever adds
 //! its own uuids to the list and takes them out again.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 use sha1::Digest as _;
 
@@ -14,7 +16,9 @@ use crate::payload::write_json_text;
 /// What every mark begins with, and no uuid.
 const MARK: &str = "artisand:";
 /// Longest uuid that is written into a mark as it is.
-const PLAIN: usize = 64;
+const PLAIN_UUID: usize = 64;
+/// Longest token that is; shorter than a hash, so that none reads as one.
+const PLAIN_TOKEN: usize = 32;
 
 /// The list, in order.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -99,23 +103,33 @@ impl JobIds {
 
 /// The mark of an ending.
 ///
-/// What takes the place of a uuid comes from a payload: it must neither fill
-/// the column nor read as part of a mark.
+/// What takes the place of a uuid comes from a payload, and a token from a
+/// list in Redis: they must neither fill the column nor read as another mark.
 fn mark(ended: &Ended) -> String {
     let outcome = match ended.outcome {
         JobOutcome::Succeeded => "succeeded",
         JobOutcome::Failed => "failed",
     };
-    let uuid = &ended.uuid;
-    let is_plain = uuid.len() <= PLAIN
-        && uuid
+    let uuid = plain(&ended.uuid, PLAIN_UUID);
+    let mut mark = format!("{MARK}{outcome}:{uuid}");
+    if !ended.token.is_empty() {
+        mark.push(':');
+        mark.push_str(&plain(&ended.token, PLAIN_TOKEN));
+    }
+    mark
+}
+
+/// A text that may stand in a mark: itself, or its hash.
+fn plain(text: &str, longest: usize) -> Cow<'_, str> {
+    let is_plain = text.len() <= longest
+        && text
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
     if is_plain {
-        format!("{MARK}{outcome}:{uuid}")
+        text.into()
     } else {
-        let hash = sha1::Sha1::digest(uuid.as_bytes());
-        format!("{MARK}{outcome}:sha1:{hash:x}")
+        let hash = sha1::Sha1::digest(text.as_bytes());
+        format!("sha1:{hash:x}").into()
     }
 }
 
@@ -127,6 +141,7 @@ mod tests {
         Ended {
             uuid: uuid.into(),
             outcome,
+            token: String::new(),
         }
     }
 
@@ -169,15 +184,28 @@ mod tests {
     }
 
     #[test]
-    fn a_uuid_that_is_none_makes_a_mark_of_bounded_length() {
-        for uuid in [
-            "x".repeat(100_000),
-            "artisand:failed:u".into(),
-            String::new(),
-        ] {
-            let mark = mark(&ended(&uuid, JobOutcome::Failed));
-            assert!(mark.len() < 90, "{mark}");
-            assert_ne!(mark, "artisand:failed:u");
+    fn every_end_has_a_mark_of_its_own_and_of_bounded_length() {
+        let hash = format!("{:x}", sha1::Sha1::digest(b"a:b"));
+        let long = "x".repeat(100_000);
+        let long_uuid = "u".repeat(PLAIN_UUID);
+        #[rustfmt::skip]
+        let rows = [
+            // uuid, token
+            ("u", ""), ("u", "1"), ("u", "2"), ("u:1", ""), ("u", "1:2"), ("u:1", "2"),
+            ("artisand:failed:u", ""), ("", ""), ("", "u"), (&*long, ""), (&*long, "1"), ("u", &*long),
+            ("a:b", ""), ("sha1", &*hash), ("sha1", &hash[..32]), (&*hash, ""), ("a:b", "a:b"),
+            (&*long_uuid, "0123456789abcdef"),
+        ];
+        let mut marks = std::collections::HashSet::new();
+        for (uuid, token) in rows {
+            let ended = Ended {
+                token: token.into(),
+                ..ended(uuid, JobOutcome::Failed)
+            };
+            let mark = mark(&ended);
+            assert!(mark.len() < 120 && mark.is_ascii(), "{mark}");
+            assert!(marks.insert(mark.clone()), "{mark}");
         }
+        assert!(marks.contains("artisand:failed:u") && marks.contains("artisand:failed:u:1"));
     }
 }

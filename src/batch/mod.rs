@@ -111,12 +111,27 @@ pub enum JobOutcome {
 }
 
 /// The end of a job of a batch.
+///
+/// # Examples
+///
+/// Records that were left by versions without a token are read, too.
+///
+/// ```
+/// use artisand::batch::Ended;
+///
+/// let ended: Ended = serde_json::from_str(r#"{"uuid":"u-1","outcome":"failed"}"#)?;
+/// assert_eq!(ended.token, "");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ended {
     /// The job's uuid.
     pub uuid: String,
     /// How it ended.
     pub outcome: JobOutcome,
+    /// Which of its ends it is: a job that failed may be retried, and fail again. The same whenever this one is told.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub token: String,
 }
 
 /// What became of the end of a job.

@@ -101,6 +101,7 @@ mod tests {
                 's' => JobOutcome::Succeeded,
                 _ => JobOutcome::Failed,
             },
+            token: String::new(),
         }
     }
 

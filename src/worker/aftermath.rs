@@ -16,7 +16,7 @@
 //! docs/protocol/payload.md 11 and 12.
 
 use super::attempt::with_causes;
-use super::follow_up::{Count, FollowUp};
+use super::follow_up::{Count, FollowUp, random_token};
 use super::job::Shared;
 use super::php::HandOver;
 use super::step::{self, Place};
@@ -326,6 +326,7 @@ impl Aftermath {
             ended: Ended {
                 uuid: uuid.to_owned(),
                 outcome,
+                token: random_token(),
             },
             queue: self.php_queue.as_ref()?.to_string(),
             message: message.map(str::to_owned),

@@ -7,8 +7,9 @@
 //! between, its successor does the same again, and so everything done here
 //! may be done twice without a difference:
 //!
-//! * The end of a job is marked in its batch together with the counters. The
-//!   mark goes when the record has become one that says just that.
+//! * The end of a job is marked in its batch together with the counters, with a
+//!   token of its own: a retried job may fail again before the first mark goes.
+//!   That is when the record has become one that says just that.
 //! * A lock is freed by the owner it had when the job ended.
 //! * A payload is pushed to another Redis once, which that Redis remembers.
 //!
@@ -85,6 +86,11 @@ pub(super) struct Count {
     /// Why it failed, for the callbacks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) message: Option<String>,
+}
+
+/// What tells the end of a job from the others of the same job.
+pub(super) fn random_token() -> String {
+    format!("{:016x}", fastrand::u64(..))
 }
 
 impl FollowUp {

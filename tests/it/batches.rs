@@ -158,6 +158,14 @@ fn ended(outcome: JobOutcome, uuid: impl Into<String>) -> Ended {
     Ended {
         uuid: uuid.into(),
         outcome,
+        token: String::new(),
+    }
+}
+
+fn ended_again(outcome: JobOutcome, uuid: &str, token: &str) -> Ended {
+    Ended {
+        token: token.into(),
+        ..ended(outcome, uuid)
     }
 }
 
@@ -226,6 +234,40 @@ async fn endings_count_once_until_they_are_forgotten(home: Home) {
     assert_eq!(counters(&batch), (0, 3));
     assert_eq!(batch.finished_at, Some(UnixSeconds(NOW + 60)));
     assert_eq!(counters(&find(&batches, "other").await), (5, 0));
+}
+
+async fn every_end_of_a_retried_job_counts_once(home: Home) {
+    let batches = home.batches();
+    home.insert("b", [2, 2, 0], "a:1:{s:13:\"allowFailures\";b:1;}")
+        .await;
+    // Failed, retried, failed, retried, done, and none of the records was cleaned up in between.
+    let endings = [
+        ended_again(Failed, "u-1", "0f"),
+        ended_again(Failed, "u-1", "a2"),
+        ended_again(Failed, "u-1", "0f"),
+        ended_again(Succeeded, "u-1", "0f"),
+        ended(Failed, "u-1"),
+    ];
+    let expected = [Counted, Counted, AlreadyCounted, Counted, Counted];
+    let recorded = batches.record("b", &endings).await.unwrap();
+    assert_eq!(recorded, expected);
+    assert_eq!(counters(&find(&batches, "b").await), (1, 3));
+    let recorded = batches.record("b", &endings).await.unwrap();
+    assert_eq!(recorded, [AlreadyCounted; 5]);
+    assert_eq!(counters(&find(&batches, "b").await), (1, 3));
+
+    batches.forget_marks("b", &endings[..1]).await.unwrap();
+    let left =
+        r#"["artisand:failed:u-1:a2","artisand:succeeded:u-1:0f","u-1","artisand:failed:u-1"]"#;
+    assert_eq!(home.columns("b").await[0], left);
+    let recorded = batches.record("b", &endings[1..]).await.unwrap();
+    assert_eq!(
+        recorded,
+        [AlreadyCounted, Counted, AlreadyCounted, AlreadyCounted]
+    );
+    batches.forget_marks("b", &endings).await.unwrap();
+    assert_eq!(home.columns("b").await[0], r#"["u-1"]"#);
+    assert_eq!(counters(&find(&batches, "b").await), (1, 4));
 }
 
 async fn callbacks_are_left_to_php_and_stay_as_they_are(home: Home) {
@@ -395,7 +437,7 @@ async fn as_many_as_are_allowed_have_room(home: Home) {
     let uuid = |number: usize| format!("{number:08x}-aaaa-4bbb-8ccc-dddddddddddd");
     let many = |count| -> Vec<Ended> {
         (0..count)
-            .map(|number| ended(Failed, uuid(number)))
+            .map(|number| ended_again(Failed, &uuid(number), "0123456789abcdef"))
             .collect()
     };
     let error = batches.record("b", &many(Batches::MAX_EVENTS + 1)).await;
@@ -517,6 +559,7 @@ macro_rules! contract {
 
 contract! {
     endings_count_once_until_they_are_forgotten
+    every_end_of_a_retried_job_counts_once
     callbacks_are_left_to_php_and_stay_as_they_are
     many_at_once_lose_no_count
     jobs_are_added_with_their_push

@@ -163,6 +163,7 @@ impl Scene {
                         "throw" => JobOutcome::Failed,
                         _ => JobOutcome::Succeeded,
                     },
+                    token: String::new(),
                 };
                 let before = self.columns(&id);
                 let record = || {
@@ -278,6 +279,7 @@ fn retried_jobs_count_as_in_php(version: u8) {
             let ended = |number: usize, outcome| Ended {
                 uuid: uuids[number].clone(),
                 outcome,
+                token: String::new(),
             };
             scene.take();
             scene.take();
