@@ -126,9 +126,17 @@ impl Manifest {
 
     /// A class with its name as it was declared.
     fn entry(&self, name: &ClassName) -> Option<(&str, &Class)> {
-        let exact = self.classes.get_key_value(name.as_str());
-        let mut classes = self.classes.iter();
-        let found = exact.or_else(|| classes.find(|(known, _)| *name == ***known));
+        let found = self.classes.get_key_value(name.as_str()).or_else(|| {
+            // Asked of every job: of classes that are not there, too.
+            let declared = self.declared.get_or_init(|| {
+                let names = self.classes.keys();
+                names
+                    .map(|name| (name.to_ascii_lowercase(), name.clone()))
+                    .collect()
+            });
+            let declared = declared.get(&name.as_str().to_ascii_lowercase())?;
+            self.classes.get_key_value(declared)
+        });
         found.map(|(name, class)| (name.as_str(), class))
     }
 

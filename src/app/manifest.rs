@@ -1,7 +1,8 @@
 //! The manifest: facts about the app that its own PHP wrote down (`artisand.json`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::UNIX_EPOCH;
 
 use base64::Engine as _;
@@ -54,6 +55,9 @@ pub struct Manifest {
     /// What PHP could not find out, in words.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// Names of classes as declared, by their names in lower case.
+    #[serde(skip)]
+    pub(super) declared: OnceLock<HashMap<String, String>>,
 }
 
 fn yes() -> bool {
