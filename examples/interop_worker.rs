@@ -74,7 +74,7 @@ fn write_down(event: &Event<'_>) {
     let uuid = job.and_then(|job| job.payload.uuid.as_ref());
     let line = serde_json::json!({
         "event": event.name(),
-        "uuid": uuid.map(|uuid| uuid.as_str()),
+        "uuid": uuid.map(ToString::to_string),
         "attempts": job.map(|job| job.attempts),
         "exception": failure.map(|failure| &failure.class),
         "message": failure.map(|failure| &failure.message),

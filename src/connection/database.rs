@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 use super::record::{Column, Value};
 use super::{Error, Record};
 

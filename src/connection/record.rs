@@ -46,6 +46,13 @@ pub(super) struct Column {
 }
 
 /// A value as PHP would get it.
+#[cfg_attr(
+    all(
+        not(test),
+        not(any(feature = "sqlite", feature = "mysql", feature = "postgres"))
+    ),
+    expect(dead_code, reason = "there is no driver")
+)]
 #[derive(Clone)]
 pub(super) enum Value {
     Null,
@@ -67,6 +74,13 @@ impl fmt::Debug for Record {
 }
 
 impl Record {
+    #[cfg_attr(
+        all(
+            not(test),
+            not(any(feature = "sqlite", feature = "mysql", feature = "postgres"))
+        ),
+        expect(dead_code, reason = "there is no driver")
+    )]
     pub(super) fn new(columns: Arc<[Column]>, values: Vec<Value>) -> Self {
         Self { columns, values }
     }
@@ -596,6 +610,12 @@ mod tests {
 
     #[test]
     fn values_become_what_a_type_asks_for() {
+        #[derive(Debug, PartialEq, Deserialize)]
+        #[serde(rename_all = "lowercase")]
+        enum Status {
+            Live,
+            Held { by: String },
+        }
         assert_eq!(one(Value::Int(7)), Ok(7_u8));
         assert_eq!(one(text(" 7 ")), Ok(7_i64));
         assert_eq!(one(text("7.00")), Ok(7_u32));
@@ -630,12 +650,6 @@ mod tests {
         );
         let map: BTreeMap<String, u8> = one(text(r#"{"a":1}"#)).unwrap();
         assert_eq!(map["a"], 1);
-        #[derive(Debug, PartialEq, Deserialize)]
-        #[serde(rename_all = "lowercase")]
-        enum Status {
-            Live,
-            Held { by: String },
-        }
         assert_eq!(one(text("live")), Ok(Status::Live));
         let held = Status::Held { by: "x".into() };
         assert_eq!(one(text(r#"{"held":{"by":"x"}}"#)), Ok(held));
@@ -653,6 +667,11 @@ mod tests {
 
     #[test]
     fn errors_name_the_column_and_not_what_is_in_it() {
+        #[derive(Debug, Deserialize)]
+        struct Other {
+            #[expect(dead_code, reason = "only its name is of interest")]
+            y: u8,
+        }
         fn error<T: DeserializeOwned + fmt::Debug>(value: Value) -> String {
             one::<T>(value).unwrap_err()
         }
@@ -679,11 +698,6 @@ mod tests {
         ];
         for (error, expected) in rows {
             assert_eq!(error, format!("column `x` (TYPE): {expected}"));
-        }
-        #[derive(Debug, Deserialize)]
-        struct Other {
-            #[expect(dead_code, reason = "only its name is of interest")]
-            y: u8,
         }
         let record = record(&[("x", "TYPE", secret())]);
         let error = record.to::<Other>().unwrap_err();

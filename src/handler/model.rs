@@ -363,7 +363,7 @@ const KEYS_AT_ONCE: usize = 1000;
 /// The models of an app: which table and key each has, and the databases they are in.
 #[derive(Debug)]
 pub struct Models {
-    models: BTreeMap<String, app::Model>,
+    by_class: BTreeMap<String, app::Model>,
     /// Classes by morph alias.
     aliases: HashMap<String, String>,
     databases: Arc<Databases>,
@@ -378,7 +378,7 @@ impl Models {
         };
         Self {
             aliases: models.iter().filter_map(alias).collect(),
-            models,
+            by_class: models,
             databases,
         }
     }
@@ -454,7 +454,7 @@ impl Models {
     /// Where a model is.
     fn table<'m>(&'m self, identifier: &'m ModelIdentifier) -> Result<Table<'m>, ModelError> {
         let named = identifier.class.as_deref().unwrap_or_default();
-        let known = |class: &str| self.models.get_key_value(class);
+        let known = |class: &str| self.by_class.get_key_value(class);
         let found = known(named).or_else(|| known(self.aliases.get(named)?));
         let Some((class, model)) = found else {
             return Err(ModelError::Unknown {

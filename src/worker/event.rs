@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::attempt::panic_text;
+use super::decide::Ended;
 use super::options::WorkerOptions;
 use super::stop::StopReason;
 use crate::handler::{FailureText, JobInfo};
@@ -245,7 +246,50 @@ pub(super) enum FailedBy {
     Itself,
 }
 
+impl FailedBy {
+    pub(super) fn of(ended: Ended) -> Self {
+        match ended {
+            // PHP throws it a second time, when it reads the job to tell its class of the failure.
+            Ended::Threw(thrown)
+            | Ended::ModelMissing {
+                failure: thrown, ..
+            } => Self::Exception(thrown),
+            Ended::TimedOut => Self::Timeout,
+            Ended::Finished | Ended::Stopped => Self::Itself,
+        }
+    }
+}
+
 impl EndKind {
+    /// Of a job that is deleted without having failed.
+    pub(super) fn of_deletion(ended: Ended) -> Self {
+        Self::by_itself(ended, JobResult::Deleted, None)
+    }
+
+    /// Of a job that is released.
+    pub(super) fn of_release(ended: Ended, delay: Duration, after_exception: bool) -> Self {
+        match ended {
+            Ended::Threw(failure) if after_exception => {
+                Self::ReleasedAfterException(failure, delay)
+            }
+            Ended::Stopped => {
+                let failure = FailureText::new(
+                    "Artisand\\WorkerStopped",
+                    "the worker stopped before the job had ended",
+                );
+                Self::ReleasedAfterException(failure, delay)
+            }
+            ended => Self::by_itself(ended, JobResult::Released, Some(delay)),
+        }
+    }
+
+    fn by_itself(ended: Ended, result: JobResult, delay: Option<Duration>) -> Self {
+        match ended {
+            Ended::Threw(failure) => Self::Threw(failure, result, delay),
+            _ => Self::Processed(result, delay),
+        }
+    }
+
     /// Tells of an attempt that is settled.
     pub(super) fn tell(&self, job: &Arc<JobInfo>, elapsed: Duration, observers: &Observers) {
         let end = |result, failure, delay| JobEnd {
@@ -359,7 +403,7 @@ mod tests {
             body: Arc::from(&b""[..]),
         });
         let heard = Arc::new(Mutex::new(Vec::new()));
-        let hears = {
+        let listener = {
             let heard = Arc::clone(&heard);
             move |event: &Event<'_>| {
                 let (name, failure) = match event {
@@ -373,7 +417,7 @@ mod tests {
             }
         };
         let panics: Arc<dyn Observer> = Arc::new(|_: &Event<'_>| panic!("a bug"));
-        let observers: Observers = [panics, Arc::new(hears)].into_iter().collect();
+        let observers: Observers = [panics, Arc::new(listener)].into_iter().collect();
         let text = |text: &str| FailureText::new("E", text);
         let failed = |ended| EndKind::Failed {
             failure: text("f"),

@@ -14,7 +14,7 @@ use super::attempt::with_causes;
 use super::decide::{
     Asked, Decision, Defaults, Ended, Rules, after_attempt, before_attempt, timed_out,
 };
-use super::event::{EndKind, Event, FailedBy, JobException, JobResult, Observers};
+use super::event::{EndKind, Event, FailedBy, JobException, Observers};
 use super::exception::php_text;
 use super::renew::Running;
 use super::settle::{Report, Verdict};
@@ -291,23 +291,10 @@ impl Attempt {
                 failure,
             }));
         }
-        let itself = |ended, result, delay| match ended {
-            Ended::Threw(failure) => EndKind::Threw(failure, result, delay),
-            _ => EndKind::Processed(result, delay),
-        };
         let (settlement, kind) = match decision {
             Decision::Fail(failure) => {
-                let by = match ended {
-                    // PHP throws it a second time, when it reads the job to tell its class of the failure.
-                    Ended::Threw(thrown)
-                    | Ended::ModelMissing {
-                        failure: thrown, ..
-                    } => FailedBy::Exception(thrown),
-                    Ended::TimedOut => FailedBy::Timeout,
-                    Ended::Finished | Ended::Stopped => FailedBy::Itself,
-                };
                 let told = Some((handler, context));
-                let ended = (failure, by, elapsed);
+                let ended = (failure, FailedBy::of(ended), elapsed);
                 return self.fail(told, Arc::clone(&info), &aftermath, ended).await;
             }
             Decision::Delete => {
@@ -315,29 +302,17 @@ impl Attempt {
                     Ended::Finished => aftermath.of_success(&self.shared, &info, edits).await,
                     _ => aftermath.of_deletion(&self.shared).await,
                 };
-                (deleted(effects), itself(ended, JobResult::Deleted, None))
+                (deleted(effects), EndKind::of_deletion(ended))
             }
             Decision::DeleteMissing => {
                 let effects = aftermath.of_missing_model(&self.shared, &info).await;
-                (deleted(effects), itself(ended, JobResult::Deleted, None))
+                (deleted(effects), EndKind::of_deletion(ended))
             }
             Decision::Release {
                 delay,
                 after_exception,
             } => {
-                let kind = match ended {
-                    Ended::Threw(failure) if after_exception => {
-                        EndKind::ReleasedAfterException(failure, delay)
-                    }
-                    Ended::Stopped => EndKind::ReleasedAfterException(
-                        FailureText::new(
-                            "Artisand\\WorkerStopped",
-                            "the worker stopped before the job had ended",
-                        ),
-                        delay,
-                    ),
-                    ended => itself(ended, JobResult::Released, Some(delay)),
-                };
+                let kind = EndKind::of_release(ended, delay, after_exception);
                 (Settlement::Release(now.plus(delay)), kind)
             }
             Decision::Leave => (

@@ -62,10 +62,10 @@ fn what_a_handler_logs_says_which_job_it_was_and_nothing_that_is_hidden() {
 fn a_long_context_is_cut_and_a_job_without_one_has_none() {
     let long = format!("s:9000:\"{}\";", "x".repeat(9000));
     let context = json!({"data": {"long": long, "short": "b:1;"}, "hidden": []});
-    let log = log_of(&context, &[]);
-    let text = line(&log);
+    let text = log_of(&context, &[]);
+    let logged = line(&text);
     let shown = r#"context="{\"short\":true,\"$omitted\":1}""#;
-    assert!(text.contains(shown) && text.len() < 3000, "{text}");
-    let log = log_of(&json!({"data": [], "hidden": {"a": "N;"}}), &[]);
-    assert!(!line(&log).contains("context="), "{log}");
+    assert!(logged.contains(shown) && logged.len() < 3000, "{logged}");
+    let text = log_of(&json!({"data": [], "hidden": {"a": "N;"}}), &[]);
+    assert!(!line(&text).contains("context="), "{text}");
 }

@@ -130,6 +130,50 @@ fn wide() -> Wide {
     }
 }
 
+#[derive(Debug, Deserialize)]
+struct Id {
+    id: i64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Named {
+    name: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Pivot {
+    id: i64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Wrong {
+    #[expect(dead_code, reason = "only its error is of interest")]
+    title: u8,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+struct OfMariaDb {
+    huge: u64,
+    bits: u8,
+    moment: String,
+    span: String,
+    made_in: u16,
+    kind: String,
+    hash: String,
+    flag: Option<i8>,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+struct OfPostgres {
+    uuid: String,
+    moment: String,
+    huge: i128,
+    span: String,
+    several: String,
+    none: Option<Settings>,
+    flag: Option<bool>,
+}
+
 /// What holds on every database whose tables [`fill`] has made.
 async fn rows_are_what_the_job_means(models: &Models) {
     let thing: Wide = models.one(&single("App\\Thing", 7)).await.unwrap();
@@ -159,10 +203,6 @@ async fn rows_are_what_the_job_means(models: &Models) {
         );
     }
 
-    #[derive(Debug, Deserialize)]
-    struct Id {
-        id: i64,
-    }
     // In the order of the job, one that comes twice twice, those that are gone left out.
     let keys =
         |keys: &[i64]| ModelId::Collection(keys.iter().copied().map(ModelKey::Int).collect());
@@ -181,10 +221,6 @@ async fn rows_are_what_the_job_means(models: &Models) {
     assert!(models.many::<Id>(&empty).await.unwrap().is_empty());
 
     // Keys are text that nobody has looked at.
-    #[derive(Debug, Deserialize)]
-    struct Named {
-        name: String,
-    }
     for name in NAMES {
         let id = identifier("App\\Named", ModelId::Single(text(name)));
         let row: Named = models.one(&id).await.unwrap();
@@ -216,10 +252,6 @@ async fn rows_are_what_the_job_means(models: &Models) {
 }
 
 async fn pivots_are_found_by_what_they_connect(models: &Models) {
-    #[derive(Debug, Deserialize)]
-    struct Pivot {
-        id: i64,
-    }
     let one = async |class: &str, key: &str| {
         let id = identifier(class, ModelId::Single(text(key)));
         models.one::<Pivot>(&id).await.map(|row| row.id)
@@ -321,11 +353,6 @@ async fn sqlite_has_the_rows() {
     rows_are_what_the_job_means(&models).await;
 
     // What does not fit is named, and not shown.
-    #[derive(Debug, Deserialize)]
-    struct Wrong {
-        #[expect(dead_code, reason = "only its error is of interest")]
-        title: u8,
-    }
     let error = models.one::<Wrong>(&single("App\\Thing", 7)).await;
     let error = error.unwrap_err();
     let cause = std::error::Error::source(&error).unwrap().to_string();
@@ -370,19 +397,8 @@ async fn mariadb_has_the_rows() {
     fill_things(&database, columns, "x'00ff27'").await;
     rows_are_what_the_job_means(&models).await;
 
-    #[derive(Debug, PartialEq, Deserialize)]
-    struct Special {
-        huge: u64,
-        bits: u8,
-        moment: String,
-        span: String,
-        made_in: u16,
-        kind: String,
-        hash: String,
-        flag: Option<i8>,
-    }
-    let special: Special = models.one(&single("App\\Thing", 9)).await.unwrap();
-    let expected = Special {
+    let special: OfMariaDb = models.one(&single("App\\Thing", 9)).await.unwrap();
+    let expected = OfMariaDb {
         huge: u64::MAX,
         bits: 5,
         moment: "2026-01-02 03:04:05.678901".into(),
@@ -416,23 +432,13 @@ async fn postgresql_has_the_rows() {
     fill_things(&database, columns, "'\\x00ff27'").await;
     rows_are_what_the_job_means(&models).await;
 
-    #[derive(Debug, PartialEq, Deserialize)]
-    struct Special {
-        uuid: String,
-        moment: String,
-        huge: i128,
-        span: String,
-        several: String,
-        none: Option<Settings>,
-        flag: Option<bool>,
-    }
     database.execute("set time zone 'UTC'", &[]).await.unwrap();
-    let special: Special = models.one(&single("App\\Thing", 9)).await.unwrap();
+    let special: OfPostgres = models.one(&single("App\\Thing", 9)).await.unwrap();
     assert!(
         special.moment.starts_with("2026-01-0") && special.moment.contains(":05.678901"),
         "{special:?}"
     );
-    let expected = Special {
+    let expected = OfPostgres {
         uuid: "9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d".into(),
         moment: special.moment.clone(),
         huge: 123_456_789_012_345_678_901_234_567_890,
@@ -460,10 +466,6 @@ async fn postgresql_has_the_rows() {
         )
         .await
         .unwrap();
-    #[derive(Debug, Deserialize)]
-    struct Named {
-        name: String,
-    }
     let id = ModelId::Single(text("9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d"));
     let row: Named = models.one(&identifier("App\\Named", id)).await.unwrap();
     assert_eq!(row.name.len(), 36);

@@ -46,7 +46,7 @@ fn shown(event: &Value) -> String {
     let name = event["event"].as_str().unwrap();
     let mut shown = name.to_owned();
     if event["attempts"].is_number() {
-        shown.push_str(&format!(" #{}", event["attempts"]));
+        shown = format!("{shown} #{}", event["attempts"]);
     }
     // Versions added exceptions to events one by one; these always had theirs.
     if matches!(name, "JobExceptionOccurred" | "JobFailed") {
@@ -56,10 +56,10 @@ fn shown(event: &Value) -> String {
             Some((name, _)) => format!("{name} is over"),
             None => message.replace(" has timed out.", " is over"),
         };
-        shown.push_str(&format!(": {message}"));
+        shown = format!("{shown}: {message}");
     }
     if name == "WorkerStopping" {
-        shown.push_str(&format!(" {}", event["status"]));
+        shown = format!("{shown} {}", event["status"]);
     }
     shown
 }

@@ -21,29 +21,6 @@ job = 'App\Jobs\*Model*'
 handler = "model"
 "#;
 
-/// What the app's manifest says of its classes and models.
-fn facts() -> Value {
-    let class = |deletes: Value| {
-        json!({
-            "kind": "job", "file": "src/Jobs/X.php",
-            "limits": {"deleteWhenMissingModels": deletes}, "flags": {"queued": true},
-        })
-    };
-    json!({
-        "classes": {
-            "App\\Jobs\\WithModel": class(Value::Null),
-            "App\\Jobs\\ModelDeleteWhenMissing": class(json!(true)),
-            "App\\Jobs\\ModelCollection": class(Value::Null),
-        },
-        "models": {
-            "App\\Models\\User": {
-                "table": "users", "key": "id", "key_type": "int", "connection": null,
-                "morph_class": "App\\Models\\User", "pivot": null,
-            },
-        },
-    })
-}
-
 /// Runs one job and gives the events of it, and what it wrote down.
 fn run(redis: &RedisServer, mut worker: std::process::Command) -> (Vec<String>, Vec<Value>) {
     worker.env("INTEROP_EVENTS", "1");
@@ -80,7 +57,7 @@ fn models_are_the_rows_that_laravel_means(version: u8) {
         let settings = databases.create(kind, &format!("models_{version}"));
         let laravel = Laravel::with_env(version, &redis, &settings);
         let mut manifest = laravel.manifest();
-        let facts = facts().as_object().unwrap().clone();
+        let facts = laravel.exported_classes().as_object().unwrap().clone();
         manifest.as_object_mut().unwrap().extend(facts);
         let workplace = Workplace::with_manifest(&laravel, &manifest, MAPPINGS);
         let once = |by_php: bool| {
