@@ -79,7 +79,7 @@ fn connections() -> Connections {
 fn services(manifest: Option<Manifest>, has_key: bool) -> Services {
     let mut services = Services::default();
     services.version = "13.31.0".parse().unwrap();
-    services.timezone = "UTC".to_owned();
+    "UTC".clone_into(&mut services.timezone);
     services.connections = Some(connections());
     services.manifest = manifest.map(Arc::new);
     if has_key {
@@ -238,12 +238,12 @@ async fn a_job_whose_end_could_not_be_seen_to_is_not_run() {
     let with_chain = chained(vec![text(object("Unknown"))]);
     let with_batch = object("First").public("batchId", "a-batch");
     let callbacks: Array = [Php::from("strtoupper")].into_iter().collect();
-    let with_catch = object("First").public("chainCatchCallbacks", callbacks);
+    let caught = object("First").public("chainCatchCallbacks", callbacks);
     let plain = object("First");
     let rows = [
         (with_chain, 0),
         (with_batch, 0),
-        (with_catch, 0),
+        (caught, 0),
         (plain, 1),
     ];
     for (job, expected) in rows {

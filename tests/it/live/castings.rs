@@ -381,7 +381,7 @@ fn every_casting_leaves_what_php_leaves(version: u8) {
         (reference.join().unwrap().1, played)
     });
     for (name, left) in played {
-        for scenario in SCENARIOS.iter() {
+        for scenario in &SCENARIOS {
             let (expected, found) = (&reference[scenario.name], &left[scenario.name]);
             let place = format!("Laravel {version}, {} by {name}", scenario.name);
             let with = |left: &Left, what: fn(&Left) -> Value| {
