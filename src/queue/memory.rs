@@ -218,6 +218,9 @@ impl Queue for MemoryQueue {
                     queue.reserved.insert(job.member.clone(), *end);
                 }
                 Settlement::Release(due) => drop(queue.delayed.insert((*due, job.member.clone()))),
+                Settlement::ReleaseUncounted(due) => {
+                    queue.delayed.insert((*due, job.element.clone()));
+                }
                 Settlement::PutBack => queue.pending.push_front(job.element.clone()),
                 Settlement::Quarantine => queue.quarantine.push(job.element.clone()),
                 Settlement::Finish(effects) => {

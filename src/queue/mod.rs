@@ -122,6 +122,8 @@ pub enum Settlement {
     Delete,
     /// It becomes due at this second, with its attempt counted.
     Release(UnixSeconds),
+    /// It becomes due at this second as it was before the pop: its attempt does not count.
+    ReleaseUncounted(UnixSeconds),
     /// It stays reserved until this second, then anybody may run it: what Laravel leaves behind after a timeout.
     LeaveUntil(UnixSeconds),
     /// It goes back to the head of its queue as it was before the pop.

@@ -661,7 +661,7 @@ impl Group {
     fn of(job: &ReservedJob, settlement: &Settlement) -> Self {
         let script = match settlement {
             Settlement::Delete => SettleScript::Delete,
-            Settlement::Release(_) => SettleScript::Delay,
+            Settlement::Release(_) | Settlement::ReleaseUncounted(_) => SettleScript::Delay,
             Settlement::LeaveUntil(_) => SettleScript::Expire,
             Settlement::PutBack => SettleScript::Prepend,
             Settlement::Forward(to) => SettleScript::Append(to.clone()),
@@ -793,6 +793,7 @@ impl RedisQueue {
         for (job, settlement) in jobs {
             let (value, score): (&[u8], i64) = match settlement {
                 Settlement::Release(due) | Settlement::LeaveUntil(due) => (b"", due.0),
+                Settlement::ReleaseUncounted(due) => (&job.element, due.0),
                 _ => (&job.element, 0),
             };
             args.extend([Arg::Bytes(&job.member), Arg::Bytes(value), Arg::Int(score)]);

@@ -147,6 +147,38 @@ async fn released_jobs_come_back_when_due(queue: impl Queue) {
     assert_eq!(due.jobs[0].element, job.member);
 }
 
+async fn a_release_may_leave_the_attempt_uncounted(queue: impl Queue) {
+    queue.push(&name("q"), &[payload(1)]).await.unwrap();
+    let job = pop(&queue, &["q"], 1, 100).await.jobs.remove(0);
+    let uncounted = Settlement::ReleaseUncounted(UnixSeconds(105));
+    assert_eq!(settle(&queue, &job, uncounted.clone()).await, Settled::Done);
+    let delayed = Sizes {
+        delayed: 1,
+        ..Sizes::default()
+    };
+    assert_eq!(sizes(&queue, "q").await, delayed);
+    assert_eq!(settle(&queue, &job, uncounted.clone()).await, Settled::Gone);
+    assert_eq!(sizes(&queue, "q").await, delayed);
+    assert!(pop(&queue, &["q"], 1, 104).await.jobs.is_empty());
+    let again = pop(&queue, &["q"], 1, 105).await.jobs.remove(0);
+    assert_eq!(again.element, payload(1));
+    assert_eq!(attempts(&again.member), 1);
+    // Beside one whose attempt counts: each its own.
+    queue.push(&name("q"), &[payload(2)]).await.unwrap();
+    let other = pop(&queue, &["q"], 1, 106).await.jobs.remove(0);
+    let both = [
+        (Arc::new(again), uncounted),
+        (
+            Arc::new(other.clone()),
+            Settlement::Release(UnixSeconds(105)),
+        ),
+    ];
+    queue.settle(&both).await.unwrap();
+    let popped = pop(&queue, &["q"], 2, 107).await.jobs;
+    let has = |element: &[u8]| popped.iter().any(|job| job.element == element);
+    assert!(popped.len() == 2 && has(&payload(1)) && has(&other.member));
+}
+
 async fn a_release_does_not_double_a_job_that_somebody_else_has(queue: impl Queue) {
     queue.push(&name("q"), &[payload(1)]).await.unwrap();
     let first = pop(&queue, &["q"], 1, 0).await.jobs.remove(0);
@@ -528,6 +560,7 @@ contract! {
     earlier_queues_are_drained_before_later_ones
     deleted_jobs_are_gone_and_deleting_twice_says_so
     released_jobs_come_back_when_due
+    a_release_may_leave_the_attempt_uncounted
     a_release_does_not_double_a_job_that_somebody_else_has
     a_job_put_back_is_first_again_and_as_it_was
     forwarded_and_quarantined_jobs_are_as_they_were
