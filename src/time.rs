@@ -61,6 +61,12 @@ impl Clock {
         }
     }
 
+    /// Whole seconds from the current one to `moment`, as Laravel counts waits; zero if it is now or past.
+    pub fn until_whole(self, moment: UnixSeconds) -> Duration {
+        let left = moment.0.saturating_sub(self.now().0);
+        Duration::from_secs(u64::try_from(left).unwrap_or(0))
+    }
+
     /// How long until `moment` is reached; zero if it is now or past.
     pub fn until(self, moment: UnixSeconds) -> Duration {
         match self {

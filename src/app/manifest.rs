@@ -207,6 +207,11 @@ pub enum Part {
 }
 
 impl Class {
+    /// Whether its jobs have middleware that is not in their bytes.
+    pub fn has_middleware(&self) -> bool {
+        self.middleware.method || !self.middleware.property.is_empty()
+    }
+
     /// Whether jobs of this class, or about it, go through queues.
     pub fn is_queued(&self) -> bool {
         self.flags.get("queued").and_then(Value::as_bool) == Some(true)

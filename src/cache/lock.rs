@@ -37,6 +37,11 @@ impl Lock {
         }
     }
 
+    /// Its name, before any prefix.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Who holds it, or would.
     pub fn owner(&self) -> &str {
         &self.owner

@@ -159,6 +159,7 @@ async fn examine(args: &DoctorArgs, config: &Config, registry: &Registry, report
     let router = match config.router(registry) {
         Ok(router) => {
             look_at_mappings(&router, report);
+            look_at_middleware(config, &router, report);
             Some(router)
         }
         Err(error) => {
@@ -314,6 +315,29 @@ fn look_at_mappings(router: &Router, report: &mut Report) {
         report.ok(
             "mappings",
             format!("{}; other jobs are {policy}", mappings.len()),
+        );
+    }
+}
+
+fn look_at_middleware(config: &Config, router: &Router, report: &mut Report) {
+    let checked = config.services();
+    let checked = checked.and_then(|services| config.check_middleware(router, &services));
+    if let Err(error) = checked {
+        report.error(
+            "middleware",
+            chain(&error),
+            "queue:work does not start with it: set what is missing, or take the middleware out",
+        );
+    }
+    let classes = config.classes_without_their_middleware(router);
+    if !classes.is_empty() {
+        report.warn(
+            "middleware",
+            format!(
+                "classes with middleware in PHP run here without any: {}",
+                classes.join(", ")
+            ),
+            "list it under `middleware` in their mapping",
         );
     }
 }

@@ -12,7 +12,7 @@ use super::console::{Console, Style, banner};
 use super::{GlobalArgs, UsageError, output};
 use crate::config::Config;
 use crate::failed::FailedJobs;
-use crate::handler::Registry;
+use crate::handler::{HeldLocks, Registry, Router};
 use crate::payload::Backoff;
 use crate::queue::QueueName;
 use crate::time::Clock;
@@ -198,6 +198,31 @@ impl WorkArgs {
     }
 }
 
+/// Refuses to forward jobs to a queue that is worked.
+fn refuse_circles(router: &Router, options: &WorkerOptions) -> Result<(), UsageError> {
+    if let Some(queue) = router
+        .forward_targets()
+        .find(|queue| options.queues.contains(queue))
+    {
+        let problem = format!(
+            "jobs would be forwarded to `{queue}`, which this worker works: they would go round for ever"
+        );
+        return Err(UsageError(problem));
+    }
+    Ok(())
+}
+
+/// Frees the locks that jobs still hold: blocking handlers that did not return end with this process.
+async fn free_locks(held: &HeldLocks) {
+    let locks = held.free_all(FREEING_LOCKS).await;
+    if locks > 0 {
+        tracing::error!(
+            locks,
+            "locks of jobs could not be freed: they stay until they run out"
+        );
+    }
+}
+
 /// Runs a worker; returns when it has stopped.
 pub(super) fn run(
     args: &WorkArgs,
@@ -214,15 +239,7 @@ pub(super) fn run(
     let connection = config.connection(&name)?;
     let options = args.resolve(&config, &connection)?;
     let router = config.router(registry)?;
-    if let Some(queue) = router
-        .forward_targets()
-        .find(|queue| options.queues.contains(queue))
-    {
-        let problem = format!(
-            "jobs would be forwarded to `{queue}`, which this worker works: they would go round for ever"
-        );
-        return Err(UsageError(problem).into());
-    }
+    refuse_circles(&router, &options)?;
     if config.is_prefix_unknown(&name) {
         tracing::warn!(
             "neither an app nor a key prefix is set: working keys without a prefix, which most Laravel apps do not have"
@@ -253,7 +270,9 @@ pub(super) fn run(
     let failed_jobs = config.failed_jobs()?;
     let services = config.services()?;
     drop(entered);
-    warn_of_gaps(&config, failed_jobs.as_ref());
+    config.check_middleware(&router, &services)?;
+    let held = services.held.clone();
+    warn_of_gaps(&config, &router, failed_jobs.as_ref());
     let style = Style {
         json: args.json,
         quiet: global.quiet,
@@ -284,13 +303,15 @@ pub(super) fn run(
             let control = control.clone();
             async move { worker.run(&control).await }
         });
-        tokio::select! {
+        let report = tokio::select! {
             report = &mut working => report.context("the worker ended abnormally"),
             signals = control.obey_signals() => {
                 signals.context("could not listen for signals")?;
                 unreachable!("signals are obeyed for ever")
             }
-        }
+        };
+        free_locks(&held).await;
+        report
     });
     // A blocking handler that does not return must not keep the process.
     runtime.shutdown_background();
@@ -307,6 +328,9 @@ pub(super) fn run(
         report.reason.into()
     })
 }
+
+/// How long the end of the process waits for locks that jobs still held.
+const FREEING_LOCKS: Duration = Duration::from_secs(3);
 
 /// Logs go to standard error; data goes to standard output.
 fn start_logging(global: &GlobalArgs, json: bool) -> anyhow::Result<()> {
@@ -345,7 +369,13 @@ fn start_logging(global: &GlobalArgs, json: bool) -> anyhow::Result<()> {
 }
 
 /// Says at the start what the worker cannot know or do.
-fn warn_of_gaps(config: &Config, failed_jobs: Option<&FailedJobs>) {
+fn warn_of_gaps(config: &Config, router: &Router, failed_jobs: Option<&FailedJobs>) {
+    for class in config.classes_without_their_middleware(router) {
+        tracing::warn!(
+            job.class = class,
+            "this class has middleware in PHP and its mapping has none: list it under `middleware`"
+        );
+    }
     for reason in config.stale_manifest() {
         tracing::warn!(
             reason,

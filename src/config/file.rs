@@ -9,7 +9,10 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::Error;
-use crate::handler::{HandlerChoice, Mapping, Pattern, PatternError, UnmappedPolicy};
+use super::middleware::{LimiterTable, MiddlewareTable};
+use crate::handler::{
+    Debounce, HandlerChoice, Mapping, Pattern, PatternError, Template, UnmappedPolicy,
+};
 
 /// The whole file.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -36,6 +39,9 @@ pub struct File {
     /// Mappings; the first that matches wins.
     #[serde(default)]
     pub map: Vec<MapTable>,
+    /// Rate limiters by name.
+    #[serde(default)]
+    pub limiters: BTreeMap<String, LimiterTable>,
 }
 
 /// `[connections.NAME]`: what is not said comes from the app's environment.
@@ -120,6 +126,11 @@ pub struct MapTable {
     pub handler: Spanned<HandlerTable>,
     /// Most of these running at once.
     pub concurrency: Option<NonZeroUsize>,
+    /// What is around its jobs, inside what the handler has itself.
+    #[serde(default)]
+    pub middleware: Vec<MiddlewareTable>,
+    /// The debounce id of its jobs.
+    pub debounce: Option<Template>,
 }
 
 /// `handler = ...`
@@ -197,6 +208,12 @@ impl MapTable {
                 HandlerTable::Forward(queue) => HandlerChoice::Forward(queue.as_str().into()),
             },
             concurrency: self.concurrency,
+            middleware: self
+                .middleware
+                .iter()
+                .map(MiddlewareTable::to_middleware)
+                .collect(),
+            debounce: self.debounce.clone().map(Debounce::new),
         })
     }
 }

@@ -688,6 +688,22 @@ impl Laravel {
             .unwrap_or_else(|| "null".into()))
     }
 
+    /// `cache.limiter`, the store of rate limiters; the default one where it is not set.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be told.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Cache\CacheServiceProvider`.
+    pub fn limiter_cache(&self) -> Found<String> {
+        match self.text(&["cache", "limiter"])? {
+            Some(name) => Ok(name),
+            None => self.default_cache(),
+        }
+    }
+
     /// Prefix of a cache store, with the colon that Laravel puts behind it before version 11.
     ///
     /// # Errors

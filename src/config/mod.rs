@@ -14,19 +14,23 @@ use jiff::tz::TimeZone;
 
 mod file;
 mod laravel;
+mod middleware;
 pub mod php;
 
 pub use file::{
     ConnectionTable, ErrorPlace, File, HandlerTable, MapTable, PhpTable, UnmappedTable, WorkerTable,
 };
 pub use laravel::{EnvLookup, Laravel, QueueSettings, RedisSettings, SettingError};
+pub use middleware::{
+    LimiterTable, MiddlewareTable, OverlapTable, RateLimitedTable, Spend, ThrottleTable,
+};
 
 use crate::app::{self, EnvError, EnvFile, Manifest, ManifestError, SourceError, Version, cast};
 use crate::batch::Batches;
 use crate::cache::{Cache, Maintenance, Stores};
 use crate::connection::{self, Redis, RedisAddress, RedisOptions};
 use crate::failed::FailedJobs;
-use crate::handler::{MappingError, Models, PatternError, Registry, Router, Services, causes};
+use crate::handler::{Gap, MappingError, Models, PatternError, Registry, Router, Services, causes};
 use crate::payload::Encrypter;
 use crate::queue::{
     ConnectionName, Connections, Destination, QueueName, RedisQueue, RedisQueueOptions,
@@ -551,6 +555,11 @@ impl Config {
             let deleting = deleting.map(str::to_owned).collect();
             services.delete_when_missing_models = Some(Arc::new(deleting));
         }
+        for (name, table) in &self.file.limiters {
+            let limiter = table.to_limiter();
+            services.limiters.insert(name.clone(), limiter);
+        }
+        self.fill_middleware(&mut services);
         Ok(services)
     }
 
@@ -606,6 +615,68 @@ impl Config {
             .is_at_least(11, 0)
             .then(|| laravel::split_keys(&previous));
         Ok(encrypter.with_previous_keys(previous.into_iter().flatten())?)
+    }
+
+    /// What middleware needs: of no importance to jobs that do not need it, so an error only for those.
+    fn fill_middleware(&self, services: &mut Services) {
+        let Some(laravel) = &self.laravel else {
+            for gap in [Gap::Cache, Gap::LimiterCache, Gap::Redis, Gap::Batches] {
+                services.gaps.insert(gap, Error::NoApp.to_string());
+            }
+            return;
+        };
+        let stores = services.stores.clone();
+        let open = |name: String| match &stores {
+            Some(stores) => stores.get(&name).map_err(|error| causes(&error).join(": ")),
+            None => laravel
+                .cache(&name)
+                .map_err(|error| causes(&error).join(": ")),
+        };
+        let text = |error: SettingError| causes(&error).join(": ");
+        let gaps = &mut services.gaps;
+        let cache = laravel.default_cache().map_err(text).and_then(open);
+        services.cache = or_gap(gaps, Gap::Cache, cache);
+        let cache = laravel.limiter_cache().map_err(text).and_then(open);
+        services.limiter_cache = or_gap(gaps, Gap::LimiterCache, cache);
+        let redis = laravel.redis("default").map_err(text).and_then(|redis| {
+            Redis::new(&redis.options).map_err(|error| causes(&error).join(": "))
+        });
+        services.redis = or_gap(gaps, Gap::Redis, redis);
+        if services.batches.is_none() {
+            let why = "they cannot be read, see the log".to_owned();
+            gaps.insert(Gap::Batches, why);
+        }
+    }
+
+    /// Says which mapping has middleware that needs something of the app that is not there.
+    ///
+    /// # Errors
+    ///
+    /// File, line and what is missing.
+    pub fn check_middleware(&self, router: &Router, services: &Services) -> Result<(), Error> {
+        router.check(services).map_err(|at| self.mapping_error(at))
+    }
+
+    fn mapping_error(&self, (position, source): (usize, MappingError)) -> Error {
+        let table = &self.file.map[position];
+        Error::Mapping {
+            place: file::place(&self.path, table.handler.span().start),
+            job: table.job.get_ref().clone(),
+            source,
+        }
+    }
+
+    /// Classes with middleware in PHP whose jobs run here without any.
+    pub fn classes_without_their_middleware(&self, router: &Router) -> Vec<&str> {
+        let classes = self
+            .manifest
+            .iter()
+            .flat_map(|(_, manifest)| &manifest.classes);
+        let with_middleware = classes.filter(|(_, class)| class.has_middleware());
+        with_middleware
+            .map(|(name, _)| name.as_str())
+            .filter(|name| router.has_middleware(name) == Some(false))
+            .collect()
     }
 
     /// The app's time zone, in which Laravel prints and stores times.
@@ -846,15 +917,13 @@ impl Config {
                 place: place(self.file.unmapped.offset()),
                 problem,
             })?;
-        Router::new(mappings, unmapped, registry).map_err(|(position, source)| {
-            let table = &self.file.map[position];
-            Error::Mapping {
-                place: place(table.handler.span().start),
-                job: table.job.get_ref().clone(),
-                source,
-            }
-        })
+        Router::new(mappings, unmapped, registry).map_err(|at| self.mapping_error(at))
     }
+}
+
+/// What was found; why it was not is written down.
+fn or_gap<T>(gaps: &mut BTreeMap<Gap, String>, gap: Gap, found: Result<T, String>) -> Option<T> {
+    found.map_err(|why| gaps.insert(gap, why)).ok()
 }
 
 fn read_env_file(app: &Path, process: &BTreeMap<String, String>) -> Result<EnvFile, Error> {
@@ -937,6 +1006,8 @@ mod tests {
         assert!(matches!(unknown, Error::Mapping { .. }), "{unknown:?}");
         let pattern = error("[[map]]\njob = '/(/'\nhandler = 'log'\n");
         assert!(matches!(pattern, Error::Pattern { .. }), "{pattern:?}");
+        let forwarded = error("[[map]]\njob = 'A'\nhandler = { forward = 'q' }\ndebounce = 'x'\n");
+        assert!(matches!(forwarded, Error::Mapping { .. }), "{forwarded:?}");
         let policy = error("[unmapped]\npolicy = 'forward'\n").to_string();
         assert!(policy.contains("needs a `queue`"), "{policy}");
         assert!(
@@ -945,5 +1016,71 @@ mod tests {
                 .to_string()
                 .contains("concurrency")
         );
+    }
+
+    #[test]
+    fn middleware_is_written_as_a_list_of_tables() {
+        let toml = r#"
+[[map]]
+job = 'A'
+handler = "log"
+middleware = [
+    { without_overlapping = { key = "{podcast.id}", release_after = 5, expires_after = 60, shared = true } },
+    { rate_limited = "backups" },
+    { rate_limited_with_redis = { limiter = "backups", dont_release = true } },
+    { throttles_exceptions = { max = 3, decay = 60, by = "x", spend_attempt = false } },
+    { throttles_exceptions_with_redis = {} },
+    { skip = "{muted}" },
+    "skip_if_batch_cancelled",
+]
+debounce = "{podcast.id}"
+
+[limiters.backups]
+limits = [{ max = 10, per = 60, by = "{user.id}" }, { max = 100, per = 3600 }]
+"#;
+        let config = config(toml, &[]);
+        let router = config.router(&Registry::new()).unwrap();
+        assert_eq!(
+            router.mappings().next().unwrap().middleware.iter().count(),
+            7
+        );
+        assert_eq!(router.has_middleware("A"), Some(true));
+        let services = config.services().unwrap();
+        assert!(services.limiter("backups").is_ok());
+        let error = config.check_middleware(&router, &services).unwrap_err();
+        let error = causes(&error).join(": ");
+        assert!(
+            error.contains("the app's default cache store cannot be used: no Laravel app is set"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn mistakes_in_middleware_are_named() {
+        #[rustfmt::skip]
+        let rows = [
+            (r#"{ without_overlaping = {} }"#, "unknown variant `without_overlaping`"),
+            (r#"{ without_overlapping = { release = 5 } }"#, "unknown field `release`"),
+            (r#"{ without_overlapping = { key = "{podcast" } }"#, "a `{` is not closed"),
+            (r#"{ rate_limited = { limit = "x" } }"#, "unknown field `limit`"),
+            (r#"{ rate_limited = 5 }"#, "the name of a limiter"),
+            (r#"{ skip = "muted" }"#, "expected one property of the job"),
+            (r#"{ skip = "{a}", rate_limited = "b" }"#, "more than 1"),
+            (r#""log""#, "unknown variant"),
+        ];
+        for (middleware, expected) in rows {
+            let toml = format!(
+                "[worker]\n\n[[map]]\njob = 'A'\nhandler = 'log'\nmiddleware = [\n  {middleware},\n]\n"
+            );
+            let error = toml::from_str::<File>(&toml).unwrap_err();
+            assert!(
+                error.to_string().contains(expected),
+                "{middleware}: {error}"
+            );
+            assert!(
+                error.to_string().contains("line 7"),
+                "{middleware}: {error}"
+            );
+        }
     }
 }

@@ -1,16 +1,18 @@
 //! What a handler knows of its job and may ask for.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use super::{BoxError, ModelError, ModelIdentifier, Models, Services};
+use super::middleware::Holds;
+use super::{BoxError, ModelError, ModelIdentifier, Models, Services, Template};
+use crate::app::Class;
 use crate::batch::{self, BatchHandle};
 use crate::payload::{Command, Data, Document, Error, JobId, JobUuid, LogContext, Payload};
-use crate::php;
+use crate::php::{self, ClassName, Value};
 use crate::queue::{ConnectionName, QueueName};
 
 /// A job as its handler sees it. Cheap to clone.
@@ -22,6 +24,9 @@ struct Inner {
     cancelled: CancellationToken,
     services: Arc<Services>,
     request: Mutex<Request>,
+    /// The job object, once somebody asked for it.
+    properties: OnceLock<Value>,
+    holds: Holds,
 }
 
 /// The facts of one attempt.
@@ -44,10 +49,14 @@ pub struct JobInfo {
 pub struct Request {
     /// Back to the queue after this wait.
     pub release: Option<Duration>,
+    /// Whether that release leaves the attempt uncounted.
+    pub is_uncounted: bool,
     /// Failed for good, with the reason if one was given.
     pub fail: Option<Option<BoxError>>,
     /// Gone without having been handled.
     pub delete: bool,
+    /// Gone, and nothing follows: another job has taken its place.
+    pub discard: bool,
     /// What is to follow, besides what the job's chain says; in this order.
     pub chain: Vec<ChainEdit>,
 }
@@ -79,6 +88,8 @@ impl JobContext {
             cancelled,
             services,
             request: Mutex::default(),
+            properties: OnceLock::new(),
+            holds: Holds::default(),
         }))
     }
 
@@ -228,6 +239,77 @@ impl JobContext {
         models.ok_or(ModelError::NoManifest)
     }
 
+    /// Class of the job's object; of a string job its `Class@method`.
+    pub fn class(&self) -> &str {
+        match &self.0.info.payload.data {
+            Data::Command { name, .. } => name,
+            Data::Json(_) => &self.0.info.payload.job,
+        }
+    }
+
+    /// What the class's `displayName()` said; `None` for a class without one, whose jobs are called by their class.
+    pub fn display_name(&self) -> Option<&str> {
+        let name = &*self.0.info.payload.display_name;
+        let has_own = match self.facts() {
+            Some(class) => class.display_name,
+            None => name != self.class(),
+        };
+        (!name.is_empty() && has_own).then_some(name)
+    }
+
+    /// What the manifest says of the job's class.
+    fn facts(&self) -> Option<&Class> {
+        let manifest = self.services().manifest.as_deref()?;
+        manifest.class(&ClassName::new(self.class())?)
+    }
+
+    /// The job object with its properties, read once.
+    ///
+    /// A property that equals its default is not in the bytes from Laravel 9.4
+    /// on. With the app's manifest it is here all the same, behind the others.
+    ///
+    /// # Errors
+    ///
+    /// A string job has none; the bytes are encrypted or cannot be read.
+    pub fn properties(&self) -> Result<&Value, Error> {
+        if let Some(value) = self.0.properties.get() {
+            return Ok(value);
+        }
+        let command = Command::of(&self.0.info.payload)?;
+        let command = command.ok_or(Error::Missing("object, being a string job"))?;
+        let mut value = command.to_value().map_err(|source| Error::Command {
+            class: command.class().as_str().into(),
+            source,
+        })?;
+        if let (Value::Object(object), Some(class)) = (&mut value, self.facts()) {
+            for property in &class.properties {
+                if let Some(default) = &property.default
+                    && object.get(&property.name).is_none()
+                {
+                    object.set(&property.name, default.clone());
+                }
+            }
+        }
+        Ok(self.0.properties.get_or_init(|| value))
+    }
+
+    /// A text with properties of this job in it.
+    ///
+    /// # Errors
+    ///
+    /// See [`properties`](Self::properties) and [`Template::render`].
+    pub fn render(&self, template: &Template) -> Result<String, BoxError> {
+        if template.has_paths() {
+            return Ok(template.render(self.properties()?)?);
+        }
+        Ok(template.render(&Value::Null)?)
+    }
+
+    /// The locks that this job holds.
+    pub(crate) fn holds(&self) -> &Holds {
+        &self.0.holds
+    }
+
     /// What the app offers to its jobs.
     pub fn services(&self) -> &Services {
         &self.0.services
@@ -253,7 +335,22 @@ impl JobContext {
 
     /// Asks for the job to be run again, not before this wait is over; the attempt counts.
     pub fn release(&self, delay: Duration) {
-        self.request(|request| request.release = Some(delay));
+        self.request(|request| {
+            request.release = Some(delay);
+            request.is_uncounted = false;
+        });
+    }
+
+    /// Asks for the job to be run again, not before this wait is over, as if it had not been popped: the attempt does
+    /// not count.
+    ///
+    /// Laravel has no such release. A job that is given back like this for ever
+    /// is limited by its `retryUntil` only.
+    pub fn release_without_attempt(&self, delay: Duration) {
+        self.request(|request| {
+            request.release = Some(delay);
+            request.is_uncounted = true;
+        });
     }
 
     /// Asks for the job to be recorded as failed, without further attempts.
@@ -289,6 +386,12 @@ impl JobContext {
     pub fn append_to_chain(&self, job: php::Object) {
         let command = php::Value::Object(job).to_bytes();
         self.request(|request| request.chain.push(ChainEdit::Append(command)));
+    }
+
+    /// Asks for the job to be deleted because another one has taken its place: no chain goes on, no batch counts it and
+    /// no lock is freed.
+    pub fn discard(&self) {
+        self.request(|request| request.discard = true);
     }
 
     /// Takes what was asked for; for the worker, when the handler has ended.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
-use super::{BoxError, BoxFuture, FailureText, Handler, JobContext, input};
+use super::{BoxError, BoxFuture, FailureText, Handler, JobContext, Middleware, input};
 
 type FailedHook = Arc<dyn Fn(JobContext, Arc<FailureText>) -> BoxFuture<'static, ()> + Send + Sync>;
 
@@ -16,6 +16,7 @@ type FailedHook = Arc<dyn Fn(JobContext, Arc<FailureText>) -> BoxFuture<'static,
 pub struct Function<J, F, W = Async> {
     run: Arc<F>,
     failed: Option<FailedHook>,
+    middleware: Vec<Arc<dyn Middleware>>,
     input: PhantomData<fn() -> (J, W)>,
 }
 
@@ -84,6 +85,7 @@ impl<J, F, W> Function<J, F, W> {
         Self {
             run: Arc::new(run),
             failed: None,
+            middleware: Vec::new(),
             input: PhantomData,
         }
     }
@@ -98,6 +100,13 @@ impl<J, F, W> Function<J, F, W> {
         self.failed = Some(Arc::new(move |context, error| {
             Box::pin(hook(context, error))
         }));
+        self
+    }
+
+    /// Puts a middleware around the function, inside those put before.
+    #[must_use]
+    pub fn with_middleware(mut self, middleware: impl Middleware) -> Self {
+        self.middleware.push(Arc::new(middleware));
         self
     }
 
@@ -129,6 +138,10 @@ where
 
     fn failed(&self, context: JobContext, error: Arc<FailureText>) -> BoxFuture<'_, ()> {
         self.call_hook(context, error)
+    }
+
+    fn middleware(&self) -> Vec<Arc<dyn Middleware>> {
+        self.middleware.clone()
     }
 }
 
@@ -162,6 +175,10 @@ where
 
     fn failed(&self, context: JobContext, error: Arc<FailureText>) -> BoxFuture<'_, ()> {
         self.call_hook(context, error)
+    }
+
+    fn middleware(&self) -> Vec<Arc<dyn Middleware>> {
+        self.middleware.clone()
     }
 
     fn is_blocking(&self) -> bool {

@@ -14,14 +14,21 @@ mod builtin;
 mod context;
 mod exec;
 mod function;
+mod middleware;
 mod model;
 mod registry;
 mod services;
+mod template;
 
 pub use builtin::{Discard, Log};
 pub use context::{ChainEdit, JobContext, JobInfo, Request};
 pub use exec::Exec;
 pub use function::{Async, Blocking, Function, OnThread, blocking, function};
+pub use middleware::{
+    Debounce, HeldLocks, Limit, LimitTemplate, Limiter, Middleware, Next, Panicked, Pipeline,
+    RateLimited, Skip, SkipIfBatchCancelled, ThrottlesExceptions, WithoutOverlapping,
+};
+pub(crate) use middleware::{in_payload, panic_text};
 pub use model::{
     Collection, Model, ModelError, ModelId, ModelIdentifier, ModelKey, ModelNotFound, Models,
 };
@@ -29,7 +36,8 @@ pub use registry::{
     HandlerChoice, Mapping, MappingError, Pattern, PatternError, Registry, Route, Router,
     UnmappedPolicy,
 };
-pub use services::Services;
+pub use services::{Gap, Missing, Services};
+pub use template::{Path, PathError, Template, TemplateError};
 
 use crate::payload::{Command, Data};
 
@@ -78,6 +86,14 @@ pub trait Handler: Send + Sync + 'static {
     fn failed(&self, context: JobContext, error: Arc<FailureText>) -> BoxFuture<'_, ()> {
         drop((context, error));
         Box::pin(std::future::ready(()))
+    }
+
+    /// Middleware around every job of this handler, the outermost first; asked once, when its mapping is made.
+    ///
+    /// What Laravel calls before the `middleware` property of a job: the
+    /// class's `middleware()`. Mappings may add to it.
+    fn middleware(&self) -> Vec<Arc<dyn Middleware>> {
+        Vec::new()
     }
 
     /// Whether jobs run on a thread of their own, where they cannot be cancelled.

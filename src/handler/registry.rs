@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use regex::Regex;
 
-use super::{Discard, Exec, Handler, Log};
+use super::{Debounce, Discard, Exec, Handler, Log, Missing, Pipeline, Services};
 use crate::payload::{Kind, Target};
 use crate::queue::QueueName;
 
@@ -153,6 +153,23 @@ pub struct Mapping {
     pub handler: HandlerChoice,
     /// Most of these running at once, beside the worker's own limit.
     pub concurrency: Option<NonZeroUsize>,
+    /// Middleware inside that of the handler.
+    pub middleware: Pipeline,
+    /// By what debounced jobs replace each other.
+    pub debounce: Option<Debounce>,
+}
+
+impl Mapping {
+    /// Sends jobs to a handler and nothing else.
+    pub fn new(job: Pattern, handler: HandlerChoice) -> Self {
+        Self {
+            job,
+            handler,
+            concurrency: None,
+            middleware: Pipeline::default(),
+            debounce: None,
+        }
+    }
 }
 
 /// A mapping that cannot be carried out.
@@ -170,6 +187,14 @@ pub enum MappingError {
     /// `exec` without a program.
     #[error("`exec` names no program")]
     NoProgram,
+    /// Middleware around nothing.
+    #[error(
+        "jobs that are forwarded are not run here: `middleware` and `debounce` are for the worker that runs them"
+    )]
+    NothingToRun,
+    /// A middleware needs something of the app that is not there.
+    #[error("its middleware cannot work")]
+    Middleware(#[source] Missing),
 }
 
 /// What becomes of jobs that no mapping matches; never lost.
@@ -193,6 +218,8 @@ pub enum Route {
         mapping: usize,
         /// The handler.
         handler: Arc<dyn Handler>,
+        /// What is around it.
+        pipeline: Pipeline,
     },
     /// To the end of another queue.
     Forward(QueueName),
@@ -244,6 +271,15 @@ impl Router {
     ) -> Result<Self, (usize, MappingError)> {
         let mut routed = Vec::with_capacity(mappings.len());
         for (position, mapping) in mappings.into_iter().enumerate() {
+            let run = |handler: Arc<dyn Handler>| {
+                let own = handler.middleware();
+                let pipeline = own.iter().chain(mapping.middleware.iter());
+                Route::Handler {
+                    mapping: position,
+                    pipeline: pipeline.cloned().collect(),
+                    handler,
+                }
+            };
             let route = match &mapping.handler {
                 HandlerChoice::Named(name) => {
                     let Some(handler) = registry.get(name) else {
@@ -256,10 +292,7 @@ impl Router {
                             },
                         ));
                     };
-                    Route::Handler {
-                        mapping: position,
-                        handler: Arc::clone(handler),
-                    }
+                    run(Arc::clone(handler))
                 }
                 HandlerChoice::Exec(command) => {
                     let Some((program, args)) = command
@@ -268,11 +301,12 @@ impl Router {
                     else {
                         return Err((position, MappingError::NoProgram));
                     };
-                    let handler = Arc::new(Exec::new(program, args.iter().cloned()));
-                    Route::Handler {
-                        mapping: position,
-                        handler,
-                    }
+                    run(Arc::new(Exec::new(program, args.iter().cloned())))
+                }
+                HandlerChoice::Forward(_)
+                    if !mapping.middleware.is_empty() || mapping.debounce.is_some() =>
+                {
+                    return Err((position, MappingError::NothingToRun));
                 }
                 HandlerChoice::Forward(queue) => Route::Forward(queue.clone()),
             };
@@ -285,9 +319,46 @@ impl Router {
         })
     }
 
+    /// Says of which mapping the middleware needs something of the app that is not there.
+    ///
+    /// # Errors
+    ///
+    /// The position of the mapping and what is missing.
+    pub fn check(&self, services: &Services) -> Result<(), (usize, MappingError)> {
+        for (position, (mapping, route)) in self.mappings.iter().enumerate() {
+            let Route::Handler { pipeline, .. } = route else {
+                continue;
+            };
+            let debounce = || match mapping.debounce {
+                Some(_) => services.cache().map(drop),
+                None => Ok(()),
+            };
+            let checked = pipeline.check(services).and_then(|()| debounce());
+            checked.map_err(|missing| (position, MappingError::Middleware(missing)))?;
+        }
+        Ok(())
+    }
+
+    /// Whether there is middleware around the jobs of this class, by code or mapping; `None` if no handler runs them.
+    pub fn has_middleware(&self, class: &str) -> Option<bool> {
+        let found = self
+            .mappings
+            .iter()
+            .find(|(mapping, _)| mapping.job.matches(class));
+        match found {
+            Some((_, Route::Handler { pipeline, .. })) => Some(!pipeline.is_empty()),
+            _ => None,
+        }
+    }
+
     /// The mappings, in order.
     pub fn mappings(&self) -> impl ExactSizeIterator<Item = &Mapping> {
         self.mappings.iter().map(|(mapping, _)| mapping)
+    }
+
+    /// By what debounced jobs of a mapping replace each other.
+    pub(crate) fn debounce(&self, mapping: usize) -> Option<&Debounce> {
+        self.mappings.get(mapping)?.0.debounce.as_ref()
     }
 
     /// Queues that jobs are forwarded to.
@@ -400,9 +471,11 @@ mod tests {
     #[test]
     fn the_first_mapping_that_matches_wins() {
         let mapping = |job: &str, handler: &str, concurrency| Mapping {
-            job: Pattern::parse(job).unwrap(),
-            handler: HandlerChoice::Named(handler.into()),
             concurrency: NonZeroUsize::new(concurrency),
+            ..Mapping::new(
+                Pattern::parse(job).unwrap(),
+                HandlerChoice::Named(handler.into()),
+            )
         };
         let mappings = vec![
             mapping(r"A\B", "log", 0),

@@ -1,13 +1,14 @@
 //! What the app offers to its jobs beside their queue: keys, batches, locks, databases, and facts about its classes.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use super::Models;
+use super::middleware::{HeldLocks, Limiter};
 use crate::app::Manifest;
 use crate::batch::Batches;
-use crate::cache::Stores;
-use crate::connection::Databases;
+use crate::cache::{Cache, Stores};
+use crate::connection::{Databases, Redis};
 use crate::payload::{Data, Encrypter, Payload, Version};
 use crate::queue::{Connections, QueueName};
 
@@ -42,9 +43,125 @@ pub struct Services {
     pub models: Option<Arc<Models>>,
     /// Classes that say `deleteWhenMissingModels`; from the manifest.
     pub delete_when_missing_models: Option<Arc<HashSet<String>>>,
+    /// The app's default cache store.
+    pub cache: Option<Cache>,
+    /// The store of its rate limiters (`cache.limiter`, or else the default one).
+    pub limiter_cache: Option<Cache>,
+    /// Its Redis connection `default`.
+    pub redis: Option<Redis>,
+    /// Rate limiters by name.
+    pub limiters: BTreeMap<String, Limiter>,
+    /// Why what is not there is not.
+    pub gaps: BTreeMap<Gap, String>,
+    /// Locks that running jobs hold.
+    pub held: HeldLocks,
+}
+
+/// Something of the app that may be missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Gap {
+    /// [`Services::cache`]
+    Cache,
+    /// [`Services::limiter_cache`]
+    LimiterCache,
+    /// [`Services::redis`]
+    Redis,
+    /// [`Services::batches`]
+    Batches,
+}
+
+/// Something of the app is needed and not there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} cannot be used: {why}")]
+pub struct Missing {
+    what: String,
+    why: String,
 }
 
 impl Services {
+    fn missing(&self, gap: Gap, what: &str) -> Missing {
+        let why = self.gaps.get(&gap).cloned();
+        Missing {
+            what: what.to_owned(),
+            why: why.unwrap_or_else(|| "it is not set".to_owned()),
+        }
+    }
+
+    fn shared<'a>(
+        &self,
+        cache: Option<&'a Cache>,
+        gap: Gap,
+        what: &str,
+    ) -> Result<&'a Cache, Missing> {
+        match cache {
+            Some(cache) if cache.is_shared() => Ok(cache),
+            Some(_) => Err(Missing {
+                what: what.to_owned(),
+                why: "no other process sees it, so it would keep nobody out; use redis, database or file".to_owned(),
+            }),
+            None => Err(self.missing(gap, what)),
+        }
+    }
+
+    /// The app's default cache store, where other processes see it.
+    ///
+    /// # Errors
+    ///
+    /// There is none, and why.
+    pub fn cache(&self) -> Result<&Cache, Missing> {
+        let what = "the app's default cache store";
+        self.shared(self.cache.as_ref(), Gap::Cache, what)
+    }
+
+    /// The store of the app's rate limiters, where other processes see it.
+    ///
+    /// # Errors
+    ///
+    /// There is none, and why.
+    pub fn limiter_cache(&self) -> Result<&Cache, Missing> {
+        let what = "the app's cache store for rate limiters";
+        self.shared(self.limiter_cache.as_ref(), Gap::LimiterCache, what)
+    }
+
+    /// The app's Redis connection `default`.
+    ///
+    /// # Errors
+    ///
+    /// There is none, and why.
+    pub fn redis(&self) -> Result<&Redis, Missing> {
+        let redis = self.redis.as_ref();
+        redis.ok_or_else(|| self.missing(Gap::Redis, "the app's Redis connection `default`"))
+    }
+
+    /// The rate limiter of this name.
+    ///
+    /// # Errors
+    ///
+    /// There is none of this name.
+    pub fn limiter(&self, name: &str) -> Result<&Limiter, Missing> {
+        self.limiters.get(name).ok_or_else(|| Missing {
+            what: format!("the rate limiter `{name}`"),
+            why: format!(
+                "its limits are code in PHP; say them under [limiters.{name}] (there are: {})",
+                match self.limiters.len() {
+                    0 => "none".to_owned(),
+                    _ => self.limiters.keys().cloned().collect::<Vec<_>>().join(", "),
+                }
+            ),
+        })
+    }
+
+    /// The app's batches.
+    ///
+    /// # Errors
+    ///
+    /// They are not known, or not in a database.
+    pub fn batches(&self) -> Result<&Batches, Missing> {
+        let batches = self.batches.as_ref();
+        batches.ok_or_else(|| self.missing(Gap::Batches, "the app's batches"))
+    }
+
     /// Whether a job whose model is gone is deleted, and not failed; `None` if nothing says so.
     ///
     /// # Source

@@ -11,25 +11,51 @@ use tracing::Instrument as _;
 use super::decide::{Asked, Ended};
 use super::span;
 use crate::handler::{
-    BoxError, FailureText, Handler, JobContext, ModelNotFound, Outcome, Request, causes,
+    BoxError, FailureText, Handler, JobContext, ModelNotFound, Outcome, Panicked, Pipeline,
+    Request, causes, panic_text,
 };
 
 /// How long a blocking handler may take to notice that it was cancelled.
 const NOTICE: Duration = Duration::from_secs(1);
 
-/// Runs a handler until it ends, its timeout has passed, or `stop` is cancelled.
+/// Runs a handler with what is around it until it ends, its timeout has passed, or `stop` is cancelled.
+///
+/// Locks that the job held and nobody uses any more are then free, unless their
+/// store takes too long.
 ///
 /// # Cancel safety
 ///
 /// Dropping the future drops an async handler; a blocking one runs on.
 pub(super) async fn run(
     handler: &dyn Handler,
+    pipeline: &Pipeline,
+    context: &JobContext,
+    timeout: Option<Duration>,
+    stop: &CancellationToken,
+) -> Outcome {
+    let outcome = run_to_end(handler, pipeline, context, timeout, stop).await;
+    if !pipeline.is_empty() {
+        // Whoever gets the job next must not be kept out by us.
+        context.holds().freed().await;
+    }
+    outcome
+}
+
+async fn run_to_end(
+    handler: &dyn Handler,
+    pipeline: &Pipeline,
     context: &JobContext,
     timeout: Option<Duration>,
     stop: &CancellationToken,
 ) -> Outcome {
     // The handler's own code before its first await runs inside as well: it may panic too.
-    let run = async { handler.handle(context.clone()).await };
+    let run = async {
+        if pipeline.is_empty() {
+            handler.handle(context.clone()).await
+        } else {
+            pipeline.run(context, handler).await
+        }
+    };
     let run = run.instrument(span::of(context));
     let mut running = std::pin::pin!(AssertUnwindSafe(run).catch_unwind());
     let timed_out = async {
@@ -58,7 +84,10 @@ pub(super) async fn run(
 fn ended(result: Result<Result<(), BoxError>, Box<dyn std::any::Any + Send>>) -> Outcome {
     match result {
         Ok(Ok(())) => Outcome::Finished,
-        Ok(Err(error)) => Outcome::Threw(error),
+        Ok(Err(error)) => match error.downcast::<Panicked>() {
+            Ok(panicked) => Outcome::Panicked(panicked.0),
+            Err(error) => Outcome::Threw(error),
+        },
         Err(panic) => Outcome::Panicked(panic_text(&*panic)),
     }
 }
@@ -83,12 +112,6 @@ pub(super) async fn failed(
         Ok(Err(panic)) => Err(panic_text(&*panic)),
         Err(_) => Err(format!("it ran longer than {timeout:?}")),
     }
-}
-
-pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    text.unwrap_or_else(|| "(no message)".to_owned())
 }
 
 /// An error's message with those of its causes.
@@ -123,6 +146,8 @@ const MANUALLY_FAILED: &str = "Illuminate\\Queue\\ManuallyFailedException";
 pub(super) fn asked(request: Request) -> Asked {
     Asked {
         release: request.release,
+        is_uncounted: request.is_uncounted,
+        discard: request.discard,
         fail: request.fail.map(|reason| match reason {
             Some(error) => FailureText::of(MANUALLY_FAILED, &*error),
             None => FailureText::new(MANUALLY_FAILED, ""),

@@ -91,10 +91,14 @@ pub enum Ended {
 pub struct Asked {
     /// To be run again after this wait.
     pub release: Option<Duration>,
+    /// Whether that release leaves the attempt uncounted.
+    pub is_uncounted: bool,
     /// To fail for good.
     pub fail: Option<FailureText>,
     /// To be deleted.
     pub delete: bool,
+    /// To be deleted because another job has taken its place.
+    pub discard: bool,
 }
 
 /// What becomes of the job.
@@ -104,6 +108,13 @@ pub enum Decision {
     Delete,
     /// Deleted because a model of it is gone: not failed, and nothing was done.
     DeleteMissing,
+    /// Deleted because another job has taken its place: nothing follows, neither chain nor batch nor lock.
+    Discard,
+    /// Back to the queue after a wait, as it was before it was popped.
+    ReleaseUncounted {
+        /// The wait.
+        delay: Duration,
+    },
     /// Back to the queue after a wait.
     Release {
         /// The wait.
@@ -171,12 +182,20 @@ pub fn after_attempt(
     now: UnixSeconds,
     name: &str,
 ) -> Decision {
-    let asked_release = asked.release.map(|delay| Decision::Release {
-        delay,
-        after_exception: false,
+    let asked_release = asked.release.map(|delay| {
+        if asked.is_uncounted {
+            return Decision::ReleaseUncounted { delay };
+        }
+        Decision::Release {
+            delay,
+            after_exception: false,
+        }
     });
     if let Some(failure) = asked.fail {
         return Decision::Fail(failure);
+    }
+    if asked.discard {
+        return Decision::Discard;
     }
     if asked.delete {
         return Decision::Delete;
@@ -356,6 +375,15 @@ mod tests {
             delay,
             after_exception: false,
         };
+        let asked_uncounted = || Asked {
+            is_uncounted: true,
+            ..asked_release()
+        };
+        let uncounted = |delay| Decision::ReleaseUncounted { delay };
+        let asked_discard = || Asked {
+            discard: true,
+            ..asked_delete()
+        };
         let other = || FailureText::new("Other", "");
         let missing = |deletes| Ended::ModelMissing {
             failure: other(),
@@ -369,6 +397,9 @@ mod tests {
             (asked_release(),  Ended::Finished, 9, released(S(7))),
             (asked_release(),  Ended::Threw(thrown()), 1, released(S(7))),
             (asked_release(),  Ended::Threw(thrown()), 3, Decision::Fail(thrown())),
+            (asked_uncounted(), Ended::Finished, 9, uncounted(S(7))),
+            (asked_uncounted(), Ended::Threw(thrown()), 3, Decision::Fail(thrown())),
+            (asked_discard(),  Ended::Finished, 1, Decision::Discard),
             (asked_delete(),   Ended::Threw(thrown()), 3, Decision::Delete),
             (asked_fail(),     Ended::Finished, 1, Decision::Fail(thrown())),
             (asked_fail(),     Ended::Threw(other()), 1, Decision::Fail(thrown())),

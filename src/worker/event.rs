@@ -25,11 +25,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::attempt::panic_text;
 use super::decide::Ended;
 use super::options::WorkerOptions;
 use super::stop::StopReason;
-use crate::handler::{FailureText, JobInfo};
+use crate::handler::{FailureText, JobInfo, panic_text};
 use crate::queue::{ConnectionName, QueueName};
 
 /// Hears what happens. Called on the worker's own tasks: be quick, never block.

@@ -11,7 +11,7 @@ use super::aftermath::{Aftermath, Refusal};
 use super::attempt::with_causes;
 use super::backoff::Reconnect;
 use super::job::Shared;
-use crate::handler::{Route, UnmappedPolicy};
+use crate::handler::{Route, UnmappedPolicy, in_payload};
 use crate::payload::{Command, Payload, Target};
 use crate::queue::{Error, PopRequest, Popped, Queue, QueueName, Selection};
 use crate::time::UnixSeconds;
@@ -119,17 +119,39 @@ pub(super) fn route(shared: &Shared, payload: &mut Payload, queue: &QueueName) -
             return Route::Unmapped;
         }
     }
-    let route = match (Target::of(payload), Command::of(payload)) {
-        (Ok(target), Ok(_)) => shared.router.route(&target),
-        _ => return Route::Unmapped,
+    let (Ok(target), Ok(command)) = (Target::of(payload), Command::of(payload)) else {
+        return Route::Unmapped;
     };
-    if matches!(route, Route::Handler { .. })
-        && let Err(Refusal(why)) = Aftermath::of(shared, payload, queue)
-    {
+    let (mapping, handler, pipeline) = match shared.router.route(&target) {
+        Route::Handler {
+            mapping,
+            handler,
+            pipeline,
+        } => (mapping, handler, pipeline),
+        elsewhere => return elsewhere,
+    };
+    if let Err(Refusal(why)) = Aftermath::of(shared, payload, queue) {
         warn_once(shared, payload, &why);
         return Route::Unmapped;
     }
-    route
+    let pipeline = match command {
+        Some(command) => {
+            let debounce = shared.router.debounce(mapping);
+            in_payload(&command, &pipeline, debounce, &shared.services)
+        }
+        None => Ok(pipeline),
+    };
+    match pipeline {
+        Ok(pipeline) => Route::Handler {
+            mapping,
+            handler,
+            pipeline,
+        },
+        Err(why) => {
+            warn_once(shared, payload, &why.to_string());
+            Route::Unmapped
+        }
+    }
 }
 
 /// Puts the plain command into a payload, or says why not and what would help.

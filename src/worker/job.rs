@@ -19,14 +19,16 @@ use super::exception::php_text;
 use super::renew::Running;
 use super::settle::{Report, Verdict};
 use super::unique::Unique;
+use super::unique::UntilProcessing;
 use super::{attempt, fetch};
 use crate::cache::{self, Cache};
 use crate::connection::Redis;
 use crate::failed::FailedJob;
 use crate::handler::{
-    FailureText, Handler, JobContext, JobInfo, Outcome, Route, Router, Services, UnmappedPolicy,
+    FailureText, Handler, JobContext, JobInfo, Middleware, Outcome, Pipeline, Request, Route,
+    Router, Services, UnmappedPolicy,
 };
-use crate::payload::{JobUuid, Payload};
+use crate::payload::{JobUuid, Payload, Version};
 use crate::queue::{ConnectionName, Effect, ReservedJob, Settled, Settlement, Spool};
 use crate::time::{Clock, UnixSeconds};
 
@@ -178,7 +180,9 @@ impl Attempt {
             self.shared.tell(Event::JobPopped(&info));
         }
         match route {
-            Route::Handler { handler, .. } => self.handle(&*handler, info, end).await,
+            Route::Handler {
+                handler, pipeline, ..
+            } => self.handle(&*handler, &pipeline, info, end).await,
             Route::Forward(to) => {
                 self.settle(Settlement::Forward(to), Report::Forwarded(info))
                     .await;
@@ -221,11 +225,11 @@ impl Attempt {
                 self.fail(None, info, &aftermath, ended).await;
             }
             UnmappedPolicy::Leave => {
-                // It was taken by the class it names outside, and holds another: look inside from now on.
+                // It was taken by the class it names outside, and holds another or something for PHP: look inside from now on.
                 for class in fetch::classes_in(&self.shared, &self.job.element) {
                     tracing::warn!(
                         class,
-                        "a payload names this class and is of another: looking inside from now on"
+                        "a payload names this class and is of another, or not for us: looking inside from now on"
                     );
                     self.shared.distrusted().insert(class.into());
                 }
@@ -234,7 +238,13 @@ impl Attempt {
         }
     }
 
-    async fn handle(&self, handler: &dyn Handler, info: Arc<JobInfo>, end: &mut TaskEnd) {
+    async fn handle(
+        &self,
+        handler: &dyn Handler,
+        pipeline: &Pipeline,
+        info: Arc<JobInfo>,
+        end: &mut TaskEnd,
+    ) {
         let name = info.payload.resolve_name();
         let rules = Rules::of(&info.payload.limits, &self.shared.defaults);
         let Ok(aftermath) = Aftermath::of(&self.shared, &info.payload, &info.queue) else {
@@ -256,16 +266,15 @@ impl Attempt {
         }
         let timeout = rules.timeout.filter(|_| self.shared.has_timeouts);
         let began = Instant::now();
-        let outcome = match self.free_until_processing(&aftermath, info.attempts).await {
-            Ok(()) => attempt::run(handler, &context, timeout, &self.shared.stop).await,
-            Err(error) => Outcome::Threw(error.into()),
-        };
+        let until = until_processing(&aftermath, info.attempts);
+        let (outcome, mut request) = self
+            .run_through(handler, pipeline, &context, timeout, until)
+            .await;
         let elapsed = began.elapsed();
         end.is_stuck = matches!(outcome, Outcome::Stuck);
         end.was_cut = matches!(outcome, Outcome::Stopped);
         let mut ended = attempt::ended_as(&outcome, || self.deletes_when_missing_models(&info));
         log_outcome(&info, &outcome, &ended, elapsed);
-        let mut request = context.take_request();
         let edits = std::mem::take(&mut request.chain);
         if let (Ended::Finished, Err(why)) =
             (&ended, aftermath.check_edits(&self.shared, &info, &edits))
@@ -308,6 +317,11 @@ impl Attempt {
                 let effects = aftermath.of_missing_model(&self.shared, &info).await;
                 (deleted(effects), EndKind::of_deletion(ended))
             }
+            Decision::Discard => (Settlement::Delete, EndKind::of_deletion(ended)),
+            Decision::ReleaseUncounted { delay } => (
+                Settlement::ReleaseUncounted(now.plus(delay)),
+                EndKind::of_release(ended, delay, false),
+            ),
             Decision::Release {
                 delay,
                 after_exception,
@@ -331,21 +345,29 @@ impl Attempt {
         .await;
     }
 
-    /// Frees the lock of a job that is unique only until it is run.
-    ///
-    /// Where nothing says whose the lock is, only the first attempt frees it:
-    /// later it may be that of a job dispatched since.
-    async fn free_until_processing(
+    /// Runs the handler with all that is around it; what it asked for, too.
+    async fn run_through(
         &self,
-        aftermath: &Aftermath,
-        attempts: u32,
-    ) -> Result<(), String> {
-        match aftermath.lock_until_processing() {
-            Some(lock) if attempts <= 1 || lock.owner.is_some() => {
-                lock.free_now(&self.shared.services).await
-            }
-            _ => Ok(()),
+        handler: &dyn Handler,
+        pipeline: &Pipeline,
+        context: &JobContext,
+        timeout: Option<Duration>,
+        until: Option<Arc<UntilProcessing>>,
+    ) -> (Outcome, Request) {
+        let services = &self.shared.services;
+        let pipeline = around(pipeline, until.as_ref(), services.version);
+        let stop = &self.shared.stop;
+        let outcome = attempt::run(handler, &pipeline, context, timeout, stop).await;
+        let request = context.take_request();
+        let was_killed = matches!(
+            outcome,
+            Outcome::TimedOut | Outcome::Stuck | Outcome::Stopped
+        );
+        let is_kept = was_killed || request.release.is_some() || request.discard;
+        if let Some(until) = until.filter(|_| !is_kept) {
+            until.free_at_the_end(services).await;
         }
+        (outcome, request)
     }
 
     /// Whether a job whose model is gone is deleted; not where nothing says so, as in Laravel.
@@ -375,7 +397,7 @@ impl Attempt {
         asked: &Asked,
     ) -> Option<i64> {
         let is_exception = matches!(ended, Ended::Threw(_) | Ended::TimedOut);
-        if !is_exception || asked.fail.is_some() || asked.delete {
+        if !is_exception || asked.fail.is_some() || asked.delete || asked.discard {
             return None;
         }
         let (cache, uuid) = (self.shared.cache.as_ref()?, info.payload.uuid.as_ref()?);
@@ -494,6 +516,31 @@ impl Attempt {
             tracing::error!(queue = %self.job.queue, "nobody settles jobs any more; a job stays reserved");
         }
     }
+}
+
+/// The lock of a job that is unique only until it is run.
+///
+/// Where nothing says whose the lock is, only the first attempt frees it:
+/// later it may be that of a job dispatched since.
+fn until_processing(aftermath: &Aftermath, attempts: u32) -> Option<Arc<UntilProcessing>> {
+    let lock = aftermath.lock_until_processing()?;
+    let may_free = attempts <= 1 || lock.owner.is_some();
+    may_free.then(|| Arc::new(UntilProcessing::new(lock.clone())))
+}
+
+/// The pipeline with the step that frees a lock: since 11.40 behind all middleware, before that ahead of it.
+fn around(pipeline: &Pipeline, until: Option<&Arc<UntilProcessing>>, version: Version) -> Pipeline {
+    let Some(until) = until else {
+        return pipeline.clone();
+    };
+    let until: Arc<dyn Middleware> = Arc::<UntilProcessing>::clone(until);
+    let (ahead, behind) = if version.is_at_least(11, 40) {
+        (None, Some(until))
+    } else {
+        (Some(until), None)
+    };
+    let all = ahead.into_iter().chain(pipeline.iter().cloned());
+    all.chain(behind).collect()
 }
 
 /// How long the cache may take to count an exception.

@@ -8,11 +8,13 @@
 //!
 //! docs/protocol/cache.md 8.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::attempt::with_causes;
 use super::follow_up::FollowUp;
 use super::job::Shared;
 use crate::cache::{self, Cache, name};
-use crate::handler::Services;
+use crate::handler::{BoxError, BoxFuture, JobContext, Middleware, Next, Services};
 use crate::payload::{Command, Kind, Payload};
 use crate::php::Value;
 use crate::queue::{self, Effect};
@@ -201,6 +203,49 @@ impl Unique {
         free(&cache, &self.name, self.owner.as_deref())
             .await
             .map_err(|error| with_causes(&error))
+    }
+}
+
+/// Frees the lock of a job that is unique only until it is run, as a step of its pipeline.
+pub(super) struct UntilProcessing {
+    lock: Unique,
+    is_freed: AtomicBool,
+}
+
+impl UntilProcessing {
+    pub(super) fn new(lock: Unique) -> Self {
+        Self {
+            lock,
+            is_freed: AtomicBool::new(false),
+        }
+    }
+
+    /// Frees the lock of a job that its middleware ended without running or releasing it (since 12.21).
+    pub(super) async fn free_at_the_end(&self, services: &Services) {
+        if self.is_freed.load(Ordering::Relaxed) || !services.version.is_at_least(12, 21) {
+            return;
+        }
+        if let Err(error) = self.lock.free_now(services).await {
+            tracing::error!(
+                error,
+                lock = self.lock.name,
+                "the lock of a unique job cannot be freed"
+            );
+        }
+    }
+}
+
+impl Middleware for UntilProcessing {
+    fn handle<'a>(
+        &'a self,
+        context: &'a JobContext,
+        next: Next<'a>,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async move {
+            self.lock.free_now(context.services()).await?;
+            self.is_freed.store(true, Ordering::Relaxed);
+            next.run().await
+        })
     }
 }
 

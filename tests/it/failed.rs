@@ -197,11 +197,10 @@ async fn broken(_: Broken, _: JobContext) -> Result<(), std::io::Error> {
 
 fn worker(queue: &Arc<MemoryQueue>, store: FailedJobs, bounded: bool) -> Worker<MemoryQueue> {
     let registry = Registry::new().with("broken", handler::function(broken));
-    let mapping = handler::Mapping {
-        job: handler::Pattern::parse("App\\Jobs\\Broken").unwrap(),
-        handler: handler::HandlerChoice::Named("broken".into()),
-        concurrency: None,
-    };
+    let mapping = handler::Mapping::new(
+        handler::Pattern::parse("App\\Jobs\\Broken").unwrap(),
+        handler::HandlerChoice::Named("broken".into()),
+    );
     let router =
         handler::Router::new(vec![mapping], handler::UnmappedPolicy::Leave, &registry).unwrap();
     let options = WorkerOptions {

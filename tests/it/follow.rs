@@ -240,12 +240,7 @@ async fn a_job_whose_end_could_not_be_seen_to_is_not_run() {
     let callbacks: Array = [Php::from("strtoupper")].into_iter().collect();
     let caught = object("First").public("chainCatchCallbacks", callbacks);
     let plain = object("First");
-    let rows = [
-        (with_chain, 0),
-        (with_batch, 0),
-        (caught, 0),
-        (plain, 1),
-    ];
+    let rows = [(with_chain, 0), (with_batch, 0), (caught, 0), (plain, 1)];
     for (job, expected) in rows {
         let runs = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&runs);

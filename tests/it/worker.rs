@@ -48,9 +48,11 @@ fn job(class: &str, n: u32) -> Vec<u8> {
 
 fn mapping(class: &str, handler: &str, concurrency: usize) -> Mapping {
     Mapping {
-        job: Pattern::parse(&format!("App\\Jobs\\{class}")).unwrap(),
-        handler: HandlerChoice::Named(handler.into()),
         concurrency: NonZeroUsize::new(concurrency),
+        ..Mapping::new(
+            Pattern::parse(&format!("App\\Jobs\\{class}")).unwrap(),
+            HandlerChoice::Named(handler.into()),
+        )
     }
 }
 
@@ -747,11 +749,10 @@ async fn exec(script: &str, fields: &serde_json::Value) -> Vec<String> {
         .push(&name("default"), &[payload("A", 1, fields)])
         .await
         .unwrap();
-    let mapping = Mapping {
-        job: Pattern::parse("*").unwrap(),
-        handler: HandlerChoice::Exec(["sh", "-c", script].map(str::to_owned).to_vec()),
-        concurrency: None,
-    };
+    let mapping = Mapping::new(
+        Pattern::parse("*").unwrap(),
+        HandlerChoice::Exec(["sh", "-c", script].map(str::to_owned).to_vec()),
+    );
     let router = router(vec![mapping], UnmappedPolicy::Leave, &Registry::new());
     run(
         &queue,

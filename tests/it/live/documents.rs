@@ -44,11 +44,8 @@ const LONGEST_DELAY: Duration = Duration::from_secs(5);
 async fn drain(redis: &RedisServer, laravel: &Laravel) -> Vec<Value> {
     let documents = Documents::default();
     let registry = Registry::new().with("record", Record(Arc::clone(&documents)));
-    let mapping = Mapping {
-        job: Pattern::parse("*").unwrap(),
-        handler: HandlerChoice::Named("record".into()),
-        concurrency: None,
-    };
+    let any = Pattern::parse("*").unwrap();
+    let mapping = Mapping::new(any, HandlerChoice::Named("record".into()));
     let router = Router::new(vec![mapping], UnmappedPolicy::Leave, &registry).unwrap();
     let options = RedisOptions {
         address: RedisAddress::Tcp("127.0.0.1".into(), redis.port()),
@@ -63,8 +60,12 @@ async fn drain(redis: &RedisServer, laravel: &Laravel) -> Vec<Value> {
         memory: None,
         ..WorkerOptions::default()
     };
+    // One of the jobs brings middleware of its own.
+    let settings = laravel.settings();
     let mut services = Services::default();
-    services.encrypter = Some(Arc::new(laravel.settings().encrypter().unwrap()));
+    services.version = settings.known_version();
+    services.cache = Some(settings.cache("redis").unwrap());
+    services.encrypter = Some(Arc::new(settings.encrypter().unwrap()));
     let worker = Worker::new(queue, router, options).with_services(services);
     let report = tokio::time::timeout(Duration::from_secs(60), worker.run(&Control::new()))
         .await

@@ -1,0 +1,243 @@
+//! `middleware` of a mapping and `[limiters.NAME]`, as `artisand.toml` writes them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+
+use crate::handler::{
+    LimitTemplate, Limiter, Middleware, Path, RateLimited, Skip, SkipIfBatchCancelled, Template,
+    ThrottlesExceptions, WithoutOverlapping,
+};
+
+/// One middleware: `{ without_overlapping = { .. } }`, `{ rate_limited = "backups" }`. Times are seconds.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum MiddlewareTable {
+    /// One job of a key at a time.
+    WithoutOverlapping(OverlapTable),
+    /// So many jobs in so much time, counted in the cache.
+    RateLimited(RateLimitedTable),
+    /// So many jobs in so much time, counted in Redis.
+    RateLimitedWithRedis(RateLimitedTable),
+    /// After so many exceptions, a pause; counted in the cache.
+    ThrottlesExceptions(ThrottleTable),
+    /// After so many exceptions, a pause; counted in Redis.
+    ThrottlesExceptionsWithRedis(ThrottleTable),
+    /// Not the jobs of which this property is true.
+    Skip(Path),
+    /// Not the jobs of a batch that was cancelled.
+    SkipIfBatchCancelled,
+}
+
+/// `without_overlapping = { .. }`
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OverlapTable {
+    /// What is not to overlap; jobs of the class if empty.
+    pub key: Template,
+    /// Wait of a job that was kept out.
+    pub release_after: u64,
+    /// Drops jobs that are kept out, as if they were done.
+    pub dont_release: bool,
+    /// When the lock ends if its holder is gone; never if 0.
+    pub expires_after: u64,
+    /// Replaces `laravel-queue-overlap:`.
+    pub prefix: Option<String>,
+    /// Shares the key with jobs of other classes.
+    pub shared: bool,
+    /// Whether being kept out costs an attempt, as in Laravel.
+    pub spend_attempt: Spend,
+}
+
+/// `spend_attempt`: true unless said otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Spend(pub bool);
+
+impl Default for Spend {
+    fn default() -> Self {
+        Self(true)
+    }
+}
+
+/// `rate_limited = "NAME"`, or `{ limiter = "NAME", .. }`
+#[derive(Debug, Clone)]
+pub struct RateLimitedTable(RateLimitedFields);
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RateLimitedFields {
+    limiter: String,
+    #[serde(default)]
+    release_after: u64,
+    #[serde(default)]
+    dont_release: bool,
+    #[serde(default)]
+    spend_attempt: Spend,
+}
+
+impl<'de> Deserialize<'de> for RateLimitedTable {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TableVisitor;
+
+        impl<'de> serde::de::Visitor<'de> for TableVisitor {
+            type Value = RateLimitedTable;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a limiter, or a table with `limiter`")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<RateLimitedTable, E> {
+                Ok(RateLimitedTable(RateLimitedFields {
+                    limiter: name.to_owned(),
+                    ..RateLimitedFields::default()
+                }))
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(
+                self,
+                map: A,
+            ) -> Result<RateLimitedTable, A::Error> {
+                Deserialize::deserialize(MapAccessDeserializer::new(map)).map(RateLimitedTable)
+            }
+        }
+
+        deserializer.deserialize_any(TableVisitor)
+    }
+}
+
+/// `throttles_exceptions = { .. }`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ThrottleTable {
+    /// Exceptions before the pause.
+    pub max: i64,
+    /// How long they are counted together.
+    pub decay: u64,
+    /// Wait after an exception that was counted.
+    pub backoff: u64,
+    /// Counts by this instead of the class.
+    pub by: Template,
+    /// Counts each job by itself.
+    pub by_job: bool,
+    /// Replaces `laravel_throttles_exceptions:`.
+    pub prefix: Option<String>,
+    /// Whether waiting for the end of a pause costs an attempt, as in Laravel.
+    pub spend_attempt: Spend,
+}
+
+impl Default for ThrottleTable {
+    fn default() -> Self {
+        Self {
+            max: 10,
+            decay: 600,
+            backoff: 0,
+            by: Template::default(),
+            by_job: false,
+            prefix: None,
+            spend_attempt: Spend::default(),
+        }
+    }
+}
+
+/// `[limiters.NAME]`: what `RateLimiter::for(NAME, ..)` says in PHP.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimiterTable {
+    limits: Vec<LimitTable>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LimitTable {
+    max: i64,
+    per: u64,
+    #[serde(default)]
+    by: Template,
+}
+
+const S: fn(u64) -> Duration = Duration::from_secs;
+
+impl MiddlewareTable {
+    pub(super) fn to_middleware(&self) -> Arc<dyn Middleware> {
+        match self {
+            Self::WithoutOverlapping(table) => Arc::new(table.to_middleware()),
+            Self::RateLimited(table) => Arc::new(table.to_middleware()),
+            Self::RateLimitedWithRedis(table) => Arc::new(table.to_middleware().with_redis()),
+            Self::ThrottlesExceptions(table) => Arc::new(table.to_middleware()),
+            Self::ThrottlesExceptionsWithRedis(table) => {
+                Arc::new(table.to_middleware().with_redis())
+            }
+            Self::Skip(path) => Arc::new(Skip::when_property(path.clone())),
+            Self::SkipIfBatchCancelled => Arc::new(SkipIfBatchCancelled),
+        }
+    }
+}
+
+impl OverlapTable {
+    fn to_middleware(&self) -> WithoutOverlapping {
+        let mut middleware = WithoutOverlapping::new(self.key.clone())
+            .release_after(S(self.release_after))
+            .expires_after(S(self.expires_after));
+        if let Some(prefix) = &self.prefix {
+            middleware = middleware.with_prefix(prefix);
+        }
+        if self.dont_release {
+            middleware = middleware.dont_release();
+        }
+        if self.shared {
+            middleware = middleware.shared();
+        }
+        if self.spend_attempt == Spend(false) {
+            middleware = middleware.without_spending_attempts();
+        }
+        middleware
+    }
+}
+
+impl RateLimitedTable {
+    fn to_middleware(&self) -> RateLimited {
+        let table = &self.0;
+        let mut middleware = RateLimited::new(&table.limiter).release_after(S(table.release_after));
+        if table.dont_release {
+            middleware = middleware.dont_release();
+        }
+        if table.spend_attempt == Spend(false) {
+            middleware = middleware.without_spending_attempts();
+        }
+        middleware
+    }
+}
+
+impl ThrottleTable {
+    fn to_middleware(&self) -> ThrottlesExceptions {
+        let mut middleware = ThrottlesExceptions::new(self.max, S(self.decay))
+            .backoff(S(self.backoff))
+            .by(self.by.clone());
+        if self.by_job {
+            middleware = middleware.by_job();
+        }
+        if let Some(prefix) = &self.prefix {
+            middleware = middleware.with_prefix(prefix);
+        }
+        if self.spend_attempt == Spend(false) {
+            middleware = middleware.without_spending_attempts();
+        }
+        middleware
+    }
+}
+
+impl LimiterTable {
+    pub(super) fn to_limiter(&self) -> Limiter {
+        let limit = |table: &LimitTable| LimitTemplate {
+            max: table.max,
+            per: S(table.per),
+            by: table.by.clone(),
+        };
+        Limiter::of(self.limits.iter().map(limit).collect())
+    }
+}

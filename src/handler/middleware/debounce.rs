@@ -1,0 +1,122 @@
+//! Debounced jobs: of several dispatched close together, the last one runs (Laravel 13.6 and later).
+
+use super::{Middleware, Next};
+use crate::cache::name;
+use crate::handler::{BoxError, BoxFuture, JobContext, Missing, Services, Template};
+use crate::php::Value;
+use crate::php::json::Graph;
+
+/// Deletes jobs that a later one has replaced, before any other middleware sees them.
+///
+/// A job that was dispatched as debounced carries its owner; the cache holds
+/// the owner of the last one. Without an entry there the job runs. A job that
+/// was replaced is deleted and nothing follows: no chain, no batch, no lock.
+///
+/// The id is what `debounceId` is in PHP. It stands under `debounce` in a
+/// mapping; a store of its own (`debounceVia`) is not known here.
+///
+/// # Source
+///
+/// `Illuminate\Queue\CallQueuedHandler::commandShouldBeDebounced`,
+/// `Illuminate\Bus\DebounceLock` (docs/protocol/cache.md 12).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Debounce {
+    id: Template,
+}
+
+/// Forgets since when jobs replace each other, when one of them runs; the last of the pipeline.
+pub(super) struct ForgetFirst {
+    id: Template,
+}
+
+impl Debounce {
+    /// Jobs with the same id replace each other.
+    pub fn new(id: Template) -> Self {
+        Self { id }
+    }
+
+    /// What stands at the end of the pipeline, where there is something.
+    pub(super) fn at_the_end(&self, services: &Services) -> Option<ForgetFirst> {
+        // Seen in 13.31, and not up to 13.26.
+        let id = self.id.clone();
+        services
+            .version
+            .is_at_least(13, 31)
+            .then_some(ForgetFirst { id })
+    }
+
+    async fn run(&self, context: &JobContext, next: Next<'_>) -> Result<(), BoxError> {
+        let Some(owner) = owner(context)? else {
+            return next.run().await;
+        };
+        let key = key(&self.id, context)?;
+        let current = context.services().cache()?.get(&key).await?;
+        match current {
+            Some(current) if !matches!(&current, Value::String(current) if *current == owner) => {
+                tracing::debug!(
+                    job.uuid = context.uuid().map(tracing::field::display),
+                    job.class = context.payload().resolve_name(),
+                    "a later job has replaced this one"
+                );
+                context.discard();
+                Ok(())
+            }
+            _ => next.run().await,
+        }
+    }
+}
+
+fn key(id: &Template, context: &JobContext) -> Result<String, BoxError> {
+    let id = context.render(id)?;
+    Ok(name::debounce_owner(
+        context.class(),
+        context.display_name(),
+        &id,
+    ))
+}
+
+/// The owner that the job carries, if it carries one.
+fn owner(context: &JobContext) -> Result<Option<Vec<u8>>, BoxError> {
+    let job = context.properties()?;
+    let graph = Graph::new(job);
+    let owner = job
+        .as_object()
+        .and_then(|job| graph.property(job, "debounceOwner"))
+        .and_then(Value::as_bytes);
+    // What PHP takes for empty.
+    let owner = owner.filter(|owner| !matches!(*owner, b"" | b"0"));
+    Ok(owner.map(<[u8]>::to_vec))
+}
+
+impl Middleware for Debounce {
+    fn handle<'a>(
+        &'a self,
+        context: &'a JobContext,
+        next: Next<'a>,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(self.run(context, next))
+    }
+
+    fn check(&self, services: &Services) -> Result<(), Missing> {
+        services.cache().map(drop)
+    }
+}
+
+impl ForgetFirst {
+    async fn run(&self, context: &JobContext, next: Next<'_>) -> Result<(), BoxError> {
+        let key = key(&self.id, context)?;
+        let key = format!("{key}:first_dispatched_at");
+        context.services().cache()?.forget(&key).await?;
+        next.run().await
+    }
+}
+
+impl Middleware for ForgetFirst {
+    fn handle<'a>(
+        &'a self,
+        context: &'a JobContext,
+        next: Next<'a>,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(self.run(context, next))
+    }
+}

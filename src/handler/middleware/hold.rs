@@ -1,0 +1,290 @@
+//! Locks that live as long as a handler runs, however it ends.
+//!
+//! Each lock has a task that takes it, renews it and frees it again. Whoever
+//! wants the lock keeps a [`Held`]; when that is dropped, with its job's future
+//! or with the last clone of its job's context, the task frees the lock: no
+//! drop needs to wait or to be in a runtime, and a call that was cut in the
+//! middle leaves nothing behind.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::cache::{Error, Lock};
+
+/// The locks that jobs of this process hold.
+#[derive(Clone, Default)]
+pub struct HeldLocks(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    next: AtomicU64,
+    keepers: Mutex<HashMap<u64, Keeper>>,
+}
+
+/// The two ends of a lock's task.
+#[derive(Clone)]
+struct Keeper {
+    /// Cancelled to free the lock.
+    ended: CancellationToken,
+    /// Cancelled when it is free, or nothing more can be done.
+    done: CancellationToken,
+}
+
+/// A lock that is ours until this is dropped.
+#[derive(Debug)]
+pub(super) struct Held {
+    number: u64,
+    _ended: DropGuard,
+}
+
+/// The locks of one job, in its context.
+#[derive(Default)]
+pub(crate) struct Holds {
+    keepers: Mutex<Vec<Keeper>>,
+    /// Locks of a handler that may run on when its future is dropped.
+    kept: Mutex<Vec<Held>>,
+}
+
+/// How long a job waits for its locks to be free before it is settled.
+const FREEING: Duration = Duration::from_secs(3);
+/// First wait before a lock that could not be freed is tried again; it doubles.
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+/// Longest of these waits.
+const LAST_RETRY: Duration = Duration::from_secs(5);
+/// How long a lock is tried to be freed, if it does not run out before.
+const TRY_FREEING: Duration = Duration::from_secs(300);
+
+impl fmt::Debug for HeldLocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HeldLocks({})", self.0.keepers().len())
+    }
+}
+
+impl Inner {
+    fn keepers(&self) -> MutexGuard<'_, HashMap<u64, Keeper>> {
+        self.keepers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HeldLocks {
+    /// How many there are, with those about to be freed.
+    pub fn len(&self) -> usize {
+        self.0.keepers().len()
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Frees all of them, whoever still uses them; returns how many could not be freed in time.
+    ///
+    /// For the end of a process: a blocking handler that did not return ends with it.
+    pub async fn free_all(&self, within: Duration) -> usize {
+        let keepers: Vec<Keeper> = self.0.keepers().values().cloned().collect();
+        for keeper in &keepers {
+            keeper.ended.cancel();
+        }
+        let all = async {
+            for keeper in &keepers {
+                keeper.done.cancelled().await;
+            }
+        };
+        // What is left is counted below.
+        let _ = tokio::time::timeout(within, all).await;
+        keepers
+            .iter()
+            .filter(|keeper| !keeper.done.is_cancelled())
+            .count()
+    }
+
+    /// Takes a lock for a job, once; `None` if somebody else has it.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be reached. The lock may be taken; then it is freed.
+    ///
+    /// # Cancel safety
+    ///
+    /// A lock that is taken after this future was dropped is freed at once.
+    pub(super) async fn take(
+        &self,
+        lock: Lock,
+        ttl: Duration,
+        holds: &Holds,
+    ) -> Result<Option<Held>, Error> {
+        let keeper = Keeper {
+            ended: CancellationToken::new(),
+            done: CancellationToken::new(),
+        };
+        let number = self.0.next.fetch_add(1, Ordering::Relaxed);
+        let held = Held {
+            number,
+            _ended: keeper.ended.clone().drop_guard(),
+        };
+        self.0.keepers().insert(number, keeper.clone());
+        holds.keepers().push(keeper.clone());
+        let (tell, taken) = oneshot::channel();
+        let inner = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            keep(&lock, ttl, tell, &keeper.ended).await;
+            inner.keepers().remove(&number);
+            keeper.done.cancel();
+        });
+        match taken.await {
+            Ok(Ok(is_ours)) => Ok(is_ours.then_some(held)),
+            Ok(Err(error)) => Err(error),
+            // The runtime is going down and took the task with it.
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+impl Holds {
+    fn keepers(&self) -> MutexGuard<'_, Vec<Keeper>> {
+        self.keepers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<Held>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a lock until the last clone of the context is gone; returns what lets go of it before.
+    pub(super) fn keep(&self, held: Held) -> u64 {
+        let number = held.number;
+        self.kept().push(held);
+        number
+    }
+
+    /// Lets go of a lock that was kept.
+    pub(super) fn let_go(&self, number: u64) {
+        let mut kept = self.kept();
+        if let Some(at) = kept.iter().position(|held| held.number == number) {
+            kept.swap_remove(at);
+        }
+    }
+
+    /// Waits, for a bounded time, until the locks that nobody uses any more are free.
+    pub(crate) async fn freed(&self) {
+        let ended: Vec<Keeper> = {
+            let mut keepers = self.keepers();
+            let (ended, used) = std::mem::take(&mut *keepers)
+                .into_iter()
+                .partition(|keeper| keeper.ended.is_cancelled());
+            *keepers = used;
+            ended
+        };
+        let all = async {
+            for keeper in &ended {
+                keeper.done.cancelled().await;
+            }
+        };
+        // The task goes on without us and reports what it cannot do.
+        let _ = tokio::time::timeout(FREEING, all).await;
+    }
+}
+
+/// Takes a lock, says whether it is ours, renews it until told to end, frees it.
+async fn keep(
+    lock: &Lock,
+    ttl: Duration,
+    tell: oneshot::Sender<Result<bool, Error>>,
+    ended: &CancellationToken,
+) {
+    let taken = lock.acquire().await;
+    if taken.is_err() {
+        // Maybe only the answer was lost.
+        ended.cancel();
+    }
+    let is_ours = !matches!(taken, Ok(false));
+    // Whoever asked may be gone; then `ended` is cancelled.
+    let _ = tell.send(taken);
+    if !is_ours {
+        return;
+    }
+    let is_lost = renew(lock, ttl, ended).await;
+    if !is_lost {
+        free(lock, ttl).await;
+    }
+}
+
+/// Renews a lock that has an end until told to end; true if it was lost before.
+async fn renew(lock: &Lock, ttl: Duration, ended: &CancellationToken) -> bool {
+    if ttl.is_zero() {
+        ended.cancelled().await;
+        return false;
+    }
+    let every = ttl / 3;
+    loop {
+        tokio::select! {
+            biased;
+            () = ended.cancelled() => return false,
+            () = tokio::time::sleep(every) => {}
+        }
+        match lock.refresh().await {
+            Ok(true) => {}
+            Ok(false) => {
+                tracing::warn!(
+                    lock = lock.name(),
+                    "the lock of a running job is no longer ours: it ran out or somebody freed it, and another job may run beside it"
+                );
+                return true;
+            }
+            Err(error) => {
+                tracing::warn!(
+                    lock = lock.name(),
+                    error = super::super::causes(&error).join(": "),
+                    "could not renew the lock of a running job, trying again"
+                );
+            }
+        }
+    }
+}
+
+/// Frees a lock; tries again while the lock can still be there.
+async fn free(lock: &Lock, ttl: Duration) {
+    let tries_for = if ttl.is_zero() {
+        TRY_FREEING
+    } else {
+        ttl.min(TRY_FREEING)
+    };
+    let until = Instant::now() + tries_for;
+    let mut wait = FIRST_RETRY;
+    loop {
+        let error = match lock.release().await {
+            Ok(true) => return,
+            Ok(false) => {
+                tracing::debug!(
+                    lock = lock.name(),
+                    "the lock of a job was gone when the job ended"
+                );
+                return;
+            }
+            Err(error) => super::super::causes(&error).join(": "),
+        };
+        if Instant::now() >= until {
+            tracing::error!(
+                lock = lock.name(),
+                error,
+                "could not free the lock of a job: it stays until it runs out or somebody deletes it"
+            );
+            return;
+        }
+        if wait == FIRST_RETRY {
+            tracing::warn!(
+                lock = lock.name(),
+                error,
+                "could not free the lock of a job, trying again"
+            );
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(LAST_RETRY);
+    }
+}

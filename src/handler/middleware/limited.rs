@@ -1,0 +1,295 @@
+//! `RateLimited` and `RateLimitedWithRedis`: so many jobs in so much time.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{AFTER_LIMIT, Giving, Middleware, Next};
+use crate::cache::{self, DurationLimiter, RateLimiter, loosely_equal, name};
+use crate::handler::{BoxError, BoxFuture, JobContext, Missing, Services, Template};
+use crate::php::Value;
+use crate::time::Clock;
+
+/// So many jobs in so much time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limit {
+    /// Most jobs in a span.
+    pub max: i64,
+    /// How long a span is, in whole seconds.
+    pub per: Duration,
+    /// What is counted apart; everything together if empty.
+    pub by: String,
+}
+
+/// A limit as `[limiters.NAME]` writes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LimitTemplate {
+    /// See [`Limit::max`].
+    pub max: i64,
+    /// See [`Limit::per`].
+    pub per: Duration,
+    /// See [`Limit::by`].
+    pub by: Template,
+}
+
+type Limits = dyn Fn(&JobContext) -> Result<Vec<Limit>, BoxError> + Send + Sync;
+
+/// What `RateLimiter::for(NAME, ..)` says in PHP: the limits of a job. No limits mean that it runs.
+#[derive(Clone)]
+pub struct Limiter(Arc<Limits>);
+
+impl fmt::Debug for Limiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Limiter")
+    }
+}
+
+impl Limiter {
+    /// A limiter that looks at the job.
+    pub fn new(
+        limits: impl Fn(&JobContext) -> Result<Vec<Limit>, BoxError> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(limits))
+    }
+
+    /// The same limits for every job, counted by its properties.
+    pub fn of(limits: Vec<LimitTemplate>) -> Self {
+        Self::new(move |context| {
+            let limit = |template: &LimitTemplate| {
+                Ok(Limit {
+                    max: template.max,
+                    per: template.per,
+                    by: context.render(&template.by)?,
+                })
+            };
+            limits.iter().map(limit).collect()
+        })
+    }
+
+    fn limits(&self, context: &JobContext) -> Result<Vec<Limit>, BoxError> {
+        let mut limits = (self.0)(context)?;
+        if context.services().version.is_at_least(11, 29) {
+            tell_apart(&mut limits);
+        }
+        Ok(limits)
+    }
+}
+
+/// Gives limits that are counted by the same a key of their own.
+///
+/// # Source
+///
+/// `Illuminate\Cache\RateLimiter::limiter`, `Illuminate\Cache\RateLimiting\Limit::fallbackKey` (since 11.29).
+fn tell_apart(limits: &mut [Limit]) {
+    let text = |limit: &Limit| Value::String(limit.by.clone().into_bytes());
+    let is_same = |a: &Limit, b: &Limit| loosely_equal(Some(&text(a)), Some(&text(b)));
+    let is_double: Vec<bool> = limits
+        .iter()
+        .map(|limit| limits.iter().filter(|other| is_same(limit, other)).count() > 1)
+        .collect();
+    for (limit, is_double) in limits.iter_mut().zip(is_double) {
+        if is_double {
+            let key = match &*limit.by {
+                "" | "0" => String::new(),
+                by => format!("{by}:"),
+            };
+            let (max, decay) = (limit.max, limit.per.as_secs());
+            limit.by = format!("{key}attempts:{max}:decay:{decay}");
+        }
+    }
+}
+
+/// Lets so many jobs run in so much time, counted with PHP.
+///
+/// The limits are those of the limiter of this name: `[limiters.NAME]` of
+/// `artisand.toml`, or [`Services::limiters`]. In PHP they are a closure, which
+/// nobody outside PHP can see: both have to say the same.
+///
+/// # Source
+///
+/// `Illuminate\Queue\Middleware\RateLimited`, and with
+/// [`with_redis`](Self::with_redis) `RateLimitedWithRedis` (docs/protocol/cache.md 10.1, 10.2).
+#[derive(Debug, Clone)]
+pub struct RateLimited {
+    limiter: String,
+    release_after: Duration,
+    giving: Giving,
+    uses_redis: bool,
+}
+
+/// A job that has to wait.
+struct Blocked {
+    /// Until there is room, with what Laravel puts on top.
+    wait: Duration,
+}
+
+impl RateLimited {
+    /// The limits of this limiter, counted in the app's cache store for limiters.
+    pub fn new(limiter: impl Into<String>) -> Self {
+        Self {
+            limiter: limiter.into(),
+            release_after: Duration::ZERO,
+            giving: Giving::default(),
+            uses_redis: false,
+        }
+    }
+
+    /// Counts on the app's Redis connection `default`, in one script call per limit.
+    #[must_use]
+    pub fn with_redis(mut self) -> Self {
+        self.uses_redis = true;
+        self
+    }
+
+    /// Sets the wait of a job for which there is no room; until three seconds after there is, unless set.
+    #[must_use]
+    pub fn release_after(mut self, delay: Duration) -> Self {
+        self.release_after = delay;
+        self
+    }
+
+    /// Drops jobs for which there is no room, as if they were done.
+    #[must_use]
+    pub fn dont_release(mut self) -> Self {
+        self.giving.releases = false;
+        self
+    }
+
+    /// Gives jobs back for which there is no room as if they had not been popped: their attempt does not count.
+    #[must_use]
+    pub fn without_spending_attempts(mut self) -> Self {
+        self.giving.spends_attempt = false;
+        self
+    }
+
+    async fn run(&self, context: &JobContext, next: Next<'_>) -> Result<(), BoxError> {
+        let services = context.services();
+        let limiter = services.limiter(&self.limiter)?;
+        let limits = limiter.limits(context)?;
+        let blocked = if self.uses_redis {
+            let limiter = DurationLimiter::new(services.redis()?.clone(), Clock::System);
+            self.count_in_redis(services, &limiter, &limits).await?
+        } else {
+            let limiter = RateLimiter::new(services.limiter_cache()?.clone(), Clock::System);
+            self.count(services, &limiter, &limits).await?
+        };
+        match blocked {
+            None => next.run().await,
+            Some(Blocked { wait }) => {
+                let wait = if self.release_after.is_zero() {
+                    wait
+                } else {
+                    self.release_after
+                };
+                self.giving.back(context, wait);
+                Ok(())
+            }
+        }
+    }
+
+    fn key(&self, limit: &Limit) -> String {
+        name::limit_counter(&self.limiter, &limit.by)
+    }
+
+    async fn count(
+        &self,
+        services: &Services,
+        limiter: &RateLimiter,
+        limits: &[Limit],
+    ) -> Result<Option<Blocked>, cache::Error> {
+        let looks_first = looks_at_all_first(services);
+        for limit in limits {
+            let key = self.key(limit);
+            if limiter.is_exhausted(&key, limit.max).await? {
+                let wait = limiter.available_in(&key).await? + AFTER_LIMIT;
+                return Ok(Some(Blocked { wait }));
+            }
+            if !looks_first {
+                limiter.hit(&key, limit.per).await?;
+            }
+        }
+        for limit in limits.iter().filter(|_| looks_first) {
+            limiter.hit(&self.key(limit), limit.per).await?;
+        }
+        Ok(None)
+    }
+
+    async fn count_in_redis(
+        &self,
+        services: &Services,
+        limiter: &DurationLimiter,
+        limits: &[Limit],
+    ) -> Result<Option<Blocked>, cache::Error> {
+        let blocked = |span: cache::Span| Blocked {
+            wait: Clock::System.until_whole(span.ends) + AFTER_LIMIT,
+        };
+        for limit in limits.iter().filter(|_| looks_at_all_first(services)) {
+            let span = limiter.peek(&self.key(limit), limit.max, limit.per).await?;
+            if !span.has_room {
+                return Ok(Some(blocked(span)));
+            }
+        }
+        for limit in limits {
+            let key = self.key(limit);
+            let span = limiter.acquire(&key, limit.max, limit.per).await?;
+            if !span.has_room {
+                return Ok(Some(blocked(span)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Whether a limit that blocks keeps the others from being counted: seen in 13.31, and not up to 13.26.
+fn looks_at_all_first(services: &Services) -> bool {
+    services.version.is_at_least(13, 31)
+}
+
+impl Middleware for RateLimited {
+    fn handle<'a>(
+        &'a self,
+        context: &'a JobContext,
+        next: Next<'a>,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(self.run(context, next))
+    }
+
+    fn check(&self, services: &Services) -> Result<(), Missing> {
+        services.limiter(&self.limiter)?;
+        if self.uses_redis {
+            services.redis().map(drop)
+        } else {
+            services.limiter_cache().map(drop)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_counted_by_the_same_are_told_apart() {
+        let limit = |max, by: &str| Limit {
+            max,
+            per: Duration::from_secs(60),
+            by: by.to_owned(),
+        };
+        let mut limits = vec![
+            limit(1, "a"),
+            limit(2, ""),
+            limit(3, "a"),
+            limit(4, "b"),
+            limit(5, "0"),
+            limit(6, "00"),
+        ];
+        tell_apart(&mut limits);
+        let keys: Vec<&str> = limits.iter().map(|limit| limit.by.as_str()).collect();
+        #[rustfmt::skip]
+        let expected = [
+            "a:attempts:1:decay:60", "", "a:attempts:3:decay:60", "b",
+            "attempts:5:decay:60", "00:attempts:6:decay:60",
+        ];
+        assert_eq!(keys, expected);
+    }
+}

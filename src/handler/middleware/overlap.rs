@@ -1,0 +1,149 @@
+//! `WithoutOverlapping`: one job of a key at a time.
+
+use std::time::Duration;
+
+use super::{Giving, Middleware, Next};
+use crate::cache::{name, random_owner};
+use crate::handler::{BoxError, BoxFuture, JobContext, Missing, Services, Template};
+
+/// Lets one job of a key run at a time, in PHP and here.
+///
+/// The lock is in the app's default cache store. It is freed when the handler
+/// has ended in whatever way: also after a panic, a timeout or the worker's
+/// stop, and for a blocking handler when its function has really returned.
+/// With an end ([`expires_after`](Self::expires_after)) it is renewed while the
+/// handler runs.
+///
+/// ```
+/// use std::time::Duration;
+/// use artisand::handler::WithoutOverlapping;
+///
+/// let middleware = WithoutOverlapping::new("{podcast.id}".parse()?)
+///     .release_after(Duration::from_secs(5))
+///     .expires_after(Duration::from_secs(60));
+/// # Ok::<(), artisand::handler::TemplateError>(())
+/// ```
+///
+/// # Source
+///
+/// `Illuminate\Queue\Middleware\WithoutOverlapping` (docs/protocol/cache.md 9).
+#[derive(Debug, Clone)]
+pub struct WithoutOverlapping {
+    key: Template,
+    release_after: Duration,
+    expires_after: Duration,
+    prefix: String,
+    is_shared: bool,
+    giving: Giving,
+}
+
+impl WithoutOverlapping {
+    /// One job of this key at a time; an empty key means one job of its class.
+    pub fn new(key: Template) -> Self {
+        Self {
+            key,
+            release_after: Duration::ZERO,
+            expires_after: Duration::ZERO,
+            prefix: name::OVERLAP_PREFIX.to_owned(),
+            is_shared: false,
+            giving: Giving::default(),
+        }
+    }
+
+    /// Sets the wait of a job that was kept out; none unless set.
+    #[must_use]
+    pub fn release_after(mut self, delay: Duration) -> Self {
+        self.release_after = delay;
+        self
+    }
+
+    /// Drops jobs that are kept out, as if they were done.
+    #[must_use]
+    pub fn dont_release(mut self) -> Self {
+        self.giving.releases = false;
+        self
+    }
+
+    /// Sets when the lock ends if its holder is gone; never unless set (in a database after a day).
+    #[must_use]
+    pub fn expires_after(mut self, ttl: Duration) -> Self {
+        self.expires_after = ttl;
+        self
+    }
+
+    /// Replaces `laravel-queue-overlap:`.
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Shares the key with jobs of other classes (Laravel 9.32 and later).
+    #[must_use]
+    pub fn shared(mut self) -> Self {
+        self.is_shared = true;
+        self
+    }
+
+    /// Gives jobs back that were kept out as if they had not been popped: their attempt does not count.
+    #[must_use]
+    pub fn without_spending_attempts(mut self) -> Self {
+        self.giving.spends_attempt = false;
+        self
+    }
+
+    fn lock_name(&self, context: &JobContext) -> Result<String, BoxError> {
+        let key = context.render(&self.key)?;
+        if self.is_shared {
+            return Ok(name::shared_overlap_lock(&self.prefix, &key));
+        }
+        let version = context.services().version;
+        let (class, display_name) = (context.class(), context.display_name());
+        Ok(name::overlap_lock(
+            version,
+            &self.prefix,
+            class,
+            display_name,
+            &key,
+        ))
+    }
+
+    async fn run(&self, context: &JobContext, next: Next<'_>) -> Result<(), BoxError> {
+        let services = context.services();
+        let name = self.lock_name(context)?;
+        let lock = services
+            .cache()?
+            .lock(name, random_owner(), self.expires_after);
+        let taken = services
+            .held
+            .take(lock, self.expires_after, context.holds());
+        let Some(held) = taken.await? else {
+            self.giving.back(context, self.release_after);
+            return Ok(());
+        };
+        if !next.is_blocking() {
+            let result = next.run().await;
+            drop(held);
+            return result;
+        }
+        // Its function runs on when this future is dropped, and has a clone of the context.
+        let kept = context.holds().keep(held);
+        let result = next.run().await;
+        context.holds().let_go(kept);
+        result
+    }
+}
+
+impl Middleware for WithoutOverlapping {
+    fn handle<'a>(
+        &'a self,
+        context: &'a JobContext,
+        next: Next<'a>,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(self.run(context, next))
+    }
+
+    fn check(&self, services: &Services) -> Result<(), Missing> {
+        services.cache().map(drop)
+    }
+}

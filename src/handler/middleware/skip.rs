@@ -1,0 +1,88 @@
+//! `Skip` and `SkipIfBatchCancelled`: jobs that count as done without having been run.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Middleware, Next};
+use crate::cache::is_truthy;
+use crate::handler::{BoxError, BoxFuture, JobContext, Missing, Path, Services};
+use crate::php::json::Graph;
+
+type Test = dyn Fn(&JobContext) -> Result<bool, BoxError> + Send + Sync;
+
+/// Skips jobs of which something is true: they count as done.
+///
+/// # Source
+///
+/// `Illuminate\Queue\Middleware\Skip` (Laravel 11.23 and later). There it is
+/// decided when the job is dispatched or `middleware()` is called, here when it runs.
+#[derive(Clone)]
+pub struct Skip(Arc<Test>);
+
+impl fmt::Debug for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Skip")
+    }
+}
+
+impl Skip {
+    /// Skips jobs of which this is true.
+    pub fn when(test: impl Fn(&JobContext) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(move |context| Ok(test(context))))
+    }
+
+    /// Skips jobs of which a property is true, as PHP takes it; a path that leads nowhere is an error.
+    pub fn when_property(path: Path) -> Self {
+        Self(Arc::new(move |context| {
+            let job = context.properties()?;
+            let graph = Graph::new(job);
+            Ok(is_truthy(path.find(job, &graph)?))
+        }))
+    }
+}
+
+impl Middleware for Skip {
+    fn handle<'a>(
+        &'a self,
+        context: &'a JobContext,
+        next: Next<'a>,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        match (self.0)(context) {
+            Ok(true) => Box::pin(std::future::ready(Ok(()))),
+            Ok(false) => next.run(),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
+}
+
+/// Skips jobs whose batch was cancelled: they count as done.
+///
+/// # Source
+///
+/// `Illuminate\Queue\Middleware\SkipIfBatchCancelled` (Laravel 9.49 and later).
+#[derive(Debug, Clone, Copy)]
+pub struct SkipIfBatchCancelled;
+
+impl SkipIfBatchCancelled {
+    async fn run(context: &JobContext, next: Next<'_>) -> Result<(), BoxError> {
+        let batch = context.batch().await?;
+        if batch.is_some_and(|batch| batch.is_cancelled()) {
+            return Ok(());
+        }
+        next.run().await
+    }
+}
+
+impl Middleware for SkipIfBatchCancelled {
+    fn handle<'a>(
+        &'a self,
+        context: &'a JobContext,
+        next: Next<'a>,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(Self::run(context, next))
+    }
+
+    fn check(&self, services: &Services) -> Result<(), Missing> {
+        services.batches().map(drop)
+    }
+}
