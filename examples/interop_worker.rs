@@ -20,6 +20,8 @@
 //! handler = "journal"
 //! ```
 //!
+//! `journal_blocking` is the same as a blocking handler.
+//!
 //! What the handlers write goes to the lists `interop:done` and
 //! `interop:journal` of the Redis at `REDIS_HOST` and `REDIS_PORT`.
 
@@ -43,6 +45,10 @@ fn main() -> ExitCode {
         .with(
             "journal",
             handler::function(journal).on_failed(journal_failure),
+        )
+        .with(
+            "journal_blocking",
+            handler::blocking(journal_blocking).on_failed(journal_failure),
         );
     let application = Application::new(registry);
     if std::env::var_os("INTEROP_EVENTS").is_some() {
@@ -159,6 +165,11 @@ async fn journal(job: Journal, context: JobContext) -> Result<(), BoxError> {
     Ok(())
 }
 
+/// The same on a thread of its own, which nobody can cut short.
+fn journal_blocking(job: Journal, context: JobContext) -> Result<(), BoxError> {
+    tokio::runtime::Handle::current().block_on(journal(job, context))
+}
+
 /// One step of a script.
 ///
 /// A handler asks and goes on: the worker releases, fails or deletes the job
@@ -171,6 +182,7 @@ async fn act(step: &str, job: &Journal, context: &JobContext) -> Result<(), BoxE
         "release" => context.release(Duration::from_secs(argument.parse()?)),
         "fail" => context.fail(format!("failed by the script of {}", job.id)),
         "delete" => context.delete(),
+        "panic" => panic!("panicked by the script of {}", job.id),
         "sleep" => {
             let time = Duration::try_from_secs_f64(argument.parse()?)?;
             tokio::time::sleep(time).await;

@@ -6,8 +6,10 @@ use App\Events\ArticleRead;
 use App\Events\OrderShipped;
 use App\Listeners\CountReading;
 use App\Listeners\SendShipmentNotification;
+use Illuminate\Cache\RateLimiting\Limit;
 use Illuminate\Queue\Queue;
 use Illuminate\Support\Carbon;
+use Illuminate\Support\Facades\RateLimiter;
 use Illuminate\Support\ServiceProvider;
 use Illuminate\Support\Str;
 
@@ -31,6 +33,11 @@ class InteropServiceProvider extends ServiceProvider
     {
         $this->app['events']->listen(OrderShipped::class, SendShipmentNotification::class);
         $this->app['events']->listen(ArticleRead::class, CountReading::class.'@count');
+
+        $group = fn ($job) => $job->group ?? '';
+        RateLimiter::for('interop', fn ($job) => Limit::perMinutes(10, 2)->by($group($job)));
+        RateLimiter::for('pair', fn ($job) => [Limit::perMinutes(10, 5)->by($group($job)), Limit::perMinutes(10, 1)->by('all')]);
+        RateLimiter::for('alike', fn ($job) => [Limit::perMinutes(10, 3)->by('x'), Limit::perMinutes(20, 1)->by('x')]);
 
         if (getenv('INTEROP_PAYLOAD_HOOK')) {
             Queue::createPayloadUsing(fn () => ['tenant' => 7]);

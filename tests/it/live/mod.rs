@@ -40,6 +40,7 @@ mod failed;
 mod failed_killed;
 mod killed;
 mod malformed;
+mod middleware;
 mod models;
 mod retries;
 mod settings;

@@ -3,7 +3,10 @@
 namespace App\Console;
 
 use App\Document;
+use App\Jobs\Debounced;
 use App\Jobs\EncryptedJournal;
+use App\Jobs\Guarded;
+use App\Jobs\GuardedNamed;
 use App\Jobs\Journal as Job;
 use App\Recorder;
 use Illuminate\Console\Command;
@@ -12,7 +15,8 @@ class Journal extends Command
 {
     protected $signature = 'interop:journal {id} {--script=} {--queue=} {--delay=}
         {--tries=} {--backoff=} {--timeout=} {--max-exceptions=} {--retry-until=} {--fail-on-timeout}
-        {--encrypted}';
+        {--encrypted}
+        {--guards=} {--through=} {--group=} {--muted} {--named} {--debounced}';
 
     protected $description = 'Put one App\Jobs\Journal on the queue';
 
@@ -20,8 +24,24 @@ class Journal extends Command
     {
         $recorder = new Recorder(describe: false);
 
-        $class = $this->option('encrypted') ? EncryptedJournal::class : Job::class;
+        $class = match (true) {
+            $this->option('encrypted') => EncryptedJournal::class,
+            $this->option('debounced') => Debounced::class,
+            $this->option('named') => GuardedNamed::class,
+            $this->option('guards') !== null => Guarded::class,
+            default => Job::class,
+        };
         $job = new $class($this->argument('id'), array_filter(explode(',', (string) $this->option('script'))));
+        $group = (string) $this->option('group');
+        if ($job instanceof Guarded) {
+            $job->guards = json_decode($this->option('guards') ?? '[]', true, 16, JSON_THROW_ON_ERROR);
+            $job->group = $group;
+            $job->muted = (bool) $this->option('muted');
+        }
+        if ($this->option('through') !== null) {
+            $through = json_decode($this->option('through'), true, 16, JSON_THROW_ON_ERROR);
+            $job->through(Guarded::build($through, $group));
+        }
         $job->tries = $this->number('tries');
         $job->timeout = $this->number('timeout');
         $job->maxExceptions = $this->number('max-exceptions');

@@ -1,0 +1,15 @@
+<?php
+
+namespace App\Jobs;
+
+use Illuminate\Queue\Attributes\DebounceFor;
+
+/** Of several dispatched within a second the last one runs (Laravel 13.6 and later). */
+#[DebounceFor(1, maxWait: 100)]
+class Debounced extends Guarded
+{
+    public function debounceId(): string
+    {
+        return $this->group;
+    }
+}
