@@ -192,11 +192,10 @@ async fn artisand(jobs: usize, concurrency: usize) -> Round {
             std::future::ready(Ok::<(), std::io::Error>(()))
         }
     };
-    let mapping = Mapping {
-        job: Pattern::parse(r"App\Jobs\Counted").unwrap(),
-        handler: HandlerChoice::Named("counted".into()),
-        concurrency: None,
-    };
+    let mapping = Mapping::new(
+        Pattern::parse(r"App\Jobs\Counted").unwrap(),
+        HandlerChoice::Named("counted".into()),
+    );
     let registry = Registry::new().with("counted", handler::function(counted));
     let router = Router::new(vec![mapping], UnmappedPolicy::Leave, &registry).unwrap();
     let options = WorkerOptions {

@@ -1059,11 +1059,11 @@ limits = [{ max = 10, per = 60, by = "{user.id}" }, { max = 100, per = 3600 }]
     fn mistakes_in_middleware_are_named() {
         #[rustfmt::skip]
         let rows = [
-            (r#"{ without_overlaping = {} }"#, "unknown variant `without_overlaping`"),
-            (r#"{ without_overlapping = { release = 5 } }"#, "unknown field `release`"),
+            (r"{ without_overlaping = {} }", "unknown variant `without_overlaping`"),
+            (r"{ without_overlapping = { release = 5 } }", "unknown field `release`"),
             (r#"{ without_overlapping = { key = "{podcast" } }"#, "a `{` is not closed"),
             (r#"{ rate_limited = { limit = "x" } }"#, "unknown field `limit`"),
-            (r#"{ rate_limited = 5 }"#, "the name of a limiter"),
+            (r"{ rate_limited = 5 }", "the name of a limiter"),
             (r#"{ skip = "muted" }"#, "expected one property of the job"),
             (r#"{ skip = "{a}", rate_limited = "b" }"#, "more than 1"),
             (r#""log""#, "unknown variant"),

@@ -266,7 +266,7 @@ impl Attempt {
         }
         let timeout = rules.timeout.filter(|_| self.shared.has_timeouts);
         let began = Instant::now();
-        let until = until_processing(&aftermath, info.attempts);
+        let until = until_processing(&aftermath, info.attempts, self.shared.services.version);
         let (outcome, mut request) = self
             .run_through(handler, pipeline, &context, timeout, until)
             .await;
@@ -520,11 +520,15 @@ impl Attempt {
 
 /// The lock of a job that is unique only until it is run.
 ///
-/// Where nothing says whose the lock is, only the first attempt frees it:
-/// later it may be that of a job dispatched since.
-fn until_processing(aftermath: &Aftermath, attempts: u32) -> Option<Arc<UntilProcessing>> {
+/// Since Laravel 13.5, where nothing says whose the lock is, only the first
+/// attempt frees it: later it may be that of a job dispatched since.
+fn until_processing(
+    aftermath: &Aftermath,
+    attempts: u32,
+    version: Version,
+) -> Option<Arc<UntilProcessing>> {
     let lock = aftermath.lock_until_processing()?;
-    let may_free = attempts <= 1 || lock.owner.is_some();
+    let may_free = attempts <= 1 || lock.owner.is_some() || !version.is_at_least(13, 5);
     may_free.then(|| Arc::new(UntilProcessing::new(lock.clone())))
 }
 

@@ -103,11 +103,10 @@ async fn run(
     let queue = Arc::new(MemoryQueue::new(Some(Duration::from_secs(90))));
     queue.push(&"default".into(), &jobs).await.unwrap();
     let registry = Registry::new().with("handler", handler);
-    let mapping = Mapping {
-        job: Pattern::parse("First").unwrap(),
-        handler: HandlerChoice::Named("handler".into()),
-        concurrency: None,
-    };
+    let mapping = Mapping::new(
+        Pattern::parse("First").unwrap(),
+        HandlerChoice::Named("handler".into()),
+    );
     let router = Router::new(vec![mapping], unmapped, &registry).unwrap();
     let options = WorkerOptions {
         stop_when_empty: true,
