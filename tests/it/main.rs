@@ -20,6 +20,7 @@ mod harness;
 mod layers;
 mod live;
 mod log;
+mod middleware;
 mod models;
 mod payloads;
 mod worker;

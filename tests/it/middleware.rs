@@ -1,0 +1,525 @@
+//! Middleware in this process: what a job leaves in the cache, and what becomes of it.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use artisand::batch::Batches;
+use artisand::cache::{Cache, RedisStore};
+use artisand::connection::{
+    Database, DatabaseKind, DatabaseOptions, Redis, RedisAddress, RedisOptions,
+};
+use artisand::handler::{
+    self, BoxError, BoxFuture, Handler, HandlerChoice, JobContext, JobInfo, Limit, Limiter,
+    Mapping, Middleware, Next, Pattern, Pipeline, RateLimited, Registry, Router, Services, Skip,
+    SkipIfBatchCancelled, ThrottlesExceptions, UnmappedPolicy, WithoutOverlapping,
+};
+use artisand::payload::{CALL_QUEUED_HANDLER, Payload};
+use artisand::queue::{MemoryQueue, Queue, QueueName, Sizes, Spool};
+use artisand::time::Clock;
+use artisand::worker::{Control, Report, Worker, WorkerOptions};
+use serde::de::IgnoredAny;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::process::eventually;
+use crate::harness::redis::RedisServer;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// A payload of a job of class `App\Jobs\A` with these serialized properties.
+fn payload(n: u32, properties: &[&str]) -> Vec<u8> {
+    let class = "App\\Jobs\\A";
+    let command = format!(
+        "O:{}:\"{class}\":{}:{{{}}}",
+        class.len(),
+        properties.len(),
+        properties.concat()
+    );
+    json!({
+        "uuid": format!("uuid-{n}"), "displayName": class, "job": CALL_QUEUED_HANDLER,
+        "data": {"commandName": class, "command": command}, "id": format!("id-{n}"), "attempts": 0,
+    })
+    .to_string()
+    .into_bytes()
+}
+
+fn queue_name() -> QueueName {
+    "default".into()
+}
+
+/// A Redis with the app's stores on it.
+struct Store {
+    server: RedisServer,
+    services: Services,
+}
+
+impl Store {
+    fn start() -> Self {
+        let server = RedisServer::start();
+        let options = RedisOptions {
+            address: RedisAddress::Tcp("127.0.0.1".into(), server.port()),
+            ..RedisOptions::default()
+        };
+        let redis = Redis::new(&options).unwrap();
+        let store = RedisStore::new(redis.clone(), redis.clone(), "p:");
+        let mut services = Services::default();
+        services.cache = Some(Cache::redis(store));
+        services.limiter_cache.clone_from(&services.cache);
+        services.redis = Some(redis);
+        Self { server, services }
+    }
+
+    fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.server.query(&[b"KEYS", b"*"]);
+        keys.sort();
+        keys
+    }
+
+    fn is_locked(&self) -> bool {
+        self.keys() == ["p:laravel-queue-overlap:App\\Jobs\\A:k"]
+    }
+}
+
+fn overlap() -> WithoutOverlapping {
+    WithoutOverlapping::new("k".parse().unwrap())
+}
+
+fn router(handler: impl Handler) -> Router {
+    let registry = Registry::new().with("handler", handler);
+    let any = Pattern::parse("*").unwrap();
+    let mapping = Mapping::new(any, HandlerChoice::Named("handler".into()));
+    Router::new(vec![mapping], UnmappedPolicy::Leave, &registry).unwrap()
+}
+
+fn options(timeout: Duration) -> WorkerOptions {
+    let mut options = WorkerOptions {
+        stop_when_empty: true,
+        memory: None,
+        ..WorkerOptions::default()
+    };
+    options.defaults.timeout = timeout;
+    options.defaults.tries = 1;
+    options
+}
+
+/// Runs these jobs until the queue is empty.
+async fn run(services: &Services, handler: impl Handler, jobs: &[Vec<u8>]) -> (Report, Sizes) {
+    let queue = Arc::new(MemoryQueue::new(Some(Duration::from_secs(90))));
+    queue.push(&queue_name(), jobs).await.unwrap();
+    let worker = Worker::new(Arc::clone(&queue), router(handler), options(SOON));
+    let worker = worker.with_services(services.clone());
+    let report = worker.run(&Control::new()).await;
+    (report, queue.sizes(&queue_name()).await.unwrap())
+}
+
+/// A handler that counts its runs and fails while told to.
+#[derive(Clone, Default)]
+struct Counting {
+    runs: Arc<AtomicUsize>,
+    throws: Arc<AtomicBool>,
+    panics: Arc<AtomicBool>,
+}
+
+impl Counting {
+    fn handler(
+        &self,
+    ) -> impl Fn(IgnoredAny, JobContext) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync + use<>
+    {
+        let this = self.clone();
+        move |_, _| {
+            let this = this.clone();
+            Box::pin(async move {
+                this.runs.fetch_add(1, Ordering::SeqCst);
+                assert!(!this.panics.load(Ordering::SeqCst), "told to");
+                match this.throws.load(Ordering::SeqCst) {
+                    true => Err("told to".into()),
+                    false => Ok(()),
+                }
+            })
+        }
+    }
+
+    fn runs(&self) -> usize {
+        self.runs.load(Ordering::SeqCst)
+    }
+}
+
+/// Writes down who was passed.
+struct Passing(&'static str, Arc<Mutex<Vec<String>>>);
+
+impl Middleware for Passing {
+    fn handle<'a>(
+        &'a self,
+        _: &'a JobContext,
+        next: Next<'a>,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async move {
+            self.1.lock().unwrap().push(format!("into {}", self.0));
+            let result = next.run().await;
+            let error = result.as_ref().err().map(ToString::to_string);
+            let error = error.unwrap_or_default();
+            self.1
+                .lock()
+                .unwrap()
+                .push(format!("out of {} {error}", self.0));
+            result
+        })
+    }
+}
+
+#[tokio::test]
+async fn jobs_pass_the_handlers_middleware_then_the_mappings() {
+    let passed = Arc::new(Mutex::new(Vec::new()));
+    let passing = |name| Passing(name, Arc::clone(&passed));
+    let counting = Counting::default();
+    counting.panics.store(true, Ordering::SeqCst);
+    let handler = handler::function(counting.handler()).with_middleware(passing("handler's"));
+    let registry = Registry::new().with("handler", handler);
+    let any = Pattern::parse("*").unwrap();
+    let of_mapping: Arc<dyn Middleware> = Arc::new(passing("mapping's"));
+    let mapping = Mapping {
+        middleware: [of_mapping].into_iter().collect(),
+        ..Mapping::new(any, HandlerChoice::Named("handler".into()))
+    };
+    let router = Router::new(vec![mapping], UnmappedPolicy::Leave, &registry).unwrap();
+    let queue = Arc::new(MemoryQueue::new(None));
+    queue.push(&queue_name(), &[payload(1, &[])]).await.unwrap();
+    let options = options(SOON);
+    Worker::new(Arc::clone(&queue), router, options)
+        .run(&Control::new())
+        .await;
+    #[rustfmt::skip]
+    let expected = [
+        "into handler's", "into mapping's",
+        "out of mapping's panicked: told to", "out of handler's panicked: told to",
+    ];
+    assert_eq!(*passed.lock().unwrap(), expected);
+    let record = String::from_utf8(queue.spool(Spool::FailedJobs).remove(0)).unwrap();
+    assert!(record.contains("HandlerPanic"), "{record}");
+}
+
+#[tokio::test]
+async fn a_job_that_is_kept_out_goes_back_and_its_attempt_may_not_count() {
+    let store = Store::start();
+    let cache = store.services.cache.clone().unwrap();
+    let name = "laravel-queue-overlap:App\\Jobs\\A:k";
+    let theirs = cache.lock(name, "theirs", Duration::ZERO);
+    assert!(theirs.acquire().await.unwrap());
+    let counting = Counting::default();
+    for (middleware, attempts) in [(overlap(), 1), (overlap().without_spending_attempts(), 0)] {
+        let queue = Arc::new(MemoryQueue::new(None));
+        queue.push(&queue_name(), &[payload(1, &[])]).await.unwrap();
+        let middleware = middleware.release_after(Duration::from_secs(60));
+        let handler = handler::function(counting.handler()).with_middleware(middleware);
+        Worker::new(Arc::clone(&queue), router(handler), options(SOON))
+            .with_services(store.services.clone())
+            .run(&Control::new())
+            .await;
+        assert_eq!(queue.sizes(&queue_name()).await.unwrap().delayed, 1);
+        let far = artisand::time::UnixSeconds(i64::MAX / 2);
+        let request = artisand::queue::PopRequest {
+            queues: &[queue_name()],
+            max: std::num::NonZeroUsize::MIN,
+            now: far,
+            woken: &[],
+            selection: None,
+        };
+        let popped = queue.pop(request).await.unwrap().jobs.remove(0);
+        let element: serde_json::Value = serde_json::from_slice(&popped.element).unwrap();
+        assert_eq!(element["attempts"], attempts);
+    }
+    assert_eq!(counting.runs(), 0);
+    let handler = handler::function(counting.handler()).with_middleware(overlap().dont_release());
+    let (_, sizes) = run(&store.services, handler, &[payload(1, &[])]).await;
+    assert_eq!((counting.runs(), sizes), (0, Sizes::default()));
+    // Not ours to free.
+    assert_eq!(
+        cache
+            .lock(name, "x", Duration::ZERO)
+            .current_owner()
+            .await
+            .unwrap()
+            .as_deref(),
+        Some("theirs")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lock_of_a_blocking_function_is_held_until_it_returns() {
+    let store = Store::start();
+    let (go, gone) = std::sync::mpsc::channel::<()>();
+    let gone = Mutex::new(gone);
+    let handler = handler::blocking(move |_: IgnoredAny, _| {
+        // Ends when the test says so, long after the timeout.
+        let _ = gone.lock().unwrap().recv();
+        Ok::<(), BoxError>(())
+    });
+    let handler = handler.with_middleware(overlap().expires_after(Duration::from_secs(1)));
+    let queue = Arc::new(MemoryQueue::new(Some(Duration::from_secs(90))));
+    queue.push(&queue_name(), &[payload(1, &[])]).await.unwrap();
+    let options = options(Duration::from_millis(500));
+    let worker = Worker::new(queue, router(handler), options).with_services(store.services.clone());
+    let report = worker.run(&Control::new()).await;
+    assert_eq!(report.jobs_processed, 1);
+    // Longer than the lock would live without being renewed.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert!(store.is_locked(), "{:?}", store.keys());
+    assert_eq!(store.services.held.len(), 1);
+    go.send(()).unwrap();
+    tokio::task::spawn_blocking(move || {
+        eventually("the lock is free", SOON, || {
+            store.keys().is_empty().then_some(())
+        });
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_process_frees_what_is_still_held() {
+    let store = Store::start();
+    let handler = handler::blocking(|_: IgnoredAny, _| {
+        std::thread::sleep(Duration::from_secs(5));
+        Ok::<(), BoxError>(())
+    });
+    let queue = Arc::new(MemoryQueue::new(Some(Duration::from_secs(90))));
+    queue.push(&queue_name(), &[payload(1, &[])]).await.unwrap();
+    let options = options(Duration::from_millis(300));
+    let handler = handler.with_middleware(overlap());
+    let worker = Worker::new(queue, router(handler), options).with_services(store.services.clone());
+    worker.run(&Control::new()).await;
+    assert!(store.is_locked(), "{:?}", store.keys());
+    assert_eq!(store.services.held.free_all(SOON).await, 0);
+    assert!(store.keys().is_empty() && store.services.held.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_could_not_be_freed_is_freed_when_the_store_is_back() {
+    let mut store = Store::start();
+    let services = store.services.clone();
+    let started = Arc::new(tokio::sync::Notify::new());
+    let go = Arc::new(tokio::sync::Notify::new());
+    let handler = {
+        let (started, go) = (Arc::clone(&started), Arc::clone(&go));
+        handler::function(move |_: IgnoredAny, _| {
+            let (started, go) = (Arc::clone(&started), Arc::clone(&go));
+            async move {
+                started.notify_one();
+                go.notified().await;
+                Ok::<(), BoxError>(())
+            }
+        })
+    };
+    let handler = handler.with_middleware(overlap());
+    let running = tokio::spawn(async move { run(&services, handler, &[payload(1, &[])]).await });
+    started.notified().await;
+    let owner: Vec<u8> = store.server.query(&[b"GET", store.keys()[0].as_bytes()]);
+    let name = store.keys().remove(0);
+    store.server.stop();
+    go.notify_one();
+    let (_, sizes) = running.await.unwrap();
+    assert_eq!(sizes, Sizes::default(), "the job is done all the same");
+    // It kept nothing: the lock is put back as it was.
+    store.server.restart();
+    store
+        .server
+        .query::<()>(&[b"SETNX", name.as_bytes(), &owner]);
+    tokio::task::spawn_blocking(move || {
+        eventually("the lock is free", SOON, || {
+            store.keys().is_empty().then_some(())
+        });
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn exceptions_and_panics_are_throttled_alike() {
+    let store = Store::start();
+    let counting = Counting::default();
+    counting.throws.store(true, Ordering::SeqCst);
+    let hour = Duration::from_secs(3600);
+    let throttle = || ThrottlesExceptions::new(2, hour).backoff(hour);
+    let jobs = [payload(1, &[]), payload(2, &[]), payload(3, &[])];
+    for middleware in [throttle(), throttle().with_redis()] {
+        counting.runs.store(0, Ordering::SeqCst);
+        let handler = handler::function(counting.handler()).with_middleware(middleware);
+        let (_, sizes) = run(&store.services, handler, &jobs).await;
+        assert_eq!((counting.runs(), sizes.delayed), (2, 3));
+        counting.throws.store(false, Ordering::SeqCst);
+        counting.panics.store(true, Ordering::SeqCst);
+    }
+    // Others stay exceptions of their job; a success forgets the count.
+    store.server.query::<()>(&[b"FLUSHALL"]);
+    let never = throttle().when(|error| error.to_string() == "another");
+    let handler = handler::function(counting.handler()).with_middleware(never);
+    run(&store.services, handler, &jobs[..1]).await;
+    assert!(store.keys().is_empty(), "{:?}", store.keys());
+    for (is_failing, keys) in [(true, 2), (false, 0)] {
+        counting.panics.store(is_failing, Ordering::SeqCst);
+        let handler = handler::function(counting.handler()).with_middleware(throttle());
+        run(&store.services, handler, &jobs[..1]).await;
+        assert_eq!(store.keys().len(), keys, "{:?}", store.keys());
+    }
+    counting.panics.store(true, Ordering::SeqCst);
+    let deleting = throttle().delete_when(|_| true);
+    let handler = handler::function(counting.handler()).with_middleware(deleting);
+    let (_, sizes) = run(&store.services, handler, &jobs[..1]).await;
+    assert_eq!(sizes, Sizes::default());
+}
+
+#[tokio::test]
+async fn limits_are_counted_by_properties() {
+    let mut store = Store::start();
+    let counting = Counting::default();
+    let limit = |context: &JobContext| {
+        let by = context.render(&"{user.id}".parse()?)?;
+        Ok(vec![Limit {
+            max: 1,
+            per: Duration::from_secs(3600),
+            by,
+        }])
+    };
+    store
+        .services
+        .limiters
+        .insert("backups".into(), Limiter::new(limit));
+    let handler = || {
+        let limited = RateLimited::new("backups").without_spending_attempts();
+        handler::function(counting.handler()).with_middleware(limited)
+    };
+    router(handler()).check(&store.services).unwrap();
+    let user = |id: u32| format!("s:4:\"user\";a:1:{{s:2:\"id\";i:{id};}}");
+    let jobs = [
+        payload(1, &[&user(1)]),
+        payload(2, &[&user(1)]),
+        payload(3, &[&user(2)]),
+    ];
+    let (_, sizes) = run(&store.services, handler(), &jobs).await;
+    assert_eq!((counting.runs(), sizes.delayed), (2, 1));
+    let missing = router(handler()).check(&Services::default()).unwrap_err();
+    let missing = std::error::Error::source(&missing.1).unwrap().to_string();
+    assert!(missing.contains("[limiters.backups]"), "{missing}");
+}
+
+#[tokio::test]
+async fn skipped_jobs_count_as_done() {
+    let store = Store::start();
+    let counting = Counting::default();
+    let is_first =
+        |context: &JobContext| context.uuid().is_some_and(|uuid| uuid.as_str() == "uuid-1");
+    let handler = handler::function(counting.handler()).with_middleware(Skip::when(is_first));
+    let jobs = [payload(1, &[]), payload(2, &[])];
+    let (report, sizes) = run(&store.services, handler, &jobs).await;
+    assert_eq!((report.jobs_processed, counting.runs()), (2, 1));
+    assert_eq!(sizes, Sizes::default());
+}
+
+#[tokio::test]
+async fn jobs_of_a_cancelled_batch_are_skipped() {
+    let mut services = Services::default();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut options = DatabaseOptions::new("app", DatabaseKind::Sqlite);
+    file.path()
+        .to_str()
+        .unwrap()
+        .clone_into(&mut options.database);
+    let database = Database::new(&options).unwrap();
+    #[rustfmt::skip]
+    let statements = [
+        "create table job_batches (id text primary key, name text, total_jobs integer, pending_jobs integer, \
+         failed_jobs integer, failed_job_ids text, options text, cancelled_at integer, created_at integer, finished_at integer)",
+        "insert into job_batches values ('cancelled', 'n', 9, 9, 0, '[]', 'a:0:{}', 5, 5, null), ('running', 'n', 9, 9, 0, '[]', 'a:0:{}', null, 5, null)",
+    ];
+    for sql in statements {
+        database.execute(sql, &[]).await.unwrap();
+    }
+    let version = services.version;
+    let batches = Batches::new(database, "job_batches", version, Clock::System);
+    services.batches = Some(batches);
+    let counting = Counting::default();
+    let handler = handler::function(counting.handler());
+    let skip: Arc<dyn Middleware> = Arc::new(SkipIfBatchCancelled);
+    let pipeline: Pipeline = [skip].into_iter().collect();
+    pipeline.check(&services).unwrap();
+    let services = Arc::new(services);
+    let batch = |id: &str| format!("s:7:\"batchId\";s:{}:\"{id}\";", id.len());
+    for (properties, runs) in [
+        (vec![], 1),
+        (vec![batch("running")], 2),
+        (vec![batch("cancelled")], 2),
+        (vec![batch("gone")], 3),
+    ] {
+        let properties: Vec<&str> = properties.iter().map(String::as_str).collect();
+        let body = payload(1, &properties);
+        let info = JobInfo {
+            connection: "redis".into(),
+            queue: queue_name(),
+            attempts: 1,
+            payload: Arc::new(Payload::parse(&body).unwrap()),
+            body: body.into(),
+        };
+        let token = CancellationToken::new();
+        let context = JobContext::new(Arc::new(info), token, Arc::clone(&services));
+        pipeline.run(&context, &handler).await.unwrap();
+        assert_eq!(counting.runs(), runs, "{properties:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_without_text_keeps_the_job_from_running() {
+    let store = Store::start();
+    let counting = Counting::default();
+    let middleware = WithoutOverlapping::new("{podcast.id}".parse().unwrap());
+    let handler = handler::function(counting.handler()).with_middleware(middleware);
+    let queue = Arc::new(MemoryQueue::new(None));
+    queue.push(&queue_name(), &[payload(1, &[])]).await.unwrap();
+    let options = options(SOON);
+    Worker::new(Arc::clone(&queue), router(handler), options)
+        .with_services(store.services.clone())
+        .run(&Control::new())
+        .await;
+    assert_eq!(counting.runs(), 0);
+    assert!(store.keys().is_empty(), "{:?}", store.keys());
+    let record = String::from_utf8(queue.spool(Spool::FailedJobs).remove(0)).unwrap();
+    assert!(record.contains("the job has no `{podcast.id}`"), "{record}");
+}
+
+#[tokio::test]
+async fn jobs_with_middleware_for_php_are_left_for_php() {
+    let store = Store::start();
+    let counting = Counting::default();
+    let middleware = |inner: &str| format!("s:10:\"middleware\";a:1:{{i:0;{inner}}}");
+    let of = |class: &str, pairs: &str, count: u32| {
+        let class = format!("Illuminate\\Queue\\Middleware\\{class}");
+        middleware(&format!(
+            "O:{}:\"{class}\":{count}:{{{pairs}}}",
+            class.len()
+        ))
+    };
+    #[rustfmt::skip]
+    let rows = [
+        (of("Skip", "s:7:\"\0*\0skip\";b:1;", 1), 0, 0),
+        (of("Skip", "s:7:\"\0*\0skip\";b:0;", 1), 1, 0),
+        (of("Release", "s:10:\"\0*\0release\";b:0;", 1), 1, 0),
+        ("s:10:\"middleware\";N;".to_owned(), 1, 0),
+        ("s:10:\"middleware\";a:0:{}".to_owned(), 1, 0),
+        (of("ThrottlesExceptions", "s:15:\"\0*\0whenCallback\";a:0:{}", 1), 1, 0),
+        // With a callback; with a limiter nobody knows; of the app's own; a name; batches nobody can look at.
+        (of("ThrottlesExceptions", "s:15:\"\0*\0whenCallback\";s:1:\"f\";", 1), 0, 1),
+        (of("RateLimited", "s:14:\"\0*\0limiterName\";s:1:\"x\";", 1), 0, 1),
+        (middleware("O:5:\"App\\M\":0:{}"), 0, 1),
+        (middleware("s:8:\"throttle\";"), 0, 1),
+        (of("SkipIfBatchCancelled", "", 0), 0, 1),
+        ("s:10:\"middleware\";s:1:\"x\";".to_owned(), 0, 1),
+        ("s:13:\"debounceOwner\";s:1:\"x\";".to_owned(), 0, 1),
+        ("s:13:\"debounceOwner\";s:0:\"\";".to_owned(), 1, 0),
+    ];
+    for (property, runs, left) in rows {
+        counting.runs.store(0, Ordering::SeqCst);
+        let handler = handler::function(counting.handler());
+        let (_, sizes) = run(&store.services, handler, &[payload(1, &[&property])]).await;
+        assert_eq!((counting.runs(), sizes.pending), (runs, left), "{property}");
+    }
+}
