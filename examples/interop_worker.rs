@@ -30,8 +30,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use artisand::cli::Application;
-use artisand::handler::{self, BoxError, Collection, FailureText, JobContext, Model, Registry};
+use artisand::handler::{
+    self, BatchJob, BoxError, Collection, FailureText, JobContext, Model, Registry,
+};
+use artisand::php::{Object, Value};
 use artisand::worker::Event;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use serde::{Deserialize, Serialize};
@@ -153,6 +158,9 @@ struct Journal {
     /// One entry per attempt; `ok` when there are none left.
     #[serde(default)]
     script: Vec<String>,
+    /// What `App\Jobs\AddingJournal` adds to its batch: a list, serialized, in Base64.
+    #[serde(default)]
+    jobs: String,
 }
 
 async fn journal(job: Journal, context: JobContext) -> Result<(), BoxError> {
@@ -162,12 +170,33 @@ async fn journal(job: Journal, context: JobContext) -> Result<(), BoxError> {
     for step in entry.split('+') {
         act(step, &job, &context).await?;
     }
+    if job.jobs.is_empty() {
+        return Ok(());
+    }
+    let batch = context.batch().await?.ok_or("there is no batch")?;
+    batch.add(batch_jobs(&job.jobs)?).await?;
     Ok(())
 }
 
 /// The same on a thread of its own, which nobody can cut short.
 fn journal_blocking(job: Journal, context: JobContext) -> Result<(), BoxError> {
     tokio::runtime::Handle::current().block_on(journal(job, context))
+}
+
+/// Jobs for a batch; a list among them is a chain.
+fn batch_jobs(text: &str) -> Result<Vec<BatchJob>, BoxError> {
+    let list = Value::from_bytes(&BASE64.decode(text)?)?;
+    let objects = |list: &Value| -> Result<Vec<Object>, BoxError> {
+        let jobs = list.as_array().ok_or("no list")?.values();
+        let jobs = jobs.map(|job| job.as_object().cloned().ok_or_else(|| "no job".into()));
+        jobs.collect()
+    };
+    let jobs = list.as_array().ok_or("no list")?.values();
+    let jobs = jobs.map(|job| match job {
+        Value::Object(job) => Ok(job.clone().into()),
+        chain => Ok(objects(chain)?.into()),
+    });
+    jobs.collect()
 }
 
 /// One step of a script.

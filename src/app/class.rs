@@ -10,7 +10,7 @@
 use serde_json::Value as Json;
 
 use super::manifest::{Class, Manifest};
-use super::subject::{Result, Subject, is_method, is_true, missing};
+use super::subject::{Result, Subject, is_method, is_true, missing, unknown_class};
 use crate::payload::{
     Delay, DelayError, Envelope, Kind, NewData, NewPayload, Scalar, Version, VersionError, Waits,
     random_uuid,
@@ -65,6 +65,9 @@ const SHOULD_BE_ENCRYPTED: &str = "Illuminate\\Contracts\\Queue\\ShouldBeEncrypt
 
 /// The trait with the properties of queued jobs.
 const QUEUEABLE: &str = "Illuminate\\Bus\\Queueable";
+
+/// The trait that writes models as references to their rows.
+const SERIALIZES_MODELS: &str = "Illuminate\\Queue\\SerializesModels";
 
 /// The wrapper of a broadcast event that is unique.
 const UNIQUE_BROADCAST_EVENT: &str = "Illuminate\\Broadcasting\\UniqueBroadcastEvent";
@@ -122,6 +125,15 @@ impl Manifest {
     /// A class by its name, in any case of its letters.
     pub fn class(&self, name: &ClassName) -> Option<&Class> {
         self.entry(name).map(|(_, class)| class)
+    }
+
+    /// A class by its name, which the manifest has to have.
+    ///
+    /// # Errors
+    ///
+    /// [`Missing`], if it does not.
+    pub fn known_class(&self, name: &ClassName) -> Result<&Class> {
+        self.class(name).ok_or_else(|| unknown_class(name))
     }
 
     /// A class with its name as it was declared.
@@ -235,6 +247,23 @@ impl Manifest {
     }
 }
 
+impl Class {
+    /// Whether its jobs can be in batches.
+    pub fn is_batchable(&self) -> bool {
+        self.is("batchable")
+    }
+
+    /// Whether its objects have the properties of `Illuminate\Bus\Queueable`, such as those of chains.
+    pub fn is_queueable(&self) -> bool {
+        self.uses(QUEUEABLE)
+    }
+
+    /// Whether its objects are written by `Illuminate\Queue\SerializesModels`, since Laravel 9.4 without what is default.
+    pub fn serializes_models(&self) -> bool {
+        self.uses(SERIALIZES_MODELS)
+    }
+}
+
 impl Subject<'_> {
     fn batch_id(&self, class: Option<&Class>) -> Option<Box<str>> {
         self.property(class, "batchId").as_str().map(Into::into)
@@ -243,9 +272,7 @@ impl Subject<'_> {
     /// A job class of the app.
     fn job(&self) -> Result<Facts> {
         let Some((name, class)) = self.manifest.entry(&self.object.class) else {
-            return Err(self.missing(
-                "the manifest does not have the class; write it anew with `artisand manifest`",
-            ));
+            return Err(unknown_class(&self.object.class));
         };
         self.check(class)?;
         let name = ClassName::new(name).unwrap_or_else(|| self.object.class.clone());
@@ -289,7 +316,7 @@ impl Subject<'_> {
             delay: self.delay(&self.limit(class, "delay")?)?,
             batch_id: self.batch_id(Some(class)),
             is_queued: class.implements(SHOULD_QUEUE),
-            is_queueable: class.uses(QUEUEABLE),
+            is_queueable: class.is_queueable(),
             class: name,
         })
     }

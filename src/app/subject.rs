@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use super::manifest::{Class, Manifest, Part};
 use crate::payload::{Delay, Scalar, Version, Waits};
 use crate::php::json::Graph;
-use crate::php::{Array, Key, Object, Value};
+use crate::php::{Array, ClassName, Key, Object, Value};
 use crate::time::UnixSeconds;
 
 /// Something about a job that only PHP knows.
@@ -28,6 +28,11 @@ pub(super) fn missing(class: &str, what: &str) -> Missing {
         class: class.into(),
         what: what.into(),
     }
+}
+
+pub(super) fn unknown_class(class: &ClassName) -> Missing {
+    let what = "the manifest does not have the class; write it anew with `artisand manifest`";
+    missing(class.as_str(), what)
 }
 
 impl Class {
@@ -84,12 +89,7 @@ impl<'a> Subject<'a> {
     }
 
     pub(super) fn class(&self) -> Result<&'a Class> {
-        let class = self.manifest.class(&self.object.class);
-        class.ok_or_else(|| {
-            self.missing(
-                "the manifest does not have the class; write it anew with `artisand manifest`",
-            )
-        })
+        self.manifest.known_class(&self.object.class)
     }
 
     /// A public property that is in the bytes.

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::ids::JobIds;
 use super::rules::{Counters, Rules};
-use super::{Batch, BatchHandle, Ended, Error, Options, Recorded};
+use super::{Batch, Ended, Error, Options, Recorded};
 use crate::connection::{self, Database, DatabaseKind, Param, Row, Transaction};
 use crate::payload::Version;
 use crate::time::{Clock, UnixSeconds};
@@ -137,14 +137,9 @@ impl Batches {
         Ok(rows.first().map(|row| read(row).0))
     }
 
-    /// Like [`find`](Self::find), for a handler.
-    ///
-    /// # Errors
-    ///
-    /// The table cannot be read.
-    pub async fn handle(&self, id: &str) -> Result<Option<BatchHandle>, Error> {
-        let batch = self.find(id).await?;
-        Ok(batch.map(|batch| BatchHandle::new(batch, self.clone())))
+    /// The current second, from the clock that gives the times in the table.
+    pub(crate) fn now(&self) -> UnixSeconds {
+        self.clock.now()
     }
 
     /// Counts the endings of jobs of one batch, in this order, each at most once; says of each what became of it.

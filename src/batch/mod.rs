@@ -18,13 +18,11 @@
 use serde::{Deserialize, Serialize};
 
 mod database;
-mod handle;
 mod ids;
 mod options;
 mod rules;
 
 pub use database::{Batches, Prune};
-pub use handle::BatchHandle;
 pub use options::{Callbacks, Options};
 
 use crate::time::UnixSeconds;

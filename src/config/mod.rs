@@ -576,7 +576,7 @@ impl Config {
             let queues = opened.and_then(|connection| {
                 let redis =
                     Redis::new(&connection.redis).map_err(|error| causes(&error).join(": "))?;
-                Ok(RedisQueue::new(redis, connection.queue))
+                Ok(Arc::new(RedisQueue::new(redis, connection.queue)))
             });
             let destination = Destination {
                 default_queue,

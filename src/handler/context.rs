@@ -8,9 +8,9 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use super::middleware::Holds;
-use super::{BoxError, ModelError, ModelIdentifier, Models, Services, Template};
+use super::{BatchHandle, BoxError, ModelError, ModelIdentifier, Models, Services, Template};
 use crate::app::Class;
-use crate::batch::{self, BatchHandle};
+use crate::batch;
 use crate::payload::{Command, Data, Document, Error, JobId, JobUuid, LogContext, Payload};
 use crate::php::{self, ClassName, Value};
 use crate::queue::{ConnectionName, QueueName};
@@ -196,7 +196,10 @@ impl JobContext {
             return Ok(None);
         };
         match &self.services().batches {
-            Some(batches) => batches.handle(&id).await,
+            Some(batches) => {
+                let batch = batches.find(&id).await?;
+                Ok(batch.map(|batch| BatchHandle::new(batch, batches.clone(), self.clone())))
+            }
             None => Err(batch::Error::NoStore { batch: id }),
         }
     }

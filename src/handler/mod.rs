@@ -10,8 +10,10 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
+mod batch;
 mod builtin;
 mod context;
+pub(crate) mod dispatch;
 mod exec;
 mod function;
 mod middleware;
@@ -20,8 +22,10 @@ mod registry;
 mod services;
 mod template;
 
+pub use batch::{AddError, BatchHandle, BatchJob};
 pub use builtin::{Discard, Log};
 pub use context::{ChainEdit, JobContext, JobInfo, Request};
+pub use dispatch::DispatchError;
 pub use exec::Exec;
 pub use function::{Async, Blocking, Function, OnThread, blocking, function};
 pub use middleware::{

@@ -18,7 +18,7 @@ pub struct Destination {
     /// Queue that is meant where none is named.
     pub default_queue: QueueName,
     /// Its queues; the text says why they cannot be used from here, mostly that it is not on Redis.
-    pub queues: Result<RedisQueue, String>,
+    pub queues: Result<Arc<RedisQueue>, String>,
 }
 
 impl Connections {

@@ -13,8 +13,8 @@ use std::time::Duration;
 use redis::{FromRedisValue, Script, Value};
 
 use super::{
-    Choose, ConnectionName, Effect, Error, Keys, PopRequest, Popped, Push, Queue, QueueName,
-    ReservedJob, Settled, Settlement, Sizes, Spool,
+    Choose, ConnectionName, Effect, Error, Keys, PopRequest, Popped, Queue, QueueName, ReservedJob,
+    Settled, Settlement, Sizes, Spool,
 };
 use crate::connection::{Arg, Redis};
 use crate::time::UnixSeconds;
@@ -126,7 +126,7 @@ impl RedisQueue {
             requeue: Script::new(include_str!("scripts/requeue.lua")),
             finish: with_effects!("finish.lua"),
             advance: with_effects!("advance.lua"),
-            push_once: Script::new(include_str!("scripts/push_once.lua")),
+            push_once: with_effects!("push_once.lua"),
             lease: Script::new(include_str!("scripts/lease.lua")),
             unlease: Script::new(include_str!("scripts/unlease.lua")),
         };
@@ -177,31 +177,34 @@ impl RedisQueue {
         length.map_err(failed("LLEN", &name_of(spool)))
     }
 
-    /// Pushes a job unless one of this identity was pushed within the last day; says whether it was pushed now.
+    /// Pushes jobs in one step, unless those of this identity were pushed before; says whether they were pushed now.
     ///
-    /// The claim of the push is not looked at.
+    /// That they were is remembered for so long.
     ///
     /// # Errors
     ///
-    /// [`Error::Script`]; the job is then pushed or not, and may be pushed again by this.
-    pub async fn push_once(&self, push: &Push, id: &str) -> Result<bool, Error> {
-        const REMEMBERED: Duration = Duration::from_secs(86_400);
-        let mut keys = vec![self.keys.pushed(id)];
-        let due = push.due.map(|due| due.0.to_string()).unwrap_or_default();
-        if push.due.is_some() {
-            keys.push(self.keys.delayed(&push.queue));
-        } else {
-            keys.push(self.keys.list(&push.queue));
-            keys.extend(self.options.notify.then(|| self.keys.notify(&push.queue)));
+    /// [`Error::Script`]; all are then pushed or none, and may be pushed again by this.
+    pub async fn push_once(
+        &self,
+        pushes: &[Effect],
+        id: &str,
+        remembered: Duration,
+    ) -> Result<bool, Error> {
+        let queue = pushes.iter().find_map(|effect| match effect {
+            Effect::Push(push) => Some(push.queue.clone()),
+            _ => None,
+        });
+        let queue = queue.unwrap_or_else(|| QueueName::from(""));
+        let mut call = EffectCall::new(self.keys.pushed(id));
+        call.args.push(Arg::Int(
+            i64::try_from(remembered.as_secs().max(1)).unwrap_or(i64::MAX),
+        ));
+        for effect in pushes {
+            call.effect(self, &queue, b"", effect);
         }
-        let args = [
-            Arg::Bytes(&push.payload),
-            Arg::Bytes(due.as_bytes()),
-            Arg::Int(i64::try_from(REMEMBERED.as_secs()).unwrap_or(i64::MAX)),
-        ];
         let script = &self.scripts.push_once;
         let pushed: i64 = self
-            .call(&push.queue, "push_once.lua", script, &keys, &args)
+            .call(&queue, "push_once.lua", script, &call.keys, &call.args)
             .await?;
         Ok(pushed == 1)
     }

@@ -122,6 +122,9 @@ const MOST_LEFT: usize = 10_000;
 /// How often the list is looked at where nobody said that there is something: other processes may have died.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
+/// How long another connection remembers what was pushed to it: its record may be there for so long.
+const REMEMBERED: Duration = Duration::from_secs(86_400);
+
 /// What was said already, so that it is not said every second.
 #[derive(Debug, Default)]
 struct Said(Option<String>);
@@ -342,13 +345,13 @@ impl<Q: Queue> Follower<Q> {
             Ok(queues) => queues,
             Err(problem) => return Err((what, format!("connection `{connection}`: {problem}"))),
         };
-        let push = Push {
+        let push = Effect::Push(Push {
             queue: queue.into(),
             payload: payload.as_bytes().to_vec(),
             due: due.map(UnixSeconds),
             claim: None,
-        };
-        let pushed = queues.push_once(&push, id).await;
+        });
+        let pushed = queues.push_once(&[push], id, REMEMBERED).await;
         pushed
             .map(drop)
             .map_err(|error| (what, with_causes(&error)))

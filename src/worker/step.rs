@@ -13,15 +13,12 @@ use std::time::Duration;
 use super::attempt::with_causes;
 use super::follow_up::FollowUp;
 use super::job::Shared;
-use crate::app::{Facts, Manifest, Missing};
 use crate::cache::{name, random_owner};
-use crate::payload::{
-    BuildError, Chain, ChainError, DelayError, LogContext, NewData, NewPayload, StepKind,
-    random_id, random_uuid,
-};
+use crate::handler::DispatchError;
+use crate::handler::dispatch::{self, Draft};
+use crate::payload::{Chain, ChainError, LogContext, StepKind};
 use crate::php::{EditError, ObjectText, Value};
 use crate::queue::{Claim, Effect, Push, QueueName};
-use crate::time::UnixSeconds;
 
 /// The job that has ended.
 #[derive(Debug, Clone, Copy)]
@@ -34,44 +31,18 @@ pub(super) struct Place<'a> {
 /// Why only PHP can take a step.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotHere {
-    /// Nothing is known of the app's classes.
-    #[error("nothing is known of the app's classes: write a manifest with `artisand manifest`")]
-    NoManifest,
-    /// Nothing is known of the app's queue connections.
-    #[error("nothing is known of the app's queue connections")]
-    NoConnections,
+    /// The job cannot be pushed from here.
+    #[error(transparent)]
+    Dispatch(#[from] DispatchError),
     /// It is no job that can be pushed from here.
     #[error("it is {0}")]
     Kind(&'static str),
-    /// The connection it goes to.
-    #[error("it goes to the queue connection `{name}`: {why}")]
-    Connection {
-        /// Name of the connection.
-        name: String,
-        /// Why it cannot be used from here.
-        why: String,
-    },
     /// The chain cannot be read or changed.
     #[error(transparent)]
     Chain(#[from] ChainError),
-    /// The command cannot be read.
-    #[error(transparent)]
-    Command(#[from] crate::php::Error),
     /// The command cannot be changed.
     #[error(transparent)]
     Edit(#[from] EditError),
-    /// A fact of the class that only PHP knows.
-    #[error(transparent)]
-    Missing(#[from] Missing),
-    /// When the job is to be run cannot be told.
-    #[error(transparent)]
-    Delay(#[from] DelayError),
-    /// The payload cannot be made.
-    #[error(transparent)]
-    Payload(#[from] BuildError),
-    /// It is to be encrypted, and the key is not known.
-    #[error("{0} is to be encrypted, and the app's key is not known")]
-    NoKey(String),
     /// Its lock cannot be taken.
     #[error("the lock of the unique job {class} cannot be taken: {why}")]
     Lock {
@@ -84,13 +55,11 @@ pub(super) enum NotHere {
 
 /// A step that can be taken.
 struct Planned {
-    command: Vec<u8>,
-    facts: Facts,
+    draft: Draft,
     connection: String,
     /// Whether that is the connection of the job that has ended.
     is_here: bool,
     queue: QueueName,
-    now: UnixSeconds,
 }
 
 /// Says whether the next step can be taken here.
@@ -100,11 +69,7 @@ pub(super) fn check(shared: &Shared, chain: &Chain) -> Result<(), NotHere> {
 
 fn plan(shared: &Shared, chain: &Chain) -> Result<Planned, NotHere> {
     let services = &shared.services;
-    let manifest: &Manifest = services.manifest.as_ref().ok_or(NotHere::NoManifest)?;
-    let connections = services
-        .connections
-        .as_ref()
-        .ok_or(NotHere::NoConnections)?;
+    let manifest = dispatch::manifest(services)?;
     let class = chain.next_class()?;
     let default = |property: &str| manifest.default(class.as_ref()?, property);
     let step = chain
@@ -115,36 +80,23 @@ fn plan(shared: &Shared, chain: &Chain) -> Result<Planned, NotHere> {
         StepKind::Closure => return Err(NotHere::Kind("a closure")),
         StepKind::Batch => return Err(NotHere::Kind("a batch")),
     }
-    let now = shared.clock.now();
-    let facts = manifest.facts(&Value::from_bytes(&step.command)?, now)?;
+    let draft = Draft::of(services, step.command, shared.clock.now())?;
+    let facts = &draft.facts;
     if !facts.is_queued {
         return Err(NotHere::Kind("a job that is not queued"));
     }
-    let name = facts.connection.as_deref();
-    let name = name.unwrap_or(connections.default_name().as_str());
-    let unusable = |why: String| NotHere::Connection {
-        name: name.to_owned(),
-        why,
-    };
-    let destination = connections.get(name);
-    let destination =
-        destination.ok_or_else(|| unusable("there is none of this name".to_owned()))?;
+    let (name, destination) = dispatch::destination(services, facts.connection.as_deref())?;
     let is_here = name == shared.connection.as_str();
-    if let (false, Err(why)) = (is_here, &destination.queues) {
-        return Err(unusable(why.clone()));
-    }
-    if facts.is_encrypted && services.encrypter.is_none() {
-        return Err(NotHere::NoKey(facts.class.to_string()));
+    if !is_here {
+        dispatch::queues(name, destination)?;
     }
     let queue = facts.queue.as_deref();
     let queue = queue.unwrap_or(destination.default_queue.as_str());
     Ok(Planned {
         queue: manifest.forwarded_queue(queue, name).into(),
         connection: name.to_owned(),
-        command: step.command,
         is_here,
-        facts,
-        now,
+        draft,
     })
 }
 
@@ -169,7 +121,7 @@ pub(super) async fn take(
         Locked::Taken => {
             tracing::info!(
                 job.uuid = place.uuid,
-                next = planned.facts.class.as_str(),
+                next = planned.draft.facts.class.as_str(),
                 "a chain ends: its next job is unique, and another one is queued"
             );
             return Ok(Vec::new());
@@ -177,12 +129,12 @@ pub(super) async fn take(
         Locked::Ours(lock) => Some(lock),
     };
     if let Some(lock) = &lock
-        && planned.facts.is_queueable
+        && planned.draft.facts.is_queueable
         && shared.services.version.is_at_least(13, 24)
     {
         let owner = Value::from(&*lock.owner).to_bytes();
-        let edited = ObjectText::parse(&planned.command)?.with(&[("uniqueLockOwner", &owner)])?;
-        planned.command = edited;
+        let command = ObjectText::parse(&planned.draft.command).map_err(EditError::from)?;
+        planned.draft.command = command.with(&[("uniqueLockOwner", &owner)])?;
     }
     planned
         .effect(shared, lock, place)
@@ -202,10 +154,10 @@ enum Locked {
 impl Planned {
     async fn lock(&self, shared: &Shared, place: &Place<'_>) -> Result<Locked, NotHere> {
         let services = &shared.services;
-        let Some(unique) = &self.facts.unique else {
+        let Some(unique) = &self.draft.facts.unique else {
             return Ok(Locked::NotUnique);
         };
-        let class = self.facts.class.as_str();
+        let class = self.draft.facts.class.as_str();
         let no = |why: String| NotHere::Lock {
             class: class.to_owned(),
             why,
@@ -262,51 +214,22 @@ impl Planned {
         place: &Place<'_>,
     ) -> Result<Effect, NotHere> {
         let services = &shared.services;
-        let zone = &services.timezone;
-        let delay = self.facts.delay.as_ref();
-        let due = delay.map(|delay| delay.available_at(self.now, zone));
-        let seconds = delay.map(|delay| delay.seconds(self.now, zone));
-        let command = match &services.encrypter {
-            Some(encrypter) if self.facts.is_encrypted => {
-                encrypter.encrypt_command(&self.command).into_bytes()
-            }
-            _ => self.command,
-        };
         let context = context(services.version, place.context, lock.as_ref());
-        let id = random_id();
-        let payload = NewPayload {
-            uuid: random_uuid(),
-            display_name: self.facts.display_name,
-            envelope: self.facts.envelope,
-            data: NewData::Command {
-                class: self.facts.class.as_str().into(),
-                command,
-                batch_id: self.facts.batch_id,
-            },
-            created_at: self.now,
-            extra: context
-                .and_then(|context| context.to_field())
-                .into_iter()
-                .collect(),
-            id: Some(id.clone()),
-            delay: seconds.transpose()?,
-        };
-        let payload = payload.to_bytes(services.version)?;
-        let due = due.transpose()?;
+        let drafted = self.draft.finish(services, context.as_ref())?;
         if self.is_here {
             return Ok(Effect::Push(Push {
                 queue: self.queue,
-                payload,
-                due,
+                payload: drafted.payload,
+                due: drafted.due,
                 claim: lock.and_then(|lock| lock.claim),
             }));
         }
         let push = FollowUp::Push {
             connection: self.connection,
             queue: self.queue.to_string(),
-            payload: String::from_utf8(payload).expect("payloads are JSON"),
-            due: due.map(|due| due.0),
-            id: id.to_string(),
+            payload: String::from_utf8(drafted.payload).expect("payloads are JSON"),
+            due: drafted.due.map(|due| due.0),
+            id: drafted.id.to_string(),
         };
         Ok(push.effect())
     }

@@ -1,4 +1,4 @@
--- What finish.lua and advance.lua share; put in front of both.
+-- What finish.lua, advance.lua and push_once.lua share; put in front of each.
 --
 -- An effect is eight arguments: what, a key, a value, and five that depend:
 --   `push`    list     payload  -      notify  claim  owner  seconds

@@ -1,23 +1,18 @@
--- Pushes a job unless it was pushed before.
+-- Pushes jobs unless they were pushed before: all of them or none.
 --
 -- KEYS
---   1  artisand:pushed:<id>
---   2  queues:default, or queues:default:delayed
---   3  queues:default:notify; absent where nobody is to be told
+--   1   artisand:pushed:<id>
+--   2+  keys of the effects
 -- ARGV
---   1  the payload
---   2  when it becomes due; empty for at once
---   3  seconds for which it is remembered
+--   1   seconds for which it is remembered
+--   2+  the effects, see effects.lua
 --
--- Returns 1 if it was pushed now.
+-- Returns 1 if they were pushed now.
 
--- Pushed first: if that fails, it is not remembered.
 if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
-if ARGV[2] ~= '' then
-  redis.call('ZADD', KEYS[2], ARGV[2], ARGV[1])
-else
-  redis.call('RPUSH', KEYS[2], ARGV[1])
-  if KEYS[3] then redis.call('RPUSH', KEYS[3], '1') end
-end
-redis.call('SETEX', KEYS[1], ARGV[3], '1')
+local effects = (#ARGV - 1) / WIDTH
+check(2, effects)
+apply(2, effects)
+-- Remembered at the end: if a push fails, it is not.
+redis.call('SETEX', KEYS[1], ARGV[1], '1')
 return 1

@@ -42,13 +42,19 @@ const CASTINGS: [(&str, [By; 2]); 3] = [
     ("php-rust", [By::Php, By::Rust]),
 ];
 
-/// A scenario, and whether each of its jobs follows the one before without a closure of ours in between.
+/// A scenario, and whether each of its jobs follows the one before, without a closure of ours in between.
 struct Scenario {
     name: &'static str,
     is_direct: bool,
+    /// Whether its handlers fail without the manifest's classes.
+    needs_classes: bool,
 }
 
 impl Scenario {
+    fn is_for(&self, casting: &str) -> bool {
+        !self.needs_classes || casting != WITHOUT_CLASSES
+    }
+
     fn has_locks(&self) -> bool {
         ["uni", "until", "taken"]
             .iter()
@@ -60,6 +66,7 @@ const fn direct(name: &'static str) -> Scenario {
     Scenario {
         name,
         is_direct: true,
+        needs_classes: false,
     }
 }
 
@@ -67,10 +74,21 @@ const fn through_php(name: &'static str) -> Scenario {
     Scenario {
         name,
         is_direct: false,
+        needs_classes: false,
     }
 }
 
-const SCENARIOS: [Scenario; 20] = [
+const fn with_classes(scenario: Scenario) -> Scenario {
+    Scenario {
+        needs_classes: true,
+        ..scenario
+    }
+}
+
+/// A casting in which PHP takes every step.
+const WITHOUT_CLASSES: &str = "rust without classes";
+
+const SCENARIOS: [Scenario; 22] = [
     direct("chain"),
     direct("chain-retried"),
     through_php("chain-fails"),
@@ -91,6 +109,9 @@ const SCENARIOS: [Scenario; 20] = [
     through_php("batch-progress"),
     direct("batch-silent"),
     through_php("batch-of-chains"),
+    with_classes(through_php("batch-growing")),
+    // One of its jobs is delayed: when it comes among the others is chance.
+    with_classes(through_php("batch-growing-silently")),
 ];
 
 /// What a scenario left behind, made equal for equal runs.
@@ -294,7 +315,8 @@ impl Scene {
         let mut keys = BTreeMap::new();
         let names: Vec<String> = self.redis.query(&[b"KEYS", b"*"]);
         for name in names {
-            if name.starts_with("interop:") {
+            // What keeps a push from being repeated goes by itself.
+            if name.starts_with("interop:") || name.contains("artisand:pushed:") {
                 continue;
             }
             let kind: String = self.redis.query(&[b"TYPE", name.as_bytes()]);
@@ -360,7 +382,7 @@ fn every_casting_leaves_what_php_leaves(version: u8) {
         &|(name, turns): (&'static str, [By; 2]), manifest: Option<&Value>| {
             let scene = Scene::new(version, manifest);
             let play = |scenario: &Scenario| (scenario.name, scene.play(scenario.name, turns));
-            let scenarios = SCENARIOS.iter();
+            let scenarios = SCENARIOS.iter().filter(|scenario| scenario.is_for(name));
             let left: BTreeMap<_, _> = scenarios.map(play).collect();
             (name, left)
         },
@@ -372,8 +394,7 @@ fn every_casting_leaves_what_php_leaves(version: u8) {
             .map(|casting| scope.spawn(move || play(casting, Some(classes))))
             .into_iter()
             .collect();
-        // Without the manifest's classes PHP takes every step.
-        played.push(scope.spawn(|| play(("rust without classes", [By::Rust, By::Rust]), None)));
+        played.push(scope.spawn(|| play((WITHOUT_CLASSES, [By::Rust, By::Rust]), None)));
         let played: Vec<_> = played
             .into_iter()
             .map(|casting| casting.join().unwrap())
@@ -381,7 +402,7 @@ fn every_casting_leaves_what_php_leaves(version: u8) {
         (reference.join().unwrap().1, played)
     });
     for (name, left) in played {
-        for scenario in &SCENARIOS {
+        for scenario in SCENARIOS.iter().filter(|scenario| scenario.is_for(name)) {
             let (expected, found) = (&reference[scenario.name], &left[scenario.name]);
             let place = format!("Laravel {version}, {} by {name}", scenario.name);
             let with = |left: &Left, what: fn(&Left) -> Value| {
@@ -404,11 +425,11 @@ fn every_casting_leaves_what_php_leaves(version: u8) {
             same(|left| left.batches.clone().into());
             same(|left| left.failed.clone().into());
             // Before Laravel 11.39 only the manifest says that a class is unique.
-            let is_known = name != "rust without classes" || version == 13;
+            let is_known = name != WITHOUT_CLASSES || version == 13;
             if is_known || !scenario.has_locks() {
                 same(|left| json!(left.keys));
             }
-            if scenario.is_direct && name != "rust without classes" {
+            if scenario.is_direct && name != WITHOUT_CLASSES {
                 same(|left| left.trace.clone().into());
             }
         }
@@ -416,3 +437,69 @@ fn every_casting_leaves_what_php_leaves(version: u8) {
 }
 
 on_every_laravel!(every_casting_leaves_what_php_leaves);
+
+impl Scene {
+    /// What the first job of a batch adds to it: queue and payload of each, but for ids and times, and the order of dues.
+    fn added_by(&self, by: By, scenario: &str) -> Vec<(String, String)> {
+        self.redis.query::<()>(&[b"FLUSHALL"]);
+        self.php.text(&["interop:scenario", scenario]);
+        assert!(self.run_one(by), "{scenario} {by:?}");
+        let mut all = Vec::new();
+        for queue in QUEUES {
+            for job in self.redis.list(&self.queue_key(queue, "")) {
+                all.push((queue.to_owned(), self.text(&job)));
+            }
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+            for (job, due) in self.redis.scores(&self.queue_key(queue, ":delayed")) {
+                let wait = due - now.as_secs_f64();
+                assert!(
+                    (-5.0..=1.0).contains(&wait),
+                    "{scenario} {by:?}: due in {wait}"
+                );
+                all.push((format!("{queue}:delayed"), self.text(&job)));
+            }
+            let notify = self.redis.length(&self.queue_key(queue, ":notify"));
+            all.push((format!("{queue}:notify"), notify.to_string()));
+        }
+        all
+    }
+
+    /// A payload's text, decrypted, without what differs from run to run.
+    fn text(&self, element: &[u8]) -> String {
+        let mut text = String::from_utf8(element.to_vec()).unwrap();
+        let mut payload = Payload::parse(element).unwrap();
+        let json: Value = serde_json::from_slice(element).unwrap();
+        let is_encrypted = payload.is_encrypted();
+        payload.decrypt(&self.encrypter).unwrap();
+        let command = Command::of(&payload).unwrap().unwrap();
+        let batch = command.batch_id().unwrap().unwrap();
+        if is_encrypted {
+            // Their text is base64, which JSON does not escape, but for the slash.
+            let secret = json["data"]["command"].as_str().unwrap();
+            let inner = String::from_utf8(command.as_bytes().to_vec()).unwrap();
+            let escaped = secret.replace('/', "\\/");
+            assert!(text.contains(secret) || text.contains(&escaped), "{text}");
+            text = text.replace(secret, &inner).replace(&escaped, &inner);
+        }
+        for field in ["uuid", "id"] {
+            text = text.replace(json[field].as_str().unwrap(), field);
+        }
+        if let Some(at) = json["createdAt"].as_i64() {
+            text = text.replace(&at.to_string(), "createdAt");
+        }
+        text.replace(&batch, "batch")
+    }
+}
+
+fn added_jobs_are_php_s_to_the_byte(version: u8) {
+    let classes = Scene::new(version, None).laravel.exported_classes();
+    let scene = Scene::new(version, Some(&classes));
+    for scenario in ["batch-growing", "batch-growing-silently"] {
+        let [php, rust] = [By::Php, By::Rust].map(|by| scene.added_by(by, scenario));
+        let jobs = php.iter().filter(|(queue, _)| !queue.ends_with(":notify"));
+        assert_eq!(jobs.count(), 4, "Laravel {version}: {php:#?}");
+        assert_eq!(php, rust, "Laravel {version}, {scenario}");
+    }
+}
+
+on_every_laravel!(added_jobs_are_php_s_to_the_byte);

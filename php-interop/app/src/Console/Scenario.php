@@ -3,9 +3,12 @@
 namespace App\Console;
 
 use App\BatchNote;
+use App\Jobs\AddingJournal;
 use App\Jobs\BatchJournal;
+use App\Jobs\EncryptedBatchJournal;
 use App\Jobs\EncryptedJournal;
 use App\Jobs\Journal as Job;
+use App\Jobs\UniqueBatchJournal;
 use App\Jobs\UniqueJournal;
 use App\Jobs\UniqueUntilJournal;
 use Illuminate\Bus\Batch;
@@ -95,6 +98,9 @@ class Scenario extends Command
                 [$this->member('3'), $this->member('4', 'fail'), $this->member('5')],
                 $this->member('6'),
             ])->onQueue('a')->then(self::noted('then'))->finally(self::noted('finally'))->catch(self::noted('catch'))->dispatch(),
+            'batch-growing' => Bus::batch([$this->adding('1')])->onQueue('b')
+                ->then(self::noted('then'))->catch(self::noted('catch'))->finally(self::noted('finally'))->dispatch(),
+            'batch-growing-silently' => Bus::batch([$this->adding('1')])->allowFailures()->dispatch(),
             default => throw new InvalidArgumentException("no scenario `$name`"),
         };
 
@@ -113,6 +119,19 @@ class Scenario extends Command
     private function member(string $id, string $script = 'ok'): BatchJournal
     {
         return new BatchJournal($id, $script === 'ok' ? [] : explode(',', $script));
+    }
+
+    /** Adds jobs of all kinds, and one that adds jobs itself. */
+    private function adding(string $id): AddingJournal
+    {
+        $last = (new AddingJournal("$id.6"))->adding([$this->member("$id.7"), new UniqueBatchJournal("$id.8")]);
+
+        return (new AddingJournal($id))->adding([
+            $this->tried($this->member("$id.1"))->onQueue('c'),
+            [$this->member("$id.2")->onQueue('c'), $this->member("$id.3")->onQueue('a'), new EncryptedBatchJournal("$id.4")],
+            (new EncryptedBatchJournal("$id.5"))->delay(1),
+            [$last],
+        ]);
     }
 
     private function tried(Job $job): Job

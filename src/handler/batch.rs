@@ -1,0 +1,415 @@
+//! The batch of a running job, as its handler sees it: looking, cancelling, adding jobs.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::dispatch::{self, DispatchError, Draft};
+use super::{JobContext, Services};
+use crate::app::{Class, Manifest};
+use crate::batch::{self, Batch, Batches};
+use crate::payload::{Delay, random_id};
+use crate::php::{Array, ClassName, EditError, Key, Object, ObjectText, PropertyName, Value};
+use crate::queue::{Effect, Push, QueueName, RedisQueue};
+
+/// A closure that is queued: it may be in a batch, too.
+const CALL_QUEUED_CLOSURE: &str = "Illuminate\\Queue\\CallQueuedClosure";
+
+/// A batch and where it is kept. What it says of the batch is as old as itself; [`fresh`](Self::fresh) looks again.
+#[derive(Debug, Clone)]
+pub struct BatchHandle {
+    batch: Batch,
+    batches: Batches,
+    /// The job whose handler has it.
+    job: JobContext,
+}
+
+/// What can be added to a batch.
+#[derive(Debug, Clone, PartialEq)]
+pub enum BatchJob {
+    /// A job.
+    One(Object),
+    /// Jobs that are run one after the other.
+    Chain(Vec<Object>),
+}
+
+impl From<Object> for BatchJob {
+    fn from(job: Object) -> Self {
+        Self::One(job)
+    }
+}
+
+impl From<Vec<Object>> for BatchJob {
+    fn from(chain: Vec<Object>) -> Self {
+        Self::Chain(chain)
+    }
+}
+
+/// Why jobs could not be added to a batch.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddError {
+    /// Batches do not count jobs of this class.
+    #[error("{class} does not use `Illuminate\\Bus\\Batchable`, and so cannot be in a batch")]
+    NotBatchable {
+        /// The class.
+        class: ClassName,
+    },
+    /// Chains are kept in properties that this class does not have.
+    #[error("{class} does not use `Illuminate\\Bus\\Queueable`, and so cannot begin a chain")]
+    NotQueueable {
+        /// The class.
+        class: ClassName,
+    },
+    /// There is nothing in one of the chains.
+    #[error("a chain without jobs cannot be added to a batch")]
+    EmptyChain,
+    /// The job's properties cannot be set.
+    #[error("{class} cannot be edited")]
+    Edit {
+        /// Class of the job.
+        class: ClassName,
+        /// Why not.
+        source: EditError,
+    },
+    /// Only PHP could push a job.
+    #[error("{class} cannot be pushed from here")]
+    Job {
+        /// Class of the job.
+        class: ClassName,
+        /// Why not, and what would help.
+        source: DispatchError,
+    },
+    /// Only PHP could push to where the batch's jobs go.
+    #[error("nothing can be pushed to the batch's queue from here")]
+    Queue(#[source] DispatchError),
+    /// They could not be counted, or not be pushed.
+    #[error(transparent)]
+    Batch(#[from] batch::Error),
+}
+
+impl Deref for BatchHandle {
+    type Target = Batch;
+
+    fn deref(&self) -> &Batch {
+        &self.batch
+    }
+}
+
+impl BatchHandle {
+    pub(super) fn new(batch: Batch, batches: Batches, job: JobContext) -> Self {
+        Self {
+            batch,
+            batches,
+            job,
+        }
+    }
+
+    /// Whether the batch was cancelled when it was read.
+    pub fn cancelled(&self) -> bool {
+        self.batch.is_cancelled()
+    }
+
+    /// Cancels the batch, for everybody. Jobs that wait are run all the same, unless they ask.
+    ///
+    /// # Errors
+    ///
+    /// The row could not be written.
+    pub async fn cancel(&self) -> Result<(), batch::Error> {
+        self.batches.cancel(&self.batch.id).await.map(drop)
+    }
+
+    /// The batch as it is now; `None` if its row is gone.
+    ///
+    /// # Errors
+    ///
+    /// The row could not be read.
+    pub async fn fresh(&self) -> Result<Option<Self>, batch::Error> {
+        let batch = self.batches.find(&self.batch.id).await?;
+        Ok(batch.map(|batch| Self {
+            batch,
+            ..self.clone()
+        }))
+    }
+
+    /// Adds jobs to the batch and pushes them; gives the batch as it is then, or `None` if its row is gone and nothing
+    /// was pushed.
+    ///
+    /// They go to the batch's connection and queue, whatever they say
+    /// themselves, in one step, and count from then on. Properties need no more
+    /// than what the class has no default for; `batchId` is set here. What PHP
+    /// would ask their classes is taken from the manifest. Unique jobs take no
+    /// lock, and a delay counts since Laravel 9.7: both as in PHP.
+    ///
+    /// A handler that is run again adds its jobs again.
+    ///
+    /// # Errors
+    ///
+    /// Nothing is counted or pushed if a class is not `Batchable`, if only PHP
+    /// knows what its payload is to say, or if the batch's connection cannot be
+    /// used from here. [`batch::Error::Push`] if the server did not take the
+    /// jobs: they do not count then. [`batch::Error::Database`] if they could not
+    /// be counted; if that showed at the very end, they are pushed all the same,
+    /// as in Laravel.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once it has begun it goes on, even if the future is dropped.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use artisand::handler::{BatchJob, BoxError, JobContext};
+    /// use artisand::php::{ClassName, Object};
+    ///
+    /// async fn import(page: i64, context: JobContext) -> Result<(), BoxError> {
+    ///     let Some(batch) = context.batch().await? else {
+    ///         return Ok(());
+    ///     };
+    ///     let class = ClassName::new("App\\Jobs\\ImportPage").ok_or("no class name")?;
+    ///     let next = Object::new(class).public("page", page + 1);
+    ///     batch.add(vec![next]).await?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Bus\Batch::add`, `Illuminate\Queue\RedisQueue::bulk`.
+    pub async fn add<J: Into<BatchJob>>(&self, jobs: Vec<J>) -> Result<Option<Self>, AddError> {
+        let addition = self.addition(jobs.into_iter().map(Into::into))?;
+        let (batches, id) = (self.batches.clone(), self.batch.id.clone());
+        // A handler may be cut short at any moment; between the push and the count it must not.
+        let added = tokio::spawn(async move {
+            let push = push(&addition.queues, &addition.pushes);
+            batches.add_jobs(&id, addition.count, push).await
+        });
+        let added = added.await.map_err(|error| batch::Error::Push {
+            batch: self.batch.id.clone(),
+            source: Box::new(error),
+        })?;
+        match added? {
+            Some(()) => Ok(self.fresh().await?),
+            None => Ok(None),
+        }
+    }
+
+    /// All that is to be pushed.
+    fn addition(&self, jobs: impl Iterator<Item = BatchJob>) -> Result<Addition, AddError> {
+        let services = self.job.services();
+        let adder = Adder {
+            services,
+            manifest: dispatch::manifest(services).map_err(AddError::Queue)?,
+            batch: &self.batch,
+        };
+        let is_named = |name: &&str| !matches!(*name, "" | "0");
+        let options = &self.batch.options;
+        let connection = options.connection.as_deref().filter(is_named);
+        let (connection, destination) =
+            dispatch::destination(services, connection).map_err(AddError::Queue)?;
+        let queues = dispatch::queues(connection, destination).map_err(AddError::Queue)?;
+        let queue = options.queue.as_deref().filter(is_named);
+        let queue = queue.unwrap_or(destination.default_queue.as_str());
+        let queue = QueueName::from(adder.manifest.forwarded_queue(queue, connection));
+
+        let now = self.batches.now();
+        let context = self.job.payload().context.as_deref();
+        let mut count: u32 = 0;
+        let mut pushes = Vec::new();
+        for job in jobs {
+            let (class, command, jobs) = match job {
+                BatchJob::One(job) => (job.class.clone(), adder.job(job, Vec::new())?, 1),
+                BatchJob::Chain(chain) => {
+                    let jobs = u32::try_from(chain.len()).unwrap_or(u32::MAX);
+                    let first = chain.first().ok_or(AddError::EmptyChain)?;
+                    (first.class.clone(), adder.chain(chain)?, jobs)
+                }
+            };
+            count = count.saturating_add(jobs);
+            let impossible = |source| AddError::Job {
+                class: class.clone(),
+                source,
+            };
+            let mut draft = Draft::of(services, command, now).map_err(impossible)?;
+            draft.facts.delay = adder.delay(&draft).map_err(impossible)?;
+            let drafted = draft.finish(services, context);
+            let drafted = drafted.map_err(impossible)?;
+            pushes.push(Effect::Push(Push {
+                queue: queue.clone(),
+                payload: drafted.payload,
+                due: drafted.due,
+                claim: None,
+            }));
+        }
+        Ok(Addition {
+            queues: Arc::clone(queues),
+            count,
+            pushes,
+        })
+    }
+}
+
+/// What is to be added.
+struct Addition {
+    queues: Arc<RedisQueue>,
+    /// Jobs that count: those of chains, too.
+    count: u32,
+    pushes: Vec<Effect>,
+}
+
+/// Pushes all of them, in one step and once, however often the connection breaks.
+async fn push(queues: &RedisQueue, pushes: &[Effect]) -> Result<(), crate::queue::Error> {
+    const TRIES: u32 = 4;
+    const REMEMBERED: Duration = Duration::from_secs(300);
+    if pushes.is_empty() {
+        return Ok(());
+    }
+    let id = random_id();
+    let mut tries = 0;
+    loop {
+        match queues.push_once(pushes, id.as_str(), REMEMBERED).await {
+            Ok(_) => return Ok(()),
+            // The batch's row is locked meanwhile: not for long.
+            Err(error) if error.is_lost_connection() && tries < TRIES => {
+                tries += 1;
+                tokio::time::sleep(Duration::from_millis(50 << tries)).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Makes commands of a batch's jobs.
+struct Adder<'a> {
+    services: &'a Services,
+    manifest: &'a Manifest,
+    batch: &'a Batch,
+}
+
+impl Adder<'_> {
+    /// The command of a job of the batch, with these properties set as well.
+    fn job(&self, job: Object, mut edits: Vec<(&str, Value)>) -> Result<Vec<u8>, AddError> {
+        let is_closure = job.class == *CALL_QUEUED_CLOSURE;
+        if !is_closure && !self.class(&job)?.is_batchable() {
+            return Err(AddError::NotBatchable { class: job.class });
+        }
+        edits.push(("batchId", self.batch.id.as_str().into()));
+        let class = job.class.clone();
+        let edited = self.edited(job, edits);
+        edited.map_err(|source| AddError::Edit { class, source })
+    }
+
+    fn class(&self, job: &Object) -> Result<&Class, AddError> {
+        self.manifest
+            .known_class(&job.class)
+            .map_err(|missing| AddError::Job {
+                class: job.class.clone(),
+                source: missing.into(),
+            })
+    }
+
+    /// The command of the first job of a chain, which carries the others.
+    fn chain(&self, chain: Vec<Object>) -> Result<Vec<u8>, AddError> {
+        let mut jobs = chain.into_iter();
+        let first = jobs.next().ok_or(AddError::EmptyChain)?;
+        if first.class != *CALL_QUEUED_CLOSURE && !self.class(&first)?.is_queueable() {
+            return Err(AddError::NotQueueable { class: first.class });
+        }
+        let options = &self.batch.options;
+        let mut edits = Vec::new();
+        for (properties, option) in [
+            (["queue", "chainQueue"], &options.queue),
+            (["connection", "chainConnection"], &options.connection),
+        ] {
+            let value = match option {
+                Some(name) => Value::from(&**name),
+                // Since 13.1 the first job keeps its own.
+                None if self.services.version.is_at_least(13, 1) => continue,
+                None => Value::Null,
+            };
+            edits.extend(properties.map(|property| (property, value.clone())));
+        }
+        let rest = jobs.map(|job| self.job(job, Vec::new()).map(Value::String));
+        let rest: Array = rest.collect::<Result<_, _>>()?;
+        edits.push(("chained", rest.into()));
+        self.job(first, edits)
+    }
+
+    /// Sets public properties, where PHP would write them.
+    fn edited(&self, mut job: Object, edits: Vec<(&str, Value)>) -> Result<Vec<u8>, EditError> {
+        let class = self.manifest.class(&job.class);
+        let name = job.class.clone();
+        let default = |property: &str| {
+            let default = self.manifest.default(&name, property);
+            default.unwrap_or_else(|| match property {
+                "chained" => Array::default().into(),
+                _ => Value::Null,
+            })
+        };
+        let leaves_defaults_out =
+            self.services.version.is_at_least(9, 4) && class.is_some_and(Class::serializes_models);
+        let edits = edits.into_iter().filter(|(property, value)| {
+            let current = job.get(property).cloned();
+            current.unwrap_or_else(|| default(property)) != *value
+        });
+        let edits: Vec<_> = edits.collect();
+        let bytes = Value::Object(job.clone()).to_bytes();
+        let may_refer = |needle: &[u8]| memchr::memmem::find(&bytes, needle).is_some();
+        if may_refer(b"r:") || may_refer(b"R:") {
+            // References count what is before them: that must stay as it is.
+            let texts: Vec<_> = edits
+                .iter()
+                .map(|(property, value)| (*property, value.to_bytes()))
+                .collect();
+            let texts: Vec<_> = texts
+                .iter()
+                .map(|(property, text)| (*property, text.as_slice()))
+                .collect();
+            return ObjectText::parse(&bytes)?.with(&texts);
+        }
+        let position = |name: &[u8]| {
+            let mut names = class?.properties.iter().map(|property| &property.name);
+            names.position(|known| known.as_bytes() == name)
+        };
+        for (property, value) in edits {
+            let key = Key::String(property.as_bytes().to_vec());
+            let found = job.properties.iter_mut().rev();
+            if let Some((_, found)) = found.into_iter().find(|(known, _)| *known == key) {
+                *found = value;
+                if leaves_defaults_out && *found == default(property) {
+                    job.properties.retain(|(known, _)| *known != key);
+                }
+                continue;
+            }
+            let own = position(property.as_bytes());
+            let is_behind = |(key, _): &(Key, Value)| match key {
+                Key::String(key) => own.is_some() && position(PropertyName::parse(key).name) > own,
+                Key::Int(_) => false,
+            };
+            let at = job.properties.iter().position(is_behind);
+            let at = at.unwrap_or(job.properties.len());
+            job.properties.insert(at, (key, value));
+        }
+        Ok(Value::Object(job).to_bytes())
+    }
+
+    /// The delay that a job of a batch has.
+    fn delay(&self, draft: &Draft) -> Result<Option<Delay>, DispatchError> {
+        let since = |major, minor| self.services.version.is_at_least(major, minor);
+        if since(13, 22) {
+            return Ok(draft.facts.delay.clone());
+        }
+        if !since(9, 7) {
+            return Ok(None);
+        }
+        // The property only: before, attributes did not count here.
+        let value = Value::from_bytes(&draft.command)?;
+        let own = value.as_object().and_then(|job| job.get("delay")).cloned();
+        let delay = own.or_else(|| self.manifest.default(&draft.facts.class, "delay"));
+        Ok(Delay::of(&delay.unwrap_or(Value::Null))?)
+    }
+}

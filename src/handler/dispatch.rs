@@ -1,0 +1,145 @@
+//! Jobs on their way out: the payload of a new job of one of the app's classes, and where it goes.
+//!
+//! Whatever PHP would ask the class is in the manifest, or only PHP can push
+//! the job: what is missing then is the error. Nothing is pushed here.
+
+use std::sync::Arc;
+
+use crate::app::{Facts, Manifest, Missing};
+use crate::payload::{BuildError, DelayError, JobId, LogContext, NewPayload, random_id};
+use crate::php::{self, Value};
+use crate::queue::{Connections, Destination, RedisQueue};
+use crate::time::UnixSeconds;
+
+use super::Services;
+
+/// Why a job cannot be pushed from here; PHP could.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DispatchError {
+    /// Nothing is known of the app's classes.
+    #[error("nothing is known of the app's classes: write a manifest with `artisand manifest`")]
+    NoManifest,
+    /// Nothing is known of the app's queue connections.
+    #[error("nothing is known of the app's queue connections")]
+    NoConnections,
+    /// The connection it goes to.
+    #[error("it goes to the queue connection `{name}`: {why}")]
+    Connection {
+        /// Name of the connection.
+        name: String,
+        /// Why it cannot be used from here.
+        why: String,
+    },
+    /// The command cannot be read.
+    #[error(transparent)]
+    Command(#[from] php::Error),
+    /// A fact of the class that only PHP knows.
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    /// When the job is to be run cannot be told.
+    #[error(transparent)]
+    Delay(#[from] DelayError),
+    /// The payload cannot be made.
+    #[error(transparent)]
+    Payload(#[from] BuildError),
+    /// It is to be encrypted, and the key is not known.
+    #[error("{0} is to be encrypted, and the app's key is not known")]
+    NoKey(String),
+}
+
+/// A job whose class is known well enough.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    pub(crate) command: Vec<u8>,
+    pub(crate) facts: Facts,
+    pub(crate) now: UnixSeconds,
+}
+
+/// A job that is ready to be pushed.
+pub(crate) struct Drafted {
+    pub(crate) payload: Vec<u8>,
+    /// The Redis driver's id of the job.
+    pub(crate) id: JobId,
+    pub(crate) due: Option<UnixSeconds>,
+}
+
+impl Draft {
+    pub(crate) fn of(
+        services: &Services,
+        command: Vec<u8>,
+        now: UnixSeconds,
+    ) -> Result<Self, DispatchError> {
+        let facts = manifest(services)?.facts(&Value::from_bytes(&command)?, now)?;
+        if facts.is_encrypted && services.encrypter.is_none() {
+            return Err(DispatchError::NoKey(facts.class.to_string()));
+        }
+        Ok(Self {
+            command,
+            facts,
+            now,
+        })
+    }
+
+    /// Makes the payload; `context` is the log context of the job that is being run.
+    pub(crate) fn finish(
+        self,
+        services: &Services,
+        context: Option<&LogContext>,
+    ) -> Result<Drafted, DispatchError> {
+        let zone = &services.timezone;
+        let command = match &services.encrypter {
+            Some(encrypter) if self.facts.is_encrypted => {
+                encrypter.encrypt_command(&self.command).into_bytes()
+            }
+            _ => self.command,
+        };
+        let id = random_id();
+        let delay = self.facts.delay.as_ref();
+        let due = delay.map(|delay| delay.available_at(self.now, zone));
+        let payload = NewPayload {
+            extra: context.and_then(LogContext::to_field).into_iter().collect(),
+            id: Some(id.clone()),
+            ..self.facts.payload(command, self.now, zone)?
+        };
+        Ok(Drafted {
+            payload: payload.to_bytes(services.version)?,
+            id,
+            due: due.transpose()?,
+        })
+    }
+}
+
+pub(crate) fn manifest(services: &Services) -> Result<&Manifest, DispatchError> {
+    let manifest = services.manifest.as_deref();
+    manifest.ok_or(DispatchError::NoManifest)
+}
+
+/// The queue connection of this name, or the app's default one.
+pub(crate) fn destination<'a>(
+    services: &'a Services,
+    name: Option<&'a str>,
+) -> Result<(&'a str, &'a Destination), DispatchError> {
+    let connections = services.connections.as_ref();
+    let connections: &Connections = connections.ok_or(DispatchError::NoConnections)?;
+    let name = name.unwrap_or(connections.default_name().as_str());
+    match connections.get(name) {
+        Some(destination) => Ok((name, destination)),
+        None => Err(DispatchError::Connection {
+            name: name.to_owned(),
+            why: "there is none of this name".to_owned(),
+        }),
+    }
+}
+
+/// The queues of a connection, if they can be used from here.
+pub(crate) fn queues<'a>(
+    name: &str,
+    destination: &'a Destination,
+) -> Result<&'a Arc<RedisQueue>, DispatchError> {
+    let queues = destination.queues.as_ref();
+    queues.map_err(|why| DispatchError::Connection {
+        name: name.to_owned(),
+        why: why.clone(),
+    })
+}
