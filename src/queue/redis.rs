@@ -203,10 +203,10 @@ impl RedisQueue {
             call.effect(self, &queue, b"", effect);
         }
         let script = &self.scripts.push_once;
-        let pushed: i64 = self
+        let is_new: i64 = self
             .call(&queue, "push_once.lua", script, &call.keys, &call.args)
             .await?;
-        Ok(pushed == 1)
+        Ok(is_new == 1)
     }
 
     /// The first pending jobs of a queue, as they stand; nothing moves.

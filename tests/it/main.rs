@@ -6,6 +6,7 @@
     reason = "helpers here are tests too, but not `#[test]` functions"
 )]
 
+mod batch_jobs;
 mod batches;
 mod cli;
 mod codec;

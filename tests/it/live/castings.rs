@@ -43,6 +43,7 @@ const CASTINGS: [(&str, [By; 2]); 3] = [
 ];
 
 /// A scenario, and whether each of its jobs follows the one before, without a closure of ours in between.
+#[derive(Clone, Copy)]
 struct Scenario {
     name: &'static str,
     is_direct: bool,
