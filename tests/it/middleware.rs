@@ -132,9 +132,10 @@ impl Counting {
             Box::pin(async move {
                 this.runs.fetch_add(1, Ordering::SeqCst);
                 assert!(!this.panics.load(Ordering::SeqCst), "told to");
-                match this.throws.load(Ordering::SeqCst) {
-                    true => Err("told to".into()),
-                    false => Ok(()),
+                if this.throws.load(Ordering::SeqCst) {
+                    Err("told to".into())
+                } else {
+                    Ok(())
                 }
             })
         }
