@@ -33,6 +33,7 @@ use artisand::cli::Application;
 use artisand::handler::{
     self, BatchJob, BoxError, Collection, FailureText, JobContext, Model, Registry,
 };
+use artisand::payload::JobUuid;
 use artisand::php::{Object, Value};
 use artisand::worker::Event;
 use base64::Engine as _;
@@ -164,7 +165,7 @@ struct Journal {
 }
 
 async fn journal(job: Journal, context: JobContext) -> Result<(), BoxError> {
-    note(&job, &context, None).await?;
+    note(&job, &context, "run", None).await?;
     let attempt = usize::try_from(context.attempts())?;
     let entry = job.script.get(attempt - 1).map_or("ok", String::as_str);
     for step in entry.split('+') {
@@ -212,6 +213,7 @@ async fn act(step: &str, job: &Journal, context: &JobContext) -> Result<(), BoxE
         "fail" => context.fail(format!("failed by the script of {}", job.id)),
         "delete" => context.delete(),
         "panic" => panic!("panicked by the script of {}", job.id),
+        "note" => note(job, context, argument, None).await?,
         "sleep" => {
             let time = Duration::try_from_secs_f64(argument.parse()?)?;
             tokio::time::sleep(time).await;
@@ -229,7 +231,7 @@ async fn journal_failure(context: JobContext, failure: Arc<FailureText>) {
     let Ok(job) = handler::input::<Journal>(&context) else {
         return;
     };
-    if let Err(error) = note(&job, &context, Some(&failure)).await {
+    if let Err(error) = note(&job, &context, "failed", Some(&failure)).await {
         tracing::error!(
             error = &*error as &dyn std::error::Error,
             "could not write to the journal"
@@ -242,6 +244,7 @@ async fn journal_failure(context: JobContext, failure: Arc<FailureText>) {
 struct Line<'a> {
     by: &'a str,
     id: &'a str,
+    uuid: Option<&'a str>,
     attempts: u32,
     pid: u32,
     at: f64,
@@ -255,15 +258,17 @@ struct Line<'a> {
 async fn note(
     job: &Journal,
     context: &JobContext,
+    event: &str,
     failure: Option<&FailureText>,
 ) -> Result<(), BoxError> {
     let line = Line {
         by: "rust",
         id: &job.id,
+        uuid: context.uuid().map(JobUuid::as_str),
         attempts: context.attempts(),
         pid: std::process::id(),
         at: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64(),
-        event: if failure.is_some() { "failed" } else { "run" },
+        event,
         exception: failure.map(|failure| failure.class.as_str()),
         message: failure.map(|failure| failure.message.as_str()),
     };
@@ -291,7 +296,12 @@ async fn connection() -> Result<MultiplexedConnection, BoxError> {
             .set_connection_timeout(Some(Duration::from_secs(5)))
             .set_response_timeout(Some(Duration::from_secs(30)));
         let connection = client.get_multiplexed_async_connection_with_config(&config);
-        Ok::<_, BoxError>(connection.await?)
+        let mut connection = connection.await?;
+        // Tests that cut connections spare this one.
+        let mut name = redis::cmd("CLIENT");
+        name.arg("SETNAME").arg("interop");
+        name.exec_async(&mut connection).await?;
+        Ok::<_, BoxError>(connection)
     };
     CONNECTION.get_or_try_init(open).await.cloned()
 }

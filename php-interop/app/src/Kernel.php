@@ -29,6 +29,7 @@ class Kernel extends ConsoleKernel
         Console\Journal::class,
         Console\Lock::class,
         Console\Note::class,
+        Console\Rush::class,
         Console\Scenario::class,
         Console\Same::class,
         Console\Serve::class,

@@ -2,6 +2,7 @@
 
 pub(crate) mod apps;
 pub(crate) mod fixtures;
+pub(crate) mod journal;
 pub(crate) mod laravel;
 pub(crate) mod process;
 pub(crate) mod redis;

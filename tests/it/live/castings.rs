@@ -343,7 +343,7 @@ impl Scene {
         };
         let journal = lines(
             "interop:journal",
-            &["by", "pid", "at", "exception", "attempts"],
+            &["by", "pid", "at", "exception", "attempts", "uuid"],
         );
         let notes = lines("interop:batch", &["id", "exception"]);
         let state = self.php.run(&["interop:tables"]);

@@ -67,6 +67,8 @@ class Configure
                 'prefix' => '',
                 'foreign_key_constraints' => true,
                 'busy_timeout' => 10000,
+                // Since Laravel 12. Without it, writers of several processes get in each other's way at once.
+                'transaction_mode' => $this->env('DB_TRANSACTION_MODE'),
             ],
             'mysql' => ['driver' => 'mysql'] + $mysql,
             'mariadb' => ['driver' => 'mariadb'] + $mysql,

@@ -3,7 +3,6 @@
 namespace App\Console;
 
 use App\Document;
-use App\Jobs\EncryptedJournal;
 use App\Jobs\Journal as Job;
 use App\Recorder;
 use Illuminate\Console\Command;
@@ -13,7 +12,7 @@ use Throwable;
 class Chain extends Command
 {
     protected $signature = 'interop:chain {id} {scripts*} {--queue=} {--tries=} {--encrypted}
-        {--without-catch}';
+        {--classes= : of the jobs, in turn} {--queues= : the same} {--without-catch}';
 
     protected $description = 'Queue a chain of App\Jobs\Journal, one per script, whose catch callback writes to the journal';
 
@@ -22,11 +21,14 @@ class Chain extends Command
         $recorder = new Recorder(describe: false);
 
         $id = $this->argument('id');
-        $class = $this->option('encrypted') ? EncryptedJournal::class : Job::class;
+        $classes = $this->turns('classes', [$this->option('encrypted') ? 'EncryptedJournal' : 'Journal']);
+        $queues = $this->turns('queues', [null]);
         $jobs = [];
         foreach ($this->argument('scripts') as $number => $script) {
+            $class = 'App\\Jobs\\'.$classes[$number % count($classes)];
             $jobs[] = $job = new $class($id.'-'.($number + 1), array_filter(explode(',', $script)));
             $job->tries = $this->option('tries') === null ? null : (int) $this->option('tries');
+            $job->onQueue($queues[$number % count($queues)]);
         }
         $chain = Bus::chain($jobs);
         if (! $this->option('without-catch')) {
@@ -44,5 +46,12 @@ class Chain extends Command
         }
 
         return 0;
+    }
+
+    private function turns(string $option, array $default): array
+    {
+        $given = $this->option($option);
+
+        return $given === null ? $default : explode(',', $given);
     }
 }

@@ -17,14 +17,16 @@ use Throwable;
  *
  * The journal is the Redis list `interop:journal` (no prefix) of JSON lines:
  *
- *     {"by":"php","id":"a","attempts":1,"pid":123,"at":1760000000.123456,"event":"run"}
+ *     {"by":"php","id":"a","uuid":"..","attempts":1,"pid":123,"at":1760000000.123456,"event":"run"}
  *
- * `event` is `run` or `failed`; the latter has `exception` and `message` too,
- * and `attempts` is null if this process did not run the job before.
+ * `event` is `run`, `failed` or what the script notes; `failed` has `exception`
+ * and `message` too, and its `attempts` is null if this process did not run the
+ * job before.
  *
  * A script has one entry per attempt, `ok` when there are none left:
  * `ok`, `throw`, `release:SECONDS`, `fail`, `delete`, `sleep:SECONDS`, `exit`,
- * `kill` (SIGKILL to itself); several are joined with `+`: `sleep:1+throw`.
+ * `kill` (SIGKILL to itself), `note:EVENT`; several are joined with `+`:
+ * `sleep:1+throw`.
  */
 class Journal implements ShouldQueue
 {
@@ -64,6 +66,7 @@ class Journal implements ShouldQueue
                 'delete' => $this->delete(),
                 'sleep' => $this->sleep((float) $argument),
                 'exit' => exit(3),
+                'note' => $this->note($argument),
                 'kill' => posix_kill(getmypid(), SIGKILL),
             };
         }
@@ -79,7 +82,10 @@ class Journal implements ShouldQueue
 
     private function note(string $event, array $more = []): void
     {
-        self::write($this->id, $event, ['attempts' => self::$runs[$this->id] ?? null] + $more);
+        self::write($this->id, $event, [
+            'uuid' => $this->job?->uuid(),
+            'attempts' => self::$runs[$this->id] ?? null,
+        ] + $more);
     }
 
     /** Appends a line to the journal: for a job, or a callback of its batch or chain. */

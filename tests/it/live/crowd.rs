@@ -1,0 +1,303 @@
+//! A large batch among many workers of both kinds: its row and its callbacks are those of PHP alone.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::harness::journal;
+use crate::harness::laravel::{Laravel, Served};
+use crate::harness::process::{ManagedChild, Workplace};
+use crate::harness::redis::RedisServer;
+use crate::harness::sql::{MariaDbServer, PostgresServer};
+use crate::harness::stores::Settings;
+
+/// Many times what it takes: the machine may be busy with other tests.
+const LONG: Duration = Duration::from_secs(180);
+
+const MAPPINGS: &str = r#"
+[[map]]
+job = 'App\Jobs\BatchJournal'
+handler = "journal"
+"#;
+
+struct Scene {
+    redis: RedisServer,
+    laravel: Laravel,
+    php: Served,
+    workers: Vec<ManagedChild>,
+    /// Where the workers read their settings.
+    _workplace: Workplace,
+}
+
+/// A batch that was run.
+struct Ran {
+    /// Of its jobs that were to fail.
+    failing: BTreeSet<String>,
+    row: Value,
+    /// Who ran its jobs.
+    by: BTreeSet<String>,
+    /// What its callbacks saw, in turn.
+    notes: Vec<Value>,
+}
+
+impl Ran {
+    fn calls(&self, callback: &str) -> usize {
+        let is_it = |note: &&Value| note["callback"] == callback;
+        self.notes.iter().filter(is_it).count()
+    }
+}
+
+impl Scene {
+    fn new(version: u8, settings: &Settings) -> Self {
+        let redis = RedisServer::start();
+        let failed = [("QUEUE_FAILED_DRIVER", "database-uuids".to_owned())];
+        let settings = [&settings[..], &failed].concat();
+        let laravel = Laravel::with_env(version, &redis, &settings);
+        let php = laravel.serve();
+        // The first look makes the tables.
+        php.run(&["interop:failed"]);
+        let workplace = Workplace::for_app(&laravel, MAPPINGS);
+        let rust = (0..4).map(|_| workplace.worker(&["--concurrency=8", "--tries=1"]));
+        let mut workers: Vec<_> = rust.collect();
+        let php_worker = || laravel.worker(&["--tries=1", "--sleep=0.05"]);
+        workers.extend([php_worker(), php_worker()]);
+        Self {
+            redis,
+            laravel,
+            php,
+            workers,
+            _workplace: workplace,
+        }
+    }
+
+    fn describe(&self) -> String {
+        let workers = self.workers.iter().map(ManagedChild::describe);
+        format!(
+            "{}\n{}",
+            self.redis.state(),
+            workers.collect::<Vec<_>>().join("\n")
+        )
+    }
+
+    /// Dispatches a batch of so many jobs of which every twentieth fails, if any is to; waits for its end.
+    fn run(&mut self, jobs: usize, fails: bool, flags: &[&str]) -> Ran {
+        let scripts: Vec<&str> = (0..jobs)
+            .map(|job| match job % 40 {
+                7 if fails => "fail",
+                27 if fails => "sleep:0.002+throw",
+                _ => "ok",
+            })
+            .collect();
+        let callbacks = ["--then", "--catch", "--finally"];
+        let args = [&["interop:batch"][..], &scripts, &callbacks, flags].concat();
+        let from = self.redis.length("interop:journal");
+        let batch = self.php.run(&args);
+        let uuids: Vec<&str> = batch["uuids"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(text)
+            .collect();
+        assert_eq!(uuids.len(), jobs);
+        let failing = (uuids.iter().zip(&scripts)).filter(|(_, script)| **script != "ok");
+        let failing: BTreeSet<String> = failing.map(|(uuid, _)| (*uuid).to_owned()).collect();
+
+        let id = text(&batch["id"]);
+        let left = crate::harness::process::poll(LONG, || {
+            for worker in &mut self.workers {
+                assert!(worker.is_running(), "ended: {}", worker.describe());
+            }
+            (self.left() == 0 && self.ours().is_empty() && self.is_over(id)).then_some(())
+        });
+        assert!(left.is_some(), "no end: {}", self.describe());
+
+        let lines = journal::since(&self.redis, from);
+        let runs: Vec<_> = lines.iter().filter(|line| line.event == "run").collect();
+        let ran: BTreeSet<_> = runs
+            .iter()
+            .filter_map(|line| line.uuid.as_deref())
+            .collect();
+        assert_eq!(ran, uuids.iter().copied().collect(), "all are run");
+        assert_eq!(runs.len(), jobs, "each is run once");
+        let notes = self.redis.list("interop:batch");
+        self.redis.query::<i64>(&[b"DEL", b"interop:batch"]);
+        Ran {
+            failing,
+            row: self.php.run(&["interop:batch-state", id]),
+            by: runs.iter().map(|line| line.by.clone()).collect(),
+            notes: (notes.iter())
+                .map(|note| serde_json::from_slice(note).unwrap())
+                .collect(),
+        }
+    }
+
+    /// Jobs in the queue, delayed and reserved.
+    fn left(&self) -> usize {
+        let sizes = self.php.run(&["interop:sizes", "default"]);
+        let parts = ["pending", "delayed", "reserved"];
+        let size = |part: &str| usize::try_from(sizes[part].as_u64().unwrap()).unwrap();
+        parts.into_iter().map(size).sum()
+    }
+
+    /// Whether all jobs of a batch are counted.
+    fn is_over(&self, id: &str) -> bool {
+        let row = self.php.run(&["interop:batch-state", id]);
+        row["pending"] == row["failed"]
+    }
+
+    /// Our keys in Redis.
+    fn ours(&self) -> Vec<String> {
+        self.redis.query(&[b"KEYS", b"*artisand*"])
+    }
+
+    /// Uuids in the store of failed jobs.
+    fn failed(&self) -> Vec<String> {
+        let failed = self.php.run(&["interop:failed"]);
+        let jobs = failed["jobs"].as_array().unwrap();
+        let uuid = |job: &Value| {
+            let payload: Value = serde_json::from_str(text(&job["payload"])).unwrap();
+            text(&payload["uuid"]).to_owned()
+        };
+        let mut uuids: Vec<String> = jobs.iter().map(uuid).collect();
+        uuids.sort();
+        uuids
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("{value}"))
+}
+
+fn sorted(value: &Value) -> Vec<String> {
+    let texts = value.as_array().unwrap().iter().map(text);
+    let mut texts: Vec<String> = texts.map(str::to_owned).collect();
+    texts.sort();
+    texts
+}
+
+fn a_large_batch_ends_as_in_php(version: u8, settings: &Settings) {
+    const JOBS: usize = 1000;
+    let mut scene = Scene::new(version, settings);
+
+    let ran = scene.run(JOBS, true, &["--allow-failures"]);
+    assert_eq!(
+        ran.by.len(),
+        2,
+        "both kinds of workers had some: {:?}",
+        ran.by
+    );
+    let failing: Vec<String> = ran.failing.iter().cloned().collect();
+    assert_eq!(failing.len(), JOBS / 20);
+    let row = &ran.row;
+    assert_eq!(
+        json!([
+            row["total"],
+            row["pending"],
+            row["failed"],
+            row["cancelled_at"],
+            row["finished_at"]
+        ]),
+        json!([JOBS, failing.len(), failing.len(), null, null]),
+        "{row}"
+    );
+    // Without marks: they would be uuids that are no job's.
+    assert_eq!(sorted(&row["failed_ids"]), failing);
+    assert_eq!(
+        ["then", "catch", "finally"].map(|name| ran.calls(name)),
+        [0, 1, 1]
+    );
+    let last = &ran.notes[1];
+    assert_eq!(last["callback"], "finally");
+    assert_eq!(json!([last["pending"], last["failed"]]), json!([50, 50]));
+    assert_eq!(scene.failed(), failing);
+
+    let ran = scene.run(JOBS / 5, false, &["--allow-failures"]);
+    let row = &ran.row;
+    assert_eq!(
+        json!([
+            row["total"],
+            row["pending"],
+            row["failed"],
+            row["failed_ids"],
+            row["cancelled_at"]
+        ]),
+        json!([JOBS / 5, 0, 0, [], null]),
+        "{row}"
+    );
+    assert!(row["finished_at"].is_number(), "{row}");
+    assert_eq!(
+        ["then", "catch", "finally"].map(|name| ran.calls(name)),
+        [1, 0, 1]
+    );
+    assert_eq!(scene.failed(), failing);
+
+    // Cancelled by the first failure; jobs that do not ask are run all the same.
+    let ran = scene.run(JOBS / 5, true, &[]);
+    let row = &ran.row;
+    assert_eq!(
+        json!([row["total"], row["pending"], row["failed"]]),
+        json!([JOBS / 5, ran.failing.len(), ran.failing.len()]),
+        "{row}"
+    );
+    assert!(
+        row["cancelled_at"].is_number() && row["finished_at"].is_number(),
+        "{row}"
+    );
+    assert_eq!(
+        sorted(&row["failed_ids"]),
+        ran.failing.iter().cloned().collect::<Vec<_>>()
+    );
+    assert_eq!(
+        ["then", "catch", "finally"].map(|name| ran.calls(name)),
+        [0, 1, 1]
+    );
+    let both: BTreeSet<String> = ran.failing.into_iter().chain(failing).collect();
+    assert_eq!(scene.failed(), both.into_iter().collect::<Vec<_>>());
+
+    for worker in &mut scene.workers {
+        worker.signal(Signal::TERM);
+    }
+    for worker in &mut scene.workers {
+        worker.succeeds_within(LONG);
+    }
+    assert_eq!(scene.ours(), [""; 0], "{}", scene.laravel.version);
+}
+
+mod a_large_batch_ends_as_in_php {
+    use super::{MariaDbServer, PostgresServer, a_large_batch_ends_as_in_php as scenario};
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_8_mariadb() {
+        scenario(8, &MariaDbServer::start().env().to_vec());
+    }
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_10_postgres() {
+        scenario(10, &PostgresServer::start().env().to_vec());
+    }
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_13_mariadb() {
+        scenario(13, &MariaDbServer::start().env().to_vec());
+    }
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_13_sqlite() {
+        let settings = [
+            ("DB_CONNECTION", "sqlite"),
+            ("DB_TRANSACTION_MODE", "IMMEDIATE"),
+        ];
+        scenario(
+            13,
+            &settings
+                .map(|(name, value)| (name, value.to_owned()))
+                .to_vec(),
+        );
+    }
+}

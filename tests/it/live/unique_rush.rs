@@ -1,0 +1,273 @@
+//! Unique jobs that are dispatched again and again while workers of both kinds run them: one of a name at a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use artisand::payload::{Command, Payload};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::harness::journal::{self, Line};
+use crate::harness::laravel::Laravel;
+use crate::harness::process::{ManagedChild, Workplace};
+use crate::harness::redis::RedisServer;
+
+const LONG: Duration = Duration::from_secs(120);
+/// Dispatches, by several processes at once.
+const DISPATCHES: usize = 10_000;
+const DISPATCHERS: usize = 3;
+/// Names of jobs.
+const IDS: usize = 20;
+
+const MAPPINGS: &str = r#"
+[[map]]
+job = 'App\Jobs\*Journal'
+handler = "journal"
+"#;
+
+/// A kind of unique job.
+struct Case {
+    class: &'static str,
+    /// What the jobs do.
+    scripts: &'static [&'static str],
+    /// Whether the lock is held until the job has ended, and not only until it is run.
+    until_end: bool,
+}
+
+const CASES: [Case; 2] = [
+    Case {
+        class: "UniqueJournal",
+        scripts: &[
+            "note:end",
+            "sleep:0.003+note:end",
+            "throw,note:end",
+            "release:0,note:end",
+            // Not `fail`: PHP then frees the lock twice, the second time maybe that of the next job.
+            "throw,throw,throw,throw,note:end+throw",
+        ],
+        until_end: true,
+    },
+    Case {
+        class: "UniqueUntilJournal",
+        scripts: &["note:end", "sleep:0.003+note:end"],
+        until_end: false,
+    },
+];
+
+/// What is in Redis at one moment.
+struct Moment {
+    waiting: Vec<Vec<u8>>,
+    reserved: Vec<Vec<u8>>,
+    /// New lines of the journal.
+    lines: Vec<Vec<u8>>,
+}
+
+struct Scene {
+    redis: RedisServer,
+    laravel: Laravel,
+    /// Lines of the journal that were read.
+    seen: usize,
+    /// Uuids of jobs that have done what they had to do.
+    ended: BTreeSet<String>,
+}
+
+impl Scene {
+    fn look(&self) -> Moment {
+        let key = |part: &str| self.laravel.key(&format!("queues:default{part}"));
+        let mut pipe = redis::pipe();
+        pipe.atomic();
+        pipe.lrange(key(""), 0, -1);
+        for part in [":delayed", ":reserved"] {
+            pipe.zrange(key(part), 0, -1);
+        }
+        let seen = isize::try_from(self.seen).unwrap();
+        pipe.lrange("interop:journal", seen, -1);
+        let (mut waiting, delayed, reserved, lines): (Vec<Vec<u8>>, Vec<Vec<u8>>, _, _) =
+            pipe.query(&mut self.redis.connection()).unwrap();
+        waiting.extend(delayed);
+        Moment {
+            waiting,
+            reserved,
+            lines,
+        }
+    }
+
+    /// Nowhere are there two jobs of a name that have not done what they had to do.
+    fn check(&mut self, case: &Case) {
+        let moment = self.look();
+        self.seen += moment.lines.len();
+        let lines = moment.lines.iter().map(|line| journal::read(line));
+        let ends = lines.filter(|line| line.event == "end");
+        self.ended.extend(ends.filter_map(|line| line.uuid));
+        let mut jobs = moment.waiting;
+        if case.until_end {
+            jobs.extend(moment.reserved);
+        }
+        let mut found: BTreeMap<String, String> = BTreeMap::new();
+        for job in &jobs {
+            let payload = Payload::parse(job).unwrap();
+            let uuid = payload.uuid.as_ref().unwrap().to_string();
+            // PHP frees the lock before it deletes the job.
+            if case.until_end && self.ended.contains(&uuid) {
+                continue;
+            }
+            let command = Command::of(&payload).unwrap().unwrap().to_value().unwrap();
+            let id = command.as_object().unwrap().get("id").unwrap();
+            let id = id.as_str().unwrap().to_owned();
+            let other = found.insert(id.clone(), uuid.clone());
+            let text = || {
+                let lines = journal::since(&self.redis, 0);
+                let lines = lines.iter().rev().filter(|line| line.id == id).take(12);
+                let lines: Vec<_> = lines.map(|line| format!("{line:?}")).collect();
+                format!("{}\n{}", String::from_utf8_lossy(job), lines.join("\n"))
+            };
+            let (class, text) = (case.class, other.is_some().then(text));
+            assert_eq!(other, None, "{class} {id} is there twice: {text:?}");
+        }
+    }
+
+    fn locks(&self) -> Vec<String> {
+        self.redis.query(&[b"KEYS", b"*laravel_unique_job*"])
+    }
+
+    fn rush(&self, case: &Case, count: usize, pause: &str, seed: usize) -> ManagedChild {
+        let (count, seed) = (count.to_string(), format!("--seed={seed}"));
+        let (class, ids) = (format!("--class={}", case.class), format!("--ids={IDS}"));
+        let args = [&["interop:rush", &count][..], case.scripts];
+        let options = [&*class, &*ids, pause, &*seed];
+        let args = [args.concat(), options.to_vec()].concat();
+        ManagedChild::spawn(self.laravel.command(&args))
+    }
+}
+
+fn uuids(rush: &ManagedChild) -> Vec<String> {
+    let line: Value = serde_json::from_str(rush.stdout().trim()).unwrap();
+    let uuids = line["uuids"].as_array().unwrap();
+    (uuids.iter())
+        .map(|uuid| uuid.as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// Runs of jobs of one name do not overlap.
+fn check_runs(id: &str, lines: &[Line]) {
+    let mut running: Option<&Line> = None;
+    for line in lines {
+        match &*line.event {
+            "run" => {
+                assert!(running.is_none(), "{id}: {line:?} beside {running:?}");
+                running = Some(line);
+            }
+            "end" => {
+                let run = running.take();
+                let is_same = run.is_some_and(|run| (run.pid, &run.uuid) == (line.pid, &line.uuid));
+                assert!(is_same, "{id}: {line:?} ends {run:?}");
+            }
+            // Of those that throw or are released nothing tells when they have ended.
+            event => panic!("{event}: {line:?}"),
+        }
+    }
+}
+
+fn one_unique_job_of_a_name_at_a_time(version: u8) {
+    let redis = RedisServer::start();
+    let laravel = Laravel::new(version, &redis);
+    let mut manifest = laravel.manifest();
+    let classes = laravel.exported_classes();
+    for (key, value) in classes.as_object().unwrap() {
+        manifest[key] = value.clone();
+    }
+    let workplace = Workplace::with_manifest(&laravel, &manifest, MAPPINGS);
+    let rust = (0..2).map(|_| workplace.worker(&["--concurrency=4"]));
+    let mut workers: Vec<_> = rust.collect();
+    workers.extend((0..2).map(|_| laravel.worker(&["--sleep=0.02"])));
+    let mut scene = Scene {
+        redis,
+        laravel,
+        seen: 0,
+        ended: BTreeSet::new(),
+    };
+    for case in &CASES {
+        let name = case.class;
+        let first = scene.seen;
+        let share = DISPATCHES / CASES.len() / DISPATCHERS;
+        let mut rushes: Vec<_> = (0..DISPATCHERS)
+            .map(|number| scene.rush(case, share, "--pause=1500", number))
+            .collect();
+        while rushes.iter_mut().any(ManagedChild::is_running) {
+            scene.check(case);
+        }
+        for rush in &mut rushes {
+            rush.succeeds_within(LONG);
+        }
+        let mut accepted: Vec<String> = rushes.iter().flat_map(uuids).collect();
+        accepted.sort();
+        assert!(accepted.len() > 10 * IDS, "{name}: {}", accepted.len());
+
+        let mut wait = |scene: &mut Scene| {
+            let is_over = crate::harness::process::poll(LONG, || {
+                for worker in &mut workers {
+                    assert!(worker.is_running(), "ended: {}", worker.describe());
+                }
+                let moment = scene.look();
+                (moment.waiting.is_empty() && moment.reserved.is_empty()).then_some(())
+            });
+            assert!(is_over.is_some(), "{name}: no end; {}", scene.redis.state());
+        };
+        wait(&mut scene);
+        assert_eq!(scene.locks(), [""; 0], "{name}");
+
+        // All that was queued was run, and one of a name at a time.
+        let lines = journal::since(&scene.redis, first);
+        let of_end = lines.iter().filter(|line| line.event == "end");
+        let mut ended: Vec<String> = of_end.filter_map(|line| line.uuid.clone()).collect();
+        ended.sort();
+        assert_eq!(ended, accepted, "{name}");
+        for by in ["rust", "php"] {
+            assert!(
+                lines.iter().any(|line| line.by == by),
+                "{name}: none by {by}"
+            );
+        }
+        if case.until_end {
+            let mut by_id: BTreeMap<&str, Vec<Line>> = BTreeMap::new();
+            for (number, line) in lines.iter().enumerate() {
+                let is_pair = line.event == "end"
+                    || lines[number + 1..].iter().any(|other| {
+                        other.event == "end"
+                            && (&other.uuid, other.attempts) == (&line.uuid, line.attempts)
+                    });
+                if line.event != "failed" && is_pair {
+                    by_id.entry(&line.id).or_default().push(line.clone());
+                }
+            }
+            assert_eq!(by_id.len(), IDS);
+            for (id, lines) in by_id {
+                check_runs(id, &lines);
+            }
+        }
+
+        // None is locked out for ever.
+        let mut again = scene.rush(case, 30 * IDS, "--pause=0", 99);
+        again.succeeds_within(LONG);
+        wait(&mut scene);
+        let lines = journal::since(&scene.redis, first);
+        let again: BTreeSet<String> = uuids(&again).into_iter().collect();
+        let names: BTreeSet<&str> = (lines.iter())
+            .filter(|line| line.uuid.as_ref().is_some_and(|uuid| again.contains(uuid)))
+            .map(|line| &*line.id)
+            .collect();
+        assert_eq!(names.len(), IDS, "{name}: {names:?}");
+        assert_eq!(scene.locks(), [""; 0], "{name}");
+        scene.seen = scene.redis.length("interop:journal");
+    }
+    for worker in &mut workers {
+        worker.signal(Signal::TERM);
+    }
+    for worker in &mut workers {
+        worker.succeeds_within(LONG);
+    }
+    let ours: Vec<String> = scene.redis.query(&[b"KEYS", b"*artisand*"]);
+    assert_eq!(ours, [""; 0]);
+}
+
+on_every_laravel!(one_unique_job_of_a_name_at_a_time);
