@@ -164,32 +164,59 @@ impl Batches {
     /// `Illuminate\Bus\Batch::recordSuccessfulJob`, `recordFailedJob`;
     /// `Illuminate\Bus\DatabaseBatchRepository::updateAtomicValues`.
     pub async fn record(&self, id: &str, events: &[Ended]) -> Result<Vec<Recorded>, Error> {
+        let recorded = self
+            .record_while(id, events, || std::future::ready(true))
+            .await?;
+        // Always some: nothing spoke against it.
+        Ok(recorded.unwrap_or_default())
+    }
+
+    /// Like [`record`](Self::record), if `may` says so while the row is locked; `None` if not, and nothing is counted.
+    ///
+    /// For whoever may lose the right to count, and not know: whoever has it by
+    /// then waits for the row, and finds the marks.
+    ///
+    /// # Errors
+    ///
+    /// As of `record`.
+    pub async fn record_while<F: Future<Output = bool>>(
+        &self,
+        id: &str,
+        events: &[Ended],
+        may: impl Fn() -> F,
+    ) -> Result<Option<Vec<Recorded>>, Error> {
         if events.len() > Self::MAX_EVENTS {
             return Err(Error::TooMany {
                 found: events.len(),
             });
         }
         if !is_storable(id) {
-            return Ok(vec![Recorded::NoBatch; events.len()]);
+            return Ok(Some(vec![Recorded::NoBatch; events.len()]));
         }
         let mut tries = Tries::new();
         loop {
-            match self.try_record(id, events).await {
+            match self.try_record(id, events, &may).await {
                 Err(error) if tries.again(&error).await => {}
                 ended => return ended.map_err(self.failed("count jobs of")),
             }
         }
     }
 
-    async fn try_record(
+    async fn try_record<F: Future<Output = bool>>(
         &self,
         id: &str,
         events: &[Ended],
-    ) -> Result<Vec<Recorded>, connection::Error> {
+        may: &impl Fn() -> F,
+    ) -> Result<Option<Vec<Recorded>>, connection::Error> {
         let mut transaction = self.database.begin().await?;
-        let Some((batch, ids)) = self.lock(&mut transaction, id).await? else {
+        let locked = self.lock(&mut transaction, id).await?;
+        if !may().await {
             transaction.rollback().await?;
-            return Ok(vec![Recorded::NoBatch; events.len()]);
+            return Ok(None);
+        }
+        let Some((batch, ids)) = locked else {
+            transaction.rollback().await?;
+            return Ok(Some(vec![Recorded::NoBatch; events.len()]));
         };
         let rules = Rules {
             version: self.version,
@@ -211,7 +238,7 @@ impl Batches {
         } else {
             transaction.rollback().await?;
         }
-        Ok(recorded)
+        Ok(Some(recorded))
     }
 
     /// Reads a batch that nobody else may change until the transaction is over.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::{
     Effect, Error, PopRequest, Popped, Queue, QueueName, ReservedJob, Settled, Settlement, Sizes,
@@ -26,6 +27,8 @@ pub struct MemoryQueue {
 struct State {
     queues: HashMap<QueueName, OneQueue>,
     spools: BTreeMap<Spool, Vec<Vec<u8>>>,
+    /// Who may empty a list, and until when.
+    leases: BTreeMap<Spool, (String, Instant)>,
     /// Locks by key, with their owners.
     locks: BTreeMap<String, String>,
 }
@@ -125,6 +128,12 @@ impl OneQueue {
 }
 
 impl State {
+    /// Who may empty a list now.
+    fn leaseholder(&self, spool: Spool) -> Option<&str> {
+        let (owner, until) = self.leases.get(&spool)?;
+        (*until > Instant::now()).then_some(owner)
+    }
+
     /// Does what follows the end of a job; what concerns the job itself is the caller's.
     fn apply(&mut self, effects: &[Effect]) {
         for effect in effects {
@@ -348,10 +357,14 @@ impl Queue for MemoryQueue {
     async fn advance(
         &self,
         spool: Spool,
+        owner: &str,
         records: &[Vec<u8>],
         effects: &[Effect],
     ) -> Result<u64, Error> {
         let mut state = self.state();
+        if state.leaseholder(spool) != Some(owner) {
+            return Ok(0);
+        }
         let spooled = state.spools.entry(spool).or_default();
         let mut taken = 0;
         for record in records {
@@ -368,12 +381,31 @@ impl Queue for MemoryQueue {
         Ok(taken)
     }
 
-    async fn lease_spool(&self, _: Spool, _: &str, _: Duration) -> Result<bool, Error> {
-        // No other process sees it.
+    async fn lease_spool(&self, spool: Spool, owner: &str, lives: Duration) -> Result<bool, Error> {
+        let mut state = self.state();
+        if state.leaseholder(spool).is_some_and(|other| other != owner) {
+            return Ok(false);
+        }
+        let lease = (owner.to_owned(), Instant::now() + lives);
+        state.leases.insert(spool, lease);
         Ok(true)
     }
 
-    async fn unlease_spool(&self, _: Spool, _: &str) -> Result<(), Error> {
+    async fn keep_spool(&self, spool: Spool, owner: &str, lives: Duration) -> Result<bool, Error> {
+        let mut state = self.state();
+        if state.leaseholder(spool) != Some(owner) {
+            return Ok(false);
+        }
+        let lease = (owner.to_owned(), Instant::now() + lives);
+        state.leases.insert(spool, lease);
+        Ok(true)
+    }
+
+    async fn unlease_spool(&self, spool: Spool, owner: &str) -> Result<(), Error> {
+        let mut state = self.state();
+        if state.leaseholder(spool) == Some(owner) {
+            state.leases.remove(&spool);
+        }
         Ok(())
     }
 

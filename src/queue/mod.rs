@@ -298,7 +298,9 @@ pub trait Queue: Send + Sync + 'static {
 
     /// Takes records out of a list of ours, each once, and does what follows: all in one step.
     ///
-    /// Says how many records were there; if none was, another process has taken them, and nothing follows.
+    /// Says how many records were there. If none was, or `owner` no longer has
+    /// the right to empty the list, it is 0, and nothing follows: another
+    /// process is at it.
     ///
     /// # Errors
     ///
@@ -306,12 +308,23 @@ pub trait Queue: Send + Sync + 'static {
     fn advance(
         &self,
         spool: Spool,
+        owner: &str,
         records: &[Vec<u8>],
         effects: &[Effect],
     ) -> impl Future<Output = Result<u64, Error>> + Send;
 
-    /// Takes or keeps for so long the right to empty a list of ours; false if another process has it.
+    /// Takes for so long the right to empty a list of ours; false if another process has it.
+    ///
+    /// A right that was lost and is taken again must have another owner.
     fn lease_spool(
+        &self,
+        spool: Spool,
+        owner: &str,
+        lives: Duration,
+    ) -> impl Future<Output = Result<bool, Error>> + Send;
+
+    /// Keeps that right for so long from now on; false if it is no longer ours.
+    fn keep_spool(
         &self,
         spool: Spool,
         owner: &str,

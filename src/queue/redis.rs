@@ -70,6 +70,7 @@ struct Scripts {
     advance: Script,
     push_once: Script,
     lease: Script,
+    keep: Script,
     unlease: Script,
 }
 
@@ -128,6 +129,7 @@ impl RedisQueue {
             advance: with_effects!("advance.lua"),
             push_once: with_effects!("push_once.lua"),
             lease: Script::new(include_str!("scripts/lease.lua")),
+            keep: Script::new(include_str!("scripts/keep.lua")),
             unlease: Script::new(include_str!("scripts/unlease.lua")),
         };
         Self {
@@ -1027,11 +1029,15 @@ impl Queue for RedisQueue {
     async fn advance(
         &self,
         spool: Spool,
+        owner: &str,
         records: &[Vec<u8>],
         effects: &[Effect],
     ) -> Result<u64, Error> {
         let name = name_of(spool);
         let mut call = EffectCall::new(self.keys.spool(spool));
+        // The second key.
+        call.key(self.keys.spool_lease(spool));
+        call.args.push(Arg::Bytes(owner.as_bytes()));
         call.number(records.len());
         call.args
             .extend(records.iter().map(|record| Arg::Bytes(record)));
@@ -1060,6 +1066,20 @@ impl Queue for RedisQueue {
             )
             .await?;
         Ok(leased == 1)
+    }
+
+    async fn keep_spool(&self, spool: Spool, owner: &str, lives: Duration) -> Result<bool, Error> {
+        let seconds = i64::try_from(lives.as_secs().max(1)).unwrap_or(i64::MAX);
+        let kept: i64 = self
+            .call(
+                &name_of(spool),
+                "keep.lua",
+                &self.scripts.keep,
+                &[self.keys.spool_lease(spool)],
+                &[Arg::Bytes(owner.as_bytes()), Arg::Int(seconds)],
+            )
+            .await?;
+        Ok(kept == 1)
     }
 
     async fn unlease_spool(&self, spool: Spool, owner: &str) -> Result<(), Error> {

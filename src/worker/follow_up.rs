@@ -4,12 +4,15 @@
 //! Settling leaves a record of each in one step with the job's end, in the
 //! list `artisand:follow-ups`; from there any worker does it and takes the
 //! record out. One process at a time has the lease for that. If it dies in
-//! between, its successor does the same again, and so everything done here
-//! may be done twice without a difference:
+//! between, or sleeps for longer than its lease lives, its successor does the
+//! same again, and so everything done here may be done twice without a
+//! difference:
 //!
 //! * The end of a job is marked in its batch together with the counters, with a
 //!   token of its own: a retried job may fail again before the first mark goes.
 //!   That is when the record has become one that says just that.
+//!   Whoever counts looks, with the row locked, whether the lease is still held:
+//!   so nobody counts what another one has counted, and whose mark is gone.
 //! * A lock is freed by the owner it had when the job ended.
 //! * A payload is pushed to another Redis once, which that Redis remembers.
 //!
@@ -28,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::attempt::with_causes;
 use super::backoff::Reconnect;
-use super::lease::{Drained, Lease, random_holder, unreachable};
+use super::lease::{Drained, Hold, Lease, unreachable};
 use super::php::HandOver;
 use super::unique;
 use crate::batch::{Batches, Ended, JobOutcome, Recorded};
@@ -144,12 +147,11 @@ impl Said {
 
 /// Does what is left until no more will come.
 pub(super) async fn keep_following<Q: Queue>(follower: Follower<Q>) {
-    let holder = random_holder();
     let mut reconnect = Reconnect::default();
     let mut said = Said::default();
     loop {
         let is_last = follower.last.is_cancelled();
-        let drained = follower.drain(&holder, &mut said).await;
+        let drained = follower.drain(&mut said).await;
         if is_last {
             return;
         }
@@ -184,6 +186,8 @@ enum Done {
     All,
     /// So many stay there, as something could not be reached.
     Left(usize),
+    /// Somebody else is at it.
+    Lost,
     /// The list itself cannot be reached.
     Unreachable(crate::queue::Error),
 }
@@ -199,8 +203,8 @@ impl Done {
 }
 
 impl<Q: Queue> Follower<Q> {
-    async fn drain(&self, holder: &str, said: &mut Said) -> Drained {
-        let mut lease = match Lease::take(&*self.queue, Spool::FollowUps, holder).await {
+    async fn drain(&self, said: &mut Said) -> Drained {
+        let mut lease = match Lease::take(&self.queue, Spool::FollowUps).await {
             Ok(lease) => lease,
             Err(drained) => return drained,
         };
@@ -209,7 +213,7 @@ impl<Q: Queue> Follower<Q> {
         drained
     }
 
-    async fn drain_leased(&self, lease: &mut Lease<'_, Q>, said: &mut Said) -> Drained {
+    async fn drain_leased(&self, lease: &mut Lease<Q>, said: &mut Said) -> Drained {
         let mut left = 0;
         loop {
             let records = match self.queue.spooled(Spool::FollowUps, left, PAGE).await {
@@ -223,9 +227,10 @@ impl<Q: Queue> Follower<Q> {
                     Drained::Failed
                 };
             }
-            match lease.during(self.follow(records, said)).await {
+            let hold = lease.hold();
+            match lease.during(self.follow(&hold, records, said)).await {
                 // Without the lease somebody else is at it.
-                None => return Drained::Later,
+                None | Some(Done::Lost) => return Drained::Later,
                 Some(Done::All) => {}
                 Some(Done::Left(more)) => left += more,
                 Some(Done::Unreachable(error)) => return unreachable(&error),
@@ -233,7 +238,7 @@ impl<Q: Queue> Follower<Q> {
         }
     }
 
-    async fn follow(&self, records: Vec<Vec<u8>>, said: &mut Said) -> Done {
+    async fn follow(&self, hold: &Hold<Q>, records: Vec<Vec<u8>>, said: &mut Said) -> Done {
         let mut counts: BTreeMap<String, Vec<Noted<Count>>> = BTreeMap::new();
         let mut others = Vec::new();
         let mut left = 0;
@@ -251,10 +256,10 @@ impl<Q: Queue> Follower<Q> {
             }
         }
         for other in others {
-            match self.follow_one(other, said).await {
+            match self.follow_one(hold, other, said).await {
                 Done::All => {}
                 Done::Left(more) => left += more,
-                unreachable @ Done::Unreachable(_) => return unreachable,
+                over @ (Done::Lost | Done::Unreachable(_)) => return over,
             }
         }
         let mut is_away = false;
@@ -263,10 +268,10 @@ impl<Q: Queue> Follower<Q> {
                 left += counts.len();
                 continue;
             }
-            match self.count(&batch, counts, said, &mut is_away).await {
+            match self.count(hold, &batch, counts, said, &mut is_away).await {
                 Done::All => {}
                 Done::Left(more) => left += more,
-                unreachable @ Done::Unreachable(_) => return unreachable,
+                over @ (Done::Lost | Done::Unreachable(_)) => return over,
             }
         }
         if left == 0 {
@@ -277,14 +282,15 @@ impl<Q: Queue> Follower<Q> {
     }
 
     /// Takes records out of the list, and does what follows.
-    async fn advance(&self, records: &[Vec<u8>], effects: &[Effect]) -> Done {
-        match self.queue.advance(Spool::FollowUps, records, effects).await {
+    async fn advance(&self, hold: &Hold<Q>, records: &[Vec<u8>], effects: &[Effect]) -> Done {
+        match hold.advance(records, effects).await {
+            Ok(0) => Done::Lost,
             Ok(_) => Done::All,
             Err(error) => Done::Unreachable(error),
         }
     }
 
-    async fn follow_one(&self, noted: Noted<FollowUp>, said: &mut Said) -> Done {
+    async fn follow_one(&self, hold: &Hold<Q>, noted: Noted<FollowUp>, said: &mut Said) -> Done {
         let done = match &noted.what {
             FollowUp::Forget { batch, ended } => self.forget(batch, ended).await,
             FollowUp::Unlock { store, name, owner } => {
@@ -300,7 +306,7 @@ impl<Q: Queue> Follower<Q> {
             FollowUp::Count(_) => unreachable!("counted together"),
         };
         match done {
-            Ok(()) => self.advance(&[noted.record], &[]).await,
+            Ok(()) => self.advance(hold, &[noted.record], &[]).await,
             Err((what, error)) => {
                 said.problem(what, error);
                 Done::Left(1)
@@ -360,6 +366,7 @@ impl<Q: Queue> Follower<Q> {
     /// Counts ends of jobs of one batch.
     async fn count(
         &self,
+        hold: &Hold<Q>,
         batch: &str,
         mut counts: Vec<Noted<Count>>,
         said: &mut Said,
@@ -374,8 +381,13 @@ impl<Q: Queue> Follower<Q> {
             .iter()
             .map(|noted| noted.what.ended.clone())
             .collect();
-        let recorded = match batches.record(batch, &ended).await {
-            Ok(recorded) => recorded,
+        let recorded = batches.record_while(batch, &ended, || {
+            let hold = hold.clone();
+            async move { hold.lasts().await }
+        });
+        let recorded = match recorded.await {
+            Ok(Some(recorded)) => recorded,
+            Ok(None) => return Done::Lost,
             Err(error) => {
                 *is_away = error.is_lost_connection();
                 said.problem(what, with_causes(&error));
@@ -395,10 +407,9 @@ impl<Q: Queue> Follower<Q> {
                 Recorded::NeedsPhp => for_php.push(noted),
             }
         }
-        if let done @ (Done::Left(_) | Done::Unreachable(_)) =
-            self.counted(batch, &taken, marked, said).await
-        {
-            return done.and_left(for_php.len());
+        match self.counted(hold, batch, &taken, marked, said).await {
+            Done::All => {}
+            done => return done.and_left(for_php.len()),
         }
         if let Err(error) = self.cancel_failed(batches, batch, &for_php).await {
             *is_away = error.is_lost_connection();
@@ -407,10 +418,10 @@ impl<Q: Queue> Follower<Q> {
         }
         let mut left = 0;
         for noted in for_php {
-            match self.hand_over(noted, said).await {
+            match self.hand_over(hold, noted, said).await {
                 Done::All => {}
                 Done::Left(more) => left += more,
-                unreachable @ Done::Unreachable(_) => return unreachable,
+                over @ (Done::Lost | Done::Unreachable(_)) => return over,
             }
         }
         if left == 0 {
@@ -443,6 +454,7 @@ impl<Q: Queue> Follower<Q> {
     /// Takes the records of ends that are counted out of the list, and then their marks out of the batch.
     async fn counted(
         &self,
+        hold: &Hold<Q>,
         batch: &str,
         records: &[Vec<u8>],
         ended: Vec<Ended>,
@@ -452,20 +464,20 @@ impl<Q: Queue> Follower<Q> {
             return Done::All;
         }
         if ended.is_empty() {
-            return self.advance(records, &[]).await;
+            return self.advance(hold, records, &[]).await;
         }
         let batch = batch.to_owned();
         let what = FollowUp::Forget { batch, ended };
         let record = what.to_record();
-        match self.advance(records, &[what.effect()]).await {
+        match self.advance(hold, records, &[what.effect()]).await {
             // At once, so that callbacks do not see the marks.
-            Done::All => self.follow_one(Noted { record, what }, said).await,
+            Done::All => self.follow_one(hold, Noted { record, what }, said).await,
             done => done,
         }
     }
 
     /// Lets PHP count the end of a job.
-    async fn hand_over(&self, noted: Noted<Count>, said: &mut Said) -> Done {
+    async fn hand_over(&self, hold: &Hold<Q>, noted: Noted<Count>, said: &mut Said) -> Done {
         let count = &noted.what;
         let hand_over = HandOver {
             services: &self.services,
@@ -487,7 +499,7 @@ impl<Q: Queue> Follower<Q> {
                     due: None,
                     claim: None,
                 });
-                self.advance(&[noted.record], &[push]).await
+                self.advance(hold, &[noted.record], &[push]).await
             }
             Err(error) => {
                 said.problem("let PHP run a batch's callbacks", with_causes(&error));

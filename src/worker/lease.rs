@@ -1,11 +1,12 @@
 //! The right to empty one of our lists: one process at a time has it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::attempt::with_causes;
-use crate::queue::{Error, Queue, Spool};
+use crate::queue::{Effect, Error, Queue, Spool};
 
 /// How long a lease lives if its holder dies.
 const LIVES: Duration = Duration::from_secs(10);
@@ -36,37 +37,80 @@ pub(super) fn unreachable(error: &Error) -> Drained {
     Drained::Failed
 }
 
-/// A name for this process among those that take leases.
-pub(super) fn random_holder() -> String {
-    format!("{:016x}", fastrand::u64(..))
-}
-
 /// A lease that is held.
-pub(super) struct Lease<'a, Q> {
-    queue: &'a Q,
-    spool: Spool,
-    holder: &'a str,
+///
+/// A process may sleep longer than its lease lives, at any point, and not
+/// notice. What must not happen twice is therefore bound to the lease itself:
+/// records are taken out of the list only by who has it ([`Hold::advance`]).
+pub(super) struct Lease<Q> {
+    hold: Hold<Q>,
     renew_at: Instant,
 }
 
-impl<'a, Q: Queue> Lease<'a, Q> {
+/// What says that a lease is held. A lease that was lost never is the same again.
+#[derive(Debug)]
+pub(super) struct Hold<Q> {
+    queue: Arc<Q>,
+    spool: Spool,
+    holder: Arc<str>,
+}
+
+impl<Q> Clone for Hold<Q> {
+    fn clone(&self) -> Self {
+        Self {
+            queue: Arc::clone(&self.queue),
+            spool: self.spool,
+            holder: Arc::clone(&self.holder),
+        }
+    }
+}
+
+impl<Q: Queue> Hold<Q> {
+    /// Whether the lease is held still; then it lives on from now.
+    pub(super) async fn lasts(&self) -> bool {
+        let kept = self.queue.keep_spool(self.spool, &self.holder, LIVES).await;
+        matches!(kept, Ok(true))
+    }
+
+    /// Takes records out of the list, and does what follows; 0 if somebody else has the lease.
+    pub(super) async fn advance(
+        &self,
+        records: &[Vec<u8>],
+        effects: &[Effect],
+    ) -> Result<u64, Error> {
+        let advanced = self
+            .queue
+            .advance(self.spool, &self.holder, records, effects);
+        advanced.await
+    }
+}
+
+impl<Q: Queue> Lease<Q> {
     /// Takes the lease of a list that has records; otherwise says how the pass ended.
-    pub(super) async fn take(queue: &'a Q, spool: Spool, holder: &'a str) -> Result<Self, Drained> {
+    pub(super) async fn take(queue: &Arc<Q>, spool: Spool) -> Result<Self, Drained> {
         match queue.spooled(spool, 0, 1).await {
             Ok(records) if records.is_empty() => return Err(Drained::All),
             Ok(_) => {}
             Err(error) => return Err(unreachable(&error)),
         }
-        match queue.lease_spool(spool, holder, LIVES).await {
+        let holder = format!("{:016x}", fastrand::u64(..));
+        match queue.lease_spool(spool, &holder, LIVES).await {
             Ok(true) => Ok(Self {
-                queue,
-                spool,
-                holder,
+                hold: Hold {
+                    queue: Arc::clone(queue),
+                    spool,
+                    holder: holder.into(),
+                },
                 renew_at: Instant::now() + RENEW,
             }),
             Ok(false) => Err(Drained::Later),
             Err(error) => Err(unreachable(&error)),
         }
+    }
+
+    /// What says that it is held.
+    pub(super) fn hold(&self) -> Hold<Q> {
+        self.hold.clone()
     }
 
     /// Does something under the lease, which is renewed as long as it takes; `None` if the lease is lost.
@@ -77,8 +121,7 @@ impl<'a, Q: Queue> Lease<'a, Q> {
         let mut work = std::pin::pin!(work);
         loop {
             if self.renew_at <= Instant::now() {
-                let renewed = self.queue.lease_spool(self.spool, self.holder, LIVES).await;
-                if !matches!(renewed, Ok(true)) {
+                if !self.hold.lasts().await {
                     return None;
                 }
                 self.renew_at = Instant::now() + RENEW;
@@ -91,7 +134,12 @@ impl<'a, Q: Queue> Lease<'a, Q> {
 
     /// Gives the lease up.
     pub(super) async fn give_up(self) {
-        let given_up = self.queue.unlease_spool(self.spool, self.holder).await;
+        let Hold {
+            queue,
+            spool,
+            holder,
+        } = &self.hold;
+        let given_up = queue.unlease_spool(*spool, holder).await;
         if let Err(error) = given_up {
             // It ends by itself in a moment.
             tracing::debug!(error = with_causes(&error), "could not give up the lease");

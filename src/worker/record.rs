@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::attempt::with_causes;
 use super::backoff::Reconnect;
-use super::lease::{Drained, Lease, random_holder, unreachable};
+use super::lease::{Drained, Lease, unreachable};
 use crate::failed::{FailedJob, FailedJobs, Recorded};
 use crate::queue::{Queue, Spool};
 use crate::time::Clock;
@@ -75,7 +75,6 @@ const REPLACE_AFTER: i64 = 15;
 
 /// Brings records to the store until no more will come.
 pub(super) async fn keep_recording<Q: Queue>(recorder: Recorder<Q>) {
-    let holder = random_holder();
     let mut reconnect = Reconnect::default();
     let mut said = Said::default();
     loop {
@@ -83,7 +82,7 @@ pub(super) async fn keep_recording<Q: Queue>(recorder: Recorder<Q>) {
         if is_last {
             said.from = 0;
         }
-        let drained = recorder.drain(&holder, &mut said).await;
+        let drained = recorder.drain(&mut said).await;
         if is_last {
             return;
         }
@@ -106,8 +105,8 @@ pub(super) async fn keep_recording<Q: Queue>(recorder: Recorder<Q>) {
 }
 
 impl<Q: Queue> Recorder<Q> {
-    async fn drain(&self, holder: &str, said: &mut Said) -> Drained {
-        let mut lease = match Lease::take(&*self.queue, Spool::FailedJobs, holder).await {
+    async fn drain(&self, said: &mut Said) -> Drained {
+        let mut lease = match Lease::take(&self.queue, Spool::FailedJobs).await {
             Ok(lease) => lease,
             Err(drained) => return drained,
         };
@@ -116,7 +115,7 @@ impl<Q: Queue> Recorder<Q> {
         drained
     }
 
-    async fn drain_leased(&self, lease: &mut Lease<'_, Q>, said: &mut Said) -> Drained {
+    async fn drain_leased(&self, lease: &mut Lease<Q>, said: &mut Said) -> Drained {
         let mut left = std::mem::take(&mut said.from);
         let mut drained = if left == 0 {
             Drained::All
@@ -137,9 +136,11 @@ impl<Q: Queue> Recorder<Q> {
                 match brought {
                     Ok(true) => {
                         (outages, refusals) = (0, 0);
-                        let taken = self.queue.advance(Spool::FailedJobs, &[record], &[]).await;
-                        if let Err(error) = taken {
-                            return unreachable(&error);
+                        match lease.hold().advance(&[record], &[]).await {
+                            // Without the lease somebody else is at it.
+                            Ok(0) => return Drained::Later,
+                            Ok(_) => {}
+                            Err(error) => return unreachable(&error),
                         }
                     }
                     Ok(false) => {

@@ -517,15 +517,40 @@ async fn records_are_taken_once_and_what_follows_happens_once(queue: impl Queue)
         push("q", 2, None, None),
         Effect::Append(Spool::FollowUps, b"d".to_vec()),
     ];
+    let spool = Spool::FollowUps;
+    let lives = Duration::from_secs(60);
+    let records = [b"a".to_vec(), b"c".to_vec()];
+    // Only for whoever has the lease.
+    assert_eq!(
+        queue.advance(spool, "x", &records, &follow).await.unwrap(),
+        0
+    );
+    assert!(queue.lease_spool(spool, "y", lives).await.unwrap());
+    assert!(!queue.lease_spool(spool, "x", lives).await.unwrap());
+    assert_eq!(
+        queue.advance(spool, "x", &records, &follow).await.unwrap(),
+        0
+    );
+    assert_eq!(queue.spooled(spool, 0, 9).await.unwrap().len(), 3);
     for expected in [2, 0] {
-        let records = [b"a".to_vec(), b"c".to_vec()];
-        let taken = queue.advance(Spool::FollowUps, &records, &follow).await;
+        let taken = queue.advance(spool, "y", &records, &follow).await;
         assert_eq!(taken.unwrap(), expected);
         assert_eq!(sizes(&queue, "q").await.pending, 1);
         let left = queue.spooled(Spool::FollowUps, 0, 9).await.unwrap();
         assert_eq!(left, [b"b", b"d"]);
     }
     assert_eq!(queue.spooled(Spool::FollowUps, 1, 9).await.unwrap(), [b"d"]);
+    // It is kept as long as it was not lost, and only by whoever has it.
+    for (owner, is_kept) in [("y", true), ("x", false)] {
+        assert_eq!(
+            queue.keep_spool(spool, owner, lives).await.unwrap(),
+            is_kept
+        );
+        queue.unlease_spool(spool, "x").await.unwrap();
+    }
+    queue.unlease_spool(spool, "y").await.unwrap();
+    assert!(!queue.keep_spool(spool, "y", lives).await.unwrap());
+    assert!(queue.lease_spool(spool, "x", lives).await.unwrap());
     assert!(
         queue
             .spooled(Spool::FailedJobs, 0, 9)

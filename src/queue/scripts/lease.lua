@@ -1,4 +1,4 @@
--- Takes or keeps the right to bring what is in a list of ours to where it belongs.
+-- Takes the right to bring what is in a list of ours to where it belongs.
 --
 -- KEYS  1  artisand:failed-spool:lease
 -- ARGV  1  who we are

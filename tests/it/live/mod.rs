@@ -35,6 +35,7 @@ mod documents;
 mod drain;
 mod elsewhere;
 mod encryption;
+mod ends_killed;
 mod events;
 mod exceptions;
 mod failed;

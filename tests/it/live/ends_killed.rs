@@ -1,0 +1,534 @@
+//! Workers that are killed at any moment: chains go on, batches count, locks are freed, each once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::harness::journal::{self, Line};
+use crate::harness::laravel::{Laravel, Served};
+use crate::harness::process::{ManagedChild, Workplace};
+use crate::harness::redis::RedisServer;
+use crate::harness::sql::{Engine, MariaDbServer, PostgresServer, SqlServer};
+use crate::harness::stores::Settings;
+
+const SOON: Duration = Duration::from_secs(60);
+/// Kills per test: with three versions, more than two hundred of each kind.
+const KILLS: usize = 70;
+/// Queues of the jobs, in the order in which they are worked.
+const QUEUES: [&str; 2] = ["a", "b"];
+
+/// Closures go to a queue of their own, so that members and steps run in Rust, in workers that may die.
+const SETTINGS: &str = r#"
+[php]
+queue = "php"
+
+[[map]]
+job = 'App\Jobs\*Journal'
+handler = "journal"
+"#;
+
+struct Scene {
+    name: String,
+    redis: RedisServer,
+    laravel: Laravel,
+    php: Served,
+    workplace: Workplace,
+    random: fastrand::Rng,
+    /// Process ids of workers that were killed.
+    killed: BTreeSet<u32>,
+}
+
+impl Scene {
+    fn new(version: u8, settings: &Settings, retry_after: u32) -> Self {
+        let redis = RedisServer::start();
+        let more = [
+            ("REDIS_QUEUE_RETRY_AFTER", retry_after.to_string()),
+            ("QUEUE_FAILED_DRIVER", "database-uuids".to_owned()),
+        ];
+        let laravel = Laravel::with_env(version, &redis, &[&settings[..], &more].concat());
+        let php = laravel.serve();
+        // The first look makes the tables.
+        php.run(&["interop:failed"]);
+        let mut manifest = laravel.manifest();
+        let classes = laravel.exported_classes();
+        for (key, value) in classes.as_object().unwrap() {
+            manifest[key] = value.clone();
+        }
+        let seed = fastrand::u64(..);
+        Self {
+            name: format!("Laravel {version}, seed {seed}"),
+            workplace: Workplace::with_manifest(&laravel, &manifest, SETTINGS),
+            redis,
+            laravel,
+            php,
+            random: fastrand::Rng::with_seed(seed),
+            killed: BTreeSet::new(),
+        }
+    }
+
+    fn worker(&self) -> ManagedChild {
+        let queues = format!("--queue={}", QUEUES.join(","));
+        self.workplace
+            .worker(&[&queues, "--concurrency=4", "--tries=1000", "--sleep=0.1"])
+    }
+
+    /// Runs closures. Its own jobs are its own as long as it lives: only ours are killed.
+    fn php_worker(&self) -> ManagedChild {
+        let args = ["queue:work", "redis", "--queue=php", "--sleep=0.05"];
+        let mut command = self.laravel.command(&args);
+        command.env("REDIS_QUEUE_RETRY_AFTER", "90");
+        ManagedChild::spawn(command)
+    }
+
+    fn nap(&mut self, milliseconds: std::ops::Range<u64>) {
+        std::thread::sleep(Duration::from_millis(self.random.u64(milliseconds)));
+    }
+
+    /// Kills and replaces workers by turns, at any moment; says how often there was work.
+    fn kill(&mut self, workers: &mut [ManagedChild; 2]) -> usize {
+        let mut busy = 0;
+        for kill in 0..KILLS {
+            self.nap(5..150);
+            busy += usize::from(self.is_busy());
+            let worker = &mut workers[kill % 2];
+            assert!(worker.is_running(), "{}: {}", self.name, worker.describe());
+            worker.signal(Signal::KILL);
+            worker.wait_timeout(SOON);
+            self.killed.insert(worker.id());
+            *worker = self.worker();
+            self.expire_lease();
+        }
+        busy
+    }
+
+    /// As if so much time had passed. Whoever lives and is at it must notice.
+    fn expire_lease(&self) {
+        let lease = self.laravel.key("artisand:follow-ups:lease");
+        self.redis.query::<()>(&[b"DEL", lease.as_bytes()]);
+    }
+
+    fn keys(&self, pattern: &str) -> Vec<String> {
+        self.redis.query(&[b"KEYS", pattern.as_bytes()])
+    }
+
+    /// Whether anything is queued, reserved or left to do.
+    fn is_busy(&self) -> bool {
+        !self
+            .keys("*queues:*")
+            .iter()
+            .all(|key| key.ends_with(":notify"))
+            || !self.keys("*artisand:*").is_empty()
+    }
+
+    /// Waits until all is done and stops the workers.
+    fn finish(&self, workers: &mut [ManagedChild]) {
+        let done = crate::harness::process::poll(SOON, || (!self.is_busy()).then_some(()));
+        if done.is_none() {
+            let workers = workers.iter().map(ManagedChild::describe);
+            let workers: Vec<_> = workers.collect();
+            let state = self.redis.state();
+            panic!("{}: no end; {state}\n{}", self.name, workers.join("\n"));
+        }
+        for worker in workers.iter_mut() {
+            worker.signal(Signal::TERM);
+        }
+        for worker in workers.iter_mut() {
+            // One that was started a moment ago may know no signals yet.
+            worker.wait_timeout(SOON);
+        }
+        let locks = self.keys("*laravel_unique_job*");
+        assert_eq!(locks, [""; 0], "{}", self.name);
+        assert!(!self.is_busy(), "{}: {}", self.name, self.redis.state());
+    }
+
+    /// Uuids in the store of failed jobs.
+    fn failed(&self) -> BTreeSet<String> {
+        let failed = self.laravel.run(&["interop:failed"]).remove(0);
+        let jobs = failed["jobs"].as_array().unwrap();
+        let uuid = |job: &Value| {
+            let payload: Value = serde_json::from_str(text(&job["payload"])).unwrap();
+            text(&payload["uuid"]).to_owned()
+        };
+        let uuids: BTreeSet<String> = jobs.iter().map(uuid).collect();
+        assert_eq!(uuids.len(), jobs.len(), "{}: {failed}", self.name);
+        uuids
+    }
+
+    /// Runs by the name of the job; each job is one payload, and runs again only after a kill.
+    fn runs(&self) -> BTreeMap<String, Vec<Line>> {
+        let name = &self.name;
+        let mut runs: BTreeMap<String, Vec<Line>> = BTreeMap::new();
+        for line in journal::since(&self.redis, 0) {
+            assert!(["run", "catch"].contains(&&*line.event), "{name}: {line:?}");
+            if line.event == "run" {
+                runs.entry(line.id.clone()).or_default().push(line);
+            }
+        }
+        for (id, runs) in &runs {
+            for (first, second) in runs.iter().zip(&runs[1..]) {
+                let pair = format!("{name}: {id} {first:?} {second:?}");
+                assert_eq!(first.uuid, second.uuid, "a second payload: {pair}");
+                assert!(first.attempts < second.attempts, "{pair}");
+                assert!(
+                    self.killed.contains(&first.pid),
+                    "nobody was killed: {pair}"
+                );
+            }
+        }
+        runs
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("{value}"))
+}
+
+fn chains_go_on_after_kills(version: u8) {
+    const CHAINS: usize = 60;
+    const CLASSES: [&str; 5] = [
+        "Journal",
+        "EncryptedJournal",
+        "UniqueJournal",
+        "UniqueUntilJournal",
+        "Journal",
+    ];
+    let mut scene = Scene::new(version, &Vec::new(), 2);
+    let (classes, queues) = (
+        format!("--classes={}", CLASSES.join(",")),
+        format!("--queues={}", QUEUES.join(",")),
+    );
+    for chain in 0..CHAINS {
+        let id = format!("chain-{chain:02}");
+        let scripts = ["sleep:0.04"; CLASSES.len()];
+        let args = [&["interop:chain", &*id][..], &scripts, &[&classes, &queues]].concat();
+        scene.php.text(&args);
+    }
+    let mut workers = [scene.worker(), scene.worker()];
+    let mut php = scene.php_worker();
+    let busy = scene.kill(&mut workers);
+    assert!(
+        busy > KILLS * 2 / 3,
+        "{}: {busy} kills among work",
+        scene.name
+    );
+    scene.finish(&mut workers);
+    php.signal(Signal::TERM);
+    php.succeeds_within(SOON);
+
+    assert_eq!(scene.failed(), BTreeSet::new(), "{}", scene.name);
+
+    let steps = 1..=CLASSES.len();
+    let ids = (0..CHAINS).flat_map(|chain| {
+        let step = move |step| format!("chain-{chain:02}-{step}");
+        steps.clone().map(step)
+    });
+    let runs = scene.runs();
+    let expected: Vec<String> = ids.collect();
+    let found: Vec<String> = runs.keys().cloned().collect();
+    assert_eq!(found, expected, "{}", scene.name);
+    // One step after the other.
+    for chain in expected.chunks(CLASSES.len()) {
+        for pair in chain.windows(2) {
+            let (end, begin) = (runs[&pair[0]].last().unwrap(), &runs[&pair[1]][0]);
+            assert!(end.at < begin.at, "{}: {end:?} {begin:?}", scene.name);
+        }
+    }
+    let again = runs.values().filter(|runs| runs.len() > 1).count();
+    assert!(again > 0, "{}: no kill hit a job", scene.name);
+}
+
+on_every_laravel!(chains_go_on_after_kills);
+
+/// A batch that was dispatched.
+struct Dispatched {
+    id: String,
+    uuids: Vec<String>,
+    failing: BTreeSet<String>,
+    has_progress: bool,
+}
+
+impl Scene {
+    /// Dispatches batches; in every second one some jobs fail.
+    fn dispatch(&self, sleep: &str) -> Vec<Dispatched> {
+        const BATCHES: usize = 8;
+        const JOBS: usize = 25;
+        let batch = |number: usize| {
+            let fails = number % 2 == 1;
+            // Whichever attempt it is that comes to its end.
+            let [ok, fail] =
+                [sleep.to_owned(), format!("{sleep}+fail")].map(|entry| vec![entry; 20].join(","));
+            let script = |job: usize| if fails && job % 8 == 3 { &*fail } else { &*ok };
+            let scripts: Vec<&str> = (0..JOBS).map(script).collect();
+            // Since Laravel 10.37 there are callbacks after each success.
+            let has_progress = number < 2 && self.laravel.version > 8;
+            let queue = format!("--queue={}", QUEUES[number % QUEUES.len()]);
+            let flags = ["--allow-failures", "--then", "--catch", "--finally", &queue];
+            let progress = has_progress.then_some("--progress");
+            let args = [
+                &["interop:batch"][..],
+                &scripts,
+                &flags,
+                progress.as_slice(),
+            ]
+            .concat();
+            let batch = self.php.run(&args);
+            let uuids = batch["uuids"].as_array().unwrap().iter().map(text);
+            let uuids: Vec<String> = uuids.map(str::to_owned).collect();
+            let is_failing = |(_, script): &(&String, &&str)| script.ends_with("fail");
+            let failing = uuids.iter().zip(&scripts).filter(is_failing);
+            Dispatched {
+                id: text(&batch["id"]).to_owned(),
+                failing: failing.map(|(uuid, _)| uuid.clone()).collect(),
+                uuids,
+                has_progress,
+            }
+        };
+        (0..BATCHES).map(batch).collect()
+    }
+
+    /// Every job was run, every batch is counted, every callback was called once.
+    fn check(&self, batches: &[Dispatched]) {
+        let notes: Vec<Value> = (self.redis.list("interop:batch").iter())
+            .map(|note| serde_json::from_slice(note).unwrap())
+            .collect();
+        let mut failing = BTreeSet::new();
+        let mut uuids = BTreeSet::new();
+        for batch in batches {
+            let row = self
+                .laravel
+                .run(&["interop:batch-state", &batch.id])
+                .remove(0);
+            let of_batch = || notes.iter().filter(|note| note["id"] == *batch.id);
+            let calls = |name: &str| of_batch().filter(|note| note["callback"] == name).count();
+            let name = format!("{}: {row} {:?}", self.name, of_batch().collect::<Vec<_>>());
+            let (total, failed) = (batch.uuids.len(), batch.failing.len());
+            assert_eq!(
+                json!([
+                    row["total"],
+                    row["pending"],
+                    row["failed"],
+                    row["cancelled_at"]
+                ]),
+                json!([total, failed, failed, null]),
+                "{name}"
+            );
+            assert_eq!(row["finished_at"].is_number(), failed == 0, "{name}");
+            // Without marks: they would be uuids that are no job's.
+            let ids = row["failed_ids"].as_array().unwrap();
+            let ids: BTreeSet<&str> = ids.iter().map(text).collect();
+            assert_eq!(
+                ids,
+                batch.failing.iter().map(String::as_str).collect(),
+                "{name}"
+            );
+            let (then, catch) = if failed == 0 { (1, 0) } else { (0, 1) };
+            assert_eq!(
+                ["then", "catch", "finally"].map(calls),
+                [then, catch, 1],
+                "{name}"
+            );
+            if batch.has_progress {
+                let least = total - failed;
+                // Laravel 10 and later call it after failures, too, where they are allowed.
+                assert!((least..=total).contains(&calls("progress")), "{name}");
+            }
+            failing.extend(batch.failing.iter().cloned());
+            uuids.extend(batch.uuids.iter().cloned());
+        }
+        assert_eq!(self.failed(), failing, "{}", self.name);
+        let lines = journal::since(&self.redis, 0);
+        let ran = lines.iter().filter(|line| line.event == "run");
+        let ran: BTreeSet<String> = ran.filter_map(|line| line.uuid.clone()).collect();
+        assert_eq!(ran, uuids, "{}", self.name);
+    }
+
+    /// Runs by the uuid of the job.
+    fn check_runs(&self, is_killed: impl Fn(&Line) -> bool) {
+        let mut runs: BTreeMap<String, Vec<Line>> = BTreeMap::new();
+        for line in journal::since(&self.redis, 0) {
+            if line.event == "run" {
+                runs.entry(line.uuid.clone().unwrap())
+                    .or_default()
+                    .push(line);
+            }
+        }
+        for runs in runs.values() {
+            for pair in runs.windows(2) {
+                let is_fair = pair[0].attempts < pair[1].attempts && is_killed(&pair[0]);
+                assert!(is_fair, "{}: {pair:?}", self.name);
+            }
+        }
+    }
+}
+
+fn batches_count_after_kills(version: u8, settings: &Settings) {
+    let mut scene = Scene::new(version, settings, 2);
+    let batches = scene.dispatch("sleep:0.03");
+    let mut workers = [scene.worker(), scene.worker()];
+    let mut php = scene.php_worker();
+    let busy = scene.kill(&mut workers);
+    assert!(
+        busy > KILLS * 2 / 3,
+        "{}: {busy} kills among work",
+        scene.name
+    );
+    scene.finish(&mut workers);
+    php.signal(Signal::TERM);
+    php.succeeds_within(SOON);
+    scene.check(&batches);
+    scene.check_runs(|line| scene.killed.contains(&line.pid));
+}
+
+mod batches_count_after_kills {
+    use super::{MariaDbServer, PostgresServer, batches_count_after_kills as scenario};
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_8_mariadb() {
+        scenario(8, &MariaDbServer::start().env().to_vec());
+    }
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_10_postgres() {
+        scenario(10, &PostgresServer::start().env().to_vec());
+    }
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_13_sqlite() {
+        scenario(13, &super::sqlite());
+    }
+}
+
+fn sqlite() -> Settings {
+    let settings = [
+        ("DB_CONNECTION", "sqlite"),
+        ("DB_TRANSACTION_MODE", "IMMEDIATE"),
+    ];
+    settings
+        .map(|(name, value)| (name, value.to_owned()))
+        .to_vec()
+}
+
+fn workers_that_were_frozen_count_nothing_twice(version: u8, settings: &Settings) {
+    let mut scene = Scene::new(version, settings, 90);
+    let batches = scene.dispatch("sleep:0.15");
+    let mut workers = [scene.worker(), scene.worker()];
+    let mut php = scene.php_worker();
+    let mut busy = 0;
+    for round in 0..20 {
+        scene.nap(5..60);
+        busy += usize::from(scene.is_busy());
+        let worker = &mut workers[round % 2];
+        worker.signal(Signal::STOP);
+        scene.expire_lease();
+        // In that time the other one does what this one was at.
+        scene.nap(200..700);
+        workers[round % 2].signal(Signal::CONT);
+    }
+    assert!(busy > 10, "{}: {busy}", scene.name);
+    scene.finish(&mut workers);
+    php.signal(Signal::TERM);
+    php.succeeds_within(SOON);
+    scene.check(&batches);
+    scene.check_runs(|_| false);
+}
+
+mod workers_that_were_frozen_count_nothing_twice {
+    use super::{
+        MariaDbServer, PostgresServer, workers_that_were_frozen_count_nothing_twice as scenario,
+    };
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_8_mariadb() {
+        scenario(8, &MariaDbServer::start().env().to_vec());
+    }
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_10_postgres() {
+        scenario(10, &PostgresServer::start().env().to_vec());
+    }
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_13_sqlite() {
+        scenario(13, &super::sqlite());
+    }
+}
+
+/// PHP is away meanwhile: what it has to do waits for it.
+fn servers_that_come_and_go_lose_nothing<E: Engine>(version: u8, mut server: SqlServer<E>) {
+    const OUTAGES: usize = 3;
+    let mut scene = Scene::new(version, &server.env().to_vec(), 5);
+    let batches = scene.dispatch("sleep:0.03");
+    let mut workers = [scene.worker(), scene.worker()];
+    let mut random = scene.random.fork();
+    for outage in 0..OUTAGES {
+        for _ in 0..8 {
+            scene.nap(20..150);
+            scene.disconnect();
+        }
+        if outage % 2 == 0 {
+            server.kill();
+        } else {
+            server.stop();
+        }
+        for _ in 0..3 {
+            std::thread::sleep(Duration::from_millis(random.u64(20..300)));
+            scene.disconnect();
+        }
+        server.restart();
+    }
+    for worker in &mut workers {
+        assert!(worker.is_running(), "{}: {}", scene.name, worker.describe());
+    }
+    let mut php = scene.php_worker();
+    scene.finish(&mut workers);
+    php.signal(Signal::TERM);
+    php.succeeds_within(SOON);
+    scene.check(&batches);
+    scene.check_runs(|_| false);
+}
+
+impl Scene {
+    /// Cuts all connections to Redis, except those with which handlers write the journal.
+    fn disconnect(&self) {
+        let clients: String = self.redis.query(&[b"CLIENT", b"LIST", b"TYPE", b"normal"]);
+        for client in clients.lines() {
+            let field = |name: &str| client.split(' ').find_map(|field| field.strip_prefix(name));
+            if field("name=") == Some("interop") || field("cmd=") == Some("client|list") {
+                continue;
+            }
+            // It may be gone by itself.
+            let id = field("id=").unwrap().as_bytes();
+            self.redis.query::<i64>(&[b"CLIENT", b"KILL", b"ID", id]);
+        }
+    }
+}
+
+mod servers_that_come_and_go_lose_nothing {
+    use super::{MariaDbServer, PostgresServer, servers_that_come_and_go_lose_nothing as scenario};
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_8_mariadb() {
+        scenario(8, MariaDbServer::start());
+    }
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_10_postgres() {
+        scenario(10, PostgresServer::start());
+    }
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_13_mariadb() {
+        scenario(13, MariaDbServer::start());
+    }
+}
