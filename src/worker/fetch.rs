@@ -11,7 +11,7 @@ use super::aftermath::{Aftermath, Refusal};
 use super::attempt::with_causes;
 use super::backoff::Reconnect;
 use super::job::Shared;
-use crate::handler::{Route, UnmappedPolicy, in_payload};
+use crate::handler::{Pipeline, Route, UnmappedPolicy, in_payload};
 use crate::payload::{Command, Payload, Target};
 use crate::queue::{Error, PopRequest, Popped, Queue, QueueName, Selection};
 use crate::time::UnixSeconds;
@@ -119,7 +119,7 @@ pub(super) fn route(shared: &Shared, payload: &mut Payload, queue: &QueueName) -
             return Route::Unmapped;
         }
     }
-    let (Ok(target), Ok(command)) = (Target::of(payload), Command::of(payload)) else {
+    let (Ok(target), Ok(_)) = (Target::of(payload), Command::of(payload)) else {
         return Route::Unmapped;
     };
     let (mapping, handler, pipeline) = match shared.router.route(&target) {
@@ -134,21 +134,14 @@ pub(super) fn route(shared: &Shared, payload: &mut Payload, queue: &QueueName) -
         warn_once(shared, payload, &why);
         return Route::Unmapped;
     }
-    let pipeline = match command {
-        Some(command) => {
-            let debounce = shared.router.debounce(mapping);
-            in_payload(&command, &pipeline, debounce, &shared.services)
-        }
-        None => Ok(pipeline),
-    };
-    match pipeline {
+    match around(shared, payload, mapping, pipeline) {
         Ok(pipeline) => Route::Handler {
             mapping,
             handler,
             pipeline,
         },
         Err(why) => {
-            warn_once(shared, payload, &why.to_string());
+            warn_once(shared, payload, &why);
             Route::Unmapped
         }
     }
@@ -198,8 +191,33 @@ pub(super) fn refusal(shared: &Shared, payload: &Payload, queue: &QueueName) -> 
         let why = decrypt(shared, &mut payload.clone()).err()?;
         return Some(format!("{name} is encrypted and cannot be read: {why}"));
     }
-    let Refusal(why) = Aftermath::of(shared, payload, queue).err()?;
+    let aftermath = Aftermath::of(shared, payload, queue).map_err(|Refusal(why)| why);
+    let why = match (aftermath, shared.router.route(&target)) {
+        (Err(why), _) => why,
+        (
+            Ok(_),
+            Route::Handler {
+                mapping, pipeline, ..
+            },
+        ) => around(shared, payload, mapping, pipeline).err()?,
+        _ => return None,
+    };
     Some(format!("{name} cannot be run here: {why}"))
+}
+
+/// What is around a job: the pipeline of its mapping, and what its own bytes say; or why that is not for us.
+fn around(
+    shared: &Shared,
+    payload: &Payload,
+    mapping: usize,
+    pipeline: Pipeline,
+) -> Result<Pipeline, String> {
+    let command = Command::of(payload).map_err(|error| with_causes(&error))?;
+    let Some(command) = command else {
+        return Ok(pipeline);
+    };
+    let debounce = shared.router.debounce(mapping);
+    in_payload(&command, &pipeline, debounce, &shared.services).map_err(|why| why.to_string())
 }
 
 /// The mapping that runs a payload, if that mapping has a limit.

@@ -524,3 +524,20 @@ async fn jobs_with_middleware_for_php_are_left_for_php() {
         assert_eq!((counting.runs(), sizes.pending), (runs, left), "{property}");
     }
 }
+
+#[tokio::test]
+async fn a_job_that_fails_because_it_is_for_php_says_so() {
+    let registry =
+        Registry::new().with("handler", handler::function(Counting::default().handler()));
+    let any = Pattern::parse("*").unwrap();
+    let mapping = Mapping::new(any, HandlerChoice::Named("handler".into()));
+    let router = Router::new(vec![mapping], UnmappedPolicy::Fail, &registry).unwrap();
+    let queue = Arc::new(MemoryQueue::new(None));
+    let job = payload(1, &["s:10:\"middleware\";a:1:{i:0;O:5:\"App\\M\":0:{}}"]);
+    queue.push(&queue_name(), &[job]).await.unwrap();
+    Worker::new(Arc::clone(&queue), router, options(SOON))
+        .run(&Control::new())
+        .await;
+    let record = String::from_utf8(queue.spool(Spool::FailedJobs).remove(0)).unwrap();
+    assert!(record.contains("which only PHP can run"), "{record}");
+}
