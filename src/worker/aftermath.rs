@@ -143,8 +143,12 @@ impl Aftermath {
                     .into(),
             );
         }
-        let checked = self.hand_over(shared).check();
-        checked.map_err(|error| with_causes(&error))
+        // The same for every job.
+        let checked = shared.can_sign.get_or_init(|| {
+            let checked = self.hand_over(shared).check();
+            checked.map_err(|error| with_causes(&error))
+        });
+        checked.clone()
     }
 
     /// What follows a job that ended well: it was run, or left out on purpose.
@@ -179,6 +183,9 @@ impl Aftermath {
             && !unique.until_processing
         {
             effects.extend(unique.free(shared).await);
+        }
+        if let (Some(chain), Some(uuid)) = (&self.chain, &info.payload.uuid) {
+            effects.extend(step::give_up(shared, chain, uuid.as_str()));
         }
         let outcome = JobOutcome::Failed;
         effects.extend(self.count(shared, info, outcome, Some(&failure.message)));

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -61,6 +61,8 @@ pub(super) struct Shared {
     pub(super) cache: Option<Cache>,
     /// What the app offers to its jobs.
     pub(super) services: Arc<Services>,
+    /// Whether PHP would take closures of ours; found out once, if not why.
+    pub(super) can_sign: OnceLock<Result<(), String>>,
     /// Whether a lock that is kept on this connection can be freed in one step with a job's end.
     pub(super) is_on_queue: Box<dyn Fn(&Redis) -> bool + Send + Sync>,
 }

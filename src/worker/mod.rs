@@ -335,6 +335,7 @@ impl<Q: Queue> Loop<Q> {
             stopping: CancellationToken::new(),
             distrusted: Mutex::default(),
             refused: Mutex::default(),
+            can_sign: std::sync::OnceLock::new(),
             cache: control_plane.cache,
             services: Arc::clone(&services),
             is_on_queue: Box::new({

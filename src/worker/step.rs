@@ -13,7 +13,9 @@ use std::time::Duration;
 use super::attempt::with_causes;
 use super::follow_up::FollowUp;
 use super::job::Shared;
-use crate::cache::{name, random_owner};
+use super::unique;
+use crate::app::Unique;
+use crate::cache::{Cache, name, random_owner};
 use crate::handler::DispatchError;
 use crate::handler::dispatch::{self, Draft};
 use crate::payload::{Chain, ChainError, LogContext, StepKind};
@@ -115,7 +117,7 @@ pub(super) async fn take(
     chain: &Chain,
     place: &Place<'_>,
 ) -> Result<Vec<Effect>, NotHere> {
-    let mut planned = plan(shared, chain)?;
+    let planned = plan(shared, chain)?;
     let lock = match planned.lock(shared, place).await? {
         Locked::NotUnique => None,
         Locked::Taken => {
@@ -128,17 +130,40 @@ pub(super) async fn take(
         }
         Locked::Ours(lock) => Some(lock),
     };
-    if let Some(lock) = &lock
-        && planned.draft.facts.is_queueable
-        && shared.services.version.is_at_least(13, 24)
+    let held = lock.as_ref().filter(|lock| lock.claim.is_none());
+    let held = held.map(|lock| (lock.store.clone(), lock.name.clone(), lock.owner.clone()));
+    let owned = planned.owned(shared, lock.as_ref());
+    let effect = owned.and_then(|planned| planned.effect(shared, lock, place));
+    if let (Err(_), Some((store, name, owner)), Some(stores)) =
+        (&effect, held, &shared.services.stores)
+        && let Ok(cache) = stores.get(&store)
+        && let Err(error) = unique::free(&cache, &name, Some(&owner)).await
     {
-        let owner = Value::from(&*lock.owner).to_bytes();
-        let command = ObjectText::parse(&planned.draft.command).map_err(EditError::from)?;
-        planned.draft.command = command.with(&[("uniqueLockOwner", &owner)])?;
+        // PHP takes the step, and would find the lock taken.
+        tracing::error!(
+            error = with_causes(&error),
+            lock = name,
+            "a lock taken for the next step of a chain could not be freed"
+        );
     }
-    planned
-        .effect(shared, lock, place)
-        .map(|effect| vec![effect])
+    effect.map(|effect| vec![effect])
+}
+
+/// Frees the lock that a run before this one took for the next step, in another store, before it died.
+///
+/// The job has failed for good, and nobody will push that step.
+pub(super) fn give_up(shared: &Shared, chain: &Chain, uuid: &str) -> Option<Effect> {
+    let planned = plan(shared, chain).ok()?;
+    let unique = planned.draft.facts.unique.as_ref()?;
+    let stores = shared.services.stores.as_ref()?;
+    let store = stores.default_name().to_owned();
+    let cache = stores.get(&store).ok()?;
+    let name = planned.lock_name(shared, unique);
+    if planned.claims_with_push(shared, &cache, &name).is_some() || !cache.is_shared() {
+        return None;
+    }
+    let owner = Some(owner_of(uuid, &name));
+    Some(FollowUp::Unlock { store, name, owner }.effect())
 }
 
 /// Whether the next job may be pushed.
@@ -152,6 +177,18 @@ enum Locked {
 }
 
 impl Planned {
+    fn lock_name(&self, shared: &Shared, unique: &Unique) -> String {
+        let display_name = unique.display_name.as_deref();
+        let (version, class) = (shared.services.version, self.draft.facts.class.as_str());
+        name::unique_lock(version, class, display_name, &unique.id)
+    }
+
+    /// The lock's whole key, if it can be taken in one step with the push.
+    fn claims_with_push(&self, shared: &Shared, cache: &Cache, name: &str) -> Option<String> {
+        let (redis, key) = cache.redis_lock(name)?;
+        (self.is_here && (shared.is_on_queue)(redis)).then_some(key)
+    }
+
     async fn lock(&self, shared: &Shared, place: &Place<'_>) -> Result<Locked, NotHere> {
         let services = &shared.services;
         let Some(unique) = &self.draft.facts.unique else {
@@ -168,13 +205,9 @@ impl Planned {
         let cache = stores
             .get(&store)
             .map_err(|error| no(with_causes(&error)))?;
-        let display_name = unique.display_name.as_deref();
-        let name = name::unique_lock(services.version, class, display_name, &unique.id);
+        let name = self.lock_name(shared, unique);
         let ttl = Duration::from_secs(u64::try_from(unique.seconds).unwrap_or(0));
-        if let Some((redis, key)) = cache.redis_lock(&name)
-            && self.is_here
-            && (shared.is_on_queue)(redis)
-        {
+        if let Some(key) = self.claims_with_push(shared, &cache, &name) {
             let owner = random_owner();
             let claim = Some(Claim {
                 key,
@@ -205,6 +238,19 @@ impl Planned {
             owner,
             claim: None,
         }))
+    }
+
+    /// The same with the owner of its lock in the object, since Laravel 13.24.
+    fn owned(mut self, shared: &Shared, lock: Option<&Lock>) -> Result<Self, NotHere> {
+        if let Some(lock) = lock
+            && self.draft.facts.is_queueable
+            && shared.services.version.is_at_least(13, 24)
+        {
+            let owner = Value::from(&*lock.owner).to_bytes();
+            let command = ObjectText::parse(&self.draft.command).map_err(EditError::from)?;
+            self.draft.command = command.with(&[("uniqueLockOwner", &owner)])?;
+        }
+        Ok(self)
     }
 
     fn effect(
