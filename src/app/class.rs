@@ -16,7 +16,7 @@ use crate::payload::{
     random_uuid,
 };
 use crate::php::json::Graph;
-use crate::php::{ClassName, Value};
+use crate::php::{ClassName, Object, Value, Visibility};
 use crate::time::UnixSeconds;
 
 /// What PHP would make of a job that is to be dispatched.
@@ -205,6 +205,26 @@ impl Manifest {
     pub fn unique(&self, command: &Value) -> Result<Option<Unique>> {
         let graph = Graph::new(command);
         self.subject(command, &graph, UnixSeconds(0))?.lock()
+    }
+
+    /// Whether jobs of a class have a lock while they are queued, which can be told from their properties.
+    ///
+    /// # Errors
+    ///
+    /// [`Missing`], if they have one that only PHP can tell.
+    pub fn can_tell_lock(&self, class: &ClassName) -> Result<bool> {
+        let mut job = Object::new(class.clone());
+        let properties = self.known_class(class)?.properties.iter();
+        for property in properties.filter(|property| property.default.is_none()) {
+            let visibility = match &*property.visibility {
+                "private" => Visibility::Private(property.class.as_bytes()),
+                "protected" => Visibility::Protected,
+                _ => Visibility::Public,
+            };
+            // Any value that text can be made of.
+            job = job.with(visibility, &property.name, 1);
+        }
+        Ok(self.unique(&job.into())?.is_some())
     }
 
     fn subject<'a>(

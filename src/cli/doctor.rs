@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::{GlobalArgs, open, output};
+use super::{GlobalArgs, gaps, open, output};
 use crate::cache::{Cache, keys};
 use crate::config::{Config, Laravel, SettingError, php};
 use crate::connection::Redis;
@@ -160,6 +160,7 @@ async fn examine(args: &DoctorArgs, config: &Config, registry: &Registry, report
         Ok(router) => {
             look_at_mappings(&router, report);
             look_at_middleware(config, &router, report);
+            look_at_gaps(config, &router, report);
             Some(router)
         }
         Err(error) => {
@@ -188,7 +189,7 @@ async fn examine(args: &DoctorArgs, config: &Config, registry: &Registry, report
     }
     look_at_failed_jobs(config, report).await;
     if config.laravel().is_some() {
-        look_at_batches(config, report).await;
+        look_at_batches(config, look.router, report).await;
     }
 }
 
@@ -339,6 +340,20 @@ fn look_at_middleware(config: &Config, router: &Router, report: &mut Report) {
             ),
             "list it under `middleware` in their mapping",
         );
+    }
+}
+
+/// What is missing for what follows a job.
+fn look_at_gaps(config: &Config, router: &Router, report: &mut Report) {
+    // Why there are none was told.
+    let Ok(services) = config.services() else {
+        return;
+    };
+    for finding in gaps::look(config, router, &services) {
+        match finding.remedy {
+            Some(remedy) => report.warn(finding.check, finding.found, remedy),
+            None => report.ok(finding.check, finding.found),
+        }
     }
 }
 
@@ -941,15 +956,15 @@ async fn look_at_failed_jobs(config: &Config, report: &mut Report) {
 }
 
 /// Few apps have batches: what is missing for them is no error.
-async fn look_at_batches(config: &Config, report: &mut Report) {
+async fn look_at_batches(config: &Config, router: Option<&Router>, report: &mut Report) {
     const CHECK: &str = "batches";
     let batches = match config.batches() {
         Ok(Some(batches)) => batches,
         Ok(None) => {
             report.warn(
                 CHECK,
-                "the app keeps them in DynamoDB, where artisand cannot count their jobs",
-                "leave jobs that are in batches to PHP, or keep batches in a database (queue.batching.driver)",
+                "the app keeps them in DynamoDB, where only PHP can count their jobs: with a closure for each",
+                "keep batches in a database (queue.batching.driver), or let PHP run their jobs",
             );
             return;
         }
@@ -966,6 +981,19 @@ async fn look_at_batches(config: &Config, report: &mut Report) {
     match batches.check().await {
         Ok(()) => report.ok(CHECK, format!("{place}, can be written")),
         Err(error) if batches.is_missing(&error) => {
+            let batchable = router.map(|router| gaps::batchable(config, router));
+            let batchable = batchable.unwrap_or_default();
+            if !batchable.is_empty() {
+                report.warn(
+                    CHECK,
+                    format!(
+                        "no {place}, and classes that run here may be in batches: {}",
+                        gaps::some_of(&batchable)
+                    ),
+                    "make it with `php artisan queue:batches-table` (since Laravel 11 make:queue-batches-table) and migrate, if there are batches",
+                );
+                return;
+            }
             report.ok(CHECK, format!("no {place}: the app has no jobs in batches"));
         }
         Err(error) => report.warn(

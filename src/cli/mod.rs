@@ -36,6 +36,7 @@ mod console;
 mod doctor;
 mod exit;
 mod failed;
+mod gaps;
 mod json;
 mod manifest;
 mod monitor;

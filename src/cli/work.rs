@@ -9,10 +9,10 @@ use anyhow::Context as _;
 use tracing_subscriber::EnvFilter;
 
 use super::console::{Console, Style, banner};
-use super::{GlobalArgs, UsageError, output};
+use super::{GlobalArgs, UsageError, gaps, output};
 use crate::config::Config;
 use crate::failed::FailedJobs;
-use crate::handler::{HeldLocks, Registry, Router};
+use crate::handler::{HeldLocks, Registry, Router, Services};
 use crate::payload::Backoff;
 use crate::queue::QueueName;
 use crate::time::Clock;
@@ -272,7 +272,7 @@ pub(super) fn run(
     drop(entered);
     config.check_middleware(&router, &services)?;
     let held = services.held.clone();
-    warn_of_gaps(&config, &router, failed_jobs.as_ref());
+    warn_of_gaps(&config, &router, &services, failed_jobs.as_ref());
     let style = Style {
         json: args.json,
         quiet: global.quiet,
@@ -369,7 +369,21 @@ fn start_logging(global: &GlobalArgs, json: bool) -> anyhow::Result<()> {
 }
 
 /// Says at the start what the worker cannot know or do.
-fn warn_of_gaps(config: &Config, router: &Router, failed_jobs: Option<&FailedJobs>) {
+fn warn_of_gaps(
+    config: &Config,
+    router: &Router,
+    services: &Services,
+    failed_jobs: Option<&FailedJobs>,
+) {
+    for finding in gaps::look(config, router, services) {
+        if let Some(remedy) = finding.remedy {
+            tracing::warn!(
+                found = finding.found,
+                remedy,
+                "something is missing for what follows a job"
+            );
+        }
+    }
     for class in config.classes_without_their_middleware(router) {
         tracing::warn!(
             job.class = class,

@@ -339,6 +339,11 @@ impl Router {
         Ok(())
     }
 
+    /// Whether a handler runs jobs of this class.
+    pub fn runs(&self, class: &str) -> bool {
+        self.has_middleware(class).is_some()
+    }
+
     /// Whether there is middleware around the jobs of this class, by code or mapping; `None` if no handler runs them.
     pub fn has_middleware(&self, class: &str) -> Option<bool> {
         let found = self

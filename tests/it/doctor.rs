@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use artisand::payload::{Encrypter, Version};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::harness::process::artisand;
@@ -36,6 +36,15 @@ impl App {
 
     fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
+    }
+
+    /// Maps `App\Jobs\Mapped` and `App\Jobs\Other*`, under these settings.
+    fn configure(&self, version: &str, more: &str) {
+        let directory = self.0.path().display();
+        let toml = format!(
+            "app = \"{directory}\"\nlaravel = \"{version}\"\n{more}\n[[map]]\njob = 'App\\Jobs\\Mapped'\nhandler = 'log'\n[[map]]\njob = 'App\\Jobs\\Other*'\nhandler = 'log'\n"
+        );
+        std::fs::write(self.path("artisand.toml"), toml).unwrap();
     }
 
     fn doctor(&self, args: &[&str]) -> Command {
@@ -242,5 +251,168 @@ fn whether_encrypted_jobs_can_be_read_is_told_and_peek_reads_them() {
     assert!(
         text.contains("Unsupported cipher or incorrect key length."),
         "{text}"
+    );
+}
+
+/// Everything that is found: check, level and text.
+struct Findings(Vec<(String, String)>);
+
+impl Findings {
+    fn new(app: &App, env: &[(&str, &str)]) -> Self {
+        let output = app.doctor(&["--json"]).envs(env.to_vec()).output().unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let text = |finding: &Value, name: &str| finding[name].as_str().unwrap().to_owned();
+        let findings = report["findings"].as_array().unwrap().iter();
+        let findings = findings.map(|finding| {
+            let said = format!("{}: {}", text(finding, "level"), text(finding, "found"));
+            (text(finding, "check"), said)
+        });
+        Self(findings.collect())
+    }
+
+    fn of(&self, check: &str) -> Vec<&str> {
+        let found = self.0.iter().filter(|(of, _)| of == check);
+        found.map(|(_, said)| said.as_str()).collect()
+    }
+}
+
+/// A manifest with these classes for the app, in a file beside it.
+fn write_manifest(app: &App, laravel: &str, classes: &Value) {
+    let config = json!({
+        "queue": {
+            "default": "redis",
+            "connections": {"redis": {"driver": "redis", "connection": "default", "queue": "default"}},
+            "batching": {"database": "main", "table": "job_batches"},
+            "failed": {"driver": "null"},
+        },
+        "cache": {"default": "array", "stores": {"array": {"driver": "array"}}},
+        "database": {
+            "redis": {"default": {"host": "127.0.0.1"}},
+            "connections": {"main": {"driver": "sqlite", "database": app.path("main.sqlite")}},
+        },
+    });
+    let manifest = json!({
+        "artisand": 1, "laravel": laravel, "generated_at": 0, "config": config,
+        "paths": {"base": app.0.path(), "storage": app.path("storage")}, "classes": classes,
+    });
+    std::fs::write(app.path("main.sqlite"), "").unwrap();
+    std::fs::write(app.path("manifest.json"), manifest.to_string()).unwrap();
+}
+
+const NO_QUEUE: &str = "warning: no queue is known that PHP serves: jobs in batches are not taken, nor those of chains with catch callbacks or with steps that need PHP";
+
+fn without_manifest(version: &str) -> String {
+    format!(
+        "warning: jobs of Laravel {version} do not say that they are unique, and there is no manifest that does: the locks of those that run here would be left behind"
+    )
+}
+
+/// A class of a manifest.
+fn class(flags: &Value, more: &Value) -> Value {
+    let mut class = json!({
+        "kind": "job", "file": "A.php", "flags": flags,
+        "interfaces": ["Illuminate\\Contracts\\Queue\\ShouldQueue"],
+    });
+    let more = more.as_object().unwrap().clone();
+    class.as_object_mut().unwrap().extend(more);
+    class
+}
+
+#[test]
+fn what_is_missing_for_what_follows_a_job_is_found() {
+    let redis = RedisServer::start();
+    let app = App::new(&redis);
+    let itself = "ok: jobs say themselves which lock they hold";
+    #[rustfmt::skip]
+    let rows = [
+        // version, settings => unique, php queue
+        ("8.13.0",  "", None, "ok: what only PHP can do for a job goes to the queue that it came from"),
+        ("8.14.0",  "[unmapped]\npolicy = 'forward'\nqueue = 'php'", Some(without_manifest("8.14.0")), "ok: what only PHP can do for jobs goes to `php`"),
+        ("11.38.2", "[unmapped]\npolicy = 'fail'", Some(without_manifest("11.38.2")), NO_QUEUE),
+        ("11.39.0", "[unmapped]\npolicy = 'fail'\n[php]\nqueue = 'closures'", Some(itself.to_owned()), "ok: what only PHP can do for jobs goes to `closures`"),
+    ];
+    for (version, more, unique, php_queue) in rows {
+        app.configure(version, more);
+        let findings = Findings::new(&app, &[]);
+        assert_eq!(
+            findings.of("unique"),
+            Vec::from_iter(unique.as_deref()),
+            "{version}"
+        );
+        assert_eq!(findings.of("php queue"), [php_queue], "{version}");
+    }
+
+    // A worker says it, too.
+    app.configure("8.14.0", "[unmapped]\npolicy = 'fail'");
+    let mut work = artisand(&["queue:work", "--stop-when-empty", "--config"]);
+    let output = work.arg(app.path("artisand.toml")).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    for line in [&*without_manifest("8.14.0"), NO_QUEUE] {
+        let found = line.strip_prefix("warning: ").unwrap();
+        assert!(text.contains(found), "{found}: {text}");
+    }
+    assert!(
+        text.contains("something is missing for what follows a job"),
+        "{text}"
+    );
+}
+
+#[test]
+fn classes_that_run_here_are_looked_at_for_what_follows_their_jobs() {
+    let redis = RedisServer::start();
+    let app = App::new(&redis);
+    let unique = json!({"queued": true, "unique": true});
+    let batchable = json!({"queued": true, "batchable": true});
+    let chosen = json!({"queued": true, "unique": true, "batchable": true});
+    let by_property = json!({
+        "unique_id": {"method": true},
+        "properties": [{"name": "id", "visibility": "protected", "class": "App\\Jobs\\Other1"}],
+        "methods": {"uniqueId": {"text": true, "parts": [{"literal": "a-"}, {"property": "id"}]}},
+    });
+    let classes = json!({
+        "App\\Jobs\\Other1": class(&unique, &by_property),
+        "App\\Jobs\\Other2": class(&unique, &json!({"unique_id": {"method": true}})),
+        "App\\Jobs\\Other3": class(&batchable, &json!({})),
+        "App\\Jobs\\Elsewhere": class(&chosen, &json!({"unique_via": true})),
+    });
+    let path = app.path("manifest.json");
+    let env = [("ARTISAND_MANIFEST", path.to_str().unwrap())];
+    write_manifest(&app, "10.48.29", &classes);
+    app.configure("10.48.29", "");
+    let findings = Findings::new(&app, &env);
+    let found = findings.of("unique");
+    assert_eq!(
+        found,
+        [
+            "warning: the manifest does not have App\\Jobs\\Mapped: if they are unique, their locks would be left behind",
+            "warning: jobs whose lock cannot be told are not taken: App\\Jobs\\Other2: its method `uniqueId()` must be asked, and only PHP can do that; a property would do, or a method that only returns one",
+        ]
+    );
+    let found = findings.of("batches");
+    let no_key = "warning: PHP takes only closures that are signed with the app's key (`app.key` of the app cannot be used: No application encryption key has been specified.), so jobs in batches are not taken; of App\\Jobs\\Other3";
+    assert_eq!(found[0], no_key);
+    assert!(
+        found[1].starts_with("warning: no table `job_batches` at ")
+            && found[1]
+                .ends_with(", and classes that run here may be in batches: App\\Jobs\\Other3"),
+        "{found:?}"
+    );
+
+    // All is well.
+    let classes = json!({
+        "App\\Jobs\\Mapped": class(&json!({"queued": true}), &json!({})),
+        "App\\Jobs\\Other1": class(&unique, &by_property),
+    });
+    write_manifest(&app, "10.48.29", &classes);
+    let findings = Findings::new(&app, &env);
+    let found = findings.of("unique");
+    assert_eq!(
+        found,
+        ["ok: unique classes that run here, and whose locks can be told: 1"]
+    );
+    let found = findings.of("batches");
+    assert!(
+        found.len() == 1 && found[0].starts_with("ok: no table"),
+        "{found:?}"
     );
 }

@@ -1,0 +1,165 @@
+//! What is missing for what follows a job: facts about the classes that run here, a queue that PHP serves, the key.
+//!
+//! `doctor` reports it, and `queue:work` says it at the start.
+
+use crate::app::Manifest;
+use crate::config::Config;
+use crate::handler::{HandlerChoice, Pattern, Router, Services, UnmappedPolicy};
+use crate::php::ClassName;
+
+/// One subject, looked at.
+#[derive(Debug)]
+pub(super) struct Finding {
+    pub(super) check: &'static str,
+    pub(super) found: String,
+    /// What to do; none if all is well.
+    pub(super) remedy: Option<&'static str>,
+}
+
+fn well(check: &'static str, found: impl Into<String>) -> Finding {
+    Finding {
+        check,
+        found: found.into(),
+        remedy: None,
+    }
+}
+
+fn gap(check: &'static str, found: impl Into<String>, remedy: &'static str) -> Finding {
+    Finding {
+        check,
+        found: found.into(),
+        remedy: Some(remedy),
+    }
+}
+
+/// Looks at everything; at nothing if no job runs here.
+pub(super) fn look(config: &Config, router: &Router, services: &Services) -> Vec<Finding> {
+    let runs_something = router
+        .mappings()
+        .any(|mapping| !matches!(mapping.handler, HandlerChoice::Forward(_)));
+    if !runs_something {
+        return Vec::new();
+    }
+    let mut findings = Vec::new();
+    unique(config, router, services, &mut findings);
+    findings.push(php_queue(router, services));
+    findings.extend(batch_key(config, router, services));
+    findings
+}
+
+/// Classes that run here and whose jobs may be in batches.
+pub(super) fn batchable<'a>(config: &'a Config, router: &Router) -> Vec<&'a str> {
+    let classes = config
+        .manifest()
+        .into_iter()
+        .flat_map(|(_, manifest)| &manifest.classes);
+    let batchable = classes.filter(|(name, class)| class.is_batchable() && router.runs(name));
+    batchable.map(|(name, _)| name.as_str()).collect()
+}
+
+/// The first of some names, and how many more there are.
+pub(super) fn some_of(names: &[&str]) -> String {
+    const MOST: usize = 5;
+    match names.len().checked_sub(MOST) {
+        None | Some(0) => names.join(", "),
+        Some(more) => format!("{} and {more} more", names[..MOST].join(", ")),
+    }
+}
+
+fn unique(config: &Config, router: &Router, services: &Services, findings: &mut Vec<Finding>) {
+    const CHECK: &str = "unique";
+    let version = services.version;
+    if !version.is_at_least(8, 14) {
+        return;
+    }
+    if version.is_at_least(11, 39) {
+        findings.push(well(CHECK, "jobs say themselves which lock they hold"));
+        return;
+    }
+    let Some((_, manifest)) = config.manifest() else {
+        findings.push(gap(
+            CHECK,
+            format!("jobs of Laravel {version} do not say that they are unique, and there is no manifest that does: the locks of those that run here would be left behind"),
+            "write it: `artisand manifest`",
+        ));
+        return;
+    };
+    let before = findings.len();
+    let unknown = unknown(manifest, router);
+    if !unknown.is_empty() {
+        findings.push(gap(
+            CHECK,
+            format!(
+                "the manifest does not have {}: if they are unique, their locks would be left behind",
+                some_of(&unknown)
+            ),
+            "write it anew: `artisand manifest`",
+        ));
+    }
+    let mut told = 0;
+    for name in manifest.classes.keys().filter(|name| router.runs(name)) {
+        let class = ClassName::new(name.as_str());
+        match class.map(|class| manifest.can_tell_lock(&class)) {
+            Some(Ok(true)) => told += 1,
+            Some(Err(missing)) => findings.push(gap(
+                CHECK,
+                format!("jobs whose lock cannot be told are not taken: {missing}"),
+                "let PHP run the class (they count as unmapped until then), or update Laravel: since 11.39 jobs say which lock they hold",
+            )),
+            Some(Ok(false)) | None => {}
+        }
+    }
+    if findings.len() == before {
+        let found = format!("unique classes that run here, and whose locks can be told: {told}");
+        findings.push(well(CHECK, found));
+    }
+}
+
+/// Classes that a mapping names and the manifest does not have.
+fn unknown<'a>(manifest: &Manifest, router: &'a Router) -> Vec<&'a str> {
+    let named = router.mappings().filter_map(|mapping| match &mapping.job {
+        Pattern::Exact(name) => Some(&**name),
+        Pattern::Regex(_) => None,
+    });
+    let is_unknown = |name: &&str| {
+        let class = ClassName::new(*name);
+        router.runs(name) && class.is_none_or(|class| manifest.class(&class).is_none())
+    };
+    named.filter(is_unknown).collect()
+}
+
+fn php_queue(router: &Router, services: &Services) -> Finding {
+    const CHECK: &str = "php queue";
+    match (&services.php_queue, router.unmapped()) {
+        (Some(queue), _) | (None, UnmappedPolicy::Forward(queue)) => well(
+            CHECK,
+            format!("what only PHP can do for jobs goes to `{queue}`"),
+        ),
+        (None, UnmappedPolicy::Leave) => well(
+            CHECK,
+            "what only PHP can do for a job goes to the queue that it came from",
+        ),
+        (None, UnmappedPolicy::Fail) => gap(
+            CHECK,
+            "no queue is known that PHP serves: jobs in batches are not taken, nor those of chains with catch callbacks or with steps that need PHP",
+            "set `queue` under [php] in artisand.toml",
+        ),
+    }
+}
+
+fn batch_key(config: &Config, router: &Router, services: &Services) -> Option<Finding> {
+    let batchable = batchable(config, router);
+    if batchable.is_empty() || services.encrypter.is_some() {
+        return None;
+    }
+    let why = services.encrypter_missing.as_deref();
+    Some(gap(
+        "batches",
+        format!(
+            "PHP takes only closures that are signed with the app's key ({}), so jobs in batches are not taken; of {}",
+            why.unwrap_or("it is not known"),
+            some_of(&batchable)
+        ),
+        "set APP_KEY in the environment or in the app's .env",
+    ))
+}
