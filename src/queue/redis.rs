@@ -211,6 +211,18 @@ impl RedisQueue {
         Ok(is_new == 1)
     }
 
+    /// Whether [`push_once`](Self::push_once) was called for this identity, and remembers it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Script`] if Redis cannot be asked.
+    pub async fn was_pushed(&self, id: &str) -> Result<bool, Error> {
+        let command = redis::cmd("EXISTS").arg(self.keys.pushed(id)).take();
+        let found: Result<i64, _> = self.redis.command(&command).await;
+        let any = QueueName::from("*");
+        found.map(|count| count > 0).map_err(failed("EXISTS", &any))
+    }
+
     /// The first pending jobs of a queue, as they stand; nothing moves.
     ///
     /// # Errors

@@ -166,7 +166,7 @@ impl Aftermath {
         {
             effects.extend(unique.free(shared).await);
         }
-        effects.extend(self.step(shared, info, edits).await);
+        effects.extend(self.step(shared, info, edits));
         effects.extend(self.count(shared, info, JobOutcome::Succeeded, None));
         effects
     }
@@ -183,9 +183,6 @@ impl Aftermath {
             && !unique.until_processing
         {
             effects.extend(unique.free(shared).await);
-        }
-        if let (Some(chain), Some(uuid)) = (&self.chain, &info.payload.uuid) {
-            effects.extend(step::give_up(shared, chain, uuid.as_str()));
         }
         let outcome = JobOutcome::Failed;
         effects.extend(self.count(shared, info, outcome, Some(&failure.message)));
@@ -252,7 +249,7 @@ impl Aftermath {
     }
 
     /// The next step of the chain.
-    async fn step(&self, shared: &Shared, info: &JobInfo, edits: Vec<ChainEdit>) -> Vec<Effect> {
+    fn step(&self, shared: &Shared, info: &JobInfo, edits: Vec<ChainEdit>) -> Vec<Effect> {
         let chain = if edits.is_empty() {
             self.chain.clone()
         } else {
@@ -266,8 +263,8 @@ impl Aftermath {
             uuid: info.payload.uuid.as_ref().map(JobUuid::as_str),
             context: info.payload.context.as_deref(),
         };
-        match step::take(shared, &chain, &place).await {
-            Ok(effects) => effects,
+        match step::take(shared, &chain, &place) {
+            Ok(effect) => vec![effect],
             Err(missing) => {
                 tracing::debug!(
                     job.uuid = place.uuid,

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{follow_up, record};
 use crate::failed::FailedJobs;
 use crate::handler::Services;
-use crate::queue::Queue;
+use crate::queue::{ConnectionName, Queue};
 use crate::time::Clock;
 
 /// The task that brings failed jobs to their store.
@@ -63,6 +63,7 @@ impl Following {
     pub(super) fn start<Q: Queue>(
         queue: &Arc<Q>,
         services: Arc<Services>,
+        connection: ConnectionName,
         followed: Arc<Notify>,
         clock: Clock,
     ) -> Self {
@@ -70,6 +71,7 @@ impl Following {
         let task = follow_up::Follower {
             queue: Arc::clone(queue),
             services,
+            connection,
             clock,
             followed,
             last: last.clone(),

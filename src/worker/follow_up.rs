@@ -13,14 +13,17 @@
 //!   That is when the record has become one that says just that.
 //!   Whoever counts looks, with the row locked, whether the lease is still held:
 //!   so nobody counts what another one has counted, and whose mark is gone.
-//! * A lock is freed by the owner it had when the job ended.
+//! * A lock is freed by the owner it had when the job ended. Where that could
+//!   not be told then, the record says it first.
 //! * A payload is pushed to another Redis once, which that Redis remembers.
+//! * The lock of the next job of a chain is taken by an owner that its record
+//!   names, after the locks that are to be freed.
 //!
 //! An end that makes a batch's callbacks due is not counted here: PHP counts
 //! it, when it runs a closure that is pushed in one step with taking the
 //! record out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,8 +38,9 @@ use super::lease::{Drained, Hold, Lease, unreachable};
 use super::php::HandOver;
 use super::unique;
 use crate::batch::{Batches, Ended, JobOutcome, Recorded};
+use crate::cache::Cache;
 use crate::handler::Services;
-use crate::queue::{Effect, Push, Queue, QueueName, Spool};
+use crate::queue::{ConnectionName, Effect, Push, Queue, QueueName, RedisQueue, Spool};
 use crate::time::{Clock, UnixSeconds};
 
 /// A record of what is left to do.
@@ -61,19 +65,39 @@ pub(super) enum FollowUp {
         /// Who had it when the job ended; whoever has it if that could not be told.
         owner: Option<String>,
     },
-    /// Push a job to another connection.
-    Push {
-        /// Name of the queue connection.
-        connection: String,
-        /// Queue on it.
-        queue: String,
-        /// The payload.
-        payload: String,
-        /// When it becomes due.
-        due: Option<i64>,
-        /// Identity of the payload: it is pushed once.
-        id: String,
-    },
+    /// Push a job: to another connection, or one that needs a lock kept elsewhere.
+    Push(Outgoing),
+}
+
+/// A job that is to be pushed once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Outgoing {
+    /// Name of the queue connection.
+    pub(super) connection: String,
+    /// Queue on it.
+    pub(super) queue: String,
+    /// The payload.
+    pub(super) payload: String,
+    /// When it becomes due.
+    pub(super) due: Option<i64>,
+    /// Identity of the payload: it is pushed once.
+    pub(super) id: String,
+    /// The lock that must be had first; if somebody else has it, nothing is pushed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) lock: Option<Wanted>,
+}
+
+/// A lock to take.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Wanted {
+    /// Name of the cache store.
+    pub(super) store: String,
+    /// Name of the lock, below the store's prefix.
+    pub(super) name: String,
+    /// Who takes it.
+    pub(super) owner: String,
+    /// Seconds it lives; 0 for as long as the store keeps such locks.
+    pub(super) seconds: u64,
 }
 
 /// The end of a job that is to be counted in its batch.
@@ -111,6 +135,8 @@ impl FollowUp {
 pub(super) struct Follower<Q> {
     pub(super) queue: Arc<Q>,
     pub(super) services: Arc<Services>,
+    /// Name of the connection that `queue` is.
+    pub(super) connection: ConnectionName,
     pub(super) clock: Clock,
     /// Told when a record was left.
     pub(super) followed: Arc<Notify>,
@@ -130,17 +156,21 @@ const REMEMBERED: Duration = Duration::from_secs(86_400);
 
 /// What was said already, so that it is not said every second.
 #[derive(Debug, Default)]
-struct Said(Option<String>);
+struct Said {
+    last: Option<String>,
+    /// Locks that could not be freed in this pass, by store and name: nobody takes them before that.
+    held: BTreeSet<(String, String)>,
+}
 
 impl Said {
     fn problem(&mut self, what: &'static str, error: String) {
-        if self.0.as_ref() != Some(&error) {
+        if self.last.as_ref() != Some(&error) {
             tracing::error!(
                 error,
                 what,
                 "something is left to do for jobs that have ended; it will be tried again"
             );
-            self.0 = Some(error);
+            self.last = Some(error);
         }
     }
 }
@@ -215,6 +245,7 @@ impl<Q: Queue> Follower<Q> {
 
     async fn drain_leased(&self, lease: &mut Lease<Q>, said: &mut Said) -> Drained {
         let mut left = 0;
+        said.held.clear();
         loop {
             let records = match self.queue.spooled(Spool::FollowUps, left, PAGE).await {
                 Ok(records) => records,
@@ -255,6 +286,9 @@ impl<Q: Queue> Follower<Q> {
                 }
             }
         }
+        // Before anybody takes them.
+        others
+            .sort_by_key(|noted: &Noted<FollowUp>| !matches!(noted.what, FollowUp::Unlock { .. }));
         for other in others {
             match self.follow_one(hold, other, said).await {
                 Done::All => {}
@@ -293,16 +327,39 @@ impl<Q: Queue> Follower<Q> {
     async fn follow_one(&self, hold: &Hold<Q>, noted: Noted<FollowUp>, said: &mut Said) -> Done {
         let done = match &noted.what {
             FollowUp::Forget { batch, ended } => self.forget(batch, ended).await,
-            FollowUp::Unlock { store, name, owner } => {
-                self.unlock(store, name, owner.as_deref()).await
+            FollowUp::Unlock {
+                store,
+                name,
+                owner: Some(owner),
+            } => {
+                let freed = self.unlock(store, name, owner).await;
+                if freed.is_err() {
+                    said.held.insert((store.clone(), name.clone()));
+                }
+                freed
             }
-            FollowUp::Push {
-                connection,
-                queue,
-                payload,
-                due,
-                id,
-            } => self.push(connection, queue, payload, *due, id).await,
+            FollowUp::Unlock { store, name, .. } => {
+                return match self.current_owner(store, name).await {
+                    Ok(owner) => {
+                        let lock = (store.clone(), name.clone());
+                        self.unlock_of(hold, noted.record, lock, owner, said).await
+                    }
+                    Err((what, error)) => {
+                        said.held.insert((store.clone(), name.clone()));
+                        said.problem(what, error);
+                        Done::Left(1)
+                    }
+                };
+            }
+            FollowUp::Push(push) => match self.push(hold, push, said).await {
+                Ok(Pushing::Pushed) => Ok(()),
+                Ok(Pushing::Here(push)) => {
+                    return self.advance(hold, &[noted.record], &[push]).await;
+                }
+                Ok(Pushing::Waits) => return Done::Left(1),
+                Ok(Pushing::Lost) => return Done::Lost,
+                Err(problem) => Err(problem),
+            },
             FollowUp::Count(_) => unreachable!("counted together"),
         };
         match done {
@@ -322,45 +379,118 @@ impl<Q: Queue> Follower<Q> {
         forgotten.map_err(|error| (what, with_causes(&error)))
     }
 
-    async fn unlock(&self, store: &str, name: &str, owner: Option<&str>) -> Result<(), Problem> {
-        let what = "free a lock";
+    fn cache(&self, store: &str, what: &'static str) -> Result<Cache, Problem> {
         let Some(stores) = &self.services.stores else {
             return Err((what, "nothing is known of the app's cache".to_owned()));
         };
         let cache = stores.get(store);
-        let cache = cache.map_err(|error| (what, with_causes(&error)))?;
-        let freed = unique::free(&cache, name, owner).await;
+        cache.map_err(|error| (what, with_causes(&error)))
+    }
+
+    async fn unlock(&self, store: &str, name: &str, owner: &str) -> Result<(), Problem> {
+        let what = "free a lock";
+        let cache = self.cache(store, what)?;
+        let freed = unique::free(&cache, name, Some(owner)).await;
         freed.map_err(|error| (what, with_causes(&error)))
     }
 
-    async fn push(
+    async fn current_owner(&self, store: &str, name: &str) -> Result<Option<String>, Problem> {
+        let what = "free a lock";
+        let lock = self.cache(store, what)?.lock(name, "", Duration::ZERO);
+        let owner = lock.current_owner().await;
+        owner.map_err(|error| (what, with_causes(&error)))
+    }
+
+    /// Frees a lock of which its record did not say who has it; somebody else may have it when this is done again.
+    async fn unlock_of(
         &self,
-        connection: &str,
-        queue: &str,
-        payload: &str,
-        due: Option<i64>,
-        id: &str,
-    ) -> Result<(), Problem> {
-        let what = "push a job to another connection";
+        hold: &Hold<Q>,
+        record: Vec<u8>,
+        (store, name): (String, String),
+        owner: Option<String>,
+        said: &mut Said,
+    ) -> Done {
+        if owner.is_none() {
+            return self.advance(hold, &[record], &[]).await;
+        }
+        let what = FollowUp::Unlock { store, name, owner };
+        match self.advance(hold, &[record], &[what.effect()]).await {
+            Done::All => {
+                let record = what.to_record();
+                Box::pin(self.follow_one(hold, Noted { record, what }, said)).await
+            }
+            done => done,
+        }
+    }
+
+    /// Takes the lock that a job needs, and pushes the job where it goes elsewhere.
+    async fn push(&self, hold: &Hold<Q>, push: &Outgoing, said: &Said) -> Result<Pushing, Problem> {
+        let what = "push a job";
+        let problem = |error: String| (what, error);
+        let elsewhere = if push.connection == self.connection.as_str() {
+            None
+        } else {
+            Some(self.queues(&push.connection).map_err(problem)?)
+        };
+        let failed = |error: crate::queue::Error| problem(with_causes(&error));
+        if let Some(lock) = &push.lock {
+            if said.held.contains(&(lock.store.clone(), lock.name.clone())) {
+                return Ok(Pushing::Waits);
+            }
+            // It may have been run, and its lock be free: nobody would free it again.
+            if let Some(queues) = elsewhere
+                && queues.was_pushed(&push.id).await.map_err(failed)?
+            {
+                return Ok(Pushing::Pushed);
+            }
+            if !hold.lasts().await {
+                return Ok(Pushing::Lost);
+            }
+            if !self.take(lock).await? {
+                tracing::info!(
+                    lock = lock.name,
+                    "a chain ends: its next job is unique, and another one is queued"
+                );
+                return Ok(Pushing::Pushed);
+            }
+        }
+        let effect = Effect::Push(Push {
+            queue: push.queue.as_str().into(),
+            payload: push.payload.as_bytes().to_vec(),
+            due: push.due.map(UnixSeconds),
+            claim: None,
+        });
+        let Some(queues) = elsewhere else {
+            return Ok(Pushing::Here(effect));
+        };
+        let pushed = queues.push_once(&[effect], &push.id, REMEMBERED).await;
+        pushed.map(|_| Pushing::Pushed).map_err(failed)
+    }
+
+    /// The queues of another connection.
+    fn queues(&self, connection: &str) -> Result<&RedisQueue, String> {
         let connections = self.services.connections.as_ref();
         let found = connections.and_then(|connections| connections.get(connection));
         let Some(destination) = found else {
-            return Err((what, format!("there is no queue connection `{connection}`")));
+            return Err(format!("there is no queue connection `{connection}`"));
         };
-        let queues = match &destination.queues {
-            Ok(queues) => queues,
-            Err(problem) => return Err((what, format!("connection `{connection}`: {problem}"))),
-        };
-        let push = Effect::Push(Push {
-            queue: queue.into(),
-            payload: payload.as_bytes().to_vec(),
-            due: due.map(UnixSeconds),
-            claim: None,
-        });
-        let pushed = queues.push_once(&[push], id, REMEMBERED).await;
-        pushed
-            .map(drop)
-            .map_err(|error| (what, with_causes(&error)))
+        let queues = destination.queues.as_ref();
+        let problem = |problem: &String| format!("connection `{connection}`: {problem}");
+        queues.map(|queues| &**queues).map_err(problem)
+    }
+
+    /// Takes a lock; true also if it is ours already.
+    async fn take(&self, lock: &Wanted) -> Result<bool, Problem> {
+        let what = "take a lock";
+        let cache = self.cache(&lock.store, what)?;
+        let failed = |error: crate::cache::Error| (what, with_causes(&error));
+        let ttl = Duration::from_secs(lock.seconds);
+        let handle = cache.lock(&*lock.name, &*lock.owner, ttl);
+        if handle.acquire().await.map_err(failed)? {
+            return Ok(true);
+        }
+        let owner = handle.current_owner().await.map_err(failed)?;
+        Ok(owner.as_deref() == Some(&*lock.owner))
     }
 
     /// Counts ends of jobs of one batch.
@@ -507,6 +637,18 @@ impl<Q: Queue> Follower<Q> {
             }
         }
     }
+}
+
+/// How far a push has come.
+enum Pushing {
+    /// It is done, or there is nothing to do.
+    Pushed,
+    /// It is to be pushed in one step with taking its record out.
+    Here(Effect),
+    /// Its lock is to be freed first, which was not possible yet.
+    Waits,
+    /// Somebody else is at it.
+    Lost,
 }
 
 /// What could not be done, and why.

@@ -313,7 +313,13 @@ impl<Q: Queue> Loop<Q> {
             ));
         }
         let services = Arc::new(services);
-        let following = Following::start(&queue, Arc::clone(&services), followed, options.clock);
+        let following = Following::start(
+            &queue,
+            Arc::clone(&services),
+            options.connection.clone(),
+            followed,
+            options.clock,
+        );
         let recording =
             failed_jobs.map(|store| Recording::start(&queue, store, spooled, options.clock));
         let (heard, first_look) = start_watch(&mut helpers, &control_plane, &options);

@@ -11,11 +11,9 @@
 use std::time::Duration;
 
 use super::attempt::with_causes;
-use super::follow_up::FollowUp;
+use super::follow_up::{FollowUp, Outgoing, Wanted};
 use super::job::Shared;
-use super::unique;
-use crate::app::Unique;
-use crate::cache::{Cache, name, random_owner};
+use crate::cache::{name, random_owner};
 use crate::handler::DispatchError;
 use crate::handler::dispatch::{self, Draft};
 use crate::payload::{Chain, ChainError, LogContext, StepKind};
@@ -107,92 +105,41 @@ struct Lock {
     store: String,
     name: String,
     owner: String,
-    /// How it is taken in one step with the push; `None` if it is held already.
-    claim: Option<Claim>,
+    ttl: Duration,
+    kept: Kept,
 }
 
-/// Takes the next step; no effect at all means that the chain ends, since the lock of the next job is taken.
-pub(super) async fn take(
-    shared: &Shared,
-    chain: &Chain,
-    place: &Place<'_>,
-) -> Result<Vec<Effect>, NotHere> {
-    let planned = plan(shared, chain)?;
-    let lock = match planned.lock(shared, place).await? {
-        Locked::NotUnique => None,
-        Locked::Taken => {
-            tracing::info!(
-                job.uuid = place.uuid,
-                next = planned.draft.facts.class.as_str(),
-                "a chain ends: its next job is unique, and another one is queued"
-            );
-            return Ok(Vec::new());
-        }
-        Locked::Ours(lock) => Some(lock),
-    };
-    let held = lock.as_ref().filter(|lock| lock.claim.is_none());
-    let held = held.map(|lock| (lock.store.clone(), lock.name.clone(), lock.owner.clone()));
-    let owned = planned.owned(shared, lock.as_ref());
-    let effect = owned.and_then(|planned| planned.effect(shared, lock, place));
-    if let (Err(_), Some((store, name, owner)), Some(stores)) =
-        (&effect, held, &shared.services.stores)
-        && let Ok(cache) = stores.get(&store)
-        && let Err(error) = unique::free(&cache, &name, Some(&owner)).await
+/// Where a lock is, which says how it is taken.
+enum Kept {
+    /// On the queue's own server, by this key: in one step with the push.
+    OnQueue(String),
+    /// Elsewhere: after the end of the job, once its own lock is freed.
+    Elsewhere,
+    /// In each process by itself: it is always free.
+    Nowhere,
+}
+
+/// Takes the next step. The push, and the lock it may need, come about together with the job's end or after it.
+pub(super) fn take(shared: &Shared, chain: &Chain, place: &Place<'_>) -> Result<Effect, NotHere> {
+    let mut planned = plan(shared, chain)?;
+    let lock = planned.lock(shared)?;
+    if let Some(lock) = &lock
+        && planned.draft.facts.is_queueable
+        && shared.services.version.is_at_least(13, 24)
     {
-        // PHP takes the step, and would find the lock taken.
-        tracing::error!(
-            error = with_causes(&error),
-            lock = name,
-            "a lock taken for the next step of a chain could not be freed"
-        );
+        let owner = Value::from(&*lock.owner).to_bytes();
+        let command = ObjectText::parse(&planned.draft.command).map_err(EditError::from)?;
+        planned.draft.command = command.with(&[("uniqueLockOwner", &owner)])?;
     }
-    effect.map(|effect| vec![effect])
-}
-
-/// Frees the lock that a run before this one took for the next step, in another store, before it died.
-///
-/// The job has failed for good, and nobody will push that step.
-pub(super) fn give_up(shared: &Shared, chain: &Chain, uuid: &str) -> Option<Effect> {
-    let planned = plan(shared, chain).ok()?;
-    let unique = planned.draft.facts.unique.as_ref()?;
-    let stores = shared.services.stores.as_ref()?;
-    let store = stores.default_name().to_owned();
-    let cache = stores.get(&store).ok()?;
-    let name = planned.lock_name(shared, unique);
-    if planned.claims_with_push(shared, &cache, &name).is_some() || !cache.is_shared() {
-        return None;
-    }
-    let owner = Some(owner_of(uuid, &name));
-    Some(FollowUp::Unlock { store, name, owner }.effect())
-}
-
-/// Whether the next job may be pushed.
-enum Locked {
-    /// It needs no lock.
-    NotUnique,
-    /// Another job has it.
-    Taken,
-    /// It is ours, or will be in one step with the push.
-    Ours(Lock),
+    planned.effect(shared, lock, place)
 }
 
 impl Planned {
-    fn lock_name(&self, shared: &Shared, unique: &Unique) -> String {
-        let display_name = unique.display_name.as_deref();
-        let (version, class) = (shared.services.version, self.draft.facts.class.as_str());
-        name::unique_lock(version, class, display_name, &unique.id)
-    }
-
-    /// The lock's whole key, if it can be taken in one step with the push.
-    fn claims_with_push(&self, shared: &Shared, cache: &Cache, name: &str) -> Option<String> {
-        let (redis, key) = cache.redis_lock(name)?;
-        (self.is_here && (shared.is_on_queue)(redis)).then_some(key)
-    }
-
-    async fn lock(&self, shared: &Shared, place: &Place<'_>) -> Result<Locked, NotHere> {
+    /// The lock that the next job needs.
+    fn lock(&self, shared: &Shared) -> Result<Option<Lock>, NotHere> {
         let services = &shared.services;
         let Some(unique) = &self.draft.facts.unique else {
-            return Ok(Locked::NotUnique);
+            return Ok(None);
         };
         let class = self.draft.facts.class.as_str();
         let no = |why: String| NotHere::Lock {
@@ -205,52 +152,21 @@ impl Planned {
         let cache = stores
             .get(&store)
             .map_err(|error| no(with_causes(&error)))?;
-        let name = self.lock_name(shared, unique);
+        let display_name = unique.display_name.as_deref();
+        let name = name::unique_lock(services.version, class, display_name, &unique.id);
         let ttl = Duration::from_secs(u64::try_from(unique.seconds).unwrap_or(0));
-        if let Some(key) = self.claims_with_push(shared, &cache, &name) {
-            let owner = random_owner();
-            let claim = Some(Claim {
-                key,
-                owner: owner.clone(),
-                ttl,
-            });
-            return Ok(Locked::Ours(Lock {
-                store,
-                name,
-                owner,
-                claim,
-            }));
-        }
-        // Taken before the push: if this process dies in between, the job that has ended runs again, and knows its lock.
-        let owner = place
-            .uuid
-            .map_or_else(random_owner, |uuid| owner_of(uuid, &name));
-        let lock = cache.lock(&*name, &*owner, ttl);
-        let failed = |error: crate::cache::Error| no(with_causes(&error));
-        let is_ours = lock.acquire().await.map_err(failed)?
-            || lock.current_owner().await.map_err(failed)?.as_deref() == Some(&*owner);
-        if !is_ours {
-            return Ok(Locked::Taken);
-        }
-        Ok(Locked::Ours(Lock {
+        let kept = match cache.redis_lock(&name) {
+            Some((redis, key)) if self.is_here && (shared.is_on_queue)(redis) => Kept::OnQueue(key),
+            _ if cache.is_shared() => Kept::Elsewhere,
+            _ => Kept::Nowhere,
+        };
+        Ok(Some(Lock {
             store,
             name,
-            owner,
-            claim: None,
+            owner: random_owner(),
+            ttl,
+            kept,
         }))
-    }
-
-    /// The same with the owner of its lock in the object, since Laravel 13.24.
-    fn owned(mut self, shared: &Shared, lock: Option<&Lock>) -> Result<Self, NotHere> {
-        if let Some(lock) = lock
-            && self.draft.facts.is_queueable
-            && shared.services.version.is_at_least(13, 24)
-        {
-            let owner = Value::from(&*lock.owner).to_bytes();
-            let command = ObjectText::parse(&self.draft.command).map_err(EditError::from)?;
-            self.draft.command = command.with(&[("uniqueLockOwner", &owner)])?;
-        }
-        Ok(self)
     }
 
     fn effect(
@@ -262,28 +178,49 @@ impl Planned {
         let services = &shared.services;
         let context = context(services.version, place.context, lock.as_ref());
         let drafted = self.draft.finish(services, context.as_ref())?;
-        if self.is_here {
+        let (claim, wanted) = match lock {
+            Some(Lock {
+                owner,
+                ttl,
+                kept: Kept::OnQueue(key),
+                ..
+            }) => (Some(Claim { key, owner, ttl }), None),
+            Some(Lock {
+                store,
+                name,
+                owner,
+                ttl,
+                kept: Kept::Elsewhere,
+            }) => {
+                let seconds = ttl.as_secs();
+                let wanted = Wanted {
+                    store,
+                    name,
+                    owner,
+                    seconds,
+                };
+                (None, Some(wanted))
+            }
+            _ => (None, None),
+        };
+        if self.is_here && wanted.is_none() {
             return Ok(Effect::Push(Push {
                 queue: self.queue,
                 payload: drafted.payload,
                 due: drafted.due,
-                claim: lock.and_then(|lock| lock.claim),
+                claim,
             }));
         }
-        let push = FollowUp::Push {
+        let push = FollowUp::Push(Outgoing {
             connection: self.connection,
             queue: self.queue.to_string(),
             payload: String::from_utf8(drafted.payload).expect("payloads are JSON"),
             due: drafted.due.map(|due| due.0),
             id: drafted.id.to_string(),
-        };
+            lock: wanted,
+        });
         Ok(push.effect())
     }
-}
-
-/// An owner that the same step of the same job has again.
-fn owner_of(uuid: &str, name: &str) -> String {
-    name::md5(&format!("{uuid}{name}"))[..16].to_owned()
 }
 
 /// The context of the next job: that of the job that dispatches it, and what says where its lock is.

@@ -41,6 +41,7 @@ mod exceptions;
 mod failed;
 mod failed_killed;
 mod killed;
+mod locks_elsewhere;
 mod malformed;
 mod middleware;
 mod models;
