@@ -182,7 +182,7 @@ pub(super) async fn keep_following<Q: Queue>(follower: Follower<Q>) {
     loop {
         let is_last = follower.last.is_cancelled();
         let drained = follower.drain(&mut said).await;
-        if is_last {
+        if is_last && drained != Drained::Later {
             return;
         }
         let wait = match drained {
@@ -195,6 +195,11 @@ pub(super) async fn keep_following<Q: Queue>(follower: Follower<Q>) {
             Drained::Later => Duration::from_millis(500),
             Drained::Failed => reconnect.next_wait().max(Duration::from_millis(500)),
         };
+        if is_last {
+            // Whoever is at it may be about to go, too, without having seen what came last.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        }
         let deadline = Instant::now() + wait;
         tokio::select! {
             () = follower.last.cancelled() => {}
