@@ -534,7 +534,7 @@ impl Config {
             match self.batches() {
                 Ok(Some(batches)) => services.batches = Some(batches),
                 Ok(None) => tracing::warn!(
-                    "the app keeps its batches in DynamoDB, where artisand cannot count their jobs"
+                    "the app keeps its batches in DynamoDB, where PHP has to count each of their jobs"
                 ),
                 Err(error) => tracing::warn!(
                     error = causes(&error).join(": "),
