@@ -467,6 +467,12 @@ fn servers_that_come_and_go_lose_nothing<E: Engine>(version: u8, mut server: Sql
     let mut scene = Scene::new(version, &server.env().to_vec(), 5);
     let batches = scene.dispatch("sleep:0.03");
     let mut workers = [scene.worker(), scene.worker()];
+    // One that cannot reach its server when it starts ends.
+    scene.redis.eventually("both work", SOON, || {
+        let lines = journal::since(&scene.redis, 0);
+        let at_work = |worker: &ManagedChild| lines.iter().any(|line| line.pid == worker.id());
+        workers.iter().all(at_work).then_some(())
+    });
     let mut random = scene.random.fork();
     for outage in 0..OUTAGES {
         for _ in 0..8 {
