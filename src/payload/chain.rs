@@ -14,7 +14,6 @@ use std::collections::VecDeque;
 
 use super::Version;
 use super::delay::{Delay, DelayError};
-use crate::php::json::Graph;
 use crate::php::{self, Array, ClassName, EditError, Key, ObjectText, Value};
 
 /// A closure in a chain.
@@ -183,18 +182,16 @@ impl Chain {
             _ => Array::default(),
         };
         let mut commands = VecDeque::with_capacity(array.pairs.len());
-        let list = Value::Array(array);
-        let graph = Graph::new(&list);
-        for (key, value) in list.as_array().into_iter().flat_map(|list| &list.pairs) {
-            let value = graph.resolve(value);
-            let Some(command) = value.as_bytes() else {
-                return Err(property(value, "a list of serialized jobs"));
+        for (key, value) in array.pairs {
+            // PHP writes no references here, and of few bytes they would make more than memory holds.
+            let Value::String(command) = value else {
+                return Err(property(&value, "a list of serialized jobs"));
             };
             let key = match key {
-                Key::String(key) => Some(key.clone()),
+                Key::String(key) => Some(key),
                 Key::Int(_) => None,
             };
-            commands.push_back((key, command.to_vec()));
+            commands.push_back((key, command));
         }
         Ok(Self {
             version,
@@ -474,6 +471,16 @@ mod tests {
 
     const B: &str = r#"O:10:"App\Jobs\B":1:{s:1:"n";i:1;}"#;
     const C: &str = r#"O:10:"App\Jobs\C":3:{s:1:"n";i:2;s:5:"queue";s:2:"cq";s:5:"delay";i:30;}"#;
+
+    #[test]
+    fn references_make_no_chain_out_of_few_bytes() {
+        let job = r#"O:1:"A":1:{s:7:"chained";a:3:{i:0;s:12:"O:1:"B":0:{}";i:1;R:3;i:2;R:3;}}"#;
+        let error = Chain::read(job.as_bytes(), version("13.31.0")).unwrap_err();
+        assert!(
+            error.to_string().contains("not a list of serialized jobs"),
+            "{error}"
+        );
+    }
 
     /// The chain of docs/protocol/commands.md 11.1.
     #[test]
