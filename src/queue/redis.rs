@@ -745,7 +745,9 @@ impl<'a> EffectCall<'a> {
                 if let Some(claim) = &push.claim {
                     rest[2] = Arg::Int(self.key(claim.key.clone()));
                     rest[3] = Arg::Bytes(claim.owner.as_bytes());
-                    rest[4] = Arg::Int(i64::try_from(claim.ttl.as_secs()).unwrap_or(i64::MAX));
+                    // Redis refuses what is longer, and that in the middle of the effects.
+                    let ttl = claim.ttl.min(LONGEST_LOCK).as_secs();
+                    rest[4] = Arg::Int(i64::try_from(ttl).unwrap_or(i64::MAX));
                 }
                 if let Some(due) = push.due {
                     rest[0] = Arg::Int(due.0);
@@ -770,6 +772,9 @@ impl<'a> EffectCall<'a> {
         self.args.extend(rest);
     }
 }
+
+/// Longest life of a lock that Redis can count in milliseconds, whatever the date.
+const LONGEST_LOCK: Duration = Duration::from_secs(9_000_000_000_000_000);
 
 /// Most jobs settled by one script call: no call keeps the server for long.
 const SETTLE_AT_ONCE: usize = 256;
