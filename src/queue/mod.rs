@@ -188,6 +188,16 @@ impl Error {
     pub fn is_lost_connection(&self) -> bool {
         matches!(self, Self::Script { source, .. } if source.is_lost_connection())
     }
+
+    /// True if a key is of another kind than it should be: nothing was done, and trying again does not help.
+    pub fn is_wrong_kind(&self) -> bool {
+        // The words of effects.lua.
+        const SAID: &str = "a key is a ";
+        let Self::Script { source, .. } = self else {
+            return false;
+        };
+        matches!(source, crate::connection::Error::Command { source, .. } if source.to_string().contains(SAID))
+    }
 }
 
 /// A queue connection: everything that can be done with the jobs of its queues.

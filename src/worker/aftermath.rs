@@ -100,6 +100,20 @@ impl Aftermath {
         Ok(found)
     }
 
+    /// What follows a job that is not run and fails: its lock is freed, where it can be told.
+    pub(super) fn of_refused(shared: &Shared, info: &JobInfo) -> Self {
+        let services = &shared.services;
+        let command = Command::of(&info.payload).ok().flatten();
+        let unique = command.and_then(|command| {
+            let unique = Unique::of(services, &info.payload, &command);
+            unique.ok().flatten()
+        });
+        Self {
+            unique: unique.or_else(|| Unique::rescued(services, &info.body)),
+            ..Self::default()
+        }
+    }
+
     fn check(&self, shared: &Shared, payload: &Payload) -> Result<(), Refusal> {
         if self.batch.is_some() && payload.uuid.is_none() {
             return Err(Refusal("a job of a batch has no uuid".to_owned()));
@@ -154,21 +168,28 @@ impl Aftermath {
     /// What follows a job that ended well: it was run, or left out on purpose.
     ///
     /// In Laravel's order: lock, chain, batch.
+    ///
+    /// # Errors
+    ///
+    /// The next step of the chain cannot be taken, which in Laravel is an exception of the job.
     pub(super) async fn of_success(
         &self,
         shared: &Shared,
         info: &JobInfo,
         edits: Vec<ChainEdit>,
-    ) -> Vec<Effect> {
+    ) -> Result<Vec<Effect>, String> {
+        let chain = self.chain_after(shared, info, edits)?;
         let mut effects = Vec::new();
         if let Some(unique) = &self.unique
             && !unique.until_processing
         {
             effects.extend(unique.free(shared).await);
         }
-        effects.extend(self.step(shared, info, edits));
+        if let Some(chain) = &chain {
+            effects.extend(self.step(shared, info, chain)?);
+        }
         effects.extend(self.count(shared, info, JobOutcome::Succeeded, None));
-        effects
+        Ok(effects)
     }
 
     /// What follows a job that failed for good.
@@ -248,32 +269,56 @@ impl Aftermath {
         }
     }
 
-    /// The next step of the chain.
-    fn step(&self, shared: &Shared, info: &JobInfo, edits: Vec<ChainEdit>) -> Vec<Effect> {
+    /// What is to follow the job; `None` at the end of the chain.
+    fn chain_after(
+        &self,
+        shared: &Shared,
+        info: &JobInfo,
+        edits: Vec<ChainEdit>,
+    ) -> Result<Option<Chain>, String> {
         let chain = if edits.is_empty() {
             self.chain.clone()
         } else {
-            // Looked at when the handler had ended.
-            self.edited(shared, info, edits).ok()
+            Some(self.edited(shared, info, edits)?)
         };
-        let Some(chain) = chain.filter(|chain| !chain.is_empty()) else {
-            return Vec::new();
-        };
+        Ok(chain.filter(|chain| !chain.is_empty()))
+    }
+
+    /// The next step of the chain.
+    ///
+    /// # Errors
+    ///
+    /// Neither we nor PHP can take it.
+    fn step(&self, shared: &Shared, info: &JobInfo, chain: &Chain) -> Result<Vec<Effect>, String> {
         let place = Place {
             uuid: info.payload.uuid.as_ref().map(JobUuid::as_str),
             context: info.payload.context.as_deref(),
         };
-        match step::take(shared, &chain, &place) {
-            Ok(effect) => vec![effect],
+        match step::take(shared, chain, &place) {
+            Ok(effect) => Ok(vec![effect]),
             Err(missing) => {
                 tracing::debug!(
                     job.uuid = place.uuid,
                     missing = missing.to_string(),
                     "the next step of a chain is left to PHP"
                 );
-                let payload = self.hand_over(shared).goes_on(&chain, place.context);
-                let pushed = self.push_to_php(payload, "the rest of a chain", info);
-                pushed.into_iter().collect()
+                let payload = self.can_hand_over(shared).and_then(|()| {
+                    let payload = self.hand_over(shared).goes_on(chain, place.context);
+                    payload.map_err(|error| with_causes(&error))
+                });
+                let payload = payload.map_err(|why| {
+                    format!("the next step of its chain needs PHP ({missing}): {why}")
+                })?;
+                let queue = self.php_queue.clone().into_iter();
+                let push = |queue| {
+                    Effect::Push(Push {
+                        queue,
+                        payload: payload.clone(),
+                        due: None,
+                        claim: None,
+                    })
+                };
+                Ok(queue.map(push).collect())
             }
         }
     }

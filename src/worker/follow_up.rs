@@ -179,9 +179,10 @@ impl Said {
 pub(super) async fn keep_following<Q: Queue>(follower: Follower<Q>) {
     let mut reconnect = Reconnect::default();
     let mut said = Said::default();
+    let mut start = 0;
     loop {
         let is_last = follower.last.is_cancelled();
-        let drained = follower.drain(&mut said).await;
+        let drained = follower.drain(&mut start, &mut said).await;
         if is_last && drained != Drained::Later {
             return;
         }
@@ -238,25 +239,37 @@ impl Done {
 }
 
 impl<Q: Queue> Follower<Q> {
-    async fn drain(&self, said: &mut Said) -> Drained {
+    /// Walks through the list from `start`, and says there where to begin the next time.
+    async fn drain(&self, start: &mut usize, said: &mut Said) -> Drained {
         let mut lease = match Lease::take(&self.queue, Spool::FollowUps).await {
             Ok(lease) => lease,
             Err(drained) => return drained,
         };
-        let drained = self.drain_leased(&mut lease, said).await;
+        let drained = self.drain_leased(&mut lease, start, said).await;
         lease.give_up().await;
         drained
     }
 
-    async fn drain_leased(&self, lease: &mut Lease<Q>, said: &mut Said) -> Drained {
-        let mut left = 0;
-        said.held.clear();
+    async fn drain_leased(
+        &self,
+        lease: &mut Lease<Q>,
+        start: &mut usize,
+        said: &mut Said,
+    ) -> Drained {
+        let first = std::mem::take(start);
+        let mut left = first;
+        if first == 0 {
+            said.held.clear();
+        }
         loop {
             let records = match self.queue.spooled(Spool::FollowUps, left, PAGE).await {
                 Ok(records) => records,
                 Err(error) => return unreachable(&error),
             };
-            if records.is_empty() || left >= MOST_LEFT {
+            let is_end = records.is_empty();
+            if is_end || left - first >= MOST_LEFT {
+                // The next pass goes on here: those behind may well be done.
+                *start = if is_end { 0 } else { left };
                 return if left == 0 {
                     Drained::All
                 } else {

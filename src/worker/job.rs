@@ -220,8 +220,10 @@ impl Attempt {
                 });
                 let failure = FailureText::new("Artisand\\UnmappedJob", message);
                 self.shared.tell(Event::JobProcessing(&info));
-                let aftermath = Aftermath::of(&self.shared, &info.payload, &info.queue);
-                let aftermath = aftermath.unwrap_or_default();
+                let aftermath = match Aftermath::of(&self.shared, &info.payload, &info.queue) {
+                    Ok(aftermath) if !info.payload.is_encrypted() => aftermath,
+                    _ => Aftermath::of_refused(&self.shared, &info),
+                };
                 let by = FailedBy::Exception(failure.clone());
                 let ended = (failure, by, Duration::ZERO);
                 self.fail(None, info, &aftermath, ended).await;
@@ -286,7 +288,7 @@ impl Attempt {
         let asked = attempt::asked(request);
         let exceptions = self.count_exception(&info, &rules, &ended, &asked).await;
         let now = self.shared.clock.now();
-        let decision = after_attempt(
+        let mut decision = after_attempt(
             &rules,
             info.attempts,
             ended.clone(),
@@ -295,6 +297,16 @@ impl Attempt {
             now,
             name,
         );
+        let mut effects = Vec::new();
+        if let (Decision::Delete, Ended::Finished) = (&decision, &ended) {
+            match aftermath.of_success(&self.shared, &info, edits).await {
+                Ok(found) => effects = found,
+                Err(why) => {
+                    // As in Laravel, whose exception comes from there, too: deleted now, the chain would be lost.
+                    (ended, decision) = self.cannot_follow(&info, &rules, why, name).await;
+                }
+            }
+        }
         if let (Ended::Threw(failure), false) = (&ended, matches!(decision, Decision::Fail(_))) {
             self.shared.tell(Event::JobExceptionOccurred(&JobException {
                 job: &info,
@@ -309,10 +321,9 @@ impl Attempt {
                 return self.fail(told, Arc::clone(&info), &aftermath, ended).await;
             }
             Decision::Delete => {
-                let effects = match ended {
-                    Ended::Finished => aftermath.of_success(&self.shared, &info, edits).await,
-                    _ => aftermath.of_deletion(&self.shared).await,
-                };
+                if !matches!(ended, Ended::Finished) {
+                    effects = aftermath.of_deletion(&self.shared).await;
+                }
                 (deleted(effects), EndKind::of_deletion(ended))
             }
             Decision::DeleteMissing => {
@@ -345,6 +356,29 @@ impl Attempt {
             },
         )
         .await;
+    }
+
+    /// What becomes of a job that was run and whose chain cannot go on.
+    async fn cannot_follow(
+        &self,
+        info: &JobInfo,
+        rules: &Rules,
+        why: String,
+        name: &str,
+    ) -> (Ended, Decision) {
+        tracing::error!(
+            job.uuid = info.payload.uuid.as_ref().map(JobUuid::as_str),
+            job.class = name,
+            error = why,
+            "a job was run, and its chain cannot go on"
+        );
+        let ended = Ended::Threw(FailureText::new("Artisand\\ChainError", why));
+        let asked = Asked::default();
+        let exceptions = self.count_exception(info, rules, &ended, &asked).await;
+        let now = self.shared.clock.now();
+        let of_ended = ended.clone();
+        let decision = after_attempt(rules, info.attempts, of_ended, asked, exceptions, now, name);
+        (ended, decision)
     }
 
     /// Runs the handler with all that is around it; what it asked for, too.

@@ -32,6 +32,12 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
+    /// Whether a job is pushed with its end.
+    fn pushes(&self) -> bool {
+        matches!(&self.settlement, Settlement::Finish(effects)
+            if effects.iter().any(|effect| matches!(effect, Effect::Push(_))))
+    }
+
     /// Whether it leaves a record in this list.
     fn spools(&self, spool: Spool) -> bool {
         matches!(&self.settlement, Settlement::Finish(effects)
@@ -69,6 +75,9 @@ pub(super) struct Settler<Q> {
     /// When everything is given up; one moment for all jobs, set when `give_up` is seen.
     pub(super) over_at: OnceLock<Instant>,
 }
+
+/// How often a push to what is no queue is tried.
+const MOST_REFUSALS: u32 = 3;
 
 /// Most groups of jobs that are tried again at the same time; beyond that all wait.
 const MOST_PARKED: usize = 64;
@@ -139,6 +148,7 @@ impl<Q: Queue> Settler<Q> {
     /// Tries until it succeeds, or the worker has to stop; returns how many were left.
     async fn settle_again(&self, mut batch: Vec<Verdict>) -> usize {
         let mut reconnect = Reconnect::default();
+        let mut refusals = 0;
         loop {
             let is_over = tokio::select! {
                 biased;
@@ -157,9 +167,35 @@ impl<Q: Queue> Settler<Q> {
                 Err((left, error)) => {
                     report(error.as_ref(), left.len());
                     batch = left;
+                    let is_wrong = |error: &crate::queue::Error| error.is_wrong_kind();
+                    refusals += u32::from(error.as_ref().is_some_and(is_wrong));
+                    if refusals >= MOST_REFUSALS && batch.iter().all(Verdict::pushes) {
+                        return self.let_go(batch);
+                    }
                 }
             }
         }
+    }
+
+    /// Leaves jobs to their reservations: where a payload says that its chain goes on, no queue can be.
+    ///
+    /// As in Laravel, where that is an exception, they are run again until
+    /// their attempts are spent. Tried for ever, they would keep all others
+    /// from being settled.
+    fn let_go(&self, batch: Vec<Verdict>) -> usize {
+        let count = batch.len();
+        tracing::error!(
+            jobs = count,
+            "jobs cannot push what is to follow them; they stay reserved until `retry_after` and are run again"
+        );
+        for verdict in batch {
+            self.running.remove(verdict.number);
+            if let Some(done) = verdict.done {
+                // Whoever asked may have stopped waiting.
+                let _ = done.send(Settled::Gone);
+            }
+        }
+        count
     }
 
     /// Ends when the worker's stop deadline and the last chance after it have passed.

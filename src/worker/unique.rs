@@ -38,8 +38,12 @@ enum Known {
     Nothing,
     /// It has no lock.
     Not,
-    /// Its lock's name can be told, and whether it is free as soon as the job is run.
-    Name(String, bool),
+    /// Its lock's name can be told, with the id in it, and whether it is free as soon as the job is run.
+    Name {
+        name: String,
+        id: String,
+        until_processing: bool,
+    },
     /// It has a lock, and what the name is needs PHP.
     Nameless(String, bool),
 }
@@ -69,7 +73,11 @@ impl Known {
                 let display_name = unique.display_name.as_deref();
                 let (version, class) = (services.version, class.as_str());
                 let name = name::unique_lock(version, class, display_name, &unique.id);
-                Self::Name(name, unique.until_processing)
+                Self::Name {
+                    name,
+                    id: unique.id.to_string(),
+                    until_processing: unique.until_processing,
+                }
             }
             Err(missing) => Self::Nameless(missing.to_string(), until),
         })
@@ -88,21 +96,37 @@ impl Unique {
         command: &Command,
     ) -> Result<Option<Self>, String> {
         let text = |key| payload.hidden_context(key);
-        let store = text("laravel_unique_job_cache_store").filter(|store| !store.is_empty());
         let is_own =
             |key: &String| is_lock_of(key, command.class().as_str(), &payload.display_name);
         let of_context = text("laravel_unique_job_key").filter(is_own);
         let known = Known::of(services, command)?;
-        // The name of when it was dispatched counts: a newer version may make another.
-        let (name, until_processing) = match (known, of_context) {
-            // The context of the job that dispatched this one rides along: not its own.
+        // The context of the job that dispatched this one may ride along, with its lock and not ours.
+        let (name, until_processing, is_of_context) = match (known, of_context) {
             (Known::Not, _) | (Known::Nothing, None) => return Ok(None),
-            (Known::Nothing, Some(name)) => (name, false),
-            (Known::Name(name, until), of_context) => (of_context.unwrap_or(name), until),
-            (Known::Nameless(_, until), Some(name)) => (name, until),
+            (Known::Nothing, Some(name)) => (name, false, true),
+            (
+                Known::Name {
+                    name,
+                    id,
+                    until_processing,
+                },
+                of_context,
+            ) => {
+                // The name of when it was dispatched counts: a newer version may make another.
+                let has_id = |key: &String| {
+                    let class = key.strip_suffix(id.as_str());
+                    class.is_some_and(|class| class.ends_with(':'))
+                };
+                let of_context = of_context.filter(has_id);
+                let is_of_context = of_context.is_some();
+                (of_context.unwrap_or(name), until_processing, is_of_context)
+            }
+            (Known::Nameless(_, until), Some(name)) => (name, until, true),
             (Known::Nameless(why, _), None) => return Err(why),
         };
-        let owner = match text("laravel_unique_job_lock_owner").filter(|owner| !owner.is_empty()) {
+        let said = |key| text(key).filter(|text| is_of_context && !text.is_empty());
+        let store = said("laravel_unique_job_cache_store");
+        let owner = match said("laravel_unique_job_lock_owner") {
             Some(owner) => Some(owner),
             None => owner_in(command)?,
         };
@@ -113,12 +137,16 @@ impl Unique {
         let store = store.or(default).ok_or(
             "it is unique, and nothing is known of the app's cache, where its lock is: give the app's directory or a manifest",
         )?;
-        Ok(Some(Self {
+        let unique = Self {
             store,
             name,
             owner,
             until_processing,
-        }))
+        };
+        // A lock that cannot be freed would keep others out for ever.
+        let cache = unique.cache(services);
+        cache.map_err(|why| format!("it is unique, and its lock cannot be freed: {why}"))?;
+        Ok(Some(unique))
     }
 
     /// The lock that a payload names which is no job's.

@@ -6,6 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use artisand::app::Manifest;
+use artisand::cache::{
+    Cache, DatabaseStore, DatabaseStoreOptions, FileStore, FileStoreOptions, Lock, Stores,
+};
+use artisand::connection::{Database, DatabaseKind, DatabaseOptions};
 use artisand::failed::FailedJob;
 use artisand::handler::{
     self, BoxError, Handler, HandlerChoice, JobContext, Mapping, Pattern, Registry, Router,
@@ -13,11 +17,16 @@ use artisand::handler::{
 };
 use artisand::payload::{CALL_QUEUED_HANDLER, Command, Encrypter, Payload};
 use artisand::php::{Array, ClassName, Object, Value as Php};
-use artisand::queue::{Connections, Destination, MemoryQueue, Queue as _, QueueName, Spool};
+use artisand::queue::{
+    Connections, Destination, MemoryQueue, Queue as _, QueueName, RedisQueue, RedisQueueOptions,
+    Spool,
+};
 use artisand::time::{Clock, UnixSeconds};
 use artisand::worker::{Control, Worker, WorkerOptions};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
+
+use crate::harness::redis::RedisServer;
 
 const NOW: UnixSeconds = UnixSeconds(1_760_000_000);
 
@@ -389,4 +398,328 @@ async fn records_that_cannot_be_followed_keep_no_other_from_it() {
     let left = queue.spool(Spool::FollowUps);
     assert_eq!(left.len(), 2, "{left:?}");
     assert_eq!(left[0], foreign);
+}
+
+/// The store `file` in this directory; there is no other.
+fn file_stores(path: &Path) -> Stores {
+    let path = path.to_owned();
+    Stores::new("file", move |name: &str| {
+        if name != "file" {
+            return Err(BoxError::from("its driver is not supported"));
+        }
+        let options = FileStoreOptions {
+            directory: path.clone(),
+            lock_directory: path.clone(),
+            permission: None,
+            separate_locks: true,
+        };
+        Ok(Cache::file(FileStore::new(options, Clock::System)))
+    })
+}
+
+fn lock(stores: &Stores, class: &str) -> Lock {
+    let name = format!("laravel_unique_job:{class}:");
+    let store = stores.get("file").unwrap();
+    store.lock(name, "me", Duration::from_secs(60))
+}
+
+/// A manifest in which these classes are unique.
+fn manifest_of_unique(classes: &[&str]) -> Manifest {
+    let class = json!({
+        "kind": "job", "file": "Next.php",
+        "flags": {"queued": true, "unique": true},
+        "interfaces": ["Illuminate\\Contracts\\Queue\\ShouldQueue"],
+        "uses": ["Illuminate\\Bus\\Queueable"],
+    });
+    let classes: serde_json::Map<String, Value> = classes
+        .iter()
+        .map(|name| ((*name).to_owned(), class.clone()))
+        .collect();
+    let manifest = json!({
+        "artisand": 1, "laravel": "13.31.0", "generated_at": 0,
+        "paths": {"base": "/nowhere", "storage": "/nowhere"}, "config": {},
+        "classes": classes,
+    });
+    Manifest::parse(Path::new("artisand.json"), manifest.to_string().as_bytes()).unwrap()
+}
+
+#[tokio::test]
+async fn a_unique_job_may_follow_itself() {
+    for has_owner in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let stores = file_stores(directory.path());
+        let lock = lock(&stores, "First");
+        assert!(lock.acquire().await.unwrap());
+        let mut services = services(Some(manifest_of_unique(&["First"])), false);
+        services.stores = Some(stores);
+        let mut first = chained(vec![text(object("First").public("n", 2))]);
+        if has_owner {
+            first = first.public("uniqueLockOwner", "me");
+        }
+        let jobs = vec![payload(first)];
+        let queue = run(jobs, nothing(), services, UnmappedPolicy::Leave).await;
+        let pushed = take(&queue, "usual").await;
+        assert_eq!(pushed.len(), 1, "{has_owner}");
+        let owner = lock.current_owner().await.unwrap();
+        assert_eq!(
+            owner.as_deref(),
+            command_of(&pushed[0])["uniqueLockOwner"].as_str(),
+            "{has_owner}"
+        );
+        assert!(owner.is_some_and(|owner| owner != "me"), "{has_owner}");
+    }
+}
+
+#[tokio::test]
+async fn a_chain_waits_for_the_store_of_its_next_lock() {
+    let directory = tempfile::tempdir().unwrap();
+    let broken = directory.path().join("a-file");
+    std::fs::write(&broken, "").unwrap();
+    let mut services = services(Some(manifest_of_unique(&["Next"])), false);
+    services.stores = Some(file_stores(&broken));
+    let first = chained(vec![text(object("Next"))]);
+    let jobs = vec![payload(first)];
+    let queue = run(jobs, nothing(), services, UnmappedPolicy::Leave).await;
+    assert!(take(&queue, "usual").await.is_empty());
+    assert!(failures(&queue).is_empty());
+    assert_eq!(queue.spool(Spool::FollowUps).len(), 1);
+}
+
+/// A unique job whose delay nobody can tell in this time zone.
+fn in_a_day_on_mars(services: &mut Services) -> Object {
+    "Mars/Crater".clone_into(&mut services.timezone);
+    let mut day = object("DateInterval");
+    for (unit, count) in [("y", 0), ("m", 0), ("d", 1), ("h", 0), ("i", 0), ("s", 0)] {
+        day = day.public(unit, count);
+    }
+    let day = day.public("f", 0.0).public("invert", 0);
+    object("Next").public("delay", Php::Object(day))
+}
+
+#[tokio::test]
+async fn a_job_whose_chain_cannot_go_on_is_not_done() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut services = services(Some(manifest_of_unique(&["Next"])), false);
+    services.stores = Some(file_stores(directory.path()));
+    let next = in_a_day_on_mars(&mut services);
+    let jobs = vec![payload(chained(vec![text(next)]))];
+    let queue = run(jobs, nothing(), services, UnmappedPolicy::Leave).await;
+    let failures = failures(&queue);
+    assert_eq!(failures.len(), 1);
+    assert!(
+        failures[0].starts_with("Artisand\\ChainError: the next step of its chain needs PHP"),
+        "{failures:?}"
+    );
+}
+
+#[tokio::test]
+async fn no_lock_is_taken_if_its_job_cannot_be_pushed() {
+    let directory = tempfile::tempdir().unwrap();
+    let stores = file_stores(directory.path());
+    let lock = lock(&stores, "Next");
+    let mut services = services(Some(manifest_of_unique(&["Next"])), true);
+    services.stores = Some(stores);
+    services.php_queue = Some("php".into());
+    let next = in_a_day_on_mars(&mut services);
+    let jobs = vec![payload(chained(vec![text(next)]))];
+    let queue = run(jobs, nothing(), services, UnmappedPolicy::Leave).await;
+    assert_eq!(take(&queue, "php").await.len(), 1);
+    assert_eq!(lock.current_owner().await.unwrap(), None);
+}
+
+/// A payload that says where the lock of its job is.
+fn with_lock(command: Object, store: &str) -> Vec<u8> {
+    let name = format!("laravel_unique_job:{}:", command.class);
+    let mut payload: Value = serde_json::from_slice(&payload(command)).unwrap();
+    let hidden = |value: &str| String::from_utf8(Php::from(value).to_bytes()).unwrap();
+    payload["illuminate:log:context"] = json!({"data": [], "hidden": {
+        "laravel_unique_job_cache_store": hidden(store),
+        "laravel_unique_job_key": hidden(&name),
+        "laravel_unique_job_lock_owner": hidden("me"),
+    }});
+    payload.to_string().into_bytes()
+}
+
+#[tokio::test]
+async fn a_unique_job_whose_lock_cannot_be_freed_is_not_run() {
+    let directory = tempfile::tempdir().unwrap();
+    for (store, left) in [("file", 0), ("memcached", 1)] {
+        let mut services = services(Some(manifest_of_unique(&["First"])), false);
+        services.stores = Some(file_stores(directory.path()));
+        let jobs = vec![with_lock(object("First"), store)];
+        let forward = UnmappedPolicy::Forward("php".into());
+        let queue = run(jobs, nothing(), services, forward).await;
+        assert_eq!(take(&queue, "php").await.len(), left, "{store}");
+    }
+}
+
+#[tokio::test]
+async fn a_refused_job_that_fails_leaves_no_lock() {
+    let unreadable = |payload: &[u8]| {
+        let mut payload: Value = serde_json::from_slice(payload).unwrap();
+        payload["data"]["command"] = "encrypted with a key that is gone".into();
+        payload.to_string().into_bytes()
+    };
+    let with_chain = with_lock(chained(vec![text(object("Unknown"))]), "file");
+    let encrypted = unreadable(&with_lock(object("First"), "file"));
+    for (place, job) in [("chain", with_chain), ("encrypted", encrypted)] {
+        let directory = tempfile::tempdir().unwrap();
+        let stores = file_stores(directory.path());
+        let lock = lock(&stores, "First");
+        assert!(lock.acquire().await.unwrap());
+        let mut services = services(Some(manifest_of_unique(&["First"])), true);
+        services.stores = Some(stores);
+        let queue = run(vec![job], nothing(), services, UnmappedPolicy::Fail).await;
+        assert_eq!(failures(&queue).len(), 1, "{place}");
+        assert_eq!(lock.current_owner().await.unwrap(), None, "{place}");
+    }
+}
+
+#[tokio::test]
+async fn a_chain_that_leads_to_no_queue_stops_nobody_else() {
+    let server = RedisServer::start();
+    let mut options = artisand::connection::RedisOptions::default();
+    options.apply_url(&server.url()).unwrap();
+    let redis = artisand::connection::Redis::new(&options).unwrap();
+    let queue = RedisQueue::new(redis, RedisQueueOptions::default());
+    let queue = Arc::new(queue);
+    // A set: the delayed jobs of another queue.
+    server.query::<()>(&[b"ZADD", b"queues:other:delayed", b"9999999999", b"job"]);
+    let lost = object("Next").public("queue", "other:delayed");
+    let lost = payload(chained(vec![text(lost)]));
+    queue
+        .push(&"default".into(), &[lost, payload(object("First"))])
+        .await
+        .unwrap();
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&runs);
+    let handler = handler::function(move |_: IgnoredAny, _: JobContext| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async { Ok::<(), BoxError>(()) }
+    });
+    let registry = Registry::new().with("handler", handler);
+    let mapping = Mapping::new(
+        Pattern::parse("First").unwrap(),
+        HandlerChoice::Named("handler".into()),
+    );
+    let router = Router::new(vec![mapping], UnmappedPolicy::Leave, &registry).unwrap();
+    let options = WorkerOptions {
+        memory: None,
+        ..WorkerOptions::default()
+    };
+    let worker = Worker::new(Arc::clone(&queue), router, options)
+        .with_services(services(Some(manifest(&json!({}))), false));
+    let control = Control::new();
+    let running = worker.run(&control);
+    let both = async {
+        while runs.load(Ordering::Relaxed) < 2 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        control.quit();
+    };
+    let both = async { tokio::join!(running, both).0 };
+    let report = tokio::time::timeout(Duration::from_secs(20), both).await;
+    assert_eq!(report.unwrap().unsettled, 1);
+    let sizes = queue.sizes(&"default".into()).await.unwrap();
+    assert_eq!((sizes.pending, sizes.reserved), (0, 1));
+}
+
+#[tokio::test]
+async fn many_records_that_cannot_be_followed_keep_none_behind_them_from_it() {
+    let queue = Arc::new(MemoryQueue::new(Some(Duration::from_secs(90))));
+    for number in 0..10_000 {
+        queue.spool_record(Spool::FollowUps, format!("foreign {number}").into());
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let stores = file_stores(directory.path());
+    let lock = lock(&stores, "First");
+    assert!(lock.acquire().await.unwrap());
+    let unlock = json!({"do": "unlock", "store": "file", "name": lock.name(), "owner": "me"});
+    queue.spool_record(Spool::FollowUps, unlock.to_string().into());
+    let mut services = services(None, true);
+    services.stores = Some(stores);
+    let router = Router::new(Vec::new(), UnmappedPolicy::Leave, &Registry::new()).unwrap();
+    let options = WorkerOptions {
+        memory: None,
+        ..WorkerOptions::default()
+    };
+    let worker = Worker::new(Arc::clone(&queue), router, options).with_services(services);
+    let control = Control::new();
+    let freed = async {
+        while lock.current_owner().await.unwrap().is_some() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        control.quit();
+    };
+    let both = async { tokio::join!(worker.run(&control), freed) };
+    let both = tokio::time::timeout(Duration::from_secs(30), both).await;
+    assert!(both.is_ok(), "the lock is still held");
+    assert_eq!(queue.spool(Spool::FollowUps).len(), 10_000);
+}
+
+#[tokio::test]
+async fn the_lock_of_the_job_that_dispatched_this_one_is_not_its_own() {
+    // The dispatching job, with an id; what the context says of its store.
+    let rows = [
+        ("Other:", "file"),
+        ("Other:", "memcached"),
+        ("First:1", "file"),
+    ];
+    for (other, store) in rows {
+        let directory = tempfile::tempdir().unwrap();
+        let stores = file_stores(directory.path());
+        let file = stores.get("file").unwrap();
+        let held = |name: &str, owner: &str| {
+            let name = format!("laravel_unique_job:{name}");
+            file.lock(name, owner, Duration::from_secs(60))
+        };
+        let (own, other) = (held("First:2", "somebody"), held(other, "me"));
+        assert!(own.acquire().await.unwrap() && other.acquire().await.unwrap());
+        let mut services = services(Some(manifest_of_unique(&["First"])), false);
+        services.stores = Some(stores);
+        let first = object("First").public("uniqueId", "2");
+        let mut job: Value = serde_json::from_slice(&with_lock(first, store)).unwrap();
+        let key = String::from_utf8(Php::from(other.name()).to_bytes()).unwrap();
+        job["illuminate:log:context"]["hidden"]["laravel_unique_job_key"] = key.into();
+        let job = job.to_string().into_bytes();
+        let queue = run(vec![job], nothing(), services, UnmappedPolicy::Leave).await;
+        assert!(take(&queue, "default").await.is_empty());
+        let place = format!("{} {store}", other.name());
+        assert_eq!(own.current_owner().await.unwrap(), None, "{place}");
+        let owner = other.current_owner().await.unwrap();
+        assert_eq!(owner.as_deref(), Some("me"), "{place}");
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_was_taken_is_said_to_be_whatever_is_swept_then() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("database.sqlite");
+    std::fs::write(&path, "").unwrap();
+    let options = DatabaseOptions {
+        database: path.to_str().unwrap().into(),
+        ..DatabaseOptions::new("main", DatabaseKind::Sqlite)
+    };
+    let database = Database::new(&options).unwrap();
+    for sql in [
+        "create table locks (key varchar primary key, owner varchar, expiration integer)",
+        "insert into locks values ('old', 'somebody', 1)",
+        "create trigger stays before delete on locks begin select raise(abort, 'busy'); end",
+    ] {
+        database.execute(sql, &[]).await.unwrap();
+    }
+    let options = DatabaseStoreOptions {
+        prefix: String::new(),
+        table: "cache".into(),
+        lock_table: "locks".into(),
+        sqlite_base64: false,
+        lock_timeout: Duration::from_secs(60),
+    };
+    let store = DatabaseStore::new(database.clone(), database, options, Clock::System);
+    let cache = Cache::database(store);
+    // One in fifty sweeps.
+    for number in 0..500 {
+        let lock = cache.lock(format!("lock-{number}"), "me", Duration::from_secs(60));
+        assert!(lock.acquire().await.unwrap(), "{number}");
+    }
 }
