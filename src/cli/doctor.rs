@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{GlobalArgs, gaps, open, output};
@@ -15,6 +16,7 @@ use crate::payload::{Command, Encrypter, KeyError, Payload, Target};
 use crate::php::Value;
 use crate::queue::{Queue as _, QueueName, RedisQueue, Spool};
 use crate::time::Clock;
+use crate::worker::{CLOSURE_NAME, Preview};
 
 /// Arguments of `doctor`, as given.
 #[derive(Debug, clap::Args)]
@@ -161,7 +163,7 @@ async fn examine(args: &DoctorArgs, config: &Config, registry: &Registry, report
             look_at_mappings(&router, report);
             look_at_middleware(config, &router, report);
             look_at_gaps(config, &router, report);
-            Some(router)
+            Some(Arc::new(router))
         }
         Err(error) => {
             report.error(
@@ -180,16 +182,21 @@ async fn examine(args: &DoctorArgs, config: &Config, registry: &Registry, report
     look_at_key(&key, config, report);
     let look = Look {
         args,
-        router: router.as_ref(),
+        router: router.as_deref(),
+        preview: router.as_ref().and_then(|router| {
+            let connection = config.connection(&name).ok()?.queue.connection;
+            let services = Arc::new(config.services().ok()?);
+            Some(Preview::new(Arc::clone(router), services, connection))
+        }),
         key,
     };
-    look_at_queues(&look, config, &name, report).await;
+    let has_batches = look_at_queues(&look, config, &name, report).await;
     if let Some(laravel) = config.laravel() {
         look_at_cache(config, laravel, report).await;
     }
     look_at_failed_jobs(config, report).await;
     if config.laravel().is_some() {
-        look_at_batches(config, look.router, report).await;
+        look_at_batches(config, look.router, has_batches, report).await;
     }
 }
 
@@ -362,6 +369,8 @@ struct Look<'a> {
     args: &'a DoctorArgs,
     router: Option<&'a Router>,
     key: Result<Encrypter, Locked>,
+    /// Says which jobs with a mapping a worker would not run.
+    preview: Option<Preview>,
 }
 
 /// Why there is no encrypter.
@@ -380,7 +389,7 @@ impl Locked {
     }
 }
 
-const NEEDS_KEY: &str = "set APP_KEY in the environment or in the app's .env; until then encrypted jobs count as unmapped";
+const NEEDS_KEY: &str = "set APP_KEY in the environment or in the app's .env; until then encrypted jobs, and those whose batch or chain needs PHP, count as unmapped";
 
 /// Whether encrypted jobs can be read.
 fn look_at_key(key: &Result<Encrypter, Locked>, config: &Config, report: &mut Report) {
@@ -410,7 +419,8 @@ fn look_at_key(key: &Result<Encrypter, Locked>, config: &Config, report: &mut Re
     }
 }
 
-async fn look_at_queues(look: &Look<'_>, config: &Config, name: &str, report: &mut Report) {
+/// Says whether there are jobs in batches.
+async fn look_at_queues(look: &Look<'_>, config: &Config, name: &str, report: &mut Report) -> bool {
     let settings = match config.connection(name) {
         Ok(settings) => settings,
         Err(error) => {
@@ -419,7 +429,7 @@ async fn look_at_queues(look: &Look<'_>, config: &Config, name: &str, report: &m
                 chain(&error),
                 "name a connection on Redis, or correct its settings",
             );
-            return;
+            return false;
         }
     };
     let (queue, _) = match open(config, name).await {
@@ -430,7 +440,7 @@ async fn look_at_queues(look: &Look<'_>, config: &Config, name: &str, report: &m
                 format!("{error:#}"),
                 "check that the server runs, and host, port and password of the connection",
             );
-            return;
+            return false;
         }
     };
     look_at_server(queue.redis(), report).await;
@@ -450,15 +460,16 @@ async fn look_at_queues(look: &Look<'_>, config: &Config, name: &str, report: &m
                 chain(&error),
                 "the user of this connection must be allowed to SCAN",
             );
-            return;
+            return false;
         }
     };
     let names = look_at_prefix(&prefix, &found, report);
     if let Some(retry_after) = settings.queue.retry_after {
         look_at_timeouts(config, name, retry_after, report);
     }
+    let mut has_batches = false;
     for name in &names {
-        look_at_queue(look, &queue, name, settings.queue.retry_after, report).await;
+        has_batches |= look_at_queue(look, &queue, name, settings.queue.retry_after, report).await;
     }
     if names.is_empty() {
         report.ok(
@@ -475,6 +486,50 @@ async fn look_at_queues(look: &Look<'_>, config: &Config, name: &str, report: &m
         ),
         Err(error) => report.error("spool", chain(&error), "the key artisand:failed-spool must be a list"),
     }
+    has_batches | look_at_follow_ups(&queue, report).await
+}
+
+/// What is left to do for jobs that have ended; says whether ends are to be counted in batches.
+async fn look_at_follow_ups(queue: &RedisQueue, report: &mut Report) -> bool {
+    const CHECK: &str = "follow-ups";
+    let records = match queue.spooled(Spool::FollowUps, 0, 10_000).await {
+        Ok(records) => records,
+        Err(error) => {
+            report.error(
+                CHECK,
+                chain(&error),
+                "the key artisand:follow-ups must be a list",
+            );
+            return false;
+        }
+    };
+    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+    for record in &records {
+        let json: serde_json::Value = serde_json::from_slice(record).unwrap_or_default();
+        let kind = match json["do"].as_str() {
+            Some("count") => "jobs to be counted in batches",
+            Some("forget") => "marks to be taken out of batches",
+            Some("unlock") => "locks to be freed",
+            Some("push") => "jobs to be pushed to other connections",
+            _ => "records that cannot be read",
+        };
+        *kinds.entry(kind).or_insert(0) += 1;
+    }
+    if !kinds.is_empty() {
+        let kinds: Vec<String> = kinds
+            .iter()
+            .map(|(kind, count)| format!("{kind}: {count}"))
+            .collect();
+        report.warn(
+            CHECK,
+            format!(
+                "left to do in artisand:follow-ups for jobs that have ended: {}",
+                kinds.join(", ")
+            ),
+            "a running worker sees to it in a moment; if it stays, the worker's log says why",
+        );
+    }
+    kinds.contains_key("jobs to be counted in batches")
 }
 
 async fn look_at_server(redis: &Redis, report: &mut Report) {
@@ -678,7 +733,7 @@ async fn look_at_queue(
     name: &QueueName,
     retry_after: Option<Duration>,
     report: &mut Report,
-) {
+) -> bool {
     let (sizes, elements) = match (
         queue.sizes(name).await,
         queue.peek(name, look.args.sample).await,
@@ -690,7 +745,7 @@ async fn look_at_queue(
                 format!("`{name}`: {}", chain(&error)),
                 "its keys must be a list and two sorted sets",
             );
-            return;
+            return false;
         }
     };
     let mut line = format!(
@@ -715,6 +770,9 @@ async fn look_at_queue(
     let mut classes: BTreeMap<(String, String), usize> = BTreeMap::new();
     let mut slow = BTreeSet::new();
     let mut encrypted = Encrypted::default();
+    let mut has_batches = false;
+    let mut closures = 0;
+    let mut oldest_closure = None;
     for element in &elements {
         let Ok(mut payload) = Payload::parse(element) else {
             let key = ("(cannot be decoded)".to_owned(), "quarantine".to_owned());
@@ -727,9 +785,15 @@ async fn look_at_queue(
             slow.insert(payload.resolve_name().to_owned());
         }
         encrypted.look_at(&mut payload, look);
+        if &*payload.display_name == CLOSURE_NAME {
+            closures += 1;
+            oldest_closure = oldest_closure.or(payload.created_at);
+        }
+        let command = Command::of(&payload).ok().flatten();
+        has_batches |= command.is_some_and(|command| matches!(command.batch_id(), Ok(Some(_))));
         let taker = look.router.map_or_else(
             || "(mappings have an error)".to_owned(),
-            |router| taker(router, &payload),
+            |router| taker(router, &payload, name, look),
         );
         *classes
             .entry((payload.resolve_name().to_owned(), taker))
@@ -739,6 +803,14 @@ async fn look_at_queue(
         report.ok("jobs", format!("`{name}`: {count} of {class} -> {taker}"));
     }
     encrypted.tell(name, report);
+    let waited = oldest_closure.map_or(0, |since| Clock::System.now().0.saturating_sub(since.0));
+    if waited > 60 {
+        report.warn(
+            "php queue",
+            format!("`{name}`: {closures} closures wait for PHP, which ends batches and chains with them, the oldest for {waited} s"),
+            "let a PHP worker serve this queue",
+        );
+    }
     if !slow.is_empty() {
         let slow: Vec<String> = slow.into_iter().collect();
         report.warn(
@@ -750,6 +822,7 @@ async fn look_at_queue(
             "make retry_after longer, or PHP workers run them twice",
         );
     }
+    has_batches
 }
 
 /// Encrypted jobs that wait.
@@ -799,7 +872,7 @@ impl Encrypted {
 }
 
 /// What takes a job, in words.
-fn taker(router: &Router, payload: &Payload) -> String {
+fn taker(router: &Router, payload: &Payload, queue: &QueueName, look: &Look<'_>) -> String {
     let unmapped = || match router.unmapped() {
         UnmappedPolicy::Leave => "nobody here: left in the queue for PHP".to_owned(),
         UnmappedPolicy::Fail => "nobody: fails".to_owned(),
@@ -813,6 +886,10 @@ fn taker(router: &Router, payload: &Payload) -> String {
         }
         _ => return unmapped(),
     };
+    let preview = look.preview.as_ref();
+    if let Some(why) = preview.and_then(|preview| preview.refusal(payload, queue)) {
+        return format!("{} ({why})", unmapped());
+    }
     match router.route(&target) {
         Route::Handler { mapping, .. } => {
             let handler = router
@@ -851,6 +928,10 @@ async fn look_at_cache(config: &Config, laravel: &Laravel, report: &mut Report) 
         .and_then(|name| Ok((laravel.cache(&name)?, name)));
     let (cache, name) = match opened {
         Ok(opened) => opened,
+        Err(error) if !config.obeys_app() => {
+            report.warn("cache", chain(&error), "correct it if jobs are unique, or have middleware: without the store of their locks they are not run here");
+            return;
+        }
         Err(error) => {
             report.error("cache", chain(&error), "queue:work does not start with it: correct it, or set `control_plane = false` under [worker]");
             return;
@@ -956,7 +1037,12 @@ async fn look_at_failed_jobs(config: &Config, report: &mut Report) {
 }
 
 /// Few apps have batches: what is missing for them is no error.
-async fn look_at_batches(config: &Config, router: Option<&Router>, report: &mut Report) {
+async fn look_at_batches(
+    config: &Config,
+    router: Option<&Router>,
+    has_batches: bool,
+    report: &mut Report,
+) {
     const CHECK: &str = "batches";
     let batches = match config.batches() {
         Ok(Some(batches)) => batches,
@@ -980,6 +1066,11 @@ async fn look_at_batches(config: &Config, router: Option<&Router>, report: &mut 
     let place = batches.describe();
     match batches.check().await {
         Ok(()) => report.ok(CHECK, format!("{place}, can be written")),
+        Err(error) if batches.is_missing(&error) && has_batches => report.error(
+            CHECK,
+            format!("no {place}, and there are jobs in batches"),
+            "make it with `php artisan queue:batches-table` (since Laravel 11 make:queue-batches-table) and migrate, or correct queue.batching of the app; until then their ends wait in artisand:follow-ups",
+        ),
         Err(error) if batches.is_missing(&error) => {
             let batchable = router.map(|router| gaps::batchable(config, router));
             let batchable = batchable.unwrap_or_default();

@@ -12,7 +12,7 @@ use super::console::{Console, Style, banner};
 use super::{GlobalArgs, UsageError, gaps, output};
 use crate::config::Config;
 use crate::failed::FailedJobs;
-use crate::handler::{HeldLocks, Registry, Router, Services};
+use crate::handler::{HeldLocks, Registry, Router, Services, UnmappedPolicy};
 use crate::payload::Backoff;
 use crate::queue::QueueName;
 use crate::time::Clock;
@@ -198,8 +198,21 @@ impl WorkArgs {
     }
 }
 
-/// Refuses to forward jobs to a queue that is worked.
-fn refuse_circles(router: &Router, options: &WorkerOptions) -> Result<(), UsageError> {
+/// Refuses to forward jobs to a queue that is worked, and to fail what is handed to PHP.
+fn refuse_circles(
+    config: &Config,
+    router: &Router,
+    options: &WorkerOptions,
+) -> Result<(), UsageError> {
+    if let Some(queue) = config.file.php.queue.as_deref()
+        && matches!(router.unmapped(), UnmappedPolicy::Fail)
+        && options.queues.contains(&queue.into())
+    {
+        let problem = format!(
+            "what only PHP can do would be pushed to `{queue}` (`queue` under [php]), which this worker works, and fail there by the policy for unmapped jobs: name a queue that only PHP workers serve"
+        );
+        return Err(UsageError(problem));
+    }
     if let Some(queue) = router
         .forward_targets()
         .find(|queue| options.queues.contains(queue))
@@ -239,7 +252,7 @@ pub(super) fn run(
     let connection = config.connection(&name)?;
     let options = args.resolve(&config, &connection)?;
     let router = config.router(registry)?;
-    refuse_circles(&router, &options)?;
+    refuse_circles(&config, &router, &options)?;
     if config.is_prefix_unknown(&name) {
         tracing::warn!(
             "neither an app nor a key prefix is set: working keys without a prefix, which most Laravel apps do not have"
@@ -335,9 +348,9 @@ const FREEING_LOCKS: Duration = Duration::from_secs(3);
 /// Logs go to standard error; data goes to standard output.
 fn start_logging(global: &GlobalArgs, json: bool) -> anyhow::Result<()> {
     let level = match (global.quiet, global.verbose) {
-        (true, _) => "error,sqlx_core=off",
+        (true, _) => "error,sqlx=off,sqlx_core=off",
         // What the pool of database connections meets, we say ourselves.
-        (false, 0 | 1) => "warn,artisand=info,sqlx_core=off",
+        (false, 0 | 1) => "warn,artisand=info,sqlx=off,sqlx_core=off",
         (false, 2) => "info,artisand=debug",
         (false, _) => "info,artisand=trace",
     };

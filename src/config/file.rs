@@ -105,7 +105,19 @@ pub struct WorkerTable {
 #[serde(deny_unknown_fields)]
 pub struct PhpTable {
     /// A queue of the same connection that PHP workers serve.
+    #[serde(default, deserialize_with = "queue_name")]
     pub queue: Option<String>,
+}
+
+fn queue_name<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<String>, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    if name.is_empty() {
+        let problem = "`queue` is empty, expected the name of a queue that PHP workers serve";
+        return Err(serde::de::Error::custom(problem));
+    }
+    Ok(Some(name))
 }
 
 /// `[unmapped]`

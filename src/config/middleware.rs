@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::Error;
 use serde::de::value::MapAccessDeserializer;
 
 use crate::handler::{
@@ -13,8 +14,7 @@ use crate::handler::{
 };
 
 /// One middleware: `{ without_overlapping = { .. } }`, `{ rate_limited = "backups" }`. Times are seconds.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum MiddlewareTable {
     /// One job of a key at a time.
@@ -32,6 +32,75 @@ pub enum MiddlewareTable {
     /// Not the jobs of a batch that was cancelled.
     SkipIfBatchCancelled,
 }
+
+impl<'de> Deserialize<'de> for MiddlewareTable {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MiddlewareVisitor;
+
+        impl<'de> serde::de::Visitor<'de> for MiddlewareVisitor {
+            type Value = MiddlewareTable;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a middleware, such as `{ without_overlapping = { key = \"{id}\" } }`")
+            }
+
+            fn visit_str<E: Error>(self, name: &str) -> Result<MiddlewareTable, E> {
+                match name {
+                    "skip_if_batch_cancelled" => Ok(MiddlewareTable::SkipIfBatchCancelled),
+                    name if NAMES.contains(&name) => Err(E::custom(format_args!(
+                        "`{name}` needs a value: write `{{ {name} = .. }}`"
+                    ))),
+                    name => Err(E::unknown_variant(name, NAMES)),
+                }
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> Result<MiddlewareTable, A::Error> {
+                use MiddlewareTable as M;
+                let Some(name) = map.next_key::<String>()? else {
+                    return Err(A::Error::invalid_length(0, &self));
+                };
+                let table = match name.as_str() {
+                    "without_overlapping" => M::WithoutOverlapping(map.next_value()?),
+                    "rate_limited" => M::RateLimited(map.next_value()?),
+                    "rate_limited_with_redis" => M::RateLimitedWithRedis(map.next_value()?),
+                    "throttles_exceptions" => M::ThrottlesExceptions(map.next_value()?),
+                    "throttles_exceptions_with_redis" => {
+                        M::ThrottlesExceptionsWithRedis(map.next_value()?)
+                    }
+                    "skip" => M::Skip(map.next_value()?),
+                    "skip_if_batch_cancelled" => {
+                        return Err(A::Error::custom(format_args!(
+                            "`{name}` has no value: write `\"{name}\"`"
+                        )));
+                    }
+                    _ => return Err(A::Error::unknown_variant(&name, NAMES)),
+                };
+                match map.next_key::<String>()? {
+                    Some(other) => Err(A::Error::custom(format_args!(
+                        "`{other}` does not go with `{name}`: each middleware is in braces of its own"
+                    ))),
+                    None => Ok(table),
+                }
+            }
+        }
+
+        deserializer.deserialize_any(MiddlewareVisitor)
+    }
+}
+
+/// All names that `middleware` takes.
+const NAMES: &[&str] = &[
+    "without_overlapping",
+    "rate_limited",
+    "rate_limited_with_redis",
+    "throttles_exceptions",
+    "throttles_exceptions_with_redis",
+    "skip",
+    "skip_if_batch_cancelled",
+];
 
 /// `without_overlapping = { .. }`
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -538,7 +538,7 @@ impl Config {
                 ),
                 Err(error) => tracing::warn!(
                     error = causes(&error).join(": "),
-                    "the app's batches cannot be used: jobs in batches cannot be counted"
+                    "the app's batches cannot be used here: PHP counts each of their jobs"
                 ),
             }
         }

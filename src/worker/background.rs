@@ -7,6 +7,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::lease::Drained;
 use super::{follow_up, record};
 use crate::failed::FailedJobs;
 use crate::handler::Services;
@@ -21,7 +22,7 @@ pub(super) struct Recording {
 
 /// The task that does what is left to do for jobs that have ended.
 pub(super) struct Following {
-    task: tokio::task::JoinHandle<()>,
+    task: tokio::task::JoinHandle<Drained>,
     last: CancellationToken,
 }
 
@@ -83,10 +84,8 @@ impl Following {
     /// Does what is left, if that is soon done; otherwise the next worker does it.
     pub(super) async fn finish(mut self, deadline: Option<Instant>) {
         self.last.cancel();
-        if tokio::time::timeout(last_wait(deadline), &mut self.task)
-            .await
-            .is_err()
-        {
+        let ended = tokio::time::timeout(last_wait(deadline), &mut self.task).await;
+        if !matches!(ended, Ok(Ok(Drained::All))) {
             self.task.abort();
             tracing::warn!(
                 "something is left to do for jobs that have ended; the next worker will do it"

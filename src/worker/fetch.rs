@@ -2,18 +2,21 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
 
 use super::aftermath::{Aftermath, Refusal};
 use super::attempt::with_causes;
 use super::backoff::Reconnect;
-use super::job::Shared;
-use crate::handler::{Pipeline, Route, UnmappedPolicy, in_payload};
+use super::event::Observers;
+use super::job::{Company, Shared};
+use super::options::WorkerOptions;
+use crate::handler::{Pipeline, Route, Router, Services, UnmappedPolicy, in_payload};
 use crate::payload::{Command, Payload, Target};
-use crate::queue::{Error, PopRequest, Popped, Queue, QueueName, Selection};
+use crate::queue::{ConnectionName, Error, PopRequest, Popped, Queue, QueueName, Selection};
 use crate::time::UnixSeconds;
 
 /// What came up while jobs were chosen.
@@ -106,21 +109,26 @@ pub(super) fn classes_in(shared: &Shared, element: &[u8]) -> Vec<String> {
 ///
 /// So is one whose end could not be seen to.
 pub(super) fn route(shared: &Shared, payload: &mut Payload, queue: &QueueName) -> Route {
+    find(shared, payload, queue).unwrap_or_else(|why| {
+        warn_once(shared, payload, &why);
+        Route::Unmapped
+    })
+}
+
+/// The same; an error says why a job that has a mapping cannot be run here.
+fn find(shared: &Shared, payload: &mut Payload, queue: &QueueName) -> Result<Route, String> {
     if payload.is_encrypted() {
         // The class it names outside says whether the rest is worth a look. What a wrapper
         // wraps is not said, but mappings name job classes only.
         match Target::of(payload).map(|target| shared.router.route(&target)) {
             Ok(Route::Handler { .. }) => {}
-            Ok(elsewhere) => return elsewhere,
-            Err(_) => return Route::Unmapped,
+            Ok(elsewhere) => return Ok(elsewhere),
+            Err(_) => return Ok(Route::Unmapped),
         }
-        if let Err(why) = decrypt(shared, payload) {
-            warn_once(shared, payload, &why);
-            return Route::Unmapped;
-        }
+        decrypt(shared, payload)?;
     }
     let (Ok(target), Ok(_)) = (Target::of(payload), Command::of(payload)) else {
-        return Route::Unmapped;
+        return Ok(Route::Unmapped);
     };
     let (mapping, handler, pipeline) = match shared.router.route(&target) {
         Route::Handler {
@@ -128,23 +136,14 @@ pub(super) fn route(shared: &Shared, payload: &mut Payload, queue: &QueueName) -
             handler,
             pipeline,
         } => (mapping, handler, pipeline),
-        elsewhere => return elsewhere,
+        elsewhere => return Ok(elsewhere),
     };
-    if let Err(Refusal(why)) = Aftermath::of(shared, payload, queue) {
-        warn_once(shared, payload, &why);
-        return Route::Unmapped;
-    }
-    match around(shared, payload, mapping, pipeline) {
-        Ok(pipeline) => Route::Handler {
-            mapping,
-            handler,
-            pipeline,
-        },
-        Err(why) => {
-            warn_once(shared, payload, &why);
-            Route::Unmapped
-        }
-    }
+    Aftermath::of(shared, payload, queue).map_err(|Refusal(why)| why)?;
+    Ok(Route::Handler {
+        mapping,
+        handler,
+        pipeline: around(shared, payload, mapping, pipeline)?,
+    })
 }
 
 /// Puts the plain command into a payload, or says why not and what would help.
@@ -182,27 +181,55 @@ fn warn_once(shared: &Shared, payload: &Payload, why: &str) {
 
 /// Why a job that has a mapping cannot be run here.
 pub(super) fn refusal(shared: &Shared, payload: &Payload, queue: &QueueName) -> Option<String> {
-    let target = Target::of(payload).ok()?;
-    if matches!(shared.router.route(&target), Route::Unmapped) {
-        return None;
-    }
+    let mut opened = payload.clone();
+    let why = find(shared, &mut opened, queue).err()?;
     let name = payload.resolve_name();
-    if payload.is_encrypted() {
-        let why = decrypt(shared, &mut payload.clone()).err()?;
-        return Some(format!("{name} is encrypted and cannot be read: {why}"));
+    Some(if opened.is_encrypted() {
+        format!("{name} is encrypted and cannot be read: {why}")
+    } else {
+        format!("{name} cannot be run here: {why}")
+    })
+}
+
+/// What a worker would make of waiting jobs, without one.
+pub(crate) struct Preview(Shared);
+
+impl Preview {
+    /// A worker of this connection.
+    pub(crate) fn new(
+        router: Arc<Router>,
+        services: Arc<Services>,
+        connection: ConnectionName,
+    ) -> Self {
+        let options = WorkerOptions::default();
+        Self(Shared {
+            router,
+            connection,
+            defaults: options.defaults,
+            is_sequential: true,
+            has_timeouts: true,
+            rest: options.rest,
+            retry_after: None,
+            clock: options.clock,
+            verdicts: mpsc::channel(1).0,
+            running: Arc::default(),
+            observers: Observers::default(),
+            stop: CancellationToken::new(),
+            company: Company::default(),
+            stopping: CancellationToken::new(),
+            distrusted: Mutex::default(),
+            refused: Mutex::default(),
+            cache: None,
+            services,
+            can_sign: OnceLock::new(),
+            is_on_queue: Box::new(|_| false),
+        })
     }
-    let aftermath = Aftermath::of(shared, payload, queue).map_err(|Refusal(why)| why);
-    let why = match (aftermath, shared.router.route(&target)) {
-        (Err(why), _) => why,
-        (
-            Ok(_),
-            Route::Handler {
-                mapping, pipeline, ..
-            },
-        ) => around(shared, payload, mapping, pipeline).err()?,
-        _ => return None,
-    };
-    Some(format!("{name} cannot be run here: {why}"))
+
+    /// Why a job that has a mapping would not be run.
+    pub(crate) fn refusal(&self, payload: &Payload, queue: &QueueName) -> Option<String> {
+        find(&self.0, &mut payload.clone(), queue).err()
+    }
 }
 
 /// What is around a job: the pipeline of its mapping, and what its own bytes say; or why that is not for us.

@@ -173,10 +173,16 @@ impl Said {
             self.last = Some(error);
         }
     }
+
+    fn all_done(&mut self) {
+        if self.last.take().is_some() {
+            tracing::info!("what was left to do for jobs that have ended is done");
+        }
+    }
 }
 
-/// Does what is left until no more will come.
-pub(super) async fn keep_following<Q: Queue>(follower: Follower<Q>) {
+/// Does what is left until no more will come; says how the last pass ended.
+pub(super) async fn keep_following<Q: Queue>(follower: Follower<Q>) -> Drained {
     let mut reconnect = Reconnect::default();
     let mut said = Said::default();
     let mut start = 0;
@@ -184,11 +190,11 @@ pub(super) async fn keep_following<Q: Queue>(follower: Follower<Q>) {
         let is_last = follower.last.is_cancelled();
         let drained = follower.drain(&mut start, &mut said).await;
         if is_last && drained != Drained::Later {
-            return;
+            return drained;
         }
         let wait = match drained {
             Drained::All => {
-                said = Said::default();
+                said.all_done();
                 reconnect.reset();
                 LOOK_EVERY
             }

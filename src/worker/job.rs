@@ -233,7 +233,7 @@ impl Attempt {
                 for class in fetch::classes_in(&self.shared, &self.job.element) {
                     tracing::warn!(
                         class,
-                        "a payload names this class and is of another, or not for us: looking inside from now on"
+                        "a job of this class was taken and is not for this worker: from now on its jobs are looked into before they are taken"
                     );
                     self.shared.distrusted().insert(class.into());
                 }
@@ -242,6 +242,10 @@ impl Attempt {
         }
     }
 
+    #[expect(
+        clippy::too_many_lines,
+        reason = "an attempt from its start to its verdict, in order"
+    )]
     async fn handle(
         &self,
         handler: &dyn Handler,

@@ -43,7 +43,9 @@ mod unique;
 mod watch;
 
 pub use event::{Event, JobEnd, JobException, JobResult, Looping, Observer};
+pub(crate) use fetch::Preview;
 pub use options::WorkerOptions;
+pub(crate) use php::CLOSURE_NAME;
 pub use stop::{Control, Orders, StopReason, resident_memory};
 pub use watch::ControlPlane;
 

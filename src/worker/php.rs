@@ -52,6 +52,9 @@ impl Closure {
     }
 }
 
+/// What the closures are called where jobs are listed.
+pub(crate) const CLOSURE_NAME: &str = "Closure (artisand:0)";
+
 const NOTHING: &str = "function () {}";
 
 impl HandOver<'_> {
@@ -148,7 +151,7 @@ impl HandOver<'_> {
         }
         let payload = NewPayload {
             uuid: uuid.map_or_else(random_uuid, JobUuid::from),
-            display_name: "Closure (artisand:0)".into(),
+            display_name: CLOSURE_NAME.into(),
             envelope: Envelope {
                 delete_when_missing_models: true.into(),
                 ..Envelope::default()

@@ -80,6 +80,50 @@ fn mistakes_in_the_configuration_are_named_with_their_line() {
 }
 
 #[test]
+fn mistakes_in_middleware_and_queues_for_php_are_said_clearly() {
+    let map = |line: &str| format!("[[map]]\njob = 'X'\nhandler = 'log'\n{line}\n");
+    let rows = [
+        (
+            map("middleware = ['without_overlapping']"),
+            "`without_overlapping` needs a value: write `{ without_overlapping = .. }`",
+        ),
+        (
+            map("middleware = ['without_overlaping']"),
+            "unknown variant `without_overlaping`, expected one of `without_overlapping`",
+        ),
+        (
+            map("middleware = [{ without_overlaping = {} }]"),
+            "unknown variant `without_overlaping`, expected one of `without_overlapping`",
+        ),
+        (
+            map("middleware = [{ skip_if_batch_cancelled = true }]"),
+            "`skip_if_batch_cancelled` has no value: write `\"skip_if_batch_cancelled\"`",
+        ),
+        (
+            map("middleware = [{ skip = '{a}', rate_limited = 'b' }]"),
+            "`skip` does not go with `rate_limited`: each middleware is in braces of its own",
+        ),
+        (map("middleware = [{}]"), "expected a middleware, such as"),
+        (map("middleware = [3]"), "expected a middleware, such as"),
+        (
+            "[php]\nqueue = ''\n".to_owned(),
+            "`queue` is empty, expected the name of a queue that PHP workers serve",
+        ),
+        (
+            format!(
+                "{}[unmapped]\npolicy = 'fail'\n[php]\nqueue = 'default'\n",
+                map("")
+            ),
+            "what only PHP can do would be pushed to `default` (`queue` under [php]), which this worker works",
+        ),
+    ];
+    for (toml, expected) in rows {
+        let said = work_in(&configured(&toml));
+        assert!(said.contains(expected), "{toml}\n{said}");
+    }
+}
+
+#[test]
 fn wrong_usage_and_servers_that_are_not_there_are_said_clearly() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()

@@ -416,3 +416,91 @@ fn classes_that_run_here_are_looked_at_for_what_follows_their_jobs() {
         "{found:?}"
     );
 }
+
+/// A job of a batch that has a handler.
+fn batched(uuid: &str) -> Vec<u8> {
+    let mut payload: Value = serde_json::from_slice(&payload("App\\Jobs\\Mapped")).unwrap();
+    let command = r#"O:15:"App\Jobs\Mapped":1:{s:7:"batchId";s:1:"b";}"#;
+    payload["data"]["command"] = command.into();
+    payload["uuid"] = uuid.into();
+    payload["timeout"] = Value::Null;
+    payload.to_string().into_bytes()
+}
+
+#[test]
+fn what_is_left_to_do_for_ended_jobs_and_what_php_must_do_is_told() {
+    let redis = RedisServer::start_with(&["--save", "", "--appendonly", "yes"]);
+    let app = App::new(&redis);
+    let text = || String::from_utf8(app.doctor(&[]).output().unwrap().stdout).unwrap();
+    redis.query::<()>(&[b"RPUSH", b"app-queues:default", &batched("u1")]);
+
+    // Without a key nothing can be handed to PHP, and without a table nobody counts.
+    let (code, found) = app.examine(&[]);
+    assert_eq!(code, 2, "{found:?}");
+    let missing = "and there are jobs in batches";
+    assert!(has(&found, missing), "{found:?}");
+    let text_without_key = text();
+    assert!(
+        text_without_key.contains("nobody here: left in the queue for PHP (it is in a batch, or in a chain with catch callbacks, which PHP has to run: PHP takes only closures that are signed"),
+        "{text_without_key}"
+    );
+    let env = std::fs::read_to_string(app.path(".env")).unwrap();
+    let env = format!("{env}APP_KEY={}\n", "k".repeat(32));
+    std::fs::write(app.path(".env"), env).unwrap();
+    assert!(
+        text().contains("App\\Jobs\\Mapped -> mapping 1, handler `log`"),
+        "{}",
+        text()
+    );
+
+    // What jobs that have ended left behind.
+    redis.query::<()>(&[b"DEL", b"app-queues:default"]);
+    let records = [
+        r#"{"do":"unlock","store":"file","name":"lock","owner":"me"}"#,
+        r#"{"do":"count","batch":"b","uuid":"u","outcome":"succeeded","token":"t","queue":"q"}"#,
+        "{",
+    ];
+    for record in records {
+        redis.query::<()>(&[b"RPUSH", b"app-artisand:follow-ups", record.as_bytes()]);
+    }
+    let (code, found) = app.examine(&[]);
+    assert_eq!(code, 2, "{found:?}");
+    assert!(has(&found, missing), "{found:?}");
+    let left = "warning follow-ups: left to do in artisand:follow-ups for jobs that have ended: jobs to be counted in batches: 1, locks to be freed: 1, records that cannot be read: 1";
+    assert!(has(&found, left), "{found:?}");
+
+    // Where nothing is left for PHP.
+    let toml = std::fs::read_to_string(app.path("artisand.toml")).unwrap();
+    let fail = format!("{toml}\n[unmapped]\npolicy = \"fail\"\n");
+    std::fs::write(app.path("artisand.toml"), fail).unwrap();
+    redis.query::<()>(&[b"RPUSH", b"app-queues:default", &batched("u2")]);
+    let (_, found) = app.examine(&[]);
+    assert!(
+        has(
+            &found,
+            "warning php queue: no queue is known that PHP serves"
+        ),
+        "{found:?}"
+    );
+    assert!(
+        text().contains(
+            "nobody: fails (it is in a batch, or in a chain with catch callbacks, which PHP has to run: no queue is known that PHP serves"
+        ),
+        "{}",
+        text()
+    );
+}
+
+#[test]
+fn closures_that_no_php_worker_takes_are_told() {
+    let redis = RedisServer::start_with(&["--save", "", "--appendonly", "yes"]);
+    let app = App::new(&redis);
+    let closure = br#"{"uuid":"u","displayName":"Closure (artisand:0)","job":"Illuminate\\Queue\\CallQueuedHandler@call","createdAt":1000,"data":{"commandName":"Illuminate\\Queue\\CallQueuedClosure","command":"O:34:\"Illuminate\\Queue\\CallQueuedClosure\":0:{}"},"attempts":0}"#;
+    redis.query::<()>(&[b"RPUSH", b"app-queues:php", closure]);
+    let (code, found) = app.examine(&[]);
+    assert_eq!(code, 0, "{found:?}");
+    assert!(
+        has(&found, "warning php queue: `php`: 1 closures wait for PHP"),
+        "{found:?}"
+    );
+}

@@ -265,6 +265,39 @@ async fn a_job_whose_end_could_not_be_seen_to_is_not_run() {
     }
 }
 
+/// A payload with the context that `dispatch()` sends along with a unique job.
+fn unique_payload() -> Vec<u8> {
+    let mut payload: Value = serde_json::from_slice(&payload(object("First"))).unwrap();
+    payload["illuminate:log:context"] = json!({"data": {}, "hidden": {
+        "laravel_unique_job_cache_store": "s:5:\"store\";",
+        "laravel_unique_job_key": "s:28:\"laravel_unique_job:First:one\";",
+    }});
+    payload.to_string().into_bytes()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_unique_job_whose_lock_could_not_be_freed_is_not_run() {
+    use artisand::cache::{Cache, Stores};
+    let none = Stores::new("store", |_: &str| {
+        Err::<Cache, BoxError>("of no kind".into())
+    });
+    let array = Stores::new("store", |_: &str| Ok::<_, BoxError>(Cache::unshared()));
+    // What is known of the cache, and how many jobs stay.
+    for (stores, left) in [(None, 1), (Some(none), 1), (Some(array), 0)] {
+        let place = format!("{stores:?}, {left} left");
+        let mut services = services(None, true);
+        services.stores = stores;
+        let queue = run(
+            vec![unique_payload()],
+            nothing(),
+            services,
+            UnmappedPolicy::Leave,
+        )
+        .await;
+        assert_eq!(take(&queue, "default").await.len(), left, "{place}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_refused_job_fails_with_the_reason_where_unmapped_jobs_fail() {
     let first = chained(vec![text(object("Unknown"))]);
@@ -351,6 +384,34 @@ async fn a_chain_ends_with_a_failure_and_waits_for_a_retry() {
     }
 }
 
+#[tokio::test]
+async fn the_lock_of_a_job_that_fails_without_being_run_is_freed() {
+    let mut chained: Value = serde_json::from_slice(&unique_payload()).unwrap();
+    let batched = object("First").public("batchId", "a-batch");
+    chained["data"]["command"] = String::from_utf8(text(batched)).unwrap().into();
+    let mut encrypted = chained.clone();
+    let other = Encrypter::new("13.31.0".parse().unwrap(), &"o".repeat(32), "AES-256-CBC").unwrap();
+    encrypted["data"]["command"] = other.encrypt_command(b"O:5:\"First\":0:{}").into();
+    // No queue is known that PHP serves; nobody has the key.
+    for payload in [chained, encrypted] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut services = services(None, true);
+        let stores = file_stores(directory.path());
+        let cache = stores.get("store").unwrap();
+        let lock = cache.lock(
+            "laravel_unique_job:First:one",
+            "me",
+            Duration::from_secs(60),
+        );
+        assert!(lock.acquire().await.unwrap());
+        services.stores = Some(stores);
+        let job = payload.to_string().into_bytes();
+        let queue = run(vec![job], nothing(), services, UnmappedPolicy::Fail).await;
+        assert_eq!(failures(&queue).len(), 1, "{payload}");
+        assert_eq!(lock.current_owner().await.unwrap(), None, "{payload}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn records_that_cannot_be_followed_keep_no_other_from_it() {
     let queue = Arc::new(MemoryQueue::new(Some(Duration::from_secs(90))));
@@ -366,18 +427,7 @@ async fn records_that_cannot_be_followed_keep_no_other_from_it() {
         queue.spool_record(Spool::FollowUps, record);
     }
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().to_owned();
-    let open = move |_: &str| {
-        let options = artisand::cache::FileStoreOptions {
-            directory: path.clone(),
-            lock_directory: path.clone(),
-            permission: None,
-            separate_locks: true,
-        };
-        let store = artisand::cache::FileStore::new(options, Clock::System);
-        Ok::<_, BoxError>(artisand::cache::Cache::file(store))
-    };
-    let stores = artisand::cache::Stores::new("file", open);
+    let stores = file_stores(directory.path());
     let lock = stores
         .get("file")
         .unwrap()
@@ -400,11 +450,11 @@ async fn records_that_cannot_be_followed_keep_no_other_from_it() {
     assert_eq!(left[0], foreign);
 }
 
-/// The store `file` in this directory; there is no other.
+/// Stores of every name in this directory, but for one whose driver is not supported.
 fn file_stores(path: &Path) -> Stores {
     let path = path.to_owned();
     Stores::new("file", move |name: &str| {
-        if name != "file" {
+        if name == "memcached" {
             return Err(BoxError::from("its driver is not supported"));
         }
         let options = FileStoreOptions {
@@ -618,7 +668,7 @@ async fn a_chain_that_leads_to_no_queue_stops_nobody_else() {
         control.quit();
     };
     let both = async { tokio::join!(running, both).0 };
-    let report = tokio::time::timeout(Duration::from_secs(20), both).await;
+    let report = tokio::time::timeout(Duration::from_secs(20), Box::pin(both)).await;
     assert_eq!(report.unwrap().unsettled, 1);
     let sizes = queue.sizes(&"default".into()).await.unwrap();
     assert_eq!((sizes.pending, sizes.reserved), (0, 1));
