@@ -138,7 +138,7 @@ impl RedisStore {
         let mut command = cmd("SET");
         command.arg(self.lock_key(name)).arg(owner);
         if ttl.as_secs() > 0 {
-            command.arg("EX").arg(ttl.as_secs());
+            command.arg("EX").arg(ttl.min(LONGEST_LOCK).as_secs());
         }
         let reply: Option<String> = self
             .locks
@@ -194,6 +194,9 @@ impl RedisStore {
         Ok(refreshed == 1)
     }
 }
+
+/// Longest life of a lock that Redis can count in milliseconds, whatever the date.
+const LONGEST_LOCK: Duration = Duration::from_secs(9_000_000_000_000_000);
 
 fn seconds(ttl: Duration) -> Arg<'static> {
     Arg::Int(i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX))

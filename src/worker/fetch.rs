@@ -2,21 +2,18 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
-use tokio_util::sync::CancellationToken;
 
 use super::aftermath::{Aftermath, Refusal};
 use super::attempt::with_causes;
 use super::backoff::Reconnect;
-use super::event::Observers;
-use super::job::{Company, Shared};
-use super::options::WorkerOptions;
-use crate::handler::{Pipeline, Route, Router, Services, UnmappedPolicy, in_payload};
+use super::job::Shared;
+use crate::handler::{Pipeline, Route, UnmappedPolicy, in_payload};
 use crate::payload::{Command, Payload, Target};
-use crate::queue::{ConnectionName, Error, PopRequest, Popped, Queue, QueueName, Selection};
+use crate::queue::{Error, PopRequest, Popped, Queue, QueueName, Selection};
 use crate::time::UnixSeconds;
 
 /// What came up while jobs were chosen.
@@ -116,7 +113,11 @@ pub(super) fn route(shared: &Shared, payload: &mut Payload, queue: &QueueName) -
 }
 
 /// The same; an error says why a job that has a mapping cannot be run here.
-fn find(shared: &Shared, payload: &mut Payload, queue: &QueueName) -> Result<Route, String> {
+pub(super) fn find(
+    shared: &Shared,
+    payload: &mut Payload,
+    queue: &QueueName,
+) -> Result<Route, String> {
     if payload.is_encrypted() {
         // The class it names outside says whether the rest is worth a look. What a wrapper
         // wraps is not said, but mappings name job classes only.
@@ -189,47 +190,6 @@ pub(super) fn refusal(shared: &Shared, payload: &Payload, queue: &QueueName) -> 
     } else {
         format!("{name} cannot be run here: {why}")
     })
-}
-
-/// What a worker would make of waiting jobs, without one.
-pub(crate) struct Preview(Shared);
-
-impl Preview {
-    /// A worker of this connection.
-    pub(crate) fn new(
-        router: Arc<Router>,
-        services: Arc<Services>,
-        connection: ConnectionName,
-    ) -> Self {
-        let options = WorkerOptions::default();
-        Self(Shared {
-            router,
-            connection,
-            defaults: options.defaults,
-            is_sequential: true,
-            has_timeouts: true,
-            rest: options.rest,
-            retry_after: None,
-            clock: options.clock,
-            verdicts: mpsc::channel(1).0,
-            running: Arc::default(),
-            observers: Observers::default(),
-            stop: CancellationToken::new(),
-            company: Company::default(),
-            stopping: CancellationToken::new(),
-            distrusted: Mutex::default(),
-            refused: Mutex::default(),
-            cache: None,
-            services,
-            can_sign: OnceLock::new(),
-            is_on_queue: Box::new(|_| false),
-        })
-    }
-
-    /// Why a job that has a mapping would not be run.
-    pub(crate) fn refusal(&self, payload: &Payload, queue: &QueueName) -> Option<String> {
-        find(&self.0, &mut payload.clone(), queue).err()
-    }
 }
 
 /// What is around a job: the pipeline of its mapping, and what its own bytes say; or why that is not for us.

@@ -175,9 +175,10 @@ impl Said {
     }
 
     fn all_done(&mut self) {
-        if self.last.take().is_some() {
+        if self.last.is_some() {
             tracing::info!("what was left to do for jobs that have ended is done");
         }
+        *self = Self::default();
     }
 }
 

@@ -33,6 +33,8 @@ mod job;
 mod lease;
 mod options;
 mod php;
+#[cfg(feature = "cli")]
+mod preview;
 mod record;
 mod renew;
 mod settle;
@@ -43,9 +45,11 @@ mod unique;
 mod watch;
 
 pub use event::{Event, JobEnd, JobException, JobResult, Looping, Observer};
-pub(crate) use fetch::Preview;
 pub use options::WorkerOptions;
+#[cfg(feature = "cli")]
 pub(crate) use php::CLOSURE_NAME;
+#[cfg(feature = "cli")]
+pub(crate) use preview::Preview;
 pub use stop::{Control, Orders, StopReason, resident_memory};
 pub use watch::ControlPlane;
 

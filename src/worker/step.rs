@@ -64,7 +64,11 @@ struct Planned {
 
 /// Says whether the next step can be taken here.
 pub(super) fn check(shared: &Shared, chain: &Chain) -> Result<(), NotHere> {
-    plan(shared, chain).map(drop)
+    let planned = plan(shared, chain)?;
+    // All that could go wrong when the job has ended: then it would be too late to say so.
+    planned.lock(shared)?;
+    planned.draft.finish(&shared.services, None)?;
+    Ok(())
 }
 
 fn plan(shared: &Shared, chain: &Chain) -> Result<Planned, NotHere> {

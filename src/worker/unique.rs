@@ -134,17 +134,19 @@ impl Unique {
             .stores
             .as_ref()
             .map(|stores| stores.default_name().to_owned());
-        let found = Self {
-            store: store.or(default).unwrap_or_default(),
+        let store = store.or(default).ok_or(
+            "it is unique, and nothing is known of the app's cache, where its lock is: give the app's directory or a manifest",
+        )?;
+        let unique = Self {
+            store,
             name,
             owner,
             until_processing,
         };
-        // Asked before the job is run: afterwards nobody could free it.
-        found
-            .cache(services)
-            .map_err(|why| format!("it is unique, and its lock could not be freed: {why}"))?;
-        Ok(Some(found))
+        // A lock that cannot be freed would keep others out for ever.
+        let cache = unique.cache(services);
+        cache.map_err(|why| format!("it is unique, and its lock cannot be freed: {why}"))?;
+        Ok(Some(unique))
     }
 
     /// The lock that a payload names which is no job's.
@@ -172,9 +174,7 @@ impl Unique {
 
     fn cache(&self, services: &Services) -> Result<Cache, String> {
         let stores = services.stores.as_ref();
-        let stores = stores.ok_or(
-            "nothing is known of the app's cache, where it is: give the app's directory or a manifest",
-        )?;
+        let stores = stores.ok_or("nothing is known of the app's cache")?;
         stores.get(&self.store).map_err(|error| with_causes(&error))
     }
 
