@@ -16,7 +16,7 @@
 //! docs/protocol/payload.md 11 and 12.
 
 use super::attempt::with_causes;
-use super::follow_up::{Count, FollowUp, random_token};
+use super::follow_up::{Count, FollowUp, NO_PHP_QUEUE, random_token};
 use super::job::Shared;
 use super::php::HandOver;
 use super::step::{self, Place};
@@ -100,16 +100,18 @@ impl Aftermath {
         Ok(found)
     }
 
-    /// What follows a job that is not run and fails: its lock is freed, where it can be told.
+    /// What follows a job that is not run and fails: its lock is freed and its batch counts, as far as they can be told.
     pub(super) fn of_refused(shared: &Shared, info: &JobInfo) -> Self {
         let services = &shared.services;
         let command = Command::of(&info.payload).ok().flatten();
-        let unique = command.and_then(|command| {
-            let unique = Unique::of(services, &info.payload, &command);
+        let unique = command.as_ref().and_then(|command| {
+            let unique = Unique::of(services, &info.payload, command);
             unique.ok().flatten()
         });
+        let batch = command.and_then(|command| command.batch_id().ok().flatten());
         Self {
             unique: unique.or_else(|| Unique::rescued(services, &info.body)),
+            batch: batch.map(Into::into),
             ..Self::default()
         }
     }
@@ -152,10 +154,7 @@ impl Aftermath {
 
     fn can_hand_over(&self, shared: &Shared) -> Result<(), String> {
         if self.php_queue.is_none() {
-            return Err(
-                "no queue is known that PHP serves: set `queue` under [php] in artisand.toml"
-                    .into(),
-            );
+            return Err(NO_PHP_QUEUE.to_owned());
         }
         // The same for every job.
         let checked = shared.can_sign.get_or_init(|| {
@@ -377,7 +376,7 @@ impl Aftermath {
                 outcome,
                 token: random_token(),
             },
-            queue: self.php_queue.as_ref()?.to_string(),
+            queue: self.php_queue.as_ref().map(ToString::to_string),
             message: message.map(str::to_owned),
         };
         Some(FollowUp::Count(count).effect())

@@ -108,8 +108,9 @@ pub(super) struct Count {
     /// The job, and how it ended.
     #[serde(flatten)]
     pub(super) ended: Ended,
-    /// Queue that PHP serves, for when callbacks are due.
-    pub(super) queue: String,
+    /// Queue that PHP serves, for when callbacks are due; they wait if none was known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) queue: Option<String>,
     /// Why it failed, for the callbacks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) message: Option<String>,
@@ -634,6 +635,10 @@ impl<Q: Queue> Follower<Q> {
     /// Lets PHP count the end of a job.
     async fn hand_over(&self, hold: &Hold<Q>, noted: Noted<Count>, said: &mut Said) -> Done {
         let count = &noted.what;
+        let Some(queue) = &count.queue else {
+            said.problem("let PHP run a batch's callbacks", NO_PHP_QUEUE.to_owned());
+            return Done::Left(1);
+        };
         let hand_over = HandOver {
             services: &self.services,
             now: self.clock.now(),
@@ -649,7 +654,7 @@ impl<Q: Queue> Follower<Q> {
         match payload {
             Ok(payload) => {
                 let push = Effect::Push(Push {
-                    queue: QueueName::from(count.queue.as_str()),
+                    queue: QueueName::from(queue.as_str()),
                     payload,
                     due: None,
                     claim: None,
@@ -678,5 +683,9 @@ enum Pushing {
 
 /// What could not be done, and why.
 type Problem = (&'static str, String);
+
+/// Why something for PHP waits.
+pub(super) const NO_PHP_QUEUE: &str =
+    "no queue is known that PHP serves: set `queue` under [php] in artisand.toml";
 
 const NO_BATCHES: &str = "nothing is known of the app's batches";

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use artisand::app::Manifest;
+use artisand::batch::Batches;
 use artisand::cache::{
     Cache, DatabaseStore, DatabaseStoreOptions, FileStore, FileStoreOptions, Lock, Stores,
 };
@@ -768,4 +769,38 @@ async fn a_lock_that_was_taken_is_said_to_be_whatever_is_swept_then() {
         let lock = cache.lock(format!("lock-{number}"), "me", Duration::from_secs(60));
         assert!(lock.acquire().await.unwrap(), "{number}");
     }
+}
+
+#[tokio::test]
+async fn a_refused_job_that_fails_counts_in_its_batch() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("database.sqlite");
+    std::fs::write(&path, "").unwrap();
+    let options = DatabaseOptions {
+        database: path.to_str().unwrap().into(),
+        ..DatabaseOptions::new("main", DatabaseKind::Sqlite)
+    };
+    let database = Database::new(&options).unwrap();
+    for sql in [
+        "create table job_batches (id varchar primary key, name varchar, total_jobs integer, pending_jobs integer, \
+         failed_jobs integer, failed_job_ids text, options text, cancelled_at integer, created_at integer, finished_at integer)",
+        "insert into job_batches values ('b', '', 2, 2, 0, '[]', 'a:1:{s:13:\"allowFailures\";b:1;}', null, 1, null)",
+    ] {
+        database.execute(sql, &[]).await.unwrap();
+    }
+    let mut services = services(None, true);
+    let version = services.version;
+    services.batches = Some(Batches::new(
+        database.clone(),
+        "job_batches",
+        version,
+        Clock::Fixed(NOW),
+    ));
+    let jobs = vec![payload(object("First").public("batchId", "b"))];
+    let queue = run(jobs, nothing(), services, UnmappedPolicy::Fail).await;
+    assert_eq!(failures(&queue).len(), 1);
+    assert!(queue.spool(Spool::FollowUps).is_empty());
+    let sql = "select pending_jobs, failed_jobs from job_batches";
+    let rows = database.rows(sql, &[]).await.unwrap();
+    assert_eq!((rows[0].int(0), rows[0].int(1)), (Some(2), Some(1)));
 }
