@@ -451,6 +451,21 @@ async fn records_that_cannot_be_followed_keep_no_other_from_it() {
     assert_eq!(left[0], foreign);
 }
 
+/// A database in this directory, made by these statements.
+async fn sqlite(directory: &Path, statements: &[&str]) -> Database {
+    let path = directory.join("database.sqlite");
+    std::fs::write(&path, "").unwrap();
+    let options = DatabaseOptions {
+        database: path.to_str().unwrap().into(),
+        ..DatabaseOptions::new("main", DatabaseKind::Sqlite)
+    };
+    let database = Database::new(&options).unwrap();
+    for sql in statements {
+        database.execute(sql, &[]).await.unwrap();
+    }
+    database
+}
+
 /// Stores of every name in this directory, but for one whose driver is not supported.
 fn file_stores(path: &Path) -> Stores {
     let path = path.to_owned();
@@ -741,20 +756,15 @@ async fn the_lock_of_the_job_that_dispatched_this_one_is_not_its_own() {
 #[tokio::test]
 async fn a_lock_that_was_taken_is_said_to_be_whatever_is_swept_then() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("database.sqlite");
-    std::fs::write(&path, "").unwrap();
-    let options = DatabaseOptions {
-        database: path.to_str().unwrap().into(),
-        ..DatabaseOptions::new("main", DatabaseKind::Sqlite)
-    };
-    let database = Database::new(&options).unwrap();
-    for sql in [
-        "create table locks (key varchar primary key, owner varchar, expiration integer)",
-        "insert into locks values ('old', 'somebody', 1)",
-        "create trigger stays before delete on locks begin select raise(abort, 'busy'); end",
-    ] {
-        database.execute(sql, &[]).await.unwrap();
-    }
+    let database = sqlite(
+        directory.path(),
+        &[
+            "create table locks (key varchar primary key, owner varchar, expiration integer)",
+            "insert into locks values ('old', 'somebody', 1)",
+            "create trigger stays before delete on locks begin select raise(abort, 'busy'); end",
+        ],
+    )
+    .await;
     let options = DatabaseStoreOptions {
         prefix: String::new(),
         table: "cache".into(),
@@ -774,20 +784,11 @@ async fn a_lock_that_was_taken_is_said_to_be_whatever_is_swept_then() {
 #[tokio::test]
 async fn a_refused_job_that_fails_counts_in_its_batch() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("database.sqlite");
-    std::fs::write(&path, "").unwrap();
-    let options = DatabaseOptions {
-        database: path.to_str().unwrap().into(),
-        ..DatabaseOptions::new("main", DatabaseKind::Sqlite)
-    };
-    let database = Database::new(&options).unwrap();
-    for sql in [
+    let database = sqlite(directory.path(), &[
         "create table job_batches (id varchar primary key, name varchar, total_jobs integer, pending_jobs integer, \
          failed_jobs integer, failed_job_ids text, options text, cancelled_at integer, created_at integer, finished_at integer)",
         "insert into job_batches values ('b', '', 2, 2, 0, '[]', 'a:1:{s:13:\"allowFailures\";b:1;}', null, 1, null)",
-    ] {
-        database.execute(sql, &[]).await.unwrap();
-    }
+    ]).await;
     let mut services = services(None, true);
     let version = services.version;
     services.batches = Some(Batches::new(
