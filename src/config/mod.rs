@@ -1065,7 +1065,7 @@ limits = [{ max = 10, per = 60, by = "{user.id}" }, { max = 100, per = 3600 }]
             (r#"{ rate_limited = { limit = "x" } }"#, "unknown field `limit`"),
             (r"{ rate_limited = 5 }", "the name of a limiter"),
             (r#"{ skip = "muted" }"#, "expected one property of the job"),
-            (r#"{ skip = "{a}", rate_limited = "b" }"#, "more than 1"),
+            (r#"{ skip = "{a}", rate_limited = "b" }"#, "`skip` does not go with `rate_limited`"),
             (r#""log""#, "unknown variant"),
         ];
         for (middleware, expected) in rows {
