@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use artisand::cache::Stores;
 use artisand::connection::{Redis, RedisAddress, RedisOptions};
 use artisand::handler::{
     BoxError, BoxFuture, Handler, HandlerChoice, JobContext, Mapping, Pattern, Registry, Router,
@@ -66,6 +67,9 @@ async fn drain(redis: &RedisServer, laravel: &Laravel) -> Vec<Value> {
     services.version = settings.known_version();
     services.cache = Some(settings.cache("redis").unwrap());
     services.encrypter = Some(Arc::new(settings.encrypter().unwrap()));
+    // A unique job whose lock could not be freed would not be run.
+    let of_app = laravel.settings();
+    services.stores = Some(Stores::new("redis", move |name| of_app.cache(name)));
     let worker = Worker::new(queue, router, options).with_services(services);
     let report = tokio::time::timeout(Duration::from_secs(60), worker.run(&Control::new()))
         .await
