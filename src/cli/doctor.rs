@@ -309,6 +309,7 @@ fn look_at_mappings(router: &Router, report: &mut Report) {
         }
     }
     let policy = match router.unmapped() {
+        UnmappedPolicy::Php => "run by PHP, in processes of our own".to_owned(),
         UnmappedPolicy::Leave => "left in their queue".to_owned(),
         UnmappedPolicy::Fail => "failed".to_owned(),
         UnmappedPolicy::Forward(queue) => format!("forwarded to `{queue}`"),
@@ -874,6 +875,7 @@ impl Encrypted {
 /// What takes a job, in words.
 fn taker(router: &Router, payload: &Payload, queue: &QueueName, look: &Look<'_>) -> String {
     let unmapped = || match router.unmapped() {
+        UnmappedPolicy::Php => "PHP, in a process of the pool".to_owned(),
         UnmappedPolicy::Leave => "nobody here: left in the queue for PHP".to_owned(),
         UnmappedPolicy::Fail => "nobody: fails".to_owned(),
         UnmappedPolicy::Forward(queue) => format!("nobody here: forwarded to `{queue}`"),

@@ -135,7 +135,7 @@ fn php_queue(router: &Router, services: &Services) -> Finding {
             CHECK,
             format!("what only PHP can do for jobs goes to `{queue}`"),
         ),
-        (None, UnmappedPolicy::Leave) => well(
+        (None, UnmappedPolicy::Leave | UnmappedPolicy::Php) => well(
             CHECK,
             "what only PHP can do for a job goes to the queue that it came from",
         ),

@@ -12,6 +12,7 @@ use super::console::{Console, Style, banner};
 use super::{GlobalArgs, UsageError, gaps, output};
 use crate::config::Config;
 use crate::failed::FailedJobs;
+use crate::handler::pool::{Pool, PoolError};
 use crate::handler::{HeldLocks, Registry, Router, Services, UnmappedPolicy};
 use crate::payload::Backoff;
 use crate::queue::QueueName;
@@ -188,6 +189,7 @@ impl WorkArgs {
             stop_when_empty: self.stop_when_empty,
             stop_when_empty_for: limit(self.stop_when_empty_for).map(seconds),
             once: self.once,
+            force: self.force,
             concurrency: self
                 .concurrency
                 .or(config.file.worker.concurrency)
@@ -236,6 +238,18 @@ async fn free_locks(held: &HeldLocks) {
     }
 }
 
+/// Starts the PHP processes, where the policy for unmapped jobs wants them.
+async fn start_pool(
+    config: &Config,
+    router: &Router,
+    options: &WorkerOptions,
+) -> Result<Option<Pool>, PoolError> {
+    match router.unmapped() {
+        UnmappedPolicy::Php => Pool::start(config.pool(options)).await.map(Some),
+        UnmappedPolicy::Leave | UnmappedPolicy::Forward(_) | UnmappedPolicy::Fail => Ok(None),
+    }
+}
+
 /// Runs a worker; returns when it has stopped.
 pub(super) fn run(
     args: &WorkArgs,
@@ -258,7 +272,7 @@ pub(super) fn run(
             "neither an app nor a key prefix is set: working keys without a prefix, which most Laravel apps do not have"
         );
     }
-    if router.mappings().len() == 0 {
+    if router.mappings().len() == 0 && *router.unmapped() != UnmappedPolicy::Php {
         tracing::warn!(
             "no mapping is configured: see [[map]] in artisand.toml; every job is unmapped"
         );
@@ -300,11 +314,15 @@ pub(super) fn run(
     let console = Console::new(style).context("could not start the output thread")?;
     let report = runtime.block_on(async {
         let (queue, _) = super::open(&config, &name).await?;
+        let pool = start_pool(&config, &router, &options).await?;
         let control = Control::new();
         let mut worker = Worker::new(Arc::new(queue), router, options)
             .with_observer(console)
             .with_control_plane(control_plane)
             .with_services(services);
+        if let Some(pool) = pool {
+            worker = worker.with_php_pool(pool);
+        }
         for observer in observers {
             worker = worker.with_observer(observer);
         }

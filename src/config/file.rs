@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -107,6 +107,43 @@ pub struct PhpTable {
     /// A queue of the same connection that PHP workers serve.
     #[serde(default, deserialize_with = "queue_name")]
     pub queue: Option<String>,
+    /// The program that is PHP, with arguments of its own if it is a list.
+    pub binary: Option<OneOrMore>,
+    /// The app's directory as that PHP sees it, if that is another.
+    pub app: Option<PathBuf>,
+    /// How many PHP processes run jobs.
+    pub processes: Option<NonZeroUsize>,
+    /// Jobs after which a process is replaced.
+    pub max_jobs: Option<u64>,
+    /// Seconds after which a process is replaced.
+    pub max_time: Option<u64>,
+    /// Megabytes beyond which a process is replaced.
+    pub memory: Option<u64>,
+    /// Seconds that the app may take to boot.
+    pub boot_timeout: Option<NonZeroU64>,
+}
+
+/// One text, or a list of them.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a program, or a list of a program and its arguments"
+)]
+pub enum OneOrMore {
+    /// One.
+    One(String),
+    /// A list.
+    More(Vec<String>),
+}
+
+impl OneOrMore {
+    /// All of them.
+    pub fn to_vec(&self) -> Vec<String> {
+        match self {
+            Self::One(text) => vec![text.clone()],
+            Self::More(list) => list.clone(),
+        }
+    }
 }
 
 fn queue_name<'de, D: serde::Deserializer<'de>>(
@@ -235,26 +272,30 @@ impl UnmappedTable {
         self.policy.as_ref().map_or(0, |policy| policy.span().start)
     }
 
-    pub(super) fn to_policy(&self) -> Result<UnmappedPolicy, String> {
-        match (
-            self.policy
-                .as_ref()
-                .map(Spanned::get_ref)
-                .map(String::as_str),
-            &self.queue,
-        ) {
-            (None | Some("leave"), None) => Ok(UnmappedPolicy::Leave),
-            (Some("fail"), None) => Ok(UnmappedPolicy::Fail),
-            (Some("forward"), Some(queue)) if !queue.is_empty() => Ok(UnmappedPolicy::Forward(queue.as_str().into())),
-            (Some("forward"), _) => Err("policy `forward` needs a `queue` to forward to".into()),
-            (None | Some("leave" | "fail"), Some(_)) => {
-                Err("`queue` goes with policy `forward` only".into())
+    /// The policy as it is written; `None` if it is not.
+    pub(super) fn to_policy(&self) -> Result<Option<UnmappedPolicy>, String> {
+        let policy = self.policy.as_ref().map(Spanned::get_ref);
+        let policy = match (policy.map(String::as_str), &self.queue) {
+            (None, None) => return Ok(None),
+            (Some("php"), None) => UnmappedPolicy::Php,
+            (Some("leave"), None) => UnmappedPolicy::Leave,
+            (Some("fail"), None) => UnmappedPolicy::Fail,
+            (Some("forward"), Some(queue)) if !queue.is_empty() => {
+                UnmappedPolicy::Forward(queue.as_str().into())
             }
-            (Some("php"), _) => Err("policy `php` needs the pool of PHP processes, which this version does not have (there are: leave, forward, fail)".into()),
-            (Some(other), _) => Err(format!(
-                "unknown policy `{other}` (there are: leave, forward, fail)"
-            )),
-        }
+            (Some("forward"), _) => {
+                return Err("policy `forward` needs a `queue` to forward to".into());
+            }
+            (None | Some("php" | "leave" | "fail"), Some(_)) => {
+                return Err("`queue` goes with policy `forward` only".into());
+            }
+            (Some(other), _) => {
+                return Err(format!(
+                    "unknown policy `{other}` (there are: php, leave, forward, fail)"
+                ));
+            }
+        };
+        Ok(Some(policy))
     }
 }
 

@@ -5,7 +5,7 @@
 //! `.env`, Laravel's default.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,8 @@ mod middleware;
 pub mod php;
 
 pub use file::{
-    ConnectionTable, ErrorPlace, File, HandlerTable, MapTable, PhpTable, UnmappedTable, WorkerTable,
+    ConnectionTable, ErrorPlace, File, HandlerTable, MapTable, OneOrMore, PhpTable, UnmappedTable,
+    WorkerTable,
 };
 pub use laravel::{EnvLookup, Laravel, QueueSettings, RedisSettings, SettingError};
 pub use middleware::{
@@ -30,11 +31,15 @@ use crate::batch::Batches;
 use crate::cache::{Cache, Maintenance, Stores};
 use crate::connection::{self, Redis, RedisAddress, RedisOptions};
 use crate::failed::FailedJobs;
-use crate::handler::{Gap, MappingError, Models, PatternError, Registry, Router, Services, causes};
+use crate::handler::pool::PoolOptions;
+use crate::handler::{
+    Gap, MappingError, Models, PatternError, Registry, Router, Services, UnmappedPolicy, causes,
+};
 use crate::payload::Encrypter;
 use crate::queue::{
     ConnectionName, Connections, Destination, QueueName, RedisQueue, RedisQueueOptions,
 };
+use crate::worker::WorkerOptions;
 
 /// An error in what somebody set.
 #[derive(Debug, thiserror::Error)]
@@ -909,15 +914,96 @@ impl Config {
                 source,
             })?);
         }
-        let unmapped = self
-            .file
-            .unmapped
-            .to_policy()
-            .map_err(|problem| Error::Policy {
-                place: place(self.file.unmapped.offset()),
-                problem,
-            })?;
+        let unmapped = self.unmapped()?;
         Router::new(mappings, unmapped, registry).map_err(|at| self.mapping_error(at))
+    }
+}
+
+impl Config {
+    /// What becomes of jobs that no mapping matches: as it is written, or else `php` where the app is and PHP runs,
+    /// and `leave` elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// A policy that cannot be carried out, with file and line.
+    pub fn unmapped(&self) -> Result<UnmappedPolicy, Error> {
+        let error = |problem: String| Error::Policy {
+            place: file::place(&self.path, self.file.unmapped.offset()),
+            problem,
+        };
+        match self.file.unmapped.to_policy().map_err(error)? {
+            Some(UnmappedPolicy::Php) if self.app_for_php().is_none() => Err(error(
+                "policy `php` needs the Laravel app: give its directory with --app, ARTISAND_APP or `app` in artisand.toml".to_owned(),
+            )),
+            Some(policy) => Ok(policy),
+            None if self.can_run_php() => Ok(UnmappedPolicy::Php),
+            None => Ok(UnmappedPolicy::Leave),
+        }
+    }
+
+    /// The app's directory as PHP sees it.
+    fn app_for_php(&self) -> Option<PathBuf> {
+        let known = || self.laravel.as_ref().map(|laravel| laravel.base.clone());
+        self.file.php.app.clone().or_else(known)
+    }
+
+    /// The program that is PHP, and its arguments.
+    pub fn php_program(&self) -> Vec<String> {
+        let set = self.file.php.binary.as_ref().map(OneOrMore::to_vec);
+        let of_environment = || {
+            let named = self.process.get("ARTISAND_PHP");
+            named.filter(|name| !name.is_empty()).cloned()
+        };
+        set.filter(|command| !command.is_empty())
+            .unwrap_or_else(|| vec![of_environment().unwrap_or_else(|| php::PHP.to_owned())])
+    }
+
+    /// Whether the app is here and PHP runs.
+    fn can_run_php(&self) -> bool {
+        let is_app = |base: PathBuf| base.join("bootstrap/app.php").is_file();
+        let is_here = self.file.php.app.is_some() || self.app_for_php().is_some_and(is_app);
+        let command = self.php_program();
+        // Whoever names a program with arguments wants it to be used.
+        is_here && (command.len() > 1 || php::version(&command[0]).is_some())
+    }
+
+    /// How PHP processes are started for the jobs of a connection.
+    pub fn pool(&self, worker: &WorkerOptions) -> PoolOptions {
+        let table = &self.file.php;
+        let seconds = |duration: Duration| duration.as_secs();
+        // Properties of `WorkerOptions`, by their names.
+        let options = serde_json::json!({
+            "name": "default",
+            "backoff": worker.defaults.backoff.to_string(),
+            "memory": table.memory.unwrap_or(128),
+            "timeout": if worker.once { 0 } else { seconds(worker.defaults.timeout) },
+            "sleep": seconds(worker.sleep).max(1),
+            "maxTries": worker.defaults.tries,
+            "force": worker.force,
+            "stopWhenEmpty": false,
+            "maxJobs": table.max_jobs.unwrap_or(1000),
+            "maxTime": table.max_time.unwrap_or(3600),
+            "rest": 0,
+        });
+        let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        let processes = table.processes.unwrap_or(cores);
+        let queues: Vec<&str> = worker.queues.iter().map(QueueName::as_str).collect();
+        let boot = table.boot_timeout.map_or(60, NonZeroU64::get);
+        PoolOptions {
+            php: self.php_program(),
+            app: self.app_for_php().unwrap_or_else(|| ".".into()),
+            env: self.process.get("APP_ENV").cloned(),
+            connection: worker.connection.to_string(),
+            queue: queues.join(","),
+            processes: if worker.once {
+                NonZeroUsize::MIN
+            } else {
+                processes
+            },
+            rest: worker.rest,
+            worker: options.as_object().cloned().unwrap_or_default(),
+            boot: Duration::from_secs(boot),
+        }
     }
 }
 

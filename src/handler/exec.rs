@@ -91,7 +91,7 @@ impl Exec {
             source,
         };
         let mut child = command.spawn().map_err(start)?;
-        let group = ProcessGroup::of(&child);
+        let mut group = ProcessGroup::of(&child);
         let mut stdin = child.stdin.take().expect("standard input is piped");
         let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
         let (mut kept_stdout, mut kept_stderr) = (Vec::new(), Vec::new());
@@ -151,25 +151,32 @@ impl Handler for Exec {
 }
 
 /// Kills the program and everything it started, unless it has ended by itself.
-struct ProcessGroup(Option<rustix::process::Pid>);
+#[derive(Debug)]
+pub(super) struct ProcessGroup(Option<rustix::process::Pid>);
 
 impl ProcessGroup {
-    fn of(child: &Child) -> Self {
+    pub(super) fn of(child: &Child) -> Self {
         let pid = child.id().and_then(|id| i32::try_from(id).ok());
         Self(pid.and_then(rustix::process::Pid::from_raw))
     }
 
-    fn forget(mut self) {
+    /// The program has ended: what it left behind may live on.
+    pub(super) fn forget(&mut self) {
         self.0 = None;
+    }
+
+    /// Kills them now.
+    pub(super) fn kill(&self) {
+        if let Some(group) = self.0 {
+            // It may have ended just now; then there is nothing to kill.
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
     }
 }
 
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
-        if let Some(group) = self.0 {
-            // It may have ended just now; then there is nothing to kill.
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-        }
+        self.kill();
     }
 }
 

@@ -18,6 +18,7 @@ mod exec;
 mod function;
 mod middleware;
 mod model;
+pub mod pool;
 mod registry;
 mod services;
 mod template;

@@ -200,6 +200,8 @@ pub enum MappingError {
 /// What becomes of jobs that no mapping matches; never lost.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum UnmappedPolicy {
+    /// PHP processes of ours run them ([`pool`](super::pool)).
+    Php,
     /// They stay in the queue, in order, for PHP workers.
     #[default]
     Leave,
@@ -374,7 +376,7 @@ impl Router {
         });
         let unmapped = match &self.unmapped {
             UnmappedPolicy::Forward(queue) => Some(queue),
-            UnmappedPolicy::Leave | UnmappedPolicy::Fail => None,
+            UnmappedPolicy::Php | UnmappedPolicy::Leave | UnmappedPolicy::Fail => None,
         };
         mapped.chain(unmapped)
     }

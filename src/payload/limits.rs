@@ -33,6 +33,17 @@ pub struct Limits {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backoff(Vec<Duration>);
 
+impl fmt::Display for Backoff {
+    /// Laravel's comma list.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, wait) in self.0.iter().enumerate() {
+            let comma = if position > 0 { "," } else { "" };
+            write!(f, "{comma}{}", wait.as_secs())?;
+        }
+        Ok(())
+    }
+}
+
 impl Backoff {
     /// The same wait every time.
     pub fn constant(wait: Duration) -> Self {

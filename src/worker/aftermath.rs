@@ -48,7 +48,7 @@ fn php_queue(shared: &Shared, queue: &QueueName) -> Option<QueueName> {
     named.or_else(|| match shared.router.unmapped() {
         UnmappedPolicy::Forward(to) => Some(to.clone()),
         // PHP workers take from the same queue what is not mapped.
-        UnmappedPolicy::Leave => Some(queue.clone()),
+        UnmappedPolicy::Leave | UnmappedPolicy::Php => Some(queue.clone()),
         UnmappedPolicy::Fail => None,
     })
 }

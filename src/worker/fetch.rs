@@ -11,7 +11,7 @@ use super::aftermath::{Aftermath, Refusal};
 use super::attempt::with_causes;
 use super::backoff::Reconnect;
 use super::job::Shared;
-use crate::handler::{Pipeline, Route, UnmappedPolicy, in_payload};
+use crate::handler::{Pipeline, Route, in_payload};
 use crate::payload::{Command, Payload, Target};
 use crate::queue::{Error, PopRequest, Popped, Queue, QueueName, Selection};
 use crate::time::UnixSeconds;
@@ -25,9 +25,20 @@ pub(super) struct Chosen {
     pub(super) opened: HashMap<Vec<u8>, Payload>,
 }
 
-/// Chooses jobs that can run: mapped ones, within the limits of their mapping.
+impl Chosen {
+    /// The payload of a job, if it was read to be chosen.
+    pub(super) fn take(&mut self, element: &[u8]) -> Option<Payload> {
+        if self.opened.is_empty() {
+            return None;
+        }
+        self.opened.remove(element)
+    }
+}
+
+/// Chooses jobs that can run: mapped ones, within the limits of their mapping; or those for PHP.
 pub(super) struct Chooser<'a> {
     shared: &'a Shared,
+    is_for_php: bool,
     /// Free slots per mapping.
     room: Vec<usize>,
     needles: Vec<Vec<u8>>,
@@ -54,9 +65,21 @@ impl<'a> Chooser<'a> {
             .map(|class| needle(class));
         Self {
             shared,
+            is_for_php: false,
             room,
             needles: needles.collect(),
         }
+    }
+
+    /// Chooses those that no mapping matches; `None` if that is all of them.
+    pub(super) fn for_php(shared: &'a Shared) -> Option<Self> {
+        let chooser = Self {
+            shared,
+            is_for_php: true,
+            room: Vec::new(),
+            needles: Vec::new(),
+        };
+        (!shared.has_only_php()).then_some(chooser)
     }
 
     /// Says whether there is a slot for this payload, and takes it.
@@ -69,8 +92,13 @@ impl<'a> Chooser<'a> {
             return true;
         }
         match route(self.shared, &mut payload, queue) {
+            Route::Unmapped if self.is_for_php => {
+                chosen.opened.insert(element.to_vec(), payload);
+                true
+            }
+            _ if self.is_for_php => false,
             Route::Forward(_) => true,
-            Route::Unmapped => *self.shared.router.unmapped() != UnmappedPolicy::Leave,
+            Route::Unmapped => !self.shared.leaves_unmapped(),
             Route::Handler { mapping, .. } => {
                 if let Some(left) = self.room[mapping].checked_sub(1) {
                     self.room[mapping] = left;

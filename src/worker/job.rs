@@ -24,6 +24,7 @@ use super::{attempt, fetch};
 use crate::cache::{self, Cache};
 use crate::connection::Redis;
 use crate::failed::FailedJob;
+use crate::handler::pool::{Pool, Seat};
 use crate::handler::{
     FailureText, Handler, JobContext, JobInfo, Middleware, Outcome, Pipeline, Request, Route,
     Router, Services, UnmappedPolicy,
@@ -59,6 +60,8 @@ pub(super) struct Shared {
     pub(super) refused: Mutex<HashSet<Box<str>>>,
     /// Where exceptions are counted.
     pub(super) cache: Option<Cache>,
+    /// PHP processes that run what no mapping matches; only under that policy.
+    pub(super) pool: Option<Pool>,
     /// What the app offers to its jobs.
     pub(super) services: Arc<Services>,
     /// Whether PHP would take closures of ours; found out once, if not why.
@@ -103,10 +106,34 @@ pub(super) struct TaskEnd {
     pub(super) was_cut: bool,
 }
 
+impl Shared {
+    /// Whether every job is for PHP.
+    pub(super) fn has_only_php(&self) -> bool {
+        self.pool.is_some() && self.router.mappings().len() == 0
+    }
+
+    /// Whether jobs that no mapping matches stay in the queue, as far as slots here go.
+    pub(super) fn leaves_unmapped(&self) -> bool {
+        matches!(
+            self.router.unmapped(),
+            UnmappedPolicy::Leave | UnmappedPolicy::Php
+        )
+    }
+}
+
+/// What a job was popped for.
+#[derive(Debug)]
+pub(super) enum Given {
+    /// A slot here.
+    Slot,
+    /// A PHP process, if that has not ended meanwhile; and what counts it.
+    Php(Option<Seat>, Arc<()>),
+}
+
 /// A job on its way through one attempt.
-struct Attempt {
-    shared: Arc<Shared>,
-    job: Arc<ReservedJob>,
+pub(super) struct Attempt {
+    pub(super) shared: Arc<Shared>,
+    pub(super) job: Arc<ReservedJob>,
     number: u64,
     /// When the reservation was made, for the second it would have ended by itself.
     reserved_at: UnixSeconds,
@@ -130,8 +157,15 @@ pub(super) async fn run(
     payload: Option<Payload>,
     number: u64,
     mapping: Option<usize>,
+    given: Given,
 ) -> TaskEnd {
-    let rest = shared.rest;
+    let is_in_php = matches!(given, Given::Php(..));
+    // A PHP process takes its rest by itself.
+    let rest = if is_in_php {
+        Duration::ZERO
+    } else {
+        shared.rest
+    };
     let reserved_at = shared.clock.now();
     let attempt = Attempt {
         shared,
@@ -145,19 +179,21 @@ pub(super) async fn run(
         is_stuck: false,
         was_cut: false,
     };
-    attempt.run(payload, &mut end).await;
+    attempt.run(payload, given, &mut end).await;
     if !rest.is_zero() && !end.was_cut {
         tokio::select! {
             () = tokio::time::sleep(rest) => {}
             () = attempt.shared.stopping.cancelled() => {}
         }
     }
-    attempt.shared.company.one_more();
+    if !is_in_php {
+        attempt.shared.company.one_more();
+    }
     end
 }
 
 impl Attempt {
-    async fn run(&self, payload: Option<Payload>, end: &mut TaskEnd) {
+    async fn run(&self, payload: Option<Payload>, given: Given, end: &mut TaskEnd) {
         let payload = payload.map_or_else(|| Payload::parse(&self.job.element), Ok);
         let mut payload = match payload {
             Ok(payload) => payload,
@@ -177,7 +213,8 @@ impl Attempt {
             body: Arc::from(&self.job.element[..]),
         });
         let is_given_back = matches!(route, Route::Unmapped)
-            && *self.shared.router.unmapped() == UnmappedPolicy::Leave;
+            && self.shared.leaves_unmapped()
+            && !matches!(given, Given::Php(Some(_), _));
         if !is_given_back {
             self.shared.tell(Event::JobPopped(&info));
         }
@@ -189,7 +226,11 @@ impl Attempt {
                 self.settle(Settlement::Forward(to), Report::Forwarded(info))
                     .await;
             }
-            Route::Unmapped => self.unmapped(info).await,
+            Route::Unmapped => match given {
+                // `_in_php` counts the job until it has ended.
+                Given::Php(Some(seat), _in_php) => self.run_in_php(info, seat, end).await,
+                Given::Slot | Given::Php(None, _) => self.unmapped(info).await,
+            },
         }
     }
 
@@ -228,7 +269,7 @@ impl Attempt {
                 let ended = (failure, by, Duration::ZERO);
                 self.fail(None, info, &aftermath, ended).await;
             }
-            UnmappedPolicy::Leave => {
+            UnmappedPolicy::Leave | UnmappedPolicy::Php => {
                 // It was taken by the class it names outside, and holds another or something for PHP: look inside from now on.
                 for class in fetch::classes_in(&self.shared, &self.job.element) {
                     tracing::warn!(
@@ -462,7 +503,7 @@ impl Attempt {
     }
 
     /// The second at which Laravel's reservation, which nobody renews, would have ended.
-    fn reservation_end(&self, now: UnixSeconds) -> UnixSeconds {
+    pub(super) fn reservation_end(&self, now: UnixSeconds) -> UnixSeconds {
         let retry_after = self.shared.retry_after.unwrap_or_default();
         self.reserved_at.plus(retry_after).max(now)
     }
@@ -523,7 +564,7 @@ impl Attempt {
         }
     }
 
-    async fn settle(&self, settlement: Settlement, report: Report) {
+    pub(super) async fn settle(&self, settlement: Settlement, report: Report) {
         if !self.shared.is_sequential {
             return self.send(settlement, report, None).await;
         }
@@ -533,7 +574,7 @@ impl Attempt {
         let _ = settled.await;
     }
 
-    async fn send(
+    pub(super) async fn send(
         &self,
         settlement: Settlement,
         report: Report,

@@ -29,7 +29,9 @@ mod event;
 mod exception;
 mod fetch;
 mod follow_up;
+mod in_php;
 mod job;
+mod lane;
 mod lease;
 mod options;
 mod php;
@@ -54,6 +56,7 @@ pub use stop::{Control, Orders, StopReason, resident_memory};
 pub use watch::ControlPlane;
 
 use crate::failed::FailedJobs;
+use crate::handler::pool::Pool;
 use crate::handler::{Router, Services, UnmappedPolicy};
 use crate::payload::Payload;
 use crate::queue::{Popped, Queue, QueueName, ReservedJob};
@@ -62,7 +65,8 @@ use background::{Following, Recording};
 use backoff::Reconnect;
 use event::Observers;
 use fetch::Chosen;
-use job::{Company, Shared, TaskEnd};
+use job::{Company, Given, Shared, TaskEnd};
+use lane::{Due, Lane};
 use renew::Running;
 use watch::{Heard, Watch};
 
@@ -75,6 +79,7 @@ pub struct Worker<Q> {
     control_plane: ControlPlane,
     failed_jobs: Option<Arc<FailedJobs>>,
     services: Services,
+    pool: Option<Pool>,
 }
 
 impl<Q> std::fmt::Debug for Worker<Q> {
@@ -110,7 +115,17 @@ impl<Q: Queue> Worker<Q> {
             control_plane: ControlPlane::default(),
             failed_jobs: None,
             services: Services::default(),
+            pool: None,
         }
+    }
+
+    /// Gives jobs that policy `php` sends to PHP to this pool; without one they stay in the queue.
+    ///
+    /// The worker stops the pool when it ends.
+    #[must_use]
+    pub fn with_php_pool(mut self, pool: Pool) -> Self {
+        self.pool = Some(pool);
+        self
     }
 
     /// Gives jobs what their app offers: keys, batches, locks, databases.
@@ -185,15 +200,6 @@ impl<Q: Queue> Worker<Q> {
     }
 }
 
-/// Why the loop looks at the queues again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Due {
-    /// There may be jobs now.
-    Now,
-    /// Not before this moment, unless something happens.
-    At(Instant),
-}
-
 /// Something that happened while the loop waited.
 enum Wake {
     Ended(Option<Result<TaskEnd, tokio::task::JoinError>>),
@@ -202,7 +208,6 @@ enum Wake {
     Time,
 }
 
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Loop<Q> {
     shared: Arc<Shared>,
     queue: Arc<Q>,
@@ -216,11 +221,14 @@ struct Loop<Q> {
     /// Jobs running per mapping.
     per_mapping: Vec<usize>,
     next_number: u64,
-    due: Due,
-    /// The last pop filled every slot: there is more.
-    backlog: bool,
-    /// When the first slot became free that the next pop will fill.
-    gathering_since: Option<Instant>,
+    /// Jobs for handlers here.
+    lane: Lane,
+    /// Jobs for PHP.
+    php_lane: Lane,
+    /// Changes when a PHP process begins or ends to wait.
+    php_changes: Option<tokio::sync::watch::Receiver<u64>>,
+    /// Held once more by every job that PHP runs.
+    in_php: Arc<()>,
     woken: Vec<QueueName>,
     arm_waiter: Arc<Notify>,
     waiter_rests_until: Option<Instant>,
@@ -230,8 +238,6 @@ struct Loop<Q> {
     last_job: Instant,
     stuck: bool,
     lost_connection: bool,
-    /// The last pop found nothing, and nothing was under way that could come back.
-    is_empty: bool,
     memory_looked_at: Option<Instant>,
     is_over_memory: bool,
     /// Tasks that live as long as the loop.
@@ -268,6 +274,24 @@ fn start_watch(
     (heard, first_look)
 }
 
+/// What a pop is for.
+#[derive(Debug, Clone, Copy)]
+enum For {
+    /// Slots here.
+    Slots,
+    /// PHP processes that wait.
+    Php,
+}
+
+/// What came of a pop.
+struct Fetched {
+    popped: Popped,
+    taken: usize,
+    chosen: Chosen,
+}
+
+/// How often to look for jobs of ours among those for PHP processes that are all at work.
+const BESIDE_PHP: Duration = Duration::from_millis(100);
 /// How long a pop under load waits for more free slots.
 const GATHER: Duration = Duration::from_millis(1);
 /// How often memory and time limits are looked at.
@@ -284,6 +308,7 @@ impl<Q: Queue> Loop<Q> {
             control_plane,
             failed_jobs,
             services,
+            pool,
         } = worker;
         let observers: Observers = observers.into_iter().collect();
         let running = Arc::new(Running::default());
@@ -331,7 +356,7 @@ impl<Q: Queue> Loop<Q> {
         let (heard, first_look) = start_watch(&mut helpers, &control_plane, &options);
         let per_mapping = vec![0; router.mappings().len()];
         let shared = Arc::new(Shared {
-            router,
+            router: Arc::clone(&router),
             connection: options.connection.clone(),
             defaults: options.defaults.clone(),
             has_timeouts: !options.once,
@@ -349,6 +374,7 @@ impl<Q: Queue> Loop<Q> {
             refused: Mutex::default(),
             can_sign: std::sync::OnceLock::new(),
             cache: control_plane.cache,
+            pool: pool.filter(|_| *router.unmapped() == UnmappedPolicy::Php),
             services: Arc::clone(&services),
             is_on_queue: Box::new({
                 let queue = Arc::clone(&queue);
@@ -356,6 +382,7 @@ impl<Q: Queue> Loop<Q> {
             }),
         });
         let now = Instant::now();
+        let php_changes = shared.pool.as_ref().map(Pool::changes);
         Self {
             shared,
             queue,
@@ -366,9 +393,10 @@ impl<Q: Queue> Loop<Q> {
             released: 0,
             per_mapping,
             next_number: 0,
-            due: Due::Now,
-            backlog: false,
-            gathering_since: None,
+            lane: Lane::default(),
+            php_lane: Lane::default(),
+            php_changes,
+            in_php: Arc::default(),
             woken: Vec::new(),
             arm_waiter,
             waiter_rests_until: None,
@@ -378,7 +406,6 @@ impl<Q: Queue> Loop<Q> {
             last_job: now,
             stuck: false,
             lost_connection: false,
-            is_empty: false,
             memory_looked_at: None,
             is_over_memory: false,
             helpers,
@@ -416,17 +443,28 @@ impl<Q: Queue> Loop<Q> {
                 } else {
                     Event::WorkerResuming
                 });
-                self.due = Due::Now;
+                self.look_again();
             }
             self.look_at_memory();
             if let Some(reason) = self.stop_reason(orders) {
                 break reason;
             }
-            match self.slots_to_fill() {
-                Some(slots) if !paused && self.has_open_queue() && self.is_due(slots) => {
-                    self.fetch(slots).await;
-                }
-                _ => self.wait(paused || !self.has_open_queue()).await,
+            let may_fetch = !paused && self.has_open_queue();
+            let mut has_fetched = false;
+            if let Some(slots) = self.slots_to_fill().filter(|_| may_fetch)
+                && self.is_due(slots)
+            {
+                self.fetch(slots).await;
+                has_fetched = true;
+            }
+            if let Some(slots) = self.php_slots_to_fill().filter(|_| may_fetch)
+                && self.php_lane.is_due()
+            {
+                self.fetch_for_php(slots).await;
+                has_fetched = true;
+            }
+            if !has_fetched {
+                self.wait(!may_fetch).await;
             }
         };
         self.shared.stopping.cancel();
@@ -471,7 +509,7 @@ impl<Q: Queue> Loop<Q> {
         if heard.down != self.told.down {
             tell(Event::MaintenanceMode(heard.down));
         }
-        self.due = Due::Now;
+        self.look_again();
         self.told = heard;
     }
 
@@ -481,26 +519,53 @@ impl<Q: Queue> Loop<Q> {
         !self.told.down && !self.options.queues.iter().all(is_paused)
     }
 
-    /// Free slots that may be filled now.
-    fn slots_to_fill(&self) -> Option<NonZeroUsize> {
-        let taken = self.tasks.len() + self.lost_slots;
-        let free = self.options.concurrency.get().saturating_sub(taken);
+    /// Both lanes are due.
+    fn look_again(&mut self) {
+        self.lane.due = Due::Now;
+        self.php_lane.due = Due::Now;
+    }
+
+    /// How many jobs PHP runs.
+    fn in_php(&self) -> usize {
+        Arc::strong_count(&self.in_php) - 1
+    }
+
+    /// How many jobs may still be begun.
+    fn left(&self) -> usize {
         let max_jobs = if self.options.once {
             Some(1)
         } else {
             self.options.max_jobs
         };
         let left = max_jobs.map_or(u64::MAX, |max_jobs| max_jobs.saturating_sub(self.begun));
-        NonZeroUsize::new(free.min(usize::try_from(left).unwrap_or(usize::MAX)))
+        usize::try_from(left).unwrap_or(usize::MAX)
+    }
+
+    /// Free slots that may be filled now.
+    fn slots_to_fill(&self) -> Option<NonZeroUsize> {
+        if self.shared.has_only_php() {
+            return None;
+        }
+        let taken = self.tasks.len().saturating_sub(self.in_php()) + self.lost_slots;
+        let free = self.options.concurrency.get().saturating_sub(taken);
+        NonZeroUsize::new(free.min(self.left()))
+    }
+
+    /// PHP processes that wait for a job.
+    fn php_slots_to_fill(&self) -> Option<NonZeroUsize> {
+        let pool = self.shared.pool.as_ref()?;
+        // Of one job after the other, also the other kind.
+        let is_free = !self.options.once || self.tasks.is_empty();
+        NonZeroUsize::new(pool.waiting().min(self.left())).filter(|_| is_free)
     }
 
     fn is_due(&mut self, slots: NonZeroUsize) -> bool {
-        match self.due {
+        match self.lane.due {
             Due::At(moment) => moment <= Instant::now(),
-            Due::Now if !self.backlog || self.tasks.is_empty() => true,
+            Due::Now if !self.lane.backlog || self.tasks.is_empty() => true,
             // Under load one call for several jobs: wait a moment for more slots.
             Due::Now => {
-                let since = *self.gathering_since.get_or_insert_with(Instant::now);
+                let since = *self.lane.gathering_since.get_or_insert_with(Instant::now);
                 slots.get() >= self.company() || since.elapsed() >= GATHER
             }
         }
@@ -511,9 +576,72 @@ impl<Q: Queue> Loop<Q> {
         self.options.concurrency.get().div_ceil(2)
     }
 
-    /// Pops and starts jobs.
+    /// Pops and starts jobs that run here.
     async fn fetch(&mut self, slots: NonZeroUsize) {
-        self.gathering_since = None;
+        self.lane.gathering_since = None;
+        let selects = self.selects();
+        // What is announced and not for us is for PHP, whose turn comes next.
+        let is_last = self.shared.pool.is_none() || self.php_slots_to_fill().is_none();
+        let woken = if is_last {
+            std::mem::take(&mut self.woken)
+        } else {
+            Vec::new()
+        };
+        let shared = Arc::clone(&self.shared);
+        let chooser = selects.then(|| fetch::Chooser::new(&shared, &self.per_mapping));
+        let Some(mut fetched) = self.pop(slots, chooser, &woken, For::Slots).await else {
+            return;
+        };
+        if selects && fetched.taken == 0 && !woken.is_empty() {
+            let now = Instant::now();
+            // What was announced is for somebody else: let them see the next announcements first.
+            self.waiter_rests_until = Some(now + LIMITS_EVERY);
+            if self.shared.pool.is_some() {
+                // Here that may be our own PHP processes, all at work: jobs for us are not announced meanwhile.
+                self.lane.is_due_by(now + BESIDE_PHP);
+            }
+        }
+        for job in fetched.popped.jobs {
+            let opened = fetched.chosen.take(&job.element);
+            self.start(job, opened, Given::Slot);
+        }
+    }
+
+    /// Pops jobs for the PHP processes that wait, and gives each of them one.
+    async fn fetch_for_php(&mut self, slots: NonZeroUsize) {
+        let woken = std::mem::take(&mut self.woken);
+        let shared = Arc::clone(&self.shared);
+        let chooser = fetch::Chooser::for_php(&shared);
+        let Some(mut fetched) = self.pop(slots, chooser, &woken, For::Php).await else {
+            return;
+        };
+        if fetched.taken > 0 {
+            // Behind what they took there may be something for us.
+            self.lane.is_due_by(Instant::now() + BESIDE_PHP);
+        }
+        for job in fetched.popped.jobs {
+            let opened = fetched.chosen.take(&job.element);
+            let seat = shared.pool.as_ref().and_then(Pool::take);
+            let given = Given::Php(seat, Arc::clone(&self.in_php));
+            self.start(job, opened, given);
+        }
+    }
+
+    fn lane_of(&mut self, what: For) -> &mut Lane {
+        match what {
+            For::Slots => &mut self.lane,
+            For::Php => &mut self.php_lane,
+        }
+    }
+
+    /// Pops up to so many jobs, and takes note of what that says of the queues; `None` if there was no pop.
+    async fn pop(
+        &mut self,
+        slots: NonZeroUsize,
+        chooser: Option<fetch::Chooser<'_>>,
+        woken: &[QueueName],
+        what: For,
+    ) -> Option<Fetched> {
         // Before the pop: a job settled after it may be back in the queue.
         let is_quiet = self.tasks.is_empty() && self.shared.running.is_empty();
         if self.is_vetoed() {
@@ -523,16 +651,15 @@ impl<Q: Queue> Loop<Q> {
                 self.options.sleep
             };
             let until = Instant::now() + rest;
-            self.is_empty = is_quiet;
-            self.backlog = false;
-            self.due = Due::At(until);
+            *self.lane_of(what) = Lane {
+                due: Due::At(until),
+                is_empty: is_quiet,
+                ..Lane::default()
+            };
             // Nobody here wants to know of pushes until then.
             self.waiter_rests_until = Some(until);
-            return;
+            return None;
         }
-        let woken = std::mem::take(&mut self.woken);
-        let selects = self.selects();
-        let selection = selects.then(|| fetch::Chooser::new(&self.shared, &self.per_mapping));
         let mut chosen = Chosen::default();
         let is_open = |queue: &&QueueName| !self.told.paused.contains(queue);
         let queues: Vec<QueueName> = self
@@ -551,15 +678,15 @@ impl<Q: Queue> Loop<Q> {
             &queues,
             self.options.clock.now(),
             slots,
-            &woken,
-            selection,
+            woken,
+            chooser,
             &mut chosen,
         );
         let Some(popped) = unless_told_to_quit(popping, &mut self.orders).await else {
             tracing::warn!(
                 "the server does not answer: stopping without the reply of the last pop"
             );
-            return;
+            return None;
         };
         let now = Instant::now();
         let popped = match popped {
@@ -568,9 +695,11 @@ impl<Q: Queue> Loop<Q> {
                 let wait = self.reconnect.next_wait();
                 tracing::error!(error = with_causes(&error), retry_in = ?wait, "could not pop jobs");
                 self.lost_connection = true;
-                self.backlog = false;
-                self.due = Due::At(now + wait);
-                return;
+                for lane in [&mut self.lane, &mut self.php_lane] {
+                    lane.backlog = false;
+                    lane.due = Due::At(now + wait);
+                }
+                return None;
             }
         };
         if std::mem::take(&mut self.lost_connection) {
@@ -578,9 +707,8 @@ impl<Q: Queue> Loop<Q> {
         }
         let taken = popped.jobs.len();
         let has_moved = popped.migrated > 0 || !popped.quarantined.is_empty();
-        self.is_empty = taken == 0 && !has_moved && is_quiet;
-        self.backlog = taken == slots.get();
-        self.due = if self.backlog || (has_moved && taken == 0) {
+        let backlog = taken == slots.get();
+        let due = if backlog || (has_moved && taken == 0) {
             Due::Now
         } else if self.is_bounded() && !is_quiet && self.tasks.is_empty() {
             // The last jobs are being settled: look again when they are.
@@ -591,10 +719,10 @@ impl<Q: Queue> Loop<Q> {
         } else {
             Due::At(now + self.idle_wait(&popped))
         };
-        if selects && taken == 0 && !woken.is_empty() {
-            // What was announced is for somebody else: let them see the next announcements first.
-            self.waiter_rests_until = Some(now + LIMITS_EVERY);
-        }
+        let lane = self.lane_of(what);
+        lane.backlog = backlog;
+        lane.due = due;
+        lane.is_empty = taken == 0 && !has_moved && is_quiet;
         for (queue, count) in &popped.quarantined {
             tracing::error!(%queue, count, "payloads cannot be decoded and went to quarantine");
             self.shared.tell(Event::JobsQuarantined {
@@ -604,11 +732,15 @@ impl<Q: Queue> Loop<Q> {
         }
         if taken > 0 {
             self.last_job = now;
+            // What they do may leave something for either.
+            self.lane.is_empty = false;
+            self.php_lane.is_empty = false;
         }
-        for job in popped.jobs {
-            let opened = chosen.opened.remove(&job.element);
-            self.start(job, opened);
-        }
+        Some(Fetched {
+            popped,
+            taken,
+            chosen,
+        })
     }
 
     /// Whether somebody who hears of it keeps us from looking at the queues.
@@ -631,7 +763,7 @@ impl<Q: Queue> Loop<Q> {
 
     /// Whether a pop has to choose among the jobs.
     fn selects(&self) -> bool {
-        *self.shared.router.unmapped() == UnmappedPolicy::Leave
+        self.shared.leaves_unmapped()
             || self
                 .shared
                 .router
@@ -639,19 +771,22 @@ impl<Q: Queue> Loop<Q> {
                 .any(|mapping| mapping.concurrency.is_some())
     }
 
-    fn start(&mut self, job: ReservedJob, mut payload: Option<Payload>) {
+    fn start(&mut self, job: ReservedJob, mut payload: Option<Payload>, given: Given) {
         self.begun += 1;
         self.next_number += 1;
         let number = self.next_number;
         let job = Arc::new(job);
         self.shared.running.insert(number, Arc::clone(&job));
-        let mapping = self.limited_mapping(&job, &mut payload);
+        let mapping = match given {
+            Given::Slot => self.limited_mapping(&job, &mut payload),
+            Given::Php(..) => None,
+        };
         if let Some(mapping) = mapping {
             self.per_mapping[mapping] += 1;
         }
         let shared = Arc::clone(&self.shared);
         self.tasks
-            .spawn(job::run(shared, job, payload, number, mapping));
+            .spawn(job::run(shared, job, payload, number, mapping, given));
     }
 
     /// The mapping whose own limit the job counts against; `payload` is filled if it has to be read for this.
@@ -680,13 +815,13 @@ impl<Q: Queue> Loop<Q> {
     fn ended(&mut self, end: Result<TaskEnd, tokio::task::JoinError>) {
         if self.is_bounded() {
             // It may have left something in the queue.
-            self.due = Due::Now;
+            self.look_again();
         }
         match end {
             Ok(end) => {
                 if let Some(mapping) = end.mapping {
                     self.per_mapping[mapping] -= 1;
-                    self.due = Due::Now;
+                    self.lane.due = Due::Now;
                 }
                 if end.is_stuck {
                     self.lost_slots += 1;
@@ -703,12 +838,13 @@ impl<Q: Queue> Loop<Q> {
 
     async fn wait(&mut self, paused: bool) {
         let can_fetch = !paused && self.slots_to_fill().is_some();
+        let can_fetch_for_php = !paused && self.php_slots_to_fill().is_some();
         let now = Instant::now();
-        let until = match (can_fetch, self.due) {
-            (true, Due::At(moment)) => moment,
-            (true, Due::Now) => self.gathering_since.map_or(now, |since| since + GATHER),
-            (false, _) => now + LIMITS_EVERY,
-        };
+        let gathered = self.lane.gathering_since.map(|since| since + GATHER);
+        let ours = can_fetch.then(|| self.lane.when(gathered.unwrap_or(now)));
+        let of_php = can_fetch_for_php.then(|| self.php_lane.when(now));
+        let next = ours.into_iter().chain(of_php).min();
+        let until = next.unwrap_or(now + LIMITS_EVERY);
         let rest = self.waiter_rests_until.filter(|rest| *rest > now);
         let until = self
             .next_limit()
@@ -716,15 +852,18 @@ impl<Q: Queue> Loop<Q> {
             .chain(rest)
             .fold(until, Instant::min);
         // A worker that stops when the queue is empty would take a notification with it.
-        if can_fetch
+        let is_waiting = |can: bool, lane: &Lane| !can || matches!(lane.due, Due::At(_));
+        if next.is_some()
             && !self.is_bounded()
-            && matches!(self.due, Due::At(_))
+            && is_waiting(can_fetch, &self.lane)
+            && is_waiting(can_fetch_for_php, &self.php_lane)
             && self.waiter_rests_until.is_none_or(|rest| rest <= now)
         {
             self.waiter_rests_until = None;
             self.arm_waiter.notify_one();
         }
         let gathering = self
+            .lane
             .gathering_since
             .and_then(|_| self.slots_to_fill())
             .filter(|_| can_fetch);
@@ -741,13 +880,14 @@ impl<Q: Queue> Loop<Q> {
             queue = self.pushed.recv(), if !self.pushed.is_closed() => Wake::Pushed(queue),
             _ = self.orders.changed() => Wake::Orders,
             Ok(()) = self.heard.changed() => Wake::Orders,
+            () = changed(&mut self.php_changes) => Wake::Time,
             () = tokio::time::sleep_until(until) => Wake::Time,
         };
         match wake {
             Wake::Ended(end) => end.into_iter().for_each(|end| self.ended(end)),
             Wake::Pushed(queue) => {
                 self.woken.extend(queue);
-                self.due = Due::Now;
+                self.look_again();
             }
             Wake::Orders | Wake::Time => {}
         }
@@ -793,7 +933,13 @@ impl<Q: Queue> Loop<Q> {
         let options = &self.options;
         // Queues that are closed count as empty ones, as in Laravel.
         let is_closed = !self.has_open_queue() && self.shared.running.is_empty();
-        let is_idle = (self.is_empty || is_closed) && self.tasks.is_empty();
+        let is_empty = (self.lane.is_empty || self.shared.has_only_php())
+            && (self.php_lane.is_empty || self.shared.pool.is_none());
+        let is_idle = (is_empty || is_closed) && self.tasks.is_empty();
+        let problem = self.shared.pool.as_ref().and_then(Pool::problem);
+        if self.is_bounded() && self.tasks.is_empty() && problem.is_some() {
+            return Some(StopReason::NoPhp);
+        }
         if self.is_bounded() && self.lost_connection && self.tasks.is_empty() {
             return Some(StopReason::LostConnection);
         }
@@ -871,6 +1017,9 @@ impl<Q: Queue> Loop<Q> {
             ..
         } = self;
         let observers = shared.observers.clone();
+        if let Some(pool) = &shared.pool {
+            pool.stop().await;
+        }
         drop(shared);
         let settled = loop {
             if reason == StopReason::Interrupted || orders.borrow_and_update().quit {
@@ -938,6 +1087,17 @@ async fn unless_told_to_quit<T>(
         biased;
         popped = &mut pop => Some(popped),
         () = told => None,
+    }
+}
+
+/// Waits for a change in who waits for jobs in PHP; for ever without a pool.
+async fn changed(changes: &mut Option<tokio::sync::watch::Receiver<u64>>) {
+    let is_told = match changes {
+        Some(changes) => changes.changed().await.is_ok(),
+        None => false,
+    };
+    if !is_told {
+        std::future::pending::<()>().await;
     }
 }
 

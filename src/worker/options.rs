@@ -33,6 +33,8 @@ pub struct WorkerOptions {
     pub stop_when_empty_for: Option<Duration>,
     /// Run one job, or none if there is none, and stop.
     pub once: bool,
+    /// Go on while the app is down (PHP processes of ours, too).
+    pub force: bool,
     /// Jobs running at once.
     pub concurrency: NonZeroUsize,
     /// How long running jobs may go on after the order to quit.
@@ -59,6 +61,7 @@ impl Default for WorkerOptions {
             stop_when_empty: false,
             stop_when_empty_for: None,
             once: false,
+            force: false,
             concurrency: NonZeroUsize::MIN,
             grace: Self::GRACE,
             clock: Clock::System,

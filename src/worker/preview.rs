@@ -42,6 +42,7 @@ impl Preview {
             distrusted: Mutex::default(),
             refused: Mutex::default(),
             cache: None,
+            pool: None,
             services,
             can_sign: OnceLock::new(),
             is_on_queue: Box::new(|_| false),

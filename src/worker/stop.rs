@@ -30,6 +30,8 @@ pub enum StopReason {
     TimedOut,
     /// The queue could not be reached, and the worker was asked to run only until it is empty.
     LostConnection,
+    /// No PHP process could be started, and the worker was asked to run only until the queue is empty.
+    NoPhp,
 }
 
 impl StopReason {
@@ -45,6 +47,7 @@ impl StopReason {
             Self::MaxJobs => "max_jobs",
             Self::TimedOut => "timed_out",
             Self::LostConnection => "lost_connection",
+            Self::NoPhp => "no_php",
         }
     }
 
@@ -60,6 +63,7 @@ impl StopReason {
             Self::MaxJobs => "Maximum jobs exceeded",
             Self::TimedOut => "Job timed out",
             Self::LostConnection => "Lost connection",
+            Self::NoPhp => "No PHP process could be started",
         }
     }
 
@@ -72,7 +76,7 @@ impl StopReason {
         match self {
             Self::MemoryLimit => 12,
             Self::TimedOut => 137,
-            Self::LostConnection => 1,
+            Self::LostConnection | Self::NoPhp => 1,
             _ => 0,
         }
     }

@@ -231,7 +231,14 @@ impl Workplace {
             .tempdir()
             .unwrap();
         let write = |name, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
-        write("artisand.toml", rest);
+        // The app is here and PHP runs: without a word, it would run what is not mapped.
+        let is_said = rest.contains("[unmapped]");
+        let unmapped = if is_said {
+            ""
+        } else {
+            "\n[unmapped]\npolicy = \"leave\"\n"
+        };
+        write("artisand.toml", &format!("{rest}{unmapped}"));
         write("artisand.json", &manifest.to_string());
         let port = laravel.config["redis"]["port"].as_u64().unwrap();
         let port = u16::try_from(port).unwrap();

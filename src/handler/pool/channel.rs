@@ -1,0 +1,229 @@
+//! The lines between us and a PHP process of the pool; `php-interop/pool.php` describes them.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+
+/// The script of a member, without what makes a file of it.
+const SCRIPT: &str = include_str!("../../../php-interop/pool.php");
+
+/// Reads the script from the socket and becomes it.
+pub(super) const STUB: &str = r#"$artisand=fopen("php://fd/0","rb");eval(stream_get_contents($artisand,(int)fgets($artisand)));"#;
+
+/// Longest line that is read: two texts of PHP of a megabyte each, and what JSON makes of control characters.
+const LONGEST_LINE: usize = 16 << 20;
+
+/// What PHP said of the job it runs.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(tag = "is", rename_all = "lowercase")]
+pub enum Said {
+    /// It waits for a job.
+    Ready(Ready),
+    /// The job is about to be run.
+    Begun,
+    /// The job was not begun: the app is to pause, or the process had ended.
+    Declined,
+    /// The job is to leave the queue.
+    Deleted,
+    /// The job is to go back.
+    Released {
+        /// Seconds until the next attempt; negative ones count as none.
+        delay: i64,
+    },
+    /// The job has failed for good.
+    Failed {
+        /// Class of the exception.
+        class: String,
+        /// Its message.
+        message: String,
+        /// Its whole text, as Laravel records it.
+        exception: String,
+        /// Whether PHP has recorded it, in a store of the app's own kind.
+        logged: bool,
+    },
+    /// The attempt threw.
+    Exception {
+        /// Class of the exception.
+        class: String,
+        /// Its message.
+        message: String,
+    },
+    /// The attempt ran longer than its timeout.
+    Timeout,
+    /// The attempt is over.
+    Done,
+    /// The app cannot be booted.
+    Unbootable {
+        /// Why not.
+        message: String,
+    },
+    /// The process has ended; how, in words.
+    #[serde(skip)]
+    Ended(String),
+}
+
+/// What a member says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+pub struct Ready {
+    /// Bytes it uses.
+    #[serde(default)]
+    pub memory: u64,
+    /// Version of the framework; with the first one.
+    pub laravel: Option<String>,
+    /// Version of PHP; with the first one.
+    pub php: Option<String>,
+}
+
+/// Our end of the socket.
+#[derive(Debug)]
+pub(super) struct Channel {
+    stream: UnixStream,
+    /// What was read and is not a whole line yet.
+    buffer: Vec<u8>,
+    /// How much of it has no end of a line.
+    looked: usize,
+    is_closed: bool,
+}
+
+impl Channel {
+    pub(super) fn new(stream: UnixStream) -> Self {
+        Self {
+            stream,
+            buffer: Vec::new(),
+            looked: 0,
+            is_closed: false,
+        }
+    }
+
+    /// Whether there is nothing more to come.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Sends the script and its settings.
+    pub(super) async fn begin(&mut self, settings: &serde_json::Value) -> std::io::Result<()> {
+        let script = SCRIPT.strip_prefix("<?php").unwrap_or(SCRIPT);
+        let text = format!("{}\n{script}{settings}\n", script.len());
+        self.stream.write_all(text.as_bytes()).await
+    }
+
+    /// Sends a job.
+    pub(super) async fn run(
+        &mut self,
+        queue: &str,
+        body: &[u8],
+        reserved: &[u8],
+    ) -> std::io::Result<()> {
+        let order = serde_json::json!({
+            "do": "run", "queue": queue, "body": body.len(), "reserved": reserved.len(),
+        });
+        let mut bytes = order.to_string().into_bytes();
+        bytes.reserve(1 + body.len() + reserved.len());
+        bytes.push(b'\n');
+        bytes.extend_from_slice(body);
+        bytes.extend_from_slice(reserved);
+        self.stream.write_all(&bytes).await
+    }
+
+    /// Asks the process to end.
+    pub(super) async fn stop(&mut self) -> std::io::Result<()> {
+        self.stream.write_all(b"{\"do\":\"stop\"}\n").await
+    }
+
+    /// The next line; `None` when the other end is closed.
+    ///
+    /// # Errors
+    ///
+    /// What was read is no line of ours.
+    ///
+    /// # Cancel safety
+    ///
+    /// What was read is kept.
+    pub(super) async fn next(&mut self) -> std::io::Result<Option<Said>> {
+        loop {
+            if let Some(at) = memchr::memchr(b'\n', &self.buffer[self.looked..]) {
+                let rest = self.buffer.split_off(self.looked + at + 1);
+                let line = std::mem::replace(&mut self.buffer, rest);
+                self.looked = 0;
+                let said = serde_json::from_slice(&line);
+                self.is_closed |= said.is_err();
+                return said.map(Some).map_err(Into::into);
+            }
+            self.looked = self.buffer.len();
+            if self.looked > LONGEST_LINE {
+                self.is_closed = true;
+                let problem = format!("a line of more than {LONGEST_LINE} bytes");
+                return Err(std::io::Error::new(
+                    std::io::ErrorKind::InvalidData,
+                    problem,
+                ));
+            }
+            match self.stream.read_buf(&mut self.buffer).await {
+                Ok(1..) => {}
+                Ok(0) => {
+                    self.is_closed = true;
+                    return Ok(None);
+                }
+                Err(error) => {
+                    self.is_closed = true;
+                    // Of a process that ended before it had read all.
+                    let is_end = error.kind() == std::io::ErrorKind::ConnectionReset;
+                    return if is_end { Ok(None) } else { Err(error) };
+                }
+            }
+        }
+    }
+}
+
+impl Said {
+    /// The wait of a release.
+    pub fn wait(delay: i64) -> Duration {
+        Duration::from_secs(u64::try_from(delay).unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_php_are_read() {
+        #[rustfmt::skip]
+        let rows = [
+            (r#"{"is":"done"}"#, Said::Done),
+            (r#"{"is":"deleted"}"#, Said::Deleted),
+            (r#"{"is":"released","delay":7}"#, Said::Released { delay: 7 }),
+            (r#"{"is":"ready","memory":4194304}"#, Said::Ready(Ready { memory: 4_194_304, ..Ready::default() })),
+            (r#"{"is":"ready","memory":1,"laravel":"8.83.26","php":"8.2.29","pcntl":true}"#,
+             Said::Ready(Ready { memory: 1, laravel: Some("8.83.26".into()), php: Some("8.2.29".into()) })),
+            (r#"{"is":"exception","class":"E","message":"m"}"#, Said::Exception { class: "E".into(), message: "m".into() }),
+        ];
+        for (line, expected) in rows {
+            let said: Said =
+                serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+            assert_eq!(said, expected);
+        }
+        assert!(serde_json::from_str::<Said>(r#"{"is":"ended"}"#).is_err());
+    }
+
+    #[tokio::test]
+    async fn lines_may_come_in_pieces_and_several_at_once() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut channel = Channel::new(ours);
+        theirs.write_all(b"{\"is\":\"del").await.unwrap();
+        let pending = tokio::time::timeout(Duration::from_millis(20), channel.next()).await;
+        assert!(pending.is_err());
+        theirs
+            .write_all(b"eted\"}\n{\"is\":\"done\"}\n{\"is\"")
+            .await
+            .unwrap();
+        assert_eq!(channel.next().await.unwrap(), Some(Said::Deleted));
+        assert_eq!(channel.next().await.unwrap(), Some(Said::Done));
+        theirs.write_all(b":\"what\"}\n").await.unwrap();
+        assert!(channel.next().await.is_err());
+        drop(theirs);
+        assert_eq!(channel.next().await.unwrap(), None);
+    }
+}

@@ -1,0 +1,484 @@
+//! One place of the pool: a PHP process, and the next one when it has ended.
+
+use std::os::fd::OwnedFd;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt as _;
+use tokio::net::UnixStream;
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::channel::{Channel, STUB, Said};
+use super::output::{Lines, Log};
+use super::{Assignment, Shared};
+use crate::handler::exec::ProcessGroup;
+
+/// How long to read on after a process has ended: what it started may hold its pipes open.
+const LINGER: Duration = Duration::from_millis(200);
+/// How long a process that was asked to end may take.
+const FAREWELL: Duration = Duration::from_secs(3);
+/// Waits between attempts to boot the app.
+const SHORTEST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// Keeps a place taken until the pool stops.
+pub(super) async fn keep(pool: Arc<Shared>) {
+    let mut failures = 0_u32;
+    while !pool.stop.is_cancelled() {
+        let problem = match Member::boot(&pool).await {
+            Ok(Some(member)) => {
+                if failures > 0 {
+                    pool.health().broken -= 1;
+                }
+                failures = 0;
+                pool.health().booted += 1;
+                member.serve(&pool).await;
+                continue;
+            }
+            Ok(None) => return,
+            Err(problem) => problem,
+        };
+        failures = failures.saturating_add(1);
+        let longest =
+            (SHORTEST_WAIT * 2_u32.saturating_pow(failures.min(16) - 1)).min(LONGEST_WAIT);
+        let wait = longest.mul_f64(0.5 + fastrand::f64() / 2.0);
+        {
+            let mut health = pool.health();
+            health.broken += usize::from(failures == 1);
+            health.problem.clone_from(&problem);
+        }
+        tracing::error!(error = problem, retry_in = ?wait, "a PHP process of the pool could not start");
+        pool.changed();
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = pool.stop.cancelled() => {}
+        }
+    }
+}
+
+/// A PHP process that has booted the app, or is at it.
+struct Member {
+    child: Child,
+    group: ProcessGroup,
+    channel: Channel,
+    stdout: Stream<ChildStdout>,
+    stderr: Stream<ChildStderr>,
+    log: Log,
+}
+
+/// One of the two streams of a process, read for the log.
+struct Stream<R> {
+    name: &'static str,
+    /// `None` once it is at its end.
+    pipe: Option<R>,
+    buffer: Box<[u8]>,
+    lines: Lines,
+}
+
+/// What came of waiting for a job.
+enum Waited {
+    Job(Assignment),
+    /// The process is to end.
+    Stop,
+    /// It has ended; with a job that came too late.
+    Gone(Option<Assignment>),
+}
+
+/// Something that a process did.
+enum Did {
+    Say(Said),
+    /// It closed the socket, or said what is no line of ours.
+    FallSilent(Option<std::io::Error>),
+    Print,
+    Exit(Option<ExitStatus>),
+}
+
+impl Member {
+    /// Starts a process and waits until it is ready; `None` if the pool stopped first.
+    async fn boot(pool: &Shared) -> Result<Option<Self>, String> {
+        let mut member = Self::spawn(pool)?;
+        let deadline = Instant::now() + pool.options.boot;
+        if let Err(error) = member.channel.begin(&settings(pool)).await {
+            // It ended before it had read everything: why, it says below.
+            tracing::debug!(%error, "a PHP process did not read its script");
+        }
+        loop {
+            let did = tokio::select! {
+                did = member.does() => did,
+                () = pool.stop.cancelled() => return Ok(None),
+                () = tokio::time::sleep_until(deadline) => {
+                    let limit = pool.options.boot;
+                    return Err(format!("it did not boot the app within {limit:?}{}", member.printed()));
+                }
+            };
+            match did {
+                Did::Say(Said::Ready(ready)) => {
+                    tracing::info!(
+                        php.process = member.log.process,
+                        php.version = ready.php,
+                        laravel = ready.laravel,
+                        "a PHP process of the pool is ready"
+                    );
+                    return Ok(Some(member));
+                }
+                Did::Say(Said::Unbootable { message }) => return Err(message),
+                Did::Print => {}
+                Did::Exit(status) => {
+                    member.read_rest().await;
+                    let printed = member.printed();
+                    return Err(format!(
+                        "it ended while it booted the app ({}){printed}",
+                        words(status)
+                    ));
+                }
+                Did::Say(said) => return Err(format!("it said {said:?} before it was ready")),
+                Did::FallSilent(error) => {
+                    if let Some(error) = error {
+                        return Err(format!(
+                            "it cannot be understood: {error}{}",
+                            member.printed()
+                        ));
+                    }
+                }
+            }
+        }
+    }
+
+    fn spawn(pool: &Shared) -> Result<Self, String> {
+        let options = &pool.options;
+        let Some((program, args)) = options.php.split_first() else {
+            return Err("no PHP program is named".to_owned());
+        };
+        let socket = || -> std::io::Result<(UnixStream, OwnedFd)> {
+            let (ours, theirs) = UnixStream::pair()?;
+            let theirs = theirs.into_std()?;
+            // PHP reads and writes as from a file.
+            theirs.set_nonblocking(false)?;
+            Ok((ours, OwnedFd::from(theirs)))
+        };
+        let (ours, theirs) = socket().map_err(|error| format!("no socket for it: {error}"))?;
+        let mut command = Command::new(program);
+        command
+            .args(args)
+            .args(["-d", "display_errors=stderr", "-r", STUB])
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // Signals of a terminal are for us; Laravel's worker would end on some.
+            .process_group(0)
+            .kill_on_drop(true);
+        if options.app.is_dir() {
+            command.current_dir(&options.app);
+        }
+        let mut child = command.spawn().map_err(|error| {
+            format!(
+                "could not run `{program}`: {error}; name the app's PHP with `binary` under [php]"
+            )
+        })?;
+        let mut log = Log::default();
+        log.process = child.id();
+        Ok(Self {
+            group: ProcessGroup::of(&child),
+            channel: Channel::new(ours),
+            stdout: Stream::new("stdout", child.stdout.take()),
+            stderr: Stream::new("stderr", child.stderr.take()),
+            child,
+            log,
+        })
+    }
+
+    /// Runs jobs until the process ends.
+    async fn serve(mut self, pool: &Shared) {
+        loop {
+            let assignment = match self.wait_for_job(pool).await {
+                Waited::Job(assignment) => assignment,
+                Waited::Stop => return self.end().await,
+                Waited::Gone(late) => {
+                    if let Some(assignment) = late {
+                        let _ = assignment.said.send(Said::Declined).await;
+                    }
+                    self.read_rest().await;
+                    return;
+                }
+            };
+            let Assignment {
+                info,
+                reserved,
+                said,
+                kill,
+            } = assignment;
+            self.log.of(Some(Arc::clone(&info)));
+            let queue = info.queue.as_str();
+            // If the process has ended just now, that is seen below.
+            if let Err(error) = self.channel.run(queue, &info.body, &reserved).await {
+                tracing::debug!(%error, php.process = self.log.process, "a job could not be given to PHP");
+            }
+            let is_alive = self.run_job(&said, &kill, pool).await;
+            self.stdout.flush(&mut self.log);
+            self.stderr.flush(&mut self.log);
+            self.log.of(None);
+            if !is_alive {
+                return;
+            }
+        }
+    }
+
+    /// Offers the process to whoever has a job, and waits for one.
+    async fn wait_for_job(&mut self, pool: &Shared) -> Waited {
+        let mut assigned: oneshot::Receiver<Assignment> = pool.offer();
+        loop {
+            let did = tokio::select! {
+                biased;
+                // What was assigned must not be lost by what comes below.
+                assignment = &mut assigned => {
+                    if let Ok(assignment) = assignment {
+                        return Waited::Job(assignment);
+                    }
+                    // Taken and not used.
+                    assigned = pool.offer();
+                    continue;
+                }
+                did = self.does() => did,
+                () = pool.stop.cancelled() => {
+                    assigned.close();
+                    return match assigned.try_recv() {
+                        Ok(assignment) => Waited::Job(assignment),
+                        Err(_) => Waited::Stop,
+                    };
+                }
+            };
+            match did {
+                Did::Print | Did::Say(_) => {}
+                Did::Exit(_) => {
+                    assigned.close();
+                    let late = assigned.try_recv().ok();
+                    pool.changed();
+                    return Waited::Gone(late);
+                }
+                Did::FallSilent(error) => {
+                    if let Some(error) = error {
+                        self.cannot_be_understood(&error);
+                    }
+                    // It ends, or has to.
+                    assigned.close();
+                    if let Ok(assignment) = assigned.try_recv() {
+                        let _ = assignment.said.send(Said::Declined).await;
+                    }
+                    pool.changed();
+                    return Waited::Stop;
+                }
+            }
+        }
+    }
+
+    fn cannot_be_understood(&self, error: &std::io::Error) {
+        tracing::error!(%error, php.process = self.log.process, "a PHP process cannot be understood and is killed");
+    }
+
+    /// Passes on what PHP says of a job, until the attempt is over; false if the process is gone.
+    async fn run_job(
+        &mut self,
+        said: &mpsc::Sender<Said>,
+        kill: &CancellationToken,
+        pool: &Shared,
+    ) -> bool {
+        let mut has_begun = false;
+        let mut is_killed = false;
+        // When a process that says nothing more is no longer waited for.
+        let mut silent_until = None;
+        loop {
+            let did = tokio::select! {
+                did = self.does() => did,
+                () = async { tokio::select! { () = kill.cancelled() => {}, () = pool.stop.cancelled() => {} } }, if !is_killed => {
+                    is_killed = true;
+                    self.group.kill();
+                    continue;
+                }
+                () = sleep_until(silent_until) => {
+                    silent_until = None;
+                    is_killed = true;
+                    self.group.kill();
+                    continue;
+                }
+            };
+            match did {
+                Did::Print => {}
+                // After `done`, and after a pause that was asked for.
+                Did::Say(Said::Ready(_)) => return true,
+                Did::Say(Said::Begun) => has_begun = true,
+                Did::Say(it) => {
+                    let is_over = matches!(it, Said::Done | Said::Declined);
+                    // Whoever asked may have stopped waiting.
+                    let _ = said.send(it).await;
+                    if is_over {
+                        self.log.of(None);
+                    }
+                }
+                Did::FallSilent(error) => {
+                    let patience = match error {
+                        Some(error) => {
+                            self.cannot_be_understood(&error);
+                            Duration::ZERO
+                        }
+                        None => FAREWELL,
+                    };
+                    silent_until = Some(Instant::now() + patience);
+                }
+                Did::Exit(status) => {
+                    for it in self.read_rest().await {
+                        has_begun |= it == Said::Begun;
+                        let _ = said.send(it).await;
+                    }
+                    let end = if has_begun {
+                        Said::Ended(words(status) + &self.printed())
+                    } else {
+                        Said::Declined
+                    };
+                    let _ = said.send(end).await;
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Lets the process end by itself, or kills it.
+    async fn end(mut self) {
+        let asked = self.channel.stop().await;
+        let deadline = Instant::now() + FAREWELL;
+        while asked.is_ok() {
+            let did = tokio::select! {
+                did = self.does() => did,
+                () = tokio::time::sleep_until(deadline) => break,
+            };
+            if matches!(did, Did::Exit(_)) {
+                self.read_rest().await;
+                return;
+            }
+        }
+        self.group.kill();
+        // Reaped here, so that no zombie is left.
+        let _ = self.child.wait().await;
+    }
+
+    /// Waits for what the process does next.
+    ///
+    /// Cancel safe. What it printed comes before what it said, as it did it in
+    /// that order: lines are then of the right job.
+    async fn does(&mut self) -> Did {
+        let did = tokio::select! {
+            biased;
+            read = self.stdout.read() => Err((true, read)),
+            read = self.stderr.read() => Err((false, read)),
+            said = self.channel.next(), if !self.channel.is_closed() => Ok(match said {
+                Ok(Some(said)) => Did::Say(said),
+                Ok(None) => Did::FallSilent(None),
+                Err(error) => Did::FallSilent(Some(error)),
+            }),
+            status = self.child.wait() => Ok(Did::Exit(status.ok())),
+        };
+        did.unwrap_or_else(|(is_stdout, read)| {
+            if is_stdout {
+                self.stdout.log(read, &mut self.log);
+            } else {
+                self.stderr.log(read, &mut self.log);
+            }
+            Did::Print
+        })
+    }
+
+    /// Reads what is left in the pipes of a process that has ended; what it said last.
+    async fn read_rest(&mut self) -> Vec<Said> {
+        let mut said = Vec::new();
+        let deadline = Instant::now() + LINGER;
+        while self.stdout.is_open() || self.stderr.is_open() || !self.channel.is_closed() {
+            tokio::select! {
+                biased;
+                read = self.stdout.read() => self.stdout.log(read, &mut self.log),
+                read = self.stderr.read() => self.stderr.log(read, &mut self.log),
+                next = self.channel.next(), if !self.channel.is_closed() => said.extend(next.ok().flatten()),
+                () = tokio::time::sleep_until(deadline) => break,
+            }
+        }
+        self.stdout.flush(&mut self.log);
+        self.stderr.flush(&mut self.log);
+        // What it started may run on, as it does with Laravel's worker; nobody kills that here.
+        self.group.forget();
+        said
+    }
+
+    /// What it printed last, for a message.
+    fn printed(&self) -> String {
+        let last = self.log.last_lines();
+        if last.is_empty() {
+            last
+        } else {
+            format!(": {last}")
+        }
+    }
+}
+
+impl<R: tokio::io::AsyncRead + Unpin> Stream<R> {
+    fn new(name: &'static str, pipe: Option<R>) -> Self {
+        Self {
+            name,
+            pipe,
+            buffer: vec![0; 8192].into(),
+            lines: Lines::default(),
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.pipe.is_some()
+    }
+
+    /// Reads something, 0 at the end; waits for ever once that was said.
+    async fn read(&mut self) -> usize {
+        match &mut self.pipe {
+            Some(pipe) => pipe.read(&mut self.buffer).await.unwrap_or(0),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Takes what was read.
+    fn log(&mut self, read: usize, log: &mut Log) {
+        if read == 0 {
+            self.pipe = None;
+        }
+        self.lines.take(&self.buffer[..read], self.name, log);
+    }
+
+    fn flush(&mut self, log: &mut Log) {
+        self.lines.flush(self.name, log);
+    }
+}
+
+fn settings(pool: &Shared) -> serde_json::Value {
+    let options = &pool.options;
+    serde_json::json!({
+        "app": options.app.to_string_lossy(),
+        "env": options.env,
+        "connection": options.connection,
+        "queue": options.queue,
+        "rest": options.rest.as_secs_f64(),
+        "options": options.worker,
+    })
+}
+
+async fn sleep_until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// How a process ended.
+fn words(status: Option<ExitStatus>) -> String {
+    status.map_or_else(
+        || "nobody knows how".to_owned(),
+        |status| status.to_string(),
+    )
+}

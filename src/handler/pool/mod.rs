@@ -1,0 +1,258 @@
+//! A pool of PHP processes that run what nobody mapped, with the app's own code and Laravel's own worker.
+//!
+//! ```text
+//! worker loop ── as many jobs as members wait ──▶ Seat::run ──▶ Run ──▶ what Laravel did with the job
+//!                                                    │  ▲
+//!                          a socket per member       ▼  │
+//!                                        php: Worker::daemon (php-interop/pool.php)
+//! ```
+//!
+//! A member boots the app once and runs one job after the other. It ends when
+//! Laravel says so (jobs, time, memory, a restart signal, a lost connection),
+//! when a job ends it, or when it is killed; then another takes its place. It
+//! never touches a job's bytes in Redis, unless this process is gone: then it
+//! ends the job it has as `queue:work` would.
+
+use std::collections::VecDeque;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+mod channel;
+mod member;
+mod output;
+
+pub use channel::Said;
+
+use super::JobInfo;
+
+/// How the members of a pool are started.
+#[derive(Debug, Clone)]
+pub struct PoolOptions {
+    /// The program that is PHP, and arguments before ours.
+    pub php: Vec<String>,
+    /// The app's directory, as PHP sees it.
+    pub app: PathBuf,
+    /// The app's environment (`--env`), if one was named.
+    pub env: Option<String>,
+    /// Queue connection whose jobs are run, by the app's name for it.
+    pub connection: String,
+    /// The queues, separated by commas.
+    pub queue: String,
+    /// How many members there are.
+    pub processes: NonZeroUsize,
+    /// Pause after each job of a member.
+    pub rest: Duration,
+    /// Properties of Laravel's `WorkerOptions`, by their names.
+    pub worker: serde_json::Map<String, serde_json::Value>,
+    /// How long the app may take to boot.
+    pub boot: Duration,
+}
+
+/// The pool cannot run jobs.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("the pool of PHP processes could not start: {0}")]
+pub struct PoolError(pub(crate) String);
+
+/// PHP processes that wait for jobs. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Pool(Arc<Shared>);
+
+/// What the pool and its members share.
+#[derive(Debug)]
+struct Shared {
+    options: PoolOptions,
+    /// Members that wait, the one that waits longest first.
+    waiting: Mutex<VecDeque<Seat>>,
+    /// Counts changes of `waiting`, so that others can wait for one.
+    changes: watch::Sender<u64>,
+    health: Mutex<Health>,
+    stop: CancellationToken,
+    members: tokio::sync::Mutex<JoinSet<()>>,
+}
+
+/// How the members do.
+#[derive(Debug, Default)]
+struct Health {
+    /// How many could not boot when they last tried.
+    broken: usize,
+    /// What the last of them said.
+    problem: String,
+    /// How many have booted since the start, of all members.
+    booted: u64,
+}
+
+/// A member that waits for a job. Dropped, the member waits on.
+#[derive(Debug)]
+pub struct Seat(oneshot::Sender<Assignment>);
+
+/// A job on its way to a member.
+#[derive(Debug)]
+struct Assignment {
+    info: Arc<JobInfo>,
+    reserved: Arc<[u8]>,
+    said: mpsc::Sender<Said>,
+    kill: CancellationToken,
+}
+
+/// A job that a member runs. Dropped, the member is killed.
+#[derive(Debug)]
+pub struct Run {
+    said: mpsc::Receiver<Said>,
+    kill: CancellationToken,
+    guard: Option<DropGuard>,
+}
+
+impl Pool {
+    /// Starts all members, and waits until one of them is ready or one could not start.
+    ///
+    /// # Errors
+    ///
+    /// The first member could not boot the app: what it said. All are stopped then.
+    pub async fn start(options: PoolOptions) -> Result<Self, PoolError> {
+        let (changes, mut next_change) = watch::channel(0);
+        let count = options.processes.get();
+        let pool = Self(Arc::new(Shared {
+            options,
+            waiting: Mutex::default(),
+            changes,
+            health: Mutex::default(),
+            stop: CancellationToken::new(),
+            members: tokio::sync::Mutex::default(),
+        }));
+        {
+            let mut members = pool.0.members.lock().await;
+            for _ in 0..count {
+                members.spawn(member::keep(Arc::clone(&pool.0)));
+            }
+        }
+        loop {
+            if pool.0.health().booted > 0 {
+                return Ok(pool);
+            }
+            let problem = pool.0.first_problem();
+            if let Some(problem) = problem {
+                pool.stop().await;
+                return Err(PoolError(problem));
+            }
+            // The sender lives in the pool.
+            let _ = next_change.changed().await;
+        }
+    }
+
+    /// How many members wait for a job.
+    pub fn waiting(&self) -> usize {
+        let mut waiting = self.0.waiting();
+        waiting.retain(|seat| !seat.0.is_closed());
+        waiting.len()
+    }
+
+    /// Takes the member that waits longest.
+    pub fn take(&self) -> Option<Seat> {
+        let mut waiting = self.0.waiting();
+        std::iter::from_fn(|| waiting.pop_front()).find(|seat| !seat.0.is_closed())
+    }
+
+    /// How many members there are to be.
+    pub fn size(&self) -> usize {
+        self.0.options.processes.get()
+    }
+
+    /// Why no member can be started just now; `None` while at least one may come.
+    pub fn problem(&self) -> Option<String> {
+        let health = self.0.health();
+        (health.broken >= self.size()).then(|| health.problem.clone())
+    }
+
+    /// Tells of every change in who waits, and of members that could not start.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.0.changes.subscribe()
+    }
+
+    /// Ends all members: those that wait at once, others are killed.
+    pub async fn stop(&self) {
+        self.0.stop.cancel();
+        let mut members = self.0.members.lock().await;
+        while members.join_next().await.is_some() {}
+    }
+}
+
+impl Shared {
+    fn waiting(&self) -> std::sync::MutexGuard<'_, VecDeque<Seat>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn health(&self) -> std::sync::MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the first member said that could not boot.
+    fn first_problem(&self) -> Option<String> {
+        let health = self.health();
+        (health.broken > 0).then(|| health.problem.clone())
+    }
+
+    fn changed(&self) {
+        self.changes
+            .send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Offers a member to whoever has a job.
+    fn offer(&self) -> oneshot::Receiver<Assignment> {
+        let (seat, assigned) = oneshot::channel();
+        self.waiting().push_back(Seat(seat));
+        self.changed();
+        assigned
+    }
+}
+
+impl Seat {
+    /// Gives the member a job; `None` if it has ended meanwhile.
+    ///
+    /// `reserved` is the member of Redis' sorted set, for the case that this process is gone when the job has ended.
+    pub fn run(self, info: Arc<JobInfo>, reserved: &[u8]) -> Option<Run> {
+        let (said, heard) = mpsc::channel(64);
+        let kill = CancellationToken::new();
+        let assignment = Assignment {
+            info,
+            reserved: reserved.into(),
+            said,
+            kill: kill.clone(),
+        };
+        self.0.send(assignment).ok()?;
+        Some(Run {
+            said: heard,
+            guard: Some(kill.clone().drop_guard()),
+            kill,
+        })
+    }
+}
+
+impl Run {
+    /// What PHP said next; `None` when the attempt is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    pub async fn next(&mut self) -> Option<Said> {
+        let said = self.said.recv().await;
+        let is_over = matches!(
+            said,
+            None | Some(Said::Done | Said::Declined | Said::Ended(_))
+        );
+        if is_over && let Some(guard) = self.guard.take() {
+            guard.disarm();
+        }
+        said
+    }
+
+    /// Kills the process; what it said before can still be read.
+    pub fn kill(&self) {
+        self.kill.cancel();
+    }
+}

@@ -1,0 +1,336 @@
+//! A job that a PHP process runs: Laravel says what becomes of it, and it is done here.
+//!
+//! Nothing of what follows a job is done by us (its lock, its chain, its batch,
+//! its `failed()`): Laravel has done it when it says that the job is deleted or
+//! has failed. A process that ends without having said so leaves the job
+//! reserved, as a `queue:work` that was killed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::decide::{Ended, Rules, timed_out};
+use super::event::{EndKind, Event, FailedBy, JobException, JobResult};
+use super::job::{Attempt, TaskEnd};
+use super::settle::Report;
+use crate::failed::FailedJob;
+use crate::handler::pool::{Run, Said, Seat};
+use crate::handler::{FailureText, JobInfo};
+use crate::payload::JobUuid;
+use crate::queue::{Effect, Settlement, Spool};
+
+/// How long Laravel may take, behind the timeout, to fail the job and to end its process.
+const AFTER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a job that has left the queue may run on before that is written down.
+const EARLY: Duration = Duration::from_millis(5);
+/// How long a killed process may take to end.
+const DEATH: Duration = Duration::from_secs(5);
+
+/// What Laravel did with the job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Fate {
+    Deleted,
+    Released(Duration),
+    Failed {
+        failure: FailureText,
+        /// As Laravel records it.
+        text: String,
+        /// Whether PHP has recorded it.
+        is_logged: bool,
+    },
+}
+
+/// What is known of an attempt while it goes on.
+#[derive(Debug, Default)]
+struct Course {
+    fate: Option<Fate>,
+    /// What it threw, if Laravel was to judge that.
+    thrown: Option<FailureText>,
+    has_timed_out: bool,
+    /// The end of the job is written down already.
+    is_settled: bool,
+}
+
+/// Why nothing more is said of an attempt.
+enum Over {
+    /// Laravel's loop has come round.
+    Done,
+    /// It was not begun.
+    Declined,
+    /// The process has ended; how.
+    Ended(String),
+    /// The worker stops, and the process was killed.
+    Cut,
+}
+
+impl Attempt {
+    /// Runs the job in a process of the pool.
+    pub(super) async fn run_in_php(&self, info: Arc<JobInfo>, seat: Seat, end: &mut TaskEnd) {
+        let Some(mut run) = seat.run(Arc::clone(&info), &self.job.member) else {
+            return self.give_back().await;
+        };
+        self.shared.tell(Event::JobProcessing(&info));
+        let began = Instant::now();
+        let mut course = Course::default();
+        let over = self.follow(&info, &mut run, &mut course, began).await;
+        let elapsed = began.elapsed();
+        if course.is_settled {
+            return;
+        }
+        let name = info.payload.resolve_name();
+        let uuid = info.payload.uuid.as_ref().map(JobUuid::as_str);
+        let (settlement, kind) = match (course.fate.take(), over) {
+            (None, Over::Declined) => return self.give_back().await,
+            (Some(fate), _) => self.of_fate(&info, fate, &mut course),
+            (None, Over::Cut) => {
+                end.was_cut = true;
+                tracing::warn!(
+                    job.uuid = uuid,
+                    job.class = name,
+                    attempts = info.attempts,
+                    "job cut short by the stop deadline"
+                );
+                let now = self.shared.clock.now();
+                let kind = EndKind::of_release(Ended::Stopped, Duration::ZERO, false);
+                (Settlement::Release(now), kind)
+            }
+            (None, Over::Done) => {
+                let kind = match course.thrown.take() {
+                    Some(thrown) => EndKind::Threw(thrown, JobResult::Left, None),
+                    None => EndKind::Processed(JobResult::Left, None),
+                };
+                (self.left(), kind)
+            }
+            (None, Over::Ended(_)) if course.has_timed_out => {
+                tracing::error!(
+                    job.uuid = uuid,
+                    job.class = name,
+                    attempts = info.attempts,
+                    ?elapsed,
+                    "job timed out"
+                );
+                (self.left(), EndKind::TimedOut(timed_out(name)))
+            }
+            (None, Over::Ended(how)) => {
+                tracing::error!(
+                    job.uuid = uuid,
+                    job.class = name,
+                    attempts = info.attempts,
+                    how,
+                    "the PHP process that ran a job ended: the job stays reserved until `retry_after`"
+                );
+                let message = format!("the PHP process that ran {name} ended: {how}");
+                let failure = FailureText::new("Artisand\\PhpProcessEnded", message);
+                (self.left(), EndKind::Threw(failure, JobResult::Left, None))
+            }
+        };
+        self.end(settlement, info, elapsed, kind).await;
+    }
+
+    /// Hears what PHP says until the attempt is over.
+    async fn follow(
+        &self,
+        info: &Arc<JobInfo>,
+        run: &mut Run,
+        course: &mut Course,
+        began: Instant,
+    ) -> Over {
+        let timeout = Rules::of(&info.payload.limits, &self.shared.defaults).timeout;
+        let timeout = timeout.filter(|_| self.shared.has_timeouts);
+        // Laravel ends a job that runs too long by itself; this is for processes that cannot.
+        let mut deadline = timeout.map(|timeout| began + timeout + AFTER_TIMEOUT);
+        let mut is_cut = false;
+        let mut early = None;
+        loop {
+            let said = tokio::select! {
+                biased;
+                said = run.next() => said,
+                () = sleep_until(early) => {
+                    early = None;
+                    self.settle_early(info, course, began).await;
+                    continue;
+                }
+                () = self.shared.stop.cancelled(), if !is_cut => {
+                    is_cut = true;
+                    run.kill();
+                    deadline = Some(Instant::now() + DEATH);
+                    continue;
+                }
+                () = sleep_until(deadline) => {
+                    if is_cut {
+                        // Not even killing helps: it hangs in the system, and what it may still say is not waited for.
+                        return Over::Cut;
+                    }
+                    course.has_timed_out = true;
+                    run.kill();
+                    deadline = None;
+                    continue;
+                }
+            };
+            match said {
+                Some(Said::Deleted) => course.fate = Some(Fate::Deleted),
+                Some(Said::Released { delay }) => {
+                    course.fate.get_or_insert(Fate::Released(Said::wait(delay)));
+                }
+                Some(Said::Failed {
+                    class,
+                    message,
+                    exception,
+                    logged,
+                }) => {
+                    course.fate = Some(Fate::Failed {
+                        failure: FailureText::new(class, message),
+                        text: exception,
+                        is_logged: logged,
+                    });
+                }
+                Some(Said::Exception { class, message }) => {
+                    let thrown = FailureText::new(class, message);
+                    log_thrown(info, &thrown);
+                    course.thrown = Some(thrown);
+                }
+                Some(Said::Timeout) => course.has_timed_out = true,
+                Some(Said::Done) => return Over::Done,
+                Some(Said::Declined) => return Over::Declined,
+                Some(Said::Ended(_)) | None if is_cut => return Over::Cut,
+                Some(Said::Ended(how)) => {
+                    // Before Laravel 9 it says nothing of its own timeouts.
+                    course.has_timed_out |= timeout.is_some_and(|it| began.elapsed() >= it);
+                    return Over::Ended(how);
+                }
+                None => return Over::Ended("its place in the pool is gone".to_owned()),
+                Some(Said::Begun | Said::Ready(_) | Said::Unbootable { .. }) => {}
+            }
+            let is_gone = matches!(course.fate, Some(Fate::Deleted | Fate::Failed { .. }));
+            if is_gone && !course.is_settled {
+                early.get_or_insert(Instant::now() + EARLY);
+            }
+        }
+    }
+
+    /// Writes down that the job has left the queue although its code still runs.
+    ///
+    /// Whoever deletes a job first and works then does not want it to be run twice.
+    async fn settle_early(&self, info: &Arc<JobInfo>, course: &mut Course, began: Instant) {
+        if let Some(fate) = course.fate.clone() {
+            let (settlement, kind) = self.of_fate(info, fate, course);
+            course.is_settled = true;
+            self.end(settlement, Arc::clone(info), began.elapsed(), kind)
+                .await;
+        }
+    }
+
+    fn of_fate(
+        &self,
+        info: &Arc<JobInfo>,
+        fate: Fate,
+        course: &mut Course,
+    ) -> (Settlement, EndKind) {
+        let thrown = course.thrown.clone();
+        match fate {
+            Fate::Deleted => {
+                let kind = match thrown {
+                    Some(thrown) => EndKind::Threw(thrown, JobResult::Deleted, None),
+                    None => EndKind::Processed(JobResult::Deleted, None),
+                };
+                (Settlement::Delete, kind)
+            }
+            Fate::Released(delay) => {
+                let kind = match thrown {
+                    Some(thrown) => EndKind::ReleasedAfterException(thrown, delay),
+                    None => EndKind::Processed(JobResult::Released, Some(delay)),
+                };
+                (
+                    Settlement::Release(self.shared.clock.now().plus(delay)),
+                    kind,
+                )
+            }
+            Fate::Failed {
+                failure,
+                text,
+                is_logged,
+            } => {
+                tracing::error!(
+                    job.uuid = info.payload.uuid.as_ref().map(JobUuid::as_str),
+                    job.class = info.payload.resolve_name(),
+                    attempts = info.attempts,
+                    reason = failure.to_string(),
+                    "job failed for good"
+                );
+                let settlement = if is_logged {
+                    Settlement::Delete
+                } else {
+                    let record = FailedJob {
+                        uuid: info.payload.uuid.as_ref().map(ToString::to_string),
+                        connection: info.connection.to_string(),
+                        queue: info.queue.to_string(),
+                        payload: String::from_utf8_lossy(&self.job.element).into_owned(),
+                        exception: text,
+                        failed_at: self.shared.clock.now().0,
+                    };
+                    Settlement::Finish(vec![Effect::Append(Spool::FailedJobs, record.to_json())])
+                };
+                let ended = match thrown {
+                    _ if course.has_timed_out => FailedBy::Timeout,
+                    Some(thrown) => FailedBy::Exception(thrown),
+                    // Laravel judges an exception before it tells of it.
+                    None if failure.class.ends_with("ManuallyFailedException") => FailedBy::Itself,
+                    None => FailedBy::Exception(failure.clone()),
+                };
+                (settlement, EndKind::Failed { failure, ended })
+            }
+        }
+    }
+
+    /// It stays reserved until the second at which Laravel's reservation would have ended.
+    fn left(&self) -> Settlement {
+        Settlement::LeaveUntil(self.reservation_end(self.shared.clock.now()))
+    }
+
+    /// The job was not run: it goes back to where it was.
+    async fn give_back(&self) {
+        self.settle(Settlement::PutBack, Report::GivenBack).await;
+    }
+
+    async fn end(
+        &self,
+        settlement: Settlement,
+        info: Arc<JobInfo>,
+        elapsed: Duration,
+        kind: EndKind,
+    ) {
+        if let EndKind::ReleasedAfterException(failure, _)
+        | EndKind::Threw(failure, JobResult::Released, _) = &kind
+        {
+            self.shared.tell(Event::JobExceptionOccurred(&JobException {
+                job: &info,
+                elapsed,
+                failure,
+            }));
+        }
+        let report = Report::Ended {
+            info,
+            elapsed,
+            kind,
+        };
+        self.send(settlement, report, None).await;
+    }
+}
+
+fn log_thrown(info: &JobInfo, thrown: &FailureText) {
+    tracing::error!(
+        job.uuid = info.payload.uuid.as_ref().map(JobUuid::as_str),
+        job.class = info.payload.resolve_name(),
+        attempts = info.attempts,
+        error = thrown.to_string(),
+        "job threw"
+    );
+}
+
+async fn sleep_until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
