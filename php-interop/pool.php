@@ -20,11 +20,10 @@
  *
  *   ready      waiting for a job; `laravel` and `php` with the first one, `memory` in bytes
  *   declined   the job is not begun, as the worker is to pause (down, or a listener of Looping)
- *   begun      the job goes to Laravel's worker
  *   deleted, released (`delay`), failed (`exception` as Laravel records it, `class`, `message`, `logged`)
  *   exception  the attempt threw (`class`, `message`)
  *   timeout    the attempt ran too long
- *   done       the attempt is over, and Laravel's loop has come round
+ *   done       the attempt is over, and Laravel's loop has come round; `ready` says that, too
  *   unbootable the app cannot be booted (`message`)
  *
  * If artisand is gone, the job that runs is ended as without it: by this
@@ -263,13 +262,11 @@ class Member
     /** What `pop()` gives to Laravel's worker. */
     public function next(Manager $manager)
     {
-        if ($this->isRunning) {
-            $this->isRunning = false;
+        if ($this->isRunning && $this->setting('rest', 0) > 0) {
             $this->channel->send('done');
-            if ($this->setting('rest', 0) > 0) {
-                $this->worker->sleep($this->setting('rest'));
-            }
+            $this->worker->sleep($this->setting('rest'));
         }
+        $this->isRunning = false;
         $this->ready();
         while (true) {
             $order = $this->channel->receive();
@@ -291,7 +288,6 @@ class Member
                 return null;
             }
             $this->isRunning = true;
-            $this->channel->send('begun');
 
             return $manager->job($body, $reserved, $order['queue']);
         }

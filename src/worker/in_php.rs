@@ -200,7 +200,7 @@ impl Attempt {
                     return Over::Ended(how);
                 }
                 None => return Over::Ended("its place in the pool is gone".to_owned()),
-                Some(Said::Begun | Said::Ready(_) | Said::Unbootable { .. }) => {}
+                Some(Said::Ready(_) | Said::Unbootable { .. }) => {}
             }
             let is_gone = matches!(course.fate, Some(Fate::Deleted | Fate::Failed { .. }));
             if is_gone && !course.is_settled {

@@ -21,8 +21,6 @@ const LONGEST_LINE: usize = 16 << 20;
 pub enum Said {
     /// It waits for a job.
     Ready(Ready),
-    /// The job is about to be run.
-    Begun,
     /// The job was not begun: the app is to pause, or the process had ended.
     Declined,
     /// The job is to leave the queue.
@@ -85,6 +83,8 @@ pub(super) struct Channel {
     /// How much of it has no end of a line.
     looked: usize,
     is_closed: bool,
+    /// The other end was closed before it had read everything.
+    is_unread: bool,
 }
 
 impl Channel {
@@ -94,7 +94,13 @@ impl Channel {
             buffer: Vec::new(),
             looked: 0,
             is_closed: false,
+            is_unread: false,
         }
+    }
+
+    /// Whether the process ended before it had read what was sent last.
+    pub(super) fn is_unread(&self) -> bool {
+        self.is_unread
     }
 
     /// Whether there is nothing more to come.
@@ -124,7 +130,9 @@ impl Channel {
         bytes.push(b'\n');
         bytes.extend_from_slice(body);
         bytes.extend_from_slice(reserved);
-        self.stream.write_all(&bytes).await
+        let sent = self.stream.write_all(&bytes).await;
+        self.is_unread |= sent.is_err();
+        sent
     }
 
     /// Asks the process to end.
@@ -170,6 +178,7 @@ impl Channel {
                     self.is_closed = true;
                     // Of a process that ended before it had read all.
                     let is_end = error.kind() == std::io::ErrorKind::ConnectionReset;
+                    self.is_unread |= is_end;
                     return if is_end { Ok(None) } else { Err(error) };
                 }
             }
@@ -206,6 +215,29 @@ mod tests {
             assert_eq!(said, expected);
         }
         assert!(serde_json::from_str::<Said>(r#"{"is":"ended"}"#).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_process_that_ended_before_it_had_read_its_job_is_told_from_one_that_had() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut channel = Channel::new(ours);
+        channel.run("default", b"{}", b"{}").await.unwrap();
+        let mut read = [0; 1024];
+        assert!(theirs.read(&mut read).await.unwrap() > 0);
+        drop(theirs);
+        assert_eq!(channel.next().await.unwrap(), None);
+        assert!(!channel.is_unread());
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut channel = Channel::new(ours);
+        channel.run("default", b"{}", b"{}").await.unwrap();
+        drop(theirs);
+        assert_eq!(channel.next().await.unwrap(), None);
+        assert!(channel.is_unread());
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut channel = Channel::new(ours);
+        drop(theirs);
+        assert!(channel.run("default", b"{}", b"{}").await.is_err());
+        assert!(channel.is_unread());
     }
 
     #[tokio::test]

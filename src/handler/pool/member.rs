@@ -286,7 +286,7 @@ impl Member {
         kill: &CancellationToken,
         pool: &Shared,
     ) -> bool {
-        let mut has_begun = false;
+        let mut is_over = false;
         let mut is_killed = false;
         // When a process that says nothing more is no longer waited for.
         let mut silent_until = None;
@@ -307,11 +307,15 @@ impl Member {
             };
             match did {
                 Did::Print => {}
-                // After `done`, and after a pause that was asked for.
-                Did::Say(Said::Ready(_)) => return true,
-                Did::Say(Said::Begun) => has_begun = true,
+                Did::Say(Said::Ready(_)) => {
+                    // Mostly that alone says that the attempt is over; not after `done`, or after a pause.
+                    if !is_over {
+                        let _ = said.send(Said::Done).await;
+                    }
+                    return true;
+                }
                 Did::Say(it) => {
-                    let is_over = matches!(it, Said::Done | Said::Declined);
+                    is_over |= matches!(it, Said::Done | Said::Declined);
                     // Whoever asked may have stopped waiting.
                     let _ = said.send(it).await;
                     if is_over {
@@ -330,13 +334,12 @@ impl Member {
                 }
                 Did::Exit(status) => {
                     for it in self.read_rest().await {
-                        has_begun |= it == Said::Begun;
                         let _ = said.send(it).await;
                     }
-                    let end = if has_begun {
-                        Said::Ended(words(status) + &self.printed())
-                    } else {
+                    let end = if self.channel.is_unread() {
                         Said::Declined
+                    } else {
+                        Said::Ended(words(status) + &self.printed())
                     };
                     let _ = said.send(end).await;
                     return false;
