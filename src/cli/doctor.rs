@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,12 +12,13 @@ use crate::cache::{Cache, keys};
 use crate::config::{Config, Laravel, SettingError, php};
 use crate::connection::Redis;
 use crate::failed::FailedJobs;
+use crate::handler::pool::{Pool, PoolOptions};
 use crate::handler::{HandlerChoice, Pattern, Registry, Route, Router, UnmappedPolicy, causes};
 use crate::payload::{Command, Encrypter, KeyError, Payload, Target};
 use crate::php::Value;
 use crate::queue::{Queue as _, QueueName, RedisQueue, Spool};
 use crate::time::Clock;
-use crate::worker::{CLOSURE_NAME, Preview};
+use crate::worker::{CLOSURE_NAME, Preview, WorkerOptions};
 
 /// Arguments of `doctor`, as given.
 #[derive(Debug, clap::Args)]
@@ -163,6 +165,7 @@ async fn examine(args: &DoctorArgs, config: &Config, registry: &Registry, report
             look_at_mappings(&router, report);
             look_at_middleware(config, &router, report);
             look_at_gaps(config, &router, report);
+            look_at_pool(config, &router, args, report).await;
             Some(Arc::new(router))
         }
         Err(error) => {
@@ -283,6 +286,48 @@ fn look_at_app(args: &DoctorArgs, config: &Config, report: &mut Report) {
     }
 }
 
+/// Whether a PHP process of the pool boots the app.
+async fn look_at_pool(config: &Config, router: &Router, args: &DoctorArgs, report: &mut Report) {
+    if *router.unmapped() != UnmappedPolicy::Php {
+        return;
+    }
+    let name = args.connection.clone();
+    let worker = WorkerOptions {
+        connection: name
+            .unwrap_or_else(|| config.default_connection())
+            .as_str()
+            .into(),
+        ..WorkerOptions::default()
+    };
+    let options = config.pool(&worker);
+    let processes = options.processes;
+    let one = PoolOptions {
+        processes: NonZeroUsize::MIN,
+        ..options
+    };
+    let began = std::time::Instant::now();
+    match Pool::start(one).await {
+        Ok(pool) => {
+            let (versions, took) = (pool.versions(), began.elapsed());
+            pool.stop().await;
+            report.ok(
+                "php pool",
+                format!(
+                    "{processes} processes of PHP {} run what is not mapped; the app (Laravel {}) boots in {} ms",
+                    versions.php,
+                    versions.laravel,
+                    took.as_millis()
+                ),
+            );
+        }
+        Err(error) => report.error(
+            "php pool",
+            error.to_string(),
+            "queue:work does not start like this: mend the app, or set `policy` under [unmapped] to `leave` or `forward`",
+        ),
+    }
+}
+
 /// Exact classes that an earlier mapping takes already.
 fn look_at_mappings(router: &Router, report: &mut Report) {
     let mappings: Vec<_> = router.mappings().collect();
@@ -314,7 +359,9 @@ fn look_at_mappings(router: &Router, report: &mut Report) {
         UnmappedPolicy::Fail => "failed".to_owned(),
         UnmappedPolicy::Forward(queue) => format!("forwarded to `{queue}`"),
     };
-    if mappings.is_empty() {
+    if mappings.is_empty() && *router.unmapped() == UnmappedPolicy::Php {
+        report.ok("mappings", format!("there are none: all jobs are {policy}"));
+    } else if mappings.is_empty() {
         report.warn(
             "mappings",
             format!("there are none: all jobs are {policy}"),

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::channel::{Channel, STUB, Said};
 use super::output::{Lines, Log};
-use super::{Assignment, Shared};
+use super::{Assignment, Shared, Versions};
 use crate::handler::exec::ProcessGroup;
 
 /// How long to read on after a process has ended: what it started may hold its pipes open.
@@ -35,7 +35,6 @@ pub(super) async fn keep(pool: Arc<Shared>) {
                     pool.health().broken -= 1;
                 }
                 failures = 0;
-                pool.health().booted += 1;
                 member.serve(&pool).await;
                 continue;
             }
@@ -119,10 +118,17 @@ impl Member {
                 Did::Say(Said::Ready(ready)) => {
                     tracing::info!(
                         php.process = member.log.process,
-                        php.version = ready.php,
-                        laravel = ready.laravel,
+                        php.version = ready.php.as_deref(),
+                        laravel = ready.laravel.as_deref(),
                         "a PHP process of the pool is ready"
                     );
+                    let mut health = pool.health();
+                    health.booted += 1;
+                    health.versions = Versions {
+                        laravel: ready.laravel.unwrap_or_default(),
+                        php: ready.php.unwrap_or_default(),
+                    };
+                    drop(health);
                     return Ok(Some(member));
                 }
                 Did::Say(Said::Unbootable { message }) => return Err(message),

@@ -85,6 +85,17 @@ struct Health {
     problem: String,
     /// How many have booted since the start, of all members.
     booted: u64,
+    /// What the last of them said of itself.
+    versions: Versions,
+}
+
+/// What runs the jobs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Versions {
+    /// The app's framework.
+    pub laravel: String,
+    /// PHP.
+    pub php: String,
 }
 
 /// A member that waits for a job. Dropped, the member waits on.
@@ -156,6 +167,11 @@ impl Pool {
     pub fn take(&self) -> Option<Seat> {
         let mut waiting = self.0.waiting();
         std::iter::from_fn(|| waiting.pop_front()).find(|seat| !seat.0.is_closed())
+    }
+
+    /// What the members run.
+    pub fn versions(&self) -> Versions {
+        self.0.health().versions.clone()
     }
 
     /// How many members there are to be.
