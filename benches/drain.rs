@@ -4,7 +4,8 @@
 //! private redis-server and fills it with copies of a captured payload that
 //! differ in uuid, id and data. Each contender is checked for having run every
 //! job exactly once: artisand's handler counts by the number inside the job,
-//! PHP appends it to a list. Raw rounds go to `bench-results/drain.jsonl`.
+//! PHP appends it to a list. Beside that a pool of PHP processes with nothing mapped
+//! against as many `queue:work` processes, boot and end included. Raw rounds go to `bench-results/drain.jsonl`.
 
 #![expect(
     clippy::unwrap_used,
@@ -30,6 +31,8 @@ use artisand::worker::{Control, Worker, WorkerOptions};
 const PREFIX: &str = "laravel-database-";
 /// Jobs that PHP gets: enough to measure it, few enough to wait for.
 const PHP_JOBS: usize = 3_000;
+/// PHP processes of the pool, and of `queue:work` beside it.
+const PROCESSES: usize = 2;
 
 struct Server {
     child: Child,
@@ -279,43 +282,47 @@ async fn bare_loop(jobs: usize) -> Round {
     }
 }
 
-/// A real `php artisan queue:work` of Laravel 8, which Debian 12 carries.
-async fn queue_work(jobs: usize) -> Option<Round> {
-    let server = Server::start();
-    let laravel = concat!(env!("CARGO_MANIFEST_DIR"), "/php-interop/laravel");
+/// The payloads as the class of Laravel 8 takes them: what it has no property for, it would refuse.
+fn payloads_for_php(jobs: usize) -> Vec<Vec<u8>> {
+    let note = format!("s:4:\\\"note\\\";s:130:\\\"{}\\\";", "x".repeat(130));
+    let plain = |payload| {
+        let text = String::from_utf8(payload).unwrap();
+        text.replace("\\\":2:{", "\\\":1:{")
+            .replace(&note, "")
+            .into_bytes()
+    };
+    payloads(jobs).into_iter().map(plain).collect()
+}
+
+/// Lets programs drain a queue whose jobs PHP runs, and checks that each ran once.
+async fn in_php(
+    name: &'static str,
+    jobs: usize,
+    server: &Server,
+    commands: Vec<Command>,
+) -> Option<Round> {
     let queue = server.queue();
-    // What this version's class has no property for, it would refuse.
-    let payloads: Vec<Vec<u8>> = payloads(jobs)
-        .into_iter()
-        .map(|payload| {
-            let text = String::from_utf8(payload).unwrap();
-            let note = format!("s:4:\\\"note\\\";s:130:\\\"{}\\\";", "x".repeat(130));
-            text.replace("\\\":2:{", "\\\":1:{")
-                .replace(&note, "")
-                .into_bytes()
-        })
-        .collect();
-    fill(&queue, &payloads).await;
-    let mut command = Command::new(laravel);
-    command.args([
-        "8",
-        "artisan",
-        "queue:work",
-        "redis",
-        "--stop-when-empty",
-        "--sleep=0",
-    ]);
-    command
-        .env("REDIS_PORT", server.port.to_string())
-        .env("REDIS_PREFIX", PREFIX)
-        .env("INTEROP_KEY", "bench");
-    let before = calls(&server);
+    fill(&queue, &payloads_for_php(jobs)).await;
+    let before = calls(server);
     let began = Instant::now();
-    let status = command
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .ok()?;
+    let start = |mut command: Command| {
+        command
+            .env("REDIS_PORT", server.port.to_string())
+            .env("REDIS_PREFIX", PREFIX)
+            .env("INTEROP_KEY", "bench")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command.spawn().ok()
+    };
+    let children: Vec<Child> = commands.into_iter().map(start).collect::<Option<_>>()?;
+    let ended_well = |mut child: Child| child.wait().is_ok_and(|status| status.success());
+    let all_ended_well = children
+        .into_iter()
+        .map(ended_well)
+        // All are waited for, also behind one that did not.
+        .filter(|ended_well| !ended_well)
+        .count()
+        == 0;
     let seconds = began.elapsed().as_secs_f64();
     let done: Vec<String> = redis::cmd("LRANGE")
         .arg("interop:done")
@@ -323,21 +330,54 @@ async fn queue_work(jobs: usize) -> Option<Round> {
         .arg(-1)
         .query(&mut server.connection())
         .unwrap();
-    if !status.success() || done.len() != jobs {
-        println!(
-            "queue:work ran {} of {jobs} jobs ({status}): no reference",
-            done.len()
-        );
+    let different: std::collections::HashSet<&String> = done.iter().collect();
+    if !all_ended_well || done.len() != jobs || different.len() != jobs {
+        println!("{name} ran {} of {jobs} jobs: no reference", done.len());
         return None;
     }
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-    let commands_per_job = (calls(&server) - before) as f64 / jobs as f64;
+    let commands_per_job = (calls(server) - before) as f64 / jobs as f64;
     Some(Round {
-        name: "queue:work",
+        name,
         jobs,
         seconds,
         commands_per_job,
     })
+}
+
+const LARAVEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/php-interop/laravel");
+
+/// Real `php artisan queue:work` of Laravel 8, which Debian 12 carries.
+async fn queue_work(name: &'static str, jobs: usize, processes: usize) -> Option<Round> {
+    let command = || {
+        let mut command = Command::new(LARAVEL);
+        command.args("8 artisan queue:work redis --stop-when-empty --sleep=0".split(' '));
+        command
+    };
+    let server = Server::start();
+    let commands = (0..processes).map(|_| command()).collect();
+    in_php(name, jobs, &server, commands).await
+}
+
+/// artisand with nothing mapped, and so many PHP processes of the same Laravel.
+async fn pool(jobs: usize, processes: usize) -> Option<Round> {
+    let server = Server::start();
+    let directory = std::env::temp_dir().join(format!("artisand-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let toml = format!(
+        "[connections.redis]\nhost = \"127.0.0.1\"\nport = {}\nprefix = \"{PREFIX}\"\n\
+         [unmapped]\npolicy = \"php\"\n\
+         [php]\nbinary = [\"{LARAVEL}\", \"8\"]\napp = \".\"\nprocesses = {processes}\nmax_jobs = 0\n",
+        server.port
+    );
+    std::fs::write(directory.join("artisand.toml"), toml).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_artisand"));
+    command
+        .args(["queue:work", "redis", "--stop-when-empty"])
+        .current_dir(&directory);
+    let round = in_php("pool of 2", jobs, &server, vec![command]).await;
+    std::fs::remove_dir_all(&directory).unwrap();
+    round
 }
 
 fn median(rounds: &[Round], name: &str) -> Option<(f64, f64)> {
@@ -377,7 +417,11 @@ fn main() {
         );
         all.push(runtime.block_on(async move { tokio::spawn(bare_loop(jobs)).await.unwrap() }));
     }
-    all.extend(runtime.block_on(queue_work(PHP_JOBS)));
+    all.extend(runtime.block_on(queue_work("queue:work", PHP_JOBS, 1)));
+    for _ in 0..rounds {
+        all.extend(runtime.block_on(pool(PHP_JOBS, PROCESSES)));
+        all.extend(runtime.block_on(queue_work("queue:work x2", PHP_JOBS, PROCESSES)));
+    }
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/bench-results");
     std::fs::create_dir_all(directory).unwrap();
     let mut raw = std::fs::File::create(format!("{directory}/drain.jsonl")).unwrap();
@@ -391,16 +435,22 @@ fn main() {
         "\n{jobs} jobs, concurrency {concurrency}, medians of {rounds} rounds; every job ran exactly once"
     );
     println!(
-        "  {:<12} {:>10} {:>22} {:>10}",
+        "  {:<14} {:>10} {:>22} {:>10}",
         "", "jobs/s", "round trips per job", "ratio"
     );
     let (reference, _) = median(&all, "artisand").unwrap();
-    for name in ["artisand", "bare loop", "queue:work"] {
+    for name in [
+        "artisand",
+        "bare loop",
+        "queue:work",
+        "pool of 2",
+        "queue:work x2",
+    ] {
         let Some((rate, commands)) = median(&all, name) else {
             continue;
         };
         println!(
-            "  {name:<12} {rate:>10.0} {commands:>22.3} {:>10.2}",
+            "  {name:<14} {rate:>10.0} {commands:>22.3} {:>10.2}",
             reference / rate
         );
     }
