@@ -11,7 +11,9 @@ use super::middleware::Holds;
 use super::{BatchHandle, BoxError, ModelError, ModelIdentifier, Models, Services, Template};
 use crate::app::Class;
 use crate::batch;
-use crate::payload::{Command, Data, Document, Error, JobId, JobUuid, LogContext, Payload};
+use crate::payload::{
+    self, Command, Data, Document, Error, JobId, JobUuid, LogContext, Payload, Target,
+};
 use crate::php::{self, ClassName, Value};
 use crate::queue::{ConnectionName, QueueName};
 
@@ -24,7 +26,7 @@ struct Inner {
     cancelled: CancellationToken,
     services: Arc<Services>,
     request: Mutex<Request>,
-    /// The job object, once somebody asked for it.
+    /// What the job is about, once somebody asked for it.
     properties: OnceLock<Value>,
     holds: Holds,
 }
@@ -260,31 +262,40 @@ impl JobContext {
         (!name.is_empty() && has_own).then_some(name)
     }
 
+    /// What the job is really about: its class, or what is inside Laravel's wrapper.
+    ///
+    /// # Errors
+    ///
+    /// The serialized object cannot be read.
+    pub fn target(&self) -> Result<Target, Error> {
+        Target::of(&self.0.info.payload)
+    }
+
     /// What the manifest says of the job's class.
     fn facts(&self) -> Option<&Class> {
         let manifest = self.services().manifest.as_deref()?;
         manifest.class(&ClassName::new(self.class())?)
     }
 
-    /// The job object with its properties, read once.
+    /// What the job is about, with its properties, read once: the job object, or what is inside Laravel's wrapper.
     ///
+    /// That is the event of a listener or a broadcast, the notification, the
+    /// mailable, the parameters of an artisan command, the data of a string job.
     /// A property that equals its default is not in the bytes from Laravel 9.4
     /// on. With the app's manifest it is here all the same, behind the others.
     ///
     /// # Errors
     ///
-    /// A string job has none; the bytes are encrypted or cannot be read.
+    /// The bytes are encrypted or cannot be read.
     pub fn properties(&self) -> Result<&Value, Error> {
         if let Some(value) = self.0.properties.get() {
             return Ok(value);
         }
-        let command = Command::of(&self.0.info.payload)?;
-        let command = command.ok_or(Error::Missing("object, being a string job"))?;
-        let mut value = command.to_value().map_err(|source| Error::Command {
-            class: command.class().as_str().into(),
-            source,
-        })?;
-        if let (Value::Object(object), Some(class)) = (&mut value, self.facts()) {
+        let mut value = payload::subject_of(&self.0.info.payload)?;
+        if let Value::Object(object) = &mut value
+            && let Some(manifest) = self.services().manifest.as_deref()
+            && let Some(class) = manifest.class(&object.class)
+        {
             for property in &class.properties {
                 if let Some(default) = &property.default
                     && object.get(&property.name).is_none()

@@ -164,7 +164,7 @@ impl Document<'_> {
                     field("channel", channel);
                 }
             }
-            Target::Command { name } => field("name", name),
+            Target::Command { name, .. } => field("name", name),
             Target::String { class, method } => {
                 field("class", class);
                 field("method", method);
@@ -189,9 +189,16 @@ fn data<'v>(writer: &mut Writer<'_, 'v>, graph: &Graph<'v>, target: &Target, out
     };
     let subject = subject(target, outer, graph);
     let Some(Value::Object(object)) = subject else {
-        match subject {
-            Some(subject) => writer.value_at(subject, "/data"),
-            None => writer.raw("null"),
+        match (subject, target) {
+            (
+                _,
+                Target::Command {
+                    line: Some(line), ..
+                },
+            ) => writer.string(line),
+            (Some(subject), _) => writer.value_at(subject, "/data"),
+            (None, Target::Listener { .. }) => writer.raw(&old_event(outer_object)),
+            (None, _) => writer.raw("null"),
         }
         return meta(writer, graph, outer_object, outer);
     };
@@ -212,6 +219,18 @@ fn data<'v>(writer: &mut Writer<'_, 'v>, graph: &Graph<'v>, target: &Target, out
     }
     writer.raw("}");
     meta(writer, graph, object, outer);
+}
+
+/// The event of a listener whose arguments were serialized by themselves; references in there are its own.
+fn old_event(listener: &Object) -> String {
+    let json = || {
+        let data = Value::from_bytes(listener.get("data")?.as_bytes()?).ok()?;
+        let graph = Graph::new(&data);
+        let mut writer = Writer::new(&graph).with_root("/data");
+        writer.value_at(data.as_array()?.values().next()?, "/data");
+        Some(writer.finish())
+    };
+    json().unwrap_or_else(|| "null".to_owned())
 }
 
 fn meta<'v>(writer: &mut Writer<'_, 'v>, graph: &Graph<'v>, subject: &'v Object, outer: &'v Value) {

@@ -19,6 +19,7 @@ mod build;
 mod chain;
 mod closure;
 mod command;
+mod command_line;
 mod context;
 mod delay;
 mod document;
@@ -33,12 +34,14 @@ pub use build::{BuildError, Envelope, NewData, NewPayload, Scalar, Waits, random
 pub use chain::{Chain, ChainError, Step, StepKind};
 pub use closure::{ClosureError, QueuedClosure};
 pub use command::Command;
+pub use command_line::CommandLine;
 pub use context::LogContext;
 pub use delay::{Delay, DelayError, Interval};
 pub use document::Document;
 pub use encryption::{Encrypter, EncryptionError, KeyError};
 pub use limits::{Backoff, Limits};
 pub use retry::{for_retry, write_json_text};
+pub(crate) use target::subject_of;
 pub use target::{Kind, Target};
 pub use version::{Version, VersionError};
 

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use super::{Command, Error, Payload};
+use super::{Command, CommandLine, Data, Error, Payload};
 use crate::php::ClassName;
 use crate::php::json::Graph;
-use crate::php::{Array, Object, Value};
+use crate::php::{Array, Key, Object, Value};
 
 /// The class, command or closure that a job is about.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,7 +21,7 @@ pub enum Target {
         class: ClassName,
         /// Its method, mostly `handle`.
         method: Box<str>,
-        /// Class of the event, or the name of a string event's absence.
+        /// Class of the event; none for an event that is only a name.
         event: Option<ClassName>,
     },
     /// A queued notification on one channel (`SendQueuedNotifications`).
@@ -43,8 +43,10 @@ pub enum Target {
     },
     /// A queued artisan command (`QueuedCommand`).
     Command {
-        /// Name of the command.
+        /// Name of the command, or its class if it was queued by that.
         name: Box<str>,
+        /// What stands behind the name, where it was queued as one line of text.
+        line: Option<Box<str>>,
     },
     /// A closure: PHP source text.
     Closure,
@@ -193,14 +195,18 @@ impl Target {
                 if class == *INVOKE_QUEUED_CLOSURE {
                     return Ok(Self::Closure);
                 }
-                let first = graph_property(graph, object, "data").and_then(Value::as_array);
-                let first = first
-                    .and_then(|data| data.values().next())
-                    .map(|value| graph.resolve(value));
+                let event = match graph_property(graph, object, "data") {
+                    Some(Value::Array(data)) => {
+                        let first = data.values().next().map(|value| graph.resolve(value));
+                        first.and_then(class_of_value)
+                    }
+                    Some(Value::String(data)) => class_of_old_event(data),
+                    _ => None,
+                };
                 Ok(Self::Listener {
                     class,
                     method: text("method").unwrap_or("handle").into(),
-                    event: first.and_then(class_of_value),
+                    event,
                 })
             }
             Kind::Notification => {
@@ -221,12 +227,18 @@ impl Target {
             }),
             Kind::Command => {
                 let data = graph_property(graph, object, "data").and_then(Value::as_array);
-                let name = data
-                    .and_then(first_value)
-                    .map(|value| graph.resolve(value))
-                    .and_then(Value::as_str);
+                let mut data = data.into_iter().flat_map(Array::values);
+                let text = data.next().map(|value| graph.resolve(value));
+                let text = text.and_then(Value::as_str);
+                let parameters = data.next().map(|value| graph.resolve(value));
+                let parameters = parameters.and_then(Value::as_array);
+                let line = CommandLine::of(
+                    text.ok_or(Error::Missing("command name"))?,
+                    parameters.is_some_and(|parameters| !parameters.pairs.is_empty()),
+                );
                 Ok(Self::Command {
-                    name: name.ok_or(Error::Missing("command name"))?.into(),
+                    name: line.name.into(),
+                    line: line.rest.map(Into::into),
                 })
             }
             Kind::Closure => Ok(Self::Closure),
@@ -258,15 +270,17 @@ impl Target {
             | Self::Notification { class, .. }
             | Self::Mailable { class }
             | Self::Broadcast { class } => class.as_str(),
-            Self::Command { name } => name,
+            Self::Command { name, .. } => name,
             Self::String { class, .. } => class,
             Self::Closure | Self::Batch => "",
         }
     }
 }
 
-fn first_value(array: &Array) -> Option<&Value> {
-    array.values().next()
+/// Class of the event of a listener whose arguments were serialized by themselves; PHP still reads them so.
+fn class_of_old_event(data: &[u8]) -> Option<ClassName> {
+    let data = Value::from_bytes(data).ok()?;
+    class_of_value(data.as_array()?.values().next()?)
 }
 
 fn graph_property<'v>(graph: &Graph<'v>, object: &'v Object, name: &str) -> Option<&'v Value> {
@@ -294,6 +308,73 @@ fn wrapper(class: &ClassName) -> Option<Kind> {
         .iter()
         .find(|(wrapper, _)| *class == **wrapper)
         .map(|(_, kind)| *kind)
+}
+
+/// What a job is about, as a value of its own: the object of a job class, or what is inside a wrapper.
+///
+/// # Errors
+///
+/// The job is encrypted, cannot be read, or holds nothing where a wrapper's
+/// target should be.
+pub(crate) fn subject_of(payload: &Payload) -> Result<Value, Error> {
+    let command = match (Command::of(payload)?, &payload.data) {
+        (Some(command), _) => command,
+        (None, Data::Json(data)) => {
+            let json = serde_json::from_str(data.get());
+            return Ok(from_json(json.map_err(|error| Error::json(&error))?));
+        }
+        (None, Data::Command { .. }) => return Err(Error::Missing("object")),
+    };
+    let error = |source| Error::Command {
+        class: command.class().as_str().into(),
+        source,
+    };
+    let value = command.to_value().map_err(error)?;
+    if Kind::of_class(command.class()) == Kind::Job {
+        return Ok(value);
+    }
+    let target = Target::of(payload)?;
+    if let Target::Listener { .. } = target
+        && let Some(data) = value.as_object().and_then(|listener| listener.get("data"))
+        && let Some(data) = data.as_bytes()
+    {
+        let data = Value::from_bytes(data).map_err(error)?;
+        let graph = Graph::new(&data);
+        let first = data.as_array().and_then(|data| data.values().next());
+        let first = first.ok_or(Error::Missing("event"))?;
+        return graph.detached(first).map_err(error);
+    }
+    let graph = Graph::new(&value);
+    let subject = subject(&target, &value, &graph);
+    let subject = subject.ok_or(Error::Missing("object in its wrapper"))?;
+    graph.detached(subject).map_err(error)
+}
+
+/// JSON as PHP's `json_decode` makes arrays of it.
+fn from_json(json: serde_json::Value) -> Value {
+    use serde_json::Value as Json;
+    match json {
+        Json::Null => Value::Null,
+        Json::Bool(value) => Value::Bool(value),
+        Json::Number(number) => match number.as_i64() {
+            Some(value) => Value::Int(value),
+            None => Value::from(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Json::String(text) => Value::from(text),
+        Json::Array(items) => Value::Array(items.into_iter().map(from_json).collect()),
+        Json::Object(members) => {
+            let pairs = members.into_iter().map(|(name, value)| {
+                let key = match name.parse::<i64>() {
+                    Ok(key) if key.to_string() == name => Key::Int(key),
+                    _ => Key::from(name.as_str()),
+                };
+                (key, from_json(value))
+            });
+            Value::Array(Array {
+                pairs: pairs.collect(),
+            })
+        }
+    }
 }
 
 static EMPTY_ARRAY: Value = Value::Array(Array { pairs: Vec::new() });

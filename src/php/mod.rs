@@ -30,6 +30,7 @@
 mod class;
 mod date;
 mod de;
+mod detach;
 mod edit;
 mod error;
 pub mod json;
