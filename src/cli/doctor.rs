@@ -13,7 +13,7 @@ use crate::config::{Config, Laravel, SettingError, php};
 use crate::connection::Redis;
 use crate::failed::FailedJobs;
 use crate::handler::pool::{Pool, PoolOptions};
-use crate::handler::{HandlerChoice, Pattern, Registry, Route, Router, UnmappedPolicy, causes};
+use crate::handler::{HandlerChoice, Registry, Route, Router, UnmappedPolicy, causes};
 use crate::payload::{Command, Encrypter, KeyError, Payload, Target};
 use crate::php::Value;
 use crate::queue::{Queue as _, QueueName, RedisQueue, Spool};
@@ -328,28 +328,42 @@ async fn look_at_pool(config: &Config, router: &Router, args: &DoctorArgs, repor
     }
 }
 
-/// Exact classes that an earlier mapping takes already.
+/// Mappings that an earlier one leaves nothing, and those that share some jobs with one.
 fn look_at_mappings(router: &Router, report: &mut Report) {
     let mappings: Vec<_> = router.mappings().collect();
     let mut shadowed = 0;
     for (position, mapping) in mappings.iter().enumerate() {
-        let earlier = mappings[..position]
+        let earlier = &mappings[..position];
+        let covering = earlier
             .iter()
-            .position(|earlier| match &mapping.job {
-                Pattern::Exact(class) => earlier.job.matches(class),
-                Pattern::Regex(_) => earlier.job.to_string() == mapping.job.to_string(),
-            });
-        if let Some(earlier) = earlier {
+            .position(|earlier| earlier.target.covers(&mapping.target));
+        if let Some(earlier) = covering {
             shadowed += 1;
             report.warn(
                 "mappings",
                 format!(
                     "mapping {} (`{}`) never matches: mapping {} takes its jobs first",
                     position + 1,
-                    mapping.job,
+                    mapping.target,
                     earlier + 1
                 ),
                 "put the more special mapping first, or delete it",
+            );
+            continue;
+        }
+        let overlapping = earlier
+            .iter()
+            .position(|earlier| earlier.target.overlaps(&mapping.target));
+        if let Some(earlier) = overlapping {
+            report.ok(
+                "mappings",
+                format!(
+                    "mapping {} (`{}`) and mapping {} (`{}`) name some jobs in common: the first takes them",
+                    earlier + 1,
+                    mappings[earlier].target,
+                    position + 1,
+                    mapping.target
+                ),
             );
         }
     }

@@ -4,7 +4,7 @@
 
 use crate::app::Manifest;
 use crate::config::Config;
-use crate::handler::{HandlerChoice, Pattern, Router, Services, UnmappedPolicy};
+use crate::handler::{HandlerChoice, Pattern, Router, Services, TargetPattern, UnmappedPolicy};
 use crate::php::ClassName;
 
 /// One subject, looked at.
@@ -117,10 +117,13 @@ fn unique(config: &Config, router: &Router, services: &Services, findings: &mut 
 
 /// Classes that a mapping names and the manifest does not have.
 fn unknown<'a>(manifest: &Manifest, router: &'a Router) -> Vec<&'a str> {
-    let named = router.mappings().filter_map(|mapping| match &mapping.job {
-        Pattern::Exact(name) => Some(&**name),
-        Pattern::Regex(_) => None,
-    });
+    let named = router
+        .mappings()
+        .filter_map(|mapping| match &mapping.target {
+            TargetPattern::Job(Pattern::Exact(name)) => Some(&**name),
+            // What Laravel wraps says itself whether it is unique.
+            _ => None,
+        });
     let is_unknown = |name: &&str| {
         let class = ClassName::new(*name);
         router.runs(name) && class.is_none_or(|class| manifest.class(&class).is_none())

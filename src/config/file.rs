@@ -10,9 +10,8 @@ use toml::Spanned;
 
 use super::Error;
 use super::middleware::{LimiterTable, MiddlewareTable};
-use crate::handler::{
-    Debounce, HandlerChoice, Mapping, Pattern, PatternError, Template, UnmappedPolicy,
-};
+use super::target::TargetProblem;
+use crate::handler::{Debounce, HandlerChoice, Mapping, Template, UnmappedPolicy};
 
 /// The whole file.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -165,12 +164,32 @@ pub struct UnmappedTable {
     queue: Option<String>,
 }
 
-/// `[[map]]`
+/// `[[map]]`: one key says what is mapped, the others what happens to it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MapTable {
-    /// Class, glob or `/regex/`.
-    pub job: Spanned<String>,
+    /// Job class, glob or `/regex/`.
+    pub job: Option<Spanned<String>>,
+    /// Listener class, or `Class@method`.
+    pub listener: Option<Spanned<String>>,
+    /// With `listener`: class of the event.
+    pub event: Option<Spanned<String>>,
+    /// Notification class.
+    pub notification: Option<Spanned<String>>,
+    /// With `notification`: the channel.
+    pub channel: Option<Spanned<String>>,
+    /// Mailable class.
+    pub mailable: Option<Spanned<String>>,
+    /// Class of the broadcast event.
+    pub broadcast: Option<Spanned<String>>,
+    /// Name of the artisan command.
+    pub command: Option<Spanned<String>>,
+    /// String job, `Class` or `Class@method`.
+    pub string: Option<Spanned<String>>,
+    /// Not for use: says why there is no such thing.
+    pub closure: Option<Spanned<toml::Value>>,
+    /// Not for use: says why there is no such thing.
+    pub batch: Option<Spanned<toml::Value>>,
     /// Name of a handler, or a table that says what to do.
     pub handler: Spanned<HandlerTable>,
     /// Most of these running at once.
@@ -248,9 +267,9 @@ impl HandlerTable {
 }
 
 impl MapTable {
-    pub(super) fn to_mapping(&self) -> Result<Mapping, PatternError> {
+    pub(super) fn to_mapping(&self) -> Result<Mapping, TargetProblem> {
         Ok(Mapping {
-            job: Pattern::parse(self.job.get_ref())?,
+            target: self.target()?,
             handler: match self.handler.get_ref() {
                 HandlerTable::Named(name) => HandlerChoice::Named(name.clone()),
                 HandlerTable::Exec(command) => HandlerChoice::Exec(command.clone()),

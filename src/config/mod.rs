@@ -16,6 +16,7 @@ mod file;
 mod laravel;
 mod middleware;
 pub mod php;
+mod target;
 
 pub use file::{
     ConnectionTable, ErrorPlace, File, HandlerTable, MapTable, OneOrMore, PhpTable, UnmappedTable,
@@ -26,6 +27,7 @@ pub use middleware::{
     LimiterTable, MiddlewareTable, OverlapTable, RateLimitedTable, Spend, ThrottleTable,
 };
 
+use self::target::Problem;
 use crate::app::{self, EnvError, EnvFile, Manifest, ManifestError, SourceError, Version, cast};
 use crate::batch::Batches;
 use crate::cache::{Cache, Maintenance, Stores};
@@ -33,7 +35,8 @@ use crate::connection::{self, Redis, RedisAddress, RedisOptions};
 use crate::failed::FailedJobs;
 use crate::handler::pool::PoolOptions;
 use crate::handler::{
-    Gap, MappingError, Models, PatternError, Registry, Router, Services, UnmappedPolicy, causes,
+    Gap, MappingError, Models, Registry, Router, Services, TargetPatternError, UnmappedPolicy,
+    causes,
 };
 use crate::payload::Encrypter;
 use crate::queue::{
@@ -131,22 +134,30 @@ pub enum Error {
         source: connection::Error,
     },
     /// A mapping cannot be carried out.
-    #[error("{place}: mapping of `{job}`")]
+    #[error("{place}: mapping of `{target}`")]
     Mapping {
         /// File and line.
         place: ErrorPlace,
-        /// The pattern of the mapping.
-        job: String,
+        /// What the mapping is for.
+        target: String,
         /// What is wrong.
         source: MappingError,
     },
-    /// A mapping's class pattern cannot be read.
+    /// What a mapping is for cannot be read.
     #[error("{place}")]
     Pattern {
         /// File and line.
         place: ErrorPlace,
         /// What is wrong.
-        source: PatternError,
+        source: TargetPatternError,
+    },
+    /// A mapping does not say what it is for, or says two things.
+    #[error("{place}: {problem}")]
+    Target {
+        /// File and line.
+        place: ErrorPlace,
+        /// What is wrong and what would work.
+        problem: String,
     },
     /// A policy without what it needs, or an unknown one.
     #[error("{place}: {problem}")]
@@ -664,9 +675,11 @@ impl Config {
 
     fn mapping_error(&self, (position, source): (usize, MappingError)) -> Error {
         let table = &self.file.map[position];
+        // Of a mapping that became one, it was read before.
+        let target = table.target().map(|target| target.to_string());
         Error::Mapping {
             place: file::place(&self.path, table.handler.span().start),
-            job: table.job.get_ref().clone(),
+            target: target.unwrap_or_default(),
             source,
         }
     }
@@ -909,9 +922,12 @@ impl Config {
         let mut mappings = Vec::with_capacity(self.file.map.len());
         for table in &self.file.map {
             let mapping = table.to_mapping();
-            mappings.push(mapping.map_err(|source| Error::Pattern {
-                place: place(table.job.span().start),
-                source,
+            mappings.push(mapping.map_err(|wrong| {
+                let place = place(wrong.offset);
+                match wrong.problem {
+                    Problem::Name(source) => Error::Pattern { place, source },
+                    Problem::Keys(problem) => Error::Target { place, problem },
+                }
             })?);
         }
         let unmapped = self.unmapped()?;
@@ -1101,6 +1117,65 @@ mod tests {
                 .unwrap_err()
                 .to_string()
                 .contains("concurrency")
+        );
+    }
+
+    #[test]
+    fn a_mapping_is_for_one_kind_of_job() {
+        let error = |toml: &str| {
+            let toml = format!("[[map]]\n{toml}\nhandler = 'log'\n");
+            let error = config(&toml, &[]).router(&Registry::new()).unwrap_err();
+            causes(&error).join(": ")
+        };
+        #[rustfmt::skip]
+        let rows = [
+            ("", "it needs one of job, listener"),
+            ("job = 'A'\nlistener = 'B'", "this one has `job` and `listener`"),
+            ("job = 'A'\nchannel = 'mail'", "`channel` goes with `notification`, and this mapping has `job`"),
+            ("mailable = 'A'\nevent = 'E'", "`event` goes with `listener`"),
+            ("notification = 'A'\nchannel = ''", "`channel` is empty"),
+            ("closure = true", "only PHP can run"),
+            ("batch = true", "only PHP can run"),
+            ("listener = '/(/@handle'", "is not a pattern"),
+            ("listener = 'A@'", "it is empty"),
+            ("string = ''", "it is empty"),
+            (r"job = 'Illuminate\Mail\SendQueuedMailable'", "write `mailable = '..'`"),
+        ];
+        for (toml, expected) in rows {
+            let error = error(toml);
+            assert!(error.contains(expected), "{toml}: {error}");
+        }
+        let unknown = toml::from_str::<File>("[[map]]\nlistner = 'A'\nhandler = 'log'\n");
+        let unknown = unknown.unwrap_err().to_string();
+        assert!(unknown.contains("`listener`"), "{unknown}");
+        let all = r"
+[[map]]
+listener = 'L@handle'
+event = 'E'
+handler = 'log'
+[[map]]
+notification = 'N'
+channel = 'mail'
+handler = 'log'
+[[map]]
+mailable = 'M'
+handler = 'log'
+[[map]]
+broadcast = 'B'
+handler = 'log'
+[[map]]
+command = 'c:d'
+handler = 'log'
+[[map]]
+string = 'S'
+handler = 'log'
+";
+        let router = config(all, &[]).router(&Registry::new()).unwrap();
+        let names = router.mappings().map(|mapping| mapping.target.to_string());
+        #[rustfmt::skip]
+        assert_eq!(
+            names.collect::<Vec<_>>(),
+            ["listener L@handle of E", "notification N by mail", "mailable M", "broadcast B", "command c:d", "string S@fire"]
         );
     }
 

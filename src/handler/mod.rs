@@ -18,6 +18,7 @@ mod exec;
 mod function;
 mod middleware;
 mod model;
+mod pattern;
 pub mod pool;
 mod registry;
 mod services;
@@ -37,10 +38,8 @@ pub(crate) use middleware::{in_payload, panic_text};
 pub use model::{
     Collection, Model, ModelError, ModelId, ModelIdentifier, ModelKey, ModelNotFound, Models,
 };
-pub use registry::{
-    HandlerChoice, Mapping, MappingError, Pattern, PatternError, Registry, Route, Router,
-    UnmappedPolicy,
-};
+pub use pattern::{Pattern, PatternError, TargetPattern, TargetPatternError};
+pub use registry::{HandlerChoice, Mapping, MappingError, Registry, Route, Router, UnmappedPolicy};
 pub use services::{Gap, Missing, Services};
 pub use template::{Path, PathError, Template, TemplateError};
 

@@ -1,14 +1,15 @@
 //! Which handler runs which job: handlers by name, mappings by class.
 
 use std::collections::HashMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::num::NonZeroUsize;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use regex::Regex;
-
-use super::{Debounce, Discard, Exec, Handler, Log, Missing, Pipeline, Services};
+use super::{
+    Debounce, Discard, Exec, Handler, Log, Missing, Pattern, Pipeline, Services, TargetPattern,
+};
 use crate::payload::{Kind, Target};
+use crate::php::ClassName;
 use crate::queue::QueueName;
 
 /// Handlers by the names that mappings use. `log` and `discard` are always there.
@@ -59,80 +60,6 @@ impl Registry {
     }
 }
 
-/// A class as a mapping names it: exact, with `*` and `?`, or `/regex/`.
-#[derive(Debug, Clone)]
-pub enum Pattern {
-    /// One class; case does not matter, as in PHP.
-    Exact(Box<str>),
-    /// Everything else, as a regular expression on the whole name.
-    Regex(Regex),
-}
-
-/// A pattern that cannot be read.
-#[derive(Debug, thiserror::Error)]
-#[error("`{pattern}` is not a pattern: {problem}")]
-pub struct PatternError {
-    /// The pattern as written.
-    pub pattern: String,
-    /// What is wrong with it.
-    pub problem: String,
-}
-
-impl fmt::Display for Pattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exact(class) => f.write_str(class),
-            Self::Regex(regex) => write!(f, "/{regex}/"),
-        }
-    }
-}
-
-impl Pattern {
-    /// Reads a pattern as a mapping writes it.
-    ///
-    /// # Errors
-    ///
-    /// A regular expression between slashes that does not compile.
-    pub fn parse(text: &str) -> Result<Self, PatternError> {
-        let wrong = |problem: &str| PatternError {
-            pattern: text.to_owned(),
-            problem: problem.to_owned(),
-        };
-        let error = |source: regex::Error| wrong(&source.to_string());
-        if text.is_empty() {
-            return Err(wrong("it is empty: `*` names every class"));
-        }
-        if let Some(rest) = text.strip_prefix('/') {
-            let inner = rest
-                .strip_suffix('/')
-                .ok_or_else(|| wrong("the closing `/` is missing"))?;
-            return Regex::new(inner).map(Self::Regex).map_err(error);
-        }
-        // A leading backslash is a habit from PHP source; names on the wire have none.
-        let text = text.strip_prefix('\\').unwrap_or(text);
-        if !text.contains(['*', '?']) {
-            return Ok(Self::Exact(text.into()));
-        }
-        let body = text.chars().fold(String::from("(?is)^"), |mut regex, c| {
-            match c {
-                '*' => regex.push_str(".*"),
-                '?' => regex.push('.'),
-                c => regex.push_str(&regex::escape(c.encode_utf8(&mut [0; 4]))),
-            }
-            regex
-        });
-        Regex::new(&(body + "$")).map(Self::Regex).map_err(error)
-    }
-
-    /// True if the pattern names this class.
-    pub fn matches(&self, class: &str) -> bool {
-        match self {
-            Self::Exact(name) => name.eq_ignore_ascii_case(class),
-            Self::Regex(regex) => regex.is_match(class),
-        }
-    }
-}
-
 /// What a mapping does with its jobs, before names were looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HandlerChoice {
@@ -147,8 +74,8 @@ pub enum HandlerChoice {
 /// One mapping of `artisand.toml`.
 #[derive(Debug, Clone)]
 pub struct Mapping {
-    /// Which job classes.
-    pub job: Pattern,
+    /// Which jobs.
+    pub target: TargetPattern,
     /// What runs them.
     pub handler: HandlerChoice,
     /// Most of these running at once, beside the worker's own limit.
@@ -161,9 +88,9 @@ pub struct Mapping {
 
 impl Mapping {
     /// Sends jobs to a handler and nothing else.
-    pub fn new(job: Pattern, handler: HandlerChoice) -> Self {
+    pub fn new(target: impl Into<TargetPattern>, handler: HandlerChoice) -> Self {
         Self {
-            job,
+            target: target.into(),
             handler,
             concurrency: None,
             middleware: Pipeline::default(),
@@ -244,12 +171,16 @@ pub struct Router {
     mappings: Vec<(Mapping, Route)>,
     /// What to do with the rest.
     unmapped: UnmappedPolicy,
-    /// Routes of classes seen before; classes are few.
+    /// Routes of job classes seen before; classes are few.
     known: RwLock<HashMap<Box<str>, Route>>,
+    /// Routes of other targets seen before, by all that patterns look at.
+    known_others: RwLock<HashMap<Box<str>, Route>>,
 }
 
-/// Most classes remembered: names come from payloads, which are not trusted.
+/// Most targets remembered: names come from payloads, which are not trusted.
 const MAX_KNOWN: usize = 4096;
+/// Longest name remembered.
+const MAX_NAME: usize = 1024;
 
 impl fmt::Debug for Router {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -318,6 +249,7 @@ impl Router {
             mappings: routed,
             unmapped,
             known: RwLock::default(),
+            known_others: RwLock::default(),
         })
     }
 
@@ -347,15 +279,23 @@ impl Router {
     }
 
     /// Whether there is middleware around the jobs of this class, by code or mapping; `None` if no handler runs them.
+    ///
+    /// Listeners, notifications and mailables carry the middleware of their
+    /// class with them: of those nothing is asked here.
     pub fn has_middleware(&self, class: &str) -> Option<bool> {
         let found = self
             .mappings
             .iter()
-            .find(|(mapping, _)| mapping.job.matches(class));
+            .find(|(mapping, _)| mapping.target.matches_job(class));
         match found {
             Some((_, Route::Handler { pipeline, .. })) => Some(!pipeline.is_empty()),
             _ => None,
         }
+    }
+
+    /// Whether a mapping names targets of this kind.
+    pub fn maps(&self, kind: Kind) -> bool {
+        self.mappings().any(|mapping| mapping.target.kind() == kind)
     }
 
     /// The mappings, in order.
@@ -388,32 +328,44 @@ impl Router {
 
     /// Where a job of this target goes.
     pub fn route(&self, target: &Target) -> Route {
-        // Mappings of this version name job classes; every other kind is somebody else's.
-        if target.kind() != Kind::Job {
+        if let Target::Job { class } = target {
+            // Nothing is copied to find it again: this is where most jobs come through.
+            return self.remembered(&self.known, class.as_str(), target);
+        }
+        if !self.maps(target.kind()) {
             return Route::Unmapped;
         }
-        let class = target.name();
-        if let Some(route) = self
-            .known
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(class)
-        {
+        self.remembered(&self.known_others, &memory_key(target), target)
+    }
+
+    fn remembered(
+        &self,
+        known: &RwLock<HashMap<Box<str>, Route>>,
+        key: &str,
+        target: &Target,
+    ) -> Route {
+        let seen = known.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(route) = seen.get(key) {
             return route.clone();
         }
+        drop(seen);
         let found = self
             .mappings
             .iter()
-            .find(|(mapping, _)| mapping.job.matches(class));
+            .find(|(mapping, _)| mapping.target.matches(target));
         let route = found.map_or(Route::Unmapped, |(_, route)| route.clone());
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.len() < MAX_KNOWN {
-            known.insert(class.into(), route.clone());
+        if key.len() <= MAX_NAME {
+            let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
+            if known.len() < MAX_KNOWN {
+                known.insert(key.into(), route.clone());
+            }
         }
         route
     }
 
-    /// Classes known to be taken without limit: those of exact mappings, and those seen.
+    /// Job classes known to be taken without limit: those of exact mappings, and those seen.
+    ///
+    /// Of a wrapper the class says nothing: what is in it has to be looked at.
     pub fn unlimited_classes(&self) -> Vec<String> {
         let is_unlimited = |route: &Route| match route {
             Route::Handler { mapping, .. } => self.mappings[*mapping].0.concurrency.is_none(),
@@ -428,52 +380,58 @@ impl Router {
             .collect();
         drop(known);
         for (position, (mapping, route)) in self.mappings.iter().enumerate() {
-            if let Pattern::Exact(class) = &mapping.job
+            if let TargetPattern::Job(Pattern::Exact(class)) = &mapping.target
                 && is_unlimited(route)
                 && self.mappings[..position]
                     .iter()
-                    .all(|(before, _)| !before.job.matches(class))
+                    .all(|(before, _)| !before.target.matches_job(class))
             {
                 classes.push(class.to_string());
             }
         }
+        let is_job = |class: &String| {
+            let class = ClassName::new(class.as_str());
+            class.is_some_and(|class| Kind::of_class(&class) == Kind::Job)
+        };
+        classes.retain(is_job);
         classes.sort();
         classes.dedup();
         classes
     }
 }
 
+/// Everything of a target that patterns look at, as one text.
+fn memory_key(target: &Target) -> String {
+    let parts: [Option<&str>; 3] = match target {
+        Target::Listener {
+            class,
+            method,
+            event,
+        } => [
+            Some(class.as_str()),
+            Some(method),
+            event.as_ref().map(ClassName::as_str),
+        ],
+        Target::Notification { class, channel } => [Some(class.as_str()), channel.as_deref(), None],
+        Target::String { class, method } => [Some(class), Some(method), None],
+        other => [Some(other.name()), None, None],
+    };
+    // Each part with its length: parts come from payloads, and may hold anything.
+    let mut key = target.kind().to_string();
+    for part in parts {
+        match part {
+            Some(part) => {
+                let _ = write!(key, " {}:{part}", part.len());
+            }
+            None => key.push_str(" -"),
+        }
+    }
+    key
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::php::ClassName;
-
-    #[test]
-    fn patterns_name_classes() {
-        #[rustfmt::skip]
-        let rows = [
-            (r"App\Jobs\X", r"App\Jobs\X", true),
-            (r"\App\Jobs\X", r"app\jobs\x", true),
-            (r"App\Jobs\X", r"App\Jobs\XY", false),
-            (r"App\Jobs\*", r"App\Jobs\Deep\X", true),
-            (r"App\Jobs\*", r"Apps\Jobs\X", false),
-            (r"*\Touch*", r"App\Jobs\TouchUser", true),
-            (r"App\Jobs\V?", r"App\Jobs\V2", true),
-            (r"App\Jobs\V?", r"App\Jobs\V22", false),
-            (r"/^App\\(Jobs|Work)\\/", r"App\Work\X", true),
-            ("*", "", true),
-        ];
-        for (pattern, class, expected) in rows {
-            assert_eq!(
-                Pattern::parse(pattern).unwrap().matches(class),
-                expected,
-                "{pattern} {class}"
-            );
-        }
-        for wrong in ["/(/", "/x", ""] {
-            assert!(Pattern::parse(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn the_first_mapping_that_matches_wins() {
@@ -512,5 +470,58 @@ mod tests {
             unknown.unwrap_err().1.to_string(),
             "no handler `nope` (there are: discard, log)"
         );
+    }
+
+    #[test]
+    fn the_first_mapping_wins_over_all_kinds() {
+        let mapping =
+            |target: TargetPattern| Mapping::new(target, HandlerChoice::Named("log".into()));
+        let mappings = vec![
+            mapping(TargetPattern::listener("L@handle", Some("E")).unwrap()),
+            mapping(TargetPattern::job("*").unwrap()),
+            mapping(TargetPattern::listener("L", None).unwrap()),
+            mapping(TargetPattern::notification("N", Some("mail")).unwrap()),
+            mapping(TargetPattern::notification("N", None).unwrap()),
+        ];
+        let router = Router::new(mappings, UnmappedPolicy::Leave, &Registry::new()).unwrap();
+        let class = |name: &str| ClassName::new(name).unwrap();
+        let listener = |method: &str, event: Option<&str>| Target::Listener {
+            class: class("L"),
+            method: method.into(),
+            event: event.map(class),
+        };
+        let notification = |channel: &str| Target::Notification {
+            class: class("N"),
+            channel: Some(channel.into()),
+        };
+        #[rustfmt::skip]
+        let rows = [
+            (listener("handle", Some("E")), Some(0)),
+            (listener("handle", Some("F")), Some(2)),
+            (listener("handle", None), Some(2)),
+            (listener("other", Some("E")), Some(2)),
+            (notification("mail"), Some(3)),
+            (notification("sms"), Some(4)),
+            (Target::Job { class: class("L") }, Some(1)),
+            (Target::Mailable { class: class("L") }, None),
+            (Target::Closure, None),
+        ];
+        // The second time each is remembered.
+        for (target, expected) in rows.iter().chain(&rows) {
+            let found = match router.route(target) {
+                Route::Handler { mapping, .. } => Some(mapping),
+                _ => None,
+            };
+            assert_eq!(found, *expected, "{target:?}");
+        }
+        assert!(router.runs("L") && router.maps(Kind::Listener) && !router.maps(Kind::Mailable));
+    }
+
+    #[test]
+    fn a_wrappers_class_says_nothing_about_what_is_in_it() {
+        let any = Pattern::parse(r"Illuminate\Events\CallQueuedListener").unwrap();
+        let mapping = Mapping::new(any, HandlerChoice::Named("log".into()));
+        let router = Router::new(vec![mapping], UnmappedPolicy::Leave, &Registry::new()).unwrap();
+        assert_eq!(router.unlimited_classes(), [] as [&str; 0]);
     }
 }

@@ -12,7 +12,8 @@ use super::attempt::with_causes;
 use super::backoff::Reconnect;
 use super::job::Shared;
 use crate::handler::{Pipeline, Route, in_payload};
-use crate::payload::{Command, Payload, Target};
+use crate::payload::{Command, Kind, Payload, Target};
+use crate::php::ClassName;
 use crate::queue::{Error, PopRequest, Popped, Queue, QueueName, Selection};
 use crate::time::UnixSeconds;
 
@@ -148,10 +149,11 @@ pub(super) fn find(
 ) -> Result<Route, String> {
     if payload.is_encrypted() {
         // The class it names outside says whether the rest is worth a look. What a wrapper
-        // wraps is not said, but mappings name job classes only.
+        // wraps is not said: the name that is shown is what the app pleases.
         match Target::of(payload).map(|target| shared.router.route(&target)) {
             Ok(Route::Handler { .. }) => {}
             Ok(elsewhere) => return Ok(elsewhere),
+            Err(_) if may_be_mapped(shared, payload) => {}
             Err(_) => return Ok(Route::Unmapped),
         }
         decrypt(shared, payload)?;
@@ -173,6 +175,12 @@ pub(super) fn find(
         handler,
         pipeline: around(shared, payload, mapping, pipeline)?,
     })
+}
+
+/// Whether what an encrypted wrapper holds may have a mapping.
+fn may_be_mapped(shared: &Shared, payload: &Payload) -> bool {
+    let class = payload.command_name().and_then(ClassName::new);
+    class.is_some_and(|class| shared.router.maps(Kind::of_class(&class)))
 }
 
 /// Puts the plain command into a payload, or says why not and what would help.
@@ -199,6 +207,13 @@ fn decrypt(shared: &Shared, payload: &mut Payload) -> Result<(), String> {
 /// Says why jobs of a class are not run here, once.
 fn warn_once(shared: &Shared, payload: &Payload, why: &str) {
     let class = payload.command_name().unwrap_or_default();
+    // A wrapper's class would say nothing.
+    let is_wrapper = ClassName::new(class).is_some_and(|class| Kind::of_class(&class) != Kind::Job);
+    let class = if is_wrapper {
+        payload.resolve_name()
+    } else {
+        class
+    };
     if shared.is_news_of_refusal(class) {
         tracing::warn!(
             job.class = class,
