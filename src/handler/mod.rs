@@ -8,14 +8,13 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use serde::de::DeserializeOwned;
-
 mod batch;
 mod builtin;
 mod context;
 pub(crate) mod dispatch;
 mod exec;
 mod function;
+mod input;
 mod middleware;
 mod model;
 mod pattern;
@@ -23,6 +22,7 @@ pub mod pool;
 mod registry;
 mod services;
 mod template;
+pub mod view;
 
 pub use batch::{AddError, BatchHandle, BatchJob};
 pub use builtin::{Discard, Log};
@@ -30,6 +30,7 @@ pub use context::{ChainEdit, JobContext, JobInfo, Request};
 pub use dispatch::DispatchError;
 pub use exec::Exec;
 pub use function::{Async, Blocking, Function, OnThread, blocking, function};
+pub use input::{InputError, input};
 pub use middleware::{
     Debounce, HeldLocks, Limit, LimitTemplate, Limiter, Middleware, Next, Panicked, Pipeline,
     RateLimited, Skip, SkipIfBatchCancelled, ThrottlesExceptions, WithoutOverlapping,
@@ -42,8 +43,6 @@ pub use pattern::{Pattern, PatternError, TargetPattern, TargetPatternError};
 pub use registry::{HandlerChoice, Mapping, MappingError, Registry, Route, Router, UnmappedPolicy};
 pub use services::{Gap, Missing, Services};
 pub use template::{Path, PathError, Template, TemplateError};
-
-use crate::payload::{Command, Data};
 
 /// A boxed future, as trait objects need it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -156,43 +155,4 @@ pub(crate) fn causes(error: &(dyn std::error::Error + 'static)) -> Vec<String> {
         cause = error.source();
     }
     chain
-}
-
-/// An input that does not fit the handler's type.
-#[derive(Debug, thiserror::Error)]
-pub enum InputError {
-    /// The serialized object does not fit.
-    #[error("the job does not fit the handler's input")]
-    Php(#[source] crate::php::Error),
-    /// The data of a string job does not fit.
-    #[error("the job's data does not fit the handler's input (line {line}, column {column})")]
-    Json {
-        /// Line in the data.
-        line: usize,
-        /// Column in the data.
-        column: usize,
-    },
-    /// There is nothing to read.
-    #[error(transparent)]
-    Payload(crate::payload::Error),
-}
-
-/// Reads a job's input into a type: the object's properties, or a string job's data.
-///
-/// # Errors
-///
-/// Names the property that does not fit and what was found.
-pub fn input<J: DeserializeOwned>(context: &JobContext) -> Result<J, InputError> {
-    let payload = context.payload();
-    match &payload.data {
-        Data::Json(data) => serde_json::from_str(data.get()).map_err(|error| InputError::Json {
-            line: error.line(),
-            column: error.column(),
-        }),
-        Data::Command { .. } => match Command::of(payload) {
-            Ok(Some(command)) => command.deserialize().map_err(InputError::Php),
-            Ok(None) => unreachable!("an object job has a command"),
-            Err(error) => Err(InputError::Payload(error)),
-        },
-    }
 }

@@ -1,0 +1,416 @@
+//! What a handler's function takes: a type read from what the job is about, or a view of the whole.
+//!
+//! Laravel wraps what is queued: a listener's event, a notification and its
+//! notifiables, a mailable. A type of one's own reads what is inside the
+//! wrapper: the event, the notification, the mailable, the parameters of a
+//! command, the data of a string job; of a job class the job itself. A view
+//! ([`view`](super::view)) reads that, too, and beside it what the wrapper says.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::{MapDeserializer, SeqDeserializer};
+use serde::de::{
+    self, DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
+    Visitor,
+};
+use serde::forward_to_deserialize_any;
+
+use super::JobContext;
+use super::view::{self, Bytes};
+use crate::payload::{self, Command, Data, Kind, Payload};
+use crate::php;
+
+/// An input that does not fit the handler's type.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InputError {
+    /// The serialized object does not fit.
+    #[error("the job does not fit the handler's input")]
+    Php(#[source] php::Error),
+    /// The data of a string job does not fit.
+    #[error("the job's data does not fit the handler's input (line {line}, column {column})")]
+    Json {
+        /// Line in the data.
+        line: usize,
+        /// Column in the data.
+        column: usize,
+    },
+    /// The handler takes a view of another kind of job.
+    #[error(
+        "the handler takes {view}, which views a {expected}, and the job is a {found}: map it to a handler for a {found}"
+    )]
+    Kind {
+        /// The view.
+        view: &'static str,
+        /// What it is a view of.
+        expected: Kind,
+        /// What the job is.
+        found: Kind,
+    },
+    /// There is nothing to read.
+    #[error(transparent)]
+    Payload(payload::Error),
+}
+
+/// Reads a job's input into a type: a [view](super::view), or what the job is about.
+///
+/// That is the object itself for a job class; the event of a listener (the
+/// first of its arguments) or of a broadcast; the notification; the mailable;
+/// the parameters of an artisan command; the data of a string job.
+///
+/// # Errors
+///
+/// Names the property that does not fit and what was found.
+pub fn input<J: DeserializeOwned>(context: &JobContext) -> Result<J, InputError> {
+    read(context.payload())
+}
+
+fn read<J: DeserializeOwned>(payload: &Payload) -> Result<J, InputError> {
+    let source = Source::of(payload)?;
+    let Some(view) = view::asked_by::<J>() else {
+        return source.subject(PhantomData::<J>);
+    };
+    if source.kind() != view.kind {
+        return Err(InputError::Kind {
+            view: view.name,
+            expected: view.kind,
+            found: source.kind(),
+        });
+    }
+    let parts = Parts {
+        source: &source,
+        given: 0,
+    };
+    J::deserialize(parts).map_err(|Failed(error)| error)
+}
+
+/// What a job is read from.
+enum Source<'a> {
+    Command {
+        command: Command,
+        kind: Kind,
+        /// What a listener is called with, where that was serialized by itself.
+        arguments: Option<Vec<u8>>,
+    },
+    String {
+        class: Box<str>,
+        method: Box<str>,
+        data: &'a str,
+    },
+}
+
+impl<'a> Source<'a> {
+    fn of(payload: &'a Payload) -> Result<Self, InputError> {
+        let command = match (&payload.data, Command::of(payload)) {
+            (Data::Command { .. }, Ok(Some(command))) => command,
+            (_, Err(error)) => return Err(InputError::Payload(error)),
+            (Data::Command { .. }, Ok(None)) => unreachable!("an object job has a command"),
+            (Data::Json(data), Ok(_)) => {
+                let (class, method) = class_and_method(&payload.job);
+                return Ok(Self::String {
+                    class: class.into(),
+                    method: method.into(),
+                    data: data.get(),
+                });
+            }
+        };
+        let kind = Kind::of_class(command.class());
+        let arguments = match kind {
+            Kind::Listener => old_arguments(command.as_bytes()),
+            _ => None,
+        };
+        Ok(Self::Command {
+            command,
+            kind,
+            arguments,
+        })
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Command { kind, .. } => *kind,
+            Self::String { .. } => Kind::String,
+        }
+    }
+
+    /// Reads the wrapper's own properties.
+    fn wrapper<'s, S: DeserializeSeed<'s>>(&'s self, seed: S) -> Result<S::Value, InputError> {
+        match self {
+            Self::Command { command, .. } => whole(command.as_bytes(), seed),
+            Self::String { class, method, .. } => {
+                let names = [("class", &**class), ("method", &**method)];
+                let names = MapDeserializer::<_, php::Error>::new(names.into_iter());
+                seed.deserialize(names).map_err(InputError::Php)
+            }
+        }
+    }
+
+    /// Reads what the job is about: of several arguments the one that matters.
+    fn subject<'s, S: DeserializeSeed<'s>>(&'s self, seed: S) -> Result<S::Value, InputError> {
+        match self.kind() {
+            Kind::Listener => self.inside(Nth { nth: 0, seed }),
+            Kind::Command => self.inside(Nth { nth: 1, seed }),
+            _ => self.inside(seed),
+        }
+    }
+
+    /// Reads what is inside the wrapper: of a listener or a command all arguments.
+    fn inside<'s, S: DeserializeSeed<'s>>(&'s self, seed: S) -> Result<S::Value, InputError> {
+        let (command, kind) = match self {
+            Self::Command {
+                arguments: Some(arguments),
+                ..
+            } => return whole(arguments, seed),
+            Self::Command { command, kind, .. } => (command.as_bytes(), *kind),
+            Self::String { data, .. } => {
+                let mut json = serde_json::Deserializer::from_str(data);
+                let value = seed.deserialize(&mut json);
+                return value.map_err(|error| InputError::Json {
+                    line: error.line(),
+                    column: error.column(),
+                });
+            }
+        };
+        match kind {
+            Kind::Job | Kind::Closure | Kind::Batch | Kind::String => whole(command, seed),
+            Kind::Listener | Kind::Command => pick(command, "data", seed),
+            Kind::Notification => pick(command, "notification", seed),
+            Kind::Mailable => pick(command, "mailable", seed),
+            Kind::Broadcast => pick(command, "event", seed),
+        }
+    }
+}
+
+/// Reads all bytes as one value.
+fn whole<'de, S: DeserializeSeed<'de>>(bytes: &'de [u8], seed: S) -> Result<S::Value, InputError> {
+    let mut php = php::Deserializer::new(bytes);
+    let value = seed.deserialize(&mut php).map_err(InputError::Php)?;
+    php.end().map_err(InputError::Php)?;
+    Ok(value)
+}
+
+/// Reads one property of an object.
+fn pick<'de, S: DeserializeSeed<'de>>(
+    bytes: &'de [u8],
+    property: &'static str,
+    seed: S,
+) -> Result<S::Value, InputError> {
+    whole(bytes, Property { property, seed })
+}
+
+/// The arguments of a listener that were serialized by themselves; PHP still reads them so.
+fn old_arguments(command: &[u8]) -> Option<Vec<u8>> {
+    // Nearly all have a list there, and that can be seen without reading them.
+    memchr::memmem::find(command, b"s:4:\"data\";s:")?;
+    whole(
+        command,
+        Property {
+            property: "data",
+            seed: PhantomData::<Bytes>,
+        },
+    )
+    .ok()
+    .map(|bytes| bytes.0)
+}
+
+/// Splits the name of a string job as Laravel does.
+fn class_and_method(job: &str) -> (&str, &str) {
+    job.split_once('@').unwrap_or((job, "fire"))
+}
+
+/// Reads one property of an object and passes by the others.
+struct Property<S> {
+    property: &'static str,
+    seed: S,
+}
+
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Property<S> {
+    type Value = S::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for Property<S> {
+    type Value = S::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an object with a property `{}`", self.property)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<S::Value, A::Error> {
+        let mut seed = Some(self.seed);
+        let mut value = None;
+        while let Some(name) = map.next_key::<Cow<'de, str>>()? {
+            match seed.take() {
+                Some(seed) if name == self.property => value = Some(map.next_value_seed(seed)?),
+                left => {
+                    seed = left;
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        value.ok_or_else(|| de::Error::missing_field(self.property))
+    }
+}
+
+/// Reads one element of a list; nothing, if the list is shorter.
+struct Nth<S> {
+    nth: usize,
+    seed: S,
+}
+
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Nth<S> {
+    type Value = S::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for Nth<S> {
+    type Value = S::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of arguments")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<S::Value, A::Error> {
+        let mut there = true;
+        for _ in 0..self.nth {
+            there = there && seq.next_element::<IgnoredAny>()?.is_some();
+        }
+        // It is still there if there was nothing to read with it.
+        let mut seed = Some(self.seed);
+        let found = if there {
+            seq.next_element_seed(Taken(&mut seed))?
+        } else {
+            None
+        };
+        while there && seq.next_element::<IgnoredAny>()?.is_some() {}
+        match (found, seed) {
+            (Some(value), _) => Ok(value),
+            (None, Some(seed)) => seed.deserialize(Nothing(PhantomData)),
+            (None, None) => Err(de::Error::custom(
+                "a list ended in the middle of an element",
+            )),
+        }
+    }
+}
+
+/// A seed that is still there if nobody used it.
+struct Taken<'s, S>(&'s mut Option<S>);
+
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Taken<'_, S> {
+    type Value = S::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
+        let seed = self.0.take().expect("a seed is used once");
+        seed.deserialize(deserializer)
+    }
+}
+
+/// What a job was not given: an empty map to those who read fields, or else null.
+pub(super) struct Nothing<E>(pub(super) PhantomData<E>);
+
+impl<'de, E: de::Error> Deserializer<'de> for Nothing<E> {
+    type Error = E;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, E> {
+        visitor.visit_unit()
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, E> {
+        visitor.visit_none()
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, E> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, E> {
+        MapDeserializer::<_, E>::new(std::iter::empty::<((), ())>()).deserialize_map(visitor)
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, E> {
+        self.deserialize_map(visitor)
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, E> {
+        SeqDeserializer::<_, E>::new(std::iter::empty::<()>()).deserialize_seq(visitor)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
+        unit_struct tuple tuple_struct enum identifier ignored_any
+    }
+}
+
+/// Gives a view its parts as elements of a sequence: first the wrapper, then what is inside as often as it is asked for.
+///
+/// The bytes are read again for each: that is cheaper than a tree of them, and
+/// references lead where they should.
+struct Parts<'s> {
+    source: &'s Source<'s>,
+    given: usize,
+}
+
+/// An error on the way through serde.
+#[derive(Debug)]
+struct Failed(InputError);
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Failed {}
+
+impl de::Error for Failed {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self(InputError::Php(de::Error::custom(message)))
+    }
+}
+
+impl<'de> Deserializer<'de> for Parts<'de> {
+    type Error = Failed;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failed> {
+        visitor.visit_seq(self)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
+        unit_struct newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
+    }
+}
+
+impl<'s> SeqAccess<'s> for Parts<'s> {
+    type Error = Failed;
+
+    fn next_element_seed<S: DeserializeSeed<'s>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, Failed> {
+        let source = self.source;
+        self.given += 1;
+        let value = match self.given {
+            1 => source.wrapper(seed),
+            _ => source.inside(seed),
+        };
+        value.map(Some).map_err(Failed)
+    }
+}

@@ -1,0 +1,182 @@
+//! A queued notification.
+
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer, Error};
+use serde_json::{Map, Value};
+
+use super::{NOTIFICATION, Twice, or_default, read};
+use crate::handler::{ModelId, ModelIdentifier, ModelKey};
+
+/// A queued notification (`SendQueuedNotifications`), to whom and over which channel it goes.
+///
+/// `N` reads the notification's own properties. Laravel queues one job for each
+/// notifiable and channel. What `toMail()`, `toArray()` and their kin return is
+/// made when PHP sends the notification, and is not in the job.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Notification<N> {
+    /// The notification.
+    pub notification: N,
+    /// Its id, the same for all channels of one notifiable.
+    pub id: Option<String>,
+    /// Language that was asked for.
+    pub locale: Option<String>,
+    /// The channels, by name or class; one, unless the app made the job itself.
+    pub channels: Vec<String>,
+    /// To whom it goes.
+    pub notifiables: Notifiables,
+}
+
+impl<N> Notification<N> {
+    /// The channel, by name or class; the first, if the app made a job for several.
+    pub fn channel(&self) -> Option<&str> {
+        self.channels.first().map(String::as_str)
+    }
+
+    /// The route of an anonymous notifiable on this channel: a text, or what `Notification::route` was given else.
+    pub fn route(&self, channel: &str) -> Option<&Value> {
+        self.notifiables.route(channel)
+    }
+}
+
+/// To whom a notification goes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Notifiables {
+    /// Models; since Laravel 7.2.2 also one is a collection.
+    Models(ModelIdentifier),
+    /// Objects that are in the job themselves, mostly one.
+    Objects(Vec<Notifiable>),
+}
+
+/// Somebody who is in the job himself.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Notifiable {
+    /// Nobody the app knows: only routes (`Notification::route`).
+    Anonymous(AnonymousNotifiable),
+    /// An object of the app, in the forms of the job document.
+    Other(Value),
+}
+
+/// A notifiable that is only routes (`AnonymousNotifiable`).
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AnonymousNotifiable {
+    /// Routes by channel: a text, or an array such as address and name.
+    pub routes: Map<String, Value>,
+}
+
+impl Notifiables {
+    /// The models; `None` if it goes to others.
+    pub fn models(&self) -> Option<&ModelIdentifier> {
+        match self {
+            Self::Models(models) => Some(models),
+            Self::Objects(_) => None,
+        }
+    }
+
+    /// The keys of the models; none if it goes to others.
+    pub fn model_keys(&self) -> &[ModelKey] {
+        match self.models().map(|models| &models.id) {
+            Some(ModelId::Single(key)) => std::slice::from_ref(key),
+            Some(ModelId::Collection(keys)) => keys,
+            Some(ModelId::Missing) | None => &[],
+        }
+    }
+
+    /// The route of the first anonymous notifiable that has one on this channel.
+    pub fn route(&self, channel: &str) -> Option<&Value> {
+        let Self::Objects(objects) = self else {
+            return None;
+        };
+        objects.iter().find_map(|object| match object {
+            Notifiable::Anonymous(anonymous) => anonymous.routes.get(channel),
+            Notifiable::Other(_) => None,
+        })
+    }
+}
+
+const ANONYMOUS: &str = "Illuminate\\Notifications\\AnonymousNotifiable";
+const COLLECTION: &str = "Illuminate\\Support\\Collection";
+
+impl<'de> Deserialize<'de> for Notifiables {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        if value.get("$model").is_some() {
+            let models = ModelIdentifier::deserialize(value);
+            return models.map(Self::Models).map_err(D::Error::custom);
+        }
+        let objects = match items(value) {
+            Ok(items) => items,
+            Err(single) => vec![single],
+        };
+        let objects = objects.into_iter().map(notifiable).collect();
+        Ok(Self::Objects(objects))
+    }
+}
+
+fn class_of(value: &Value) -> &str {
+    value.get("$class").and_then(Value::as_str).unwrap_or("")
+}
+
+/// The items of a collection; anything else comes back.
+fn items(mut value: Value) -> Result<Vec<Value>, Value> {
+    let list = if class_of(&value).eq_ignore_ascii_case(COLLECTION) {
+        value.get_mut("items").map(Value::take).unwrap_or_default()
+    } else if value.is_array() {
+        value
+    } else {
+        return Err(value);
+    };
+    Ok(match list {
+        Value::Array(items) => items,
+        // Its keys have gaps.
+        Value::Object(items) => items.into_iter().map(|(_, item)| item).collect(),
+        _ => Vec::new(),
+    })
+}
+
+fn notifiable(mut value: Value) -> Notifiable {
+    if !class_of(&value).eq_ignore_ascii_case(ANONYMOUS) {
+        return Notifiable::Other(value);
+    }
+    let routes = match value.get_mut("routes").map(Value::take) {
+        Some(Value::Object(routes)) => routes,
+        // Routes of channels `0`, `1`, ..: an array to PHP, and to JSON a list.
+        Some(Value::Array(routes)) => {
+            let routes = routes.into_iter().enumerate();
+            routes
+                .map(|(channel, route)| (channel.to_string(), route))
+                .collect()
+        }
+        _ => Map::new(),
+    };
+    Notifiable::Anonymous(AnonymousNotifiable { routes })
+}
+
+#[derive(Deserialize)]
+struct Wrapper {
+    notifiables: Notifiables,
+    #[serde(default, deserialize_with = "or_default")]
+    channels: Vec<String>,
+}
+
+/// What Laravel's base class of notifications has.
+#[derive(Deserialize)]
+struct Base {
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    locale: Option<String>,
+}
+
+impl<'de, N: DeserializeOwned> Deserialize<'de> for Notification<N> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let make = |wrapper: Wrapper, Twice(notification, base): Twice<N, Base>| Self {
+            notification,
+            id: base.id,
+            locale: base.locale,
+            channels: wrapper.channels,
+            notifiables: wrapper.notifiables,
+        };
+        read(deserializer, NOTIFICATION, make)
+    }
+}
