@@ -13,7 +13,7 @@ use super::json::PhpJson;
 use super::output::{LineWriter, printable};
 use super::style::{self, BLUE, GREEN_BOLD, GREY, RED_BOLD, Tag, YELLOW_BOLD, run_time};
 use crate::handler::{FailureText, JobInfo};
-use crate::worker::{Event, JobEnd, JobResult, Observer, StopReason, resident_memory};
+use crate::worker::{Event, JobEnd, JobResult, Observer, StopReason, Tally, resident_memory};
 
 /// Prints the events of a worker.
 #[derive(Debug)]
@@ -148,6 +148,8 @@ impl Console {
             Event::JobTimedOut(end) if end.result == JobResult::Left => {
                 self.json_end(end, "timed_out")
             }
+            Event::JobLost(end) => self.json_end(end, "lost"),
+            Event::Tallied(tally) => self.json_tally(tally),
             Event::JobsQuarantined { queue, count } => {
                 let json = warning("quarantined", queue.as_str()).number("count", count);
                 json.text("timestamp", Some(&self.json_time())).line()
@@ -199,6 +201,32 @@ impl Console {
         )
     }
 
+    fn json_tally(&self, tally: &Tally) -> String {
+        let has_problem = tally.unreadable + tally.different > 0;
+        let json = PhpJson::new()
+            .text("level", Some(if has_problem { "warning" } else { "info" }))
+            .text(
+                "status",
+                Some(if tally.is_shadow() {
+                    "shadow"
+                } else {
+                    "canary"
+                }),
+            )
+            .text("target", Some(&tally.target));
+        let json = if tally.is_shadow() {
+            json.number("jobs", tally.beside)
+                .number("readable", tally.readable)
+                .number("unreadable", tally.unreadable)
+                .number("compared", tally.compared)
+                .number("different", tally.different)
+        } else {
+            json.number("here", tally.here)
+                .number("beside", tally.beside)
+        };
+        json.text("timestamp", Some(&self.json_time())).line()
+    }
+
     fn json_stop(&self, reason: StopReason, jobs_processed: u64) -> String {
         let level = if reason.exit_code() == 0 {
             "info"
@@ -233,10 +261,17 @@ impl Console {
         Some(match event {
             Event::JobProcessing(job) => self.running(job),
             Event::JobProcessed(end) => self.ended(end, "DONE", GREEN_BOLD),
-            Event::JobReleasedAfterException(end) => self.ended(end, "FAIL", YELLOW_BOLD),
+            Event::JobReleasedAfterException(end) | Event::JobLost(end) => {
+                self.ended(end, "FAIL", YELLOW_BOLD)
+            }
             // One that failed with it has its line.
             Event::JobTimedOut(end) if end.result == JobResult::Left => {
                 self.ended(end, "FAIL", YELLOW_BOLD)
+            }
+            Event::Tallied(tally) => {
+                let name = printable(&tally.target);
+                let (what, status) = tally_text(tally);
+                notice(what, &name, &status, tally_colour(tally))
             }
             Event::JobFailed(end) => self.ended(end, "FAIL", RED_BOLD),
             Event::JobsQuarantined { queue, count } => notice(
@@ -274,6 +309,31 @@ impl Console {
             }
             _ => return None,
         })
+    }
+}
+
+/// What was counted of a mapping: what it is, and how many.
+fn tally_text(tally: &Tally) -> (&'static str, String) {
+    if let Some(canary) = tally.canary {
+        let counted = format!("{canary} %: {} HERE, {} BESIDE", tally.here, tally.beside);
+        return ("Canary", counted);
+    }
+    let mut counted = vec![format!("{} READ", tally.readable)];
+    if tally.unreadable > 0 {
+        counted.push(format!("{} NOT READABLE", tally.unreadable));
+    }
+    if tally.compared > 0 {
+        let (compared, different) = (tally.compared, tally.different);
+        counted.push(format!("{compared} COMPARED, {different} DIFFERENT"));
+    }
+    ("Shadow", counted.join(", "))
+}
+
+fn tally_colour(tally: &Tally) -> &'static str {
+    if tally.unreadable + tally.different > 0 {
+        YELLOW_BOLD
+    } else {
+        GREEN_BOLD
     }
 }
 

@@ -13,7 +13,7 @@ use crate::config::{Config, Laravel, SettingError, php};
 use crate::connection::Redis;
 use crate::failed::FailedJobs;
 use crate::handler::pool::{Pool, PoolOptions};
-use crate::handler::{HandlerChoice, Registry, Route, Router, UnmappedPolicy, causes};
+use crate::handler::{HandlerChoice, Mode, Registry, Route, Router, UnmappedPolicy, causes};
 use crate::payload::{Command, Encrypter, KeyError, Payload, Target};
 use crate::php::Value;
 use crate::queue::{Queue as _, QueueName, RedisQueue, Spool};
@@ -963,10 +963,21 @@ fn taker(router: &Router, payload: &Payload, queue: &QueueName, look: &Look<'_>)
                     HandlerChoice::Exec(command) => format!("exec {}", command.join(" ")),
                     HandlerChoice::Forward(queue) => format!("forwarded to `{queue}`"),
                 });
-            format!("mapping {}, {}", mapping + 1, handler.unwrap_or_default())
+            let part = router.mapping(mapping).map_or(String::new(), |found| {
+                match (found.mode, found.canary) {
+                    (Mode::Shadow, _) => format!(" (shadow: {} runs it)", unmapped()),
+                    (Mode::Run, Some(canary)) => format!(" ({canary} %; the rest: {})", unmapped()),
+                    (Mode::Run, None) => String::new(),
+                }
+            });
+            format!(
+                "mapping {}, {}{part}",
+                mapping + 1,
+                handler.unwrap_or_default()
+            )
         }
         Route::Forward(queue) => format!("forwarded to `{queue}`"),
-        Route::Unmapped => unmapped(),
+        Route::Unmapped | Route::Beside { .. } => unmapped(),
     }
 }
 

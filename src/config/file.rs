@@ -11,7 +11,7 @@ use toml::Spanned;
 use super::Error;
 use super::middleware::{LimiterTable, MiddlewareTable};
 use super::target::TargetProblem;
-use crate::handler::{Debounce, HandlerChoice, Mapping, Template, UnmappedPolicy};
+use crate::handler::{Canary, Debounce, HandlerChoice, Mapping, Mode, Template, UnmappedPolicy};
 
 /// The whole file.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -199,6 +199,33 @@ pub struct MapTable {
     pub middleware: Vec<MiddlewareTable>,
     /// The debounce id of its jobs.
     pub debounce: Option<Template>,
+    /// Per cent of its jobs that the handler runs.
+    #[serde(default, deserialize_with = "canary")]
+    pub canary: Option<Canary>,
+    /// `run` or `shadow`.
+    #[serde(default, deserialize_with = "mode")]
+    pub mode: Mode,
+}
+
+fn canary<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Canary>, D::Error> {
+    let percent = f64::deserialize(deserializer)?;
+    let canary = Canary::new(percent).ok_or_else(|| {
+        let problem =
+            format!("`canary` is {percent}, expected per cent of the jobs, from 0 to 100");
+        serde::de::Error::custom(problem)
+    })?;
+    Ok(Some(canary))
+}
+
+fn mode<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Mode, D::Error> {
+    let mode = String::deserialize(deserializer)?;
+    match mode.as_str() {
+        "run" => Ok(Mode::Run),
+        "shadow" => Ok(Mode::Shadow),
+        _ => Err(serde::de::Error::custom(format!(
+            "`mode` is `{mode}`, expected `run` or `shadow`"
+        ))),
+    }
 }
 
 /// `handler = ...`
@@ -282,6 +309,8 @@ impl MapTable {
                 .map(MiddlewareTable::to_middleware)
                 .collect(),
             debounce: self.debounce.clone().map(Debounce::new),
+            canary: self.canary,
+            mode: self.mode,
         })
     }
 }

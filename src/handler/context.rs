@@ -95,6 +95,11 @@ impl JobContext {
         }))
     }
 
+    /// The facts of the attempt.
+    pub(crate) fn info(&self) -> &JobInfo {
+        &self.0.info
+    }
+
     /// Identity of the job (`uuid`, since Laravel 7).
     pub fn uuid(&self) -> Option<&JobUuid> {
         self.0.info.payload.uuid.as_ref()

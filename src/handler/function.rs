@@ -6,8 +6,11 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
-use super::{BoxError, BoxFuture, FailureText, Handler, JobContext, Middleware, input};
+use super::{BoxError, BoxFuture, FailureText, Handler, JobContext, Middleware, RunInPhp, input};
 
+type CompareHook = Arc<
+    dyn Fn(JobContext, Arc<RunInPhp>) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync,
+>;
 type FailedHook = Arc<dyn Fn(JobContext, Arc<FailureText>) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// A handler made of a function; see [`function`] and [`blocking`].
@@ -16,6 +19,7 @@ type FailedHook = Arc<dyn Fn(JobContext, Arc<FailureText>) -> BoxFuture<'static,
 pub struct Function<J, F, W = Async> {
     run: Arc<F>,
     failed: Option<FailedHook>,
+    compare: Option<CompareHook>,
     middleware: Vec<Arc<dyn Middleware>>,
     input: PhantomData<fn() -> (J, W)>,
 }
@@ -85,6 +89,7 @@ impl<J, F, W> Function<J, F, W> {
         Self {
             run: Arc::new(run),
             failed: None,
+            compare: None,
             middleware: Vec::new(),
             input: PhantomData,
         }
@@ -99,6 +104,42 @@ impl<J, F, W> Function<J, F, W> {
     {
         self.failed = Some(Arc::new(move |context, error| {
             Box::pin(hook(context, error))
+        }));
+        self
+    }
+
+    /// Sets what compares a job with its run in PHP, for mappings with `mode = "shadow"`.
+    ///
+    /// It gets the job as the function would, and says by an error what is
+    /// different: it may work out the result and look whether PHP has left the
+    /// same in the database.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use artisand::handler::{self, JobContext, RunInPhp};
+    ///
+    /// # #[derive(serde::Deserialize)] struct Total { order: u64 }
+    /// # async fn total(job: Total, _: JobContext) -> Result<(), std::io::Error> { Ok(()) }
+    /// let handler = handler::function(total).with_compare(
+    ///     |job: Total, _: JobContext, run: Arc<RunInPhp>| async move {
+    ///         match run.has_succeeded() || job.order == 0 {
+    ///             true => Ok(()),
+    ///             false => Err(format!("order {} has a total here", job.order)),
+    ///         }
+    ///     },
+    /// );
+    /// ```
+    #[must_use]
+    pub fn with_compare<H, R, E>(mut self, hook: H) -> Self
+    where
+        J: DeserializeOwned + Send + 'static,
+        H: Fn(J, JobContext, Arc<RunInPhp>) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<BoxError>,
+    {
+        self.compare = Some(Arc::new(move |context, run| {
+            let compared = input::<J>(&context).map(|job| hook(job, context, run));
+            Box::pin(async move { compared?.await.map_err(Into::into) })
         }));
         self
     }
@@ -140,6 +181,20 @@ where
         self.call_hook(context, error)
     }
 
+    fn check(&self, context: &JobContext) -> Result<(), BoxError> {
+        input::<J>(context).map(drop).map_err(Into::into)
+    }
+
+    fn compare(
+        &self,
+        context: JobContext,
+        run: Arc<RunInPhp>,
+    ) -> Option<BoxFuture<'_, Result<(), BoxError>>> {
+        self.compare
+            .as_ref()
+            .map(|compare| compare(context, run) as BoxFuture<'_, _>)
+    }
+
     fn middleware(&self) -> Vec<Arc<dyn Middleware>> {
         self.middleware.clone()
     }
@@ -175,6 +230,20 @@ where
 
     fn failed(&self, context: JobContext, error: Arc<FailureText>) -> BoxFuture<'_, ()> {
         self.call_hook(context, error)
+    }
+
+    fn check(&self, context: &JobContext) -> Result<(), BoxError> {
+        input::<J>(context).map(drop).map_err(Into::into)
+    }
+
+    fn compare(
+        &self,
+        context: JobContext,
+        run: Arc<RunInPhp>,
+    ) -> Option<BoxFuture<'_, Result<(), BoxError>>> {
+        self.compare
+            .as_ref()
+            .map(|compare| compare(context, run) as BoxFuture<'_, _>)
     }
 
     fn middleware(&self) -> Vec<Arc<dyn Middleware>> {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 mod batch;
 mod builtin;
+mod canary;
 mod context;
 pub(crate) mod dispatch;
 mod exec;
@@ -21,11 +22,13 @@ mod pattern;
 pub mod pool;
 mod registry;
 mod services;
+mod shadow;
 mod template;
 pub mod view;
 
 pub use batch::{AddError, BatchHandle, BatchJob};
 pub use builtin::{Discard, Log};
+pub use canary::Canary;
 pub use context::{ChainEdit, JobContext, JobInfo, Request};
 pub use dispatch::DispatchError;
 pub use exec::Exec;
@@ -40,8 +43,11 @@ pub use model::{
     Collection, Model, ModelError, ModelId, ModelIdentifier, ModelKey, ModelNotFound, Models,
 };
 pub use pattern::{Pattern, PatternError, TargetPattern, TargetPatternError};
-pub use registry::{HandlerChoice, Mapping, MappingError, Registry, Route, Router, UnmappedPolicy};
+pub use registry::{
+    HandlerChoice, Mapping, MappingError, Mode, Registry, Route, Router, UnmappedPolicy,
+};
 pub use services::{Gap, Missing, Services};
+pub use shadow::{EndInPhp, RunInPhp};
 pub use template::{Path, PathError, Template, TemplateError};
 
 /// A boxed future, as trait objects need it.
@@ -97,6 +103,29 @@ pub trait Handler: Send + Sync + 'static {
     /// class's `middleware()`. Mappings may add to it.
     fn middleware(&self) -> Vec<Arc<dyn Middleware>> {
         Vec::new()
+    }
+
+    /// Says whether a job could be run, without running it: whether its input fits (`mode = "shadow"`).
+    ///
+    /// # Errors
+    ///
+    /// Why it does not.
+    fn check(&self, context: &JobContext) -> Result<(), BoxError> {
+        context.document()?;
+        Ok(())
+    }
+
+    /// Compares what this handler would do with what PHP did; `None` if it has nothing to compare with.
+    ///
+    /// An error of the future says what is different. The job has left PHP by
+    /// then, and nothing that is asked of the context counts.
+    fn compare(
+        &self,
+        context: JobContext,
+        run: Arc<RunInPhp>,
+    ) -> Option<BoxFuture<'_, Result<(), BoxError>>> {
+        drop((context, run));
+        None
     }
 
     /// Whether jobs run on a thread of their own, where they cannot be cancelled.

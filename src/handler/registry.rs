@@ -6,7 +6,8 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::{
-    Debounce, Discard, Exec, Handler, Log, Missing, Pattern, Pipeline, Services, TargetPattern,
+    Canary, Debounce, Discard, Exec, Handler, Log, Missing, Pattern, Pipeline, Services,
+    TargetPattern,
 };
 use crate::payload::{Kind, Target};
 use crate::php::ClassName;
@@ -84,6 +85,20 @@ pub struct Mapping {
     pub middleware: Pipeline,
     /// By what debounced jobs replace each other.
     pub debounce: Option<Debounce>,
+    /// How many of its jobs the handler runs; all without one. The rest is as unmapped.
+    pub canary: Option<Canary>,
+    /// Whether the handler runs jobs, or looks at those that PHP runs.
+    pub mode: Mode,
+}
+
+/// What a mapping's handler does with jobs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// It runs them.
+    #[default]
+    Run,
+    /// They are as unmapped; their input is read, and compared if the handler can do that.
+    Shadow,
 }
 
 impl Mapping {
@@ -95,7 +110,14 @@ impl Mapping {
             concurrency: None,
             middleware: Pipeline::default(),
             debounce: None,
+            canary: None,
+            mode: Mode::Run,
         }
+    }
+
+    /// Whether some of its jobs, or all, go the way of unmapped ones.
+    fn is_partial(&self) -> bool {
+        self.canary.is_some() || self.mode == Mode::Shadow
     }
 }
 
@@ -119,6 +141,30 @@ pub enum MappingError {
         "jobs that are forwarded are not run here: `middleware` and `debounce` are for the worker that runs them"
     )]
     NothingToRun,
+    /// Jobs that nobody runs.
+    #[error(
+        "`canary` leaves the rest of its jobs to the policy for unmapped jobs, which is `fail`: use `php`, `leave` or `forward`"
+    )]
+    CanaryFails,
+    /// Jobs that never come by.
+    #[error(
+        "`mode = \"shadow\"` looks at jobs on their way to PHP, and the policy for unmapped jobs is `{policy}`: use `php` or `forward`"
+    )]
+    NoShadow {
+        /// The policy.
+        policy: &'static str,
+    },
+    /// A forwarded job is run by nobody here.
+    #[error("`{key}` is for a handler that runs jobs here, and these are forwarded")]
+    Forwarded {
+        /// The key.
+        key: &'static str,
+    },
+    /// Part of nothing.
+    #[error(
+        "`canary` and `mode = \"shadow\"` do not go together: the handler runs none of its jobs"
+    )]
+    CanaryInShadow,
     /// A middleware needs something of the app that is not there.
     #[error("its middleware cannot work")]
     Middleware(#[source] Missing),
@@ -152,6 +198,14 @@ pub enum Route {
     },
     /// To the end of another queue.
     Forward(QueueName),
+    /// There is a mapping, and yet the policy for unmapped jobs holds: the job is not of its canary, or its handler
+    /// only looks.
+    Beside {
+        /// Position of the mapping.
+        mapping: usize,
+        /// The handler that looks at the job.
+        shadow: Option<Arc<dyn Handler>>,
+    },
     /// Nobody is responsible: the policy for unmapped jobs holds.
     Unmapped,
 }
@@ -161,6 +215,7 @@ impl fmt::Debug for Route {
         match self {
             Self::Handler { mapping, .. } => write!(f, "Handler(mapping {mapping})"),
             Self::Forward(queue) => write!(f, "Forward({queue})"),
+            Self::Beside { mapping, .. } => write!(f, "Beside(mapping {mapping})"),
             Self::Unmapped => f.write_str("Unmapped"),
         }
     }
@@ -204,6 +259,7 @@ impl Router {
     ) -> Result<Self, (usize, MappingError)> {
         let mut routed = Vec::with_capacity(mappings.len());
         for (position, mapping) in mappings.into_iter().enumerate() {
+            check_part(&mapping, &unmapped).map_err(|error| (position, error))?;
             let run = |handler: Arc<dyn Handler>| {
                 let own = handler.middleware();
                 let pipeline = own.iter().chain(mapping.middleware.iter());
@@ -303,6 +359,11 @@ impl Router {
         self.mappings.iter().map(|(mapping, _)| mapping)
     }
 
+    /// The mapping at a position.
+    pub(crate) fn mapping(&self, position: usize) -> Option<&Mapping> {
+        self.mappings.get(position).map(|(mapping, _)| mapping)
+    }
+
     /// By what debounced jobs of a mapping replace each other.
     pub(crate) fn debounce(&self, mapping: usize) -> Option<&Debounce> {
         self.mappings.get(mapping)?.0.debounce.as_ref()
@@ -368,9 +429,12 @@ impl Router {
     /// Of a wrapper the class says nothing: what is in it has to be looked at.
     pub fn unlimited_classes(&self) -> Vec<String> {
         let is_unlimited = |route: &Route| match route {
-            Route::Handler { mapping, .. } => self.mappings[*mapping].0.concurrency.is_none(),
+            Route::Handler { mapping, .. } => {
+                let mapping = &self.mappings[*mapping].0;
+                mapping.concurrency.is_none() && !mapping.is_partial()
+            }
             Route::Forward(_) => true,
-            Route::Unmapped => false,
+            Route::Beside { .. } | Route::Unmapped => false,
         };
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let mut classes: Vec<String> = known
@@ -397,6 +461,21 @@ impl Router {
         classes.sort();
         classes.dedup();
         classes
+    }
+}
+
+/// Says whether the jobs that a mapping does not run have somewhere to go.
+fn check_part(mapping: &Mapping, unmapped: &UnmappedPolicy) -> Result<(), MappingError> {
+    let is_shadow = mapping.mode == Mode::Shadow;
+    let is_forwarded = matches!(mapping.handler, HandlerChoice::Forward(_));
+    match (mapping.canary, unmapped) {
+        (Some(_), _) if is_shadow => Err(MappingError::CanaryInShadow),
+        (Some(_), _) if is_forwarded => Err(MappingError::Forwarded { key: "canary" }),
+        (_, _) if is_shadow && is_forwarded => Err(MappingError::Forwarded { key: "mode" }),
+        (Some(_), UnmappedPolicy::Fail) => Err(MappingError::CanaryFails),
+        (_, UnmappedPolicy::Fail) if is_shadow => Err(MappingError::NoShadow { policy: "fail" }),
+        (_, UnmappedPolicy::Leave) if is_shadow => Err(MappingError::NoShadow { policy: "leave" }),
+        _ => Ok(()),
     }
 }
 

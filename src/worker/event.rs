@@ -28,6 +28,7 @@ use std::time::Duration;
 use super::decide::Ended;
 use super::options::WorkerOptions;
 use super::stop::StopReason;
+use super::tally::Tally;
 use crate::handler::{FailureText, JobInfo, panic_text};
 use crate::queue::{ConnectionName, QueueName};
 
@@ -56,6 +57,10 @@ impl Observer for Arc<dyn Observer> {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Event<'a> {
+    /// A PHP process ended while it ran a job, which stays reserved.
+    JobLost(&'a JobEnd<'a>),
+    /// What was counted of a mapping that does not run all of its jobs: now and then, and when the worker stops.
+    Tallied(&'a Tally),
     /// The worker begins; not with `--once`.
     WorkerStarting(&'a WorkerOptions),
     /// The queues are about to be looked at, and whoever hears this may say no; not with `--once`.
@@ -135,7 +140,9 @@ impl Event<'_> {
             Self::JobReleasedAfterException(_) => "JobReleasedAfterException",
             Self::JobFailed(_) => "JobFailed",
             Self::JobTimedOut(_) => "JobTimedOut",
+            Self::JobLost(_) => "JobLost",
             Self::JobAttempted(_) => "JobAttempted",
+            Self::Tallied(_) => "Tallied",
             Self::JobsQuarantined { .. } => "JobsQuarantined",
             Self::JobForwarded { .. } => "JobForwarded",
             Self::WorkerPausing => "WorkerPausing",
@@ -232,6 +239,8 @@ pub(super) enum EndKind {
     },
     /// Timed out, and still reserved.
     TimedOut(FailureText),
+    /// What ran it is gone, and it is still reserved.
+    Lost(FailureText),
 }
 
 /// How the attempt ended with which a job failed for good.
@@ -339,6 +348,11 @@ impl EndKind {
             Self::TimedOut(failure) => {
                 let end = end(JobResult::Left, Some(failure), None);
                 tell(Event::JobTimedOut(&end));
+                end
+            }
+            Self::Lost(failure) => {
+                let end = end(JobResult::Left, Some(failure), None);
+                tell(Event::JobLost(&end));
                 end
             }
         };

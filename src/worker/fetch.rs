@@ -11,7 +11,7 @@ use super::aftermath::{Aftermath, Refusal};
 use super::attempt::with_causes;
 use super::backoff::Reconnect;
 use super::job::Shared;
-use crate::handler::{Pipeline, Route, in_payload};
+use crate::handler::{Handler, Mode, Pipeline, Route, in_payload};
 use crate::payload::{Command, Kind, Payload, Target};
 use crate::php::ClassName;
 use crate::queue::{Error, PopRequest, Popped, Queue, QueueName, Selection};
@@ -93,13 +93,13 @@ impl<'a> Chooser<'a> {
             return true;
         }
         match route(self.shared, &mut payload, queue) {
-            Route::Unmapped if self.is_for_php => {
+            Route::Unmapped | Route::Beside { .. } if self.is_for_php => {
                 chosen.opened.insert(element.to_vec(), payload);
                 true
             }
             _ if self.is_for_php => false,
             Route::Forward(_) => true,
-            Route::Unmapped => !self.shared.leaves_unmapped(),
+            Route::Unmapped | Route::Beside { .. } => !self.shared.leaves_unmapped(),
             Route::Handler { mapping, .. } => {
                 if let Some(left) = self.room[mapping].checked_sub(1) {
                     self.room[mapping] = left;
@@ -169,11 +169,30 @@ pub(super) fn find(
         } => (mapping, handler, pipeline),
         elsewhere => return Ok(elsewhere),
     };
+    if let Some(beside) = beside(shared, payload, mapping, &handler) {
+        return Ok(beside);
+    }
     Aftermath::of(shared, payload, queue).map_err(|Refusal(why)| why)?;
     Ok(Route::Handler {
         mapping,
         handler,
         pipeline: around(shared, payload, mapping, pipeline)?,
+    })
+}
+
+/// Where a job goes that its mapping does not run, although it could.
+fn beside(
+    shared: &Shared,
+    payload: &Payload,
+    position: usize,
+    handler: &Arc<dyn Handler>,
+) -> Option<Route> {
+    let mapping = shared.router.mapping(position)?;
+    let is_shadow = mapping.mode == Mode::Shadow;
+    let is_left_out = mapping.canary.is_some_and(|canary| !canary.takes(payload));
+    (is_shadow || is_left_out).then(|| Route::Beside {
+        mapping: position,
+        shadow: is_shadow.then(|| Arc::clone(handler)),
     })
 }
 
@@ -264,7 +283,7 @@ pub(super) fn mapping_of(
             .concurrency
             .is_some()
             .then_some(mapping),
-        Route::Forward(_) | Route::Unmapped => None,
+        Route::Forward(_) | Route::Beside { .. } | Route::Unmapped => None,
     }
 }
 

@@ -16,7 +16,7 @@ use super::job::{Attempt, TaskEnd};
 use super::settle::Report;
 use crate::failed::FailedJob;
 use crate::handler::pool::{Run, Said, Seat};
-use crate::handler::{FailureText, JobInfo};
+use crate::handler::{EndInPhp, FailureText, JobInfo, RunInPhp};
 use crate::payload::JobUuid;
 use crate::queue::{Effect, Settlement, Spool};
 
@@ -39,6 +39,17 @@ enum Fate {
         /// Whether PHP has recorded it.
         is_logged: bool,
     },
+}
+
+impl EndInPhp {
+    fn of(fate: Option<&Fate>) -> Self {
+        match fate {
+            Some(Fate::Deleted) => Self::Deleted,
+            Some(Fate::Released(delay)) => Self::Released { delay: *delay },
+            Some(Fate::Failed { failure, .. }) => Self::Failed(failure.clone()),
+            None => Self::Left,
+        }
+    }
 }
 
 /// What is known of an attempt while it goes on.
@@ -65,23 +76,37 @@ enum Over {
 }
 
 impl Attempt {
-    /// Runs the job in a process of the pool.
-    pub(super) async fn run_in_php(&self, info: Arc<JobInfo>, seat: Seat, end: &mut TaskEnd) {
+    /// Runs the job in a process of the pool; says what came of it, unless it was not begun or cut short.
+    pub(super) async fn run_in_php(
+        &self,
+        info: Arc<JobInfo>,
+        seat: Seat,
+        end: &mut TaskEnd,
+    ) -> Option<RunInPhp> {
         let Some(mut run) = seat.run(Arc::clone(&info), &self.job.member) else {
-            return self.give_back().await;
+            self.give_back().await;
+            return None;
         };
         self.shared.tell(Event::JobProcessing(&info));
         let began = Instant::now();
         let mut course = Course::default();
         let over = self.follow(&info, &mut run, &mut course, began).await;
         let elapsed = began.elapsed();
+        let seen = RunInPhp {
+            end: EndInPhp::of(course.fate.as_ref()),
+            thrown: course.thrown.clone(),
+            elapsed,
+        };
         if course.is_settled {
-            return;
+            return Some(seen);
         }
         let name = info.payload.resolve_name();
         let uuid = info.payload.uuid.as_ref().map(JobUuid::as_str);
         let (settlement, kind) = match (course.fate.take(), over) {
-            (None, Over::Declined) => return self.give_back().await,
+            (None, Over::Declined) => {
+                self.give_back().await;
+                return None;
+            }
             (Some(fate), _) => self.of_fate(&info, fate, &mut course),
             (None, Over::Cut) => {
                 end.was_cut = true;
@@ -122,10 +147,11 @@ impl Attempt {
                 );
                 let message = format!("the PHP process that ran {name} ended: {how}");
                 let failure = FailureText::new("Artisand\\PhpProcessEnded", message);
-                (self.left(), EndKind::Threw(failure, JobResult::Left, None))
+                (self.left(), EndKind::Lost(failure))
             }
         };
         self.end(settlement, info, elapsed, kind).await;
+        (!end.was_cut).then_some(seen)
     }
 
     /// Hears what PHP says until the attempt is over.

@@ -18,6 +18,7 @@ use super::event::{EndKind, Event, FailedBy, JobException, Observers};
 use super::exception::php_text;
 use super::renew::Running;
 use super::settle::{Report, Verdict};
+use super::tally::{Shadow, Tallies};
 use super::unique::Unique;
 use super::unique::UntilProcessing;
 use super::{attempt, fetch};
@@ -60,6 +61,8 @@ pub(super) struct Shared {
     pub(super) refused: Mutex<HashSet<Box<str>>>,
     /// Where exceptions are counted.
     pub(super) cache: Option<Cache>,
+    /// What is counted of mappings that do not run all of their jobs.
+    pub(super) tallies: Tallies,
     /// PHP processes that run what no mapping matches; only under that policy.
     pub(super) pool: Option<Pool>,
     /// What the app offers to its jobs.
@@ -212,7 +215,7 @@ impl Attempt {
             payload: Arc::new(payload),
             body: Arc::from(&self.job.element[..]),
         });
-        let is_given_back = matches!(route, Route::Unmapped)
+        let is_given_back = matches!(route, Route::Unmapped | Route::Beside { .. })
             && self.shared.leaves_unmapped()
             && !matches!(given, Given::Php(Some(_), _));
         if !is_given_back {
@@ -220,17 +223,44 @@ impl Attempt {
         }
         match route {
             Route::Handler {
-                handler, pipeline, ..
-            } => self.handle(&*handler, &pipeline, info, end).await,
+                mapping,
+                handler,
+                pipeline,
+            } => {
+                self.shared.tallies.ran_here(mapping);
+                self.handle(&*handler, &pipeline, info, end).await;
+            }
             Route::Forward(to) => {
                 self.settle(Settlement::Forward(to), Report::Forwarded(info))
                     .await;
             }
-            Route::Unmapped => match given {
-                // `_in_php` counts the job until it has ended.
-                Given::Php(Some(seat), _in_php) => self.run_in_php(info, seat, end).await,
-                Given::Slot | Given::Php(None, _) => self.unmapped(info).await,
-            },
+            Route::Unmapped => self.go_beside(info, given, None, end).await,
+            // Others have a look at it.
+            Route::Beside { .. } if is_given_back => self.unmapped(info).await,
+            Route::Beside { mapping, shadow } => {
+                self.shared.tallies.went_beside(mapping);
+                let look = |handler| Shadow::check(&self.shared, mapping, handler, &info);
+                let shadow = shadow.map(look);
+                self.go_beside(info, given, shadow, end).await;
+            }
+        }
+    }
+
+    /// Does what the policy for unmapped jobs says.
+    async fn go_beside(
+        &self,
+        info: Arc<JobInfo>,
+        given: Given,
+        shadow: Option<Shadow>,
+        end: &mut TaskEnd,
+    ) {
+        // `_in_php` counts the job until it has ended.
+        let Given::Php(Some(seat), _in_php) = given else {
+            return self.unmapped(info).await;
+        };
+        let run = self.run_in_php(info, seat, end).await;
+        if let (Some(shadow), Some(run)) = (shadow, run) {
+            shadow.compare(&self.shared, run).await;
         }
     }
 

@@ -43,6 +43,7 @@ mod settle;
 mod span;
 mod step;
 mod stop;
+mod tally;
 mod unique;
 mod watch;
 
@@ -53,6 +54,7 @@ pub(crate) use php::CLOSURE_NAME;
 #[cfg(feature = "cli")]
 pub(crate) use preview::Preview;
 pub use stop::{Control, Orders, StopReason, resident_memory};
+pub use tally::Tally;
 pub use watch::ControlPlane;
 
 use crate::failed::FailedJobs;
@@ -239,6 +241,8 @@ struct Loop<Q> {
     stuck: bool,
     lost_connection: bool,
     memory_looked_at: Option<Instant>,
+    /// When observers were last told what was counted, and that.
+    tallied: (Instant, Vec<Tally>),
     is_over_memory: bool,
     /// Tasks that live as long as the loop.
     helpers: JoinSet<()>,
@@ -292,6 +296,8 @@ struct Fetched {
 
 /// How often to look for jobs of ours among those for PHP processes that are all at work.
 const BESIDE_PHP: Duration = Duration::from_millis(100);
+/// How often observers are told what was counted of canaries and shadows.
+const TALLY_EVERY: Duration = Duration::from_secs(60);
 /// How long a pop under load waits for more free slots.
 const GATHER: Duration = Duration::from_millis(1);
 /// How often memory and time limits are looked at.
@@ -356,6 +362,7 @@ impl<Q: Queue> Loop<Q> {
         let (heard, first_look) = start_watch(&mut helpers, &control_plane, &options);
         let per_mapping = vec![0; router.mappings().len()];
         let shared = Arc::new(Shared {
+            tallies: tally::Tallies::new(&router),
             router: Arc::clone(&router),
             connection: options.connection.clone(),
             defaults: options.defaults.clone(),
@@ -407,6 +414,7 @@ impl<Q: Queue> Loop<Q> {
             stuck: false,
             lost_connection: false,
             memory_looked_at: None,
+            tallied: (now, Vec::new()),
             is_over_memory: false,
             helpers,
             settling,
@@ -446,6 +454,9 @@ impl<Q: Queue> Loop<Q> {
                 self.look_again();
             }
             self.look_at_memory();
+            if self.tallied.0.elapsed() >= TALLY_EVERY {
+                self.tell_tallies();
+            }
             if let Some(reason) = self.stop_reason(orders) {
                 break reason;
             }
@@ -556,7 +567,10 @@ impl<Q: Queue> Loop<Q> {
         let pool = self.shared.pool.as_ref()?;
         // Of one job after the other, also the other kind.
         let is_free = !self.options.once || self.tasks.is_empty();
-        NonZeroUsize::new(pool.waiting().min(self.left())).filter(|_| is_free)
+        // Comparisons of shadows run on after PHP has ended the job: not ever more of them.
+        let most = pool.size().saturating_mul(2) + self.options.concurrency.get();
+        let room = most.saturating_sub(self.in_php());
+        NonZeroUsize::new(pool.waiting().min(self.left()).min(room)).filter(|_| is_free)
     }
 
     fn is_due(&mut self, slots: NonZeroUsize) -> bool {
@@ -909,6 +923,18 @@ impl<Q: Queue> Loop<Q> {
             .min()
     }
 
+    /// Tells what was counted and has changed.
+    fn tell_tallies(&mut self) {
+        let tallies = self.shared.tallies.read();
+        for tally in tallies
+            .iter()
+            .filter(|tally| !self.tallied.1.contains(tally))
+        {
+            self.shared.tell(Event::Tallied(tally));
+        }
+        self.tallied = (Instant::now(), tallies);
+    }
+
     fn look_at_memory(&mut self) {
         let Some(limit) = self.options.memory else {
             return;
@@ -1002,6 +1028,7 @@ impl<Q: Queue> Loop<Q> {
                 () = sleep_until(until) => {}
             }
         }
+        self.tell_tallies();
         // Dropping the last sender ends the settling task once it has done everything.
         let Self {
             shared,

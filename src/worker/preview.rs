@@ -9,6 +9,7 @@ use super::event::Observers;
 use super::fetch::find;
 use super::job::{Company, Shared};
 use super::options::WorkerOptions;
+use super::tally::Tallies;
 use crate::handler::{Router, Services};
 use crate::payload::Payload;
 use crate::queue::{ConnectionName, QueueName};
@@ -25,6 +26,7 @@ impl Preview {
     ) -> Self {
         let options = WorkerOptions::default();
         Self(Shared {
+            tallies: Tallies::new(&router),
             router,
             connection,
             defaults: options.defaults,

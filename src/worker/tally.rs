@@ -1,0 +1,218 @@
+//! What was counted of mappings that do not run all of their jobs: canaries and shadows.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tokio_util::sync::CancellationToken;
+
+use super::attempt::with_causes;
+use super::job::Shared;
+use crate::handler::{
+    BoxError, Canary, Handler, JobContext, JobInfo, Mapping, Mode, Router, RunInPhp, panic_text,
+};
+use crate::payload::JobUuid;
+
+/// Counts of one mapping since the worker's start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Tally {
+    /// What the mapping is for, as it is written.
+    pub target: String,
+    /// Its share, if it is a canary.
+    pub canary: Option<Canary>,
+    /// Attempts that its handler ran.
+    pub here: u64,
+    /// Attempts that went the way of unmapped jobs.
+    pub beside: u64,
+    /// Of those, attempts whose input the handler could read, in shadow mode.
+    pub readable: u64,
+    /// And those whose input it could not read.
+    pub unreadable: u64,
+    /// Attempts that were compared with PHP's.
+    pub compared: u64,
+    /// And those that were different.
+    pub different: u64,
+}
+
+impl Tally {
+    /// Whether this is of a handler that only looks.
+    pub fn is_shadow(&self) -> bool {
+        self.canary.is_none()
+    }
+}
+
+/// The counters of all mappings.
+#[derive(Debug)]
+pub(super) struct Tallies(Vec<Option<Counters>>);
+
+#[derive(Debug, Default)]
+struct Counters {
+    target: String,
+    canary: Option<Canary>,
+    here: AtomicU64,
+    beside: AtomicU64,
+    readable: AtomicU64,
+    unreadable: AtomicU64,
+    compared: AtomicU64,
+    different: AtomicU64,
+    /// Differences that were logged.
+    said: AtomicU64,
+}
+
+/// Most differences of a mapping that are logged one by one.
+const MOST_SAID: u64 = 100;
+/// How long a comparison may take.
+const COMPARING: Duration = Duration::from_secs(60);
+
+impl Tallies {
+    pub(super) fn new(router: &Router) -> Self {
+        let counters = |mapping: &Mapping| {
+            let is_partial = mapping.canary.is_some() || mapping.mode == Mode::Shadow;
+            is_partial.then(|| Counters {
+                target: mapping.target.to_string(),
+                canary: mapping.canary,
+                ..Counters::default()
+            })
+        };
+        Self(router.mappings().map(counters).collect())
+    }
+
+    fn of(&self, mapping: usize) -> Option<&Counters> {
+        self.0.get(mapping)?.as_ref()
+    }
+
+    pub(super) fn ran_here(&self, mapping: usize) {
+        if let Some(counters) = self.of(mapping) {
+            counters.here.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn went_beside(&self, mapping: usize) {
+        if let Some(counters) = self.of(mapping) {
+            counters.beside.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Those that have counted something.
+    pub(super) fn read(&self) -> Vec<Tally> {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let tally = |counters: &Counters| Tally {
+            target: counters.target.clone(),
+            canary: counters.canary,
+            here: get(&counters.here),
+            beside: get(&counters.beside),
+            readable: get(&counters.readable),
+            unreadable: get(&counters.unreadable),
+            compared: get(&counters.compared),
+            different: get(&counters.different),
+        };
+        let all = self.0.iter().flatten().map(tally);
+        all.filter(|tally| tally.here + tally.beside > 0).collect()
+    }
+}
+
+impl Counters {
+    /// Whether another difference is to be logged.
+    fn is_said(&self) -> bool {
+        let said = self.said.fetch_add(1, Ordering::Relaxed);
+        if said == MOST_SAID {
+            tracing::warn!(
+                mapping = self.target,
+                "a shadow found {MOST_SAID} differences: further ones are counted and not logged"
+            );
+        }
+        said < MOST_SAID
+    }
+}
+
+/// A handler that looks at a job that PHP runs.
+pub(super) struct Shadow {
+    handler: Arc<dyn Handler>,
+    mapping: usize,
+    context: JobContext,
+    is_readable: bool,
+}
+
+impl Shadow {
+    /// Reads the job's input.
+    pub(super) fn check(
+        shared: &Shared,
+        mapping: usize,
+        handler: Arc<dyn Handler>,
+        info: &Arc<JobInfo>,
+    ) -> Self {
+        let services = Arc::clone(&shared.services);
+        let context = JobContext::new(Arc::clone(info), CancellationToken::new(), services);
+        let check = AssertUnwindSafe(|| handler.check(&context));
+        let checked = match std::panic::catch_unwind(check) {
+            Ok(checked) => checked.map_err(|error| with_causes(&*error)),
+            Err(panic) => Err(format!("it panicked: {}", panic_text(&*panic))),
+        };
+        if let Some(counters) = shared.tallies.of(mapping) {
+            let counter = match checked {
+                Ok(()) => &counters.readable,
+                Err(_) => &counters.unreadable,
+            };
+            counter.fetch_add(1, Ordering::Relaxed);
+            if let Err(error) = &checked
+                && counters.is_said()
+            {
+                tracing::warn!(
+                    job.uuid = info.payload.uuid.as_ref().map(JobUuid::as_str),
+                    job.class = info.payload.resolve_name(),
+                    error,
+                    "a shadow cannot read a job: its handler would fail"
+                );
+            }
+        }
+        Self {
+            handler,
+            mapping,
+            context,
+            is_readable: checked.is_ok(),
+        }
+    }
+
+    /// Compares what the handler would do with what PHP did, if it can.
+    pub(super) async fn compare(self, shared: &Shared, run: RunInPhp) {
+        if !self.is_readable {
+            return;
+        }
+        let Some(counters) = shared.tallies.of(self.mapping) else {
+            return;
+        };
+        let payload = Arc::clone(&self.context.info().payload);
+        let comparing = async {
+            match self.handler.compare(self.context.clone(), Arc::new(run)) {
+                Some(comparing) => comparing.await.map(Some),
+                None => Ok::<_, BoxError>(None),
+            }
+        };
+        let comparing = AssertUnwindSafe(comparing).catch_unwind();
+        let compared = tokio::select! {
+            compared = tokio::time::timeout(COMPARING, comparing) => compared,
+            () = shared.stop.cancelled() => return,
+        };
+        let different = match compared {
+            Ok(Ok(Ok(None))) => return,
+            Ok(Ok(Ok(Some(())))) => None,
+            Ok(Ok(Err(error))) => Some(with_causes(&*error)),
+            Ok(Err(panic)) => Some(format!("it panicked: {}", panic_text(&*panic))),
+            Err(_) => Some(format!("it took longer than {COMPARING:?}")),
+        };
+        counters.compared.fetch_add(1, Ordering::Relaxed);
+        let Some(difference) = different else { return };
+        counters.different.fetch_add(1, Ordering::Relaxed);
+        if counters.is_said() {
+            tracing::warn!(
+                job.uuid = payload.uuid.as_ref().map(JobUuid::as_str),
+                job.class = payload.resolve_name(),
+                difference,
+                "a shadow compared a job with its run in PHP, and there is a difference"
+            );
+        }
+    }
+}
