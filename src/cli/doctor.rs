@@ -13,7 +13,7 @@ use crate::config::{Config, Laravel, SettingError, php};
 use crate::connection::Redis;
 use crate::failed::FailedJobs;
 use crate::handler::pool::{Pool, PoolOptions};
-use crate::handler::{HandlerChoice, Mode, Registry, Route, Router, UnmappedPolicy, causes};
+use crate::handler::{Mode, Registry, Route, Router, UnmappedPolicy, causes};
 use crate::payload::{Command, Encrypter, KeyError, Payload, Target};
 use crate::php::Value;
 use crate::queue::{Queue as _, QueueName, RedisQueue, Spool};
@@ -958,11 +958,7 @@ fn taker(router: &Router, payload: &Payload, queue: &QueueName, look: &Look<'_>)
             let handler = router
                 .mappings()
                 .nth(mapping)
-                .map(|mapping| match &mapping.handler {
-                    HandlerChoice::Named(name) => format!("handler `{name}`"),
-                    HandlerChoice::Exec(command) => format!("exec {}", command.join(" ")),
-                    HandlerChoice::Forward(queue) => format!("forwarded to `{queue}`"),
-                });
+                .map(|mapping| mapping.handler.to_string());
             let part = router.mapping(mapping).map_or(String::new(), |found| {
                 match (found.mode, found.canary) {
                     (Mode::Shadow, _) => format!(" (shadow: {} runs it)", unmapped()),

@@ -11,7 +11,9 @@ use toml::Spanned;
 use super::Error;
 use super::middleware::{LimiterTable, MiddlewareTable};
 use super::target::TargetProblem;
-use crate::handler::{Canary, Debounce, HandlerChoice, Mapping, Mode, Template, UnmappedPolicy};
+use crate::handler::{
+    Canary, Debounce, HandlerChoice, Mapping, Mode, PersistentOptions, Template, UnmappedPolicy,
+};
 
 /// The whole file.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -235,6 +237,8 @@ pub enum HandlerTable {
     Named(String),
     /// `{ exec = ["program", "argument"] }`
     Exec(Vec<String>),
+    /// `{ exec = ["program", "argument"], persistent = true }`
+    Persistent(PersistentOptions),
     /// `{ forward = "queue" }`
     Forward(String),
 }
@@ -256,26 +260,11 @@ impl<'de> Deserialize<'de> for HandlerTable {
 
             fn visit_map<A: serde::de::MapAccess<'de>>(
                 self,
-                mut map: A,
+                map: A,
             ) -> Result<HandlerTable, A::Error> {
-                use serde::de::Error as _;
-                let Some(key) = map.next_key::<String>()? else {
-                    return Err(A::Error::custom(
-                        "a handler table needs `exec` or `forward`",
-                    ));
-                };
-                let handler = match key.as_str() {
-                    "exec" => HandlerTable::Exec(map.next_value()?),
-                    "forward" => HandlerTable::Forward(map.next_value()?),
-                    _ => return Err(A::Error::unknown_field(&key, &["exec", "forward"])),
-                };
-                match map.next_key::<String>()? {
-                    Some(key) => Err(A::Error::custom(format_args!(
-                        "`{key}` does not go with `{}`",
-                        handler.key()
-                    ))),
-                    None => Ok(handler),
-                }
+                let keys = serde::de::value::MapAccessDeserializer::new(map);
+                let keys = HandlerKeys::deserialize(keys)?;
+                HandlerTable::of(keys).map_err(serde::de::Error::custom)
             }
         }
 
@@ -283,12 +272,39 @@ impl<'de> Deserialize<'de> for HandlerTable {
     }
 }
 
+/// All that a handler's table may hold; what goes with what is said by [`HandlerTable::of`].
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HandlerKeys {
+    exec: Option<Vec<String>>,
+    forward: Option<String>,
+    persistent: Option<bool>,
+    processes: Option<NonZeroUsize>,
+    max_jobs: Option<NonZeroU64>,
+}
+
 impl HandlerTable {
-    fn key(&self) -> &'static str {
-        match self {
-            Self::Named(_) => "a name",
-            Self::Exec(_) => "exec",
-            Self::Forward(_) => "forward",
+    fn of(keys: HandlerKeys) -> Result<Self, String> {
+        let is_persistent = keys.persistent == Some(true);
+        let of_programs = [
+            ("processes", keys.processes.is_some()),
+            ("max_jobs", keys.max_jobs.is_some()),
+        ];
+        let given = of_programs.iter().find(|(_, is_given)| *is_given);
+        if let (Some((key, _)), false) = (given, is_persistent) {
+            return Err(format!("`{key}` is for `exec` with `persistent = true`"));
+        }
+        match (keys.exec, keys.forward) {
+            (Some(command), None) if is_persistent => Ok(Self::Persistent(PersistentOptions {
+                command,
+                processes: keys.processes,
+                max_jobs: keys.max_jobs,
+            })),
+            (Some(command), None) => Ok(Self::Exec(command)),
+            (None, Some(queue)) if keys.persistent.is_none() => Ok(Self::Forward(queue)),
+            (None, Some(_)) => Err("`persistent` does not go with `forward`".into()),
+            (Some(_), Some(_)) => Err("`forward` does not go with `exec`".into()),
+            (None, None) => Err("a handler table needs `exec` or `forward`".into()),
         }
     }
 }
@@ -300,6 +316,7 @@ impl MapTable {
             handler: match self.handler.get_ref() {
                 HandlerTable::Named(name) => HandlerChoice::Named(name.clone()),
                 HandlerTable::Exec(command) => HandlerChoice::Exec(command.clone()),
+                HandlerTable::Persistent(options) => HandlerChoice::Persistent(options.clone()),
                 HandlerTable::Forward(queue) => HandlerChoice::Forward(queue.as_str().into()),
             },
             concurrency: self.concurrency,

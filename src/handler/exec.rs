@@ -23,7 +23,7 @@ const DATA_ERROR: i32 = 65;
 /// `EX_TEMPFAIL` of `sysexits.h`.
 const TEMPORARY_FAILURE: i32 = 75;
 /// How much of the end of an output is kept, in bytes.
-const KEPT_OUTPUT: usize = 8 * 1024;
+pub(super) const KEPT_OUTPUT: usize = 8 * 1024;
 
 /// A program and its arguments (`handler = { exec = ["python3", "invoice.py"] }`).
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ pub struct Exec {
 
 /// Why a program did not do its job.
 #[derive(Debug, thiserror::Error)]
-enum ExecError {
+pub(super) enum ExecError {
     #[error("could not start `{program}`")]
     Start {
         program: String,
@@ -172,6 +172,14 @@ impl ProcessGroup {
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
     }
+
+    /// Whether the program has ended; it is still to be waited for, and its number nobody else's.
+    pub(super) fn has_ended(&self) -> bool {
+        use rustix::process::{WaitId, WaitIdOptions, waitid};
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let is_running = |group| matches!(waitid(WaitId::Pid(group), look), Ok(None));
+        !self.0.is_some_and(is_running)
+    }
 }
 
 impl Drop for ProcessGroup {
@@ -181,7 +189,7 @@ impl Drop for ProcessGroup {
 }
 
 /// How long to read on after the program has ended.
-const LINGER: Duration = Duration::from_millis(200);
+pub(super) const LINGER: Duration = Duration::from_millis(200);
 
 /// Reads to the end, or until it cannot be read, and keeps the last part.
 async fn read_end(pipe: Option<&mut (impl AsyncReadExt + Unpin)>, kept: &mut Vec<u8>) {
@@ -195,11 +203,11 @@ async fn read_end(pipe: Option<&mut (impl AsyncReadExt + Unpin)>, kept: &mut Vec
     }
 }
 
-fn lossy(bytes: &[u8]) -> String {
+pub(super) fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn indented(stderr: &str) -> String {
+pub(super) fn indented(stderr: &str) -> String {
     let stderr = stderr.trim_end();
     if stderr.is_empty() {
         String::new()

@@ -19,6 +19,7 @@ mod input;
 mod middleware;
 mod model;
 mod pattern;
+mod persistent;
 pub mod pool;
 mod registry;
 mod services;
@@ -43,6 +44,7 @@ pub use model::{
     Collection, Model, ModelError, ModelId, ModelIdentifier, ModelKey, ModelNotFound, Models,
 };
 pub use pattern::{Pattern, PatternError, TargetPattern, TargetPatternError};
+pub use persistent::{Persistent, PersistentOptions};
 pub use registry::{
     HandlerChoice, Mapping, MappingError, Mode, Registry, Route, Router, UnmappedPolicy,
 };
@@ -126,6 +128,14 @@ pub trait Handler: Send + Sync + 'static {
     ) -> Option<BoxFuture<'_, Result<(), BoxError>>> {
         drop((context, run));
         None
+    }
+
+    /// Called when the worker has stopped and none of its jobs runs any more: ends what the handler keeps running.
+    ///
+    /// The worker waits some seconds for it, then the future is dropped. A
+    /// handler that two mappings name is told twice.
+    fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
     }
 
     /// Whether jobs run on a thread of their own, where they cannot be cancelled.

@@ -3,11 +3,15 @@
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::num::NonZeroUsize;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
 
 use super::{
-    Canary, Debounce, Discard, Exec, Handler, Log, Missing, Pattern, Pipeline, Services,
-    TargetPattern,
+    Canary, Debounce, Discard, Exec, Handler, Log, Missing, Pattern, Persistent, PersistentOptions,
+    Pipeline, Services, TargetPattern, panic_text,
 };
 use crate::payload::{Kind, Target};
 use crate::php::ClassName;
@@ -68,8 +72,23 @@ pub enum HandlerChoice {
     Named(String),
     /// A program and its arguments.
     Exec(Vec<String>),
+    /// Programs that run one job after the other.
+    Persistent(PersistentOptions),
     /// Moved to another queue.
     Forward(QueueName),
+}
+
+impl fmt::Display for HandlerChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(name) => write!(f, "handler `{name}`"),
+            Self::Exec(command) => write!(f, "exec {}", command.join(" ")),
+            Self::Persistent(options) => {
+                write!(f, "persistent exec {}", options.command.join(" "))
+            }
+            Self::Forward(queue) => write!(f, "forwarded to `{queue}`"),
+        }
+    }
 }
 
 /// One mapping of `artisand.toml`.
@@ -232,6 +251,9 @@ pub struct Router {
     known_others: RwLock<HashMap<Box<str>, Route>>,
 }
 
+/// How long handlers may take to end what they keep running.
+const STOPPING: Duration = Duration::from_secs(5);
+
 /// Most targets remembered: names come from payloads, which are not trusted.
 const MAX_KNOWN: usize = 4096;
 /// Longest name remembered.
@@ -258,8 +280,17 @@ impl Router {
         registry: &Registry,
     ) -> Result<Self, (usize, MappingError)> {
         let mut routed = Vec::with_capacity(mappings.len());
-        for (position, mapping) in mappings.into_iter().enumerate() {
+        for (position, mut mapping) in mappings.into_iter().enumerate() {
             check_part(&mapping, &unmapped).map_err(|error| (position, error))?;
+            if let HandlerChoice::Persistent(PersistentOptions {
+                processes: Some(processes),
+                ..
+            }) = &mapping.handler
+            {
+                // A job that no program is free for is better left to somebody else.
+                let own = mapping.concurrency.unwrap_or(*processes);
+                mapping.concurrency = Some(own.min(*processes));
+            }
             let run = |handler: Arc<dyn Handler>| {
                 let own = handler.middleware();
                 let pipeline = own.iter().chain(mapping.middleware.iter());
@@ -292,6 +323,10 @@ impl Router {
                     };
                     run(Arc::new(Exec::new(program, args.iter().cloned())))
                 }
+                HandlerChoice::Persistent(options) => match Persistent::new(options) {
+                    Some(programs) => run(Arc::new(programs)),
+                    None => return Err((position, MappingError::NoProgram)),
+                },
                 HandlerChoice::Forward(_)
                     if !mapping.middleware.is_empty() || mapping.debounce.is_some() =>
                 {
@@ -327,6 +362,24 @@ impl Router {
             checked.map_err(|missing| (position, MappingError::Middleware(missing)))?;
         }
         Ok(())
+    }
+
+    /// Ends what handlers keep running; for the worker, when none of its jobs runs any more.
+    pub(crate) async fn stop(&self) {
+        let stopping = self.mappings.iter().filter_map(|(_, route)| match route {
+            Route::Handler { handler, .. } => Some(async move {
+                let stopping = AssertUnwindSafe(async { handler.stop().await }).catch_unwind();
+                match tokio::time::timeout(STOPPING, stopping).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(panic)) => {
+                        tracing::error!(error = panic_text(&*panic), "a handler did not stop");
+                    }
+                    Err(_) => tracing::error!("a handler did not stop in time"),
+                }
+            }),
+            _ => None,
+        });
+        futures_util::future::join_all(stopping).await;
     }
 
     /// Whether a handler runs jobs of this class.
@@ -540,6 +593,15 @@ mod tests {
         );
         assert!(matches!(router.route(&Target::Closure), Route::Unmapped));
         assert_eq!(router.unlimited_classes(), [r"A\B", "D"]);
+        let mut programs = mapping("X", "", 8);
+        programs.handler = HandlerChoice::Persistent(PersistentOptions {
+            command: vec!["x".into()],
+            processes: NonZeroUsize::new(2),
+            max_jobs: None,
+        });
+        let router = Router::new(vec![programs], UnmappedPolicy::Leave, &Registry::new()).unwrap();
+        let concurrency = router.mappings().map(|mapping| mapping.concurrency);
+        assert_eq!(concurrency.collect::<Vec<_>>(), [NonZeroUsize::new(2)]);
         let unknown = Router::new(
             vec![mapping("X", "nope", 0)],
             UnmappedPolicy::Leave,

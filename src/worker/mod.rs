@@ -1044,6 +1044,7 @@ impl<Q: Queue> Loop<Q> {
             ..
         } = self;
         let observers = shared.observers.clone();
+        let router = Arc::clone(&shared.router);
         if let Some(pool) = &shared.pool {
             pool.stop().await;
         }
@@ -1066,7 +1067,7 @@ impl<Q: Queue> Loop<Q> {
                 recording.finish(deadline).await;
             }
         };
-        tokio::join!(recorded, following.finish(deadline));
+        tokio::join!(recorded, following.finish(deadline), router.stop());
         // `--once` stops without a word, as in Laravel.
         if !options.once {
             observers.tell(&Event::WorkerStopping {

@@ -70,6 +70,7 @@ fn mistakes_in_the_configuration_are_named_with_their_line() {
         "[unmapped]\npolicy = 'drop'\n",
         "[[map]]\njob = 'X'\nhandler = { run = 'x' }\n",
         "[[map]]\njob = 'X'\nhandler = { exec = [] }\n",
+        "\n[[map]]\njob = 'X'\nhandler = { exec = ['x'], processes = 2 }\n",
         "not toml",
     ];
     let shown: Vec<String> = rows

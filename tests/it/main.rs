@@ -25,4 +25,5 @@ mod log;
 mod middleware;
 mod models;
 mod payloads;
+mod persistent;
 mod worker;

@@ -19,16 +19,16 @@ use tokio::sync::mpsc;
 
 const NOW: UnixSeconds = UnixSeconds(1_760_000_000);
 
-fn queue() -> Arc<MemoryQueue> {
+pub(crate) fn queue() -> Arc<MemoryQueue> {
     Arc::new(MemoryQueue::new(Some(Duration::from_secs(90))))
 }
 
-fn name(text: &str) -> QueueName {
+pub(crate) fn name(text: &str) -> QueueName {
     text.into()
 }
 
 /// A payload of a job of class `App\Jobs\CLASS` with the property `n`, and more fields.
-fn payload(class: &str, n: u32, fields: &serde_json::Value) -> Vec<u8> {
+pub(crate) fn payload(class: &str, n: u32, fields: &serde_json::Value) -> Vec<u8> {
     let class = format!("App\\Jobs\\{class}");
     let command = format!("O:{}:\"{class}\":1:{{s:1:\"n\";i:{n};}}", class.len());
     let mut payload = json!({
@@ -42,7 +42,7 @@ fn payload(class: &str, n: u32, fields: &serde_json::Value) -> Vec<u8> {
     payload.to_string().into_bytes()
 }
 
-fn job(class: &str, n: u32) -> Vec<u8> {
+pub(crate) fn job(class: &str, n: u32) -> Vec<u8> {
     payload(class, n, &json!({}))
 }
 
@@ -56,7 +56,11 @@ fn mapping(class: &str, handler: &str, concurrency: usize) -> Mapping {
     }
 }
 
-fn router(mappings: Vec<Mapping>, unmapped: UnmappedPolicy, registry: &Registry) -> Router {
+pub(crate) fn router(
+    mappings: Vec<Mapping>,
+    unmapped: UnmappedPolicy,
+    registry: &Registry,
+) -> Router {
     Router::new(mappings, unmapped, registry).unwrap()
 }
 
@@ -70,7 +74,7 @@ fn all_to(handler: impl Handler) -> Router {
     )
 }
 
-fn options(concurrency: usize) -> WorkerOptions {
+pub(crate) fn options(concurrency: usize) -> WorkerOptions {
     WorkerOptions {
         concurrency: NonZeroUsize::new(concurrency).unwrap(),
         stop_when_empty: true,
@@ -102,7 +106,7 @@ impl Observer for Names {
 }
 
 /// Runs a worker until the queue is empty; its report and the events of jobs.
-async fn run(
+pub(crate) async fn run(
     queue: &Arc<MemoryQueue>,
     router: Router,
     options: WorkerOptions,
@@ -117,7 +121,7 @@ async fn run(
     (report, events)
 }
 
-async fn sizes(queue: &MemoryQueue) -> Sizes {
+pub(crate) async fn sizes(queue: &MemoryQueue) -> Sizes {
     queue.sizes(&name("default")).await.unwrap()
 }
 

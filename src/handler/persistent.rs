@@ -1,0 +1,629 @@
+//! Runs jobs by programs that live on: a line of JSON for each job, a line of JSON for each answer.
+//!
+//! A program reads one job document a line from standard input and writes one
+//! answer a line to standard output, before it reads the next:
+//!
+//! | answer | meaning |
+//! | --- | --- |
+//! | `{"ok":true}` | done |
+//! | `{"release":30}` | released, for so many seconds |
+//! | `{"fail":"reason"}` | failed for good |
+//! | `{"error":"text"}` | an exception |
+//!
+//! An answer may also hold the `uuid` of its job, which is then compared. A
+//! program that writes anything else is out of step, so that its next answer
+//! could be that of another job: it is killed. One whose job has run out of
+//! time is killed with its process group, and one that dies takes only the job
+//! that it has with it. Programs are started when they are needed and end when
+//! their standard input does.
+//!
+//! A job is given to another program only if the first one died without having
+//! read a byte of it, as one does that ends between two jobs.
+
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use serde::Deserialize;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+
+use super::exec::{ExecError, KEPT_OUTPUT, LINGER, ProcessGroup, indented, lossy};
+use super::{BoxError, BoxFuture, Handler, JobContext};
+use crate::payload::JobUuid;
+
+/// Most bytes of an answer.
+const MAX_ANSWER: usize = 1024 * 1024;
+/// Most bytes of a line of standard error that is logged.
+const MAX_LOGGED_LINE: usize = 2048;
+/// Most lines of standard error that are logged for one job.
+const MAX_LOGGED_LINES: usize = 100;
+/// How much of an answer that is none is shown, in characters.
+const SHOWN_JUNK: usize = 200;
+/// How long a program may take to end when its standard input has.
+const ENDING: Duration = Duration::from_secs(1);
+/// How often to look whether a program has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// What a mapping says of programs that live on (`handler = { exec = [..], persistent = true }`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PersistentOptions {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Most of them at once; without it as many as jobs run at once.
+    pub processes: Option<NonZeroUsize>,
+    /// Jobs after which a program is replaced.
+    pub max_jobs: Option<NonZeroU64>,
+}
+
+/// Programs that run one job after the other.
+#[derive(Debug)]
+pub struct Persistent {
+    program: String,
+    args: Vec<String>,
+    max_jobs: Option<NonZeroU64>,
+    /// Room for programs, where their number is limited.
+    room: Option<Semaphore>,
+    pool: Mutex<Pool>,
+    /// Programs whose time is over.
+    ending: TaskTracker,
+}
+
+#[derive(Debug, Default)]
+struct Pool {
+    /// The one that was used last is the next to be used.
+    idle: Vec<Program>,
+    is_closed: bool,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+enum PersistentError {
+    #[error("`{program}` ended with {status} before it answered{stderr}")]
+    Ended {
+        program: String,
+        status: ExitStatus,
+        stderr: String,
+    },
+    #[error("`{program}` closed its standard output or input before it answered{stderr}")]
+    Closed { program: String, stderr: String },
+    #[error("`{program}` wrote something that is no answer ({problem}): {line}{stderr}")]
+    Junk {
+        program: String,
+        problem: String,
+        line: String,
+        stderr: String,
+    },
+    #[error("{0}")]
+    Said(String),
+}
+
+/// What a program says of its job.
+#[derive(Debug, PartialEq)]
+enum Answer {
+    Done,
+    Release(Duration),
+    Fail(String),
+    Exception(String),
+}
+
+/// What came of giving a job to a program.
+enum End {
+    Answered(Answer),
+    /// It closed a pipe, when so many bytes of the job had been written.
+    Broke {
+        written: usize,
+    },
+    Junk {
+        problem: String,
+        line: Vec<u8>,
+    },
+}
+
+impl Persistent {
+    /// Programs by the first word of a command, which is looked for in the search path; `None` if there is none.
+    pub fn new(options: &PersistentOptions) -> Option<Self> {
+        let (program, args) = options.command.split_first()?;
+        (!program.is_empty()).then(|| Self {
+            program: program.clone(),
+            args: args.to_vec(),
+            max_jobs: options.max_jobs,
+            room: options
+                .processes
+                .map(|processes| Semaphore::new(processes.get().min(Semaphore::MAX_PERMITS))),
+            pool: Mutex::default(),
+            ending: TaskTracker::new(),
+        })
+    }
+
+    async fn run(&self, context: JobContext) -> Result<(), BoxError> {
+        let mut document = context.document()?;
+        document.push('\n');
+        let _room = match &self.room {
+            Some(room) => Some(room.acquire().await.expect("nobody closes it")),
+            None => None,
+        };
+        let uuid = context.uuid().map(JobUuid::as_str);
+        let (program, answer) = loop {
+            let (mut program, is_new) = match self.idle() {
+                Some(program) => (program, false),
+                None => (self.start()?, true),
+            };
+            if !is_new && !program.is_usable() {
+                // Most have ended, which is nobody's business between two jobs.
+                program.bury(0).await;
+                continue;
+            }
+            match program.ask(document.as_bytes(), uuid).await {
+                End::Answered(answer) => break (program, answer),
+                End::Broke { written } => {
+                    let burial = program.bury(written).await;
+                    // A new one that reads nothing would be followed by others like it.
+                    if is_new || !burial.is_untouched {
+                        return Err(self.died(burial).into());
+                    }
+                }
+                End::Junk { problem, line } => {
+                    let line: String = lossy(&line).chars().take(SHOWN_JUNK).collect();
+                    return Err(PersistentError::Junk {
+                        program: self.program.clone(),
+                        problem,
+                        line: format!("{line:?}"),
+                        stderr: program.stderr_log.end(),
+                    }
+                    .into());
+                }
+            }
+        };
+        self.give_back(program);
+        match answer {
+            Answer::Done => Ok(()),
+            Answer::Release(delay) => {
+                context.release(delay);
+                Ok(())
+            }
+            Answer::Fail(reason) => {
+                context.fail(PersistentError::Said(reason));
+                Ok(())
+            }
+            Answer::Exception(text) => Err(PersistentError::Said(text).into()),
+        }
+    }
+
+    fn pool(&self) -> std::sync::MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn idle(&self) -> Option<Program> {
+        self.pool().idle.pop()
+    }
+
+    fn start(&self) -> Result<Program, ExecError> {
+        let start = |source| ExecError::Start {
+            program: self.program.clone(),
+            source,
+        };
+        let mut child = Command::new(&self.program)
+            .args(&self.args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(start)?;
+        Ok(Program {
+            group: ProcessGroup::of(&child),
+            stdin: child.stdin.take().expect("standard input is piped"),
+            stdout: child.stdout.take().expect("standard output is piped"),
+            stderr: child.stderr.take().expect("standard error is piped"),
+            stderr_is_open: true,
+            stderr_log: StderrLog::default(),
+            is_out_of_step: false,
+            jobs: 0,
+            child,
+        })
+    }
+
+    /// Keeps a program for the next job, unless its time is over.
+    fn give_back(&self, mut program: Program) {
+        program.jobs += 1;
+        if program.is_out_of_step {
+            tracing::warn!(
+                program = self.program,
+                "a persistent program wrote more than its answer and was killed: its next answer could be that of another job"
+            );
+            return;
+        }
+        let is_worn = self
+            .max_jobs
+            .is_some_and(|max_jobs| program.jobs >= max_jobs.get());
+        let mut pool = self.pool();
+        if is_worn || pool.is_closed {
+            drop(pool);
+            self.ending.spawn(program.end());
+        } else {
+            pool.idle.push(program);
+        }
+    }
+
+    fn died(&self, burial: Burial) -> PersistentError {
+        let Burial { status, stderr, .. } = burial;
+        match status {
+            Some(status) => PersistentError::Ended {
+                program: self.program.clone(),
+                status,
+                stderr,
+            },
+            None => PersistentError::Closed {
+                program: self.program.clone(),
+                stderr,
+            },
+        }
+    }
+
+    async fn end_all(&self) {
+        let idle = {
+            let mut pool = self.pool();
+            pool.is_closed = true;
+            std::mem::take(&mut pool.idle)
+        };
+        for program in idle {
+            self.ending.spawn(program.end());
+        }
+        self.ending.close();
+        self.ending.wait().await;
+    }
+}
+
+impl Handler for Persistent {
+    fn handle(&self, context: JobContext) -> BoxFuture<'_, Result<(), BoxError>> {
+        Box::pin(self.run(context))
+    }
+
+    fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.end_all())
+    }
+}
+
+/// A program that runs; dropping it kills it and all that it started.
+#[derive(Debug)]
+struct Program {
+    // First, so that the group is killed before its leader can be waited for, which frees the group's number.
+    group: ProcessGroup,
+    child: Child,
+    stdin: ChildStdin,
+    stdout: ChildStdout,
+    stderr: ChildStderr,
+    stderr_is_open: bool,
+    stderr_log: StderrLog,
+    /// It wrote more than its answer.
+    is_out_of_step: bool,
+    jobs: u64,
+}
+
+/// What is known of a program that is gone.
+struct Burial {
+    /// Its exit status, if it ended by itself.
+    status: Option<ExitStatus>,
+    /// The end of its standard error.
+    stderr: String,
+    /// It has read nothing of what was written.
+    is_untouched: bool,
+}
+
+/// Something that a program did while it had a job.
+enum Act {
+    Wrote(std::io::Result<usize>),
+    Said(std::io::Result<usize>),
+    Logged(std::io::Result<usize>),
+}
+
+impl Program {
+    /// Whether it waits for a job, having written nothing since its last one.
+    fn is_usable(&mut self) -> bool {
+        self.stderr_log.is_idle = true;
+        self.drain_stderr();
+        self.stderr_log.end();
+        let mut buffer = [0; 1];
+        match self.stdout.read(&mut buffer).now_or_never() {
+            None => !self.group.has_ended(),
+            Some(read) => {
+                if let Ok(1..) = read {
+                    tracing::warn!(
+                        "a persistent program wrote something while it had no job, and was killed"
+                    );
+                }
+                false
+            }
+        }
+    }
+
+    /// Gives it a job and waits for the answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// A program whose answer was not awaited must be dropped.
+    async fn ask(&mut self, document: &[u8], uuid: Option<&str>) -> End {
+        let mut written = 0;
+        let mut line = Vec::new();
+        let (mut said, mut logged) = ([0; 8192], [0; 4096]);
+        loop {
+            let act = tokio::select! {
+                wrote = self.stdin.write(&document[written..]), if written < document.len() => Act::Wrote(wrote),
+                read = self.stdout.read(&mut said) => Act::Said(read),
+                read = self.stderr.read(&mut logged), if self.stderr_is_open => Act::Logged(read),
+            };
+            match act {
+                Act::Wrote(Ok(more @ 1..)) => written += more,
+                Act::Wrote(_) | Act::Said(Ok(0) | Err(_)) => {
+                    return End::Broke { written };
+                }
+                Act::Said(Ok(more)) => {
+                    let start = line.len();
+                    line.extend_from_slice(&said[..more]);
+                    if let Some(end) = memchr::memchr(b'\n', &line[start..]) {
+                        let rest = line.split_off(start + end + 1);
+                        return self.answered(
+                            &line,
+                            !rest.is_empty(),
+                            written < document.len(),
+                            uuid,
+                        );
+                    }
+                    if line.len() > MAX_ANSWER {
+                        let problem = format!("longer than {MAX_ANSWER} bytes");
+                        return End::Junk { problem, line };
+                    }
+                }
+                Act::Logged(Ok(more @ 1..)) => self.stderr_log.feed(&logged[..more]),
+                Act::Logged(_) => self.stderr_is_open = false,
+            }
+        }
+    }
+
+    /// Looks at the line that was to be an answer.
+    fn answered(&mut self, line: &[u8], has_more: bool, is_early: bool, uuid: Option<&str>) -> End {
+        // What it wrote before its answer belongs to this job, too.
+        self.drain_stderr();
+        let junk = |problem: String| End::Junk {
+            problem,
+            line: line.to_vec(),
+        };
+        if is_early {
+            return junk("it came before the job had been read".into());
+        }
+        match Answer::parse(line, uuid) {
+            Ok(answer) => {
+                self.is_out_of_step = has_more;
+                self.stderr_log.end();
+                End::Answered(answer)
+            }
+            Err(problem) => junk(problem),
+        }
+    }
+
+    /// Reads what is in standard error now.
+    fn drain_stderr(&mut self) {
+        let mut buffer = [0; 4096];
+        let mut left = MAX_ANSWER;
+        while self.stderr_is_open && left > 0 {
+            match self.stderr.read(&mut buffer).now_or_never() {
+                Some(Ok(read @ 1..)) => {
+                    self.stderr_log.feed(&buffer[..read]);
+                    left = left.saturating_sub(read);
+                }
+                Some(_) => self.stderr_is_open = false,
+                None => return,
+            }
+        }
+    }
+
+    /// Sees to the end of a program that has broken off, when so many bytes of a job had been written to it.
+    async fn bury(mut self, written: usize) -> Burial {
+        let has_ended = self.ends_within(LINGER).await;
+        self.drain_stderr();
+        // Before it is waited for, which frees the number of its group.
+        self.group.kill();
+        self.group.forget();
+        let status = self.child.wait().await.ok();
+        // What nobody has read is still in the pipe, of which we hold the other end.
+        let unread = rustix::io::ioctl_fionread(&self.stdin).ok();
+        Burial {
+            status: status.filter(|_| has_ended),
+            stderr: self.stderr_log.end(),
+            is_untouched: unread.is_some_and(|unread| usize::try_from(unread) == Ok(written)),
+        }
+    }
+
+    /// Ends a program that waits for a job: its input ends, and it has a moment.
+    async fn end(self) {
+        let Self {
+            mut group,
+            mut child,
+            stdin,
+            // Open until it has ended: it may still want to write.
+            stdout: _stdout,
+            stderr: _stderr,
+            ..
+        } = self;
+        drop(stdin);
+        let has_ended = ends_within(&group, ENDING).await;
+        if !has_ended {
+            tracing::warn!(
+                "a persistent program did not end when its standard input did, and was killed"
+            );
+        }
+        group.kill();
+        group.forget();
+        // It may have been waited for already, or not be ours to wait for.
+        let _ = child.wait().await;
+    }
+
+    async fn ends_within(&self, time: Duration) -> bool {
+        ends_within(&self.group, time).await
+    }
+}
+
+async fn ends_within(group: &ProcessGroup, time: Duration) -> bool {
+    let looking = async {
+        while !group.has_ended() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    tokio::time::timeout(time, looking).await.is_ok()
+}
+
+/// Standard error: lines go to the log, the end is kept for exceptions.
+#[derive(Debug, Default)]
+struct StderrLog {
+    /// The beginning of a line without end.
+    line: Vec<u8>,
+    lines: usize,
+    left_out: usize,
+    kept: Vec<u8>,
+    /// It was written while there was no job.
+    is_idle: bool,
+}
+
+impl StderrLog {
+    fn feed(&mut self, mut bytes: &[u8]) {
+        self.kept.extend_from_slice(bytes);
+        if self.kept.len() > KEPT_OUTPUT {
+            self.kept.drain(..self.kept.len() - KEPT_OUTPUT);
+        }
+        while let Some(end) = memchr::memchr(b'\n', bytes) {
+            self.extend(&bytes[..end]);
+            self.log();
+            bytes = &bytes[end + 1..];
+        }
+        self.extend(bytes);
+    }
+
+    fn extend(&mut self, bytes: &[u8]) {
+        let room = MAX_LOGGED_LINE - self.line.len();
+        self.line.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+
+    fn log(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        if self.lines == MAX_LOGGED_LINES {
+            self.left_out += 1;
+            return;
+        }
+        self.lines += 1;
+        let line = lossy(&line);
+        let line = line.trim_end();
+        if self.is_idle {
+            tracing::info!(parent: None, line, "standard error of an idle persistent program");
+        } else {
+            // The span around the handler says which job it is.
+            tracing::info!(line, "standard error of a persistent program");
+        }
+    }
+
+    /// The job is over: what was kept of it.
+    fn end(&mut self) -> String {
+        if !self.line.is_empty() {
+            self.log();
+        }
+        if self.left_out > 0 {
+            tracing::warn!(
+                lines = self.left_out,
+                "more lines of standard error of a persistent program were left out"
+            );
+        }
+        let kept = std::mem::take(self).kept;
+        indented(&lossy(&kept))
+    }
+}
+
+impl Answer {
+    fn parse(line: &[u8], uuid: Option<&str>) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Keys {
+            ok: Option<bool>,
+            release: Option<f64>,
+            fail: Option<String>,
+            error: Option<String>,
+            uuid: Option<String>,
+        }
+
+        const EXPECTED: &str =
+            r#"expected {"ok":true}, {"release":30}, {"fail":"reason"} or {"error":"text"}"#;
+        let keys: Keys =
+            serde_json::from_slice(line).map_err(|error| format!("{error}; {EXPECTED}"))?;
+        if let (Some(answered), Some(asked)) = (&keys.uuid, uuid)
+            && answered != asked
+        {
+            return Err(format!("it is for another job than `{asked}`"));
+        }
+        let cut = |text: String| text.chars().take(KEPT_OUTPUT).collect();
+        match (keys.ok, keys.release, keys.fail, keys.error) {
+            (Some(true), None, None, None) => Ok(Self::Done),
+            // Laravel counts whole seconds: a part of one is one.
+            (None, Some(seconds), None, None) => Duration::try_from_secs_f64(seconds.ceil())
+                .map(Self::Release)
+                .map_err(|_| format!("{seconds} is no number of seconds")),
+            (None, None, Some(reason), None) => Ok(Self::Fail(cut(reason))),
+            (None, None, None, Some(text)) => Ok(Self::Exception(cut(text))),
+            _ => Err(EXPECTED.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_one_of_four() {
+        let seconds = |seconds| Some(Answer::Release(Duration::from_secs(seconds)));
+        #[rustfmt::skip]
+        let rows = [
+            (r#"{"ok":true}"#, Some(Answer::Done)),
+            (r#" { "uuid" : "a", "ok" : true } "#, Some(Answer::Done)),
+            ("{\"ok\":true}\r\n", Some(Answer::Done)),
+            (r#"{"release":0}"#, seconds(0)),
+            (r#"{"release":1.5}"#, seconds(2)),
+            (r#"{"fail":"no such order"}"#, Some(Answer::Fail("no such order".into()))),
+            (r#"{"error":""}"#, Some(Answer::Exception(String::new()))),
+            (r#"{"ok":false}"#, None),
+            (r#"{"ok":true,"uuid":"b"}"#, None),
+            (r#"{"ok":true,"release":1}"#, None),
+            (r#"{"release":-1}"#, None),
+            (r#"{"release":1e300}"#, None),
+            (r#"{"done":true}"#, None),
+            ("{}", None),
+            ("", None),
+            ("null", None),
+            ("starting up", None),
+            (r#"{"ok":true} x"#, None),
+        ];
+        for (line, expected) in rows {
+            assert_eq!(
+                Answer::parse(line.as_bytes(), Some("a")).ok(),
+                expected,
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn little_is_kept_of_a_standard_error_without_end() {
+        let mut log = StderrLog::default();
+        for _ in 0..10_000 {
+            log.feed(&[b'x'; 1000]);
+        }
+        log.feed(b"\nthe end");
+        assert!(log.line.len() <= MAX_LOGGED_LINE && log.kept.len() <= KEPT_OUTPUT);
+        let kept = log.end();
+        assert!(kept.ends_with("the end") && kept.len() <= KEPT_OUTPUT + 2);
+        assert_eq!(log.end(), "");
+    }
+}
