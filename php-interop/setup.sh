@@ -57,7 +57,7 @@ as_root() {
 # --- packages of this machine -----------------------------------------------
 
 php=(php-cli php-redis php-mbstring php-xml php-sqlite3 php-mysql php-pgsql php-curl)
-packages=(redis-server openssl "${php[@]}")
+packages=(redis-server openssl python3 "${php[@]}")
 if [ "$codename" = bookworm ]; then
     packages+=(php-laravel-framework)
 fi

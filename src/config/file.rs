@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
+#[cfg(feature = "http")]
+use std::time::Duration;
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -14,6 +16,8 @@ use super::target::TargetProblem;
 use crate::handler::{
     Canary, Debounce, HandlerChoice, Mapping, Mode, PersistentOptions, Template, UnmappedPolicy,
 };
+#[cfg(feature = "http")]
+use crate::handler::{HttpOptions, SecretSource};
 
 /// The whole file.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -239,6 +243,9 @@ pub enum HandlerTable {
     Exec(Vec<String>),
     /// `{ exec = ["program", "argument"], persistent = true }`
     Persistent(PersistentOptions),
+    /// `{ http = "http://.." }`
+    #[cfg(feature = "http")]
+    Http(HttpOptions),
     /// `{ forward = "queue" }`
     Forward(String),
 }
@@ -251,7 +258,7 @@ impl<'de> Deserialize<'de> for HandlerTable {
             type Value = HandlerTable;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of a handler, `{ exec = [\"program\", ..] }` or `{ forward = \"queue\" }`")
+                f.write_str("the name of a handler, `{ exec = [\"program\", ..] }`, `{ http = \"http://..\" }` or `{ forward = \"queue\" }`")
             }
 
             fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<HandlerTable, E> {
@@ -277,35 +284,101 @@ impl<'de> Deserialize<'de> for HandlerTable {
 #[serde(deny_unknown_fields)]
 struct HandlerKeys {
     exec: Option<Vec<String>>,
+    http: Option<String>,
     forward: Option<String>,
     persistent: Option<bool>,
     processes: Option<NonZeroUsize>,
     max_jobs: Option<NonZeroU64>,
+    timeout: Option<u64>,
+    headers: Option<BTreeMap<String, String>>,
+    headers_env: Option<BTreeMap<String, String>>,
+    secret_env: Option<String>,
+    secret_file: Option<PathBuf>,
 }
 
 impl HandlerTable {
     fn of(keys: HandlerKeys) -> Result<Self, String> {
-        let is_persistent = keys.persistent == Some(true);
         let of_programs = [
             ("processes", keys.processes.is_some()),
             ("max_jobs", keys.max_jobs.is_some()),
         ];
-        let given = of_programs.iter().find(|(_, is_given)| *is_given);
-        if let (Some((key, _)), false) = (given, is_persistent) {
-            return Err(format!("`{key}` is for `exec` with `persistent = true`"));
+        let of_http = [
+            ("timeout", keys.timeout.is_some()),
+            ("headers", keys.headers.is_some()),
+            ("headers_env", keys.headers_env.is_some()),
+            ("secret_env", keys.secret_env.is_some()),
+            ("secret_file", keys.secret_file.is_some()),
+        ];
+        let of_exec = [("persistent", keys.persistent.is_some())];
+        let actions = [
+            ("exec", keys.exec.is_some()),
+            ("http", keys.http.is_some()),
+            ("forward", keys.forward.is_some()),
+        ];
+        let mut given = actions.iter().filter(|(_, is_given)| *is_given);
+        let Some((action, _)) = given.next() else {
+            return Err("a handler table needs `exec`, `http` or `forward`".into());
+        };
+        let foreign = given.next().or_else(|| {
+            let foreign: &[&[(&str, bool)]] = match *action {
+                "exec" if keys.persistent == Some(true) => &[&of_http],
+                "exec" => &[&of_http, &of_programs],
+                "http" => &[&of_exec, &of_programs],
+                _ => &[&of_exec, &of_http, &of_programs],
+            };
+            foreign
+                .iter()
+                .copied()
+                .flatten()
+                .find(|(_, is_given)| *is_given)
+        });
+        if let Some((key, _)) = foreign {
+            let goes_with = match *key {
+                "persistent" => ": it is for `exec`",
+                "processes" | "max_jobs" => ": it is for `exec` with `persistent = true`",
+                "exec" | "http" | "forward" => ": a mapping does one of them",
+                _ => ": it is for `http`",
+            };
+            return Err(format!("`{key}` does not go with `{action}`{goes_with}"));
         }
-        match (keys.exec, keys.forward) {
-            (Some(command), None) if is_persistent => Ok(Self::Persistent(PersistentOptions {
-                command,
-                processes: keys.processes,
-                max_jobs: keys.max_jobs,
-            })),
-            (Some(command), None) => Ok(Self::Exec(command)),
-            (None, Some(queue)) if keys.persistent.is_none() => Ok(Self::Forward(queue)),
-            (None, Some(_)) => Err("`persistent` does not go with `forward`".into()),
-            (Some(_), Some(_)) => Err("`forward` does not go with `exec`".into()),
-            (None, None) => Err("a handler table needs `exec` or `forward`".into()),
+        if let Some(command) = keys.exec {
+            return Ok(if keys.persistent == Some(true) {
+                Self::Persistent(PersistentOptions {
+                    command,
+                    processes: keys.processes,
+                    max_jobs: keys.max_jobs,
+                })
+            } else {
+                Self::Exec(command)
+            });
         }
+        if let Some(queue) = keys.forward {
+            return Ok(Self::Forward(queue));
+        }
+        #[cfg(feature = "http")]
+        {
+            let secret = match (keys.secret_env, keys.secret_file) {
+                (Some(_), Some(_)) => {
+                    return Err(
+                        "`secret_env` does not go with `secret_file`: there is one secret".into(),
+                    );
+                }
+                (Some(variable), None) => Some(SecretSource::Env(variable)),
+                (None, file) => file.map(SecretSource::File),
+            };
+            Ok(Self::Http(HttpOptions {
+                url: keys.http.unwrap_or_default(),
+                timeout: keys
+                    .timeout
+                    .filter(|seconds| *seconds > 0)
+                    .map(Duration::from_secs),
+                headers: keys.headers.unwrap_or_default(),
+                headers_env: keys.headers_env.unwrap_or_default(),
+                secret,
+            }))
+        }
+        #[cfg(not(feature = "http"))]
+        Err("this program was built without `http` (feature `http`)".into())
     }
 }
 
@@ -317,6 +390,8 @@ impl MapTable {
                 HandlerTable::Named(name) => HandlerChoice::Named(name.clone()),
                 HandlerTable::Exec(command) => HandlerChoice::Exec(command.clone()),
                 HandlerTable::Persistent(options) => HandlerChoice::Persistent(options.clone()),
+                #[cfg(feature = "http")]
+                HandlerTable::Http(options) => HandlerChoice::Http(options.clone()),
                 HandlerTable::Forward(queue) => HandlerChoice::Forward(queue.as_str().into()),
             },
             concurrency: self.concurrency,

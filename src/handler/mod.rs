@@ -15,6 +15,8 @@ mod context;
 pub(crate) mod dispatch;
 mod exec;
 mod function;
+#[cfg(feature = "http")]
+mod http;
 mod input;
 mod middleware;
 mod model;
@@ -34,6 +36,8 @@ pub use context::{ChainEdit, JobContext, JobInfo, Request};
 pub use dispatch::DispatchError;
 pub use exec::Exec;
 pub use function::{Async, Blocking, Function, OnThread, blocking, function};
+#[cfg(feature = "http")]
+pub use http::{Http, HttpClient, HttpOptions, HttpSetupError, SecretSource};
 pub use input::{InputError, input};
 pub use middleware::{
     Debounce, HeldLocks, Limit, LimitTemplate, Limiter, Middleware, Next, Panicked, Pipeline,

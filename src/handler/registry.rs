@@ -13,6 +13,8 @@ use super::{
     Canary, Debounce, Discard, Exec, Handler, Log, Missing, Pattern, Persistent, PersistentOptions,
     Pipeline, Services, TargetPattern, panic_text,
 };
+#[cfg(feature = "http")]
+use super::{Http, HttpClient, HttpOptions, HttpSetupError};
 use crate::payload::{Kind, Target};
 use crate::php::ClassName;
 use crate::queue::QueueName;
@@ -74,6 +76,9 @@ pub enum HandlerChoice {
     Exec(Vec<String>),
     /// Programs that run one job after the other.
     Persistent(PersistentOptions),
+    /// A URL that jobs are posted to.
+    #[cfg(feature = "http")]
+    Http(HttpOptions),
     /// Moved to another queue.
     Forward(QueueName),
 }
@@ -86,6 +91,8 @@ impl fmt::Display for HandlerChoice {
             Self::Persistent(options) => {
                 write!(f, "persistent exec {}", options.command.join(" "))
             }
+            #[cfg(feature = "http")]
+            Self::Http(options) => write!(f, "http {}", options.shown_url()),
             Self::Forward(queue) => write!(f, "forwarded to `{queue}`"),
         }
     }
@@ -155,6 +162,10 @@ pub enum MappingError {
     /// `exec` without a program.
     #[error("`exec` names no program")]
     NoProgram,
+    /// A URL that cannot be used.
+    #[cfg(feature = "http")]
+    #[error(transparent)]
+    Http(#[from] HttpSetupError),
     /// Middleware around nothing.
     #[error(
         "jobs that are forwarded are not run here: `middleware` and `debounce` are for the worker that runs them"
@@ -254,6 +265,22 @@ pub struct Router {
 /// How long handlers may take to end what they keep running.
 const STOPPING: Duration = Duration::from_secs(5);
 
+/// The one HTTP client of all mappings, made when it is needed.
+#[cfg(feature = "http")]
+#[derive(Default)]
+struct Clients(Option<HttpClient>);
+
+#[cfg(feature = "http")]
+impl Clients {
+    fn handler(&mut self, options: &HttpOptions) -> Result<Http, HttpSetupError> {
+        let client = match &self.0 {
+            Some(client) => client,
+            None => self.0.insert(HttpClient::new()?),
+        };
+        Http::new(options, client)
+    }
+}
+
 /// Most targets remembered: names come from payloads, which are not trusted.
 const MAX_KNOWN: usize = 4096;
 /// Longest name remembered.
@@ -280,6 +307,8 @@ impl Router {
         registry: &Registry,
     ) -> Result<Self, (usize, MappingError)> {
         let mut routed = Vec::with_capacity(mappings.len());
+        #[cfg(feature = "http")]
+        let mut clients = Clients::default();
         for (position, mut mapping) in mappings.into_iter().enumerate() {
             check_part(&mapping, &unmapped).map_err(|error| (position, error))?;
             if let HandlerChoice::Persistent(PersistentOptions {
@@ -326,6 +355,11 @@ impl Router {
                 HandlerChoice::Persistent(options) => match Persistent::new(options) {
                     Some(programs) => run(Arc::new(programs)),
                     None => return Err((position, MappingError::NoProgram)),
+                },
+                #[cfg(feature = "http")]
+                HandlerChoice::Http(options) => match clients.handler(options) {
+                    Ok(handler) => run(Arc::new(handler)),
+                    Err(error) => return Err((position, error.into())),
                 },
                 HandlerChoice::Forward(_)
                     if !mapping.middleware.is_empty() || mapping.debounce.is_some() =>

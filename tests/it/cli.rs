@@ -70,6 +70,7 @@ fn mistakes_in_the_configuration_are_named_with_their_line() {
         "[unmapped]\npolicy = 'drop'\n",
         "[[map]]\njob = 'X'\nhandler = { run = 'x' }\n",
         "[[map]]\njob = 'X'\nhandler = { exec = [] }\n",
+        "\n[[map]]\njob = 'X'\nhandler = { http = 'localhost:9000/x' }\n",
         "\n[[map]]\njob = 'X'\nhandler = { exec = ['x'], processes = 2 }\n",
         "not toml",
     ];
@@ -121,6 +122,102 @@ fn mistakes_in_middleware_and_queues_for_php_are_said_clearly() {
     for (toml, expected) in rows {
         let said = work_in(&configured(&toml));
         assert!(said.contains(expected), "{toml}\n{said}");
+    }
+}
+
+#[test]
+fn mistakes_in_handlers_are_said_clearly() {
+    let empty = tempfile::NamedTempFile::new().unwrap();
+    let empty_file = format!(
+        "http = 'http://h', secret_file = '{}'",
+        empty.path().display()
+    );
+    let rows = [
+        ("", "a handler table needs `exec`, `http` or `forward`"),
+        (
+            "persistent = true",
+            "a handler table needs `exec`, `http` or `forward`",
+        ),
+        (
+            "exec = ['x'], http = 'http://h'",
+            "`http` does not go with `exec`: a mapping does one of them",
+        ),
+        (
+            "exec = ['x'], max_jobs = 2",
+            "`max_jobs` does not go with `exec`: it is for `exec` with `persistent = true`",
+        ),
+        (
+            "exec = ['x'], persistent = false, processes = 2",
+            "`processes` does not go with `exec`",
+        ),
+        (
+            "exec = ['x'], persistent = true, processes = 0",
+            "invalid value: integer `0`",
+        ),
+        ("exec = [''], persistent = true", "`exec` names no program"),
+        (
+            "exec = ['x'], timeout = 2",
+            "`timeout` does not go with `exec`: it is for `http`",
+        ),
+        (
+            "http = 'http://h', persistent = true",
+            "`persistent` does not go with `http`: it is for `exec`",
+        ),
+        (
+            "forward = 'q', headers = {}",
+            "`headers` does not go with `forward`: it is for `http`",
+        ),
+        (
+            "http = 'http://h', time_out = 2",
+            "unknown field `time_out`, expected one of `exec`, `http`, `forward`",
+        ),
+        (
+            "http = 'http://h', secret_env = 'A', secret_file = 'b'",
+            "`secret_env` does not go with `secret_file`",
+        ),
+        (
+            "http = 'ftp://u:s3cr3t@h/x'",
+            "`http` is `ftp://h/x`: jobs cannot be posted to `ftp:`; expected a URL such as `http://",
+        ),
+        ("http = '/x'", "`http` is `/x`: relative URL without a base"),
+        (
+            "http = 'http://h:99999'",
+            "`http` is `http://h:99999`: invalid port number",
+        ),
+        (
+            "http = 'http://h', headers = { 'a b' = 'c' }",
+            "header `a b`: no header can have this name",
+        ),
+        (
+            "http = 'http://h', headers = { a = \"s3cr3t\\n\" }",
+            "header `a`: its value holds characters that no header can have",
+        ),
+        (
+            "http = 'http://h', headers = { Idempotency-Key = 'c' }",
+            "header `Idempotency-Key`: it is set by artisand",
+        ),
+        (
+            "http = 'http://h', headers_env = { Authorization = 'ARTISAND_NOT_SET' }",
+            "header `Authorization` is in the environment variable `ARTISAND_NOT_SET`, which is not set",
+        ),
+        (
+            "http = 'http://h', secret_env = 'ARTISAND_NOT_SET'",
+            "`secret_env` is `ARTISAND_NOT_SET`, and there is no such environment variable",
+        ),
+        (
+            "http = 'http://h', secret_file = '/nowhere/secret'",
+            "cannot read `secret_file` `/nowhere/secret`: No such file",
+        ),
+        (&*empty_file, "is empty, expected the secret of signatures"),
+    ];
+    for (keys, expected) in rows {
+        let toml = format!("\n[[map]]\njob = 'X'\nhandler = {{ {keys} }}\n");
+        let said = work_in(&configured(&toml));
+        assert!(
+            said.contains("artisand.toml:4: ") && said.contains(expected),
+            "{toml}\n{said}"
+        );
+        assert!(!said.contains("s3cr3t"), "{said}");
     }
 }
 

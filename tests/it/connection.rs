@@ -87,7 +87,7 @@ async fn a_server_that_comes_back_is_used_again() {
 }
 
 /// A key and a certificate for `localhost` that is its own authority.
-fn certificate(directory: &Path) {
+pub(crate) fn certificate(directory: &Path) {
     let status = Command::new("openssl")
         .args([
             "req",

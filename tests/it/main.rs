@@ -18,6 +18,7 @@ mod failed;
 mod faults;
 mod follow;
 mod harness;
+mod http;
 mod kinds;
 mod layers;
 mod live;
