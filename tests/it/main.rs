@@ -25,6 +25,7 @@ mod live;
 mod log;
 mod middleware;
 mod models;
+mod no_rust;
 mod payloads;
 mod persistent;
 mod worker;
