@@ -32,6 +32,7 @@ mod date;
 mod de;
 mod detach;
 mod edit;
+pub mod encode;
 mod error;
 pub mod json;
 pub mod loose;
