@@ -107,6 +107,17 @@ impl<'v> Graph<'v> {
         value
     }
 
+    /// What a reference of this tree leads to, wherever the reference itself is kept.
+    pub(crate) fn resolved(&self, reference: &Value) -> Value {
+        match reference {
+            Value::ObjectRef(slot) | Value::VarRef(slot) => match self.slot(*slot) {
+                Some(target) => self.resolve(target.value).clone(),
+                None => reference.clone(),
+            },
+            value => value.clone(),
+        }
+    }
+
     /// The value of a property, references followed.
     pub fn property(&self, object: &'v Object, name: &str) -> Option<&'v Value> {
         object.get(name).map(|value| self.resolve(value))
