@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 mod batch;
+mod broadcaster;
 mod builtin;
 mod canary;
 mod context;
@@ -30,6 +31,7 @@ mod template;
 pub mod view;
 
 pub use batch::{AddError, BatchHandle, BatchJob};
+pub use broadcaster::{BroadcastConnection, BroadcastConnections, BroadcastError, Broadcaster};
 pub use builtin::{Discard, Log};
 pub use canary::Canary;
 pub use context::{ChainEdit, JobContext, JobInfo, Request};
@@ -55,6 +57,8 @@ pub use registry::{
 pub use services::{Gap, Missing, Services};
 pub use shadow::{EndInPhp, RunInPhp};
 pub use template::{Path, PathError, Template, TemplateError};
+
+use crate::payload::Payload;
 
 /// A boxed future, as trait objects need it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -140,6 +144,17 @@ pub trait Handler: Send + Sync + 'static {
     /// handler that two mappings name is told twice.
     fn stop(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
+    }
+
+    /// Says why this handler cannot run a job that is mapped to it; asked before the job is taken.
+    ///
+    /// Such a job counts as unmapped, as if there were no mapping for it. It is
+    /// asked of each job that is looked at, so the answer has to be quick and
+    /// must wait for nothing. It must not show what is in the payload: it ends
+    /// up in the log and in what `doctor` says.
+    fn refuses(&self, payload: &Payload, services: &Services) -> Option<String> {
+        let _ = (payload, services);
+        None
     }
 
     /// Whether jobs run on a thread of their own, where they cannot be cancelled.

@@ -10,8 +10,8 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 
 use super::{
-    Canary, Debounce, Discard, Exec, Handler, Log, Missing, Pattern, Persistent, PersistentOptions,
-    Pipeline, Services, TargetPattern, panic_text,
+    Broadcaster, Canary, Debounce, Discard, Exec, Handler, Log, Missing, Pattern, Persistent,
+    PersistentOptions, Pipeline, Services, TargetPattern, panic_text,
 };
 #[cfg(feature = "http")]
 use super::{Http, HttpClient, HttpOptions, HttpSetupError};
@@ -19,7 +19,7 @@ use crate::payload::{Kind, Target};
 use crate::php::ClassName;
 use crate::queue::QueueName;
 
-/// Handlers by the names that mappings use. `log` and `discard` are always there.
+/// Handlers by the names that mappings use. `broadcast`, `discard` and `log` are always there.
 #[derive(Clone)]
 pub struct Registry {
     handlers: HashMap<String, Arc<dyn Handler>>,
@@ -43,8 +43,9 @@ impl Registry {
         Self {
             handlers: HashMap::new(),
         }
-        .with("log", Log)
+        .with("broadcast", Broadcaster)
         .with("discard", Discard)
+        .with("log", Log)
     }
 
     /// Adds a handler; one of the same name is replaced.
@@ -643,7 +644,7 @@ mod tests {
         );
         assert_eq!(
             unknown.unwrap_err().1.to_string(),
-            "no handler `nope` (there are: discard, log)"
+            "no handler `nope` (there are: broadcast, discard, log)"
         );
     }
 

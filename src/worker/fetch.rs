@@ -172,6 +172,9 @@ pub(super) fn find(
     if let Some(beside) = beside(shared, payload, mapping, &handler) {
         return Ok(beside);
     }
+    if let Some(why) = handler.refuses(payload, &shared.services) {
+        return Err(why);
+    }
     Aftermath::of(shared, payload, queue).map_err(|Refusal(why)| why)?;
     Ok(Route::Handler {
         mapping,
@@ -223,7 +226,7 @@ fn decrypt(shared: &Shared, payload: &mut Payload) -> Result<(), String> {
     })
 }
 
-/// Says why jobs of a class are not run here, once.
+/// Says why jobs of a class are not run here, once for each reason.
 fn warn_once(shared: &Shared, payload: &Payload, why: &str) {
     let class = payload.command_name().unwrap_or_default();
     // A wrapper's class would say nothing.
@@ -233,7 +236,7 @@ fn warn_once(shared: &Shared, payload: &Payload, why: &str) {
     } else {
         class
     };
-    if shared.is_news_of_refusal(class) {
+    if shared.is_news_of_refusal(&format!("{class}: {why}")) {
         tracing::warn!(
             job.class = class,
             why,

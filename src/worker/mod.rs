@@ -1141,12 +1141,12 @@ impl Shared {
         self.observers.tell(&event);
     }
 
-    /// Whether it was not said before that jobs of this class cannot be read.
-    fn is_news_of_refusal(&self, class: &str) -> bool {
+    /// Whether it was not said before that jobs of a class cannot be run here, for this reason.
+    fn is_news_of_refusal(&self, class_and_why: &str) -> bool {
         /// Names come from payloads, which are not trusted.
         const MOST: usize = 1000;
         let mut said = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        said.len() < MOST && said.insert(class.into())
+        said.len() < MOST && said.insert(class_and_why.into())
     }
 
     fn distrusted(&self) -> std::sync::MutexGuard<'_, HashSet<Box<str>>> {
