@@ -8,6 +8,7 @@
 
 mod batch_jobs;
 mod batches;
+mod broadcasts;
 mod cli;
 mod codec;
 mod commands;

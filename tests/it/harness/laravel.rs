@@ -116,6 +116,7 @@ impl Laravel {
         let keys = [
             "classes",
             "models",
+            "broadcasting",
             "queue_routes",
             "queue_forwards",
             "payload_hooks",

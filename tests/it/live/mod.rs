@@ -26,6 +26,7 @@ macro_rules! on_every_laravel {
 }
 
 mod batches;
+mod broadcasts;
 mod cache;
 mod castings;
 mod chains;

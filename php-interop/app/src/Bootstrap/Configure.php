@@ -136,6 +136,7 @@ class Configure
                 'default' => $this->env('BROADCAST_CONNECTION', 'log'),
                 'connections' => [
                     'redis' => ['driver' => 'redis', 'connection' => 'default'],
+                    'second' => ['driver' => 'redis', 'connection' => 'cache'],
                     'log' => ['driver' => 'log'],
                     'null' => ['driver' => 'null'],
                 ],
