@@ -31,7 +31,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use artisand::cli::Application;
 use artisand::handler::{
-    self, BatchJob, BoxError, Collection, FailureText, JobContext, Model, Registry,
+    self, BatchJob, BoxError, Collection, EndInPhp, FailureText, JobContext, Model, Registry,
+    RunInPhp,
 };
 use artisand::payload::JobUuid;
 use artisand::php::{Object, Value};
@@ -50,8 +51,11 @@ fn main() -> ExitCode {
         .with("models", handler::function(models))
         .with(
             "journal",
-            handler::function(journal).on_failed(journal_failure),
+            handler::function(journal)
+                .on_failed(journal_failure)
+                .with_compare(compare),
         )
+        .with("strict", handler::function(strict))
         .with(
             "journal_blocking",
             handler::blocking(journal_blocking).on_failed(journal_failure),
@@ -162,6 +166,37 @@ struct Journal {
     /// What `App\Jobs\AddingJournal` adds to its batch: a list, serialized, in Base64.
     #[serde(default)]
     jobs: String,
+}
+
+/// The same job, read more strictly: only names of one letter.
+#[derive(Debug, Deserialize)]
+struct Strict {
+    #[serde(rename = "id")]
+    _id: char,
+}
+
+async fn strict(_: Strict, _: JobContext) -> Result<(), BoxError> {
+    Err("a shadow runs nothing".into())
+}
+
+/// Compares what the script says of this attempt with what PHP did.
+async fn compare(job: Journal, context: JobContext, run: Arc<RunInPhp>) -> Result<(), String> {
+    let attempt = usize::try_from(context.attempts()).map_err(|error| error.to_string())?;
+    let step = job.script.get(attempt - 1).map_or("ok", String::as_str);
+    let is_expected = match step.split(':').next() {
+        Some("throw") => run.thrown.is_some(),
+        Some("release") => matches!(run.end, EndInPhp::Released { .. }),
+        Some("fail") => matches!(run.end, EndInPhp::Failed(_)),
+        Some("exit" | "kill") => run.end == EndInPhp::Left,
+        // A word by which the tests let both differ.
+        Some("note") => false,
+        _ => run.has_succeeded(),
+    };
+    if is_expected {
+        Ok(())
+    } else {
+        Err(format!("`{step}` became {:?}", run.end))
+    }
 }
 
 async fn journal(job: Journal, context: JobContext) -> Result<(), BoxError> {

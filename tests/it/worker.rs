@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use artisand::failed::FailedJob;
 use artisand::handler::{
-    self, Handler, HandlerChoice, JobContext, Mapping, Pattern, Registry, Router, UnmappedPolicy,
+    self, Canary, Handler, HandlerChoice, JobContext, Mapping, Mode, Pattern, Registry, Router,
+    UnmappedPolicy,
 };
-use artisand::payload::CALL_QUEUED_HANDLER;
+use artisand::payload::{CALL_QUEUED_HANDLER, Payload};
 use artisand::queue::{MemoryQueue, Queue, QueueName, Sizes, Spool};
 use artisand::time::{Clock, UnixSeconds};
 use artisand::worker::{Control, Event, Observer, Report, StopReason, Worker, WorkerOptions};
@@ -957,4 +958,123 @@ async fn a_job_whose_model_is_gone_is_deleted_or_fails_as_its_payload_says() {
     let uuids: Vec<_> = spooled(&queue).into_iter().map(|job| job.uuid).collect();
     assert_eq!(uuids, [Some("uuid-2".into()), Some("uuid-3".into())]);
     assert_eq!(sizes(&queue).await, Sizes::default());
+}
+
+/// A mapping of which only a part is run, or nothing.
+fn partial(canary: Option<f64>, mode: Mode) -> Mapping {
+    Mapping {
+        canary: canary.and_then(Canary::new),
+        mode,
+        ..mapping("A", "handler", 0)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_canary_leaves_the_rest_to_the_policy_and_counts() {
+    for policy in [UnmappedPolicy::Leave, UnmappedPolicy::Forward(name("php"))] {
+        let queue = queue();
+        let jobs: Vec<Vec<u8>> = (0..40).map(|n| job("A", n)).collect();
+        queue.push(&name("default"), &jobs).await.unwrap();
+        let canary = Canary::new(50.0).unwrap();
+        let is_taken = |job: &&Vec<u8>| canary.takes(&Payload::parse(job).unwrap());
+        let taken = jobs.iter().filter(is_taken).count();
+        let ran = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&ran);
+        let handler = handler::function(move |_: IgnoredAny, _: JobContext| {
+            count.fetch_add(1, Ordering::SeqCst);
+            std::future::ready(Ok::<(), std::io::Error>(()))
+        });
+        let registry = Registry::new().with("handler", handler);
+        let router = router(
+            vec![partial(Some(50.0), Mode::Run)],
+            policy.clone(),
+            &registry,
+        );
+        let (tallied, mut tallies) = mpsc::unbounded_channel();
+        let worker = Worker::new(Arc::clone(&queue), router, options(3)).on(move |event| {
+            if let Event::Tallied(tally) = event {
+                tallied.send((*tally).clone()).unwrap();
+            }
+        });
+        worker.run(&Control::new()).await;
+        assert_eq!(ran.load(Ordering::SeqCst), taken, "{policy:?}");
+        assert!(taken > 5 && taken < 35, "{taken}");
+        let left = if policy == UnmappedPolicy::Leave {
+            "default"
+        } else {
+            "php"
+        };
+        let left = queue.sizes(&name(left)).await.unwrap().pending;
+        assert_eq!(left, (40 - taken) as u64, "{policy:?}");
+        let tally = tallies.try_recv().unwrap();
+        // What stays in the queue is not ours to count.
+        let beside = if policy == UnmappedPolicy::Leave {
+            0
+        } else {
+            40 - taken
+        };
+        assert_eq!((tally.here, tally.beside), (taken as u64, beside as u64));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shadow_of_forwarded_jobs_reads_them_and_runs_nothing() {
+    #[derive(serde::Deserialize)]
+    struct Small {
+        #[serde(rename = "n")]
+        _n: i8,
+    }
+    let queue = queue();
+    let jobs = [job("A", 1), job("A", 1000), job("A", 2)];
+    queue.push(&name("default"), &jobs).await.unwrap();
+    let handler = handler::function(|_: Small, _: JobContext| async {
+        panic!("a shadow runs nothing");
+        #[expect(unreachable_code, reason = "says the type")]
+        Ok::<(), std::io::Error>(())
+    });
+    let registry = Registry::new().with("handler", handler);
+    let forward = UnmappedPolicy::Forward(name("php"));
+    let router = router(vec![partial(None, Mode::Shadow)], forward, &registry);
+    let (tallied, mut tallies) = mpsc::unbounded_channel();
+    let worker = Worker::new(Arc::clone(&queue), router, options(2)).on(move |event| {
+        if let Event::Tallied(tally) = event {
+            tallied.send((*tally).clone()).unwrap();
+        }
+    });
+    worker.run(&Control::new()).await;
+    assert_eq!(queue.sizes(&name("php")).await.unwrap().pending, 3);
+    let tally = tallies.try_recv().unwrap();
+    assert_eq!(
+        (tally.readable, tally.unreadable, tally.here, tally.beside),
+        (2, 1, 0, 3)
+    );
+}
+
+#[test]
+fn parts_of_mappings_that_nobody_would_run_are_refused() {
+    let registry = Registry::new().with("handler", handler::function(nothing));
+    let refused = |mapping: Mapping, policy: UnmappedPolicy| {
+        let made = Router::new(vec![mapping], policy, &registry);
+        made.unwrap_err().1.to_string()
+    };
+    let forwarded = Mapping {
+        handler: HandlerChoice::Forward(name("q")),
+        ..partial(Some(5.0), Mode::Run)
+    };
+    #[rustfmt::skip]
+    let rows = [
+        (partial(Some(5.0), Mode::Run), UnmappedPolicy::Fail, "the policy for unmapped jobs, which is `fail`"),
+        (partial(None, Mode::Shadow), UnmappedPolicy::Fail, "is `fail`: use `php` or `forward`"),
+        (partial(None, Mode::Shadow), UnmappedPolicy::Leave, "is `leave`: use `php` or `forward`"),
+        (partial(Some(5.0), Mode::Shadow), UnmappedPolicy::Php, "do not go together"),
+        (forwarded, UnmappedPolicy::Php, "`canary` is for a handler that runs jobs here"),
+    ];
+    for (mapping, policy, expected) in rows {
+        let text = refused(mapping, policy);
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+async fn nothing(_: IgnoredAny, _: JobContext) -> Result<(), std::io::Error> {
+    Ok(())
 }

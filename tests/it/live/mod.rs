@@ -28,6 +28,7 @@ macro_rules! on_every_laravel {
 mod batches;
 mod broadcasts;
 mod cache;
+mod canary;
 mod castings;
 mod chains;
 mod closures;

@@ -1,0 +1,140 @@
+//! Classes that move to Rust step by step: first looked at, then a part of their jobs.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use artisand::handler::Canary;
+use artisand::payload::Payload;
+use serde_json::Value;
+
+use crate::harness::fixtures::project;
+use crate::harness::journal;
+use crate::harness::laravel::Laravel;
+use crate::harness::process::{ManagedChild, Workplace};
+use crate::harness::redis::RedisServer;
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// A worker with PHP processes for what it does not run.
+fn worker(laravel: &Laravel, mapping: &str, args: &[&str]) -> ManagedChild {
+    let php = project().join("php-interop").join("laravel");
+    let rest = format!(
+        "{mapping}\n[unmapped]\npolicy = \"php\"\n[php]\nbinary = [{php:?}, \"{}\"]\napp = \".\"\nprocesses = 2\n",
+        laravel.version
+    );
+    let workplace = Workplace::for_app(laravel, &rest);
+    let mut command = workplace.worker_command(args);
+    let env = laravel.env.iter();
+    command.envs(env.map(|(name, value)| (name.as_str(), value.as_str())));
+    let mut child = ManagedChild::spawn(command);
+    child.succeeds_within(SOON);
+    child
+}
+
+/// The last line of this status that was printed as JSON.
+fn printed(child: &ManagedChild, status: &str) -> Value {
+    let stdout = child.stdout();
+    let lines = stdout
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
+    let last = lines.filter(|line: &Value| line["status"] == status).last();
+    last.unwrap_or_else(|| panic!("no line with status {status}: {stdout}"))
+}
+
+fn a_canary_has_the_same_jobs_on_every_attempt(version: u8) {
+    const JOBS: usize = 60;
+    let redis = RedisServer::start();
+    let laravel = Laravel::new(version, &redis);
+    let script = "--script=throw,throw,ok";
+    laravel.journals(&redis, JOBS, &[script, "--tries=5", "--backoff=0"]);
+    let canary = Canary::new(40.0).unwrap();
+    let mut is_here = BTreeMap::new();
+    for element in redis.list(&laravel.key("queues:default")) {
+        let payload = Payload::parse(&element).unwrap();
+        let uuid = payload.uuid.clone().unwrap().to_string();
+        is_here.insert(uuid, canary.takes(&payload));
+    }
+    let here = is_here.values().filter(|is_here| **is_here).count();
+    assert!(
+        is_here.len() == JOBS && here > 5 && here < JOBS - 5,
+        "{here}"
+    );
+    let mapping = "[[map]]\njob = 'App\\Jobs\\Journal'\nhandler = \"journal\"\ncanary = 40";
+    let child = worker(
+        &laravel,
+        mapping,
+        &["--stop-when-empty", "--json", "--concurrency=4"],
+    );
+    let lines = journal::since(&redis, 0);
+    assert_eq!(lines.len(), 3 * JOBS);
+    for line in &lines {
+        let by = if is_here[line.uuid.as_ref().unwrap()] {
+            "rust"
+        } else {
+            "php"
+        };
+        assert_eq!(line.by, by, "{line:?}");
+    }
+    let told = printed(&child, "canary");
+    assert_eq!(
+        (&told["here"], &told["beside"]),
+        (&(3 * here).into(), &(3 * (JOBS - here)).into())
+    );
+    assert_eq!(told["target"], "App\\Jobs\\Journal");
+}
+
+on_every_laravel!(a_canary_has_the_same_jobs_on_every_attempt);
+
+fn a_shadow_runs_nothing_and_says_what_is_different(version: u8) {
+    let redis = RedisServer::start();
+    // Reservations of jobs whose process ends are over soon.
+    let laravel = Laravel::with_retry_after(version, &redis, 2);
+    let served = laravel.serve();
+    #[rustfmt::skip]
+    let jobs: [&[&str]; 6] = [
+        &["a", "--script=ok"], &["b", "--script=throw,ok", "--tries=3"], &["c", "--script=release:0,ok", "--tries=3"],
+        &["d", "--script=fail"], &["e", "--script=note:x"], &["f", "--script=exit,ok", "--tries=3"],
+    ];
+    for job in jobs {
+        served.run(&[&["interop:journal"], job].concat());
+    }
+    let shadow = "[[map]]\njob = 'App\\Jobs\\Journal'\nmode = \"shadow\"\nhandler = ";
+    let args = ["--stop-when-empty-for=4", "--sleep=1", "--json"];
+    let child = worker(&laravel, &format!("{shadow}\"journal\""), &args);
+    let lines = journal::since(&redis, 0);
+    assert!(lines.iter().all(|line| line.by == "php"), "{lines:?}");
+    let runs = lines.iter().filter(|line| line.event == "run").count();
+    assert_eq!(runs, 9, "{lines:?}");
+    let told = printed(&child, "shadow");
+    let counted = ["jobs", "readable", "unreadable", "compared", "different"];
+    assert_eq!(
+        counted.map(|name| told[name].as_u64().unwrap()),
+        [9, 9, 0, 9, 1]
+    );
+    assert_eq!(told["level"], "warning");
+    let log = child.stderr();
+    assert!(log.contains("`note:x` became Deleted"), "{log}");
+
+    // A handler that cannot read them: PHP runs them all the same.
+    for id in ["1", "two", "3"] {
+        served.run(&["interop:journal", id]);
+    }
+    let child = worker(
+        &laravel,
+        &format!("{shadow}\"strict\""),
+        &["--stop-when-empty", "--json"],
+    );
+    let told = printed(&child, "shadow");
+    assert_eq!(
+        counted.map(|name| told[name].as_u64().unwrap()),
+        [3, 2, 1, 0, 0]
+    );
+    assert_eq!(journal::since(&redis, lines.len()).len(), 3);
+    assert!(
+        child.stderr().contains("a shadow cannot read a job"),
+        "{}",
+        child.stderr()
+    );
+}
+
+on_every_laravel!(a_shadow_runs_nothing_and_says_what_is_different);
