@@ -990,10 +990,10 @@ async fn a_canary_leaves_the_rest_to_the_policy_and_counts() {
             policy.clone(),
             &registry,
         );
-        let (tallied, mut tallies) = mpsc::unbounded_channel();
+        let (tell, mut tallies) = mpsc::unbounded_channel();
         let worker = Worker::new(Arc::clone(&queue), router, options(3)).on(move |event| {
             if let Event::Tallied(tally) = event {
-                tallied.send((*tally).clone()).unwrap();
+                tell.send((*tally).clone()).unwrap();
             }
         });
         worker.run(&Control::new()).await;
@@ -1035,10 +1035,10 @@ async fn a_shadow_of_forwarded_jobs_reads_them_and_runs_nothing() {
     let registry = Registry::new().with("handler", handler);
     let forward = UnmappedPolicy::Forward(name("php"));
     let router = router(vec![partial(None, Mode::Shadow)], forward, &registry);
-    let (tallied, mut tallies) = mpsc::unbounded_channel();
+    let (tell, mut tallies) = mpsc::unbounded_channel();
     let worker = Worker::new(Arc::clone(&queue), router, options(2)).on(move |event| {
         if let Event::Tallied(tally) = event {
-            tallied.send((*tally).clone()).unwrap();
+            tell.send((*tally).clone()).unwrap();
         }
     });
     worker.run(&Control::new()).await;

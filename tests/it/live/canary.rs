@@ -19,7 +19,8 @@ const SOON: Duration = Duration::from_secs(60);
 fn worker(laravel: &Laravel, mapping: &str, args: &[&str]) -> ManagedChild {
     let php = project().join("php-interop").join("laravel");
     let rest = format!(
-        "{mapping}\n[unmapped]\npolicy = \"php\"\n[php]\nbinary = [{php:?}, \"{}\"]\napp = \".\"\nprocesses = 2\n",
+        "{mapping}\n[unmapped]\npolicy = \"php\"\n[php]\nbinary = [\"{}\", \"{}\"]\napp = \".\"\nprocesses = 2\n",
+        php.display(),
         laravel.version
     );
     let workplace = Workplace::for_app(laravel, &rest);
