@@ -79,6 +79,7 @@ impl Exec {
             )
             .env("ARTISAND_JOB_ID", context.id().map_or("", |id| id.as_str()))
             .env("ARTISAND_JOB_CLASS", context.payload().resolve_name())
+            .env("ARTISAND_JOB_KIND", kind_of(&context))
             .env("ARTISAND_JOB_ATTEMPTS", context.attempts().to_string())
             .env("ARTISAND_QUEUE", context.queue().as_str())
             .env("ARTISAND_CONNECTION", context.connection().as_str());
@@ -222,6 +223,12 @@ fn asked_delay(stdout: &str) -> Option<Duration> {
     let seconds: f64 = line.strip_prefix("release ")?.trim().parse().ok()?;
     // Laravel counts whole seconds: a part of one is one.
     Duration::try_from_secs_f64(seconds.ceil()).ok()
+}
+
+/// The kind of job, as its document has it; empty where that cannot be read.
+fn kind_of(context: &JobContext) -> String {
+    let target = context.target();
+    target.map_or_else(|_| String::new(), |target| target.kind().to_string())
 }
 
 #[cfg(test)]

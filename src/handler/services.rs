@@ -9,7 +9,8 @@ use crate::app::Manifest;
 use crate::batch::Batches;
 use crate::cache::{Cache, Stores};
 use crate::connection::{Databases, Redis};
-use crate::payload::{Data, Encrypter, Payload, Version};
+use crate::payload::{Data, Encrypter, Kind, Payload, Version};
+use crate::php::ClassName;
 use crate::queue::{Connections, QueueName};
 
 /// Everything of the app that a job may need while it runs and when it has ended; what is `None` is not there.
@@ -187,6 +188,12 @@ impl Services {
         if self.version.is_at_least(13, 0) {
             return Some(payload.delete_when_missing_models == Some(true));
         }
+        // The class asked in 12 is the wrapper's, and Laravel's own are the same everywhere.
+        let wrapper = payload.command_name().and_then(ClassName::new);
+        let wrapper = wrapper.map_or(Kind::Job, |class| Kind::of_class(&class));
+        if self.version.is_at_least(12, 0) && !matches!(wrapper, Kind::Job | Kind::Closure) {
+            return Some(wrapper == Kind::Broadcast && self.version.is_at_least(12, 38));
+        }
         let classes = self.delete_when_missing_models.as_ref()?;
         let class = match &payload.data {
             Data::Command { name, .. } if self.version.is_at_least(12, 0) => name,
@@ -234,6 +241,39 @@ mod tests {
             };
             let deletes = services.deletes_when_missing_models(&payload(field));
             assert_eq!(deletes, expected, "{version} {classes:?} {field}");
+        }
+    }
+
+    #[test]
+    fn in_laravel_12_the_wrapper_is_asked_what_a_missing_model_does() {
+        let payload = |wrapper: &str| {
+            let json = serde_json::json!({
+                "displayName": "Shown", "job": "Illuminate\\Queue\\CallQueuedHandler@call",
+                "data": {"commandName": wrapper, "command": "O:1:\"N\":0:{}"},
+            });
+            Payload::parse(json.to_string().as_bytes()).unwrap()
+        };
+        let (listener, broadcast) = (
+            "Illuminate\\Events\\CallQueuedListener",
+            "Illuminate\\Broadcasting\\UniqueBroadcastEvent",
+        );
+        #[rustfmt::skip]
+        let rows = [
+            ("11.52.0", listener,  Some(true)),
+            ("12.37.0", listener,  Some(false)),
+            ("12.37.0", broadcast, Some(false)),
+            ("12.38.0", broadcast, Some(true)),
+            ("12.38.0", listener,  Some(false)),
+            ("13.0.0",  broadcast, Some(false)),
+        ];
+        for (version, wrapper, expected) in rows {
+            let services = Services {
+                version: version.parse().unwrap(),
+                delete_when_missing_models: Some(Arc::new(HashSet::from(["Shown".to_owned()]))),
+                ..Services::default()
+            };
+            let deletes = services.deletes_when_missing_models(&payload(wrapper));
+            assert_eq!(deletes, expected, "{version} {wrapper}");
         }
     }
 }

@@ -19,6 +19,8 @@ use crate::payload::{Command, Kind, Payload};
 use crate::php::Value;
 use crate::queue::{self, Effect};
 
+const UNIQUE_BROADCAST_EVENT: &str = "Illuminate\\Broadcasting\\UniqueBroadcastEvent";
+
 /// The lock of a unique job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unique {
@@ -52,7 +54,13 @@ impl Known {
     fn of(services: &Services, command: &Command) -> Result<Self, String> {
         let class = command.class();
         let Some(manifest) = &services.manifest else {
-            return Ok(Self::Nothing);
+            return Ok(match unique_wrapper(services, command)? {
+                Some(until_processing) => Self::Nameless(
+                    "it is unique, and only a manifest says whether `uniqueVia()` of its class chooses a cache store: write it with `artisand manifest`".to_owned(),
+                    until_processing,
+                ),
+                None => Self::Nothing,
+            });
         };
         // Laravel's wrappers say it themselves.
         let is_wrapper = Kind::of_class(class) != Kind::Job;
@@ -304,6 +312,26 @@ fn is_lock_of(key: &str, class: &str, display_name: &str) -> bool {
     begins_with(class)
         || begins_with(display_name)
         || (!display_name.is_empty() && begins_with(&name::xxh128(display_name)))
+}
+
+/// Whether a listener or a broadcast says of itself that it is unique; and if so, whether only until it is run.
+fn unique_wrapper(services: &Services, command: &Command) -> Result<Option<bool>, String> {
+    const LISTENER: &[u8] = b"\"shouldBeUnique\";b:1;";
+    if *command.class() == *UNIQUE_BROADCAST_EVENT {
+        return Ok(Some(false));
+    }
+    let may_be = Kind::of_class(command.class()) == Kind::Listener
+        && services.version.is_at_least(12, 50)
+        && memchr::memmem::find(command.as_bytes(), LISTENER).is_some();
+    if !may_be {
+        return Ok(None);
+    }
+    let value = command.to_value().map_err(|error| with_causes(&error))?;
+    let is = |name: &str| {
+        let flag = value.as_object().and_then(|listener| listener.get(name));
+        flag == Some(&Value::Bool(true))
+    };
+    Ok(is("shouldBeUnique").then(|| is("shouldBeUniqueUntilProcessing")))
 }
 
 /// The owner that the object itself names, since Laravel 13.24.

@@ -240,3 +240,51 @@ async fn wrappers_that_cannot_be_decrypted_follow_the_policy_for_unmapped_jobs()
     drain(&queue, router(&seen, UnmappedPolicy::Leave), services).await;
     assert_eq!(seen.lock().unwrap().len() as u64, pushed);
 }
+
+/// A broadcast of which one is queued at a time, and a listener, as Laravel 13 writes them.
+fn unique(is_listener: bool, is_unique: bool) -> Vec<u8> {
+    let (class, command) = if is_listener {
+        let flag = u8::from(is_unique);
+        (
+            "Illuminate\\Events\\CallQueuedListener",
+            format!(
+                r#"O:36:"Illuminate\Events\CallQueuedListener":5:{{s:5:"class";s:1:"L";s:6:"method";s:6:"handle";s:4:"data";a:1:{{i:0;O:1:"E":0:{{}}}}s:14:"shouldBeUnique";b:{flag};s:8:"uniqueId";s:1:"7";}}"#
+            ),
+        )
+    } else {
+        (
+            "Illuminate\\Broadcasting\\UniqueBroadcastEvent",
+            r#"O:44:"Illuminate\Broadcasting\UniqueBroadcastEvent":2:{s:5:"event";O:1:"E":0:{}s:8:"uniqueId";s:1:"7";}"#.to_owned(),
+        )
+    };
+    let payload = json!({
+        "uuid": "u", "displayName": "L", "job": artisand::payload::CALL_QUEUED_HANDLER, "id": "i",
+        "attempts": 0, "data": {"commandName": class, "command": command},
+    });
+    payload.to_string().into_bytes()
+}
+
+#[tokio::test]
+async fn a_unique_wrapper_is_not_run_where_nothing_says_in_which_store_its_lock_is() {
+    #[rustfmt::skip]
+    let rows = [
+        // version, listener, unique => left in the queue
+        ("13.31.0", false, true,  1),
+        ("13.31.0", true,  true,  1),
+        ("13.31.0", true,  false, 0),
+        // Up to then a listener is not unique, whatever it says.
+        ("12.49.0", true,  true,  0),
+    ];
+    for (version, is_listener, is_unique, left) in rows {
+        let queue = queue();
+        let payload = unique(is_listener, is_unique);
+        queue.push(&name(), &[payload]).await.unwrap();
+        let seen = Seen::default();
+        let router = router(&seen, UnmappedPolicy::Leave);
+        drain(&queue, router, services(version)).await;
+        let sizes = queue.sizes(&name()).await.unwrap();
+        let place = format!("{version} {is_listener} {is_unique}");
+        assert_eq!((sizes.pending, sizes.reserved), (left, 0), "{place}");
+        assert_eq!(seen.lock().unwrap().len() as u64, 1 - left, "{place}");
+    }
+}

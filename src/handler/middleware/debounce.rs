@@ -3,6 +3,7 @@
 use super::{Middleware, Next};
 use crate::cache::name;
 use crate::handler::{BoxError, BoxFuture, JobContext, Missing, Services, Template};
+use crate::payload::Command;
 use crate::php::Value;
 use crate::php::json::Graph;
 
@@ -77,8 +78,13 @@ fn key(id: &Template, context: &JobContext) -> Result<String, BoxError> {
 
 /// The owner that the job carries, if it carries one.
 fn owner(context: &JobContext) -> Result<Option<Vec<u8>>, BoxError> {
-    let job = context.properties()?;
-    let graph = Graph::new(job);
+    // Of a listener or a notification it stands on the wrapper.
+    let command = Command::of(context.payload())?;
+    let Some(command) = command else {
+        return Ok(None);
+    };
+    let job = command.to_value()?;
+    let graph = Graph::new(&job);
     let owner = job
         .as_object()
         .and_then(|job| graph.property(job, "debounceOwner"))
