@@ -28,6 +28,7 @@ class Kernel extends ConsoleKernel
         Console\Failed::class,
         Console\Flood::class,
         Console\Journal::class,
+        Console\Kinds::class,
         Console\Lock::class,
         Console\Note::class,
         Console\Rush::class,

@@ -1,0 +1,7 @@
+<?php
+
+namespace App\Wrapped;
+
+use Illuminate\Contracts\Queue\ShouldBeEncrypted;
+
+class SecretInvoice extends Invoice implements ShouldBeEncrypted {}

@@ -1,0 +1,7 @@
+<?php
+
+namespace App\Wrapped;
+
+use Illuminate\Contracts\Queue\ShouldBeEncrypted;
+
+class Secretly extends OnPaid implements ShouldBeEncrypted {}
