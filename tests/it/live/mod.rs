@@ -43,6 +43,7 @@ mod exceptions;
 mod failed;
 mod failed_killed;
 mod killed;
+mod kinds;
 mod locks_elsewhere;
 mod malformed;
 mod middleware;
