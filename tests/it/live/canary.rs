@@ -38,7 +38,9 @@ fn printed(child: &ManagedChild, status: &str) -> Value {
     let lines = stdout
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok());
-    let last = lines.filter(|line: &Value| line["status"] == status).last();
+    let last = lines
+        .filter(|line: &Value| line["status"] == status)
+        .next_back();
     last.unwrap_or_else(|| panic!("no line with status {status}: {stdout}"))
 }
 
