@@ -146,6 +146,17 @@ pub enum Settled {
     Gone,
 }
 
+/// A place where jobs of a queue are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waiting {
+    /// In the list, the oldest first.
+    Pending,
+    /// Until they are due, the next first.
+    Delayed,
+    /// Being run, or left by a worker that is gone.
+    Reserved,
+}
+
 /// Number of jobs of a queue, by where they are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sizes {

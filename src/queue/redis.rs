@@ -14,7 +14,7 @@ use redis::{FromRedisValue, Script, Value};
 
 use super::{
     Choose, ConnectionName, Effect, Error, Keys, PopRequest, Popped, Queue, QueueName, ReservedJob,
-    Settled, Settlement, Sizes, Spool,
+    Settled, Settlement, Sizes, Spool, Waiting,
 };
 use crate::connection::{Arg, Redis};
 use crate::time::UnixSeconds;
@@ -230,6 +230,34 @@ impl RedisQueue {
     /// [`Error::Script`] if the list cannot be read.
     pub async fn peek(&self, queue: &QueueName, limit: usize) -> Result<Vec<Vec<u8>>, Error> {
         self.range(queue, self.keys.list(queue), limit).await
+    }
+
+    /// Some jobs of a queue as they stand, from the one at place `from` on; nothing moves.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Script`] if the list or set cannot be read.
+    pub async fn look(
+        &self,
+        queue: &QueueName,
+        waiting: Waiting,
+        from: usize,
+        limit: usize,
+    ) -> Result<Vec<Vec<u8>>, Error> {
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        let (verb, key) = match waiting {
+            Waiting::Pending => ("LRANGE", self.keys.list(queue)),
+            Waiting::Delayed => ("ZRANGE", self.keys.delayed(queue)),
+            Waiting::Reserved => ("ZRANGE", self.keys.reserved(queue)),
+        };
+        let last = from.saturating_add(limit - 1);
+        let command = redis::cmd(verb).arg(key).arg(from).arg(last).take();
+        self.redis
+            .command(&command)
+            .await
+            .map_err(failed(verb, queue))
     }
 
     /// The first payloads in quarantine of a queue, as they stand.
