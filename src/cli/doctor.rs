@@ -682,9 +682,9 @@ async fn look_at_server(redis: &Redis, report: &mut Report) {
 }
 
 /// Queues found in the database, by the prefix their keys have.
-type Found = BTreeMap<String, BTreeSet<String>>;
+pub(super) type Found = BTreeMap<String, BTreeSet<String>>;
 
-async fn queues_by_prefix(redis: &Redis) -> Result<Found, crate::connection::Error> {
+pub(super) async fn queues_by_prefix(redis: &Redis) -> Result<Found, crate::connection::Error> {
     /// Enough for any app; a database of a hundred million cache keys must not keep us for minutes.
     const MOST_SCANS: usize = 2_000;
     let mut found = Found::new();

@@ -38,6 +38,7 @@ mod exit;
 mod failed;
 mod gaps;
 mod json;
+mod make_handler;
 mod manifest;
 mod monitor;
 mod output;
@@ -123,6 +124,9 @@ enum Command {
     /// Look for everything that could go wrong, and say what to do about it
     #[command(name = "doctor", help_template = TEMPLATE)]
     Doctor(doctor::DoctorArgs),
+    /// Print a handler in Rust for a class, with the types its jobs have
+    #[command(name = "make:handler", help_template = TEMPLATE)]
+    MakeHandler(make_handler::MakeHandlerArgs),
     /// Let the app's PHP write down what a worker must know of the app
     #[command(name = "manifest", help_template = TEMPLATE)]
     Manifest(manifest::ManifestArgs),
@@ -317,6 +321,7 @@ fn dispatch(cli: Cli, application: Application) -> anyhow::Result<ExitCode> {
         Command::Peek(args) => block_on(peek::run(args, &global)),
         Command::Quarantine(args) => block_on(quarantine::run(args, &global)),
         Command::Doctor(args) => block_on(doctor::run(args, &global, &registry)),
+        Command::MakeHandler(args) => block_on(make_handler::run(args, &global)),
         Command::Manifest(args) => manifest::run(&args, &global),
         Command::Completions(args) => completions::run(&args, Cli::command()),
         Command::Man => completions::man(&Cli::command()),

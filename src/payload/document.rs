@@ -275,7 +275,8 @@ fn member<'v>(
     writer.value_at(value, &format!("{parent}/{escaped}"));
 }
 
-fn is_bookkeeping(name: &str) -> bool {
+/// Whether a property of this name is one of Laravel's queue traits.
+pub(crate) fn is_bookkeeping(name: &str) -> bool {
     BOOKKEEPING.binary_search(&name).is_ok()
 }
 

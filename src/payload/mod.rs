@@ -38,6 +38,8 @@ pub use command_line::CommandLine;
 pub use context::LogContext;
 pub use delay::{Delay, DelayError, Interval};
 pub use document::Document;
+#[cfg(feature = "cli")]
+pub(crate) use document::is_bookkeeping;
 pub use encryption::{Encrypter, EncryptionError, KeyError};
 pub use limits::{Backoff, Limits};
 pub use retry::{for_retry, write_json_text};
