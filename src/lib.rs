@@ -66,3 +66,8 @@ pub use worker::{Worker, WorkerOptions};
 #[cfg(all(doctest, feature = "cli"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// So do those of the page on handlers.
+#[cfg(all(doctest, feature = "cli"))]
+#[doc = include_str!("../docs/handlers.md")]
+struct HandlersPage;

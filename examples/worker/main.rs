@@ -1,0 +1,115 @@
+//! A worker of one's own: all of `artisand`, with three typed handlers in it.
+//!
+//! ```sh
+//! cargo build --example worker
+//! cd examples/worker
+//! ../../target/debug/examples/worker queue:work
+//! ```
+//!
+//! Which class goes to which handler stands in `artisand.toml` beside this
+//! file. The structs are what `artisand make:handler` prints for the classes,
+//! without what these handlers do not need; see `docs/handlers.md`.
+
+#![expect(clippy::print_stdout, reason = "its handlers do nothing else")]
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use artisand::cli::Application;
+use artisand::handler::view::{Listener, Notification};
+use artisand::handler::{
+    self, BoxError, BoxFuture, FailureText, JobContext, Middleware, ModelIdentifier, Next, Registry,
+};
+use artisand::php::Date;
+use serde::Deserialize;
+
+fn main() -> ExitCode {
+    let registry = Registry::new()
+        .with(
+            "greet",
+            handler::function(greet)
+                .with_middleware(Timed)
+                .on_failed(greeting_failed),
+        )
+        .with("shipped", handler::function(shipped))
+        .with("invoice_paid", handler::function(invoice_paid));
+    Application::new(registry).run()
+}
+
+/// A job class with a model.
+#[derive(Debug, Deserialize)]
+struct WithModel {
+    /// Stands for the row. With a manifest (`artisand manifest`) the handler can read it:
+    /// `let user: User = context.model(&job.user).await?;`
+    user: ModelIdentifier,
+}
+
+async fn greet(job: WithModel, context: JobContext) -> Result<(), BoxError> {
+    let class = job.user.class.as_deref().unwrap_or("nobody");
+    println!(
+        "greet {class} {:?}, attempt {}",
+        job.user.id,
+        context.attempts()
+    );
+    Ok(())
+}
+
+/// Called when such a job has failed for good, like `failed()` in PHP.
+async fn greeting_failed(context: JobContext, failure: Arc<FailureText>) {
+    tracing::warn!(uuid = ?context.uuid(), "nobody was greeted: {failure}");
+}
+
+/// The event of a listener.
+#[derive(Debug, Deserialize)]
+struct OrderShipped {
+    /// Not in the bytes if it is the class's default.
+    #[serde(default = "post")]
+    carrier: String,
+    at: Date,
+}
+
+fn post() -> String {
+    "post".to_owned()
+}
+
+/// Takes the listener with its event.
+async fn shipped(job: Listener<OrderShipped>, _: JobContext) -> Result<(), BoxError> {
+    let event = job.event;
+    let at = event.at.to_iso_8601().ok_or("no date")?;
+    println!("shipped by {} at {at}", event.carrier);
+    Ok(())
+}
+
+/// A notification.
+#[derive(Debug, Deserialize)]
+struct InvoicePaid {
+    invoice: i64,
+    amount: f64,
+}
+
+/// Takes the notification with its channel and whom it is for.
+async fn invoice_paid(job: Notification<InvoicePaid>, _: JobContext) -> Result<(), BoxError> {
+    let channel = job.channel().unwrap_or("no channel");
+    let InvoicePaid { invoice, amount } = job.notification;
+    println!("invoice {invoice} over {amount:.2} by {channel}");
+    Ok(())
+}
+
+/// Middleware of one's own: says how long the handler took.
+struct Timed;
+
+impl Middleware for Timed {
+    fn handle<'a>(
+        &'a self,
+        context: &'a JobContext,
+        next: Next<'a>,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async move {
+            let started = Instant::now();
+            let result = next.run().await;
+            tracing::info!(uuid = ?context.uuid(), took = ?started.elapsed(), "a greeting");
+            result
+        })
+    }
+}
