@@ -24,6 +24,7 @@ mod kinds;
 mod layers;
 mod live;
 mod log;
+mod make_handler;
 mod middleware;
 mod models;
 mod no_rust;

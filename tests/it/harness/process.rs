@@ -147,11 +147,16 @@ pub(crate) fn artisand(args: &[&str]) -> Command {
 
 /// `examples/interop_worker.rs`, which runs the jobs of `php-interop/app`.
 pub(crate) fn interop_worker() -> Command {
+    example("interop_worker")
+}
+
+/// The program of an example.
+pub(crate) fn example(name: &str) -> Command {
     let profile = Path::new(env!("CARGO_BIN_EXE_artisand")).parent().unwrap();
-    let path = profile.join("examples").join("interop_worker");
+    let path = profile.join("examples").join(name);
     assert!(
         path.is_file(),
-        "{} is not there: build it with `cargo build --example interop_worker`",
+        "{} is not there: build it with `cargo build --example {name}`",
         path.display()
     );
     let mut command = Command::new(path);

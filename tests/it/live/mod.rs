@@ -42,6 +42,7 @@ mod events;
 mod exceptions;
 mod failed;
 mod failed_killed;
+mod handlers;
 mod killed;
 mod kinds;
 mod locks_elsewhere;

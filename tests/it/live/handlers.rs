@@ -1,0 +1,52 @@
+//! `make:handler` beside real Laravel: what PHP has just queued, and what it wrote down of its classes.
+
+use crate::harness::laravel::Laravel;
+use crate::harness::process::Workplace;
+use crate::harness::redis::RedisServer;
+
+on_every_laravel!(handlers_are_made_of_what_waits);
+fn handlers_are_made_of_what_waits(version: u8) {
+    let redis = RedisServer::start();
+    let laravel = Laravel::new(version, &redis);
+    for kind in ["typed", "model", "listener"] {
+        laravel.run(&["interop:dispatch", kind]);
+    }
+    let mut manifest = laravel.manifest();
+    let classes = laravel.exported_classes();
+    for (key, value) in classes.as_object().unwrap() {
+        manifest[key] = value.clone();
+    }
+    let place = Workplace::with_manifest(&laravel, &manifest, "");
+    let made = |class: &str| {
+        let output = place.artisand(&["make:handler", class]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let before = redis.state();
+
+    let typed = made("App\\Jobs\\Typed");
+    assert!(typed.contains("pub count: i64,"), "{typed}");
+    // Declared, and with a default that Laravel leaves out since 9.4.
+    assert!(typed.contains("pub ratio: f64,"), "{typed}");
+    assert!(typed.contains("and of the manifest"), "{typed}");
+
+    let model = made("App\\Jobs\\WithModel");
+    assert!(model.contains("pub user: ModelIdentifier,"), "{model}");
+    assert!(model.contains("`App\\Models\\User`"), "{model}");
+
+    let listener = made("App\\Listeners\\SendShipmentNotification");
+    assert!(
+        listener.contains("job: Listener<OrderShipped>,"),
+        "{listener}"
+    );
+    assert!(
+        listener.contains("pub at: artisand::php::Date,"),
+        "{listener}"
+    );
+
+    // No job of it waits: the manifest knows it.
+    let plain = made("App\\Jobs\\Plain");
+    assert!(plain.contains("the manifest alone"), "{plain}");
+    assert!(plain.contains("pub struct Plain {"), "{plain}");
+    assert_eq!(redis.state(), before);
+}
