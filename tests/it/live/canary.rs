@@ -35,12 +35,10 @@ fn worker(laravel: &Laravel, mapping: &str, args: &[&str]) -> ManagedChild {
 /// The last line of this status that was printed as JSON.
 fn printed(child: &ManagedChild, status: &str) -> Value {
     let stdout = child.stdout();
-    let lines = stdout
+    let mut lines = stdout
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok());
-    let last = lines
-        .filter(|line: &Value| line["status"] == status)
-        .next_back();
+    let last = lines.rfind(|line: &Value| line["status"] == status);
     last.unwrap_or_else(|| panic!("no line with status {status}: {stdout}"))
 }
 
