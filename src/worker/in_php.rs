@@ -142,7 +142,7 @@ impl Attempt {
                     job.uuid = uuid,
                     job.class = name,
                     attempts = info.attempts,
-                    how,
+                    how = short(&how),
                     "the PHP process that ran a job ended: the job stays reserved until `retry_after`"
                 );
                 let message = format!("the PHP process that ran {name} ended: {how}");
@@ -281,7 +281,7 @@ impl Attempt {
                     job.uuid = info.payload.uuid.as_ref().map(JobUuid::as_str),
                     job.class = info.payload.resolve_name(),
                     attempts = info.attempts,
-                    reason = failure.to_string(),
+                    reason = short(&failure.to_string()),
                     "job failed for good"
                 );
                 let settlement = if is_logged {
@@ -349,9 +349,20 @@ fn log_thrown(info: &JobInfo, thrown: &FailureText) {
         job.uuid = info.payload.uuid.as_ref().map(JobUuid::as_str),
         job.class = info.payload.resolve_name(),
         attempts = info.attempts,
-        error = thrown.to_string(),
+        error = short(&thrown.to_string()),
         "job threw"
     );
+}
+
+/// As much of a text as a line of the log bears: PHP's messages have no limit.
+fn short(text: &str) -> String {
+    const LONGEST: usize = 2000;
+    let mut cut = text.chars();
+    let mut short: String = cut.by_ref().take(LONGEST).collect();
+    if cut.next().is_some() {
+        short.push_str(" ..");
+    }
+    short
 }
 
 async fn sleep_until(moment: Option<Instant>) {

@@ -10,6 +10,8 @@ use crate::payload::JobUuid;
 const LONGEST_LINE: usize = 8 << 10;
 /// Most bytes of one job that are logged.
 const MOST_LOGGED: usize = 256 << 10;
+/// What a line of the log takes beside its text: many short ones are no less than a few long ones.
+const PER_LINE: usize = 128;
 /// Lines that are kept to say why a process ended.
 const LAST_LINES: usize = 5;
 
@@ -72,6 +74,10 @@ impl Log {
                 "a job printed more than is logged: the rest was left out"
             );
         }
+        if job.is_some() {
+            // Why this one ends the process, another has not said.
+            self.last.clear();
+        }
         self.job = job;
         self.logged = 0;
         self.dropped = 0;
@@ -91,7 +97,7 @@ impl Log {
             self.dropped += text.len() as u64;
             return;
         }
-        self.logged += text.len();
+        self.logged += text.len() + PER_LINE;
         tracing::info!(
             job.uuid = self.uuid(),
             job.class = self.job.as_ref().map(|job| job.payload.resolve_name()),
@@ -128,7 +134,7 @@ mod tests {
         for _ in 0..100 {
             lines.take(&vec![b'y'; LONGEST_LINE], "stdout", &mut log);
         }
-        assert!(log.dropped > 0 && log.logged <= MOST_LOGGED + LONGEST_LINE);
+        assert!(log.dropped > 0 && log.logged <= MOST_LOGGED + LONGEST_LINE + PER_LINE);
         assert!(log.last.len() <= LAST_LINES);
         log.of(None);
         assert_eq!((log.logged, log.dropped), (0, 0));
