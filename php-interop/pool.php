@@ -10,7 +10,7 @@
  * The rest is Laravel: middleware, chains, batches, locks, `failed()`, events,
  * timeouts, and when to stop.
  *
- * The socket is standard input. Each side writes lines of JSON. From artisand:
+ * The socket is file descriptor 3. Each side writes lines of JSON. From artisand:
  *
  *   {"app": "/srv/app", "connection": "redis", "queue": "default", ...}   once, see Member::boot
  *   {"do": "run", "queue": "default", "body": 650, "reserved": 650}       then so many bytes
@@ -19,15 +19,18 @@
  * From here, `is` says what it is about:
  *
  *   ready      waiting for a job; `laravel` and `php` with the first one, `memory` in bytes
- *   declined   the job is not begun, as the worker is to pause (down, or a listener of Looping)
+ *   declined   the job is not begun, as the worker is to pause (down, or a listener of Looping) or to restart
  *   deleted, released (`delay`), failed (`exception` as Laravel records it, `class`, `message`, `logged`)
  *   exception  the attempt threw (`class`, `message`)
  *   timeout    the attempt ran too long
  *   done       the attempt is over, and Laravel's loop has come round; `ready` says that, too
  *   unbootable the app cannot be booted (`message`)
  *
+ * What is said of a job is of the one that was sent last, or it is not said.
+ *
  * If artisand is gone, the job that runs is ended as without it: by this
- * process, in Redis. PHP 7.3 and later, Laravel 8 to 13.
+ * process, in Redis. So is the one before, if artisand may have heard of its
+ * end and not written it down. PHP 7.3 and later, Laravel 8 to 13.
  */
 
 namespace Artisand\Pool;
@@ -36,6 +39,9 @@ namespace Artisand\Pool;
 class Channel
 {
     const LONGEST_TEXT = 1 << 20;
+
+    /** Seconds without a job after which Laravel's loop comes round, to see whether it is to stop. */
+    const PATIENCE = 3;
 
     private $in;
 
@@ -49,52 +55,50 @@ class Channel
     {
         // Where this text was read from; it may have read further.
         $this->in = $GLOBALS['artisand'];
-        $this->out = fopen('php://fd/0', 'wb');
+        $this->out = fopen('php://fd/3', 'wb');
         $this->owner = getmypid();
         stream_set_write_buffer($this->out, 0);
-
-        // Programs that a job starts must not read what is meant for us.
-        if (defined('STDIN')) {
-            fclose(STDIN);
-            $GLOBALS['artisand_stdin'] = fopen('/dev/null', 'rb');
-        }
     }
 
-    /** Waits for a line; null if there will be none, false if a signal came. */
+    /** Waits for a line; null if there will be none, false if none came for a while or a signal did. */
     public function receive()
     {
-        while (true) {
-            $line = $this->buffered();
-            if ($line !== null) {
-                return json_decode($line, true);
-            }
+        // A job may have closed all that is open.
+        if (! $this->isOpen || ! is_resource($this->in)) {
+            return $this->close();
+        }
+        // A line that was read together with another: select would not see it.
+        if (stream_get_meta_data($this->in)['unread_bytes'] === 0) {
             $ready = [$this->in];
             $none = null;
-            if (@stream_select($ready, $none, $none, 3600) === false) {
+            if (! @stream_select($ready, $none, $none, self::PATIENCE)) {
                 return false;
             }
-            if ($ready !== []) {
-                $line = fgets($this->in);
-                if ($line === false) {
-                    $this->isOpen = false;
-
-                    return null;
-                }
-
-                return json_decode($line, true);
-            }
-        }
-    }
-
-    /** A line that was read together with another: select would not see it. */
-    private function buffered()
-    {
-        if (stream_get_meta_data($this->in)['unread_bytes'] === 0) {
-            return null;
         }
         $line = fgets($this->in);
 
-        return $line === false ? null : $line;
+        return $line === false ? $this->close() : json_decode($line, true);
+    }
+
+    private function close()
+    {
+        $this->isOpen = false;
+
+        return null;
+    }
+
+    /** Whether artisand has ended. Nothing may be on its way from there. */
+    public function isAbandoned()
+    {
+        if ($this->isOpen && is_resource($this->in)) {
+            $ready = [$this->in];
+            $none = null;
+            if (@stream_select($ready, $none, $none, 0) && fgets($this->in) === false) {
+                $this->isOpen = false;
+            }
+        }
+
+        return ! $this->isOpen;
     }
 
     public function bytes($length)
@@ -111,18 +115,25 @@ class Channel
     public function send($is, array $more = [])
     {
         // A child that a job forked is not the one who is asked.
-        if (! $this->isOpen || getmypid() !== $this->owner) {
+        if (! $this->isOpen || ! $this->isOurs() || ! is_resource($this->out)) {
             return false;
         }
         $flags = JSON_INVALID_UTF8_SUBSTITUTE | JSON_UNESCAPED_SLASHES | JSON_UNESCAPED_UNICODE;
         $line = json_encode(['is' => $is] + $more, $flags)."\n";
-        $sent = 0;
+        $sent = $failures = 0;
         while ($sent < strlen($line)) {
-            $written = @fwrite($this->out, $sent === 0 ? $line : substr($line, $sent));
-            if (! $written) {
+            try {
+                $written = @fwrite($this->out, $sent === 0 ? $line : substr($line, $sent));
+            } catch (\Throwable $problem) {
+                // The app makes exceptions of all that PHP complains about.
+                $written = false;
+            }
+            if ($written) {
+                $sent += $written;
+            } elseif (++$failures > 3) {
+                // Not only a signal that came in between.
                 return $this->isOpen = false;
             }
-            $sent += $written;
         }
 
         return true;
@@ -152,10 +163,26 @@ class Member
 
     private $settings;
 
-    /** The job that was given to the worker last and has not come round. */
+    /** The job that was given to the worker last. */
+    private $job;
+
+    /** Whether it has not come round. */
     private $isRunning = false;
 
+    /** Whether artisand was told that we wait for what it has not sent yet. */
+    private $isReady = false;
+
+    private $isFirst = true;
+
+    /** Laravel asks once for each of its queues; this says that it was answered for all of them. */
+    private $isRoundOver = false;
+
     private $wasReady = 0.0;
+
+    private $lastRestart;
+
+    /** Settings of PHP that a job may change, and that the next one is not to suffer from. */
+    private $limits = [];
 
     public function __construct(Channel $channel)
     {
@@ -164,7 +191,9 @@ class Member
 
     public function run()
     {
-        $settings = $this->channel->receive();
+        do {
+            $settings = $this->channel->receive();
+        } while ($settings === false);
         if (! is_array($settings)) {
             return 0;
         }
@@ -185,6 +214,13 @@ class Member
         $this->worker->setName('default');
         $this->worker->setCache($this->app->make('cache')->driver());
         $this->options = $this->options();
+        $this->lastRestart = $this->asks(function () {
+            return $this->getTimestampOfLastQueueRestart();
+        });
+        $this->limits = [ini_get('memory_limit'), (int) ini_get('max_execution_time')];
+        register_shutdown_function(function () {
+            $this->part();
+        });
 
         return (int) $this->worker->daemon($connection, $this->setting('queue', 'default'), $this->options);
     }
@@ -246,81 +282,161 @@ class Member
     {
         $events = $this->app->make('events');
         $events->listen(\Illuminate\Queue\Events\JobExceptionOccurred::class, function ($event) {
-            if ($event->job instanceof Job) {
+            if ($event->job instanceof Job && $this->runs($event->job)) {
                 $this->channel->send('exception', described($event->exception));
             }
         });
         if (class_exists(\Illuminate\Queue\Events\JobTimedOut::class)) {
             $events->listen(\Illuminate\Queue\Events\JobTimedOut::class, function ($event) {
-                if ($event->job instanceof Job) {
+                if ($event->job instanceof Job && $this->runs($event->job)) {
                     $this->channel->send('timeout');
                 }
             });
         }
     }
 
+    /** Laravel's loop has come round and asks for a job. */
+    public function begin()
+    {
+        $this->isRoundOver = false;
+        $this->options->sleep = $this->setting('options', [])['sleep'];
+    }
+
     /** What `pop()` gives to Laravel's worker. */
     public function next(Manager $manager)
     {
+        if ($this->isRoundOver) {
+            return null;
+        }
+        if (! $this->channel->isOurs()) {
+            // A child that a job forked and that did not end.
+            return $this->quit();
+        }
         if ($this->isRunning && $this->setting('rest', 0) > 0) {
             $this->channel->send('done');
             $this->worker->sleep($this->setting('rest'));
         }
         $this->isRunning = false;
+        $this->restore();
         $this->ready();
-        while (true) {
-            $order = $this->channel->receive();
-            if ($order === false) {
-                // A signal, which Laravel has heard of.
-                return $this->worker->shouldQuit ? $this->quit() : null;
-            }
-            if ($order === null || ! isset($order['do']) || $order['do'] !== 'run') {
-                return $this->quit();
-            }
-            $body = $this->channel->bytes($order['body']);
-            $reserved = $this->channel->bytes($order['reserved']);
-            if (strlen($reserved) !== $order['reserved']) {
-                return $this->quit();
-            }
-            if ($this->mayNotRun()) {
-                $this->channel->send('declined');
+        $order = $this->worker->shouldQuit ? null : $this->channel->receive();
+        if ($order === false) {
+            // Laravel looks whether it is to stop, and comes back at once.
+            return $this->pass();
+        }
+        if ($order === null || ! isset($order['do']) || $order['do'] !== 'run') {
+            return $this->quit();
+        }
+        $body = $this->channel->bytes($order['body']);
+        $reserved = $this->channel->bytes($order['reserved']);
+        if (strlen($reserved) !== $order['reserved']) {
+            return $this->quit();
+        }
+        $this->isReady = false;
+        try {
+            $mayRun = $this->mayRun();
+        } catch (\Throwable $problem) {
+            $this->isRoundOver = true;
+            $this->channel->send('declined');
 
-                return null;
-            }
-            $this->isRunning = true;
+            throw $problem;
+        }
+        if (! $mayRun) {
+            $this->channel->send('declined');
 
-            return $manager->job($body, $reserved, $order['queue']);
+            return $this->pass();
+        }
+        $this->isRunning = true;
+
+        return $this->job = $manager->job($body, $reserved, $order['queue']);
+    }
+
+    /** Whether it is this job that artisand waits for. */
+    public function runs(Job $job)
+    {
+        return $this->isRunning && $this->job === $job;
+    }
+
+    /** Undoes what a job may have done to the process, so that the next one has its limits and no others. */
+    private function restore()
+    {
+        [$memory, $time] = $this->limits;
+        ini_set('memory_limit', $memory);
+        set_time_limit($time);
+        if (extension_loaded('pcntl')) {
+            pcntl_sigprocmask(SIG_UNBLOCK, [SIGALRM, SIGTERM, SIGQUIT, SIGUSR2, SIGCONT]);
+            pcntl_async_signals(true);
         }
     }
 
     private function ready()
     {
+        $this->wasReady = microtime(true);
+        if ($this->isReady) {
+            return;
+        }
         $more = ['memory' => memory_get_usage(true)];
-        if ($this->wasReady === 0.0) {
+        if ($this->isFirst) {
             $more += ['laravel' => $this->app->version(), 'php' => PHP_VERSION, 'pcntl' => extension_loaded('pcntl')];
         }
-        $this->wasReady = microtime(true);
+        $this->isFirst = false;
+        $this->isReady = true;
         $this->channel->send('ready', $more);
     }
 
-    /** Asks Laravel again what it asked before it waited, if that is long ago. */
-    private function mayNotRun()
+    /** Asks Laravel again what it asked before it waited, if that is some time ago. */
+    private function mayRun()
     {
-        if (microtime(true) - $this->wasReady < 1) {
-            return false;
+        if (microtime(true) - $this->wasReady < 0.05) {
+            return true;
         }
         [$connection, $queue, $options] = [$this->setting('connection'), $this->setting('queue'), $this->options];
-        $asks = function () use ($connection, $queue, $options) {
-            return $this->daemonShouldRun($options, $connection, $queue);
-        };
+        $lastRestart = $this->lastRestart;
 
-        return ! $asks->call($this->worker);
+        return $this->asks(function () use ($connection, $queue, $options, $lastRestart) {
+            return ! $this->queueShouldRestart($lastRestart) && $this->daemonShouldRun($options, $connection, $queue);
+        });
+    }
+
+    private function asks(\Closure $question)
+    {
+        return $question->call($this->worker);
+    }
+
+    private function pass()
+    {
+        $this->isRoundOver = true;
+        $this->options->sleep = 0;
     }
 
     private function quit()
     {
         $this->worker->shouldQuit = true;
-        $this->options->sleep = 0;
+        $this->part();
+
+        return $this->pass();
+    }
+
+    /** If artisand has ended, nobody else may have heard what became of the last job. */
+    private function part()
+    {
+        if ($this->job === null || ! $this->channel->isOurs() || ! $this->channel->isAbandoned()) {
+            return;
+        }
+        try {
+            $this->job->endAlone();
+        } catch (\Throwable $problem) {
+            report($this->app, $problem);
+        }
+    }
+}
+
+function report($app, $problem)
+{
+    try {
+        $app->make(\Illuminate\Contracts\Debug\ExceptionHandler::class)->report($problem);
+    } catch (\Throwable $other) {
+        fwrite(STDERR, $problem."\n");
     }
 }
 
@@ -355,6 +471,8 @@ function define_classes()
 
         public function connection($name = null)
         {
+            $this->member->begin();
+
             return $this->pool;
         }
 
@@ -362,7 +480,9 @@ function define_classes()
         {
             $connection = $this->pool->getConnectionName();
 
-            return (new Job($this->app, $this->redis, $body, $reserved, $connection, $queue))->reportTo($this->channel);
+            $job = new Job($this->app, $this->redis, $body, $reserved, $connection, $queue);
+
+            return $job->reportTo($this->member, $this->channel);
         }
     }
 
@@ -388,12 +508,18 @@ function define_classes()
     /** A job of the app's Redis queue, whose end artisand writes down. */
     class Job extends \Illuminate\Queue\Jobs\RedisJob
     {
+        private $member;
+
         private $channel;
 
         private $cause;
 
-        public function reportTo(Channel $channel)
+        /** What artisand was told of its end. */
+        private $end;
+
+        public function reportTo(Member $member, Channel $channel)
         {
+            $this->member = $member;
             $this->channel = $channel;
 
             return $this;
@@ -411,8 +537,9 @@ function define_classes()
             if ($this->deleted) {
                 return;
             }
-            $said = $this->failed ? $this->saysFailed() : $this->channel->send('deleted');
-            if ($said || ! $this->channel->isOurs()) {
+            // In Laravel, too, a job that was released before that comes back.
+            $isNews = $this->failed || ! $this->released;
+            if (! $isNews || ! $this->channel->isOurs() || ($this->failed ? $this->saysFailed() : $this->says('deleted'))) {
                 $this->deleted = true;
 
                 return;
@@ -423,12 +550,44 @@ function define_classes()
 
         public function release($delay = 0)
         {
-            if ($this->channel->send('released', ['delay' => $this->secondsUntil($delay)]) || ! $this->channel->isOurs()) {
+            // In Laravel, too, a job that was deleted before that comes back.
+            $isSaid = ! $this->channel->isOurs()
+                || (! $this->deleted && $this->says('released', ['delay' => $this->secondsUntil($delay)]));
+            if ($isSaid) {
                 $this->released = true;
 
                 return;
             }
             parent::release($delay);
+        }
+
+        /** Tells artisand how it ended; false if that is not to be heard, or not of this job any more. */
+        private function says($is, array $more = [])
+        {
+            if (! $this->member->runs($this) || ! $this->channel->send($is, $more)) {
+                return false;
+            }
+            $this->end = ['is' => $is, 'due' => time() + ($more['delay'] ?? 0), 'logged' => $more['logged'] ?? true];
+
+            return true;
+        }
+
+        /** Does what artisand was told and may not have done, if the job is reserved still. */
+        public function endAlone()
+        {
+            if ($this->end === null) {
+                return;
+            }
+            $script = "if redis.call('zrem', KEYS[2], ARGV[1]) == 0 then return 0 end "
+                ."if ARGV[2] ~= '' then redis.call('zadd', KEYS[1], ARGV[2], ARGV[1]) end return 1";
+            $queue = $this->redis->getQueue($this->queue);
+            $due = $this->end['is'] === 'released' ? (string) $this->end['due'] : '';
+            $connection = $this->redis->getConnection();
+            $isLeft = $connection->eval($script, 2, $queue.':delayed', $queue.':reserved', $this->reserved, $due);
+            if ($isLeft && ! $this->end['logged']) {
+                $this->isLogged($this->container->make('queue.failer'), $this->cause);
+            }
+            $this->end = null;
         }
 
         private function saysFailed()
@@ -438,18 +597,18 @@ function define_classes()
                 'Illuminate\Queue\Failed\DatabaseUuidFailedJobProvider', 'Illuminate\Queue\Failed\DatabaseFailedJobProvider',
                 'Illuminate\Queue\Failed\FileFailedJobProvider', 'Illuminate\Queue\Failed\NullFailedJobProvider',
             ];
-            $exception = $this->cause ?: new \Illuminate\Queue\ManuallyFailedException;
             // A store of another kind is one that only PHP can write.
-            $isLogged = ! in_array(get_class($failer), $known, true) && $this->isLogged($failer, $exception);
+            $this->cause = $this->cause ?: new \Illuminate\Queue\ManuallyFailedException;
+            $isLogged = ! in_array(get_class($failer), $known, true) && $this->isLogged($failer, $this->cause);
 
-            $said = $this->channel->send('failed', described($exception) + [
-                'exception' => Channel::text((string) $exception), 'logged' => $isLogged,
+            $isSaid = $this->says('failed', described($this->cause) + [
+                'exception' => Channel::text((string) $this->cause), 'logged' => $isLogged,
             ]);
-            if (! $said && $this->channel->isOurs() && ! $isLogged) {
-                $this->isLogged($failer, $exception);
+            if (! $isSaid && ! $isLogged) {
+                $this->isLogged($failer, $this->cause);
             }
 
-            return $said;
+            return $isSaid;
         }
 
         private function isLogged($failer, $exception)
@@ -459,7 +618,7 @@ function define_classes()
 
                 return true;
             } catch (\Throwable $problem) {
-                $this->container->make(\Illuminate\Contracts\Debug\ExceptionHandler::class)->report($problem);
+                report($this->container, $problem);
 
                 return false;
             }
@@ -474,6 +633,9 @@ function main()
     try {
         $status = $member->run();
     } catch (\Throwable $problem) {
+        if ($member->app !== null) {
+            report($member->app, $problem);
+        }
         $message = $problem->getMessage().' ('.$problem->getFile().':'.$problem->getLine().')';
         $channel->send('unbootable', ['message' => get_class($problem).': '.$message]);
         $status = 1;

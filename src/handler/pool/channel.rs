@@ -9,8 +9,11 @@ use tokio::net::UnixStream;
 /// The script of a member, without what makes a file of it.
 const SCRIPT: &str = include_str!("../../../php-interop/pool.php");
 
+/// The file descriptor that is the socket. Standard input is nobody's: jobs, and what they start, may read it.
+pub(super) const SOCKET: i32 = 3;
+
 /// Reads the script from the socket and becomes it.
-pub(super) const STUB: &str = r#"$artisand=fopen("php://fd/0","rb");eval(stream_get_contents($artisand,(int)fgets($artisand)));"#;
+pub(super) const STUB: &str = r#"$artisand=fopen("php://fd/3","rb");eval(stream_get_contents($artisand,(int)fgets($artisand)));"#;
 
 /// Longest line that is read: two texts of PHP of a megabyte each, and what JSON makes of control characters.
 const LONGEST_LINE: usize = 16 << 20;

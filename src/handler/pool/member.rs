@@ -5,6 +5,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use command_fds::{CommandFdExt as _, FdMapping};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
@@ -12,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::channel::{Channel, STUB, Said};
+use super::channel::{Channel, SOCKET, STUB, Said};
 use super::output::{Lines, Log};
 use super::{Assignment, Shared, Versions};
 use crate::handler::exec::ProcessGroup;
@@ -23,7 +24,11 @@ const LINGER: Duration = Duration::from_millis(200);
 const FAREWELL: Duration = Duration::from_secs(3);
 /// Waits between attempts to boot the app.
 const SHORTEST_WAIT: Duration = Duration::from_millis(500);
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// A process that ends sooner than that, without a job, is no better than one that does not boot.
+const SHORTEST_LIFE: Duration = Duration::from_secs(1);
+/// Pieces of output that are read before something else has a turn.
+const MOST_PRINTS: u32 = 64;
 
 /// Keeps a place taken until the pool stops.
 pub(super) async fn keep(pool: Arc<Shared>) {
@@ -31,16 +36,20 @@ pub(super) async fn keep(pool: Arc<Shared>) {
     while !pool.stop.is_cancelled() {
         let problem = match Member::boot(&pool).await {
             Ok(Some(member)) => {
-                if failures > 0 {
-                    pool.health().broken -= 1;
-                }
+                pool.health().broken -= usize::from(failures > 0);
                 failures = 0;
-                member.serve(&pool).await;
-                continue;
+                let booted = Instant::now();
+                if member.serve(&pool).await > 0 || booted.elapsed() >= SHORTEST_LIFE {
+                    continue;
+                }
+                "it ended right after it had booted the app".to_owned()
             }
             Ok(None) => return,
             Err(problem) => problem,
         };
+        if pool.stop.is_cancelled() {
+            return;
+        }
         failures = failures.saturating_add(1);
         let longest =
             (SHORTEST_WAIT * 2_u32.saturating_pow(failures.min(16) - 1)).min(LONGEST_WAIT);
@@ -67,6 +76,8 @@ struct Member {
     stdout: Stream<ChildStdout>,
     stderr: Stream<ChildStderr>,
     log: Log,
+    /// Pieces of output that were read since something else was looked at.
+    prints: u32,
 }
 
 /// One of the two streams of a process, read for the log.
@@ -171,7 +182,7 @@ impl Member {
         command
             .args(args)
             .args(["-d", "display_errors=stderr", "-r", STUB])
-            .stdin(Stdio::from(theirs))
+            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             // Signals of a terminal are for us; Laravel's worker would end on some.
@@ -180,6 +191,13 @@ impl Member {
         if options.app.is_dir() {
             command.current_dir(&options.app);
         }
+        let socket = FdMapping {
+            parent_fd: theirs,
+            child_fd: SOCKET,
+        };
+        command
+            .fd_mappings(vec![socket])
+            .map_err(|error| format!("no socket for it: {error}"))?;
         let mut child = command.spawn().map_err(|error| {
             format!(
                 "could not run `{program}`: {error}; name the app's PHP with `binary` under [php]"
@@ -194,23 +212,31 @@ impl Member {
             stderr: Stream::new("stderr", child.stderr.take()),
             child,
             log,
+            prints: 0,
         })
     }
 
-    /// Runs jobs until the process ends.
-    async fn serve(mut self, pool: &Shared) {
+    /// Runs jobs until the process ends; says how many.
+    async fn serve(mut self, pool: &Shared) -> usize {
+        let mut count = 0;
         loop {
             let assignment = match self.wait_for_job(pool).await {
                 Waited::Job(assignment) => assignment,
-                Waited::Stop => return self.end().await,
+                Waited::Stop => {
+                    self.end().await;
+                    return count;
+                }
                 Waited::Gone(late) => {
                     if let Some(assignment) = late {
                         let _ = assignment.said.send(Said::Declined).await;
                     }
-                    self.read_rest().await;
-                    return;
+                    for said in self.read_rest().await {
+                        self.hears_problem(&said);
+                    }
+                    return count;
                 }
             };
+            count += 1;
             let Assignment {
                 info,
                 reserved,
@@ -228,7 +254,7 @@ impl Member {
             self.stderr.flush(&mut self.log);
             self.log.of(None);
             if !is_alive {
-                return;
+                return count;
             }
         }
     }
@@ -258,7 +284,8 @@ impl Member {
                 }
             };
             match did {
-                Did::Print | Did::Say(_) => {}
+                Did::Print => {}
+                Did::Say(said) => self.hears_problem(&said),
                 Did::Exit(_) => {
                     assigned.close();
                     let late = assigned.try_recv().ok();
@@ -281,6 +308,17 @@ impl Member {
         }
     }
 
+    /// Logs what ended the process, if it says so.
+    fn hears_problem(&self, said: &Said) {
+        if let Said::Unbootable { message } = said {
+            tracing::error!(
+                php.process = self.log.process,
+                error = message,
+                "a PHP process of the pool ended"
+            );
+        }
+    }
+
     fn cannot_be_understood(&self, error: &std::io::Error) {
         tracing::error!(%error, php.process = self.log.process, "a PHP process cannot be understood and is killed");
     }
@@ -294,8 +332,6 @@ impl Member {
     ) -> bool {
         let mut is_over = false;
         let mut is_killed = false;
-        // When a process that says nothing more is no longer waited for.
-        let mut silent_until = None;
         loop {
             let did = tokio::select! {
                 did = self.does() => did,
@@ -304,15 +340,10 @@ impl Member {
                     self.group.kill();
                     continue;
                 }
-                () = sleep_until(silent_until) => {
-                    silent_until = None;
-                    is_killed = true;
-                    self.group.kill();
-                    continue;
-                }
             };
             match did {
-                Did::Print => {}
+                // Who has closed the socket and runs on ends its job by itself, and then ends.
+                Did::Print | Did::FallSilent(None) => {}
                 Did::Say(Said::Ready(_)) => {
                     // Mostly that alone says that the attempt is over; not after `done`, or after a pause.
                     if !is_over {
@@ -321,6 +352,7 @@ impl Member {
                     return true;
                 }
                 Did::Say(it) => {
+                    self.hears_problem(&it);
                     is_over |= matches!(it, Said::Done | Said::Declined);
                     // Whoever asked may have stopped waiting.
                     let _ = said.send(it).await;
@@ -328,18 +360,14 @@ impl Member {
                         self.log.of(None);
                     }
                 }
-                Did::FallSilent(error) => {
-                    let patience = match error {
-                        Some(error) => {
-                            self.cannot_be_understood(&error);
-                            Duration::ZERO
-                        }
-                        None => FAREWELL,
-                    };
-                    silent_until = Some(Instant::now() + patience);
+                Did::FallSilent(Some(error)) => {
+                    self.cannot_be_understood(&error);
+                    is_killed = true;
+                    self.group.kill();
                 }
                 Did::Exit(status) => {
                     for it in self.read_rest().await {
+                        self.hears_problem(&it);
                         let _ = said.send(it).await;
                     }
                     let end = if self.channel.is_unread() {
@@ -378,17 +406,21 @@ impl Member {
     /// Cancel safe. What it printed comes before what it said, as it did it in
     /// that order: lines are then of the right job.
     async fn does(&mut self) -> Did {
+        // Output without end, maybe of something that it has started, must not hide all else.
+        let may_print = self.prints < MOST_PRINTS;
         let did = tokio::select! {
             biased;
-            read = self.stdout.read() => Err((true, read)),
-            read = self.stderr.read() => Err((false, read)),
+            read = self.stdout.read(), if may_print => Err((true, read)),
+            read = self.stderr.read(), if may_print => Err((false, read)),
             said = self.channel.next(), if !self.channel.is_closed() => Ok(match said {
                 Ok(Some(said)) => Did::Say(said),
                 Ok(None) => Did::FallSilent(None),
                 Err(error) => Did::FallSilent(Some(error)),
             }),
             status = self.child.wait() => Ok(Did::Exit(status.ok())),
+            () = tokio::task::yield_now(), if !may_print => Ok(Did::Print),
         };
+        self.prints = if did.is_err() { self.prints + 1 } else { 0 };
         did.unwrap_or_else(|(is_stdout, read)| {
             if is_stdout {
                 self.stdout.log(read, &mut self.log);
@@ -404,12 +436,13 @@ impl Member {
         let mut said = Vec::new();
         let deadline = Instant::now() + LINGER;
         while self.stdout.is_open() || self.stderr.is_open() || !self.channel.is_closed() {
+            // What it said counts most, and output may be without end.
             tokio::select! {
                 biased;
-                read = self.stdout.read() => self.stdout.log(read, &mut self.log),
-                read = self.stderr.read() => self.stderr.log(read, &mut self.log),
                 next = self.channel.next(), if !self.channel.is_closed() => said.extend(next.ok().flatten()),
                 () = tokio::time::sleep_until(deadline) => break,
+                read = self.stdout.read() => self.stdout.log(read, &mut self.log),
+                read = self.stderr.read() => self.stderr.log(read, &mut self.log),
             }
         }
         self.stdout.flush(&mut self.log);
@@ -475,13 +508,6 @@ fn settings(pool: &Shared) -> serde_json::Value {
         "rest": options.rest.as_secs_f64(),
         "options": options.worker,
     })
-}
-
-async fn sleep_until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// How a process ended.
