@@ -27,6 +27,7 @@ class Kernel extends ConsoleKernel
         Console\DownState::class,
         Console\Failed::class,
         Console\Flood::class,
+        Console\Hostile::class,
         Console\Journal::class,
         Console\Kinds::class,
         Console\Lock::class,

@@ -53,4 +53,5 @@ mod retries;
 mod settings;
 mod signals;
 mod text;
+mod under_fire;
 mod unique_rush;

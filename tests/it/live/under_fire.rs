@@ -1,0 +1,790 @@
+//! The pool of PHP processes among jobs that do to their process what no job should, and people who kill it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::harness::fixtures::project;
+use crate::harness::journal::{self, Line};
+use crate::harness::laravel::{Laravel, Served};
+use crate::harness::process::{ManagedChild, Workplace, poll};
+use crate::harness::redis::RedisServer;
+
+/// Many times what it takes: the machine may be busy with other tests.
+const LONG: Duration = Duration::from_secs(90);
+const RETRY_AFTER: u64 = 3;
+
+struct Scene {
+    name: String,
+    redis: RedisServer,
+    laravel: Laravel,
+    php: Served,
+    workplace: Workplace,
+    random: fastrand::Rng,
+    processes: usize,
+}
+
+impl Scene {
+    /// An app whose jobs `processes` PHP processes run; `php` is more of the `[php]` table.
+    fn new(version: u8, processes: usize, php: &str) -> Self {
+        Self::on(RedisServer::start(), version, processes, php)
+    }
+
+    fn on(redis: RedisServer, version: u8, processes: usize, php: &str) -> Self {
+        let binary = project().join("php-interop").join("laravel");
+        let binary = json!([binary, version.to_string()]);
+        let php = format!("binary = {binary}\napp = \".\"\nprocesses = {processes}\n{php}");
+        Self::with_php(redis, version, processes, &php)
+    }
+
+    fn with_php(redis: RedisServer, version: u8, processes: usize, php: &str) -> Self {
+        let seed = fastrand::u64(..);
+        let name = format!("Laravel {version}, seed {seed}");
+        let more = [
+            ("REDIS_QUEUE_RETRY_AFTER", RETRY_AFTER.to_string()),
+            ("QUEUE_FAILED_DRIVER", "database-uuids".to_owned()),
+        ];
+        let laravel = Laravel::with_env(version, &redis, &more);
+        let served = laravel.serve();
+        // The first look makes the tables.
+        served.run(&["interop:failed"]);
+        let settings = format!("[unmapped]\npolicy = \"php\"\n\n[php]\n{php}");
+        Self {
+            name,
+            workplace: Workplace::for_app(&laravel, &settings),
+            redis,
+            laravel,
+            php: served,
+            random: fastrand::Rng::with_seed(seed),
+            processes,
+        }
+    }
+
+    fn worker(&self, args: &[&str]) -> ManagedChild {
+        let args = [&["queue:work", "redis", "--tries=9", "--sleep=1"][..], args].concat();
+        let mut command = self.workplace.artisand(&args);
+        let env = self.laravel.env.iter();
+        ManagedChild::spawn({
+            command.envs(env.map(|(name, value)| (name, value)));
+            command
+        })
+    }
+
+    /// Puts hostile jobs on the queue.
+    fn dispatch(&self, jobs: &Value) {
+        self.php.run(&["interop:hostile", &jobs.to_string()]);
+    }
+
+    fn queue(&self) -> String {
+        self.laravel.key("queues:default")
+    }
+
+    /// Puts what is queued into another order.
+    fn shuffle(&mut self) {
+        let queue = self.queue();
+        let mut jobs = self.redis.list(&queue);
+        self.random.shuffle(&mut jobs);
+        self.redis.query::<()>(&[b"DEL", queue.as_bytes()]);
+        let push = [&b"RPUSH"[..], queue.as_bytes()];
+        let jobs: Vec<&[u8]> = jobs.iter().map(Vec::as_slice).collect();
+        self.redis.query::<()>(&[&push[..], &jobs].concat());
+    }
+
+    /// Jobs that are pending, delayed or reserved.
+    fn left(&self) -> usize {
+        let queue = self.queue();
+        let scores = |part: &str| self.redis.scores(&format!("{queue}:{part}")).len();
+        self.redis.length(&queue) + scores("delayed") + scores("reserved")
+    }
+
+    fn wait_for_end(&self, worker: &mut ManagedChild) {
+        let spool = self.laravel.key("artisand:failed-spool");
+        let done = poll(LONG, || {
+            (self.left() + self.redis.length(&spool) == 0).then_some(())
+        });
+        if done.is_none() || !worker.is_running() {
+            let lines = self.lines();
+            let last: Vec<_> = lines.iter().rev().take(20).collect();
+            panic!(
+                "{}: no end; {}; {last:?}; {}",
+                self.name,
+                self.redis.state(),
+                tail(worker)
+            );
+        }
+    }
+
+    fn lines(&self) -> Vec<Line> {
+        journal::since(&self.redis, 0)
+    }
+
+    /// Waits until the journal has such a line.
+    fn wait_for(&self, id: &str, event: &str, worker: &ManagedChild) -> Line {
+        let found = poll(LONG, || {
+            let lines = self.lines();
+            lines
+                .into_iter()
+                .find(|line| line.id == id && line.event == event)
+        });
+        found.unwrap_or_else(|| {
+            panic!(
+                "{}: {id} has no {event}; {}; {}",
+                self.name,
+                self.redis.state(),
+                tail(worker)
+            )
+        })
+    }
+
+    /// Runs by the name of the job, in order; no attempt is made twice.
+    fn runs(&self) -> BTreeMap<String, Vec<Line>> {
+        let mut runs: BTreeMap<String, Vec<Line>> = BTreeMap::new();
+        for line in self.lines() {
+            if line.event == "run" {
+                runs.entry(line.id.clone()).or_default().push(line);
+            }
+        }
+        for (id, runs) in &runs {
+            // A run that could not write a line counts as well.
+            let attempts: Vec<u32> = runs.iter().filter_map(|run| run.attempts).collect();
+            let is_counted = attempts.is_sorted_by(|one, next| one < next);
+            assert!(
+                is_counted && attempts.len() == runs.len(),
+                "{}: {id}: {runs:?}",
+                self.name
+            );
+        }
+        runs
+    }
+
+    /// How often something else than a run was written down, by job.
+    fn count(&self, id: &str, event: &str) -> usize {
+        let lines = self.lines();
+        let is_it = |line: &&Line| line.id == id && line.event == event;
+        lines.iter().filter(is_it).count()
+    }
+
+    /// Names of jobs in the store of failed jobs.
+    fn failed(&self) -> Vec<String> {
+        let failed = self.laravel.run(&["interop:failed"]).remove(0);
+        let lines = self.lines();
+        let name = |job: &Value| {
+            let payload: Value = serde_json::from_str(job["payload"].as_str().unwrap()).unwrap();
+            let is_it = |line: &&Line| line.uuid.as_deref() == payload["uuid"].as_str();
+            let line = lines.iter().find(is_it);
+            line.map_or_else(|| payload["uuid"].to_string(), |line| line.id.clone())
+        };
+        let mut names: Vec<String> = failed["jobs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(name)
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Waits until as many PHP processes live as there are to be.
+    fn wait_for_size(&self, worker: &ManagedChild) -> Vec<u32> {
+        let mut members = Vec::new();
+        let full = poll(LONG, || {
+            members = children(worker.id());
+            (members.len() == self.processes).then_some(())
+        });
+        assert!(
+            full.is_some(),
+            "{}: {members:?}; {}",
+            self.name,
+            tail(worker)
+        );
+        members
+    }
+
+    /// Ends the worker; none of its processes is left.
+    fn stop(&self, worker: &mut ManagedChild) {
+        let members = self.wait_for_size(worker);
+        worker.signal(Signal::TERM);
+        worker.succeeds_within(LONG);
+        self.all_end(&members, Duration::from_secs(5));
+    }
+
+    fn all_end(&self, members: &[u32], soon: Duration) {
+        let ended = poll(soon, || {
+            (!members.iter().any(|pid| is_alive(*pid))).then_some(())
+        });
+        assert!(ended.is_some(), "{}: {members:?} live on", self.name);
+    }
+
+    /// Queues jobs that take a moment, at once: `job-000` and so on.
+    fn doze(&self, count: usize) {
+        let job = |number| json!({"id": format!("job-{number:03}"), "misdeed": "dozes"});
+        self.dispatch(&json!((0..count).map(job).collect::<Vec<_>>()));
+    }
+
+    /// Waits until so many PHP processes were ready, since the start.
+    fn wait_for_ready(&self, worker: &ManagedChild, count: usize) {
+        let ready = "a PHP process of the pool is ready";
+        let is_ready = || (worker.stderr().matches(ready).count() >= count).then_some(());
+        assert!(
+            poll(LONG, is_ready).is_some(),
+            "{}: {}",
+            self.name,
+            tail(worker)
+        );
+    }
+
+    fn is_each_run_once(&self, runs: &BTreeMap<String, Vec<Line>>, count: usize) {
+        for number in 0..count {
+            let id = format!("job-{number:03}");
+            let runs = runs.get(&id).map_or(0, Vec::len);
+            assert_eq!(runs, 1, "{}: {id}", self.name);
+        }
+    }
+}
+
+/// The end of what a worker wrote.
+fn tail(worker: &ManagedChild) -> String {
+    let text = worker.stderr() + &worker.stdout();
+    let lines: Vec<&str> = text.lines().collect();
+    let short = lines.iter().rev().take(60).rev();
+    let short = short.map(|line| line.chars().take(400).collect::<String>());
+    short.collect::<Vec<_>>().join("\n")
+}
+
+/// State and parent of a process.
+fn stat(pid: u32) -> Option<(char, u32)> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name before may hold anything.
+    let mut rest = text.rsplit_once(") ")?.1.split(' ');
+    Some((rest.next()?.chars().next()?, rest.next()?.parse().ok()?))
+}
+
+fn is_alive(pid: u32) -> bool {
+    stat(pid).is_some_and(|(state, _)| state != 'Z')
+}
+
+/// Processes that this one has started and that live.
+fn children(parent: u32) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| stat(*pid).is_some_and(|(state, of)| of == parent && state != 'Z'))
+        .collect()
+}
+
+fn send(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    // It may have ended just now.
+    let _ = kill_process(pid, signal);
+}
+
+/// Misdeeds, how often a job is run that does it once, whether it ends as failed.
+#[rustfmt::skip]
+const MISDEEDS: &[(&str, usize, bool)] = &[
+    // The process dies, and the job is run again when its reservation has ended.
+    ("redeclares", 2, false),
+    ("exhaustsMemory", 2, false),
+    ("runsOutOfTime", 2, false),
+    ("exits", 2, false),
+    ("dies", 2, false),
+    ("kills", 2, false),
+    ("printsTheProtocol", 2, false),
+    ("leavesSomethingAndExits", 2, false),
+    ("leavesNoiseAndExits", 2, false),
+    // It dies, and the job is over.
+    ("exitsAfterDelete", 1, false),
+    ("exitsInFailed", 1, true),
+    // It asks for more.
+    ("releasesAndGoesOn", 2, false),
+    ("keepsItsJob", 2, false),
+    ("deletesAfterRelease", 2, false),
+    ("releasesAfterDelete", 2, false),
+    ("callsNothing", 2, false),
+    ("throwsInADestructor", 2, false),
+    ("throwsALot", 2, false),
+    // It ends as any other.
+    ("terminates", 1, false),
+    ("limitsTime", 1, false),
+    ("limitsMemory", 1, false),
+    ("blocksSignals", 1, false),
+    ("printsOneLongLine", 1, false),
+    ("printsBytes", 1, false),
+    ("readsInput", 1, false),
+    ("closesStandardStreams", 1, false),
+    ("closesEverything", 1, false),
+    ("forks", 1, false),
+    ("forksAWorker", 1, false),
+    ("leavesSomething", 1, false),
+    ("deletesEarly", 1, false),
+    ("buffers", 1, false),
+    ("pushes", 1, false),
+    ("wanders", 1, false),
+    ("leavesATransaction", 1, false),
+];
+
+fn hostile_jobs_harm_only_themselves(version: u8) {
+    const JOURNALS: usize = 300;
+    let mut scene = Scene::new(version, 4, "");
+    scene.laravel.journals(&scene.redis, JOURNALS, &[]);
+    let mut jobs: Vec<Value> = MISDEEDS
+        .iter()
+        .map(|(misdeed, ..)| json!({"id": misdeed, "misdeed": misdeed}))
+        .collect();
+    // Those that run for ever: once with attempts left, once without.
+    for (id, misdeed, tries) in [
+        ("loops", "loops", 9),
+        ("loops-once", "loops", 1),
+        ("loops-deafly", "loopsDeafly", 9),
+        ("prints", "printsWithoutEnd", 9),
+    ] {
+        jobs.push(json!({"id": id, "misdeed": misdeed, "tries": tries, "timeout": 1}));
+    }
+    for (id, misdeed) in [("dies-always", "exits"), ("throws-always", "throwsALot")] {
+        jobs.push(json!({"id": id, "misdeed": misdeed, "tries": 2, "stubborn": true}));
+    }
+    scene.dispatch(&json!(jobs));
+    scene.shuffle();
+    let mut worker = scene.worker(&[]);
+    scene.wait_for_end(&mut worker);
+    let runs = scene.runs();
+    let name = &scene.name;
+    scene.is_each_run_once(&runs, JOURNALS);
+    let of = |id: &str| runs.get(id).map_or(0, Vec::len);
+    for (misdeed, expected, _) in MISDEEDS {
+        assert_eq!(
+            of(misdeed),
+            *expected,
+            "{name}: {misdeed}; {}",
+            tail(&worker)
+        );
+    }
+    for (id, expected) in [
+        ("loops", 2),
+        ("loops-once", 1),
+        ("loops-deafly", 2),
+        ("prints", 2),
+        ("dies-always", 2),
+        ("throws-always", 2),
+        ("pushed-by-pushes", 1),
+    ] {
+        assert_eq!(of(id), expected, "{name}: {id}");
+    }
+    // Of the forked child nothing was heard, and what was deleted early went on.
+    for id in [
+        "forksAWorker",
+        "deletesEarly",
+        "leavesSomething",
+        "closesEverything",
+    ] {
+        assert_eq!(scene.count(id, "end"), 1, "{name}: {id}");
+    }
+    let mut failed: Vec<&str> = MISDEEDS
+        .iter()
+        .filter(|(.., fails)| *fails)
+        .map(|(misdeed, ..)| *misdeed)
+        .chain(["dies-always", "loops-once", "throws-always"])
+        .collect();
+    failed.sort_unstable();
+    assert_eq!(scene.failed(), failed, "{name}");
+    for id in &failed {
+        assert_eq!(scene.count(id, "failed"), 1, "{name}: {id}");
+    }
+    scene.stop(&mut worker);
+    // Its output went to the log, with the job.
+    assert!(
+        worker
+            .stderr()
+            .contains("a job printed more than is logged"),
+        "{name}"
+    );
+    // Nothing was run again after all that.
+    assert_eq!(scene.runs().len(), runs.len(), "{name}");
+}
+
+on_every_laravel!(hostile_jobs_harm_only_themselves);
+
+fn members_that_are_killed_lose_no_job(version: u8) {
+    const JOURNALS: usize = 300;
+    let mut scene = Scene::new(version, 3, "max_jobs = 20\n");
+    let script = ["sleep:0.1"; 9].join(",");
+    scene
+        .laravel
+        .journals(&scene.redis, JOURNALS, &[&format!("--script={script}")]);
+    let mut worker = scene.worker(&[]);
+    // Before that, what keeps one from booting ends artisand.
+    scene.wait_for_ready(&worker, scene.processes);
+    let mut killed = BTreeSet::new();
+    let began = Instant::now();
+    while scene.redis.length(&scene.queue()) > 40 && began.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(scene.random.u64(50..250)));
+        let members = children(worker.id());
+        if members.is_empty() {
+            continue;
+        }
+        let pid = members[scene.random.usize(..members.len())];
+        // Asked to end, it ends its job first; and so it does when it was only stopped for a while.
+        match scene.random.u8(..3) {
+            0 => send(pid, Signal::TERM),
+            1 => {
+                send(pid, Signal::STOP);
+                std::thread::sleep(Duration::from_millis(scene.random.u64(1..100)));
+                send(pid, Signal::CONT);
+            }
+            _ => {
+                killed.insert(pid);
+                send(pid, Signal::KILL);
+            }
+        }
+    }
+    assert!(
+        killed.len() > 2,
+        "{}: {killed:?} {}",
+        scene.name,
+        tail(&worker)
+    );
+    scene.wait_for_end(&mut worker);
+    let runs = scene.runs();
+    assert_eq!(runs.len(), JOURNALS, "{}", scene.name);
+    for (id, runs) in &runs {
+        for again in &runs[..runs.len() - 1] {
+            let is_killed = killed.contains(&again.pid);
+            assert!(
+                is_killed,
+                "{}: {id}: {runs:?}; {}",
+                scene.name,
+                tail(&worker)
+            );
+        }
+    }
+    assert_eq!(scene.failed(), [""; 0], "{}", scene.name);
+    scene.stop(&mut worker);
+}
+
+on_every_laravel!(members_that_are_killed_lose_no_job);
+
+fn a_member_that_is_frozen_is_replaced(version: u8) {
+    let scene = Scene::new(version, 1, "");
+    let mut worker = scene.worker(&[]);
+    let idle = scene.wait_for_size(&worker)[0];
+    scene.dispatch(&json!([{"id": "first", "misdeed": "naps", "timeout": 3}]));
+    let run = scene.wait_for("first", "run", &worker);
+    send(idle, Signal::STOP);
+    scene.dispatch(&json!([{"id": "second", "misdeed": "buffers"}]));
+    scene.wait_for_end(&mut worker);
+    let runs = scene.runs();
+    assert_eq!(run.pid, idle, "{}", scene.name);
+    assert_eq!(runs["first"].len(), 2, "{}: {runs:?}", scene.name);
+    assert_eq!(runs["second"].len(), 1, "{}: {runs:?}", scene.name);
+    assert!(!is_alive(idle), "{}", scene.name);
+    scene.stop(&mut worker);
+}
+
+on_every_laravel!(a_member_that_is_frozen_is_replaced);
+
+/// Every job that runs when artisand is killed ends in PHP, and none is run again.
+fn jobs_outlive_a_killed_artisand(version: u8) {
+    let scene = Scene::new(version, 5, "");
+    let jobs = [
+        ("ends", "naps", 9),
+        ("deletes", "deletesEarly", 9),
+        ("releases", "releasesAndGoesOn", 9),
+        ("fails", "loops", 1),
+    ];
+    let of = |(id, misdeed, tries): &(&str, &str, u32)| {
+        let timeout = if *tries == 1 { 2 } else { 60 };
+        json!({"id": id, "misdeed": misdeed, "tries": tries, "timeout": timeout})
+    };
+    scene.dispatch(&json!(jobs.iter().map(of).collect::<Vec<_>>()));
+    let mut worker = scene.worker(&[]);
+    for (id, ..) in &jobs {
+        scene.wait_for(id, "run", &worker);
+    }
+    let members = scene.wait_for_size(&worker);
+    worker.signal(Signal::KILL);
+    worker.wait_timeout(LONG);
+    // The idle one ends at once, the others with their jobs, which are shorter than their reservations.
+    scene.all_end(&members, Duration::from_secs(8));
+    let queue = scene.queue();
+    let (reserved, delayed) = (format!("{queue}:reserved"), format!("{queue}:delayed"));
+    let name = &scene.name;
+    assert_eq!(
+        scene.redis.scores(&reserved),
+        [],
+        "{name}: {:?}",
+        scene.lines()
+    );
+    assert_eq!(scene.redis.scores(&delayed).len(), 1, "{name}");
+    assert_eq!(scene.failed(), ["fails"], "{name}");
+    let mut worker = scene.worker(&[]);
+    scene.wait_for_end(&mut worker);
+    let runs = scene.runs();
+    for (id, expected) in [("ends", 1), ("deletes", 1), ("releases", 2), ("fails", 1)] {
+        assert_eq!(runs[id].len(), expected, "{name}: {id}");
+    }
+    scene.stop(&mut worker);
+}
+
+on_every_laravel!(jobs_outlive_a_killed_artisand);
+
+/// Again and again, at any moment: what PHP said in artisand's last moment is not forgotten.
+fn artisand_is_killed_at_any_moment(version: u8) {
+    const JOURNALS: usize = 400;
+    let mut scene = Scene::new(version, 3, "");
+    let script = ["sleep:0.005"; 9].join(",");
+    scene
+        .laravel
+        .journals(&scene.redis, JOURNALS, &[&format!("--script={script}")]);
+    let mut kills = 0;
+    while scene.redis.length(&scene.queue()) > 0 && kills < 12 {
+        let before = scene.lines().len();
+        let mut worker = scene.worker(&[]);
+        poll(LONG, || (scene.lines().len() > before).then_some(()));
+        std::thread::sleep(Duration::from_millis(scene.random.u64(1..150)));
+        let members = children(worker.id());
+        worker.signal(Signal::KILL);
+        worker.wait_timeout(LONG);
+        scene.all_end(&members, Duration::from_secs(5));
+        kills += 1;
+    }
+    assert!(kills > 3, "{}: {kills} kills", scene.name);
+    let mut worker = scene.worker(&[]);
+    scene.wait_for_end(&mut worker);
+    let runs = scene.runs();
+    assert_eq!(runs.len(), JOURNALS, "{}", scene.name);
+    scene.is_each_run_once(&runs, JOURNALS);
+    scene.stop(&mut worker);
+}
+
+on_every_laravel!(artisand_is_killed_at_any_moment);
+
+fn members_are_replaced_and_the_pool_keeps_its_size(version: u8) {
+    const JOURNALS: usize = 40;
+    for php in [
+        "max_jobs = 1\n",
+        "max_jobs = 3\n",
+        "max_time = 1\n",
+        "memory = 1\n",
+    ] {
+        let scene = Scene::new(version, 2, php);
+        let script = "--script=sleep:0.03";
+        scene.laravel.journals(&scene.redis, JOURNALS, &[script]);
+        let mut worker = scene.worker(&[]);
+        scene.wait_for_end(&mut worker);
+        let runs = scene.runs();
+        scene.is_each_run_once(&runs, JOURNALS);
+        let pids: BTreeSet<u32> = runs.values().flatten().map(|run| run.pid).collect();
+        let least = match php {
+            "max_jobs = 1\n" | "memory = 1\n" => JOURNALS,
+            "max_jobs = 3\n" => JOURNALS / 3,
+            _ => 2,
+        };
+        assert!(pids.len() >= least, "{}: {php}: {pids:?}", scene.name);
+        scene.stop(&mut worker);
+    }
+}
+
+on_every_laravel!(members_are_replaced_and_the_pool_keeps_its_size);
+
+fn short_jobs_end_at_a_stop_and_long_ones_go_back(version: u8) {
+    let scene = Scene::new(version, 2, "");
+    for (id, seconds) in [("short", "1"), ("long", "30")] {
+        let script = format!("--script=sleep:{seconds}+note:end,note:end");
+        scene.php.run(&["interop:journal", id, &script]);
+    }
+    let mut worker = scene.worker(&["--grace=3"]);
+    for id in ["short", "long"] {
+        scene.wait_for(id, "run", &worker);
+    }
+    let members = scene.wait_for_size(&worker);
+    let began = Instant::now();
+    worker.signal(Signal::TERM);
+    worker.wait_timeout(LONG);
+    assert!(began.elapsed() < Duration::from_secs(10), "{}", scene.name);
+    scene.all_end(&members, Duration::from_secs(1));
+    assert_eq!(scene.count("short", "end"), 1, "{}", scene.name);
+    assert_eq!(scene.count("long", "end"), 0, "{}", scene.name);
+    assert_eq!(scene.left(), 1, "{}: {}", scene.name, scene.redis.state());
+    let reserved = format!("{}:reserved", scene.queue());
+    assert_eq!(scene.redis.scores(&reserved), [], "{}", scene.name);
+    let mut worker = scene.worker(&[]);
+    scene.wait_for_end(&mut worker);
+    let runs = scene.runs();
+    assert_eq!((runs["short"].len(), runs["long"].len()), (1, 2));
+    scene.stop(&mut worker);
+}
+
+on_every_laravel!(short_jobs_end_at_a_stop_and_long_ones_go_back);
+
+/// What ends while the server is away is written down when it is back.
+fn the_server_goes_away_while_php_runs(version: u8) {
+    const JOURNALS: usize = 60;
+    let redis = RedisServer::start_with(&[
+        "--save",
+        "",
+        "--appendonly",
+        "yes",
+        "--appendfsync",
+        "always",
+    ]);
+    let mut scene = Scene::on(redis, version, 3, "");
+    // It says that it is done when the server is away: its own journal was written before.
+    scene.dispatch(&json!([
+        {"id": "naps", "misdeed": "deletesEarly"},
+        {"id": "fails", "misdeed": "loops", "tries": 1, "timeout": 2},
+    ]));
+    let mut worker = scene.worker(&[]);
+    for id in ["naps", "fails"] {
+        scene.wait_for(id, "run", &worker);
+    }
+    scene.redis.stop();
+    std::thread::sleep(Duration::from_secs(4));
+    scene.redis.restart();
+    scene.php = scene.laravel.serve();
+    scene.doze(JOURNALS);
+    for _ in 0..5 {
+        std::thread::sleep(Duration::from_millis(scene.random.u64(100..400)));
+        // Cuts all connections, of PHP too.
+        for kind in ["normal", "pubsub"] {
+            scene.redis.query::<i64>(&[
+                b"CLIENT",
+                b"KILL",
+                b"TYPE",
+                kind.as_bytes(),
+                b"SKIPME",
+                b"yes",
+            ]);
+        }
+    }
+    scene.wait_for_end(&mut worker);
+    let runs = scene.runs();
+    assert_eq!(runs["fails"].len(), 1, "{}; {}", scene.name, tail(&worker));
+    assert_eq!(runs["naps"].len(), 1, "{}; {}", scene.name, tail(&worker));
+    assert_eq!(scene.failed(), ["fails"], "{}", scene.name);
+    // A job that could not write its journal threw, and is run again.
+    assert_eq!(runs.len(), JOURNALS + 2, "{}", scene.name);
+    scene.stop(&mut worker);
+}
+
+on_every_laravel!(the_server_goes_away_while_php_runs);
+
+/// A copy of the app that a test may change, where its PHP finds it.
+struct Deployed {
+    scene: Scene,
+    directory: std::path::PathBuf,
+}
+
+impl Deployed {
+    fn new(version: u8, processes: usize, php: &str) -> Self {
+        let redis = RedisServer::start();
+        // Where the root of its PHP is, if it has one, its paths say.
+        let plain = Laravel::new(version, &redis);
+        let of = |name: &str| plain.config[name].as_str().unwrap().to_owned();
+        let (storage, app) = (of("storage"), of("app_path"));
+        let root = &storage[..storage.find("/tmp/").unwrap()];
+        let name = format!(
+            "/tmp/artisand-deployed-{}-{}",
+            std::process::id(),
+            fastrand::u32(..)
+        );
+        let directory = std::path::PathBuf::from(format!("{root}{name}"));
+        let copied = std::process::Command::new("cp")
+            .args(["-r", &app])
+            .arg(&directory)
+            .status();
+        assert!(copied.unwrap().success());
+        let binary = project().join("php-interop").join("laravel");
+        let binary = json!([binary, version.to_string(), "--at", name]);
+        let php = format!("binary = {binary}\napp = \".\"\nprocesses = {processes}\n{php}");
+        let scene = Scene::with_php(redis, version, processes, &php);
+        Self { scene, directory }
+    }
+
+    /// Changes a file of the app.
+    fn change(&self, file: &str, from: &str, to: &str) {
+        let path = self.directory.join(file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{text}");
+        // As a deploy does: the new file is there at once.
+        let next = path.with_extension("next");
+        std::fs::write(&next, text.replacen(from, to, 1)).unwrap();
+        std::fs::rename(next, path).unwrap();
+    }
+}
+
+impl Drop for Deployed {
+    fn drop(&mut self) {
+        // Nobody else removes it.
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn old_code_ends_its_jobs_and_new_code_runs_the_rest(version: u8) {
+    const JOURNALS: usize = 30;
+    let deployed = Deployed::new(version, 2, "");
+    let scene = &deployed.scene;
+    scene
+        .php
+        .run(&["interop:journal", "before", "--script=sleep:2+note:end"]);
+    let mut worker = scene.worker(&[]);
+    let before = scene.wait_for("before", "run", &worker);
+    deployed.change("src/Jobs/Journal.php", "'by' => 'php'", "'by' => 'new'");
+    scene.wait_for_ready(&worker, 2);
+    scene.php.text(&["queue:restart"]);
+    // At once, before artisand has heard of it.
+    scene.doze(JOURNALS);
+    // Somebody starts it again.
+    worker.succeeds_within(LONG);
+    let mut worker = scene.worker(&[]);
+    scene.wait_for_end(&mut worker);
+    let runs = scene.runs();
+    scene.is_each_run_once(&runs, JOURNALS);
+    assert_eq!(runs["before"].len(), 1, "{}", scene.name);
+    assert_eq!(scene.wait_for("before", "end", &worker).pid, before.pid);
+    for line in scene.lines() {
+        let by = if line.id == "before" { "php" } else { "new" };
+        assert_eq!(line.by, by, "{}: {line:?}", scene.name);
+    }
+    scene.stop(&mut worker);
+}
+
+on_every_laravel!(old_code_ends_its_jobs_and_new_code_runs_the_rest);
+
+fn jobs_wait_while_the_app_is_broken(version: u8) {
+    const JOURNALS: usize = 12;
+    let deployed = Deployed::new(version, 2, "max_jobs = 2\n");
+    let scene = &deployed.scene;
+    let mut worker = scene.worker(&[]);
+    scene.wait_for_ready(&worker, 2);
+    let (good, bad) = (
+        "$app = new",
+        "throw new RuntimeException('nobody tested this'); $app = new",
+    );
+    deployed.change("bootstrap.php", good, bad);
+    scene.doze(JOURNALS);
+    let errors = poll(LONG, || {
+        let text = worker.stderr() + &worker.stdout();
+        (text.matches("nobody tested this").count() >= 3).then_some(())
+    });
+    assert!(errors.is_some(), "{}: {}", scene.name, tail(&worker));
+    // Two processes have run two jobs each; the others are as they were.
+    let waiting = scene.redis.list(&scene.queue());
+    assert_eq!(
+        waiting.len(),
+        JOURNALS - 4,
+        "{}: {}",
+        scene.name,
+        scene.redis.state()
+    );
+    assert_eq!(scene.left(), waiting.len(), "{}", scene.name);
+    for job in &waiting {
+        let job: Value = serde_json::from_slice(job).unwrap();
+        assert_eq!(job["attempts"], 0, "{}: {job}", scene.name);
+    }
+    deployed.change("bootstrap.php", bad, good);
+    scene.wait_for_end(&mut worker);
+    scene.is_each_run_once(&scene.runs(), JOURNALS);
+    scene.stop(&mut worker);
+}
+
+on_every_laravel!(jobs_wait_while_the_app_is_broken);
