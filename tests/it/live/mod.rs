@@ -49,6 +49,7 @@ mod locks_elsewhere;
 mod malformed;
 mod middleware;
 mod models;
+mod policies;
 mod retries;
 mod settings;
 mod signals;
