@@ -2,7 +2,7 @@
 //!
 //! `cargo bench --bench drain [-- --jobs N] [--rounds N]`. Every round starts a
 //! private redis-server and fills it with copies of a captured payload that
-//! differ in uuid, id and data. Each contender is checked for having run every
+//! differ in uuid, id and data; in some, jobs that policy `leave` leaves stand in front. Each contender is checked for having run every
 //! job exactly once: artisand's handler counts by the number inside the job,
 //! PHP appends it to a list. Beside that a pool of PHP processes with nothing mapped
 //! against as many `queue:work` processes, boot and end included. Raw rounds go to `bench-results/drain.jsonl`.
@@ -31,6 +31,8 @@ use artisand::worker::{Control, Worker, WorkerOptions};
 const PREFIX: &str = "laravel-database-";
 /// Jobs that PHP gets: enough to measure it, few enough to wait for.
 const PHP_JOBS: usize = 3_000;
+/// Jobs that policy `leave` leaves in front of those that are run.
+const LEFT: [(&str, usize); 3] = [("1 left", 1), ("30 left", 30), ("400 left", 400)];
 /// PHP processes of the pool, and of `queue:work` beside it.
 const PROCESSES: usize = 2;
 
@@ -183,9 +185,19 @@ async fn fill(queue: &RedisQueue, payloads: &[Vec<u8>]) {
     }
 }
 
-async fn artisand(jobs: usize, concurrency: usize) -> Round {
+/// Jobs that nobody runs here and that stand in front of the others.
+fn fill_with_others(count: usize) -> Vec<Vec<u8>> {
+    let other = |payload| {
+        let text = String::from_utf8(payload).unwrap();
+        text.replace("Counted", "Another").into_bytes()
+    };
+    payloads(count).into_iter().map(other).collect()
+}
+
+async fn artisand(name: &'static str, jobs: usize, concurrency: usize, others: usize) -> Round {
     let server = Server::start();
     let queue = Arc::new(server.queue());
+    fill(&queue, &fill_with_others(others)).await;
     fill(&queue, &payloads(jobs)).await;
     let runs: Arc<Vec<AtomicU32>> = Arc::new((0..jobs).map(|_| AtomicU32::new(0)).collect());
     let counted = {
@@ -218,8 +230,10 @@ async fn artisand(jobs: usize, concurrency: usize) -> Round {
     assert_eq!(report.jobs_processed, jobs as u64);
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let commands_per_job = (client_commands(&server) - before) as f64 / jobs as f64;
+    let left = queue.sizes(&QueueName::from("default")).await.unwrap();
+    assert_eq!(left.pending, others as u64, "what nobody runs stays");
     Round {
-        name: "artisand",
+        name,
         jobs,
         seconds,
         commands_per_job,
@@ -411,10 +425,16 @@ fn main() {
     let mut all: Vec<Round> = Vec::new();
     for _ in 0..rounds {
         // On the runtime's own threads, where the command runs it as well.
-        all.push(
-            runtime
-                .block_on(async move { tokio::spawn(artisand(jobs, concurrency)).await.unwrap() }),
-        );
+        all.push(runtime.block_on(async move {
+            tokio::spawn(artisand("artisand", jobs, concurrency, 0))
+                .await
+                .unwrap()
+        }));
+        for (name, others) in LEFT {
+            // A fifth is enough: these are slower.
+            let worked = artisand(name, jobs / 5, concurrency, others);
+            all.push(runtime.block_on(async move { tokio::spawn(worked).await.unwrap() }));
+        }
         all.push(runtime.block_on(async move { tokio::spawn(bare_loop(jobs)).await.unwrap() }));
     }
     all.extend(runtime.block_on(queue_work("queue:work", PHP_JOBS, 1)));
