@@ -18,9 +18,11 @@
  *
  * From here, `is` says what it is about:
  *
- *   ready      waiting for a job; `laravel` and `php` with the first one, `memory` in bytes
+ *   booted     the app has booted; versions `laravel` and `php`, `signals` if it hears SIGTERM
+ *   ready      waiting for a job; `memory` in bytes. Not while the worker is to pause
  *   declined   the job is not begun, as the worker is to pause (down, or a listener of Looping) or to restart
- *   deleted, released (`delay`), failed (`exception` as Laravel records it, `class`, `message`, `logged`)
+ *   deleted, released (`delay`), failed (`exception` as Laravel records it, `class`, `message`,
+ *              `logged` if it is in the app's store already)
  *   exception  the attempt threw (`class`, `message`)
  *   timeout    the attempt ran too long
  *   done       the attempt is over, and Laravel's loop has come round; `ready` says that, too
@@ -172,7 +174,8 @@ class Member
     /** Whether artisand was told that we wait for what it has not sent yet. */
     private $isReady = false;
 
-    private $isFirst = true;
+    /** Whether the worker's loop has begun a round since its last pop. */
+    private $hasLooped = false;
 
     /** Laravel asks once for each of its queues; this says that it was answered for all of them. */
     private $isRoundOver = false;
@@ -222,10 +225,24 @@ class Member
             $this->part();
         });
 
-        return (int) $this->worker->daemon($connection, $this->setting('queue', 'default'), $this->options);
+        $this->listenForPauses();
+        $this->channel->send('booted', [
+            'laravel' => $this->app->version(), 'php' => PHP_VERSION, 'signals' => extension_loaded('pcntl'),
+        ]);
+
+        try {
+            $status = (int) $this->worker->daemon($connection, $this->setting('queue', 'default'), $this->options);
+        } finally {
+            $this->comesRound();
+        }
+        // As at the end of a command.
+        $kernel = $this->app->make(\Illuminate\Contracts\Console\Kernel::class);
+        $kernel->terminate(new \Symfony\Component\Console\Input\ArgvInput, $status);
+
+        return $status;
     }
 
-    private function setting($name, $default = null)
+    public function setting($name, $default = null)
     {
         return isset($this->settings[$name]) ? $this->settings[$name] : $default;
     }
@@ -262,6 +279,14 @@ class Member
             throw new \RuntimeException("`bootstrap/app.php` in {$base} does not return a Laravel application");
         }
         $this->app = $app;
+        // Before any listener of the app's, which may end the round.
+        $app->make('events')->listen(\Illuminate\Queue\Events\Looping::class, function () {
+            if ($this->hasLooped) {
+                // The round before it ended without a pop.
+                $this->comesRound();
+            }
+            $this->hasLooped = true;
+        });
         $app->make(\Illuminate\Contracts\Console\Kernel::class)->bootstrap();
     }
 
@@ -276,6 +301,37 @@ class Member
         }
 
         return $options;
+    }
+
+    /** A worker that is to pause does not come round to its next pop: the job is over nevertheless. */
+    private function listenForPauses()
+    {
+        $comesRound = function () {
+            $this->comesRound();
+        };
+        $this->asks(function () use ($comesRound) {
+            $asks = $this->isDownForMaintenance;
+            $this->isDownForMaintenance = function () use ($asks, $comesRound) {
+                $isDown = $asks();
+                if ($isDown) {
+                    $comesRound();
+                }
+
+                return $isDown;
+            };
+        });
+    }
+
+    /** Says that Laravel's loop is done with a job; false if there was none. */
+    private function comesRound()
+    {
+        if (! $this->isRunning) {
+            return false;
+        }
+        $this->isRunning = false;
+        $this->channel->send('done');
+
+        return true;
     }
 
     private function listen()
@@ -312,8 +368,7 @@ class Member
             // A child that a job forked and that did not end.
             return $this->quit();
         }
-        if ($this->isRunning && $this->setting('rest', 0) > 0) {
-            $this->channel->send('done');
+        if ($this->setting('rest', 0) > 0 && $this->comesRound()) {
             $this->worker->sleep($this->setting('rest'));
         }
         $this->isRunning = false;
@@ -347,6 +402,7 @@ class Member
             return $this->pass();
         }
         $this->isRunning = true;
+        $this->hasLooped = false;
 
         return $this->job = $manager->job($body, $reserved, $order['queue']);
     }
@@ -375,13 +431,8 @@ class Member
         if ($this->isReady) {
             return;
         }
-        $more = ['memory' => memory_get_usage(true)];
-        if ($this->isFirst) {
-            $more += ['laravel' => $this->app->version(), 'php' => PHP_VERSION, 'pcntl' => extension_loaded('pcntl')];
-        }
-        $this->isFirst = false;
         $this->isReady = true;
-        $this->channel->send('ready', $more);
+        $this->channel->send('ready', ['memory' => memory_get_usage(true)]);
     }
 
     /** Asks Laravel again what it asked before it waited, if that is some time ago. */
@@ -593,13 +644,10 @@ function define_classes()
         private function saysFailed()
         {
             $failer = $this->container->make('queue.failer');
-            $known = [
-                'Illuminate\Queue\Failed\DatabaseUuidFailedJobProvider', 'Illuminate\Queue\Failed\DatabaseFailedJobProvider',
-                'Illuminate\Queue\Failed\FileFailedJobProvider', 'Illuminate\Queue\Failed\NullFailedJobProvider',
-            ];
-            // A store of another kind is one that only PHP can write.
+            // A store of another class than artisand takes it for is one that only PHP can write.
+            $isForArtisand = get_class($failer) === $this->member->setting('failer');
             $this->cause = $this->cause ?: new \Illuminate\Queue\ManuallyFailedException;
-            $isLogged = ! in_array(get_class($failer), $known, true) && $this->isLogged($failer, $this->cause);
+            $isLogged = ! $isForArtisand && $this->isLogged($failer, $this->cause);
 
             $isSaid = $this->says('failed', described($this->cause) + [
                 'exception' => Channel::text((string) $this->cause), 'logged' => $isLogged,

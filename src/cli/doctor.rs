@@ -299,7 +299,7 @@ async fn look_at_pool(config: &Config, router: &Router, args: &DoctorArgs, repor
             .into(),
         ..WorkerOptions::default()
     };
-    let options = config.pool(&worker);
+    let options = config.pool(&worker, None);
     let processes = options.processes;
     let one = PoolOptions {
         processes: NonZeroUsize::MIN,

@@ -238,14 +238,38 @@ async fn free_locks(held: &HeldLocks) {
     }
 }
 
+/// The app's store of failed jobs.
+///
+/// Where PHP runs every job, one that only PHP can write is no reason not to work.
+fn failed_jobs(
+    config: &Config,
+    router: &Router,
+) -> Result<Option<FailedJobs>, crate::config::Error> {
+    let is_all_in_php = *router.unmapped() == UnmappedPolicy::Php && router.mappings().len() == 0;
+    config.failed_jobs().or_else(|error| {
+        if !is_all_in_php {
+            return Err(error);
+        }
+        tracing::info!(
+            why = crate::handler::causes(&error).join(": "),
+            "failed jobs are recorded by PHP alone"
+        );
+        Ok(None)
+    })
+}
+
 /// Starts the PHP processes, where the policy for unmapped jobs wants them.
 async fn start_pool(
     config: &Config,
     router: &Router,
     options: &WorkerOptions,
+    failed_jobs: Option<&FailedJobs>,
 ) -> Result<Option<Pool>, PoolError> {
     match router.unmapped() {
-        UnmappedPolicy::Php => Pool::start(config.pool(options)).await.map(Some),
+        UnmappedPolicy::Php => {
+            let options = config.pool(options, failed_jobs);
+            Pool::start(options).await.map(Some)
+        }
         UnmappedPolicy::Leave | UnmappedPolicy::Forward(_) | UnmappedPolicy::Fail => Ok(None),
     }
 }
@@ -294,7 +318,7 @@ pub(super) fn run(
             config.maintenance()?
         },
     };
-    let failed_jobs = config.failed_jobs()?;
+    let failed_jobs = failed_jobs(&config, &router)?;
     let services = config.services()?;
     drop(entered);
     config.check_middleware(&router, &services)?;
@@ -314,7 +338,7 @@ pub(super) fn run(
     let console = Console::new(style).context("could not start the output thread")?;
     let report = runtime.block_on(async {
         let (queue, _) = super::open(&config, &name).await?;
-        let pool = start_pool(&config, &router, &options).await?;
+        let pool = start_pool(&config, &router, &options, failed_jobs.as_ref()).await?;
         let control = Control::new();
         let mut worker = Worker::new(Arc::new(queue), router, options)
             .with_observer(console)
@@ -436,6 +460,8 @@ fn warn_of_gaps(
         }
     }
     match failed_jobs {
+        // They are recorded by PHP.
+        None if config.known_laravel().is_ok() => {}
         None => tracing::warn!(
             "no app is set, so failed jobs stay in the list artisand:failed-spool, and restart, pause and maintenance are not heard"
         ),

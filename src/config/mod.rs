@@ -999,8 +999,8 @@ impl Config {
         is_here && (command.len() > 1 || php::version(&command[0]).is_some())
     }
 
-    /// How PHP processes are started for the jobs of a connection.
-    pub fn pool(&self, worker: &WorkerOptions) -> PoolOptions {
+    /// How PHP processes are started for the jobs of a connection; `failed_jobs` is the store that we write.
+    pub fn pool(&self, worker: &WorkerOptions, failed_jobs: Option<&FailedJobs>) -> PoolOptions {
         let table = &self.file.php;
         let seconds = |duration: Duration| duration.as_secs();
         // Properties of `WorkerOptions`, by their names.
@@ -1033,6 +1033,7 @@ impl Config {
                 processes
             },
             rest: worker.rest,
+            failer: failed_jobs.map(FailedJobs::provider),
             worker: options.as_object().cloned().unwrap_or_default(),
             boot: Duration::from_secs(boot),
         }

@@ -166,6 +166,14 @@ impl ProcessGroup {
         self.0 = None;
     }
 
+    /// Asks the program itself to end.
+    pub(super) fn terminate(&self) {
+        if let Some(program) = self.0 {
+            // It may have ended just now.
+            let _ = rustix::process::kill_process(program, rustix::process::Signal::TERM);
+        }
+    }
+
     /// Kills them now.
     pub(super) fn kill(&self) {
         if let Some(group) = self.0 {

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::decide::{Ended, Rules, timed_out};
@@ -195,9 +196,15 @@ impl Attempt {
                 }
             };
             match said {
-                Some(Said::Deleted) => course.fate = Some(Fate::Deleted),
-                Some(Said::Released { delay }) => {
-                    course.fate.get_or_insert(Fate::Released(Said::wait(delay)));
+                Some(Said::Deleted) => {
+                    // Of a job that was released there is nothing left to delete.
+                    course.fate.get_or_insert(Fate::Deleted);
+                }
+                // The last one counts, and one that was deleted is back; but what has failed stays failed.
+                Some(Said::Released { delay })
+                    if !matches!(course.fate, Some(Fate::Failed { .. })) =>
+                {
+                    course.fate = Some(Fate::Released(Said::wait(delay)));
                 }
                 Some(Said::Failed {
                     class,
@@ -226,7 +233,12 @@ impl Attempt {
                     return Over::Ended(how);
                 }
                 None => return Over::Ended("its place in the pool is gone".to_owned()),
-                Some(Said::Ready(_) | Said::Unbootable { .. }) => {}
+                Some(
+                    Said::Released { .. }
+                    | Said::Booted(_)
+                    | Said::Ready { .. }
+                    | Said::Unbootable { .. },
+                ) => {}
             }
             let is_gone = matches!(course.fate, Some(Fate::Deleted | Fate::Failed { .. }));
             if is_gone && !course.is_settled {
@@ -340,7 +352,17 @@ impl Attempt {
             elapsed,
             kind,
         };
-        self.send(settlement, report, None).await;
+        let (done, settled) = oneshot::channel();
+        self.send(settlement, report, Some(done)).await;
+        if self
+            .shared
+            .pool
+            .as_ref()
+            .is_some_and(|pool| pool.size() == 1)
+        {
+            // An error means that it could not be settled, which was reported.
+            let _ = settled.await;
+        }
     }
 }
 

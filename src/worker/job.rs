@@ -130,7 +130,7 @@ pub(super) enum Given {
     /// A slot here.
     Slot,
     /// A PHP process, if that has not ended meanwhile; and what counts it.
-    Php(Option<Seat>, Arc<()>),
+    Php(Option<Seat>, [Arc<()>; 2]),
 }
 
 /// A job on its way through one attempt.
@@ -254,11 +254,18 @@ impl Attempt {
         shadow: Option<Shadow>,
         end: &mut TaskEnd,
     ) {
-        // `_in_php` counts the job until it has ended.
-        let Given::Php(Some(seat), _in_php) = given else {
+        // What counts the job until all of it has ended, and until its end is written down.
+        let Given::Php(Some(seat), [_in_php, unsettled]) = given else {
             return self.unmapped(info).await;
         };
         let run = self.run_in_php(info, seat, end).await;
+        drop(unsettled);
+        if let Some(pool) = &self.shared.pool
+            && pool.size() == 1
+        {
+            // Its process may be given the next one.
+            pool.changed();
+        }
         if let (Some(shadow), Some(run)) = (shadow, run) {
             shadow.compare(&self.shared, run).await;
         }

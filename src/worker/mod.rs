@@ -231,6 +231,8 @@ struct Loop<Q> {
     php_changes: Option<tokio::sync::watch::Receiver<u64>>,
     /// Held once more by every job that PHP runs.
     in_php: Arc<()>,
+    /// Held once more by every job of PHP whose end is not written down.
+    unsettled_in_php: Arc<()>,
     woken: Vec<QueueName>,
     arm_waiter: Arc<Notify>,
     waiter_rests_until: Option<Instant>,
@@ -404,6 +406,7 @@ impl<Q: Queue> Loop<Q> {
             php_lane: Lane::default(),
             php_changes,
             in_php: Arc::default(),
+            unsettled_in_php: Arc::default(),
             woken: Vec::new(),
             arm_waiter,
             waiter_rests_until: None,
@@ -565,8 +568,10 @@ impl<Q: Queue> Loop<Q> {
     /// PHP processes that wait for a job.
     fn php_slots_to_fill(&self) -> Option<NonZeroUsize> {
         let pool = self.shared.pool.as_ref()?;
-        // Of one job after the other, also the other kind.
-        let is_free = !self.options.once || self.tasks.is_empty();
+        // Of one job after the other, also the other kind; and a single process is as `queue:work`, which has written
+        // down the end of a job when it takes the next.
+        let is_free = (!self.options.once || self.tasks.is_empty())
+            && (pool.size() > 1 || Arc::strong_count(&self.unsettled_in_php) == 1);
         // Comparisons of shadows run on after PHP has ended the job: not ever more of them.
         let most = pool.size().saturating_mul(2) + self.options.concurrency.get();
         let room = most.saturating_sub(self.in_php());
@@ -636,7 +641,8 @@ impl<Q: Queue> Loop<Q> {
         for job in fetched.popped.jobs {
             let opened = fetched.chosen.take(&job.element);
             let seat = shared.pool.as_ref().and_then(Pool::take);
-            let given = Given::Php(seat, Arc::clone(&self.in_php));
+            let held = [&self.in_php, &self.unsettled_in_php].map(Arc::clone);
+            let given = Given::Php(seat, held);
             self.start(job, opened, given);
         }
     }

@@ -22,8 +22,13 @@ const LONGEST_LINE: usize = 16 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "is", rename_all = "lowercase")]
 pub enum Said {
+    /// The app has booted.
+    Booted(Booted),
     /// It waits for a job.
-    Ready(Ready),
+    Ready {
+        /// Bytes it uses.
+        memory: u64,
+    },
     /// The job was not begun: the app is to pause, or the process had ended.
     Declined,
     /// The job is to leave the queue.
@@ -66,15 +71,14 @@ pub enum Said {
 }
 
 /// What a member says of itself.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-pub struct Ready {
-    /// Bytes it uses.
-    #[serde(default)]
-    pub memory: u64,
-    /// Version of the framework; with the first one.
-    pub laravel: Option<String>,
-    /// Version of PHP; with the first one.
-    pub php: Option<String>,
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Booted {
+    /// Version of the framework.
+    pub laravel: String,
+    /// Version of PHP.
+    pub php: String,
+    /// Whether SIGTERM ends it after the job, or at once.
+    pub signals: bool,
 }
 
 /// Our end of the socket.
@@ -207,9 +211,9 @@ mod tests {
             (r#"{"is":"done"}"#, Said::Done),
             (r#"{"is":"deleted"}"#, Said::Deleted),
             (r#"{"is":"released","delay":7}"#, Said::Released { delay: 7 }),
-            (r#"{"is":"ready","memory":4194304}"#, Said::Ready(Ready { memory: 4_194_304, ..Ready::default() })),
-            (r#"{"is":"ready","memory":1,"laravel":"8.83.26","php":"8.2.29","pcntl":true}"#,
-             Said::Ready(Ready { memory: 1, laravel: Some("8.83.26".into()), php: Some("8.2.29".into()) })),
+            (r#"{"is":"ready","memory":4194304}"#, Said::Ready { memory: 4_194_304 }),
+            (r#"{"is":"booted","laravel":"8.83.26","php":"8.2.29","signals":true}"#,
+             Said::Booted(Booted { laravel: "8.83.26".into(), php: "8.2.29".into(), signals: true })),
             (r#"{"is":"exception","class":"E","message":"m"}"#, Said::Exception { class: "E".into(), message: "m".into() }),
         ];
         for (line, expected) in rows {

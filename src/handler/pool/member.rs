@@ -78,6 +78,10 @@ struct Member {
     log: Log,
     /// Pieces of output that were read since something else was looked at.
     prints: u32,
+    /// Whether it ends by itself when it is told to by a signal.
+    hears_signals: bool,
+    /// It has said that it waits, and was given nothing since.
+    is_ready: bool,
 }
 
 /// One of the two streams of a process, read for the log.
@@ -126,20 +130,22 @@ impl Member {
                 }
             };
             match did {
-                Did::Say(Said::Ready(ready)) => {
+                Did::Say(Said::Booted(booted)) => {
                     tracing::info!(
                         php.process = member.log.process,
-                        php.version = ready.php.as_deref(),
-                        laravel = ready.laravel.as_deref(),
-                        "a PHP process of the pool is ready"
+                        php.version = booted.php.as_str(),
+                        laravel = booted.laravel.as_str(),
+                        "a PHP process of the pool has booted the app"
                     );
+                    member.hears_signals = booted.signals;
                     let mut health = pool.health();
                     health.booted += 1;
                     health.versions = Versions {
-                        laravel: ready.laravel.unwrap_or_default(),
-                        php: ready.php.unwrap_or_default(),
+                        laravel: booted.laravel,
+                        php: booted.php,
                     };
                     drop(health);
+                    pool.changed();
                     return Ok(Some(member));
                 }
                 Did::Say(Said::Unbootable { message }) => return Err(message),
@@ -152,7 +158,9 @@ impl Member {
                         words(status)
                     ));
                 }
-                Did::Say(said) => return Err(format!("it said {said:?} before it was ready")),
+                Did::Say(said) => {
+                    return Err(format!("it said {said:?} before it had booted the app"));
+                }
                 Did::FallSilent(error) => {
                     if let Some(error) = error {
                         return Err(format!(
@@ -213,6 +221,8 @@ impl Member {
             child,
             log,
             prints: 0,
+            hears_signals: false,
+            is_ready: false,
         })
     }
 
@@ -220,7 +230,16 @@ impl Member {
     async fn serve(mut self, pool: &Shared) -> usize {
         let mut count = 0;
         loop {
-            let assignment = match self.wait_for_job(pool).await {
+            let other = if std::mem::take(&mut self.is_ready) {
+                None
+            } else {
+                self.wait_until_ready(pool).await
+            };
+            let waited = match other {
+                None => self.wait_for_job(pool).await,
+                Some(other) => other,
+            };
+            let assignment = match waited {
                 Waited::Job(assignment) => assignment,
                 Waited::Stop => {
                     self.end().await;
@@ -255,6 +274,35 @@ impl Member {
             self.log.of(None);
             if !is_alive {
                 return count;
+            }
+        }
+    }
+
+    /// Waits until the process waits for a job, which it does not while the app lets no worker work.
+    async fn wait_until_ready(&mut self, pool: &Shared) -> Option<Waited> {
+        loop {
+            let did = tokio::select! {
+                biased;
+                did = self.does() => did,
+                () = pool.stop.cancelled() => {
+                    if self.hears_signals {
+                        // It may sleep and not listen to us.
+                        self.group.terminate();
+                    }
+                    return Some(Waited::Stop);
+                }
+            };
+            match did {
+                Did::Say(Said::Ready { .. }) => return None,
+                Did::Print => {}
+                Did::Say(said) => self.hears_problem(&said),
+                Did::Exit(_) => return Some(Waited::Gone(None)),
+                Did::FallSilent(error) => {
+                    if let Some(error) = error {
+                        self.cannot_be_understood(&error);
+                    }
+                    return Some(Waited::Stop);
+                }
             }
         }
     }
@@ -330,7 +378,6 @@ impl Member {
         kill: &CancellationToken,
         pool: &Shared,
     ) -> bool {
-        let mut is_over = false;
         let mut is_killed = false;
         loop {
             let did = tokio::select! {
@@ -344,20 +391,19 @@ impl Member {
             match did {
                 // Who has closed the socket and runs on ends its job by itself, and then ends.
                 Did::Print | Did::FallSilent(None) => {}
-                Did::Say(Said::Ready(_)) => {
-                    // Mostly that alone says that the attempt is over; not after `done`, or after a pause.
-                    if !is_over {
-                        let _ = said.send(Said::Done).await;
-                    }
+                Did::Say(Said::Ready { .. }) => {
+                    // Mostly that alone says that the attempt is over.
+                    self.is_ready = true;
+                    let _ = said.send(Said::Done).await;
                     return true;
                 }
                 Did::Say(it) => {
                     self.hears_problem(&it);
-                    is_over |= matches!(it, Said::Done | Said::Declined);
+                    let is_over = matches!(it, Said::Done | Said::Declined);
                     // Whoever asked may have stopped waiting.
                     let _ = said.send(it).await;
                     if is_over {
-                        self.log.of(None);
+                        return true;
                     }
                 }
                 Did::FallSilent(Some(error)) => {
@@ -506,6 +552,7 @@ fn settings(pool: &Shared) -> serde_json::Value {
         "connection": options.connection,
         "queue": options.queue,
         "rest": options.rest.as_secs_f64(),
+        "failer": options.failer,
         "options": options.worker,
     })
 }

@@ -48,6 +48,8 @@ pub struct PoolOptions {
     pub processes: NonZeroUsize,
     /// Pause after each job of a member.
     pub rest: Duration,
+    /// Laravel's class for the store of failed jobs that is written here; PHP writes all others.
+    pub failer: Option<&'static str>,
     /// Properties of Laravel's `WorkerOptions`, by their names.
     pub worker: serde_json::Map<String, serde_json::Value>,
     /// How long the app may take to boot.
@@ -183,6 +185,11 @@ impl Pool {
     pub fn problem(&self) -> Option<String> {
         let health = self.0.health();
         (health.broken >= self.size()).then(|| health.problem.clone())
+    }
+
+    /// Wakes those who wait for a change: something else has changed.
+    pub(crate) fn changed(&self) {
+        self.0.changed();
     }
 
     /// Tells of every change in who waits, and of members that could not start.
