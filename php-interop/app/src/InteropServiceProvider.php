@@ -6,10 +6,12 @@ use App\Events\ArticleRead;
 use App\Events\OrderShipped;
 use App\Listeners\CountReading;
 use App\Listeners\SendShipmentNotification;
+use Illuminate\Broadcasting\BroadcastManager;
 use Illuminate\Cache\RateLimiting\Limit;
 use Illuminate\Queue\Queue;
 use Illuminate\Support\Carbon;
 use Illuminate\Support\Facades\RateLimiter;
+use Illuminate\Support\Facades\Redis;
 use Illuminate\Support\ServiceProvider;
 use Illuminate\Support\Str;
 
@@ -44,6 +46,21 @@ class InteropServiceProvider extends ServiceProvider
         }
         if (Determinism::seeded()) {
             Str::createUuidsUsing(fn () => \Ramsey\Uuid\Uuid::fromString(Determinism::uuid()));
+        }
+        if (getenv('INTEROP_TRACES')) {
+            Traces::leave($this->app['events']);
+        }
+        $this->app[BroadcastManager::class]->extend('seen', fn () => new SeenBroadcaster);
+        if (getenv('INTEROP_FAILER') === 'own') {
+            $this->app->extend('queue.failer', fn () => new OwnFailer);
+        }
+        if ($guard = getenv('INTEROP_LOOPING_WHILE')) {
+            // False while the Redis key is there.
+            $this->app['queue']->looping(function () use ($guard) {
+                Redis::connection('interop')->incr('interop:looks');
+
+                return ! Redis::connection('interop')->exists($guard);
+            });
         }
         if (getenv('INTEROP_EVENTS')) {
             $this->app['events']->listen('Illuminate\Queue\Events\*', WorkerEvents::class.'@record');

@@ -2,6 +2,7 @@
 
 namespace App;
 
+use Illuminate\Contracts\Queue\Job;
 use Illuminate\Support\Facades\Redis;
 
 /**
@@ -16,13 +17,15 @@ final class WorkerEvents
     public function record(string $name, array $payload): void
     {
         [$event] = $payload;
-        $job = $event->job ?? null;
+        // Events of pushing carry what is pushed instead.
+        $job = ($event->job ?? null) instanceof Job ? $event->job : null;
         $exception = $event->exception ?? null;
 
         Redis::connection('interop')->rpush(self::KEY, json_encode([
             'event' => class_basename($name),
-            'uuid' => is_object($job) ? $job->uuid() : null,
-            'attempts' => is_object($job) ? $job->attempts() : null,
+            'uuid' => $job?->uuid(),
+            'name' => $job?->resolveName(),
+            'attempts' => $job?->attempts(),
             'exception' => $exception === null ? null : $exception::class,
             'message' => $exception === null ? null : $exception->getMessage(),
             'backoff' => $event->backoff ?? null,

@@ -139,6 +139,7 @@ class Configure
                     'second' => ['driver' => 'redis', 'connection' => 'cache'],
                     'log' => ['driver' => 'log'],
                     'null' => ['driver' => 'null'],
+                    'seen' => ['driver' => 'seen'],
                 ],
             ],
             'cache' => [

@@ -25,7 +25,8 @@ use Throwable;
  *
  * A script has one entry per attempt, `ok` when there are none left:
  * `ok`, `throw`, `release:SECONDS`, `fail`, `delete`, `sleep:SECONDS`, `exit`,
- * `kill` (SIGKILL to itself), `note:EVENT`; several are joined with `+`:
+ * `kill` (SIGKILL to itself), `note:EVENT`, `push:ID` (queues another one),
+ * `context` (notes the log context, 11 and later); several are joined with `+`:
  * `sleep:1+throw`.
  */
 class Journal implements ShouldQueue
@@ -67,6 +68,8 @@ class Journal implements ShouldQueue
                 'sleep' => $this->sleep((float) $argument),
                 'exit' => exit(3),
                 'note' => $this->note($argument),
+                'push' => dispatch((new self($argument))->onQueue($this->queue)),
+                'context' => $this->note('context', ['context' => \Illuminate\Support\Facades\Context::all()]),
                 'kill' => posix_kill(getmypid(), SIGKILL),
             };
         }

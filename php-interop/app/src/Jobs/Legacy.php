@@ -14,6 +14,12 @@ class Legacy
         $job->delete();
     }
 
+    /** Neither deletes nor releases it: it stays reserved. */
+    public function keep(Job $job, mixed $data): void
+    {
+        Seen::record(['class' => self::class, 'method' => 'keep', 'document' => $data]);
+    }
+
     public function run(Job $job, mixed $data): void
     {
         Seen::record(['class' => self::class, 'method' => 'run', 'document' => $data]);
