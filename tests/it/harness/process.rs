@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::{NamedTempFile, TempDir};
 
+use super::fixtures::project;
 use super::laravel::Laravel;
 use super::redis::RedisServer;
 
@@ -165,7 +166,7 @@ pub(crate) fn example(name: &str) -> Command {
 }
 
 /// Hides settings that whoever runs the tests may have in their environment.
-pub(super) fn without_settings(command: &mut Command) -> &mut Command {
+pub(crate) fn without_settings(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os() {
         let is_setting = name.to_str().is_some_and(|name| {
             [
@@ -192,6 +193,8 @@ pub(super) fn without_settings(command: &mut Command) -> &mut Command {
 pub(crate) struct Workplace {
     directory: TempDir,
     port: u16,
+    /// More of the environment of its processes.
+    env: Vec<(String, String)>,
 }
 
 /// Mappings for all that [`interop_worker`] can run.
@@ -217,7 +220,11 @@ impl Workplace {
             "[connections.redis]\nhost = \"127.0.0.1\"\nport = {port}\nprefix = \"{prefix}\"\nretry_after = {retry_after}\n"
         );
         std::fs::write(directory.path().join("artisand.toml"), connection + rest).unwrap();
-        Self { directory, port }
+        Self {
+            directory,
+            port,
+            env: Vec::new(),
+        }
     }
 
     /// Takes everything from the app, and `rest` from `artisand.toml`.
@@ -247,7 +254,48 @@ impl Workplace {
         write("artisand.json", &manifest.to_string());
         let port = laravel.config["redis"]["port"].as_u64().unwrap();
         let port = u16::try_from(port).unwrap();
-        Self { directory, port }
+        Self {
+            directory,
+            port,
+            env: Vec::new(),
+        }
+    }
+
+    /// With so many PHP processes of the app, for all that `rest` does not map; `[php]` is left open.
+    pub(crate) fn with_pool(laravel: &Laravel, processes: usize, rest: &str) -> Self {
+        Self::with_manifest_and_pool(laravel, &laravel.manifest(), processes, rest)
+    }
+
+    /// The same, with a manifest of one's own.
+    pub(crate) fn with_manifest_and_pool(
+        laravel: &Laravel,
+        manifest: &serde_json::Value,
+        processes: usize,
+        rest: &str,
+    ) -> Self {
+        let php = project().join("php-interop").join("laravel");
+        let php = php.to_str().unwrap();
+        let pool = format!(
+            "{rest}\n[unmapped]\npolicy = \"php\"\n[php]\nbinary = [{php:?}, \"{}\"]\napp = \".\"\nprocesses = {processes}\n",
+            laravel.version
+        );
+        let mut workplace = Self::with_manifest(laravel, manifest, &pool);
+        // PHP has the worker's environment.
+        workplace.env.clone_from(&laravel.env);
+        workplace
+    }
+
+    /// With a line below `[php]`, after [`with_pool`](Self::with_pool).
+    pub(crate) fn php(self, line: &str) -> Self {
+        let text = std::fs::read_to_string(self.settings()).unwrap();
+        std::fs::write(self.settings(), format!("{text}{line}\n")).unwrap();
+        self
+    }
+
+    /// With a variable of the environment.
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
     }
 
     fn settings(&self) -> PathBuf {
@@ -263,7 +311,8 @@ impl Workplace {
             .current_dir(self.directory.path())
             // The handlers of `interop_worker` look here.
             .env("REDIS_HOST", "127.0.0.1")
-            .env("REDIS_PORT", self.port.to_string());
+            .env("REDIS_PORT", self.port.to_string())
+            .envs(self.env.iter().map(|(name, value)| (name, value)));
         command
     }
 

@@ -1,4 +1,4 @@
-//! What the end of a job sets off: PHP alone, Rust alone, and both taking turns leave the same behind.
+//! What the end of a job sets off: PHP alone, Rust alone, the pool, and each with another leave the same behind.
 //!
 //! A scenario (`interop:scenario`) queues jobs of chains and batches, and unique
 //! ones. PHP's workers by themselves are the reference: after each job the
@@ -33,13 +33,34 @@ handler = "journal"
 enum By {
     Php,
     Rust,
+    /// Nothing is mapped: PHP processes of our worker run everything, until there is nothing.
+    Pool,
+    /// Some classes are mapped; the rest is for PHP processes of the same worker.
+    Half,
 }
 
+/// Classes that are mapped where others are for PHP.
+const HALF: &str = r#"
+[[map]]
+job = 'App\Jobs\Journal'
+handler = "journal"
+
+[[map]]
+job = 'App\Jobs\UniqueJournal'
+handler = "journal"
+
+[[map]]
+job = 'App\Jobs\EncryptedBatchJournal'
+handler = "journal"
+"#;
+
 /// Who runs the first job, the second, and so on in turn. Closures run in PHP whoever's turn it is.
-const CASTINGS: [(&str, [By; 2]); 3] = [
+const CASTINGS: [(&str, [By; 2]); 5] = [
     ("rust", [By::Rust, By::Rust]),
     ("rust-php", [By::Rust, By::Php]),
     ("php-rust", [By::Php, By::Rust]),
+    ("pool", [By::Pool, By::Pool]),
+    ("half", [By::Half, By::Half]),
 ];
 
 /// A scenario, and whether each of its jobs follows the one before, without a closure of ours in between.
@@ -134,6 +155,8 @@ struct Scene {
     laravel: Laravel,
     php: Served,
     workplace: Workplace,
+    /// Workers with PHP processes: nothing mapped, and half of it.
+    pools: [Workplace; 2],
     encrypter: Encrypter,
 }
 
@@ -147,12 +170,15 @@ impl Scene {
             known[key] = value.clone();
         }
         let workplace = Workplace::with_manifest(&laravel, &known, MAPPINGS);
+        let pool = |rest| Workplace::with_manifest_and_pool(&laravel, &known, 1, rest);
+        let pools = ["", HALF].map(pool);
         let encrypter = laravel.settings().encrypter().unwrap();
         Self {
             redis,
             php: laravel.serve(),
             laravel,
             workplace,
+            pools,
             encrypter,
         }
     }
@@ -165,16 +191,20 @@ impl Scene {
     fn run_one(&self, by: By) -> bool {
         let before = self.queued();
         let queues = format!("--queue={}", QUEUES.join(","));
-        let args = ["--once", "--sleep=0", "--tries=1", &queues];
+        let until = if by == By::Pool {
+            "--stop-when-empty"
+        } else {
+            "--once"
+        };
+        let args = [until, "--sleep=0", "--tries=1", &queues];
+        let [pool, half] = &self.pools;
         let output = match by {
             By::Php => self
                 .php
                 .text(&[&["queue:work", "redis"][..], &args].concat()),
-            By::Rust => {
-                let mut worker = self.workplace.worker(&args);
-                worker.succeeds_within(SOON);
-                worker.describe()
-            }
+            By::Rust => Self::work(&self.workplace, &args),
+            By::Pool => Self::work(pool, &args),
+            By::Half => Self::work(half, &args),
         };
         let after = self.queued();
         assert!(
@@ -182,6 +212,12 @@ impl Scene {
             "something was left to do: {output}"
         );
         before != after
+    }
+
+    fn work(workplace: &Workplace, args: &[&str]) -> String {
+        let mut worker = workplace.worker(args);
+        worker.succeeds_within(SOON);
+        worker.describe()
     }
 
     /// All elements of the queues.
@@ -232,7 +268,7 @@ impl Scene {
             }
             let by = turns[step % 2];
             // What has no handler in Rust is PHP's.
-            let has_run = self.run_one(by) || self.run_one(By::Php);
+            let has_run = self.run_one(by) || (by == By::Rust && self.run_one(By::Php));
             assert!(has_run, "{scenario} {turns:?}: nobody runs what is there");
             trace.push(self.picture());
         }
@@ -430,7 +466,8 @@ fn every_casting_leaves_what_php_leaves(version: u8) {
             if is_known || !scenario.has_locks() {
                 same(|left| json!(left.keys));
             }
-            if scenario.is_direct && name != WITHOUT_CLASSES {
+            // Only those that take a job at a time can be looked at in between.
+            if scenario.is_direct && !matches!(name, WITHOUT_CLASSES | "pool") {
                 same(|left| left.trace.clone().into());
             }
         }

@@ -25,7 +25,7 @@ const CASES: [(&str, &[&str]); 8] = [
 ];
 
 /// Events that came after this version.
-fn unknown_to(version: u8) -> &'static [&'static str] {
+pub(super) fn unknown_to(version: u8) -> &'static [&'static str] {
     match version {
         8 => &[
             "JobPopping",
@@ -101,6 +101,7 @@ fn a_worker_tells_what_laravels_worker_tells(version: u8) {
     let redis = RedisServer::start();
     let laravel = Laravel::new(version, &redis);
     let workplace = Workplace::for_app(&laravel, INTEROP_MAPPINGS);
+    let pool = Workplace::with_pool(&laravel, 1, "");
     let args = ["--stop-when-empty", "--sleep=1"];
     for (name, options) in CASES {
         let dispatch = || {
@@ -116,6 +117,11 @@ fn a_worker_tells_what_laravels_worker_tells(version: u8) {
         run(workplace.worker_command(&args)).succeeds_within(SOON);
         let ours = told(&redis, version);
         assert_eq!(ours, reference, "Laravel {version}: {name}");
+        // Its PHP process tells the app's listeners what `queue:work` tells them.
+        dispatch();
+        run(pool.artisand(&all)).succeeds_within(SOON);
+        let in_pool = told(&redis, version);
+        assert_eq!(in_pool, reference, "Laravel {version}: {name}, in the pool");
     }
 }
 

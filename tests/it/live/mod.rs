@@ -25,6 +25,7 @@ macro_rules! on_every_laravel {
     };
 }
 
+mod all_kinds;
 mod batches;
 mod broadcasts;
 mod cache;
@@ -50,6 +51,7 @@ mod malformed;
 mod middleware;
 mod models;
 mod policies;
+mod pool;
 mod retries;
 mod settings;
 mod signals;

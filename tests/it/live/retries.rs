@@ -1,4 +1,4 @@
-//! Limits and waits: PHP alone, Rust alone and both taking turns decide the same.
+//! Limits and waits: PHP alone, Rust alone, PHP in the pool and each in turn with another decide the same.
 //!
 //! A table says what becomes of a job after each attempt. PHP workers by
 //! themselves must agree with it, so it is Laravel's behaviour that is pinned
@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use crate::harness::laravel::Laravel;
-use crate::harness::process::{INTEROP_MAPPINGS, Workplace};
+use crate::harness::laravel::{Laravel, Served};
+use crate::harness::process::{INTEROP_MAPPINGS, Workplace, eventually};
 use crate::harness::redis::RedisServer;
 
 /// What becomes of a job after an attempt.
@@ -95,14 +95,19 @@ const CASES: &[Case] = &[
 enum By {
     Php,
     Rust,
+    Pool,
 }
 
 /// Who runs the first attempt, the second, and so on in turn.
-const TURNS: [(&str, [By; 2]); 4] = [
+const TURNS: [(&str, [By; 2]); 8] = [
     ("php", [By::Php, By::Php]),
     ("rust", [By::Rust, By::Rust]),
     ("rust-php", [By::Rust, By::Php]),
     ("php-rust", [By::Php, By::Rust]),
+    ("pool", [By::Pool, By::Pool]),
+    ("pool-php", [By::Pool, By::Php]),
+    ("php-pool", [By::Php, By::Pool]),
+    ("rust-pool", [By::Rust, By::Pool]),
 ];
 
 fn now() -> Duration {
@@ -128,7 +133,10 @@ type Scored = Vec<(Vec<u8>, f64)>;
 struct Run<'a> {
     redis: &'a RedisServer,
     laravel: &'a Laravel,
+    served: &'a Served,
     workplace: &'a Workplace,
+    /// Nothing is mapped here.
+    pool: &'a Workplace,
     case: &'a Case,
     /// Name of the job, and of its queue: nobody else has it.
     id: String,
@@ -206,6 +214,7 @@ impl Run<'_> {
         let mut worker = match by {
             By::Php => self.laravel.worker(&args),
             By::Rust => self.workplace.worker(&args),
+            By::Pool => self.pool.worker(&args),
         };
         let status = worker.wait_timeout(SOON);
         let after = seconds(now());
@@ -246,7 +255,11 @@ impl Run<'_> {
             .map(|line| line["event"].as_str().unwrap())
             .collect();
         assert_eq!(found, events, "{context}");
-        let by = if attempt.by == By::Php { "php" } else { "rust" };
+        let by = if attempt.by == By::Rust {
+            "rust"
+        } else {
+            "php"
+        };
         for line in &attempt.journal {
             assert_eq!(line["by"], by, "{context}");
             if line["event"] == "run" {
@@ -293,19 +306,39 @@ impl Run<'_> {
         self.check_failure(attempt, expected, &context);
     }
 
-    /// A failed job is told to its class; and, from Rust, recorded for the app's store.
+    /// Records of this job in the app's store.
+    fn stored(&self) -> Vec<Value> {
+        let found = self.served.run(&["interop:failed"]);
+        let mut jobs = found["jobs"].as_array().unwrap().clone();
+        jobs.retain(|job| job["id"] == *self.uuid);
+        jobs
+    }
+
+    /// A failed job is told to its class, and recorded once. The mapped jobs' worker does not know the app: its
+    /// records wait for one that does.
     fn check_failure(&self, attempt: &Attempt, expected: After, context: &str) {
-        let records = self.spooled();
+        if attempt.by == By::Pool {
+            // Whichever of the workers is at it stores it.
+            eventually("the record is stored", SOON, || {
+                self.spooled().is_empty().then_some(())
+            });
+        }
+        let spooled = self.spooled();
+        let mut records = self.stored();
+        assert!(spooled.len() <= 1, "{spooled:?}: {context}");
+        assert!(
+            spooled.is_empty() || attempt.by == By::Rust,
+            "{spooled:?}: {context}"
+        );
+        if records.is_empty() {
+            records = spooled;
+        }
         let (Failed(message) | FailedBefore(message)) = expected else {
             assert!(records.is_empty(), "{records:?}: {context}");
             return;
         };
         let told = &attempt.journal.last().unwrap()["message"];
         assert!(told.as_str().unwrap().contains(message), "{context}");
-        if attempt.by == By::Php {
-            assert!(records.is_empty(), "{records:?}: {context}");
-            return;
-        }
         assert_eq!(records.len(), 1, "{records:?}: {context}");
         let record = &records[0];
         assert_eq!(record["queue"], *self.id, "{context}");
@@ -319,18 +352,29 @@ impl Run<'_> {
 
 fn every_case_ends_the_same_by_php_and_by_rust(version: u8) {
     let redis = RedisServer::start();
-    let laravel = Laravel::with_retry_after(version, &redis, RETRY_AFTER);
+    let env = [
+        ("REDIS_QUEUE_RETRY_AFTER", RETRY_AFTER.to_string()),
+        ("QUEUE_FAILED_DRIVER", "database-uuids".to_owned()),
+    ];
+    let laravel = Laravel::with_env(version, &redis, &env);
+    // The first look makes the tables.
+    laravel.run(&["interop:failed"]);
     let workplace = Workplace::new(&redis, &laravel.prefix, RETRY_AFTER, INTEROP_MAPPINGS);
+    let pool = Workplace::with_pool(&laravel, 1, "");
+    let (laravel, redis, workplace, pool) = (&laravel, &redis, &workplace, &pool);
     let walk = &|(name, turns): (&str, [By; 2])| {
+        let served = laravel.serve();
         for case in CASES {
             let is_taking_turns = turns[0] != turns[1];
             if is_taking_turns && case.after.len() == 1 {
                 continue;
             }
             let mut run = Run {
-                redis: &redis,
-                laravel: &laravel,
-                workplace: &workplace,
+                redis,
+                laravel,
+                served: &served,
+                workplace,
+                pool,
                 case,
                 id: format!("{}-{name}", case.name),
                 uuid: String::new(),

@@ -1,0 +1,407 @@
+//! PHP processes of our worker: what `queue:work` leaves open stays open, what it refuses stays in the queue, and who
+//! records a failed job.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use crate::harness::fixtures::project;
+use crate::harness::laravel::Laravel;
+use crate::harness::process::{ManagedChild, Workplace, artisand, eventually, without_settings};
+use crate::harness::redis::RedisServer;
+
+const SOON: Duration = Duration::from_secs(60);
+
+fn now() -> f64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    since.as_secs_f64()
+}
+
+/// A list of JSON lines.
+fn lines(redis: &RedisServer, key: &str) -> Vec<Value> {
+    let lines = redis.list(key);
+    lines
+        .iter()
+        .map(|line| serde_json::from_slice(line).unwrap())
+        .collect()
+}
+
+fn push(redis: &RedisServer, laravel: &Laravel, payload: &Value) {
+    let key = laravel.key("queues:default");
+    let () = redis.query(&[b"RPUSH", key.as_bytes(), payload.to_string().as_bytes()]);
+}
+
+/// A string job of this method of `App\Jobs\Legacy`.
+fn string_job(method: &str) -> Value {
+    json!({
+        "uuid": "4decd07d-031e-40ab-82e5-3ec83a5b4a76", "displayName": "App\\Jobs\\Legacy",
+        "job": format!("App\\Jobs\\Legacy@{method}"), "maxTries": null, "maxExceptions": null, "backoff": null,
+        "timeout": null, "data": [1], "id": "zm13kuP0ECzQTyEU9j8xWyLCCF64O1PZ", "attempts": 0,
+    })
+}
+
+fn a_string_job_that_ends_without_a_word_stays_reserved(version: u8) {
+    let redis = RedisServer::start();
+    let laravel = Laravel::with_retry_after(version, &redis, 50);
+    let reserved = laravel.key("queues:default:reserved");
+    // The process ends with this job: that is no reason to say that it was lost.
+    let workplace = Workplace::with_pool(&laravel, 1, "").php("max_jobs = 1");
+    let mut left = Vec::new();
+    for by_pool in [false, true] {
+        push(&redis, &laravel, &string_job("keep"));
+        let before = now().floor();
+        let mut worker = if by_pool {
+            workplace.worker(&["--once"])
+        } else {
+            laravel.worker(&["--once"])
+        };
+        worker.succeeds_within(SOON);
+        let output = worker.describe();
+        assert!(!output.contains("stays reserved"), "{output}");
+        let found = redis.scores(&reserved);
+        assert_eq!(found.len(), 1, "{}: {output}", redis.state());
+        let payload: Value = serde_json::from_slice(&found[0].0).unwrap();
+        assert_eq!(payload["attempts"], 1);
+        let possible = before + 50.0..=now() + 51.0;
+        assert!(possible.contains(&found[0].1), "{found:?} {possible:?}");
+        left.push(payload);
+        let () = redis.query(&[b"DEL", reserved.as_bytes()]);
+    }
+    assert_eq!(left[0], left[1]);
+    assert_eq!(redis.length("interop:seen"), 2);
+}
+
+on_every_laravel!(a_string_job_that_ends_without_a_word_stays_reserved);
+
+fn a_job_longer_than_its_reservation_is_run_once(version: u8) {
+    let redis = RedisServer::start();
+    let laravel = Laravel::with_retry_after(version, &redis, 2);
+    let workplace = Workplace::with_pool(&laravel, 2, "");
+    laravel.run(&["interop:journal", "long", "--tries=3", "--script=sleep:5"]);
+    // The other process looks for jobs whose reservation is over all the time.
+    let args = ["--stop-when-empty", "--sleep=1"];
+    workplace.worker(&args).succeeds_within(SOON);
+    let journal = lines(&redis, "interop:journal");
+    assert_eq!(journal.len(), 1, "{journal:?}");
+    assert_eq!(redis.length(&laravel.key("queues:default")), 0);
+    assert!(
+        redis
+            .scores(&laravel.key("queues:default:reserved"))
+            .is_empty()
+    );
+}
+
+on_every_laravel!(a_job_longer_than_its_reservation_is_run_once);
+
+/// How often the app was asked whether workers may work.
+fn looks(redis: &RedisServer) -> usize {
+    let count: Option<usize> = redis.query(&[b"GET", b"interop:looks"]);
+    count.unwrap_or(0)
+}
+
+/// What waits in the queue: the attempts of each.
+fn attempts(redis: &RedisServer, laravel: &Laravel) -> Vec<Value> {
+    let jobs = lines(redis, &laravel.key("queues:default"));
+    jobs.iter().map(|job| job["attempts"].clone()).collect()
+}
+
+fn while_the_app_lets_no_worker_work_jobs_stay_as_they_are(version: u8) {
+    let redis = RedisServer::start();
+    let laravel = Laravel::new(version, &redis);
+    let workplace =
+        Workplace::with_pool(&laravel, 1, "").env("INTEROP_LOOPING_WHILE", "interop:veto");
+    let veto = || redis.query::<()>(&[b"SET", b"interop:veto", b"1"]);
+    let lift = || redis.query::<()>(&[b"DEL", b"interop:veto"]);
+    let dispatch = |id: &str| {
+        laravel.run(&["interop:journal", id, "--script=ok"]);
+    };
+    let runs = || -> Vec<Value> {
+        let journal = lines(&redis, "interop:journal");
+        journal
+            .iter()
+            .map(|line| json!([line["id"], line["attempts"]]))
+            .collect()
+    };
+
+    // From the start on.
+    veto();
+    dispatch("first");
+    let mut worker = workplace.worker(&["--sleep=1"]);
+    redis.eventually("some looks", SOON, || (looks(&redis) > 1).then_some(()));
+    assert_eq!(attempts(&redis, &laravel), [0], "{}", worker.describe());
+    lift();
+    redis.eventually("the first job", SOON, || (runs().len() == 1).then_some(()));
+
+    // While it waits: what it is given then goes back.
+    // A process that has just asked does not ask again.
+    std::thread::sleep(Duration::from_millis(1500));
+    let before = looks(&redis);
+    veto();
+    dispatch("second");
+    redis.eventually("more looks", SOON, || {
+        (looks(&redis) > before + 1).then_some(())
+    });
+    assert_eq!(attempts(&redis, &laravel), [0], "{}", worker.describe());
+    lift();
+    redis.eventually("the second job", SOON, || (runs().len() == 2).then_some(()));
+    assert_eq!(runs(), [json!(["first", 1]), json!(["second", 1])]);
+
+    // A worker whose processes pause is stopped as fast as any.
+    veto();
+    let began = std::time::Instant::now();
+    worker.signal(rustix::process::Signal::TERM);
+    worker.succeeds_within(SOON);
+    assert!(
+        began.elapsed() < Duration::from_secs(3),
+        "{}",
+        worker.describe()
+    );
+}
+
+on_every_laravel!(while_the_app_lets_no_worker_work_jobs_stay_as_they_are);
+
+/// Since Laravel 11.
+fn a_job_has_its_own_log_context_and_no_other(version: u8) {
+    let redis = RedisServer::start();
+    let laravel = Laravel::new(version, &redis);
+    let queue = laravel.key("queues:default");
+    laravel.run(&["interop:journal", "with", "--script=context"]);
+    let job = redis.list(&queue).pop().unwrap();
+    let () = redis.query(&[b"DEL", queue.as_bytes()]);
+    let mut job: Value = serde_json::from_slice(&job).unwrap();
+    job["illuminate:log:context"] = json!({"data": {"tenant": "i:7;"}, "hidden": {}});
+    push(&redis, &laravel, &job);
+    laravel.run(&["interop:journal", "without", "--script=context"]);
+    let workplace = Workplace::with_pool(&laravel, 1, "");
+    workplace
+        .worker(&["--stop-when-empty"])
+        .succeeds_within(SOON);
+    let contexts: Vec<Value> = lines(&redis, "interop:journal")
+        .iter()
+        .filter(|line| line["event"] == "context")
+        .map(|line| line["context"].clone())
+        .collect();
+    assert_eq!(contexts, [json!({"tenant": 7}), json!([])]);
+}
+
+#[test]
+#[ignore = "needs php and the Laravel roots (make test)"]
+fn a_job_of_laravel_13_has_its_own_log_context_and_no_other() {
+    a_job_has_its_own_log_context_and_no_other(13);
+}
+
+fn a_failed_job_is_recorded_once_by_whoever_can(version: u8) {
+    // Setting, who takes records, and what the manifest says instead.
+    let mut cases = vec![
+        ("database-uuids", "app", None),
+        ("null", "nobody", None),
+        ("database-uuids", "own", None),
+        // One that we cannot write.
+        ("database-uuids", "app", Some("dynamodb")),
+        // One that we take for another.
+        ("database-uuids", "app", Some("null")),
+    ];
+    if version >= 10 {
+        cases.push(("file", "app", None));
+    }
+    for (driver, taker, said) in cases {
+        let place = format!("Laravel {version} {driver} {taker} {said:?}");
+        let redis = RedisServer::start();
+        let failer = if taker == "own" { "own" } else { "" };
+        let env = [("QUEUE_FAILED_DRIVER", driver), ("INTEROP_FAILER", failer)];
+        let laravel = Laravel::with_env(version, &redis, &env);
+        // The first look makes the tables.
+        laravel.run(&["interop:failed"]);
+        let mut manifest = laravel.manifest();
+        if let Some(said) = said {
+            manifest["config"]["queue"]["failed"]["driver"] = said.into();
+        }
+        let workplace = Workplace::with_manifest_and_pool(&laravel, &manifest, 1, "");
+        let uuid = laravel.run(&["interop:journal", "a", "--tries=1", "--script=throw"]);
+        let uuid = &uuid[0]["uuid"];
+        let mut worker = workplace.worker(&["--stop-when-empty"]);
+        worker.succeeds_within(SOON);
+        let place = format!("{place}: {}", worker.describe());
+        let journal = lines(&redis, "interop:journal");
+        assert_eq!(journal.last().unwrap()["event"], "failed", "{place}");
+        assert_eq!(
+            redis.length(&laravel.key("artisand:failed-spool")),
+            0,
+            "{place}"
+        );
+        let own = lines(&redis, "interop:own-failed");
+        assert_eq!(own.len(), usize::from(taker == "own"), "{place}");
+        let stored = laravel.run(&["interop:failed"]).remove(0);
+        assert_eq!(
+            stored["count"],
+            usize::from(taker == "app"),
+            "{place}: {stored}"
+        );
+        let records = own.iter().chain(stored["jobs"].as_array().unwrap());
+        for record in records {
+            let payload: Value = serde_json::from_str(record["payload"].as_str().unwrap()).unwrap();
+            assert_eq!(payload["uuid"], *uuid, "{place}");
+            assert_eq!(payload["attempts"], 0, "{place}");
+            let exception = record["exception"].as_str().unwrap();
+            assert!(
+                exception.starts_with("RuntimeException: thrown by the script of a in "),
+                "{exception}"
+            );
+            assert_eq!(record["queue"], "default", "{place}");
+        }
+    }
+}
+
+on_every_laravel!(a_failed_job_is_recorded_once_by_whoever_can);
+
+/// An app as people have it, on this machine's own PHP.
+struct App {
+    directory: tempfile::TempDir,
+    redis: RedisServer,
+}
+
+impl App {
+    fn new() -> Self {
+        let directory = tempfile::Builder::new()
+            .prefix("artisand-app-")
+            .tempdir()
+            .unwrap();
+        let status = Command::new(project().join("php-interop").join("apps").join("make"))
+            .arg("8")
+            .arg(directory.path())
+            .arg("skeleton-8")
+            .stdout(Stdio::null())
+            .status();
+        assert!(status.unwrap().success());
+        let redis = RedisServer::start();
+        Self { directory, redis }
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.directory.path().join("skeleton-8")
+    }
+
+    fn env<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        without_settings(command)
+            .env("REDIS_HOST", "127.0.0.1")
+            .env("REDIS_PORT", self.redis.port().to_string())
+            .env("REDIS_PASSWORD", "null")
+    }
+
+    fn dispatch(&self) {
+        const CODE: &str = "require 'vendor/autoload.php'; $app = require 'bootstrap/app.php'; \
+            $app->make(Illuminate\\Contracts\\Console\\Kernel::class)->bootstrap(); \
+            dispatch(new App\\Jobs\\Plain('x'));";
+        let mut command = Command::new("php");
+        let output = self
+            .env(&mut command)
+            .args(["-r", CODE])
+            .current_dir(self.path())
+            .output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(self.waiting(), 1, "{output:?} {}", self.redis.state());
+    }
+
+    fn waiting(&self) -> usize {
+        self.redis.length("laravel_database_queues:default")
+    }
+
+    /// A worker with nothing but the app's directory, and these settings.
+    fn work(&self, settings: &str) -> ManagedChild {
+        let file = self.directory.path().join("artisand.toml");
+        std::fs::write(&file, settings).unwrap();
+        let mut command = artisand(&["queue:work", "--stop-when-empty", "--app"]);
+        command.arg(self.path()).arg("--config").arg(file);
+        self.env(&mut command);
+        let mut worker = ManagedChild::spawn(command);
+        worker.wait_timeout(SOON);
+        worker
+    }
+
+    /// The worker does not start, says this, and took nothing.
+    fn refuses(&self, settings: &str, words: &[&str]) {
+        let mut worker = self.work(settings);
+        let status = worker.wait_timeout(SOON);
+        let output = worker.describe();
+        assert_eq!(status.code(), Some(1), "{output}");
+        for word in words {
+            assert!(worker.stderr().contains(word), "no `{word}`: {output}");
+        }
+        assert_eq!(self.waiting(), 1, "{output}");
+    }
+}
+
+fn overwrite(path: &Path, text: &str) -> String {
+    let before = std::fs::read_to_string(path).unwrap();
+    std::fs::write(path, text).unwrap();
+    before
+}
+
+#[test]
+#[ignore = "needs php and the Laravel roots (make test)"]
+fn without_a_word_php_runs_what_nobody_mapped_where_the_app_and_php_are() {
+    let app = App::new();
+    app.dispatch();
+    let mut worker = app.work("");
+    worker.succeeds_within(SOON);
+    assert_eq!(app.waiting(), 0, "{}", worker.describe());
+    assert!(worker.stdout().contains("DONE"), "{}", worker.describe());
+
+    // Without PHP, and without the app, jobs are left.
+    app.dispatch();
+    for settings in [
+        "[php]\nbinary = 'no-such-php'",
+        "[unmapped]\npolicy = 'leave'",
+    ] {
+        let mut worker = app.work(settings);
+        worker.succeeds_within(SOON);
+        assert_eq!(app.waiting(), 1, "{}", worker.describe());
+    }
+}
+
+#[test]
+#[ignore = "needs php and the Laravel roots (make test)"]
+fn a_worker_whose_app_cannot_be_booted_says_why_and_takes_nothing() {
+    let app = App::new();
+    app.dispatch();
+    let bootstrap = app.path().join("bootstrap/app.php");
+    let before = overwrite(&bootstrap, "<?php\n\n$app = new ;\n");
+    app.refuses("", &["ParseError", "bootstrap/app.php:3"]);
+    overwrite(&bootstrap, "<?php\n\nreturn 7;\n");
+    app.refuses("", &["does not return a Laravel application"]);
+    overwrite(&bootstrap, "<?php\n\nexit(7);\n");
+    app.refuses("", &["ended while it booted the app", "exit status: 7"]);
+    overwrite(
+        &bootstrap,
+        "<?php\n\nfunction twice() {}\nfunction twice() {}\n",
+    );
+    app.refuses(
+        "",
+        &["ended while it booted the app", "Cannot redeclare twice()"],
+    );
+    overwrite(&bootstrap, &before);
+
+    let named = "[unmapped]\npolicy = 'php'\n[php]\nbinary = 'no-such-php'";
+    app.refuses(
+        named,
+        &["could not run `no-such-php`", "`binary` under [php]"],
+    );
+
+    let vendor = app.path().join("vendor");
+    std::fs::rename(&vendor, app.path().join("elsewhere")).unwrap();
+    app.refuses(
+        "",
+        &["no `vendor/autoload.php`", "with its packages installed"],
+    );
+    std::fs::rename(app.path().join("elsewhere"), &vendor).unwrap();
+
+    let mut worker = app.work("");
+    worker.succeeds_within(SOON);
+    assert_eq!(app.waiting(), 0, "{}", worker.describe());
+    eventually("nothing of it stays", SOON, || {
+        (!worker.is_running()).then_some(())
+    });
+}
