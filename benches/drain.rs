@@ -30,7 +30,7 @@ use artisand::worker::{Control, Worker, WorkerOptions};
 
 const PREFIX: &str = "laravel-database-";
 /// Jobs that PHP gets: enough to measure it, few enough to wait for.
-const PHP_JOBS: usize = 3_000;
+const PHP_JOBS: usize = 10_000;
 /// Jobs that policy `leave` leaves in front of those that are run.
 const LEFT: [(&str, usize); 3] = [("1 left", 1), ("30 left", 30), ("400 left", 400)];
 /// PHP processes of the pool, and of `queue:work` beside it.
@@ -461,6 +461,9 @@ fn main() {
     let (reference, _) = median(&all, "artisand").unwrap();
     for name in [
         "artisand",
+        "1 left",
+        "30 left",
+        "400 left",
         "bare loop",
         "queue:work",
         "pool of 2",
