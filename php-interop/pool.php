@@ -184,12 +184,15 @@ class Member
 
     private $lastRestart;
 
+    private $began;
+
     /** Settings of PHP that a job may change, and that the next one is not to suffer from. */
     private $limits = [];
 
     public function __construct(Channel $channel)
     {
         $this->channel = $channel;
+        $this->began = microtime(true);
     }
 
     public function run()
@@ -372,6 +375,9 @@ class Member
             $this->worker->sleep($this->setting('rest'));
         }
         $this->isRunning = false;
+        if ($this->setting('max_time') !== null && microtime(true) - $this->began >= $this->setting('max_time')) {
+            return $this->quit();
+        }
         $this->restore();
         $this->ready();
         $order = $this->worker->shouldQuit ? null : $this->channel->receive();
@@ -601,10 +607,20 @@ function define_classes()
 
         public function release($delay = 0)
         {
-            // In Laravel, too, a job that was deleted before that comes back.
+            $isDeleted = $this->deleted && $this->end !== null;
             $isSaid = ! $this->channel->isOurs()
                 || (! $this->deleted && $this->says('released', ['delay' => $this->secondsUntil($delay)]));
             if ($isSaid) {
+                $this->released = true;
+
+                return;
+            }
+            if ($isDeleted) {
+                // In Laravel, too, a job that was deleted before that comes back; what is reserved artisand deletes.
+                $script = "return redis.call('zadd', KEYS[1], ARGV[1], ARGV[2])";
+                $due = time() + $this->secondsUntil($delay);
+                $delayed = $this->redis->getQueue($this->queue).':delayed';
+                $this->redis->getConnection()->eval($script, 1, $delayed, $due, $this->reserved);
                 $this->released = true;
 
                 return;

@@ -259,18 +259,37 @@ fn failed_jobs(
 }
 
 /// Starts the PHP processes, where the policy for unmapped jobs wants them.
+///
+/// If the worker is told to stop before they have booted, it finds that out by itself.
 async fn start_pool(
     config: &Config,
     router: &Router,
     options: &WorkerOptions,
     failed_jobs: Option<&FailedJobs>,
+    control: &Control,
 ) -> Result<Option<Pool>, PoolError> {
-    match router.unmapped() {
-        UnmappedPolicy::Php => {
-            let options = config.pool(options, failed_jobs);
-            Pool::start(options).await.map(Some)
-        }
-        UnmappedPolicy::Leave | UnmappedPolicy::Forward(_) | UnmappedPolicy::Fail => Ok(None),
+    if *router.unmapped() != UnmappedPolicy::Php {
+        return Ok(None);
+    }
+    let pool = Pool::new(config.pool(options, failed_jobs));
+    tokio::select! {
+        booted = pool.booted() => booted?,
+        () = control.told_to_quit() => {}
+    }
+    Ok(Some(pool))
+}
+
+/// Says at the start what no job would come of.
+fn warn_of_mappings(config: &Config, router: &Router) {
+    if config.lacks_php() {
+        tracing::warn!(
+            "`php` does not run here, so jobs that no mapping matches are left in their queue: name the app's PHP with `binary` under [php], or set `policy` under [unmapped]"
+        );
+    }
+    if router.mappings().len() == 0 && *router.unmapped() != UnmappedPolicy::Php {
+        tracing::warn!(
+            "no mapping is configured: see [[map]] in artisand.toml; every job is unmapped"
+        );
     }
 }
 
@@ -296,11 +315,7 @@ pub(super) fn run(
             "neither an app nor a key prefix is set: working keys without a prefix, which most Laravel apps do not have"
         );
     }
-    if router.mappings().len() == 0 && *router.unmapped() != UnmappedPolicy::Php {
-        tracing::warn!(
-            "no mapping is configured: see [[map]] in artisand.toml; every job is unmapped"
-        );
-    }
+    warn_of_mappings(&config, &router);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("artisand")
@@ -336,10 +351,11 @@ pub(super) fn run(
         output::data(&banner(&options.queues, style.coloured))?;
     }
     let console = Console::new(style).context("could not start the output thread")?;
-    let report = runtime.block_on(async {
+    let control = Control::new();
+    let working = async {
         let (queue, _) = super::open(&config, &name).await?;
-        let pool = start_pool(&config, &router, &options, failed_jobs.as_ref()).await?;
-        let control = Control::new();
+        let failed = failed_jobs.as_ref();
+        let pool = start_pool(&config, &router, &options, failed, &control).await?;
         let mut worker = Worker::new(Arc::new(queue), router, options)
             .with_observer(console)
             .with_control_plane(control_plane)
@@ -354,12 +370,15 @@ pub(super) fn run(
             worker = worker.with_failed_jobs(failed_jobs);
         }
         // On the runtime's own threads: this one would have to be woken for every pop.
-        let mut working = tokio::spawn({
+        let working = tokio::spawn({
             let control = control.clone();
             async move { worker.run(&control).await }
         });
+        working.await.context("the worker ended abnormally")
+    };
+    let report = runtime.block_on(async {
         let report = tokio::select! {
-            report = &mut working => report.context("the worker ended abnormally"),
+            report = working => report,
             signals = control.obey_signals() => {
                 signals.context("could not listen for signals")?;
                 unreachable!("signals are obeyed for ever")

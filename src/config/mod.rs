@@ -994,9 +994,19 @@ impl Config {
     fn can_run_php(&self) -> bool {
         let is_app = |base: PathBuf| base.join("bootstrap/app.php").is_file();
         let is_here = self.file.php.app.is_some() || self.app_for_php().is_some_and(is_app);
-        let command = self.php_program();
-        // Whoever names a program with arguments wants it to be used.
-        is_here && (command.len() > 1 || php::version(&command[0]).is_some())
+        // Whoever names a program wants it to be used, and is told if it cannot be.
+        is_here && (self.names_php() || php::version(php::PHP).is_some())
+    }
+
+    fn names_php(&self) -> bool {
+        self.php_program() != [php::PHP]
+    }
+
+    /// Whether only PHP is missing for its processes to run what is not mapped.
+    pub fn lacks_php(&self) -> bool {
+        let is_open = matches!(self.file.unmapped.to_policy(), Ok(None));
+        let is_app = |base: PathBuf| base.join("bootstrap/app.php").is_file();
+        is_open && self.app_for_php().is_some_and(is_app) && !self.can_run_php()
     }
 
     /// How PHP processes are started for the jobs of a connection; `failed_jobs` is the store that we write.
@@ -1007,14 +1017,19 @@ impl Config {
         let options = serde_json::json!({
             "name": "default",
             "backoff": worker.defaults.backoff.to_string(),
-            "memory": table.memory.unwrap_or(128),
+            "memory": match table.memory {
+                Some(0) => i64::MAX,
+                memory => i64::try_from(memory.unwrap_or(128)).unwrap_or(i64::MAX),
+            },
             "timeout": if worker.once { 0 } else { seconds(worker.defaults.timeout) },
             "sleep": seconds(worker.sleep).max(1),
             "maxTries": worker.defaults.tries,
-            "force": worker.force,
+            // Whoever does not want the app's signals obeyed does not want it of PHP either.
+            "force": worker.force || self.file.worker.control_plane == Some(false),
             "stopWhenEmpty": false,
             "maxJobs": table.max_jobs.unwrap_or(1000),
-            "maxTime": table.max_time.unwrap_or(3600),
+            // Up to Laravel 10 a worker that pauses takes the machine's uptime for its own.
+            "maxTime": 0,
             "rest": 0,
         });
         let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
@@ -1033,6 +1048,9 @@ impl Config {
                 processes
             },
             rest: worker.rest,
+            max_time: Some(table.max_time.unwrap_or(3600))
+                .filter(|seconds| *seconds > 0)
+                .map(Duration::from_secs),
             failer: failed_jobs.map(FailedJobs::provider),
             worker: options.as_object().cloned().unwrap_or_default(),
             boot: Duration::from_secs(boot),

@@ -44,6 +44,8 @@ const MAX_LOGGED_LINE: usize = 2048;
 const MAX_LOGGED_LINES: usize = 100;
 /// How much of an answer that is none is shown, in characters.
 const SHOWN_JUNK: usize = 200;
+/// How often to look whether a program that says nothing has ended.
+const LOOK: Duration = Duration::from_millis(200);
 /// How long a program may take to end when its standard input has.
 const ENDING: Duration = Duration::from_secs(1);
 /// How often to look whether a program has ended.
@@ -318,6 +320,8 @@ struct Burial {
 
 /// Something that a program did while it had a job.
 enum Act {
+    /// Nothing came for a while.
+    Look,
     Wrote(std::io::Result<usize>),
     Said(std::io::Result<usize>),
     Logged(std::io::Result<usize>),
@@ -357,8 +361,12 @@ impl Program {
                 wrote = self.stdin.write(&document[written..]), if written < document.len() => Act::Wrote(wrote),
                 read = self.stdout.read(&mut said) => Act::Said(read),
                 read = self.stderr.read(&mut logged), if self.stderr_is_open => Act::Logged(read),
+                () = tokio::time::sleep(LOOK) => Act::Look,
             };
             match act {
+                // What it has started may keep its pipes open, and it says nothing more.
+                Act::Look if self.group.has_ended() => return End::Broke { written },
+                Act::Look => {}
                 Act::Wrote(Ok(more @ 1..)) => written += more,
                 Act::Wrote(_) | Act::Said(Ok(0) | Err(_)) => {
                     return End::Broke { written };

@@ -23,6 +23,8 @@ use crate::queue::{Effect, Settlement, Spool};
 
 /// How long Laravel may take, behind the timeout, to fail the job and to end its process.
 const AFTER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long PHP may take to say that it does not begin with a job.
+const DECLINING: Duration = Duration::from_millis(20);
 /// How long a job that has left the queue may run on before that is written down.
 const EARLY: Duration = Duration::from_millis(5);
 /// How long a killed process may take to end.
@@ -85,10 +87,10 @@ impl Attempt {
         end: &mut TaskEnd,
     ) -> Option<RunInPhp> {
         let Some(mut run) = seat.run(Arc::clone(&info), &self.job.member) else {
+            end.was_declined = true;
             self.give_back().await;
             return None;
         };
-        self.shared.tell(Event::JobProcessing(&info));
         let began = Instant::now();
         let mut course = Course::default();
         let over = self.follow(&info, &mut run, &mut course, began).await;
@@ -105,6 +107,7 @@ impl Attempt {
         let uuid = info.payload.uuid.as_ref().map(JobUuid::as_str);
         let (settlement, kind) = match (course.fate.take(), over) {
             (None, Over::Declined) => {
+                end.was_declined = true;
                 self.give_back().await;
                 return None;
             }
@@ -169,10 +172,17 @@ impl Attempt {
         let mut deadline = timeout.map(|timeout| began + timeout + AFTER_TIMEOUT);
         let mut is_cut = false;
         let mut early = None;
+        // Not before it is clear that PHP begins with it; which it mostly has after that.
+        let mut announced = Some(began + DECLINING);
         loop {
             let said = tokio::select! {
                 biased;
                 said = run.next() => said,
+                () = sleep_until(announced) => {
+                    announced = None;
+                    self.shared.tell(Event::JobProcessing(info));
+                    continue;
+                }
                 () = sleep_until(early) => {
                     early = None;
                     self.settle_early(info, course, began).await;
@@ -195,6 +205,10 @@ impl Attempt {
                     continue;
                 }
             };
+            let is_declined = matches!(said, Some(Said::Declined));
+            if !is_declined && announced.take().is_some() {
+                self.shared.tell(Event::JobProcessing(info));
+            }
             match said {
                 Some(Said::Deleted) => {
                     // Of a job that was released there is nothing left to delete.

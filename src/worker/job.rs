@@ -107,6 +107,8 @@ pub(super) struct TaskEnd {
     pub(super) is_stuck: bool,
     /// It was cut short at the stop deadline.
     pub(super) was_cut: bool,
+    /// It was given back and not begun.
+    pub(super) was_declined: bool,
 }
 
 impl Shared {
@@ -181,6 +183,7 @@ pub(super) async fn run(
         mapping,
         is_stuck: false,
         was_cut: false,
+        was_declined: false,
     };
     attempt.run(payload, given, &mut end).await;
     if !rest.is_zero() && !end.was_cut {

@@ -62,6 +62,7 @@ use crate::handler::pool::Pool;
 use crate::handler::{Router, Services, UnmappedPolicy};
 use crate::payload::Payload;
 use crate::queue::{Popped, Queue, QueueName, ReservedJob};
+use crate::time::UnixSeconds;
 use attempt::with_causes;
 use background::{Following, Recording};
 use backoff::Reconnect;
@@ -70,6 +71,7 @@ use fetch::Chosen;
 use job::{Company, Given, Shared, TaskEnd};
 use lane::{Due, Lane};
 use renew::Running;
+use settle::Returns;
 use watch::{Heard, Watch};
 
 /// Runs the jobs of some queues.
@@ -207,6 +209,8 @@ enum Wake {
     Ended(Option<Result<TaskEnd, tokio::task::JoinError>>),
     Pushed(Option<QueueName>),
     Orders,
+    /// A job that was released is back then.
+    Returns(UnixSeconds),
     Time,
 }
 
@@ -249,6 +253,8 @@ struct Loop<Q> {
     /// Tasks that live as long as the loop.
     helpers: JoinSet<()>,
     settling: tokio::task::JoinHandle<usize>,
+    /// When jobs are back that were released.
+    returns: Arc<Returns>,
     give_up: CancellationToken,
     heard: tokio::sync::watch::Receiver<Heard>,
     /// What was told to observers of what was heard.
@@ -324,12 +330,14 @@ impl<Q: Queue> Loop<Q> {
         let (verdicts, received) = mpsc::channel(options.concurrency.get().max(64));
         let spooled = Arc::new(Notify::new());
         let followed = Arc::new(Notify::new());
+        let returns = Arc::new(Returns::default());
         let settler = settle::Settler {
             queue: Arc::clone(&queue),
             running: Arc::clone(&running),
             observers: observers.clone(),
             spooled: Arc::clone(&spooled),
             followed: Arc::clone(&followed),
+            returns: Arc::clone(&returns),
             give_up: give_up.clone(),
             over_at: std::sync::OnceLock::new(),
         };
@@ -421,6 +429,7 @@ impl<Q: Queue> Loop<Q> {
             is_over_memory: false,
             helpers,
             settling,
+            returns,
             give_up,
             heard,
             told: Heard::default(),
@@ -572,10 +581,7 @@ impl<Q: Queue> Loop<Q> {
         // down the end of a job when it takes the next.
         let is_free = (!self.options.once || self.tasks.is_empty())
             && (pool.size() > 1 || Arc::strong_count(&self.unsettled_in_php) == 1);
-        // Comparisons of shadows run on after PHP has ended the job: not ever more of them.
-        let most = pool.size().saturating_mul(2) + self.options.concurrency.get();
-        let room = most.saturating_sub(self.in_php());
-        NonZeroUsize::new(pool.waiting().min(self.left()).min(room)).filter(|_| is_free)
+        NonZeroUsize::new(pool.waiting().min(self.left())).filter(|_| is_free)
     }
 
     fn is_due(&mut self, slots: NonZeroUsize) -> bool {
@@ -634,9 +640,14 @@ impl<Q: Queue> Loop<Q> {
         let Some(mut fetched) = self.pop(slots, chooser, &woken, For::Php).await else {
             return;
         };
+        let now = Instant::now();
         if fetched.taken > 0 {
             // Behind what they took there may be something for us.
-            self.lane.is_due_by(Instant::now() + BESIDE_PHP);
+            self.lane.is_due_by(now + BESIDE_PHP);
+        } else if !woken.is_empty() {
+            // What was announced is for slots that are all taken: our own waiter must not hear of it again and again.
+            self.waiter_rests_until = Some(now + LIMITS_EVERY);
+            self.php_lane.is_due_by(now + BESIDE_PHP);
         }
         for job in fetched.popped.jobs {
             let opened = fetched.chosen.take(&job.element);
@@ -848,6 +859,7 @@ impl<Q: Queue> Loop<Q> {
                     self.stuck = true;
                 }
                 self.released += u64::from(end.was_cut);
+                self.begun -= u64::from(end.was_declined);
             }
             // Handlers' panics are caught inside: this is a fault of ours, and the job stays reserved.
             Err(error) => {
@@ -901,6 +913,7 @@ impl<Q: Queue> Loop<Q> {
             _ = self.orders.changed() => Wake::Orders,
             Ok(()) = self.heard.changed() => Wake::Orders,
             () = changed(&mut self.php_changes) => Wake::Time,
+            at = self.returns.next() => Wake::Returns(at),
             () = tokio::time::sleep_until(until) => Wake::Time,
         };
         match wake {
@@ -908,6 +921,18 @@ impl<Q: Queue> Loop<Q> {
             Wake::Pushed(queue) => {
                 self.woken.extend(queue);
                 self.look_again();
+            }
+            Wake::Returns(at) => {
+                let wait = self.options.clock.until(at);
+                // A moment past the second, as for those that a pop has seen.
+                let wait = if wait.is_zero() {
+                    wait
+                } else {
+                    wait + Duration::from_millis(1)
+                };
+                let moment = Instant::now() + wait;
+                self.lane.is_due_by(moment);
+                self.php_lane.is_due_by(moment);
             }
             Wake::Orders | Wake::Time => {}
         }

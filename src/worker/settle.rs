@@ -5,7 +5,7 @@
 //! on: if the server is gone, the same jobs are settled again when it is back,
 //! and scripts that move a job only if it is still reserved make that safe.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -19,6 +19,7 @@ use super::event::{EndKind, Event, Observers};
 use super::renew::Running;
 use crate::handler::JobInfo;
 use crate::queue::{Effect, Queue, ReservedJob, Settled, Settlement, Spool};
+use crate::time::UnixSeconds;
 
 /// A job with its verdict, on the way to the server.
 pub(super) struct Verdict {
@@ -70,10 +71,52 @@ pub(super) struct Settler<Q> {
     pub(super) spooled: Arc<Notify>,
     /// Told when something is left to do for a job that has ended.
     pub(super) followed: Arc<Notify>,
+    /// Told when jobs come back to their queue.
+    pub(super) returns: Arc<Returns>,
     /// Cancelled at the worker's stop deadline: then a server that stays away is waited for no longer.
     pub(super) give_up: CancellationToken,
     /// When everything is given up; one moment for all jobs, set when `give_up` is seen.
     pub(super) over_at: OnceLock<Instant>,
+}
+
+/// When the next of the jobs is back that went to wait, for whoever pops.
+#[derive(Debug, Default)]
+pub(super) struct Returns {
+    next: Mutex<Option<UnixSeconds>>,
+    told: Notify,
+}
+
+impl Returns {
+    fn add(&self, at: UnixSeconds) {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        *next = Some(next.map_or(at, |next| next.min(at)));
+        self.told.notify_one();
+    }
+
+    /// Waits for jobs to go, and says when the first of them is back.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost.
+    pub(super) async fn next(&self) -> UnixSeconds {
+        loop {
+            self.told.notified().await;
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(at) = next.take() {
+                return at;
+            }
+        }
+    }
+}
+
+/// The second at which a settled job may be popped again.
+fn returns_at(settlement: &Settlement) -> Option<UnixSeconds> {
+    match settlement {
+        Settlement::Release(at) | Settlement::ReleaseUncounted(at) | Settlement::LeaveUntil(at) => {
+            Some(*at)
+        }
+        _ => None,
+    }
 }
 
 /// How often a push to what is no queue is tried.
@@ -234,6 +277,10 @@ impl<Q: Queue> Settler<Q> {
                 }
                 if spools(Spool::FollowUps) {
                     self.followed.notify_one();
+                }
+                let back = batch.iter().filter_map(|it| returns_at(&it.settlement));
+                if let Some(at) = back.min() {
+                    self.returns.add(at);
                 }
                 for (verdict, settled) in batch.into_iter().zip(settled) {
                     self.running.remove(verdict.number);

@@ -140,6 +140,13 @@ impl Control {
             .send_if_modified(|orders| std::mem::replace(&mut orders.paused, paused) != paused);
     }
 
+    /// Waits for the order to stop.
+    pub async fn told_to_quit(&self) {
+        let mut orders = self.subscribe();
+        // The sender is ours.
+        let _ = orders.wait_for(|orders| orders.quit).await;
+    }
+
     pub(super) fn subscribe(&self) -> watch::Receiver<Orders> {
         self.0.subscribe()
     }

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use super::aftermath::{Aftermath, Refusal};
 use super::attempt::with_causes;
 use super::job::Shared;
 use crate::handler::{
@@ -64,6 +66,8 @@ struct Counters {
 
 /// Most differences of a mapping that are logged one by one.
 const MOST_SAID: u64 = 100;
+/// Comparisons at the same time; jobs beyond that are not compared.
+static COMPARISONS: Semaphore = Semaphore::const_new(64);
 /// How long a comparison may take.
 const COMPARING: Duration = Duration::from_secs(60);
 
@@ -147,8 +151,16 @@ impl Shadow {
         let services = Arc::clone(&shared.services);
         let context = JobContext::new(Arc::clone(info), CancellationToken::new(), services);
         let check = AssertUnwindSafe(|| handler.check(&context));
+        // What would keep a handler from a job before it is taken.
+        let aftermath = || match Aftermath::of(shared, &info.payload, &info.queue) {
+            Ok(_) => None,
+            Err(Refusal(why)) => Some(why),
+        };
+        let refused = handler.refuses(&info.payload, &shared.services);
+        let refused = refused.or_else(aftermath);
         let checked = match std::panic::catch_unwind(check) {
-            Ok(checked) => checked.map_err(|error| with_causes(&*error)),
+            Ok(Ok(())) => refused.map_or(Ok(()), Err),
+            Ok(Err(error)) => Err(with_causes(&*error)),
             Err(panic) => Err(format!("it panicked: {}", panic_text(&*panic))),
         };
         if let Some(counters) = shared.tallies.of(mapping) {
@@ -182,6 +194,10 @@ impl Shadow {
             return;
         }
         let Some(counters) = shared.tallies.of(self.mapping) else {
+            return;
+        };
+        // A slow one must not keep jobs waiting, nor memory.
+        let Ok(_permit) = COMPARISONS.try_acquire() else {
             return;
         };
         let payload = Arc::clone(&self.context.info().payload);

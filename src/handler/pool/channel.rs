@@ -1,5 +1,6 @@
 //! The lines between us and a PHP process of the pool; `php-interop/pool.php` describes them.
 
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -13,7 +14,7 @@ const SCRIPT: &str = include_str!("../../../php-interop/pool.php");
 pub(super) const SOCKET: i32 = 3;
 
 /// Reads the script from the socket and becomes it.
-pub(super) const STUB: &str = r#"$artisand=fopen("php://fd/3","rb");eval(stream_get_contents($artisand,(int)fgets($artisand)));"#;
+pub(super) const STUB: &str = r#"($artisand=@fopen("php://fd/3","rb"))||exit("PHP finds no file descriptor 3: what binary names under [php] has to leave it open\n");eval(stream_get_contents($artisand,(int)fgets($artisand)));"#;
 
 /// Longest line that is read: two texts of PHP of a megabyte each, and what JSON makes of control characters.
 const LONGEST_LINE: usize = 16 << 20;
@@ -90,24 +91,34 @@ pub(super) struct Channel {
     /// How much of it has no end of a line.
     looked: usize,
     is_closed: bool,
-    /// The other end was closed before it had read everything.
-    is_unread: bool,
+    /// The process's end, as long as it lives: what it leaves unread stays there to be counted.
+    theirs: Option<OwnedFd>,
+    /// Bytes of the last job that were written.
+    written: usize,
 }
 
 impl Channel {
-    pub(super) fn new(stream: UnixStream) -> Self {
+    /// `theirs` is the process's end, which it has a copy of.
+    pub(super) fn new(stream: UnixStream, theirs: OwnedFd) -> Self {
         Self {
             stream,
             buffer: Vec::new(),
             looked: 0,
             is_closed: false,
-            is_unread: false,
+            theirs: Some(theirs),
+            written: 0,
         }
     }
 
-    /// Whether the process ended before it had read what was sent last.
-    pub(super) fn is_unread(&self) -> bool {
-        self.is_unread
+    /// The process has ended: says whether it had read nothing of the last job.
+    ///
+    /// What it said can still be read, and then comes the end.
+    pub(super) fn bury(&mut self) -> bool {
+        let Some(theirs) = self.theirs.take() else {
+            return false;
+        };
+        let unread = rustix::io::ioctl_fionread(&theirs).ok();
+        unread.is_some_and(|unread| usize::try_from(unread) == Ok(self.written))
     }
 
     /// Whether there is nothing more to come.
@@ -123,6 +134,10 @@ impl Channel {
     }
 
     /// Sends a job.
+    ///
+    /// # Cancel safety
+    ///
+    /// What was written by then is known to [`bury`](Self::bury); the process can only be ended.
     pub(super) async fn run(
         &mut self,
         queue: &str,
@@ -137,9 +152,14 @@ impl Channel {
         bytes.push(b'\n');
         bytes.extend_from_slice(body);
         bytes.extend_from_slice(reserved);
-        let sent = self.stream.write_all(&bytes).await;
-        self.is_unread |= sent.is_err();
-        sent
+        self.written = 0;
+        while self.written < bytes.len() {
+            match self.stream.write(&bytes[self.written..]).await? {
+                0 => return Err(std::io::ErrorKind::WriteZero.into()),
+                more => self.written += more,
+            }
+        }
+        Ok(())
     }
 
     /// Asks the process to end.
@@ -185,7 +205,6 @@ impl Channel {
                     self.is_closed = true;
                     // Of a process that ended before it had read all.
                     let is_end = error.kind() == std::io::ErrorKind::ConnectionReset;
-                    self.is_unread |= is_end;
                     return if is_end { Ok(None) } else { Err(error) };
                 }
             }
@@ -224,33 +243,46 @@ mod tests {
         assert!(serde_json::from_str::<Said>(r#"{"is":"ended"}"#).is_err());
     }
 
+    fn pair() -> (Channel, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let theirs = theirs.into_std().unwrap();
+        let copy = OwnedFd::from(theirs.try_clone().unwrap());
+        let theirs = UnixStream::from_std(theirs).unwrap();
+        (Channel::new(ours, copy), theirs)
+    }
+
     #[tokio::test]
     async fn a_process_that_ended_before_it_had_read_its_job_is_told_from_one_that_had() {
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let mut channel = Channel::new(ours);
+        let (mut channel, mut theirs) = pair();
         channel.run("default", b"{}", b"{}").await.unwrap();
         let mut read = [0; 1024];
         assert!(theirs.read(&mut read).await.unwrap() > 0);
         drop(theirs);
+        assert!(!channel.bury());
         assert_eq!(channel.next().await.unwrap(), None);
-        assert!(!channel.is_unread());
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut channel = Channel::new(ours);
+        let (mut channel, theirs) = pair();
         channel.run("default", b"{}", b"{}").await.unwrap();
         drop(theirs);
+        assert!(channel.bury());
         assert_eq!(channel.next().await.unwrap(), None);
-        assert!(channel.is_unread());
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut channel = Channel::new(ours);
-        drop(theirs);
-        assert!(channel.run("default", b"{}", b"{}").await.is_err());
-        assert!(channel.is_unread());
+        // More than the socket takes: of a job that was not written whole, too.
+        let large = vec![b'x'; 4 << 20];
+        for has_read in [false, true] {
+            let (mut channel, mut theirs) = pair();
+            let writing = channel.run("default", &large, b"{}");
+            let written = tokio::time::timeout(Duration::from_millis(50), writing).await;
+            assert!(written.is_err());
+            if has_read {
+                assert!(theirs.read(&mut read).await.unwrap() > 0);
+            }
+            drop(theirs);
+            assert_eq!(channel.bury(), !has_read);
+        }
     }
 
     #[tokio::test]
     async fn lines_may_come_in_pieces_and_several_at_once() {
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let mut channel = Channel::new(ours);
+        let (mut channel, mut theirs) = pair();
         theirs.write_all(b"{\"is\":\"del").await.unwrap();
         let pending = tokio::time::timeout(Duration::from_millis(20), channel.next()).await;
         assert!(pending.is_err());
@@ -263,6 +295,7 @@ mod tests {
         theirs.write_all(b":\"what\"}\n").await.unwrap();
         assert!(channel.next().await.is_err());
         drop(theirs);
+        channel.bury();
         assert_eq!(channel.next().await.unwrap(), None);
     }
 }

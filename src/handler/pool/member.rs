@@ -1,6 +1,7 @@
 //! One place of the pool: a PHP process, and the next one when it has ended.
 
 use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -185,7 +186,8 @@ impl Member {
             theirs.set_nonblocking(false)?;
             Ok((ours, OwnedFd::from(theirs)))
         };
-        let (ours, theirs) = socket().map_err(|error| format!("no socket for it: {error}"))?;
+        let pair = socket().and_then(|(ours, theirs)| Ok((ours, theirs.try_clone()?, theirs)));
+        let (ours, copy, theirs) = pair.map_err(|error| format!("no socket for it: {error}"))?;
         let mut command = Command::new(program);
         command
             .args(args)
@@ -215,7 +217,7 @@ impl Member {
         log.process = child.id();
         Ok(Self {
             group: ProcessGroup::of(&child),
-            channel: Channel::new(ours),
+            channel: Channel::new(ours, copy),
             stdout: Stream::new("stdout", child.stdout.take()),
             stderr: Stream::new("stderr", child.stderr.take()),
             child,
@@ -264,8 +266,15 @@ impl Member {
             } = assignment;
             self.log.of(Some(Arc::clone(&info)));
             let queue = info.queue.as_str();
-            // If the process has ended just now, that is seen below.
-            if let Err(error) = self.channel.run(queue, &info.body, &reserved).await {
+            let written = tokio::select! {
+                written = self.channel.run(queue, &info.body, &reserved) => written,
+                // A large one waits for PHP to read it, which it may not. The rest is done below.
+                () = kill.cancelled() => Ok(()),
+                () = pool.stop.cancelled() => Ok(()),
+                _ = self.child.wait() => Ok(()),
+            };
+            if let Err(error) = written {
+                // If the process has ended just now, that is seen below.
                 tracing::debug!(%error, php.process = self.log.process, "a job could not be given to PHP");
             }
             let is_alive = self.run_job(&said, &kill, pool).await;
@@ -296,7 +305,10 @@ impl Member {
                 Did::Say(Said::Ready { .. }) => return None,
                 Did::Print => {}
                 Did::Say(said) => self.hears_problem(&said),
-                Did::Exit(_) => return Some(Waited::Gone(None)),
+                Did::Exit(status) => {
+                    self.has_ended(status);
+                    return Some(Waited::Gone(None));
+                }
                 Did::FallSilent(error) => {
                     if let Some(error) = error {
                         self.cannot_be_understood(&error);
@@ -334,7 +346,8 @@ impl Member {
             match did {
                 Did::Print => {}
                 Did::Say(said) => self.hears_problem(&said),
-                Did::Exit(_) => {
+                Did::Exit(status) => {
+                    self.has_ended(status);
                     assigned.close();
                     let late = assigned.try_recv().ok();
                     pool.changed();
@@ -362,6 +375,24 @@ impl Member {
             tracing::error!(
                 php.process = self.log.process,
                 error = message,
+                "a PHP process of the pool ended"
+            );
+        }
+    }
+
+    /// Logs the end of a process between two jobs: mostly its limits (jobs, time, memory) or a restart signal.
+    fn has_ended(&self, status: Option<ExitStatus>) {
+        let (process, how) = (self.log.process, words(status));
+        if status.is_some_and(|status| status.signal().is_some()) {
+            tracing::warn!(
+                php.process = process,
+                how,
+                "a PHP process of the pool was killed"
+            );
+        } else {
+            tracing::info!(
+                php.process = process,
+                how,
                 "a PHP process of the pool ended"
             );
         }
@@ -412,11 +443,12 @@ impl Member {
                     self.group.kill();
                 }
                 Did::Exit(status) => {
+                    let is_untouched = self.channel.bury();
                     for it in self.read_rest().await {
                         self.hears_problem(&it);
                         let _ = said.send(it).await;
                     }
-                    let end = if self.channel.is_unread() {
+                    let end = if is_untouched {
                         Said::Declined
                     } else {
                         Said::Ended(words(status) + &self.printed())
@@ -430,14 +462,16 @@ impl Member {
 
     /// Lets the process end by itself, or kills it.
     async fn end(mut self) {
-        let asked = self.channel.stop().await;
         let deadline = Instant::now() + FAREWELL;
-        while asked.is_ok() {
+        // It may have closed its end, or not read: it has its time all the same.
+        let _ = tokio::time::timeout_at(deadline, self.channel.stop()).await;
+        loop {
             let did = tokio::select! {
                 did = self.does() => did,
                 () = tokio::time::sleep_until(deadline) => break,
             };
-            if matches!(did, Did::Exit(_)) {
+            if let Did::Exit(status) = did {
+                self.has_ended(status);
                 self.read_rest().await;
                 return;
             }
@@ -480,6 +514,8 @@ impl Member {
     /// Reads what is left in the pipes of a process that has ended; what it said last.
     async fn read_rest(&mut self) -> Vec<Said> {
         let mut said = Vec::new();
+        // Or the end of what it said would never come.
+        self.channel.bury();
         let deadline = Instant::now() + LINGER;
         while self.stdout.is_open() || self.stderr.is_open() || !self.channel.is_closed() {
             // What it said counts most, and output may be without end.
@@ -552,6 +588,7 @@ fn settings(pool: &Shared) -> serde_json::Value {
         "connection": options.connection,
         "queue": options.queue,
         "rest": options.rest.as_secs_f64(),
+        "max_time": options.max_time.map(|limit| limit.as_secs_f64()),
         "failer": options.failer,
         "options": options.worker,
     })

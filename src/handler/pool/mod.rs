@@ -48,6 +48,8 @@ pub struct PoolOptions {
     pub processes: NonZeroUsize,
     /// Pause after each job of a member.
     pub rest: Duration,
+    /// How long a member runs jobs.
+    pub max_time: Option<Duration>,
     /// Laravel's class for the store of failed jobs that is written here; PHP writes all others.
     pub failer: Option<&'static str>,
     /// Properties of Laravel's `WorkerOptions`, by their names.
@@ -122,39 +124,55 @@ pub struct Run {
 }
 
 impl Pool {
-    /// Starts all members, and waits until one of them is ready or one could not start.
+    /// Starts all members; in a runtime.
+    pub fn new(options: PoolOptions) -> Self {
+        let count = options.processes.get();
+        let shared = Arc::new(Shared {
+            options,
+            waiting: Mutex::default(),
+            changes: watch::Sender::new(0),
+            health: Mutex::default(),
+            stop: CancellationToken::new(),
+            members: tokio::sync::Mutex::default(),
+        });
+        if let Ok(mut members) = shared.members.try_lock() {
+            // Nobody else has it yet.
+            for _ in 0..count {
+                members.spawn(member::keep(Arc::clone(&shared)));
+            }
+        }
+        Self(shared)
+    }
+
+    /// Starts all members, and waits until one of them has booted the app or one could not.
     ///
     /// # Errors
     ///
     /// The first member could not boot the app: what it said. All are stopped then.
     pub async fn start(options: PoolOptions) -> Result<Self, PoolError> {
-        let (changes, mut next_change) = watch::channel(0);
-        let count = options.processes.get();
-        let pool = Self(Arc::new(Shared {
-            options,
-            waiting: Mutex::default(),
-            changes,
-            health: Mutex::default(),
-            stop: CancellationToken::new(),
-            members: tokio::sync::Mutex::default(),
-        }));
-        {
-            let mut members = pool.0.members.lock().await;
-            for _ in 0..count {
-                members.spawn(member::keep(Arc::clone(&pool.0)));
-            }
-        }
+        let pool = Self::new(options);
+        pool.booted().await?;
+        Ok(pool)
+    }
+
+    /// Waits until a member has booted the app or one could not.
+    ///
+    /// # Errors
+    ///
+    /// The first member could not boot the app: what it said. All are stopped then.
+    pub async fn booted(&self) -> Result<(), PoolError> {
+        let mut changes = self.changes();
         loop {
-            if pool.0.health().booted > 0 {
-                return Ok(pool);
+            changes.borrow_and_update();
+            if self.0.health().booted > 0 {
+                return Ok(());
             }
-            let problem = pool.0.first_problem();
-            if let Some(problem) = problem {
-                pool.stop().await;
+            if let Some(problem) = self.0.first_problem() {
+                self.stop().await;
                 return Err(PoolError(problem));
             }
             // The sender lives in the pool.
-            let _ = next_change.changed().await;
+            let _ = changes.changed().await;
         }
     }
 
