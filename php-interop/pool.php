@@ -155,6 +155,9 @@ class Channel
 /** One process of the pool. */
 class Member
 {
+    /** How many jobs are remembered: artisand writes down the end of one within milliseconds. */
+    const RECENT = 3;
+
     public $app;
 
     public $worker;
@@ -167,6 +170,9 @@ class Member
 
     /** The job that was given to the worker last. */
     private $job;
+
+    /** Jobs before it, whose end artisand may not have written down before it gave us the next one. */
+    private $recent = [];
 
     /** Whether it has not come round. */
     private $isRunning = false;
@@ -410,6 +416,10 @@ class Member
         $this->isRunning = true;
         $this->hasLooped = false;
 
+        if ($this->job !== null) {
+            $this->recent = array_slice(array_merge($this->recent, [$this->job]), -self::RECENT);
+        }
+
         return $this->job = $manager->job($body, $reserved, $order['queue']);
     }
 
@@ -474,16 +484,18 @@ class Member
         return $this->pass();
     }
 
-    /** If artisand has ended, nobody else may have heard what became of the last job. */
+    /** If artisand has ended, nobody else may have written down what became of the last jobs. */
     private function part()
     {
         if ($this->job === null || ! $this->channel->isOurs() || ! $this->channel->isAbandoned()) {
             return;
         }
-        try {
-            $this->job->endAlone();
-        } catch (\Throwable $problem) {
-            report($this->app, $problem);
+        foreach (array_merge($this->recent, [$this->job]) as $job) {
+            try {
+                $job->endAlone();
+            } catch (\Throwable $problem) {
+                report($this->app, $problem);
+            }
         }
     }
 }

@@ -350,16 +350,16 @@ fn without_a_word_php_runs_what_nobody_mapped_where_the_app_and_php_are() {
     assert_eq!(app.waiting(), 0, "{}", worker.describe());
     assert!(worker.stdout().contains("DONE"), "{}", worker.describe());
 
-    // Without PHP, and without the app, jobs are left.
     app.dispatch();
-    for settings in [
+    let mut worker = app.work("[unmapped]\npolicy = 'leave'");
+    worker.succeeds_within(SOON);
+    assert_eq!(app.waiting(), 1, "{}", worker.describe());
+    // Whoever names a PHP wants it: that it does not run is said, and not passed over.
+    app.refuses(
         "[php]\nbinary = 'no-such-php'",
-        "[unmapped]\npolicy = 'leave'",
-    ] {
-        let mut worker = app.work(settings);
-        worker.succeeds_within(SOON);
-        assert_eq!(app.waiting(), 1, "{}", worker.describe());
-    }
+        &["could not run `no-such-php`"],
+    );
+    assert_eq!(app.waiting(), 1);
 }
 
 #[test]

@@ -225,7 +225,7 @@ impl Scene {
 
     /// Waits until so many PHP processes were ready, since the start.
     fn wait_for_ready(&self, worker: &ManagedChild, count: usize) {
-        let ready = "a PHP process of the pool is ready";
+        let ready = "a PHP process of the pool has booted the app";
         let is_ready = || (worker.stderr().matches(ready).count() >= count).then_some(());
         assert!(
             poll(LONG, is_ready).is_some(),
