@@ -417,6 +417,7 @@ class Member
         $this->hasLooped = false;
 
         if ($this->job !== null) {
+            $this->job->forget();
             $this->recent = array_slice(array_merge($this->recent, [$this->job]), -self::RECENT);
         }
 
@@ -649,6 +650,12 @@ function define_classes()
             $this->end = ['is' => $is, 'due' => time() + ($more['delay'] ?? 0), 'logged' => $more['logged'] ?? true];
 
             return true;
+        }
+
+        /** Lets go of what the job was. */
+        public function forget()
+        {
+            $this->instance = null;
         }
 
         /** Does what artisand was told and may not have done, if the job is reserved still. */
