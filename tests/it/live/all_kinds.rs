@@ -11,6 +11,7 @@ use super::events::unknown_to;
 use crate::harness::laravel::Laravel;
 use crate::harness::process::{ManagedChild, Workplace};
 use crate::harness::redis::RedisServer;
+use crate::harness::stores::{Databases, Kind, Settings};
 
 const SOON: Duration = Duration::from_secs(120);
 /// Chains with delays come back this often at most.
@@ -51,6 +52,7 @@ const ENDS: [(&str, &[&str]); 12] = [
 ];
 
 /// Who drains the queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     Php,
     /// One PHP process of our worker.
@@ -120,13 +122,14 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(version: u8) -> Self {
+    fn new(version: u8, mut env: Settings) -> Self {
         let redis = RedisServer::start();
-        let env = [
+        let more = [
             ("QUEUE_FAILED_DRIVER", "database-uuids"),
             ("BROADCAST_CONNECTION", "seen"),
             ("INTEROP_TRACES", "1"),
         ];
+        env.extend(more.map(|(name, value)| (name, value.to_owned())));
         let laravel = Laravel::with_env(version, &redis, &env);
         Self { redis, laravel }
     }
@@ -171,7 +174,7 @@ impl Scene {
         queues
     }
 
-    fn drain(&self, by: &By) {
+    fn drain(&self, by: By) {
         let workplace = Workplace::with_pool(&self.laravel, 1, "");
         for round in 0.. {
             let queues = self.due_queues();
@@ -330,10 +333,13 @@ impl Names {
 }
 
 fn what_is_left_is_what_queue_work_leaves(version: u8) {
+    // SQLite has one writer at a time, and failed jobs are recorded beside the next job.
+    let databases = Databases::start();
     let play = |by: By| {
-        let scene = Scene::new(version);
+        let name = if by == By::Php { "by_php" } else { "by_pool" };
+        let scene = Scene::new(version, databases.create(Kind::MariaDb, name));
         scene.queue_jobs();
-        scene.drain(&by);
+        scene.drain(by);
         scene.left()
     };
     let (php, pool) = std::thread::scope(|scope| {
