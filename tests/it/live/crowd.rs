@@ -63,6 +63,12 @@ impl Scene {
         let mut workers: Vec<_> = rust.collect();
         let php_worker = || laravel.worker(&["--tries=1", "--sleep=0.05"]);
         workers.extend([php_worker(), php_worker()]);
+        // They boot for a while, in which the others would do all there is.
+        laravel.run(&["interop:journal", "warm"]);
+        redis.eventually("PHP works", LONG, || {
+            let lines = journal::since(&redis, 0);
+            lines.iter().any(|line| line.event == "run").then_some(())
+        });
         Self {
             redis,
             laravel,

@@ -72,16 +72,11 @@ impl Scene {
 
     /// Jobs in the list, delayed and reserved.
     fn queued(&self) -> usize {
-        let keys = [
-            "queues:default",
-            "queues:default:delayed",
-            "queues:default:reserved",
-        ];
-        keys.iter().map(|key| self.length(key)).sum()
+        self.redis.jobs(&self.laravel.key("queues:default"))
     }
 
-    /// When each job failed, by id; every one has exactly one row.
-    fn rows(&self) -> BTreeMap<String, i64> {
+    /// When each job failed and of what, by id; every one has exactly one row.
+    fn rows(&self) -> BTreeMap<String, (i64, String)> {
         let found = self.laravel.run(&["interop:failed"]).remove(0);
         let mut uuids = Vec::new();
         let mut rows = BTreeMap::new();
@@ -91,7 +86,9 @@ impl Scene {
             let at: DateTime = row["failed_at"].as_str().unwrap()[..19].parse().unwrap();
             let at = TimeZone::UTC.to_timestamp(at).unwrap().as_second();
             let number = self.uuids.iter().position(|other| *other == uuid);
-            rows.insert(format!("job-{:03}", number.expect("a job of ours")), at);
+            let exception = row["exception"].as_str().unwrap().to_owned();
+            let number = number.expect("a job of ours");
+            rows.insert(format!("job-{number:03}"), (at, exception));
             uuids.push(uuid);
         }
         uuids.sort_unstable();
@@ -214,14 +211,15 @@ fn workers_that_are_killed_leave_one_record_of_each_job(
     for (id, at) in scene.journal("run") {
         *runs.entry(id.clone()).or_default() += 1;
         #[expect(clippy::cast_precision_loss, reason = "seconds of this century")]
-        let failed_before = (rows[&id] + 1) as f64;
-        assert!(
-            at < failed_before,
-            "{id} ran at {at}, its row is of {}",
-            rows[&id]
-        );
+        let failed_before = (rows[&id].0 + 1) as f64;
+        assert!(at < failed_before, "{id} ran at {at}: {:?}", rows[&id]);
     }
-    assert_eq!(runs.len(), JOBS, "all ran");
+    // A worker may be killed between taking a job and running it, and the next one of that job, too.
+    for (id, (_, exception)) in rows.iter().filter(|(id, _)| !runs.contains_key(*id)) {
+        let is_spent = exception.contains("MaxAttemptsExceededException");
+        assert!(is_spent, "{id} did not run: {exception}");
+    }
+    assert!(runs.len() >= JOBS - 5, "nearly all ran: {}", runs.len());
     assert!(runs.values().all(|runs| *runs <= 2), "{runs:?}");
     assert_eq!(
         (scene.queued(), scene.spooled()),
