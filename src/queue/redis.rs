@@ -818,6 +818,13 @@ impl RedisQueue {
         let notify = |queue: &QueueName| self.options.notify.then(|| self.keys.notify(queue));
         let (mode, target, tell): (&[u8], String, Option<String>) = match &group.script {
             SettleScript::Delete => {
+                // A script costs more than the command does, and of a single job that says all.
+                if let [(job, _)] = jobs {
+                    let command = redis::cmd("ZREM").arg(&reserved).arg(&job.member).take();
+                    let removed: i64 =
+                        (self.redis.command(&command).await).map_err(failed("ZREM", queue))?;
+                    return Ok(if removed == 0 { vec![1] } else { Vec::new() });
+                }
                 let args: Vec<_> = jobs
                     .iter()
                     .map(|(job, _)| Arg::Bytes(&job.member))

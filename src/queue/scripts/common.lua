@@ -10,8 +10,16 @@ local function call_in_chunks(command, key, values)
   end
 end
 
--- Moves what is due from a sorted set to the end of the list; returns how many.
+-- The second at which the first member of a sorted set is due, or nothing.
+local function first_due(key)
+  return tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
+end
+
+-- Moves what is due from a sorted set to the end of the list; returns how many,
+-- and when the first that is left is due.
 local function migrate(from, list, notify, now, limit)
+  local first = first_due(from)
+  if not first or first > now then return 0, first end
   local due = redis.call('ZRANGEBYSCORE', from, '-inf', now, 'LIMIT', 0, limit)
   if #due > 0 then
     call_in_chunks('RPUSH', list, due)
@@ -22,7 +30,7 @@ local function migrate(from, list, notify, now, limit)
     end
     redis.call('ZREMRANGEBYRANK', from, 0, #due - 1)
   end
-  return #due
+  return #due, first_due(from)
 end
 
 -- The reserved member of a job: offset and new digits of `attempts`, and the
@@ -78,17 +86,13 @@ local function take_notifications(list, notify, taken, woken)
   -- More notifications than jobs are of no use to anybody: producers and
   -- consumers of different versions would let the list grow without end.
   local hints = redis.pcall('LLEN', notify)
-  local surplus = type(hints) == 'number' and hints - redis.call('LLEN', list) or 0
+  if type(hints) ~= 'number' or hints == 0 then return end
+  local surplus = hints - redis.call('LLEN', list)
   if surplus > 0 then redis.pcall('LTRIM', notify, surplus, -1) end
 end
 
--- The earliest second at which a member of these sets is due, or false.
-local function next_due(sets)
-  local due
-  for _, key in ipairs(sets) do
-    local first = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
-    local score = tonumber(first[2])
-    if score and (not due or score < due) then due = score end
-  end
+-- The earlier of two seconds of which each may be missing, as text, or false.
+local function next_due(one, other)
+  local due = one and other and math.min(one, other) or one or other
   return due and string.format('%.0f', math.min(math.ceil(due), 1e15)) or false
 end

@@ -15,9 +15,10 @@
 local list, delayed, reserved = KEYS[1], KEYS[2], KEYS[3]
 local now, limit, expiring = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[4] == '1'
 local tell = ARGV[3] == '1' and KEYS[4]
-local migrated = migrate(delayed, list, tell, now, limit)
-if expiring then migrated = migrated + migrate(reserved, list, tell, now, limit) end
-local reply = { next_due(expiring and { delayed, reserved } or { delayed }), migrated }
+local migrated, next_delayed = migrate(delayed, list, tell, now, limit)
+local expired, next_expired = 0, nil
+if expiring then expired, next_expired = migrate(reserved, list, tell, now, limit) end
+local reply = { next_due(next_delayed, next_expired), migrated + expired }
 for _, job in ipairs(redis.call('LRANGE', list, tonumber(ARGV[5]), tonumber(ARGV[5]) + tonumber(ARGV[6]) - 1)) do
   reply[#reply + 1] = job
 end

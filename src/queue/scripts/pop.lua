@@ -48,8 +48,10 @@ local function pop(queue)
   local quarantine, woken = KEYS[queue * 5 + 5], tonumber(ARGV[8 + #needles + queue])
 
   local tell = notifies and notify
-  local migrated = migrate(delayed, list, tell, now, limit)
-  if expiring then migrated = migrated + migrate(reserved, list, tell, now, limit) end
+  local migrated, next_delayed = migrate(delayed, list, tell, now, limit)
+  local expired, next_expired = 0, nil
+  if expiring then expired, next_expired = migrate(reserved, list, tell, now, limit) end
+  migrated = migrated + expired
 
   local jobs = redis.call('LRANGE', list, 0, want - 1)
   local entry, members, bad, looked = { false, 0, migrated, 0 }, {}, {}, 0
@@ -78,7 +80,10 @@ local function pop(queue)
   if notifies then take_notifications(list, notify, looked, woken) end
   entry[2] = #bad
   want = want - #members / 2
-  entry[1] = next_due(expiring and { delayed, reserved } or { delayed })
+  if expiring and #members > 0 then
+    next_expired = math.min(next_expired or math.huge, tonumber(expires))
+  end
+  entry[1] = next_due(next_delayed, next_expired)
   reply[#reply + 1] = entry
   return entry[4] == 1
 end
