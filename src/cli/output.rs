@@ -142,8 +142,11 @@ impl Drop for LineWriter {
 }
 
 fn write_lines(waiting: &Receiver<String>, dropped: &AtomicUsize) {
+    /// A thread that is woken for each line costs more than the line does.
+    const COMPANY: Duration = Duration::from_millis(5);
     let mut out = std::io::BufWriter::with_capacity(1 << 16, std::io::stdout());
     while let Ok(line) = waiting.recv() {
+        std::thread::sleep(COMPANY);
         let mut next = Some(line);
         while let Some(line) = next {
             if out.write_all(line.as_bytes()).is_err() {

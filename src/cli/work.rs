@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use tokio::runtime::{Builder, Runtime};
 use tracing_subscriber::EnvFilter;
 
 use super::console::{Console, Style, banner};
@@ -293,6 +294,23 @@ fn warn_of_mappings(config: &Config, router: &Router) {
     }
 }
 
+/// What runs the worker's tasks.
+fn runtime_for(router: &Router, options: &WorkerOptions) -> anyhow::Result<Runtime> {
+    let runs_here = router.mappings().len() > 0 || *router.unmapped() != UnmappedPolicy::Php;
+    let mut builder = if runs_here {
+        Builder::new_multi_thread()
+    } else {
+        // Where all jobs are PHP's there is too little to do for threads that have to wake one another.
+        Builder::new_current_thread()
+    };
+    builder
+        .enable_all()
+        .thread_name("artisand")
+        .max_blocking_threads(options.concurrency.get().max(64))
+        .build()
+        .context("could not start the runtime")
+}
+
 /// Runs a worker; returns when it has stopped.
 pub(super) fn run(
     args: &WorkArgs,
@@ -316,12 +334,7 @@ pub(super) fn run(
         );
     }
     warn_of_mappings(&config, &router);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .thread_name("artisand")
-        .max_blocking_threads(options.concurrency.get().max(64))
-        .build()
-        .context("could not start the runtime")?;
+    let runtime = runtime_for(&router, &options)?;
     // Pools of database connections are made in a runtime.
     let entered = runtime.enter();
     let cache = config.default_cache()?;
@@ -369,7 +382,7 @@ pub(super) fn run(
         if let Some(failed_jobs) = failed_jobs {
             worker = worker.with_failed_jobs(failed_jobs);
         }
-        // On the runtime's own threads: this one would have to be woken for every pop.
+        // On the runtime's own threads, if it has any: this one would have to be woken for every pop.
         let working = tokio::spawn({
             let control = control.clone();
             async move { worker.run(&control).await }
