@@ -13,19 +13,22 @@
  * The socket is file descriptor 3. Each side writes lines of JSON. From artisand:
  *
  *   {"app": "/srv/app", "connection": "redis", "queue": "default", ...}   once, see Member::boot
- *   {"do": "run", "queue": "default", "body": 650, "reserved": 650}       then so many bytes
+ *   {"do": "run", "queue": "default", "body": 650, "reserved": 650, "until": 81.5}   then so many bytes;
+ *                                          not begun if it is read after that second of `hrtime()`
  *   {"do": "stop"}
  *
  * From here, `is` says what it is about:
  *
- *   booted     the app has booted; versions `laravel` and `php`, `signals` if it hears SIGTERM
+ *   booted     the app has booted; versions `laravel` and `php`, `signals` if it hears SIGTERM, `clock` in seconds
  *   ready      waiting for a job; `memory` in bytes. Not while the worker is to pause
- *   declined   the job is not begun, as the worker is to pause (down, or a listener of Looping) or to restart
- *   deleted, released (`delay`), failed (`exception` as Laravel records it, `class`, `message`,
+ *   declined   the job is not begun, as the worker is to pause (down, or a listener of Looping) or to restart,
+ *              or as it came too late
+ *   deleted (`last` if Laravel is done with the job), released (`delay`), failed (`exception` as Laravel records it, `class`, `message`,
  *              `logged` if it is in the app's store already)
  *   exception  the attempt threw (`class`, `message`)
  *   timeout    the attempt ran too long
  *   done       the attempt is over, and Laravel's loop has come round; `ready` says that, too
+ *   parting    nothing: whether that can be said shows whether artisand is there
  *   unbootable the app cannot be booted (`message`)
  *
  * What is said of a job is of the one that was sent last, or it is not said.
@@ -36,6 +39,9 @@
  */
 
 namespace Artisand\Pool;
+
+/** Seconds for which a signal counts as just looked for. */
+const MOMENT = 0.005;
 
 /** The socket to artisand. */
 class Channel
@@ -89,18 +95,10 @@ class Channel
         return null;
     }
 
-    /** Whether artisand has ended. Nothing may be on its way from there. */
+    /** Whether artisand has ended. What is on its way from there stays unread. */
     public function isAbandoned()
     {
-        if ($this->isOpen && is_resource($this->in)) {
-            $ready = [$this->in];
-            $none = null;
-            if (@stream_select($ready, $none, $none, 0) && fgets($this->in) === false) {
-                $this->isOpen = false;
-            }
-        }
-
-        return ! $this->isOpen;
+        return ! $this->send('parting');
     }
 
     public function bytes($length)
@@ -166,6 +164,9 @@ class Member
 
     private $channel;
 
+    /** Where Laravel's worker looks for signals. */
+    private $signals;
+
     private $settings;
 
     /** The job that was given to the worker last. */
@@ -224,7 +225,7 @@ class Member
         $this->worker = $this->app->make('queue.worker');
         $this->worker->setManager(new Manager($this->app, $this, $this->channel, $queue, $connection));
         $this->worker->setName('default');
-        $this->worker->setCache($this->app->make('cache')->driver());
+        $this->worker->setCache($this->signals = signals($this->app->make('cache')->driver()));
         $this->options = $this->options();
         $this->lastRestart = $this->asks(function () {
             return $this->getTimestampOfLastQueueRestart();
@@ -237,6 +238,7 @@ class Member
         $this->listenForPauses();
         $this->channel->send('booted', [
             'laravel' => $this->app->version(), 'php' => PHP_VERSION, 'signals' => extension_loaded('pcntl'),
+            'clock' => hrtime(true) / 1e9,
         ]);
 
         try {
@@ -394,6 +396,8 @@ class Member
         if ($order === null || ! isset($order['do']) || $order['do'] !== 'run') {
             return $this->quit();
         }
+        // A process that was stopped, or in a pause, when it was sent: it may be somebody else's by now.
+        $isLate = hrtime(true) / 1e9 > $order['until'];
         $body = $this->channel->bytes($order['body']);
         $reserved = $this->channel->bytes($order['reserved']);
         if (strlen($reserved) !== $order['reserved']) {
@@ -401,7 +405,7 @@ class Member
         }
         $this->isReady = false;
         try {
-            $mayRun = $this->mayRun();
+            $mayRun = ! $isLate && $this->mayRun();
         } catch (\Throwable $problem) {
             $this->isRoundOver = true;
             $this->channel->send('declined');
@@ -457,6 +461,9 @@ class Member
     {
         if (microtime(true) - $this->wasReady < 0.05) {
             return true;
+        }
+        if ($this->signals instanceof Signals) {
+            $this->signals->lookAgain();
         }
         [$connection, $queue, $options] = [$this->setting('connection'), $this->setting('queue'), $this->options];
         $lastRestart = $this->lastRestart;
@@ -515,6 +522,57 @@ function described($exception)
     return ['class' => get_class($exception), 'message' => Channel::text($exception->getMessage())];
 }
 
+/**
+ * The cache as the worker sees it: signals that were looked for a moment ago are not looked for again.
+ *
+ * Laravel asks the cache around each job, which takes as long as a small job does.
+ */
+function signals($cache)
+{
+    if (get_class($cache) !== \Illuminate\Cache\Repository::class) {
+        return $cache;
+    }
+    // Of a type that not all versions of PHP know.
+    $type = (new \ReflectionMethod($cache, 'get'))->getReturnType();
+    $type = $type === null ? '' : ": {$type}";
+    eval('namespace Artisand\Pool;
+    class Signals extends \Illuminate\Cache\Repository
+    {
+        private $seen = [];
+
+        public static function from(\Illuminate\Cache\Repository $cache)
+        {
+            $signals = new self($cache->getStore());
+            foreach (get_object_vars($cache) as $name => $value) {
+                $signals->{$name} = $value;
+            }
+
+            return $signals;
+        }
+
+        public function get($key, $default = null)'.$type.'
+        {
+            if ($key !== "illuminate:queue:restart") {
+                return parent::get($key, $default);
+            }
+            [$value, $at] = $this->seen[$key] ?? [null, 0];
+            $now = microtime(true);
+            if ($now < $at || $now - $at > MOMENT) {
+                $this->seen[$key] = [$value = parent::get($key, $default), $now];
+            }
+
+            return $value;
+        }
+
+        public function lookAgain()
+        {
+            $this->seen = [];
+        }
+    }');
+
+    return Signals::from($cache);
+}
+
 /** Classes that need Laravel's, which are there only once the app is booted. */
 function define_classes()
 {
@@ -528,6 +586,9 @@ function define_classes()
         private $redis;
 
         private $pool;
+
+        /** Queues that are paused, when that was seen, and of which. */
+        private $paused = [[], 0, null];
 
         public function __construct($app, Member $member, Channel $channel, $redis, $connection)
         {
@@ -544,6 +605,18 @@ function define_classes()
             $this->member->begin();
 
             return $this->pool;
+        }
+
+        /** As for the signal to restart: what was seen a moment ago holds. */
+        public function getPausedQueues($connection, $queues)
+        {
+            [$paused, $at, $of] = $this->paused;
+            $now = microtime(true);
+            if ($of !== $queues || $now < $at || $now - $at > MOMENT) {
+                $this->paused = [$paused = parent::getPausedQueues($connection, $queues), $now, $queues];
+            }
+
+            return $paused;
         }
 
         public function job($body, $reserved, $queue)
@@ -609,7 +682,7 @@ function define_classes()
             }
             // In Laravel, too, a job that was released before that comes back.
             $isNews = $this->failed || ! $this->released;
-            if (! $isNews || ! $this->channel->isOurs() || ($this->failed ? $this->saysFailed() : $this->says('deleted'))) {
+            if (! $isNews || ! $this->channel->isOurs() || ($this->failed ? $this->saysFailed() : $this->saysDeleted())) {
                 $this->deleted = true;
 
                 return;
@@ -674,6 +747,15 @@ function define_classes()
                 $this->isLogged($this->container->make('queue.failer'), $this->cause);
             }
             $this->end = null;
+        }
+
+        private function saysDeleted()
+        {
+            // What Laravel deletes has done all it had to; a job that deletes itself runs on.
+            $caller = debug_backtrace(DEBUG_BACKTRACE_IGNORE_ARGS, 3)[2] ?? [];
+            $isLast = ($caller['class'] ?? '') === \Illuminate\Queue\CallQueuedHandler::class;
+
+            return $this->says('deleted', $isLast ? ['last' => true] : []);
         }
 
         private function saysFailed()

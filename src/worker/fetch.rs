@@ -245,6 +245,17 @@ fn warn_once(shared: &Shared, payload: &Payload, why: &str) {
     }
 }
 
+/// Why what a job's own bytes put around it keeps a mapping from running it.
+pub(super) fn refusal_around(shared: &Shared, payload: &Payload) -> Option<String> {
+    let target = Target::of(payload).ok()?;
+    match shared.router.route(&target) {
+        Route::Handler {
+            mapping, pipeline, ..
+        } => around(shared, payload, mapping, pipeline).err(),
+        _ => None,
+    }
+}
+
 /// Why a job that has a mapping cannot be run here.
 pub(super) fn refusal(shared: &Shared, payload: &Payload, queue: &QueueName) -> Option<String> {
     let mut opened = payload.clone();

@@ -24,7 +24,7 @@ use crate::queue::{Effect, Settlement, Spool};
 /// How long Laravel may take, behind the timeout, to fail the job and to end its process.
 const AFTER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long PHP may take to say that it does not begin with a job.
-const DECLINING: Duration = Duration::from_millis(20);
+const DECLINING: Duration = Duration::from_millis(120);
 /// How long a job that has left the queue may run on before that is written down.
 const EARLY: Duration = Duration::from_millis(5);
 /// How long a killed process may take to end.
@@ -64,6 +64,8 @@ struct Course {
     has_timed_out: bool,
     /// The end of the job is written down already.
     is_settled: bool,
+    /// Counts the job until its end is written down.
+    unsettled: Option<Arc<()>>,
 }
 
 /// Why nothing more is said of an attempt.
@@ -84,6 +86,7 @@ impl Attempt {
         &self,
         info: Arc<JobInfo>,
         seat: Seat,
+        unsettled: Arc<()>,
         end: &mut TaskEnd,
     ) -> Option<RunInPhp> {
         let Some(mut run) = seat.run(Arc::clone(&info), &self.job.member) else {
@@ -92,7 +95,10 @@ impl Attempt {
             return None;
         };
         let began = Instant::now();
-        let mut course = Course::default();
+        let mut course = Course {
+            unsettled: Some(unsettled),
+            ..Course::default()
+        };
         let over = self.follow(&info, &mut run, &mut course, began).await;
         let elapsed = began.elapsed();
         let seen = RunInPhp {
@@ -210,9 +216,12 @@ impl Attempt {
                 self.shared.tell(Event::JobProcessing(info));
             }
             match said {
-                Some(Said::Deleted) => {
+                Some(Said::Deleted { last }) => {
                     // Of a job that was released there is nothing left to delete.
                     course.fate.get_or_insert(Fate::Deleted);
+                    if last && !course.is_settled {
+                        self.settle_early(info, course, began).await;
+                    }
                 }
                 // The last one counts, and one that was deleted is back; but what has failed stays failed.
                 Some(Said::Released { delay })
@@ -251,11 +260,14 @@ impl Attempt {
                     Said::Released { .. }
                     | Said::Booted(_)
                     | Said::Ready { .. }
+                    | Said::Parting
                     | Said::Unbootable { .. },
                 ) => {}
             }
             let is_gone = matches!(course.fate, Some(Fate::Deleted | Fate::Failed { .. }));
-            if is_gone && !course.is_settled {
+            if course.is_settled {
+                early = None;
+            } else if is_gone {
                 early.get_or_insert(Instant::now() + EARLY);
             }
         }
@@ -270,6 +282,11 @@ impl Attempt {
             course.is_settled = true;
             self.end(settlement, Arc::clone(info), began.elapsed(), kind)
                 .await;
+            course.unsettled = None;
+            if let Some(pool) = self.shared.pool.as_ref().filter(|pool| pool.size() == 1) {
+                // Its process may be given the next one.
+                pool.changed();
+            }
         }
     }
 

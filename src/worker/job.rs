@@ -261,8 +261,7 @@ impl Attempt {
         let Given::Php(Some(seat), [_in_php, unsettled]) = given else {
             return self.unmapped(info).await;
         };
-        let run = self.run_in_php(info, seat, end).await;
-        drop(unsettled);
+        let run = self.run_in_php(info, seat, unsettled, end).await;
         if let Some(pool) = &self.shared.pool
             && pool.size() == 1
         {

@@ -1029,12 +1029,14 @@ impl<Q: Queue> Loop<Q> {
         {
             return Some(StopReason::MaxTime);
         }
-        if options.once && (is_idle || self.begun > 0) {
+        // One that was given to PHP may come back as it was.
+        let has_begun = |least: u64| self.begun >= least && self.in_php() == 0;
+        if options.once && (is_idle || has_begun(1)) {
             return Some(StopReason::QueueEmpty);
         }
         options
             .max_jobs
-            .is_some_and(|max_jobs| self.begun >= max_jobs)
+            .is_some_and(has_begun)
             .then_some(StopReason::MaxJobs)
     }
 

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::aftermath::{Aftermath, Refusal};
 use super::attempt::with_causes;
+use super::fetch;
 use super::job::Shared;
 use crate::handler::{
     BoxError, Canary, Handler, JobContext, JobInfo, Mapping, Mode, Router, RunInPhp, panic_text,
@@ -157,7 +158,9 @@ impl Shadow {
             Err(Refusal(why)) => Some(why),
         };
         let refused = handler.refuses(&info.payload, &shared.services);
-        let refused = refused.or_else(aftermath);
+        let refused = refused
+            .or_else(aftermath)
+            .or_else(|| fetch::refusal_around(shared, &info.payload));
         let checked = match std::panic::catch_unwind(check) {
             Ok(Ok(())) => refused.map_or(Ok(()), Err),
             Ok(Err(error)) => Err(with_causes(&*error)),

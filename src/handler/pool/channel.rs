@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
+use tokio::time::Instant;
 
 /// The script of a member, without what makes a file of it.
 const SCRIPT: &str = include_str!("../../../php-interop/pool.php");
@@ -20,7 +21,7 @@ pub(super) const STUB: &str = r#"($artisand=@fopen("php://fd/3","rb"))||exit("PH
 const LONGEST_LINE: usize = 16 << 20;
 
 /// What PHP said of the job it runs.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(tag = "is", rename_all = "lowercase")]
 pub enum Said {
     /// The app has booted.
@@ -33,7 +34,11 @@ pub enum Said {
     /// The job was not begun: the app is to pause, or the process had ended.
     Declined,
     /// The job is to leave the queue.
-    Deleted,
+    Deleted {
+        /// Laravel is done with it and comes round.
+        #[serde(default)]
+        last: bool,
+    },
     /// The job is to go back.
     Released {
         /// Seconds until the next attempt; negative ones count as none.
@@ -61,6 +66,8 @@ pub enum Said {
     Timeout,
     /// The attempt is over.
     Done,
+    /// Nothing: it looks whether we are there.
+    Parting,
     /// The app cannot be booted.
     Unbootable {
         /// Why not.
@@ -72,7 +79,7 @@ pub enum Said {
 }
 
 /// What a member says of itself.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Booted {
     /// Version of the framework.
     pub laravel: String,
@@ -80,6 +87,8 @@ pub struct Booted {
     pub php: String,
     /// Whether SIGTERM ends it after the job, or at once.
     pub signals: bool,
+    /// Seconds on its clock when it said so.
+    pub clock: f64,
 }
 
 /// Our end of the socket.
@@ -95,6 +104,8 @@ pub(super) struct Channel {
     theirs: Option<OwnedFd>,
     /// Bytes of the last job that were written.
     written: usize,
+    /// The process's clock, and ours when we heard of it.
+    clock: (f64, Instant),
 }
 
 impl Channel {
@@ -107,17 +118,28 @@ impl Channel {
             is_closed: false,
             theirs: Some(theirs),
             written: 0,
+            clock: (0.0, Instant::now()),
         }
+    }
+
+    /// Takes note of the process's clock.
+    pub(super) fn has_clock(&mut self, seconds: f64) {
+        self.clock = (seconds, Instant::now());
     }
 
     /// The process has ended: says whether it had read nothing of the last job.
     ///
     /// What it said can still be read, and then comes the end.
     pub(super) fn bury(&mut self) -> bool {
-        let Some(theirs) = self.theirs.take() else {
-            return false;
-        };
-        let unread = rustix::io::ioctl_fionread(&theirs).ok();
+        let is_untouched = self.is_untouched();
+        self.theirs = None;
+        is_untouched
+    }
+
+    /// Whether the process has read nothing of the last job so far.
+    pub(super) fn is_untouched(&self) -> bool {
+        let theirs = self.theirs.as_ref();
+        let unread = theirs.and_then(|theirs| rustix::io::ioctl_fionread(theirs).ok());
         unread.is_some_and(|unread| usize::try_from(unread) == Ok(self.written))
     }
 
@@ -133,7 +155,11 @@ impl Channel {
         self.stream.write_all(text.as_bytes()).await
     }
 
-    /// Sends a job.
+    /// Sends a job, which the process does not begin with if it reads it only after `deadline`.
+    ///
+    /// # Errors
+    ///
+    /// The process has closed its end, or has read nothing until then.
     ///
     /// # Cancel safety
     ///
@@ -143,9 +169,13 @@ impl Channel {
         queue: &str,
         body: &[u8],
         reserved: &[u8],
+        deadline: Instant,
     ) -> std::io::Result<()> {
+        let (then, heard) = self.clock;
+        // It was said before it was heard: this is rather too early than too late.
+        let until = then + deadline.saturating_duration_since(heard).as_secs_f64();
         let order = serde_json::json!({
-            "do": "run", "queue": queue, "body": body.len(), "reserved": reserved.len(),
+            "do": "run", "queue": queue, "body": body.len(), "reserved": reserved.len(), "until": until,
         });
         let mut bytes = order.to_string().into_bytes();
         bytes.reserve(1 + body.len() + reserved.len());
@@ -153,11 +183,24 @@ impl Channel {
         bytes.extend_from_slice(body);
         bytes.extend_from_slice(reserved);
         self.written = 0;
+        let mut is_late = false;
         while self.written < bytes.len() {
-            match self.stream.write(&bytes[self.written..]).await? {
-                0 => return Err(std::io::ErrorKind::WriteZero.into()),
-                more => self.written += more,
+            let written = tokio::select! {
+                biased;
+                written = self.stream.write(&bytes[self.written..]) => written?,
+                () = tokio::time::sleep_until(deadline), if !is_late => {
+                    if self.is_untouched() {
+                        return Err(std::io::ErrorKind::TimedOut.into());
+                    }
+                    // It is at it.
+                    is_late = true;
+                    continue;
+                }
+            };
+            if written == 0 {
+                return Err(std::io::ErrorKind::WriteZero.into());
             }
+            self.written += written;
         }
         Ok(())
     }
@@ -228,11 +271,13 @@ mod tests {
         #[rustfmt::skip]
         let rows = [
             (r#"{"is":"done"}"#, Said::Done),
-            (r#"{"is":"deleted"}"#, Said::Deleted),
+            (r#"{"is":"deleted"}"#, Said::Deleted { last: false }),
+            (r#"{"is":"deleted","last":true}"#, Said::Deleted { last: true }),
             (r#"{"is":"released","delay":7}"#, Said::Released { delay: 7 }),
             (r#"{"is":"ready","memory":4194304}"#, Said::Ready { memory: 4_194_304 }),
-            (r#"{"is":"booted","laravel":"8.83.26","php":"8.2.29","signals":true}"#,
-             Said::Booted(Booted { laravel: "8.83.26".into(), php: "8.2.29".into(), signals: true })),
+            (r#"{"is":"booted","laravel":"8.83.26","php":"8.2.29","signals":true,"clock":7.5}"#,
+             Said::Booted(Booted { laravel: "8.83.26".into(), php: "8.2.29".into(), signals: true, clock: 7.5 })),
+            (r#"{"is":"parting"}"#, Said::Parting),
             (r#"{"is":"exception","class":"E","message":"m"}"#, Said::Exception { class: "E".into(), message: "m".into() }),
         ];
         for (line, expected) in rows {
@@ -254,14 +299,20 @@ mod tests {
     #[tokio::test]
     async fn a_process_that_ended_before_it_had_read_its_job_is_told_from_one_that_had() {
         let (mut channel, mut theirs) = pair();
-        channel.run("default", b"{}", b"{}").await.unwrap();
+        channel
+            .run("default", b"{}", b"{}", Instant::now())
+            .await
+            .unwrap();
         let mut read = [0; 1024];
         assert!(theirs.read(&mut read).await.unwrap() > 0);
         drop(theirs);
         assert!(!channel.bury());
         assert_eq!(channel.next().await.unwrap(), None);
         let (mut channel, theirs) = pair();
-        channel.run("default", b"{}", b"{}").await.unwrap();
+        channel
+            .run("default", b"{}", b"{}", Instant::now())
+            .await
+            .unwrap();
         drop(theirs);
         assert!(channel.bury());
         assert_eq!(channel.next().await.unwrap(), None);
@@ -269,7 +320,7 @@ mod tests {
         let large = vec![b'x'; 4 << 20];
         for has_read in [false, true] {
             let (mut channel, mut theirs) = pair();
-            let writing = channel.run("default", &large, b"{}");
+            let writing = channel.run("default", &large, b"{}", Instant::now());
             let written = tokio::time::timeout(Duration::from_millis(50), writing).await;
             assert!(written.is_err());
             if has_read {
@@ -290,7 +341,10 @@ mod tests {
             .write_all(b"eted\"}\n{\"is\":\"done\"}\n{\"is\"")
             .await
             .unwrap();
-        assert_eq!(channel.next().await.unwrap(), Some(Said::Deleted));
+        assert_eq!(
+            channel.next().await.unwrap(),
+            Some(Said::Deleted { last: false })
+        );
         assert_eq!(channel.next().await.unwrap(), Some(Said::Done));
         theirs.write_all(b":\"what\"}\n").await.unwrap();
         assert!(channel.next().await.is_err());

@@ -10,13 +10,13 @@ use command_fds::{CommandFdExt as _, FdMapping};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::channel::{Channel, SOCKET, STUB, Said};
 use super::output::{Lines, Log};
-use super::{Assignment, Shared, Versions};
+use super::{Assignment, Offer, Shared, Versions};
 use crate::handler::exec::ProcessGroup;
 
 /// How long to read on after a process has ended: what it started may hold its pipes open.
@@ -28,6 +28,10 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// A process that ends sooner than that, without a job, is no better than one that does not boot.
 const SHORTEST_LIFE: Duration = Duration::from_secs(1);
+/// How long a process may take to wait for a job once it has ended one, if the next is to be there by then.
+const SOON: Duration = Duration::from_millis(100);
+/// How long a process that waits for a job may take to take one.
+const TAKING: Duration = Duration::from_secs(3);
 /// Pieces of output that are read before something else has a turn.
 const MOST_PRINTS: u32 = 64;
 
@@ -83,6 +87,10 @@ struct Member {
     hears_signals: bool,
     /// It has said that it waits, and was given nothing since.
     is_ready: bool,
+    /// It was offered although it does not wait yet, and until when that holds.
+    early: Option<(Offer, Instant)>,
+    /// Whether it mostly waits soon after it has ended a job.
+    comes_soon: bool,
 }
 
 /// One of the two streams of a process, read for the log.
@@ -94,13 +102,22 @@ struct Stream<R> {
     lines: Lines,
 }
 
+/// A job that was given to a process.
+struct Given {
+    said: mpsc::Sender<Said>,
+    /// When it begins with it at the latest.
+    until: Instant,
+    /// It is the last one of the process.
+    is_last: bool,
+}
+
 /// What came of waiting for a job.
 enum Waited {
     Job(Assignment),
     /// The process is to end.
     Stop,
-    /// It has ended; with a job that came too late.
-    Gone(Option<Assignment>),
+    /// It has ended.
+    Gone,
 }
 
 /// Something that a process did.
@@ -132,6 +149,7 @@ impl Member {
             };
             match did {
                 Did::Say(Said::Booted(booted)) => {
+                    member.channel.has_clock(booted.clock);
                     tracing::info!(
                         php.process = member.log.process,
                         php.version = booted.php.as_str(),
@@ -225,11 +243,14 @@ impl Member {
             prints: 0,
             hears_signals: false,
             is_ready: false,
+            early: None,
+            comes_soon: pool.options.rest.is_zero(),
         })
     }
 
     /// Runs jobs until the process ends; says how many.
-    async fn serve(mut self, pool: &Shared) -> usize {
+    async fn serve(mut self, pool: &Shared) -> u64 {
+        let max_jobs = (pool.options.worker.get("maxJobs")).and_then(serde_json::Value::as_u64);
         let mut count = 0;
         loop {
             let other = if std::mem::take(&mut self.is_ready) {
@@ -247,10 +268,7 @@ impl Member {
                     self.end().await;
                     return count;
                 }
-                Waited::Gone(late) => {
-                    if let Some(assignment) = late {
-                        let _ = assignment.said.send(Said::Declined).await;
-                    }
+                Waited::Gone => {
                     for said in self.read_rest().await {
                         self.hears_problem(&said);
                     }
@@ -266,8 +284,9 @@ impl Member {
             } = assignment;
             self.log.of(Some(Arc::clone(&info)));
             let queue = info.queue.as_str();
+            let until = Instant::now() + TAKING;
             let written = tokio::select! {
-                written = self.channel.run(queue, &info.body, &reserved) => written,
+                written = self.channel.run(queue, &info.body, &reserved, until) => written,
                 // A large one waits for PHP to read it, which it may not. The rest is done below.
                 () = kill.cancelled() => Ok(()),
                 () = pool.stop.cancelled() => Ok(()),
@@ -277,7 +296,13 @@ impl Member {
                 // If the process has ended just now, that is seen below.
                 tracing::debug!(%error, php.process = self.log.process, "a job could not be given to PHP");
             }
-            let is_alive = self.run_job(&said, &kill, pool).await;
+            let is_last = max_jobs == Some(count);
+            let given = Given {
+                said,
+                until,
+                is_last,
+            };
+            let is_alive = self.run_job(given, &kill, pool).await;
             self.stdout.flush(&mut self.log);
             self.stderr.flush(&mut self.log);
             self.log.of(None);
@@ -290,9 +315,14 @@ impl Member {
     /// Waits until the process waits for a job, which it does not while the app lets no worker work.
     async fn wait_until_ready(&mut self, pool: &Shared) -> Option<Waited> {
         loop {
+            let patience = self.patience();
             let did = tokio::select! {
                 biased;
                 did = self.does() => did,
+                () = sleep_until(patience) => {
+                    self.comes_late();
+                    continue;
+                }
                 () = pool.stop.cancelled() => {
                     if self.hears_signals {
                         // It may sleep and not listen to us.
@@ -307,7 +337,7 @@ impl Member {
                 Did::Say(said) => self.hears_problem(&said),
                 Did::Exit(status) => {
                     self.has_ended(status);
-                    return Some(Waited::Gone(None));
+                    return Some(Waited::Gone);
                 }
                 Did::FallSilent(error) => {
                     if let Some(error) = error {
@@ -321,47 +351,38 @@ impl Member {
 
     /// Offers the process to whoever has a job, and waits for one.
     async fn wait_for_job(&mut self, pool: &Shared) -> Waited {
-        let mut assigned: oneshot::Receiver<Assignment> = pool.offer();
+        let early = self.early.take().map(|(offer, _)| offer);
+        let mut offer = early.unwrap_or_else(|| pool.offer());
         loop {
             let did = tokio::select! {
                 biased;
                 // What was assigned must not be lost by what comes below.
-                assignment = &mut assigned => {
+                assignment = &mut offer.0 => {
                     if let Ok(assignment) = assignment {
                         return Waited::Job(assignment);
                     }
                     // Taken and not used.
-                    assigned = pool.offer();
+                    offer = pool.offer();
                     continue;
                 }
                 did = self.does() => did,
-                () = pool.stop.cancelled() => {
-                    assigned.close();
-                    return match assigned.try_recv() {
-                        Ok(assignment) => Waited::Job(assignment),
-                        Err(_) => Waited::Stop,
-                    };
-                }
+                () = pool.stop.cancelled() => return Waited::Stop,
             };
             match did {
                 Did::Print => {}
                 Did::Say(said) => self.hears_problem(&said),
                 Did::Exit(status) => {
                     self.has_ended(status);
-                    assigned.close();
-                    let late = assigned.try_recv().ok();
+                    drop(offer);
                     pool.changed();
-                    return Waited::Gone(late);
+                    return Waited::Gone;
                 }
                 Did::FallSilent(error) => {
                     if let Some(error) = error {
                         self.cannot_be_understood(&error);
                     }
                     // It ends, or has to.
-                    assigned.close();
-                    if let Ok(assignment) = assigned.try_recv() {
-                        let _ = assignment.said.send(Said::Declined).await;
-                    }
+                    drop(offer);
                     pool.changed();
                     return Waited::Stop;
                 }
@@ -403,16 +424,33 @@ impl Member {
     }
 
     /// Passes on what PHP says of a job, until the attempt is over; false if the process is gone.
-    async fn run_job(
-        &mut self,
-        said: &mpsc::Sender<Said>,
-        kill: &CancellationToken,
-        pool: &Shared,
-    ) -> bool {
+    async fn run_job(&mut self, given: Given, kill: &CancellationToken, pool: &Shared) -> bool {
+        let said = &given.said;
+        let mut taken_by = Some(given.until);
         let mut is_killed = false;
+        let mut is_refused = false;
         loop {
+            let patience = self.patience();
             let did = tokio::select! {
                 did = self.does() => did,
+                () = sleep_until(patience) => {
+                    self.comes_late();
+                    continue;
+                }
+                () = sleep_until(taken_by) => {
+                    taken_by = None;
+                    if self.channel.is_untouched() {
+                        tracing::warn!(
+                            php.process = self.log.process,
+                            "a PHP process did not take the job it had asked for, and is killed; the job goes back"
+                        );
+                        // From now on it would not begin with it.
+                        is_refused = true;
+                        is_killed = true;
+                        self.group.kill();
+                    }
+                    continue;
+                }
                 () = async { tokio::select! { () = kill.cancelled() => {}, () = pool.stop.cancelled() => {} } }, if !is_killed => {
                     is_killed = true;
                     self.group.kill();
@@ -430,6 +468,13 @@ impl Member {
                 }
                 Did::Say(it) => {
                     self.hears_problem(&it);
+                    if it == (Said::Deleted { last: true })
+                        && self.comes_soon
+                        && !is_killed
+                        && !given.is_last
+                    {
+                        self.early = Some((pool.offer(), Instant::now() + SOON));
+                    }
                     let is_over = matches!(it, Said::Done | Said::Declined);
                     // Whoever asked may have stopped waiting.
                     let _ = said.send(it).await;
@@ -448,7 +493,7 @@ impl Member {
                         self.hears_problem(&it);
                         let _ = said.send(it).await;
                     }
-                    let end = if is_untouched {
+                    let end = if is_untouched || is_refused {
                         Said::Declined
                     } else {
                         Said::Ended(words(status) + &self.printed())
@@ -458,6 +503,17 @@ impl Member {
                 }
             }
         }
+    }
+
+    /// Until when an offer holds that was made before the process waits.
+    fn patience(&self) -> Option<Instant> {
+        self.early.as_ref().map(|(_, until)| *until)
+    }
+
+    /// Withdraws such an offer. What the app does behind its jobs takes long: no more of them.
+    fn comes_late(&mut self) {
+        self.early = None;
+        self.comes_soon = false;
     }
 
     /// Lets the process end by itself, or kills it.
@@ -600,4 +656,11 @@ fn words(status: Option<ExitStatus>) -> String {
         || "nobody knows how".to_owned(),
         |status| status.to_string(),
     )
+}
+
+async fn sleep_until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
 }

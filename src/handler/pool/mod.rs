@@ -244,11 +244,25 @@ impl Shared {
     }
 
     /// Offers a member to whoever has a job.
-    fn offer(&self) -> oneshot::Receiver<Assignment> {
+    fn offer(&self) -> Offer {
         let (seat, assigned) = oneshot::channel();
         self.waiting().push_back(Seat(seat));
         self.changed();
-        assigned
+        Offer(assigned)
+    }
+}
+
+/// The member's side of a [`Seat`]. Dropped, it is withdrawn: a job that came is declined.
+#[derive(Debug)]
+struct Offer(oneshot::Receiver<Assignment>);
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        self.0.close();
+        if let Ok(assignment) = self.0.try_recv() {
+            // Nothing was said before, so there is room. Whoever asked may have stopped waiting.
+            let _ = assignment.said.try_send(Said::Declined);
+        }
     }
 }
 
