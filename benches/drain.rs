@@ -4,8 +4,9 @@
 //! private redis-server and fills it with copies of a captured payload that
 //! differ in uuid, id and data; in some, jobs that policy `leave` leaves stand in front. Each contender is checked for having run every
 //! job exactly once: artisand's handler counts by the number inside the job,
-//! PHP appends it to a list. Beside that a pool of PHP processes with nothing mapped
-//! against as many `queue:work` processes, boot and end included. Raw rounds go to `bench-results/drain.jsonl`.
+//! PHP appends it to a list. Beside that pools of PHP processes with nothing mapped
+//! against as many `queue:work` processes of the same Laravel, boot and end included; `--jobs 0` measures
+//! only these. Raw rounds go to `bench-results/drain.jsonl`.
 
 #![expect(
     clippy::unwrap_used,
@@ -30,11 +31,11 @@ use artisand::worker::{Control, Worker, WorkerOptions};
 
 const PREFIX: &str = "laravel-database-";
 /// Jobs that PHP gets: enough to measure it, few enough to wait for.
-const PHP_JOBS: usize = 10_000;
+const PHP_JOBS: usize = 5_000;
 /// Jobs that policy `leave` leaves in front of those that are run.
 const LEFT: [(&str, usize); 3] = [("1 left", 1), ("30 left", 30), ("400 left", 400)];
-/// PHP processes of the pool, and of `queue:work` beside it.
-const PROCESSES: usize = 2;
+/// Laravel, and how many processes of it, in the pool and beside it. All but the first need `make setup`.
+const IN_PHP: [(&str, usize); 4] = [("8", 2), ("8", 4), ("10", 2), ("13", 2)];
 
 struct Server {
     child: Child,
@@ -131,7 +132,7 @@ struct Counted {
 
 /// What one contender did in one round.
 struct Round {
-    name: &'static str,
+    name: String,
     jobs: usize,
     seconds: f64,
     commands_per_job: f64,
@@ -233,7 +234,7 @@ async fn artisand(name: &'static str, jobs: usize, concurrency: usize, others: u
     let left = queue.sizes(&QueueName::from("default")).await.unwrap();
     assert_eq!(left.pending, others as u64, "what nobody runs stays");
     Round {
-        name,
+        name: name.to_owned(),
         jobs,
         seconds,
         commands_per_job,
@@ -289,7 +290,7 @@ async fn bare_loop(jobs: usize) -> Round {
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let commands_per_job = f64::from(commands) / jobs as f64;
     Round {
-        name: "bare loop",
+        name: "bare loop".to_owned(),
         jobs,
         seconds,
         commands_per_job,
@@ -310,7 +311,7 @@ fn payloads_for_php(jobs: usize) -> Vec<Vec<u8>> {
 
 /// Lets programs drain a queue whose jobs PHP runs, and checks that each ran once.
 async fn in_php(
-    name: &'static str,
+    name: String,
     jobs: usize,
     server: &Server,
     commands: Vec<Command>,
@@ -361,11 +362,12 @@ async fn in_php(
 
 const LARAVEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/php-interop/laravel");
 
-/// Real `php artisan queue:work` of Laravel 8, which Debian 12 carries.
-async fn queue_work(name: &'static str, jobs: usize, processes: usize) -> Option<Round> {
+/// Real `php artisan queue:work`.
+async fn queue_work(name: String, version: &str, jobs: usize, processes: usize) -> Option<Round> {
     let command = || {
         let mut command = Command::new(LARAVEL);
-        command.args("8 artisan queue:work redis --stop-when-empty --sleep=0".split(' '));
+        command.arg(version);
+        command.args("artisan queue:work redis --stop-when-empty --sleep=0".split(' '));
         command
     };
     let server = Server::start();
@@ -374,14 +376,14 @@ async fn queue_work(name: &'static str, jobs: usize, processes: usize) -> Option
 }
 
 /// artisand with nothing mapped, and so many PHP processes of the same Laravel.
-async fn pool(jobs: usize, processes: usize) -> Option<Round> {
+async fn pool(name: String, version: &str, jobs: usize, processes: usize) -> Option<Round> {
     let server = Server::start();
     let directory = std::env::temp_dir().join(format!("artisand-bench-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let toml = format!(
         "[connections.redis]\nhost = \"127.0.0.1\"\nport = {}\nprefix = \"{PREFIX}\"\n\
          [unmapped]\npolicy = \"php\"\n\
-         [php]\nbinary = [\"{LARAVEL}\", \"8\"]\napp = \".\"\nprocesses = {processes}\nmax_jobs = 0\n",
+         [php]\nbinary = [\"{LARAVEL}\", \"{version}\"]\napp = \".\"\nprocesses = {processes}\nmax_jobs = 0\n",
         server.port
     );
     std::fs::write(directory.join("artisand.toml"), toml).unwrap();
@@ -389,7 +391,7 @@ async fn pool(jobs: usize, processes: usize) -> Option<Round> {
     command
         .args(["queue:work", "redis", "--stop-when-empty"])
         .current_dir(&directory);
-    let round = in_php("pool of 2", jobs, &server, vec![command]).await;
+    let round = in_php(name, jobs, &server, vec![command]).await;
     std::fs::remove_dir_all(&directory).unwrap();
     round
 }
@@ -423,7 +425,7 @@ fn main() {
         .build()
         .unwrap();
     let mut all: Vec<Round> = Vec::new();
-    for _ in 0..rounds {
+    for _ in 0..if jobs == 0 { 0 } else { rounds } {
         // On the runtime's own threads, where the command runs it as well.
         all.push(runtime.block_on(async move {
             tokio::spawn(artisand("artisand", jobs, concurrency, 0))
@@ -437,10 +439,13 @@ fn main() {
         }
         all.push(runtime.block_on(async move { tokio::spawn(bare_loop(jobs)).await.unwrap() }));
     }
-    all.extend(runtime.block_on(queue_work("queue:work", PHP_JOBS, 1)));
-    for _ in 0..rounds {
-        all.extend(runtime.block_on(pool(PHP_JOBS, PROCESSES)));
-        all.extend(runtime.block_on(queue_work("queue:work x2", PHP_JOBS, PROCESSES)));
+    all.extend(runtime.block_on(queue_work("queue:work".to_owned(), "8", PHP_JOBS, 1)));
+    for (version, processes) in IN_PHP {
+        let [pools, works] = names_in_php(version, processes);
+        for _ in 0..rounds {
+            all.extend(runtime.block_on(pool(pools.clone(), version, PHP_JOBS, processes)));
+            all.extend(runtime.block_on(queue_work(works.clone(), version, PHP_JOBS, processes)));
+        }
     }
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/bench-results");
     std::fs::create_dir_all(directory).unwrap();
@@ -455,10 +460,17 @@ fn main() {
         "\n{jobs} jobs, concurrency {concurrency}, medians of {rounds} rounds; every job ran exactly once"
     );
     println!(
-        "  {:<14} {:>10} {:>22} {:>10}",
+        "  {:<34} {:>10} {:>22} {:>10}",
         "", "jobs/s", "round trips per job", "ratio"
     );
-    let (reference, _) = median(&all, "artisand").unwrap();
+    let reference = median(&all, "artisand").map(|(rate, _)| rate);
+    let line = |name: &str, reference: Option<f64>| {
+        let (rate, commands) = median(&all, name)?;
+        let ratio =
+            reference.map_or_else(String::new, |reference| format!("{:.2}", reference / rate));
+        println!("  {name:<34} {rate:>10.0} {commands:>22.3} {ratio:>10}");
+        Some(rate)
+    };
     for name in [
         "artisand",
         "1 left",
@@ -466,15 +478,21 @@ fn main() {
         "400 left",
         "bare loop",
         "queue:work",
-        "pool of 2",
-        "queue:work x2",
     ] {
-        let Some((rate, commands)) = median(&all, name) else {
-            continue;
-        };
-        println!(
-            "  {name:<14} {rate:>10.0} {commands:>22.3} {:>10.2}",
-            reference / rate
-        );
+        line(name, reference);
     }
+    println!("\n{PHP_JOBS} jobs with nothing mapped, medians of {rounds} rounds");
+    for (version, processes) in IN_PHP {
+        let [pools, works] = names_in_php(version, processes);
+        let rate = line(&pools, None);
+        line(&works, rate);
+    }
+}
+
+/// What a pool is called, and as many `queue:work`.
+fn names_in_php(version: &str, processes: usize) -> [String; 2] {
+    [
+        format!("pool of {processes}, Laravel {version}"),
+        format!("{processes} queue:work, Laravel {version}"),
+    ]
 }

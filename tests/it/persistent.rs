@@ -362,6 +362,24 @@ async fn a_program_that_does_not_end_with_its_input_is_killed() {
     script.all_end();
 }
 
+/// Its end is not that of the pipe, which its child has open still.
+#[tokio::test]
+async fn a_program_whose_child_lives_on_is_gone_all_the_same() {
+    let script = Script::new(
+        "read -r line; sleep 60 & echo $! >> $D/children; echo '{\"ok\":true}'; sleep 0.3; exit 3",
+    );
+    let began = std::time::Instant::now();
+    let events = script.work(1, &jobs(1..=3)).await;
+    let done = events.iter().filter(|event| *event == "processed Deleted");
+    assert_eq!(done.count(), 3, "{events:?}");
+    assert!(began.elapsed() < SOON, "nothing waits for the children");
+    assert_eq!(script.pids().len(), 3, "one program for each");
+    script.all_end();
+    for pid in script.lines("children") {
+        ends(&pid);
+    }
+}
+
 #[tokio::test]
 async fn programs_do_not_outlive_their_handler_even_if_nobody_stops_it() {
     let script = Script::new(&format!("{ANSWER}; exec sleep 60"));

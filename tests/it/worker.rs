@@ -635,6 +635,43 @@ async fn an_order_to_quit_lets_jobs_finish_until_the_deadline_and_releases_the_r
     );
 }
 
+/// Also by a worker that looked at the queue since it was popped, and would look again much later.
+#[tokio::test]
+async fn a_released_job_is_run_when_it_is_due() {
+    let queue = queue();
+    let job = payload("A", 1, &json!({"maxTries": 2}));
+    queue.push(&name("default"), &[job]).await.unwrap();
+    let control = Control::new();
+    let handler = handler::function({
+        let control = control.clone();
+        move |_: IgnoredAny, context: JobContext| {
+            let control = control.clone();
+            async move {
+                if context.attempts() == 1 {
+                    // The loop finds nothing more meanwhile.
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    context.release(Duration::from_secs(1));
+                } else {
+                    control.quit();
+                }
+                Ok::<(), std::io::Error>(())
+            }
+        }
+    });
+    let worker_options = WorkerOptions {
+        clock: Clock::System,
+        sleep: Duration::from_secs(600),
+        stop_when_empty: false,
+        ..options(4)
+    };
+    let worker = Worker::new(Arc::clone(&queue), all_to(handler), worker_options);
+    let soon = Duration::from_secs(60);
+    let report = tokio::time::timeout(soon, worker.run(&control)).await;
+    let report = report.expect("it was not forgotten");
+    assert_eq!((report.jobs_processed, report.unsettled), (2, 0));
+    assert_eq!(sizes(&queue).await, Sizes::default());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pause_stops_pops_and_a_resume_starts_them() {
     let queue = queue();

@@ -136,6 +136,22 @@ fn a_shadow_runs_nothing_and_says_what_is_different(version: u8) {
         "{}",
         child.stderr()
     );
+
+    // One that would not come to the handler, as it has middleware that only PHP has.
+    let through = r#"--through=[{"php_only":{}}]"#;
+    served.run(&["interop:journal", "guarded", through]);
+    let child = worker(
+        &laravel,
+        &format!("{shadow}\"journal\""),
+        &["--stop-when-empty", "--json"],
+    );
+    let told = printed(&child, "shadow");
+    assert_eq!(
+        counted.map(|name| told[name].as_u64().unwrap()),
+        [1, 0, 1, 0, 0]
+    );
+    assert!(child.stderr().contains("PhpOnly"), "{}", child.stderr());
+    assert_eq!(journal::since(&redis, lines.len() + 3)[0].by, "php");
 }
 
 on_every_laravel!(a_shadow_runs_nothing_and_says_what_is_different);

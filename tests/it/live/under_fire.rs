@@ -94,9 +94,7 @@ impl Scene {
 
     /// Jobs that are pending, delayed or reserved.
     fn left(&self) -> usize {
-        let queue = self.queue();
-        let scores = |part: &str| self.redis.scores(&format!("{queue}:{part}")).len();
-        self.redis.length(&queue) + scores("delayed") + scores("reserved")
+        self.redis.jobs(&self.queue())
     }
 
     fn wait_for_end(&self, worker: &mut ManagedChild) {
@@ -300,6 +298,7 @@ const MISDEEDS: &[(&str, usize, bool)] = &[
     ("keepsItsJob", 2, false),
     ("deletesAfterRelease", 2, false),
     ("releasesAfterDelete", 2, false),
+    ("releasesAfterFail", 2, true),
     ("callsNothing", 2, false),
     ("throwsInADestructor", 2, false),
     ("throwsALot", 2, false),
@@ -481,6 +480,199 @@ fn a_member_that_is_frozen_is_replaced(version: u8) {
 }
 
 on_every_laravel!(a_member_that_is_frozen_is_replaced);
+
+/// More than fits into a socket: the process is at half of it when it must be replaced, or the worker stops.
+fn a_large_job_for_a_frozen_member_is_not_touched(version: u8) {
+    let scene = Scene::new(version, 1, "");
+    let worker = scene.worker(&["--grace=2"]);
+    scene.wait_for_ready(&worker, 1);
+    let idle = scene.wait_for_size(&worker)[0];
+    // Until it waits for a job.
+    std::thread::sleep(Duration::from_millis(500));
+    let large = json!([{"id": "large", "misdeed": "buffers", "timeout": 1, "weight": 2 << 20}]);
+    let give = || {
+        scene.dispatch(&large);
+        let reserved = format!("{}:reserved", scene.queue());
+        let is_given = || (scene.redis.scores(&reserved).len() == 1).then_some(());
+        assert!(poll(LONG, is_given).is_some(), "{}", scene.name);
+    };
+    send(idle, Signal::STOP);
+    give();
+    // It does not take it; the next process runs it.
+    let run = scene.wait_for("large", "run", &worker);
+    assert_eq!(run.attempts, Some(1), "{}", scene.name);
+    assert!(!is_alive(idle), "{}", scene.name);
+    scene.wait_for("large", "end", &worker);
+    let mut worker = worker;
+    scene.wait_for_end(&mut worker);
+    // Until it waits for a job.
+    std::thread::sleep(Duration::from_millis(500));
+
+    send(scene.wait_for_size(&worker)[0], Signal::STOP);
+    give();
+    let began = Instant::now();
+    worker.signal(Signal::TERM);
+    worker.wait_timeout(LONG);
+    assert!(began.elapsed() < Duration::from_secs(9), "{}", scene.name);
+    let waiting = scene.redis.list(&scene.queue());
+    let waiting: Vec<Value> = waiting
+        .iter()
+        .map(|job| serde_json::from_slice(job).unwrap())
+        .collect();
+    assert_eq!(waiting.len(), scene.left(), "{}", tail(&worker));
+    assert_eq!(waiting[0]["attempts"], 0, "{}", tail(&worker));
+    assert_eq!(scene.runs()["large"].len(), 1, "{}", scene.name);
+}
+
+on_every_laravel!(a_large_job_for_a_frozen_member_is_not_touched);
+
+/// Nobody renews its reservation any more: by then it may be somebody else's.
+fn a_member_that_wakes_up_late_does_not_begin_with_its_job(version: u8) {
+    let scene = Scene::new(version, 1, "");
+    let mut worker = scene.worker(&[]);
+    scene.wait_for_ready(&worker, 1);
+    let idle = scene.wait_for_size(&worker)[0];
+    std::thread::sleep(Duration::from_millis(500));
+    send(idle, Signal::STOP);
+    scene.doze(1);
+    let reserved = format!("{}:reserved", scene.queue());
+    let is_given = || (scene.redis.scores(&reserved).len() == 1).then_some(());
+    assert!(poll(LONG, is_given).is_some(), "{}", scene.name);
+    std::thread::sleep(Duration::from_millis(200));
+    worker.signal(Signal::KILL);
+    worker.wait_timeout(LONG);
+    assert_eq!(scene.runs().len(), 0, "{}", scene.name);
+    std::thread::sleep(Duration::from_millis(3500));
+    send(idle, Signal::CONT);
+    scene.all_end(&[idle], Duration::from_secs(8));
+    assert_eq!(scene.runs().len(), 0, "{}: {:?}", scene.name, scene.lines());
+    let mut worker = scene.worker(&[]);
+    scene.wait_for_end(&mut worker);
+    let runs = scene.runs();
+    scene.is_each_run_once(&runs, 1);
+    // The one who was killed had begun with it, as far as anybody knows.
+    assert_eq!(runs["job-000"][0].attempts, Some(2), "{}", scene.name);
+    scene.stop(&mut worker);
+}
+
+on_every_laravel!(a_member_that_wakes_up_late_does_not_begin_with_its_job);
+
+/// As with `queue:work`, which has counted an attempt when it dies of what it popped.
+fn a_job_that_php_has_no_memory_for_keeps_nobody_from_running(version: u8) {
+    const JOURNALS: usize = 30;
+    let binary = project().join("php-interop").join("laravel");
+    let binary = json!([binary, version.to_string(), "-d", "memory_limit=48M"]);
+    let php = format!("binary = {binary}\napp = \".\"\nprocesses = 2\n");
+    let scene = Scene::with_php(RedisServer::start(), version, 2, &php);
+    scene.dispatch(&json!([{"id": "large", "misdeed": "buffers", "weight": 24 << 20}]));
+    scene.doze(JOURNALS);
+    let began = Instant::now();
+    // Of artisand: it has several copies of it for a while.
+    let mut worker = scene.worker(&["--memory=1024"]);
+    let reserved = format!("{}:reserved", scene.queue());
+    let is_left = || {
+        let waiting = scene.redis.list(&scene.queue()).len();
+        let is_counted = scene.redis.scores(&reserved).len() == 1;
+        (waiting == 0 && is_counted && scene.runs().len() == JOURNALS).then_some(())
+    };
+    assert!(poll(LONG, is_left).is_some(), "{}", tail(&worker));
+    scene.is_each_run_once(&scene.runs(), JOURNALS);
+    let (large, _) = scene.redis.scores(&reserved).remove(0);
+    let end = String::from_utf8_lossy(&large[large.len() - 60..]).into_owned();
+    let attempts: u64 = end.split("\"attempts\":").nth(1).map_or(0, |rest| {
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().unwrap()
+    });
+    let most = began.elapsed().as_secs() / RETRY_AFTER + 1;
+    assert!((1..=most).contains(&attempts), "{}: {end}", scene.name);
+    let log = worker.stderr();
+    assert!(log.contains("Allowed memory size"), "{}", tail(&worker));
+    scene.stop(&mut worker);
+}
+
+on_every_laravel!(a_job_that_php_has_no_memory_for_keeps_nobody_from_running);
+
+/// The next job is popped when one has ended; but who does not come for it has to give it back.
+fn members_that_linger_behind_their_jobs_keep_none_waiting(version: u8) {
+    const JOURNALS: usize = 60;
+    let scene = Scene::new(version, 2, "");
+    scene.dispatch(&json!([{"id": "lingers", "misdeed": "lingers"}]));
+    scene.doze(JOURNALS);
+    let mut worker = scene.worker(&[]);
+    scene.wait_for_end(&mut worker);
+    let runs = scene.runs();
+    scene.is_each_run_once(&runs, JOURNALS);
+    let lingering = runs["lingers"][0].pid;
+    let of = |run: &&Line| run.pid == lingering;
+    let runs: Vec<Line> = runs.into_values().flatten().collect();
+    // What was given back was not counted.
+    assert!(runs.iter().all(|run| run.attempts == Some(1)), "{runs:?}");
+    // A third of a second for each of its jobs: the other does most.
+    assert!(
+        runs.iter().filter(of).count() < JOURNALS / 2,
+        "{}: {runs:?}",
+        scene.name
+    );
+    scene.stop(&mut worker);
+}
+
+on_every_laravel!(members_that_linger_behind_their_jobs_keep_none_waiting);
+
+/// Each process ends after one job, when it was given the next already: that one was not begun.
+fn a_job_that_was_not_begun_does_not_count(version: u8) {
+    const JOURNALS: usize = 20;
+    const MOST: usize = 7;
+    let scene = Scene::new(version, 2, "memory = 1\n");
+    scene.doze(JOURNALS);
+    let mut worker = scene.worker(&[&format!("--max-jobs={MOST}")]);
+    worker.succeeds_within(LONG);
+    assert_eq!(
+        scene.runs().len(),
+        MOST,
+        "{}: {}",
+        scene.name,
+        tail(&worker)
+    );
+    let waiting = scene.redis.list(&scene.queue());
+    assert_eq!(waiting.len(), JOURNALS - MOST, "{}", scene.redis.state());
+    assert_eq!(scene.left(), waiting.len(), "{}", scene.redis.state());
+    for job in waiting {
+        let job: Value = serde_json::from_slice(&job).unwrap();
+        assert_eq!(job["attempts"], 0, "{}: {job}", scene.name);
+    }
+}
+
+on_every_laravel!(a_job_that_was_not_begun_does_not_count);
+
+/// What is pushed meanwhile wakes nobody who could not run it.
+fn while_all_members_work_pushes_cost_little(version: u8) {
+    let scene = Scene::new(version, 2, "");
+    let naps = |id: &str| json!({"id": id, "misdeed": "naps"});
+    scene.dispatch(&json!([naps("one"), naps("two")]));
+    let mut worker = scene.worker(&[]);
+    for id in ["one", "two"] {
+        scene.wait_for(id, "run", &worker);
+    }
+    scene.doze(20);
+    let commands = || -> u64 {
+        let stats: String = scene.redis.query(&[b"INFO", b"stats"]);
+        let mut lines = stats.lines();
+        let of = |line: &str| line.strip_prefix("total_commands_processed:")?.parse().ok();
+        lines.find_map(of).unwrap()
+    };
+    let before = commands();
+    std::thread::sleep(Duration::from_millis(500));
+    let cost = commands() - before;
+    assert!(
+        cost < 150,
+        "{}: {cost} commands in half a second",
+        scene.name
+    );
+    scene.wait_for_end(&mut worker);
+    scene.stop(&mut worker);
+}
+
+on_every_laravel!(while_all_members_work_pushes_cost_little);
 
 /// Every job that runs when artisand is killed ends in PHP, and none is run again.
 fn jobs_outlive_a_killed_artisand(version: u8) {
@@ -788,3 +980,55 @@ fn jobs_wait_while_the_app_is_broken(version: u8) {
 }
 
 on_every_laravel!(jobs_wait_while_the_app_is_broken);
+
+/// A stop does not wait for an app that boots slowly.
+fn a_worker_can_be_stopped_while_its_app_boots(version: u8) {
+    let deployed = Deployed::new(version, 2, "");
+    let scene = &deployed.scene;
+    scene.doze(3);
+    deployed.change("bootstrap.php", "$app = new", "sleep(60); $app = new");
+    let mut worker = scene.worker(&[]);
+    let members = scene.wait_for_size(&worker);
+    std::thread::sleep(Duration::from_millis(300));
+    let began = Instant::now();
+    worker.signal(Signal::TERM);
+    worker.succeeds_within(LONG);
+    assert!(
+        began.elapsed() < Duration::from_secs(8),
+        "{}",
+        tail(&worker)
+    );
+    scene.all_end(&members, Duration::from_secs(2));
+    let waiting = scene.redis.list(&scene.queue()).len();
+    assert_eq!((waiting, scene.left()), (3, 3), "{}", scene.redis.state());
+}
+
+on_every_laravel!(a_worker_can_be_stopped_while_its_app_boots);
+
+/// Laravel 8 and 10 take the start of a worker that pauses for long ago, and would end it at each look.
+fn members_with_a_time_limit_live_on_while_the_app_is_down(version: u8) {
+    let scene = Scene::new(version, 2, "max_time = 30\n");
+    let mut worker = scene.worker(&[]);
+    scene.wait_for_ready(&worker, 2);
+    // A process that has just asked does not ask again.
+    std::thread::sleep(Duration::from_millis(500));
+    scene.php.text(&["down"]);
+    scene.doze(4);
+    // Three seconds without a job, and Laravel's loop comes round: at least once here. Who was given a job that it
+    // does not take, as it pauses, is replaced; artisand has heard of it by the next one.
+    std::thread::sleep(Duration::from_secs(7));
+    let waiting = scene.redis.list(&scene.queue());
+    assert_eq!(waiting.len(), 4, "{}", tail(&worker));
+    for job in waiting {
+        let job: Value = serde_json::from_slice(&job).unwrap();
+        assert_eq!(job["attempts"], 0, "{}: {job}", scene.name);
+    }
+    let boots = worker.stderr().matches("has booted the app").count();
+    assert!(boots <= 4, "{boots}: {}", tail(&worker));
+    scene.php.text(&["up"]);
+    scene.wait_for_end(&mut worker);
+    scene.is_each_run_once(&scene.runs(), 4);
+    scene.stop(&mut worker);
+}
+
+on_every_laravel!(members_with_a_time_limit_live_on_while_the_app_is_down);

@@ -10,7 +10,7 @@ class Hostile extends Command
 {
     protected $signature = 'interop:hostile {jobs}';
 
-    protected $description = 'Put jobs of App\Jobs\Hostile on the queue: a JSON list of {id, misdeed, tries, timeout, stubborn}';
+    protected $description = 'Put jobs of App\Jobs\Hostile on the queue: a JSON list of {id, misdeed, tries, timeout, stubborn, weight}';
 
     public function handle(): int
     {
@@ -20,6 +20,7 @@ class Hostile extends Command
             $job->tries = $of['tries'] ?? null;
             $job->timeout = $of['timeout'] ?? null;
             $job->stubborn = $of['stubborn'] ?? false;
+            $job->weight = str_repeat('x', $of['weight'] ?? 0);
             dispatch($job);
         }
         $this->output->writeln(Document::json(['count' => count($jobs)]));

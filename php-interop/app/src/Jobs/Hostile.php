@@ -5,8 +5,10 @@ namespace App\Jobs;
 use Illuminate\Bus\Queueable;
 use Illuminate\Contracts\Queue\ShouldQueue;
 use Illuminate\Foundation\Bus\Dispatchable;
+use Illuminate\Queue\Events\JobProcessed;
 use Illuminate\Queue\InteractsWithQueue;
 use Illuminate\Support\Facades\DB;
+use Illuminate\Support\Facades\Event;
 use LogicException;
 use RuntimeException;
 use Throwable;
@@ -34,6 +36,9 @@ class Hostile implements ShouldQueue
     public $backoff = 0;
 
     public $stubborn = false;
+
+    /** Makes its payload large. */
+    public $weight = '';
 
     public function __construct(public string $id, public string $misdeed) {}
 
@@ -267,6 +272,18 @@ class Hostile implements ShouldQueue
     {
         $this->release(0);
         $this->job->delete();
+    }
+
+    private function releasesAfterFail(): void
+    {
+        $this->fail(new RuntimeException('failed on purpose'));
+        $this->job->release(0);
+    }
+
+    /** What listens to the end of jobs takes long, from now on. */
+    private function lingers(): void
+    {
+        Event::listen(JobProcessed::class, fn () => usleep(300_000));
     }
 
     private function releasesAfterDelete(): void
