@@ -13,14 +13,14 @@
  * The socket is file descriptor 3. Each side writes lines of JSON. From artisand:
  *
  *   {"app": "/srv/app", "connection": "redis", "queue": "default", ...}   once, see Member::boot
- *   {"do": "run", "queue": "default", "body": 650, "reserved": 650, "until": 81.5}   then so many bytes;
- *                                          not begun if it is read after that second of `hrtime()`
+ *   {"do": "run", "queue": "default", "body": 650, "reserved": 650, "until": 81500000000}   then so many bytes;
+ *                                          not begun if it is read after that moment of `hrtime()`
  *   {"do": "stop"}
  *
  * From here, `is` says what it is about:
  *
- *   booted     the app has booted; versions `laravel` and `php`, `signals` if it hears SIGTERM, `clock` in seconds
- *   ready      waiting for a job; `memory` in bytes. Not while the worker is to pause
+ *   booted     the app has booted; versions `laravel` and `php`, `signals` if it hears SIGTERM, `clock` in nanoseconds
+ *   ready      waiting for a job; `memory` in bytes, `clock`. Not while the worker is to pause
  *   declined   the job is not begun, as the worker is to pause (down, or a listener of Looping) or to restart,
  *              or as it came too late
  *   deleted (`last` if Laravel is done with the job), released (`delay`), failed (`exception` as Laravel records it, `class`, `message`,
@@ -238,7 +238,7 @@ class Member
         $this->listenForPauses();
         $this->channel->send('booted', [
             'laravel' => $this->app->version(), 'php' => PHP_VERSION, 'signals' => extension_loaded('pcntl'),
-            'clock' => hrtime(true) / 1e9,
+            'clock' => hrtime(true),
         ]);
 
         try {
@@ -397,7 +397,7 @@ class Member
             return $this->quit();
         }
         // A process that was stopped, or in a pause, when it was sent: it may be somebody else's by now.
-        $isLate = hrtime(true) / 1e9 > $order['until'];
+        $isLate = hrtime(true) > $order['until'];
         $body = $this->channel->bytes($order['body']);
         $reserved = $this->channel->bytes($order['reserved']);
         if (strlen($reserved) !== $order['reserved']) {
@@ -453,7 +453,7 @@ class Member
             return;
         }
         $this->isReady = true;
-        $this->channel->send('ready', ['memory' => memory_get_usage(true)]);
+        $this->channel->send('ready', ['memory' => memory_get_usage(true), 'clock' => hrtime(true)]);
     }
 
     /** Asks Laravel again what it asked before it waited, if that is some time ago. */

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -83,7 +83,7 @@ pub(super) fn width() -> usize {
         .unwrap_or(80)
 }
 
-/// Writes lines on a thread of its own, so that a slow terminal keeps no job waiting.
+/// Writes lines on a thread of its own, so that a slow terminal keeps nobody waiting.
 ///
 /// A reader that stands still costs lines, never jobs: what does not fit into the
 /// waiting room is dropped and counted, and the count is printed.
@@ -98,12 +98,18 @@ impl LineWriter {
     /// Lines that may wait; beyond that they are dropped, so that memory has a bound.
     const WAITING: usize = 1 << 16;
 
+    /// Lines for standard output.
     pub(super) fn new() -> std::io::Result<Self> {
+        Self::to("output", std::io::stdout())
+    }
+
+    /// Lines for this file or stream, under this name of the thread.
+    fn to(name: &str, out: impl Write + Send + 'static) -> std::io::Result<Self> {
         let (lines, waiting) = sync_channel(Self::WAITING);
         let dropped = Arc::new(AtomicUsize::new(0));
-        let thread = std::thread::Builder::new().name("output".into()).spawn({
+        let thread = std::thread::Builder::new().name(name.into()).spawn({
             let dropped = Arc::clone(&dropped);
-            move || write_lines(&waiting, &dropped)
+            move || write_lines(out, &waiting, &dropped)
         })?;
         Ok(Self {
             lines: Some(lines),
@@ -141,10 +147,45 @@ impl Drop for LineWriter {
     }
 }
 
-fn write_lines(waiting: &Receiver<String>, dropped: &AtomicUsize) {
+/// Where the log goes, line by line.
+#[derive(Debug, Clone)]
+pub(super) struct Log(Arc<Mutex<Option<LineWriter>>>);
+
+impl Log {
+    /// A log on standard error.
+    pub(super) fn new() -> std::io::Result<Self> {
+        let lines = LineWriter::to("log", std::io::stderr())?;
+        Ok(Self(Arc::new(Mutex::new(Some(lines)))))
+    }
+
+    /// Writes what was logged; later lines are written at once.
+    pub(super) fn finish(&self) {
+        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(lines);
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*lines {
+            Some(lines) => {
+                lines.line(String::from_utf8_lossy(line).into_owned());
+                Ok(line.len())
+            }
+            None => std::io::stderr().write(line),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn write_lines(out: impl Write, waiting: &Receiver<String>, dropped: &AtomicUsize) {
     /// A thread that is woken for each line costs more than the line does.
     const COMPANY: Duration = Duration::from_millis(5);
-    let mut out = std::io::BufWriter::with_capacity(1 << 16, std::io::stdout());
+    let mut out = std::io::BufWriter::with_capacity(1 << 16, out);
     while let Ok(line) = waiting.recv() {
         std::thread::sleep(COMPANY);
         let mut next = Some(line);
@@ -158,7 +199,7 @@ fn write_lines(waiting: &Receiver<String>, dropped: &AtomicUsize) {
         if dropped > 0 {
             tracing::warn!(
                 dropped,
-                "lines were not printed: standard output did not keep up"
+                "lines were not written: who reads standard output or error did not keep up"
             );
         }
         if out.flush().is_err() {

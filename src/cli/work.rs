@@ -10,6 +10,7 @@ use tokio::runtime::{Builder, Runtime};
 use tracing_subscriber::EnvFilter;
 
 use super::console::{Console, Style, banner};
+use super::output::Log;
 use super::{GlobalArgs, UsageError, gaps, output};
 use crate::config::Config;
 use crate::failed::FailedJobs;
@@ -319,21 +320,36 @@ pub(super) fn run(
     observers: Vec<Arc<dyn Observer>>,
 ) -> anyhow::Result<ExitCode> {
     let config = global.load_config()?;
-    start_logging(global, args.json)?;
+    let log = Log::new().context("could not start the thread that writes the log")?;
+    start_logging(global, args.json, log.clone())?;
+    // Whatever comes of it, the log is written before anything is said of it.
+    let ended = work(&config, args, global, registry, observers);
+    log.finish();
+    ended
+}
+
+/// Runs a worker that has a log.
+fn work(
+    config: &Config,
+    args: &WorkArgs,
+    global: &GlobalArgs,
+    registry: &Registry,
+    observers: Vec<Arc<dyn Observer>>,
+) -> anyhow::Result<ExitCode> {
     let name = args
         .connection
         .clone()
         .unwrap_or_else(|| config.default_connection());
     let connection = config.connection(&name)?;
-    let options = args.resolve(&config, &connection)?;
+    let options = args.resolve(config, &connection)?;
     let router = config.router(registry)?;
-    refuse_circles(&config, &router, &options)?;
+    refuse_circles(config, &router, &options)?;
     if config.is_prefix_unknown(&name) {
         tracing::warn!(
             "neither an app nor a key prefix is set: working keys without a prefix, which most Laravel apps do not have"
         );
     }
-    warn_of_mappings(&config, &router);
+    warn_of_mappings(config, &router);
     let runtime = runtime_for(&router, &options)?;
     // Pools of database connections are made in a runtime.
     let entered = runtime.enter();
@@ -346,12 +362,12 @@ pub(super) fn run(
             config.maintenance()?
         },
     };
-    let failed_jobs = failed_jobs(&config, &router)?;
+    let failed_jobs = failed_jobs(config, &router)?;
     let services = config.services()?;
     drop(entered);
     config.check_middleware(&router, &services)?;
     let held = services.held.clone();
-    warn_of_gaps(&config, &router, &services, failed_jobs.as_ref());
+    warn_of_gaps(config, &router, &services, failed_jobs.as_ref());
     let style = Style {
         json: args.json,
         quiet: global.quiet,
@@ -366,9 +382,9 @@ pub(super) fn run(
     let console = Console::new(style).context("could not start the output thread")?;
     let control = Control::new();
     let working = async {
-        let (queue, _) = super::open(&config, &name).await?;
+        let (queue, _) = super::open(config, &name).await?;
         let failed = failed_jobs.as_ref();
-        let pool = start_pool(&config, &router, &options, failed, &control).await?;
+        let pool = start_pool(config, &router, &options, failed, &control).await?;
         let mut worker = Worker::new(Arc::new(queue), router, options)
             .with_observer(console)
             .with_control_plane(control_plane)
@@ -420,7 +436,9 @@ pub(super) fn run(
 const FREEING_LOCKS: Duration = Duration::from_secs(3);
 
 /// Logs go to standard error; data goes to standard output.
-fn start_logging(global: &GlobalArgs, json: bool) -> anyhow::Result<()> {
+///
+/// On a thread of their own: whoever reads them and stands still must keep nobody from working.
+fn start_logging(global: &GlobalArgs, json: bool, log: Log) -> anyhow::Result<()> {
     let level = match (global.quiet, global.verbose) {
         (true, _) => "error,sqlx=off,sqlx_core=off",
         // What the pool of database connections meets, we say ourselves.
@@ -440,7 +458,7 @@ fn start_logging(global: &GlobalArgs, json: bool) -> anyhow::Result<()> {
         _ => EnvFilter::new(level),
     };
     let subscriber = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
+        .with_writer(move || log.clone())
         .with_env_filter(filter)
         // A log that cannot be written must not end the worker.
         .log_internal_errors(false);

@@ -19,7 +19,7 @@ use crate::failed::FailedJob;
 use crate::handler::pool::{Run, Said, Seat};
 use crate::handler::{EndInPhp, FailureText, JobInfo, RunInPhp};
 use crate::payload::JobUuid;
-use crate::queue::{Effect, Settlement, Spool};
+use crate::queue::{Effect, Settled, Settlement, Spool};
 
 /// How long Laravel may take, behind the timeout, to fail the job and to end its process.
 const AFTER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -100,7 +100,7 @@ impl Attempt {
             ..Course::default()
         };
         let over = self.follow(&info, &mut run, &mut course, began).await;
-        let elapsed = began.elapsed();
+        let elapsed = run.began().unwrap_or(began).elapsed();
         let seen = RunInPhp {
             end: EndInPhp::of(course.fate.as_ref()),
             thrown: course.thrown.clone(),
@@ -191,7 +191,7 @@ impl Attempt {
                 }
                 () = sleep_until(early) => {
                     early = None;
-                    self.settle_early(info, course, began).await;
+                    self.settle_early(info, course, run).await;
                     continue;
                 }
                 () = self.shared.stop.cancelled(), if !is_cut => {
@@ -220,7 +220,7 @@ impl Attempt {
                     // Of a job that was released there is nothing left to delete.
                     course.fate.get_or_insert(Fate::Deleted);
                     if last && !course.is_settled {
-                        self.settle_early(info, course, began).await;
+                        self.settle_early(info, course, run).await;
                     }
                 }
                 // The last one counts, and one that was deleted is back; but what has failed stays failed.
@@ -252,7 +252,8 @@ impl Attempt {
                 Some(Said::Ended(_)) | None if is_cut => return Over::Cut,
                 Some(Said::Ended(how)) => {
                     // Before Laravel 9 it says nothing of its own timeouts.
-                    course.has_timed_out |= timeout.is_some_and(|it| began.elapsed() >= it);
+                    course.has_timed_out |= timeout
+                        .is_some_and(|it| run.began().is_some_and(|began| began.elapsed() >= it));
                     return Over::Ended(how);
                 }
                 None => return Over::Ended("its place in the pool is gone".to_owned()),
@@ -276,12 +277,12 @@ impl Attempt {
     /// Writes down that the job has left the queue although its code still runs.
     ///
     /// Whoever deletes a job first and works then does not want it to be run twice.
-    async fn settle_early(&self, info: &Arc<JobInfo>, course: &mut Course, began: Instant) {
+    async fn settle_early(&self, info: &Arc<JobInfo>, course: &mut Course, run: &Run) {
+        let elapsed = run.began().map_or(Duration::ZERO, |began| began.elapsed());
         if let Some(fate) = course.fate.clone() {
             let (settlement, kind) = self.of_fate(info, fate, course);
             course.is_settled = true;
-            self.end(settlement, Arc::clone(info), began.elapsed(), kind)
-                .await;
+            self.end(settlement, Arc::clone(info), elapsed, kind).await;
             course.unsettled = None;
             if let Some(pool) = self.shared.pool.as_ref().filter(|pool| pool.size() == 1) {
                 // Its process may be given the next one.
@@ -358,8 +359,20 @@ impl Attempt {
     }
 
     /// The job was not run: it goes back to where it was.
-    async fn give_back(&self) {
-        self.settle(Settlement::PutBack, Report::GivenBack).await;
+    pub(super) async fn give_back(&self) {
+        let (done, settled) = oneshot::channel();
+        self.send(Settlement::PutBack, Report::GivenBack, Some(done))
+            .await;
+        self.is_settled(settled).await;
+    }
+
+    /// Waits for that where the next job must not be popped before.
+    async fn is_settled(&self, settled: oneshot::Receiver<Settled>) {
+        let pool = self.shared.pool.as_ref();
+        if self.shared.is_sequential || pool.is_some_and(|pool| pool.size() == 1) {
+            // An error means that it could not be settled, which was reported.
+            let _ = settled.await;
+        }
     }
 
     async fn end(
@@ -385,15 +398,7 @@ impl Attempt {
         };
         let (done, settled) = oneshot::channel();
         self.send(settlement, report, Some(done)).await;
-        if self
-            .shared
-            .pool
-            .as_ref()
-            .is_some_and(|pool| pool.size() == 1)
-        {
-            // An error means that it could not be settled, which was reported.
-            let _ = settled.await;
-        }
+        self.is_settled(settled).await;
     }
 }
 

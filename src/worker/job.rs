@@ -131,8 +131,8 @@ impl Shared {
 pub(super) enum Given {
     /// A slot here.
     Slot,
-    /// A PHP process, if that has not ended meanwhile; and what counts it.
-    Php(Option<Seat>, [Arc<()>; 2]),
+    /// A PHP process, if that has not ended meanwhile; and what counts the job until its end is written down.
+    Php(Option<Seat>, Arc<()>),
 }
 
 /// A job on its way through one attempt.
@@ -239,7 +239,7 @@ impl Attempt {
             }
             Route::Unmapped => self.go_beside(info, given, None, end).await,
             // Others have a look at it.
-            Route::Beside { .. } if is_given_back => self.unmapped(info).await,
+            Route::Beside { .. } if is_given_back => self.go_beside(info, given, None, end).await,
             Route::Beside { mapping, shadow } => {
                 self.shared.tallies.went_beside(mapping);
                 let look = |handler| Shadow::check(&self.shared, mapping, handler, &info);
@@ -257,9 +257,13 @@ impl Attempt {
         shadow: Option<Shadow>,
         end: &mut TaskEnd,
     ) {
-        // What counts the job until all of it has ended, and until its end is written down.
-        let Given::Php(Some(seat), [_in_php, unsettled]) = given else {
-            return self.unmapped(info).await;
+        let (seat, unsettled) = match given {
+            Given::Php(Some(seat), unsettled) => (seat, unsettled),
+            Given::Php(None, _) => {
+                end.was_declined = true;
+                return self.give_back().await;
+            }
+            Given::Slot => return self.unmapped(info).await,
         };
         let run = self.run_in_php(info, seat, unsettled, end).await;
         if let Some(pool) = &self.shared.pool

@@ -204,9 +204,12 @@ impl<Q: Queue> Worker<Q> {
     }
 }
 
+/// How a job's task ended; and what counts it as one for PHP until the loop has taken note.
+type TaskOutput = (TaskEnd, Option<Arc<()>>);
+
 /// Something that happened while the loop waited.
 enum Wake {
-    Ended(Option<Result<TaskEnd, tokio::task::JoinError>>),
+    Ended(Option<Result<TaskOutput, tokio::task::JoinError>>),
     Pushed(Option<QueueName>),
     Orders,
     /// A job that was released is back then.
@@ -219,7 +222,7 @@ struct Loop<Q> {
     queue: Arc<Q>,
     options: WorkerOptions,
     orders: tokio::sync::watch::Receiver<Orders>,
-    tasks: JoinSet<TaskEnd>,
+    tasks: JoinSet<TaskOutput>,
     /// Slots taken for good by handlers that do not return.
     lost_slots: usize,
     begun: u64,
@@ -652,8 +655,7 @@ impl<Q: Queue> Loop<Q> {
         for job in fetched.popped.jobs {
             let opened = fetched.chosen.take(&job.element);
             let seat = shared.pool.as_ref().and_then(Pool::take);
-            let held = [&self.in_php, &self.unsettled_in_php].map(Arc::clone);
-            let given = Given::Php(seat, held);
+            let given = Given::Php(seat, Arc::clone(&self.unsettled_in_php));
             self.start(job, opened, given);
         }
     }
@@ -816,8 +818,11 @@ impl<Q: Queue> Loop<Q> {
             self.per_mapping[mapping] += 1;
         }
         let shared = Arc::clone(&self.shared);
-        self.tasks
-            .spawn(job::run(shared, job, payload, number, mapping, given));
+        let in_php = matches!(given, Given::Php(..)).then(|| Arc::clone(&self.in_php));
+        self.tasks.spawn(async move {
+            let end = job::run(shared, job, payload, number, mapping, given).await;
+            (end, in_php)
+        });
     }
 
     /// The mapping whose own limit the job counts against; `payload` is filled if it has to be read for this.
@@ -843,13 +848,13 @@ impl<Q: Queue> Loop<Q> {
         }
     }
 
-    fn ended(&mut self, end: Result<TaskEnd, tokio::task::JoinError>) {
+    fn ended(&mut self, end: Result<TaskOutput, tokio::task::JoinError>) {
         if self.is_bounded() {
             // It may have left something in the queue.
             self.look_again();
         }
         match end {
-            Ok(end) => {
+            Ok((end, _in_php)) => {
                 if let Some(mapping) = end.mapping {
                     self.per_mapping[mapping] -= 1;
                     self.lane.due = Due::Now;

@@ -30,6 +30,8 @@ pub enum Said {
     Ready {
         /// Bytes it uses.
         memory: u64,
+        /// Its clock when it said so, in nanoseconds.
+        clock: u64,
     },
     /// The job was not begun: the app is to pause, or the process had ended.
     Declined,
@@ -87,8 +89,8 @@ pub struct Booted {
     pub php: String,
     /// Whether SIGTERM ends it after the job, or at once.
     pub signals: bool,
-    /// Seconds on its clock when it said so.
-    pub clock: f64,
+    /// Its clock when it said so, in nanoseconds.
+    pub clock: u64,
 }
 
 /// Our end of the socket.
@@ -105,7 +107,7 @@ pub(super) struct Channel {
     /// Bytes of the last job that were written.
     written: usize,
     /// The process's clock, and ours when we heard of it.
-    clock: (f64, Instant),
+    clock: (u64, Instant),
 }
 
 impl Channel {
@@ -118,13 +120,24 @@ impl Channel {
             is_closed: false,
             theirs: Some(theirs),
             written: 0,
-            clock: (0.0, Instant::now()),
+            clock: (0, Instant::now()),
         }
     }
 
-    /// Takes note of the process's clock.
-    pub(super) fn has_clock(&mut self, seconds: f64) {
-        self.clock = (seconds, Instant::now());
+    /// Takes note of the process's clock, which said so some time before now.
+    pub(super) fn has_clock(&mut self, clock: u64) {
+        let now = Instant::now();
+        // What took less time to come here says more.
+        if clock > self.on_its_clock(now) {
+            self.clock = (clock, now);
+        }
+    }
+
+    /// A moment on the process's clock, rather too early than too late.
+    fn on_its_clock(&self, moment: Instant) -> u64 {
+        let (then, heard) = self.clock;
+        let since = moment.saturating_duration_since(heard).as_nanos();
+        then.saturating_add(u64::try_from(since).unwrap_or(u64::MAX))
     }
 
     /// The process has ended: says whether it had read nothing of the last job.
@@ -171,9 +184,7 @@ impl Channel {
         reserved: &[u8],
         deadline: Instant,
     ) -> std::io::Result<()> {
-        let (then, heard) = self.clock;
-        // It was said before it was heard: this is rather too early than too late.
-        let until = then + deadline.saturating_duration_since(heard).as_secs_f64();
+        let until = self.on_its_clock(deadline);
         let order = serde_json::json!({
             "do": "run", "queue": queue, "body": body.len(), "reserved": reserved.len(), "until": until,
         });
@@ -274,9 +285,9 @@ mod tests {
             (r#"{"is":"deleted"}"#, Said::Deleted { last: false }),
             (r#"{"is":"deleted","last":true}"#, Said::Deleted { last: true }),
             (r#"{"is":"released","delay":7}"#, Said::Released { delay: 7 }),
-            (r#"{"is":"ready","memory":4194304}"#, Said::Ready { memory: 4_194_304 }),
-            (r#"{"is":"booted","laravel":"8.83.26","php":"8.2.29","signals":true,"clock":7.5}"#,
-             Said::Booted(Booted { laravel: "8.83.26".into(), php: "8.2.29".into(), signals: true, clock: 7.5 })),
+            (r#"{"is":"ready","memory":4194304,"clock":7}"#, Said::Ready { memory: 4_194_304, clock: 7 }),
+            (r#"{"is":"booted","laravel":"8.83.26","php":"8.2.29","signals":true,"clock":75}"#,
+             Said::Booted(Booted { laravel: "8.83.26".into(), php: "8.2.29".into(), signals: true, clock: 75 })),
             (r#"{"is":"parting"}"#, Said::Parting),
             (r#"{"is":"exception","class":"E","message":"m"}"#, Said::Exception { class: "E".into(), message: "m".into() }),
         ];
@@ -287,6 +298,23 @@ mod tests {
         }
         assert!(serde_json::from_str::<Said>(r#"{"is":"ended"}"#).is_err());
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_clock_of_a_process_is_the_one_that_came_soonest() {
+        let (mut channel, _theirs) = pair();
+        let second = Duration::from_secs(1);
+        // Ten seconds on their way.
+        channel.has_clock(1_000_000_000_000);
+        let now = Instant::now();
+        assert_eq!(channel.on_its_clock(now + second), 1_001_000_000_000);
+        tokio::time::advance(second).await;
+        // One, which is better; and two, which is not.
+        channel.has_clock(1_010_000_000_000);
+        channel.has_clock(1_009_000_000_000);
+        assert_eq!(channel.on_its_clock(now + second * 2), 1_011_000_000_000);
+    }
+
+    const SOON: Duration = Duration::from_secs(60);
 
     fn pair() -> (Channel, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -300,7 +328,7 @@ mod tests {
     async fn a_process_that_ended_before_it_had_read_its_job_is_told_from_one_that_had() {
         let (mut channel, mut theirs) = pair();
         channel
-            .run("default", b"{}", b"{}", Instant::now())
+            .run("default", b"{}", b"{}", Instant::now() + SOON)
             .await
             .unwrap();
         let mut read = [0; 1024];
@@ -310,7 +338,7 @@ mod tests {
         assert_eq!(channel.next().await.unwrap(), None);
         let (mut channel, theirs) = pair();
         channel
-            .run("default", b"{}", b"{}", Instant::now())
+            .run("default", b"{}", b"{}", Instant::now() + SOON)
             .await
             .unwrap();
         drop(theirs);
@@ -320,7 +348,7 @@ mod tests {
         let large = vec![b'x'; 4 << 20];
         for has_read in [false, true] {
             let (mut channel, mut theirs) = pair();
-            let writing = channel.run("default", &large, b"{}", Instant::now());
+            let writing = channel.run("default", &large, b"{}", Instant::now() + SOON);
             let written = tokio::time::timeout(Duration::from_millis(50), writing).await;
             assert!(written.is_err());
             if has_read {
@@ -329,6 +357,29 @@ mod tests {
             drop(theirs);
             assert_eq!(channel.bury(), !has_read);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_job_that_is_not_taken_in_time_is_not_sent_whole() {
+        let (mut channel, _theirs) = pair();
+        let large = vec![b'x'; 4 << 20];
+        let error = channel.run("default", &large, b"{}", Instant::now() + SOON);
+        let error = error.await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+        assert!(channel.is_untouched());
+        // One that is at it is waited for, however long it takes.
+        let (mut channel, mut theirs) = pair();
+        let writing = channel.run("default", &large, b"{}", Instant::now() + SOON);
+        let reading = async {
+            let mut read = vec![0; 1 << 20];
+            let mut sum = theirs.read(&mut read).await.unwrap();
+            tokio::time::sleep(SOON * 2).await;
+            while sum < large.len() {
+                sum += theirs.read(&mut read).await.unwrap();
+            }
+        };
+        let (written, ()) = tokio::join!(writing, reading);
+        written.unwrap();
     }
 
     #[tokio::test]

@@ -107,6 +107,8 @@ struct Given {
     said: mpsc::Sender<Said>,
     /// When it begins with it at the latest.
     until: Instant,
+    /// It was not taken by then, nor sent whole.
+    is_cut_off: bool,
     /// It is the last one of the process.
     is_last: bool,
 }
@@ -281,10 +283,14 @@ impl Member {
                 reserved,
                 said,
                 kill,
+                begun,
             } = assignment;
             self.log.of(Some(Arc::clone(&info)));
             let queue = info.queue.as_str();
-            let until = Instant::now() + TAKING;
+            let now = Instant::now();
+            // Nobody else sets it.
+            let _ = begun.set(now);
+            let until = now + TAKING;
             let written = tokio::select! {
                 written = self.channel.run(queue, &info.body, &reserved, until) => written,
                 // A large one waits for PHP to read it, which it may not. The rest is done below.
@@ -292,7 +298,10 @@ impl Member {
                 () = pool.stop.cancelled() => Ok(()),
                 _ = self.child.wait() => Ok(()),
             };
+            let mut is_cut_off = false;
             if let Err(error) = written {
+                // The rest will not follow.
+                is_cut_off = error.kind() == std::io::ErrorKind::TimedOut;
                 // If the process has ended just now, that is seen below.
                 tracing::debug!(%error, php.process = self.log.process, "a job could not be given to PHP");
             }
@@ -300,6 +309,7 @@ impl Member {
             let given = Given {
                 said,
                 until,
+                is_cut_off,
                 is_last,
             };
             let is_alive = self.run_job(given, &kill, pool).await;
@@ -332,7 +342,10 @@ impl Member {
                 }
             };
             match did {
-                Did::Say(Said::Ready { .. }) => return None,
+                Did::Say(Said::Ready { clock, .. }) => {
+                    self.channel.has_clock(clock);
+                    return None;
+                }
                 Did::Print => {}
                 Did::Say(said) => self.hears_problem(&said),
                 Did::Exit(status) => {
@@ -439,7 +452,7 @@ impl Member {
                 }
                 () = sleep_until(taken_by) => {
                     taken_by = None;
-                    if self.channel.is_untouched() {
+                    if given.is_cut_off || self.channel.is_untouched() {
                         tracing::warn!(
                             php.process = self.log.process,
                             "a PHP process did not take the job it had asked for, and is killed; the job goes back"
@@ -459,8 +472,9 @@ impl Member {
             };
             match did {
                 // Who has closed the socket and runs on ends its job by itself, and then ends.
-                Did::Print | Did::FallSilent(None) => {}
-                Did::Say(Said::Ready { .. }) => {
+                Did::Print | Did::FallSilent(None) | Did::Say(Said::Parting) => {}
+                Did::Say(Said::Ready { clock, .. }) => {
+                    self.channel.has_clock(clock);
                     // Mostly that alone says that the attempt is over.
                     self.is_ready = true;
                     let _ = said.send(Said::Done).await;
@@ -476,6 +490,12 @@ impl Member {
                         self.early = Some((pool.offer(), Instant::now() + SOON));
                     }
                     let is_over = matches!(it, Said::Done | Said::Declined);
+                    if it == Said::Declined && Instant::now() > given.until {
+                        tracing::warn!(
+                            php.process = self.log.process,
+                            "a PHP process took a job too late to begin with it; the job goes back"
+                        );
+                    }
                     // Whoever asked may have stopped waiting.
                     let _ = said.send(it).await;
                     if is_over {
@@ -488,6 +508,7 @@ impl Member {
                     self.group.kill();
                 }
                 Did::Exit(status) => {
+                    self.early = None;
                     let is_untouched = self.channel.bury();
                     for it in self.read_rest().await {
                         self.hears_problem(&it);
@@ -518,6 +539,7 @@ impl Member {
 
     /// Lets the process end by itself, or kills it.
     async fn end(mut self) {
+        self.early = None;
         let deadline = Instant::now() + FAREWELL;
         // It may have closed its end, or not read: it has its time all the same.
         let _ = tokio::time::timeout_at(deadline, self.channel.stop()).await;

@@ -16,11 +16,12 @@
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 mod channel;
@@ -113,6 +114,8 @@ struct Assignment {
     reserved: Arc<[u8]>,
     said: mpsc::Sender<Said>,
     kill: CancellationToken,
+    /// When the member was given it, which may have been at something else before.
+    begun: Arc<OnceLock<Instant>>,
 }
 
 /// A job that a member runs. Dropped, the member is killed.
@@ -120,6 +123,7 @@ struct Assignment {
 pub struct Run {
     said: mpsc::Receiver<Said>,
     kill: CancellationToken,
+    begun: Arc<OnceLock<Instant>>,
     guard: Option<DropGuard>,
 }
 
@@ -278,10 +282,13 @@ impl Seat {
             reserved: reserved.into(),
             said,
             kill: kill.clone(),
+            begun: Arc::default(),
         };
+        let begun = Arc::clone(&assignment.begun);
         self.0.send(assignment).ok()?;
         Some(Run {
             said: heard,
+            begun,
             guard: Some(kill.clone().drop_guard()),
             kill,
         })
@@ -304,6 +311,11 @@ impl Run {
             guard.disarm();
         }
         said
+    }
+
+    /// When the member was given the job, if it was.
+    pub fn began(&self) -> Option<Instant> {
+        self.begun.get().copied()
     }
 
     /// Kills the process; what it said before can still be read.

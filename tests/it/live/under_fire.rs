@@ -1032,3 +1032,37 @@ fn members_with_a_time_limit_live_on_while_the_app_is_down(version: u8) {
 }
 
 on_every_laravel!(members_with_a_time_limit_live_on_while_the_app_is_down);
+
+/// A terminal that was stopped, a log collector that hangs: lines may be lost, jobs not.
+fn a_log_that_nobody_reads_keeps_no_job_waiting(version: u8) {
+    const JOBS: usize = 60;
+    let scene = Scene::new(version, 2, "");
+    let job = |n| json!({"id": format!("job-{n:03}"), "misdeed": "throwsALot", "tries": 1});
+    scene.dispatch(&json!((0..JOBS).map(job).collect::<Vec<_>>()));
+    let args = ["queue:work", "redis", "--sleep=1", "-v"];
+    let mut command = scene.workplace.artisand(&args);
+    let env = scene.laravel.env.iter();
+    command
+        .envs(env.map(|(name, value)| (name, value)))
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped());
+    let mut worker = command.spawn().unwrap();
+    let is_done = poll(LONG, || (scene.left() == 0).then_some(()));
+    let pid = worker.id();
+    send(pid, Signal::TERM);
+    let ended = poll(LONG, || worker.try_wait().unwrap());
+    if ended.is_none() {
+        send(pid, Signal::KILL);
+    }
+    assert!(is_done.is_some(), "{}: {}", scene.name, scene.redis.state());
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
+    assert_eq!(scene.failed().len(), JOBS, "{}", scene.name);
+    // About what a pipe takes, and less than was logged: it was full.
+    let mut log = worker.stderr.take().unwrap();
+    let mut read = Vec::new();
+    std::io::Read::read_to_end(&mut log, &mut read).unwrap();
+    let most = JOBS * 2000;
+    assert!((32 << 10..most).contains(&read.len()), "{}", read.len());
+}
+
+on_every_laravel!(a_log_that_nobody_reads_keeps_no_job_waiting);
