@@ -425,7 +425,8 @@ fn main() {
         .build()
         .unwrap();
     let mut all: Vec<Round> = Vec::new();
-    for _ in 0..if jobs == 0 { 0 } else { rounds } {
+    let rounds_here = if jobs == 0 { 0 } else { rounds };
+    for _ in 0..rounds_here {
         // On the runtime's own threads, where the command runs it as well.
         all.push(runtime.block_on(async move {
             tokio::spawn(artisand("artisand", jobs, concurrency, 0))
@@ -456,9 +457,10 @@ fn main() {
         });
         writeln!(raw, "{line}").unwrap();
     }
-    println!(
-        "\n{jobs} jobs, concurrency {concurrency}, medians of {rounds} rounds; every job ran exactly once"
-    );
+    if jobs > 0 {
+        println!("\n{jobs} jobs, concurrency {concurrency}, medians of {rounds} rounds");
+    }
+    println!("every job ran exactly once");
     println!(
         "  {:<34} {:>10} {:>22} {:>10}",
         "", "jobs/s", "round trips per job", "ratio"

@@ -14,7 +14,7 @@
  *
  *   {"app": "/srv/app", "connection": "redis", "queue": "default", ...}   once, see Member::boot
  *   {"do": "run", "queue": "default", "body": 650, "reserved": 650, "until": 81500000000}   then so many bytes;
- *                                          not begun if it is read after that moment of `hrtime()`
+ *                                                   not begun if it is read at that moment of `hrtime()` or later
  *   {"do": "stop"}
  *
  * From here, `is` says what it is about:
@@ -23,8 +23,8 @@
  *   ready      waiting for a job; `memory` in bytes, `clock`. Not while the worker is to pause
  *   declined   the job is not begun, as the worker is to pause (down, or a listener of Looping) or to restart,
  *              or as it came too late
- *   deleted (`last` if Laravel is done with the job), released (`delay`), failed (`exception` as Laravel records it, `class`, `message`,
- *              `logged` if it is in the app's store already)
+ *   deleted (`last` if Laravel is done with the job), released (`delay`), failed (`exception` as Laravel
+ *              records it, `class`, `message`, `logged` if it is in the app's store already)
  *   exception  the attempt threw (`class`, `message`)
  *   timeout    the attempt ran too long
  *   done       the attempt is over, and Laravel's loop has come round; `ready` says that, too
@@ -397,7 +397,7 @@ class Member
             return $this->quit();
         }
         // A process that was stopped, or in a pause, when it was sent: it may be somebody else's by now.
-        $isLate = hrtime(true) > $order['until'];
+        $isLate = hrtime(true) >= $order['until'];
         $body = $this->channel->bytes($order['body']);
         $reserved = $this->channel->bytes($order['reserved']);
         if (strlen($reserved) !== $order['reserved']) {

@@ -90,6 +90,8 @@ pub(super) fn width() -> usize {
 #[derive(Debug)]
 pub(super) struct LineWriter {
     lines: Option<SyncSender<String>>,
+    /// Bytes of the lines that wait.
+    held: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
     dropped: Arc<AtomicUsize>,
 }
@@ -97,6 +99,8 @@ pub(super) struct LineWriter {
 impl LineWriter {
     /// Lines that may wait; beyond that they are dropped, so that memory has a bound.
     const WAITING: usize = 1 << 16;
+    /// Bytes of them: texts of jobs may be long.
+    const MOST_BYTES: usize = 16 << 20;
 
     /// Lines for standard output.
     pub(super) fn new() -> std::io::Result<Self> {
@@ -106,13 +110,14 @@ impl LineWriter {
     /// Lines for this file or stream, under this name of the thread.
     fn to(name: &str, out: impl Write + Send + 'static) -> std::io::Result<Self> {
         let (lines, waiting) = sync_channel(Self::WAITING);
-        let dropped = Arc::new(AtomicUsize::new(0));
+        let (dropped, held) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
         let thread = std::thread::Builder::new().name(name.into()).spawn({
-            let dropped = Arc::clone(&dropped);
-            move || write_lines(out, &waiting, &dropped)
+            let (dropped, held) = (Arc::clone(&dropped), Arc::clone(&held));
+            move || write_lines(out, &waiting, &held, &dropped)
         })?;
         Ok(Self {
             lines: Some(lines),
+            held,
             thread: Some(thread),
             dropped,
         })
@@ -120,9 +125,13 @@ impl LineWriter {
 
     /// Hands a line (or several, each ended) to the thread.
     pub(super) fn line(&self, line: String) {
-        if let Some(lines) = &self.lines
-            && lines.try_send(line).is_err()
-        {
+        let Some(lines) = &self.lines else {
+            return;
+        };
+        let length = line.len();
+        let held = self.held.fetch_add(length, Ordering::Relaxed);
+        if held.saturating_add(length) > Self::MOST_BYTES || lines.try_send(line).is_err() {
+            self.held.fetch_sub(length, Ordering::Relaxed);
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -182,7 +191,12 @@ impl Write for Log {
     }
 }
 
-fn write_lines(out: impl Write, waiting: &Receiver<String>, dropped: &AtomicUsize) {
+fn write_lines(
+    out: impl Write,
+    waiting: &Receiver<String>,
+    held: &AtomicUsize,
+    dropped: &AtomicUsize,
+) {
     /// A thread that is woken for each line costs more than the line does.
     const COMPANY: Duration = Duration::from_millis(5);
     let mut out = std::io::BufWriter::with_capacity(1 << 16, out);
@@ -193,6 +207,7 @@ fn write_lines(out: impl Write, waiting: &Receiver<String>, dropped: &AtomicUsiz
             if out.write_all(line.as_bytes()).is_err() {
                 return;
             }
+            held.fetch_sub(line.len(), Ordering::Relaxed);
             next = waiting.try_recv().ok();
         }
         let dropped = dropped.swap(0, Ordering::Relaxed);
@@ -205,5 +220,47 @@ fn write_lines(out: impl Write, waiting: &Receiver<String>, dropped: &AtomicUsiz
         if out.flush().is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Somebody who takes nothing until told to.
+    struct Stuck(Receiver<()>, Arc<AtomicUsize>);
+
+    impl Write for Stuck {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            // An end is as good.
+            let _ = self.0.recv();
+            self.1.fetch_add(bytes.len(), Ordering::Relaxed);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_that_nobody_takes_fill_no_memory() {
+        const LINE: usize = 1 << 20;
+        let (go, told) = sync_channel(0);
+        let written = Arc::new(AtomicUsize::new(0));
+        let lines = LineWriter::to("test", Stuck(told, Arc::clone(&written))).unwrap();
+        for _ in 0..100 {
+            lines.line("x".repeat(LINE));
+        }
+        assert!(lines.held.load(Ordering::Relaxed) <= LineWriter::MOST_BYTES);
+        let most = LineWriter::MOST_BYTES / LINE;
+        let dropped = lines.dropped.load(Ordering::Relaxed);
+        assert!(
+            (100 - most - 1..=100 - most).contains(&dropped),
+            "{dropped}"
+        );
+        drop(go);
+        drop(lines);
+        assert_eq!(written.load(Ordering::Relaxed), (100 - dropped) * LINE);
     }
 }

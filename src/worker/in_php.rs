@@ -23,7 +23,7 @@ use crate::queue::{Effect, Settled, Settlement, Spool};
 
 /// How long Laravel may take, behind the timeout, to fail the job and to end its process.
 const AFTER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long PHP may take to say that it does not begin with a job.
+/// How long PHP may take to say that it does not begin with a job; longer than one may wait for its process to come round.
 const DECLINING: Duration = Duration::from_millis(120);
 /// How long a job that has left the queue may run on before that is written down.
 const EARLY: Duration = Duration::from_millis(5);
@@ -369,7 +369,7 @@ impl Attempt {
     /// Waits for that where the next job must not be popped before.
     async fn is_settled(&self, settled: oneshot::Receiver<Settled>) {
         let pool = self.shared.pool.as_ref();
-        if self.shared.is_sequential || pool.is_some_and(|pool| pool.size() == 1) {
+        if pool.is_some_and(|pool| pool.size() == 1) {
             // An error means that it could not be settled, which was reported.
             let _ = settled.await;
         }

@@ -21,7 +21,7 @@ pub(super) const STUB: &str = r#"($artisand=@fopen("php://fd/3","rb"))||exit("PH
 const LONGEST_LINE: usize = 16 << 20;
 
 /// What PHP said of the job it runs.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "is", rename_all = "lowercase")]
 pub enum Said {
     /// The app has booted.
@@ -81,7 +81,7 @@ pub enum Said {
 }
 
 /// What a member says of itself.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Booted {
     /// Version of the framework.
     pub laravel: String,

@@ -271,6 +271,7 @@ impl Member {
                     return count;
                 }
                 Waited::Gone => {
+                    self.early = None;
                     for said in self.read_rest().await {
                         self.hears_problem(&said);
                     }

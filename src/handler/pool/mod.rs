@@ -1,13 +1,15 @@
 //! A pool of PHP processes that run what nobody mapped, with the app's own code and Laravel's own worker.
 //!
 //! ```text
-//! worker loop ── as many jobs as members wait ──▶ Seat::run ──▶ Run ──▶ what Laravel did with the job
+//! worker loop ── as many jobs as members are offered ──▶ Seat::run ──▶ Run ──▶ what Laravel did with the job
 //!                                                    │  ▲
 //!                          a socket per member       ▼  │
 //!                                        php: Worker::daemon (php-interop/pool.php)
 //! ```
 //!
-//! A member boots the app once and runs one job after the other. It ends when
+//! A member boots the app once and runs one job after the other. It is offered
+//! when it waits for a job, or a moment before: when Laravel has deleted the
+//! last one. What is assigned to it then is sent once it waits. It ends when
 //! Laravel says so (jobs, time, memory, a restart signal, a lost connection),
 //! when a job ends it, or when it is killed; then another takes its place. It
 //! never touches a job's bytes in Redis, unless this process is gone: then it
@@ -72,7 +74,7 @@ pub struct Pool(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     options: PoolOptions,
-    /// Members that wait, the one that waits longest first.
+    /// Members that wait for a job or are about to, the one that was offered first in front.
     waiting: Mutex<VecDeque<Seat>>,
     /// Counts changes of `waiting`, so that others can wait for one.
     changes: watch::Sender<u64>,
@@ -103,7 +105,7 @@ pub struct Versions {
     pub php: String,
 }
 
-/// A member that waits for a job. Dropped, the member waits on.
+/// A member that waits for a job, or is about to. Dropped, the member waits on.
 #[derive(Debug)]
 pub struct Seat(oneshot::Sender<Assignment>);
 
@@ -180,14 +182,14 @@ impl Pool {
         }
     }
 
-    /// How many members wait for a job.
+    /// How many members wait for a job, or are about to.
     pub fn waiting(&self) -> usize {
         let mut waiting = self.0.waiting();
         waiting.retain(|seat| !seat.0.is_closed());
         waiting.len()
     }
 
-    /// Takes the member that waits longest.
+    /// Takes the member that was offered first.
     pub fn take(&self) -> Option<Seat> {
         let mut waiting = self.0.waiting();
         std::iter::from_fn(|| waiting.pop_front()).find(|seat| !seat.0.is_closed())

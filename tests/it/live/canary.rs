@@ -120,16 +120,15 @@ fn a_shadow_runs_nothing_and_says_what_is_different(version: u8) {
     for id in ["1", "two", "3"] {
         served.run(&["interop:journal", id]);
     }
-    let child = worker(
-        &laravel,
-        &format!("{shadow}\"strict\""),
-        &["--stop-when-empty", "--json"],
-    );
-    let told = printed(&child, "shadow");
-    assert_eq!(
-        counted.map(|name| told[name].as_u64().unwrap()),
-        [3, 2, 1, 0, 0]
-    );
+    let empties = |handler: &str, expected: [u64; 5]| {
+        let mapping = format!("{shadow}\"{handler}\"");
+        let child = worker(&laravel, &mapping, &["--stop-when-empty", "--json"]);
+        let told = printed(&child, "shadow");
+        let counts = counted.map(|name| told[name].as_u64().unwrap());
+        assert_eq!(counts, expected, "{}", child.stderr());
+        child
+    };
+    let child = empties("strict", [3, 2, 1, 0, 0]);
     assert_eq!(journal::since(&redis, lines.len()).len(), 3);
     assert!(
         child.stderr().contains("a shadow cannot read a job"),
@@ -140,16 +139,7 @@ fn a_shadow_runs_nothing_and_says_what_is_different(version: u8) {
     // One that would not come to the handler, as it has middleware that only PHP has.
     let through = r#"--through=[{"php_only":{}}]"#;
     served.run(&["interop:journal", "guarded", through]);
-    let child = worker(
-        &laravel,
-        &format!("{shadow}\"journal\""),
-        &["--stop-when-empty", "--json"],
-    );
-    let told = printed(&child, "shadow");
-    assert_eq!(
-        counted.map(|name| told[name].as_u64().unwrap()),
-        [1, 0, 1, 0, 0]
-    );
+    let child = empties("journal", [1, 0, 1, 0, 0]);
     assert!(child.stderr().contains("PhpOnly"), "{}", child.stderr());
     assert_eq!(journal::since(&redis, lines.len() + 3)[0].by, "php");
 }
