@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::lease::Drained;
+use super::lease::{Drained, Progress};
+use super::stop::Orders;
 use super::{follow_up, record};
 use crate::failed::FailedJobs;
 use crate::handler::Services;
@@ -16,14 +18,16 @@ use crate::time::Clock;
 
 /// The task that brings failed jobs to their store.
 pub(super) struct Recording {
-    task: tokio::task::JoinHandle<()>,
+    task: JoinHandle<()>,
     last: CancellationToken,
+    progress: Progress,
 }
 
 /// The task that does what is left to do for jobs that have ended.
 pub(super) struct Following {
-    task: tokio::task::JoinHandle<Drained>,
+    task: JoinHandle<Drained>,
     last: CancellationToken,
+    progress: Progress,
 }
 
 impl Recording {
@@ -33,29 +37,35 @@ impl Recording {
         spooled: Arc<Notify>,
         clock: Clock,
     ) -> Self {
-        let last = CancellationToken::new();
+        let (last, progress) = (CancellationToken::new(), Progress::default());
         let recorder = record::Recorder {
             queue: Arc::clone(queue),
             store,
             clock,
             spooled,
             last: last.clone(),
+            progress: progress.clone(),
         };
         let task = tokio::spawn(record::keep_recording(recorder));
-        Self { task, last }
+        Self {
+            task,
+            last,
+            progress,
+        }
     }
 
-    /// Brings the last records to the store, if that answers soon; otherwise the next worker brings them there.
-    ///
-    /// `deadline` is when the worker should have stopped.
-    pub(super) async fn finish(mut self, deadline: Option<Instant>) {
+    /// Brings the last records to the store, as long as that gets on; otherwise the next worker brings them there.
+    pub(super) async fn finish(mut self, patience: Patience) {
         self.last.cancel();
-        if tokio::time::timeout(last_wait(deadline), &mut self.task)
+        if patience
+            .wait(&mut self.task, &self.progress)
             .await
-            .is_err()
+            .is_none()
         {
             self.task.abort();
-            tracing::warn!("failed jobs are left in the spool: their store does not answer");
+            tracing::warn!(
+                "failed jobs are left in the spool, as their store did not take them in time; the next worker will record them"
+            );
         }
     }
 }
@@ -68,7 +78,7 @@ impl Following {
         followed: Arc<Notify>,
         clock: Clock,
     ) -> Self {
-        let last = CancellationToken::new();
+        let (last, progress) = (CancellationToken::new(), Progress::default());
         let task = follow_up::Follower {
             queue: Arc::clone(queue),
             services,
@@ -76,16 +86,21 @@ impl Following {
             clock,
             followed,
             last: last.clone(),
+            progress: progress.clone(),
         };
         let task = tokio::spawn(follow_up::keep_following(task));
-        Self { task, last }
+        Self {
+            task,
+            last,
+            progress,
+        }
     }
 
-    /// Does what is left, if that is soon done; otherwise the next worker does it.
-    pub(super) async fn finish(mut self, deadline: Option<Instant>) {
+    /// Does what is left, as long as that gets on; otherwise the next worker does it.
+    pub(super) async fn finish(mut self, patience: Patience) {
         self.last.cancel();
-        let ended = tokio::time::timeout(last_wait(deadline), &mut self.task).await;
-        if !matches!(ended, Ok(Ok(Drained::All))) {
+        let ended = patience.wait(&mut self.task, &self.progress).await;
+        if !matches!(ended, Some(Ok(Drained::All))) {
             self.task.abort();
             tracing::warn!(
                 "something is left to do for jobs that have ended; the next worker will do it"
@@ -94,14 +109,106 @@ impl Following {
     }
 }
 
-/// How long the last things may take; `deadline` is when the worker should have stopped.
-fn last_wait(deadline: Option<Instant>) -> Duration {
-    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    // Whoever asked for the stop may kill two seconds after the deadline.
-    left.map_or(LAST_RECORDS, |left| {
-        (left + Duration::from_secs(1)).min(LAST_RECORDS)
-    })
+/// How long the last things may take.
+#[derive(Debug, Clone)]
+pub(super) struct Patience {
+    /// What the worker is told meanwhile.
+    pub(super) orders: watch::Receiver<Orders>,
+    /// When the worker should have stopped, if it was told to.
+    pub(super) deadline: Option<Instant>,
+    /// How long it may take once it is told to.
+    pub(super) grace: Duration,
 }
 
-/// How long the store of failed jobs may take for the last ones.
-const LAST_RECORDS: Duration = Duration::from_secs(3);
+impl Patience {
+    /// How long nothing may happen.
+    const IDLE: Duration = Duration::from_secs(3);
+    /// How long it may take behind the deadline: whoever asked for the stop may kill two seconds after it.
+    const EXTRA: Duration = Duration::from_secs(1);
+    /// How long it may take if nobody waits. Other workers may bring more all the time.
+    const LONGEST: Duration = Duration::from_secs(30);
+
+    /// Waits for the end of a task; `None` if that takes too long.
+    async fn wait<T>(
+        mut self,
+        task: &mut JoinHandle<T>,
+        progress: &Progress,
+    ) -> Option<Result<T, JoinError>> {
+        let began = Instant::now();
+        let (mut seen, mut idle_at) = (progress.records(), began + Self::IDLE);
+        loop {
+            let Orders { quit, hurry, .. } = *self.orders.borrow_and_update();
+            if quit && self.deadline.is_none() {
+                self.deadline = Some(Instant::now() + self.grace);
+            }
+            if hurry {
+                self.deadline = Some(began);
+            }
+            let deadline = self.deadline.map(|at| at.max(began) + Self::EXTRA);
+            let longest = began + Self::LONGEST;
+            let latest = deadline.map_or(longest, |deadline| deadline.min(longest));
+            tokio::select! {
+                ended = &mut *task => return Some(ended),
+                Ok(()) = self.orders.changed() => {}
+                () = tokio::time::sleep_until(latest.min(idle_at)) => {
+                    let records = progress.records();
+                    if records == seen || latest <= Instant::now() {
+                        return None;
+                    }
+                    (seen, idle_at) = (records, Instant::now() + Self::IDLE);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds until the wait is over, for a task that takes a record out each so many seconds, `count` times.
+    async fn waited(
+        every: u64,
+        count: u64,
+        deadline: Option<u64>,
+        quit_at: Option<u64>,
+    ) -> (u64, bool) {
+        let (control, orders) = watch::channel(Orders::default());
+        let progress = Progress::default();
+        let began = Instant::now();
+        let mut task = tokio::spawn({
+            let progress = progress.clone();
+            async move {
+                for _ in 0..count {
+                    tokio::time::sleep(Duration::from_secs(every)).await;
+                    progress.add(1);
+                }
+            }
+        });
+        if let Some(quit_at) = quit_at {
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_secs(quit_at)).await;
+                control.send_modify(|orders| orders.quit = true);
+            });
+        }
+        let patience = Patience {
+            orders,
+            deadline: deadline.map(|seconds| began + Duration::from_secs(seconds)),
+            grace: Duration::from_secs(8),
+        };
+        let ended = patience.wait(&mut task, &progress).await;
+        (began.elapsed().as_secs(), ended.is_some())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_things_go_on_while_they_get_on_and_no_longer_than_they_may() {
+        // It ends; it does nothing for three seconds; it would go on for ever.
+        assert_eq!(waited(1, 20, None, None).await, (20, true));
+        assert_eq!(waited(10, 1, None, None).await, (3, false));
+        assert_eq!(waited(1, 1000, None, None).await, (30, false));
+        // Somebody waits for the end, from the beginning or later.
+        assert_eq!(waited(1, 5, Some(8), None).await, (5, true));
+        assert_eq!(waited(1, 20, Some(8), None).await, (9, false));
+        assert_eq!(waited(1, 20, None, Some(5)).await, (14, false));
+    }
+}

@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::attempt::with_causes;
 use super::backoff::Reconnect;
-use super::lease::{Drained, Hold, Lease, unreachable};
+use super::lease::{Drained, Hold, Lease, Progress, unreachable};
 use super::php::HandOver;
 use super::unique;
 use crate::batch::{Batches, Ended, JobOutcome, Recorded};
@@ -143,6 +143,7 @@ pub(super) struct Follower<Q> {
     pub(super) followed: Arc<Notify>,
     /// Cancelled when no more will be.
     pub(super) last: CancellationToken,
+    pub(super) progress: Progress,
 }
 
 /// Records that are read at once; as many endings as a batch takes in one transaction.
@@ -249,7 +250,7 @@ impl Done {
 impl<Q: Queue> Follower<Q> {
     /// Walks through the list from `start`, and says there where to begin the next time.
     async fn drain(&self, start: &mut usize, said: &mut Said) -> Drained {
-        let mut lease = match Lease::take(&self.queue, Spool::FollowUps).await {
+        let mut lease = match Lease::take(&self.queue, Spool::FollowUps, &self.progress).await {
             Ok(lease) => lease,
             Err(drained) => return drained,
         };

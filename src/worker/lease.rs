@@ -1,6 +1,7 @@
 //! The right to empty one of our lists: one process at a time has it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -30,6 +31,22 @@ impl Drained {
     }
 }
 
+/// How many records a task has taken out of its list: what tells one that has much to do from one that is stuck.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Progress(Arc<AtomicU64>);
+
+impl Progress {
+    /// Records so far.
+    pub(super) fn records(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// So many more were.
+    pub(super) fn add(&self, records: u64) {
+        self.0.fetch_add(records, Ordering::Relaxed);
+    }
+}
+
 /// What a list that cannot be reached means for a pass.
 pub(super) fn unreachable(error: &Error) -> Drained {
     // The loop that pops reports a server that is gone.
@@ -53,6 +70,7 @@ pub(super) struct Hold<Q> {
     queue: Arc<Q>,
     spool: Spool,
     holder: Arc<str>,
+    progress: Progress,
 }
 
 impl<Q> Clone for Hold<Q> {
@@ -61,6 +79,7 @@ impl<Q> Clone for Hold<Q> {
             queue: Arc::clone(&self.queue),
             spool: self.spool,
             holder: Arc::clone(&self.holder),
+            progress: self.progress.clone(),
         }
     }
 }
@@ -81,13 +100,19 @@ impl<Q: Queue> Hold<Q> {
         let advanced = self
             .queue
             .advance(self.spool, &self.holder, records, effects);
-        advanced.await
+        let advanced = advanced.await?;
+        self.progress.add(advanced);
+        Ok(advanced)
     }
 }
 
 impl<Q: Queue> Lease<Q> {
     /// Takes the lease of a list that has records; otherwise says how the pass ended.
-    pub(super) async fn take(queue: &Arc<Q>, spool: Spool) -> Result<Self, Drained> {
+    pub(super) async fn take(
+        queue: &Arc<Q>,
+        spool: Spool,
+        progress: &Progress,
+    ) -> Result<Self, Drained> {
         match queue.spooled(spool, 0, 1).await {
             Ok(records) if records.is_empty() => return Err(Drained::All),
             Ok(_) => {}
@@ -100,6 +125,7 @@ impl<Q: Queue> Lease<Q> {
                     queue: Arc::clone(queue),
                     spool,
                     holder: holder.into(),
+                    progress: progress.clone(),
                 },
                 renew_at: Instant::now() + RENEW,
             }),
@@ -138,6 +164,7 @@ impl<Q: Queue> Lease<Q> {
             queue,
             spool,
             holder,
+            ..
         } = &self.hold;
         let given_up = queue.unlease_spool(*spool, holder).await;
         if let Err(error) = given_up {

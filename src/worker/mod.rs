@@ -64,7 +64,7 @@ use crate::payload::Payload;
 use crate::queue::{Popped, Queue, QueueName, ReservedJob};
 use crate::time::UnixSeconds;
 use attempt::with_causes;
-use background::{Following, Recording};
+use background::{Following, Patience, Recording};
 use backoff::Reconnect;
 use event::Observers;
 use fetch::Chosen;
@@ -1100,12 +1100,18 @@ impl<Q: Queue> Loop<Q> {
             tracing::error!(%error, "the settling task ended abnormally");
             1
         });
+        let patience = Patience {
+            orders,
+            deadline,
+            grace: options.grace,
+        };
         let recorded = async {
             if let Some(recording) = recording {
-                recording.finish(deadline).await;
+                recording.finish(patience.clone()).await;
             }
         };
-        tokio::join!(recorded, following.finish(deadline), router.stop());
+        let followed = following.finish(patience.clone());
+        tokio::join!(recorded, followed, router.stop());
         // `--once` stops without a word, as in Laravel.
         if !options.once {
             observers.tell(&Event::WorkerStopping {

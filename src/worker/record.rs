@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::attempt::with_causes;
 use super::backoff::Reconnect;
-use super::lease::{Drained, Lease, unreachable};
+use super::lease::{Drained, Lease, Progress, unreachable};
 use crate::failed::{FailedJob, FailedJobs, Recorded};
 use crate::queue::{Queue, Spool};
 use crate::time::Clock;
@@ -28,6 +28,7 @@ pub(super) struct Recorder<Q> {
     pub(super) spooled: Arc<Notify>,
     /// Cancelled when no more jobs will.
     pub(super) last: CancellationToken,
+    pub(super) progress: Progress,
 }
 
 /// What was said already, so that it is not said every second.
@@ -106,7 +107,7 @@ pub(super) async fn keep_recording<Q: Queue>(recorder: Recorder<Q>) {
 
 impl<Q: Queue> Recorder<Q> {
     async fn drain(&self, said: &mut Said) -> Drained {
-        let mut lease = match Lease::take(&self.queue, Spool::FailedJobs).await {
+        let mut lease = match Lease::take(&self.queue, Spool::FailedJobs, &self.progress).await {
             Ok(lease) => lease,
             Err(drained) => return drained,
         };

@@ -1048,7 +1048,9 @@ fn a_log_that_nobody_reads_keeps_no_job_waiting(version: u8) {
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::piped());
     let mut worker = command.spawn().unwrap();
-    let is_done = poll(LONG, || (scene.left() == 0).then_some(()));
+    let spool = scene.laravel.key("artisand:failed-spool");
+    let left = || scene.left() + scene.redis.length(&spool);
+    let is_done = poll(LONG, || (left() == 0).then_some(()));
     let pid = worker.id();
     send(pid, Signal::TERM);
     let ended = poll(LONG, || worker.try_wait().unwrap());
