@@ -20,7 +20,8 @@
  * From here, `is` says what it is about:
  *
  *   booted     the app has booted; versions `laravel` and `php`, `signals` if it hears SIGTERM, `clock` in nanoseconds
- *   ready      waiting for a job; `memory` in bytes, `clock`. Not while the worker is to pause
+ *   ready      waiting for a job; `memory` in bytes, `clock`, `orders` read so far. Not while the worker is to pause
+ *   paused     Laravel's loop comes round and may not ask for a job: a listener of Looping, all queues paused
  *   declined   the job is not begun, as the worker is to pause (down, or a listener of Looping) or to restart,
  *              or as it came too late
  *   deleted (`last` if Laravel is done with the job), released (`delay`), failed (`exception` as Laravel
@@ -75,17 +76,28 @@ class Channel
         if (! $this->isOpen || ! is_resource($this->in)) {
             return $this->close();
         }
-        // A line that was read together with another: select would not see it.
-        if (stream_get_meta_data($this->in)['unread_bytes'] === 0) {
-            $ready = [$this->in];
-            $none = null;
-            if (! @stream_select($ready, $none, $none, self::PATIENCE)) {
-                return false;
-            }
+        if (! $this->hasNews(self::PATIENCE)) {
+            return false;
         }
         $line = fgets($this->in);
 
         return $line === false ? $this->close() : json_decode($line, true);
+    }
+
+    /** Whether there is something to read, or will be within so many seconds. */
+    public function hasNews($patience = 0)
+    {
+        if (! is_resource($this->in)) {
+            return true;
+        }
+        // A line that was read together with another: select would not see it.
+        if (stream_get_meta_data($this->in)['unread_bytes'] > 0) {
+            return true;
+        }
+        $ready = [$this->in];
+        $none = null;
+
+        return (bool) @stream_select($ready, $none, $none, $patience);
     }
 
     private function close()
@@ -156,6 +168,9 @@ class Member
     /** How many jobs are remembered: artisand writes down the end of one within milliseconds. */
     const RECENT = 3;
 
+    /** Seconds after which artisand has written it down, or somebody else has the job again. */
+    const RECENTLY = 10;
+
     public $app;
 
     public $worker;
@@ -181,6 +196,12 @@ class Member
     /** Whether artisand was told that we wait for what it has not sent yet. */
     private $isReady = false;
 
+    /** Whether it was told that we may not ask for jobs. */
+    private $isPaused = false;
+
+    /** How many jobs it has sent. */
+    private $orders = 0;
+
     /** Whether the worker's loop has begun a round since its last pop. */
     private $hasLooped = false;
 
@@ -199,7 +220,6 @@ class Member
     public function __construct(Channel $channel)
     {
         $this->channel = $channel;
-        $this->began = microtime(true);
     }
 
     public function run()
@@ -241,6 +261,7 @@ class Member
             'clock' => hrtime(true),
         ]);
 
+        $this->began = microtime(true);
         try {
             $status = (int) $this->worker->daemon($connection, $this->setting('queue', 'default'), $this->options);
         } finally {
@@ -292,11 +313,13 @@ class Member
         $this->app = $app;
         // Before any listener of the app's, which may end the round.
         $app->make('events')->listen(\Illuminate\Queue\Events\Looping::class, function () {
-            if ($this->hasLooped) {
+            if ($this->hasLooped && ! $this->comesRound()) {
                 // The round before it ended without a pop.
-                $this->comesRound();
+                $this->pauses();
             }
             $this->hasLooped = true;
+            // As `queue:work --once`, which does not ask.
+            return $this->setting('once') ? true : null;
         });
         $app->make(\Illuminate\Contracts\Console\Kernel::class)->bootstrap();
     }
@@ -362,6 +385,27 @@ class Member
         }
     }
 
+    /** Laravel's loop comes round, and there was no pop: what we are given meanwhile somebody else may do. */
+    private function pauses()
+    {
+        if (! $this->channel->isOurs()) {
+            return;
+        }
+        if ($this->channel->hasNews()) {
+            $order = $this->order();
+            if ($order) {
+                $this->channel->send('declined');
+            } elseif ($order === null) {
+                $this->worker->shouldQuit = true;
+            }
+        }
+        if (! $this->isPaused) {
+            $this->isPaused = true;
+            $this->isReady = false;
+            $this->channel->send('paused');
+        }
+    }
+
     /** Laravel's loop has come round and asks for a job. */
     public function begin()
     {
@@ -375,6 +419,7 @@ class Member
         if ($this->isRoundOver) {
             return null;
         }
+        $this->hasLooped = $this->isPaused = false;
         if (! $this->channel->isOurs()) {
             // A child that a job forked and that did not end.
             return $this->quit();
@@ -388,21 +433,15 @@ class Member
         }
         $this->restore();
         $this->ready();
-        $order = $this->worker->shouldQuit ? null : $this->channel->receive();
+        $order = $this->worker->shouldQuit ? null : $this->order();
         if ($order === false) {
             // Laravel looks whether it is to stop, and comes back at once.
             return $this->pass();
         }
-        if ($order === null || ! isset($order['do']) || $order['do'] !== 'run') {
+        if ($order === null) {
             return $this->quit();
         }
-        // A process that was stopped, or in a pause, when it was sent: it may be somebody else's by now.
-        $isLate = hrtime(true) >= $order['until'];
-        $body = $this->channel->bytes($order['body']);
-        $reserved = $this->channel->bytes($order['reserved']);
-        if (strlen($reserved) !== $order['reserved']) {
-            return $this->quit();
-        }
+        [$body, $reserved, $queue, $isLate] = $order;
         $this->isReady = false;
         try {
             $mayRun = ! $isLate && $this->mayRun();
@@ -418,14 +457,35 @@ class Member
             return $this->pass();
         }
         $this->isRunning = true;
-        $this->hasLooped = false;
 
         if ($this->job !== null) {
             $this->job->forget();
             $this->recent = array_slice(array_merge($this->recent, [$this->job]), -self::RECENT);
         }
 
-        return $this->job = $manager->job($body, $reserved, $order['queue']);
+        return $this->job = $manager->job($body, $reserved, $queue);
+    }
+
+    /** Waits for a job; false if none came for a while, null if we are to end. */
+    private function order()
+    {
+        $order = $this->channel->receive();
+        if ($order === false) {
+            return false;
+        }
+        if ($order === null || ! isset($order['do']) || $order['do'] !== 'run') {
+            return null;
+        }
+        // A process that was stopped, or in a pause, when it was sent: it may be somebody else's by now.
+        $isLate = hrtime(true) >= $order['until'];
+        $body = $this->channel->bytes($order['body']);
+        $reserved = $this->channel->bytes($order['reserved']);
+        if (strlen($reserved) !== $order['reserved']) {
+            return null;
+        }
+        $this->orders++;
+
+        return [$body, $reserved, $order['queue'], $isLate];
     }
 
     /** Whether it is this job that artisand waits for. */
@@ -453,7 +513,9 @@ class Member
             return;
         }
         $this->isReady = true;
-        $this->channel->send('ready', ['memory' => memory_get_usage(true), 'clock' => hrtime(true)]);
+        $this->channel->send('ready', [
+            'memory' => memory_get_usage(true), 'clock' => hrtime(true), 'orders' => $this->orders,
+        ]);
     }
 
     /** Asks Laravel again what it asked before it waited, if that is some time ago. */
@@ -720,7 +782,10 @@ function define_classes()
             if (! $this->member->runs($this) || ! $this->channel->send($is, $more)) {
                 return false;
             }
-            $this->end = ['is' => $is, 'due' => time() + ($more['delay'] ?? 0), 'logged' => $more['logged'] ?? true];
+            $this->end = [
+                'is' => $is, 'due' => time() + ($more['delay'] ?? 0), 'logged' => $more['logged'] ?? true,
+                'at' => hrtime(true),
+            ];
 
             return true;
         }
@@ -734,7 +799,7 @@ function define_classes()
         /** Does what artisand was told and may not have done, if the job is reserved still. */
         public function endAlone()
         {
-            if ($this->end === null) {
+            if ($this->end === null || hrtime(true) - $this->end['at'] > Member::RECENTLY * 1000000000) {
                 return;
             }
             $script = "if redis.call('zrem', KEYS[2], ARGV[1]) == 0 then return 0 end "

@@ -137,6 +137,8 @@ impl LineWriter {
     }
 }
 
+/// How long lines are gathered: a thread that is woken for each costs more than the line does.
+const COMPANY: Duration = Duration::from_millis(5);
 /// How long the last lines may take when the worker has stopped.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
@@ -192,35 +194,61 @@ impl Write for Log {
 }
 
 fn write_lines(
-    out: impl Write,
+    mut out: impl Write,
     waiting: &Receiver<String>,
     held: &AtomicUsize,
     dropped: &AtomicUsize,
 ) {
-    /// A thread that is woken for each line costs more than the line does.
-    const COMPANY: Duration = Duration::from_millis(5);
-    let mut out = std::io::BufWriter::with_capacity(1 << 16, out);
+    /// Written at once, about.
+    const PIECE: usize = 1 << 16;
+    let mut text = String::new();
     while let Ok(line) = waiting.recv() {
         std::thread::sleep(COMPANY);
+        let mut lines = 0;
         let mut next = Some(line);
         while let Some(line) = next {
-            if out.write_all(line.as_bytes()).is_err() {
-                return;
+            text.push_str(&line);
+            lines += 1;
+            next = (text.len() < PIECE)
+                .then(|| waiting.try_recv().ok())
+                .flatten();
+        }
+        let written = write_patiently(&mut out, text.as_bytes());
+        held.fetch_sub(text.len(), Ordering::Relaxed);
+        text.clear();
+        match written {
+            Ok(()) => {
+                let dropped = dropped.swap(0, Ordering::Relaxed);
+                if dropped > 0 {
+                    tracing::warn!(
+                        dropped,
+                        "lines were not written: standard output or error did not take them, or not fast enough"
+                    );
+                }
             }
-            held.fetch_sub(line.len(), Ordering::Relaxed);
-            next = waiting.try_recv().ok();
-        }
-        let dropped = dropped.swap(0, Ordering::Relaxed);
-        if dropped > 0 {
-            tracing::warn!(
-                dropped,
-                "lines were not written: who reads standard output or error did not keep up"
-            );
-        }
-        if out.flush().is_err() {
-            return;
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return,
+            // A disk that is full has room again some day.
+            Err(_) => {
+                dropped.fetch_add(lines, Ordering::Relaxed);
+            }
         }
     }
+}
+
+/// Writes all of it, also to what somebody else has made non-blocking.
+fn write_patiently(out: &mut impl Write, mut bytes: &[u8]) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        match out.write(bytes) {
+            Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                std::thread::sleep(COMPANY);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    out.flush()
 }
 
 #[cfg(test)]
@@ -241,6 +269,48 @@ mod tests {
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
         }
+    }
+
+    /// A disk that is full for the first two writes, and then is somebody's who takes little at once.
+    struct Full(usize, Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += 1;
+            match self.0 {
+                1 | 2 => Err(std::io::ErrorKind::StorageFull.into()),
+                3 => Err(std::io::ErrorKind::WouldBlock.into()),
+                4 => Err(std::io::ErrorKind::Interrupted.into()),
+                _ => {
+                    let taken = bytes.len().min(3);
+                    self.1.lock().unwrap().extend(&bytes[..taken]);
+                    Ok(taken)
+                }
+            }
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_are_written_again_once_there_is_room() {
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let lines = LineWriter::to("test", Full(0, Arc::clone(&written))).unwrap();
+        for number in 0..2 {
+            lines.line(format!("lost {number}\n"));
+            let deadline = Instant::now() + Duration::from_secs(30);
+            while lines.dropped.load(Ordering::Relaxed) <= number {
+                assert!(Instant::now() < deadline);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        lines.line("first\n".into());
+        lines.line("second\n".into());
+        assert!(lines.dropped.load(Ordering::Relaxed) <= 2);
+        drop(lines);
+        assert_eq!(&*written.lock().unwrap(), b"first\nsecond\n");
     }
 
     #[test]

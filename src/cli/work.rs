@@ -283,9 +283,9 @@ async fn start_pool(
 
 /// Says at the start what no job would come of.
 fn warn_of_mappings(config: &Config, router: &Router) {
-    if config.lacks_php() {
+    if let Some(problem) = config.lack_for_php() {
         tracing::warn!(
-            "`php` does not run here, so jobs that no mapping matches are left in their queue: name the app's PHP with `binary` under [php], or set `policy` under [unmapped]"
+            "{problem}, so jobs that no mapping matches are left in their queue; `policy` under [unmapped] says otherwise"
         );
     }
     if router.mappings().len() == 0 && *router.unmapped() != UnmappedPolicy::Php {

@@ -967,6 +967,10 @@ impl Config {
             Some(UnmappedPolicy::Php) if self.app_for_php().is_none() => Err(error(
                 "policy `php` needs the Laravel app: give its directory with --app, ARTISAND_APP or `app` in artisand.toml".to_owned(),
             )),
+            Some(UnmappedPolicy::Php) if self.is_too_old_for_php() => Err(error(format!(
+                "policy `php` needs Laravel 8 or later, and the app is {}: take `leave`, `forward` or `fail`",
+                self.known_version()
+            ))),
             Some(policy) => Ok(policy),
             None if self.can_run_php() => Ok(UnmappedPolicy::Php),
             None => Ok(UnmappedPolicy::Leave),
@@ -990,23 +994,45 @@ impl Config {
             .unwrap_or_else(|| vec![of_environment().unwrap_or_else(|| php::PHP.to_owned())])
     }
 
-    /// Whether the app is here and PHP runs.
+    /// Whether the app is here, not too old, and PHP runs.
     fn can_run_php(&self) -> bool {
-        let is_app = |base: PathBuf| base.join("bootstrap/app.php").is_file();
-        let is_here = self.file.php.app.is_some() || self.app_for_php().is_some_and(is_app);
-        // Whoever names a program wants it to be used, and is told if it cannot be.
-        is_here && (self.names_php() || php::version(php::PHP).is_some())
+        let is_here = self.file.php.app.is_some() || self.has_app_for_php();
+        is_here && !self.is_too_old_for_php() && self.has_php()
+    }
+
+    fn has_app_for_php(&self) -> bool {
+        let app = self.app_for_php();
+        app.is_some_and(|base| base.join("bootstrap/app.php").is_file())
+    }
+
+    /// Whoever names a program wants it to be used, and is told if it cannot be.
+    fn has_php(&self) -> bool {
+        self.names_php() || php::version(php::PHP).is_some()
+    }
+
+    /// Laravel's worker before 8 ends its process instead of returning.
+    fn is_too_old_for_php(&self) -> bool {
+        !self.known_version().is_at_least(8, 0)
     }
 
     fn names_php(&self) -> bool {
         self.php_program() != [php::PHP]
     }
 
-    /// Whether only PHP is missing for its processes to run what is not mapped.
-    pub fn lacks_php(&self) -> bool {
+    /// What alone keeps PHP processes from running what is not mapped, and what would help.
+    pub fn lack_for_php(&self) -> Option<String> {
         let is_open = matches!(self.file.unmapped.to_policy(), Ok(None));
-        let is_app = |base: PathBuf| base.join("bootstrap/app.php").is_file();
-        is_open && self.app_for_php().is_some_and(is_app) && !self.can_run_php()
+        if !is_open || !self.has_app_for_php() {
+            return None;
+        }
+        if self.is_too_old_for_php() {
+            let version = self.known_version();
+            return Some(format!(
+                "PHP processes are for Laravel 8 and later, and the app is {version}"
+            ));
+        }
+        let problem = "`php` does not run here (name the app's PHP with `binary` under [php])";
+        (!self.has_php()).then(|| problem.to_owned())
     }
 
     /// How PHP processes are started for the jobs of a connection; `failed_jobs` is the store that we write.
@@ -1022,7 +1048,8 @@ impl Config {
                 memory => i64::try_from(memory.unwrap_or(128)).unwrap_or(i64::MAX),
             },
             "timeout": if worker.once { 0 } else { seconds(worker.defaults.timeout) },
-            "sleep": seconds(worker.sleep).max(1),
+            // Where it may not ask for jobs; it waits for one on the socket. Shorter than a job waits for being taken.
+            "sleep": 1,
             "maxTries": worker.defaults.tries,
             // Whoever does not want the app's signals obeyed does not want it of PHP either.
             "force": worker.force || self.file.worker.control_plane == Some(false),
@@ -1054,6 +1081,7 @@ impl Config {
             failer: failed_jobs.map(FailedJobs::provider),
             worker: options.as_object().cloned().unwrap_or_default(),
             boot: Duration::from_secs(boot),
+            once: worker.once,
         }
     }
 }

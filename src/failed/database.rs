@@ -37,6 +37,10 @@ impl DatabaseFailedJobs {
         self.by_uuid
     }
 
+    pub(super) fn is_sqlite(&self) -> bool {
+        self.database.kind() == DatabaseKind::Sqlite
+    }
+
     pub(super) fn describe(&self) -> String {
         let driver = if self.by_uuid {
             "database-uuids"

@@ -318,6 +318,11 @@ impl FailedJobs {
         }
     }
 
+    /// Whether others may be refused to write to the database while this is written: `SQLite` has one writer.
+    pub fn keeps_others_out(&self) -> bool {
+        matches!(self, Self::Database(store) if store.is_sqlite())
+    }
+
     /// Tries whether the store can be read and written, without changing it.
     ///
     /// # Errors

@@ -27,6 +27,10 @@ const AFTER_TIMEOUT: Duration = Duration::from_secs(10);
 const DECLINING: Duration = Duration::from_millis(120);
 /// How long a job that has left the queue may run on before that is written down.
 const EARLY: Duration = Duration::from_millis(5);
+/// How long the next job of a lone process waits for the record of one that failed.
+const RECORDING: Duration = Duration::from_secs(1);
+/// How often that is looked at.
+const RECORDED_YET: Duration = Duration::from_millis(5);
 /// How long a killed process may take to end.
 const DEATH: Duration = Duration::from_secs(5);
 
@@ -66,6 +70,19 @@ struct Course {
     is_settled: bool,
     /// Counts the job until its end is written down.
     unsettled: Option<Arc<()>>,
+}
+
+impl Course {
+    /// Whether that can be written down although the code of the job still runs.
+    ///
+    /// Where `is_in_the_way`, not a record of ours: what PHP writes behind `fail()`, for a batch, comes first.
+    fn has_left_the_queue(&self, is_in_the_way: bool) -> bool {
+        match self.fate {
+            Some(Fate::Deleted) => true,
+            Some(Fate::Failed { is_logged, .. }) => is_logged || !is_in_the_way,
+            Some(Fate::Released(_)) | None => false,
+        }
+    }
 }
 
 /// Why nothing more is said of an attempt.
@@ -261,11 +278,12 @@ impl Attempt {
                     Said::Released { .. }
                     | Said::Booted(_)
                     | Said::Ready { .. }
+                    | Said::Paused
                     | Said::Parting
                     | Said::Unbootable { .. },
                 ) => {}
             }
-            let is_gone = matches!(course.fate, Some(Fate::Deleted | Fate::Failed { .. }));
+            let is_gone = course.has_left_the_queue(self.shared.are_all_recorded.is_some());
             if course.is_settled {
                 early = None;
             } else if is_gone {
@@ -396,9 +414,32 @@ impl Attempt {
             elapsed,
             kind,
         };
+        let has_record = matches!(settlement, Settlement::Finish(_));
         let (done, settled) = oneshot::channel();
         self.send(settlement, report, Some(done)).await;
         self.is_settled(settled).await;
+        if has_record {
+            self.is_recorded().await;
+        }
+    }
+
+    /// Waits for the record of a job that failed where it could make a lone process fail its next one.
+    ///
+    /// A batch is read and then written in one transaction, which `SQLite` refuses if anything was written in
+    /// between; beside itself alone, Laravel's worker never sees that.
+    async fn is_recorded(&self) {
+        let is_alone = (self.shared.pool.as_ref()).is_some_and(|pool| pool.size() == 1);
+        let Some(are_all_recorded) = self.shared.are_all_recorded.as_ref().filter(|_| is_alone)
+        else {
+            return;
+        };
+        let recorded = async {
+            while !are_all_recorded().await {
+                tokio::time::sleep(RECORDED_YET).await;
+            }
+        };
+        // The store may be down, which keeps nobody.
+        let _ = tokio::time::timeout(RECORDING, recorded).await;
     }
 }
 

@@ -16,6 +16,7 @@ use super::decide::{
 };
 use super::event::{EndKind, Event, FailedBy, JobException, Observers};
 use super::exception::php_text;
+use super::record::AreAllRecorded;
 use super::renew::Running;
 use super::settle::{Report, Verdict};
 use super::tally::{Shadow, Tallies};
@@ -71,6 +72,8 @@ pub(super) struct Shared {
     pub(super) can_sign: OnceLock<Result<(), String>>,
     /// Whether a lock that is kept on this connection can be freed in one step with a job's end.
     pub(super) is_on_queue: Box<dyn Fn(&Redis) -> bool + Send + Sync>,
+    /// Set where the app's database takes nothing from PHP while a record is written.
+    pub(super) are_all_recorded: Option<AreAllRecorded>,
 }
 
 /// Wakes the loop once so many jobs have ended: under load, one wake for several slots.

@@ -370,6 +370,9 @@ impl<Q: Queue> Loop<Q> {
             followed,
             options.clock,
         );
+        let keeps_others_out = failed_jobs
+            .as_ref()
+            .is_some_and(|store| store.keeps_others_out());
         let recording =
             failed_jobs.map(|store| Recording::start(&queue, store, spooled, options.clock));
         let (heard, first_look) = start_watch(&mut helpers, &control_plane, &options);
@@ -400,6 +403,7 @@ impl<Q: Queue> Loop<Q> {
                 let queue = Arc::clone(&queue);
                 move |redis| queue.is_on(redis)
             }),
+            are_all_recorded: keeps_others_out.then(|| record::are_all_recorded(&queue)),
         });
         let now = Instant::now();
         let php_changes = shared.pool.as_ref().map(Pool::changes);
@@ -620,11 +624,13 @@ impl<Q: Queue> Loop<Q> {
         let Some(mut fetched) = self.pop(slots, chooser, &woken, For::Slots).await else {
             return;
         };
-        if selects && fetched.taken == 0 && !woken.is_empty() {
+        if selects && fetched.taken == 0 {
             let now = Instant::now();
-            // What was announced is for somebody else: let them see the next announcements first.
-            self.waiter_rests_until = Some(now + LIMITS_EVERY);
-            if self.shared.pool.is_some() {
+            if !woken.is_empty() {
+                // What was announced is for somebody else: let them see the next announcements first.
+                self.waiter_rests_until = Some(now + LIMITS_EVERY);
+            }
+            if self.shared.pool.is_some() && self.does_waiter_rest(now) {
                 // Here that may be our own PHP processes, all at work: jobs for us are not announced meanwhile.
                 self.lane.is_due_by(now + BESIDE_PHP);
             }
@@ -647,10 +653,14 @@ impl<Q: Queue> Loop<Q> {
         if fetched.taken > 0 {
             // Behind what they took there may be something for us.
             self.lane.is_due_by(now + BESIDE_PHP);
-        } else if !woken.is_empty() {
-            // What was announced is for slots that are all taken: our own waiter must not hear of it again and again.
-            self.waiter_rests_until = Some(now + LIMITS_EVERY);
-            self.php_lane.is_due_by(now + BESIDE_PHP);
+        } else {
+            if !woken.is_empty() {
+                // What was announced is for slots that are all taken: our own waiter must not hear of it again and again.
+                self.waiter_rests_until = Some(now + LIMITS_EVERY);
+            }
+            if self.does_waiter_rest(now) {
+                self.php_lane.is_due_by(now + BESIDE_PHP);
+            }
         }
         for job in fetched.popped.jobs {
             let opened = fetched.chosen.take(&job.element);
@@ -658,6 +668,11 @@ impl<Q: Queue> Loop<Q> {
             let given = Given::Php(seat, Arc::clone(&self.unsettled_in_php));
             self.start(job, opened, given);
         }
+    }
+
+    /// Whether nobody here listens to announcements.
+    fn does_waiter_rest(&self, now: Instant) -> bool {
+        self.waiter_rests_until.is_some_and(|until| until > now)
     }
 
     fn lane_of(&mut self, what: For) -> &mut Lane {
@@ -995,8 +1010,10 @@ impl<Q: Queue> Loop<Q> {
         let options = &self.options;
         // Queues that are closed count as empty ones, as in Laravel.
         let is_closed = !self.has_open_queue() && self.shared.running.is_empty();
+        // And PHP that may not ask for jobs finds none.
+        let is_php_idle = |pool: &Pool| self.php_lane.is_empty || pool.is_paused();
         let is_empty = (self.lane.is_empty || self.shared.has_only_php())
-            && (self.php_lane.is_empty || self.shared.pool.is_none());
+            && self.shared.pool.as_ref().is_none_or(is_php_idle);
         let is_idle = (is_empty || is_closed) && self.tasks.is_empty();
         let problem = self.shared.pool.as_ref().and_then(Pool::problem);
         if self.is_bounded() && self.tasks.is_empty() && problem.is_some() {
@@ -1047,6 +1064,9 @@ impl<Q: Queue> Loop<Q> {
 
     /// Lets running jobs finish, cuts them at the deadline, and waits until all are settled.
     async fn stop(mut self, reason: StopReason) -> Report {
+        if let Some(pool) = &self.shared.pool {
+            pool.close();
+        }
         // Only an order to quit has somebody waiting behind it with SIGKILL in hand.
         let mut deadline =
             (reason == StopReason::Interrupted).then(|| Instant::now() + self.options.grace);

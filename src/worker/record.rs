@@ -16,6 +16,7 @@ use super::attempt::with_causes;
 use super::backoff::Reconnect;
 use super::lease::{Drained, Lease, Progress, unreachable};
 use crate::failed::{FailedJob, FailedJobs, Recorded};
+use crate::handler::BoxFuture;
 use crate::queue::{Queue, Spool};
 use crate::time::Clock;
 
@@ -73,6 +74,21 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 const SAME_AFTER: i64 = 5;
 /// How long ago a job must have failed for another failure of it to be written over.
 const REPLACE_AFTER: i64 = 15;
+
+/// Whether no failed job waits for its record any more.
+pub(super) type AreAllRecorded = Box<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>;
+
+/// Asks the queue's server that.
+pub(super) fn are_all_recorded<Q: Queue>(queue: &Arc<Q>) -> AreAllRecorded {
+    let queue = Arc::clone(queue);
+    Box::new(move || {
+        let queue = Arc::clone(&queue);
+        Box::pin(async move {
+            let records = queue.spooled(Spool::FailedJobs, 0, 1).await;
+            records.is_ok_and(|records| records.is_empty())
+        })
+    })
+}
 
 /// Brings records to the store until no more will come.
 pub(super) async fn keep_recording<Q: Queue>(recorder: Recorder<Q>) {

@@ -32,7 +32,11 @@ pub enum Said {
         memory: u64,
         /// Its clock when it said so, in nanoseconds.
         clock: u64,
+        /// How many jobs it has read so far.
+        orders: u64,
     },
+    /// It comes round, and the app does not let it ask for a job.
+    Paused,
     /// The job was not begun: the app is to pause, or the process had ended.
     Declined,
     /// The job is to leave the queue.
@@ -106,6 +110,8 @@ pub(super) struct Channel {
     theirs: Option<OwnedFd>,
     /// Bytes of the last job that were written.
     written: usize,
+    /// Jobs that were sent so far, the last one maybe not whole.
+    orders: u64,
     /// The process's clock, and ours when we heard of it.
     clock: (u64, Instant),
 }
@@ -120,6 +126,7 @@ impl Channel {
             is_closed: false,
             theirs: Some(theirs),
             written: 0,
+            orders: 0,
             clock: (0, Instant::now()),
         }
     }
@@ -156,6 +163,11 @@ impl Channel {
         unread.is_some_and(|unread| usize::try_from(unread) == Ok(self.written))
     }
 
+    /// Whether a process that has read so many jobs has read all that were sent.
+    pub(super) fn has_read_all(&self, orders: u64) -> bool {
+        orders >= self.orders
+    }
+
     /// Whether there is nothing more to come.
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed
@@ -170,6 +182,9 @@ impl Channel {
 
     /// Sends a job, which the process does not begin with if it reads it only after `deadline`.
     ///
+    /// From this call on, [`bury`](Self::bury) and [`is_untouched`](Self::is_untouched) are about this job, even if
+    /// the future is never polled.
+    ///
     /// # Errors
     ///
     /// The process has closed its end, or has read nothing until then.
@@ -177,13 +192,13 @@ impl Channel {
     /// # Cancel safety
     ///
     /// What was written by then is known to [`bury`](Self::bury); the process can only be ended.
-    pub(super) async fn run(
+    pub(super) fn run(
         &mut self,
         queue: &str,
         body: &[u8],
         reserved: &[u8],
         deadline: Instant,
-    ) -> std::io::Result<()> {
+    ) -> impl Future<Output = std::io::Result<()>> {
         let until = self.on_its_clock(deadline);
         let order = serde_json::json!({
             "do": "run", "queue": queue, "body": body.len(), "reserved": reserved.len(), "until": until,
@@ -194,6 +209,11 @@ impl Channel {
         bytes.extend_from_slice(body);
         bytes.extend_from_slice(reserved);
         self.written = 0;
+        self.orders += 1;
+        self.write_order(bytes, deadline)
+    }
+
+    async fn write_order(&mut self, bytes: Vec<u8>, deadline: Instant) -> std::io::Result<()> {
         let mut is_late = false;
         while self.written < bytes.len() {
             let written = tokio::select! {
@@ -285,7 +305,8 @@ mod tests {
             (r#"{"is":"deleted"}"#, Said::Deleted { last: false }),
             (r#"{"is":"deleted","last":true}"#, Said::Deleted { last: true }),
             (r#"{"is":"released","delay":7}"#, Said::Released { delay: 7 }),
-            (r#"{"is":"ready","memory":4194304,"clock":7}"#, Said::Ready { memory: 4_194_304, clock: 7 }),
+            (r#"{"is":"ready","memory":4194304,"clock":7,"orders":2}"#, Said::Ready { memory: 4_194_304, clock: 7, orders: 2 }),
+            (r#"{"is":"paused"}"#, Said::Paused),
             (r#"{"is":"booted","laravel":"8.83.26","php":"8.2.29","signals":true,"clock":75}"#,
              Said::Booted(Booted { laravel: "8.83.26".into(), php: "8.2.29".into(), signals: true, clock: 75 })),
             (r#"{"is":"parting"}"#, Said::Parting),
@@ -344,6 +365,19 @@ mod tests {
         drop(theirs);
         assert!(channel.bury());
         assert_eq!(channel.next().await.unwrap(), None);
+        // The next job was not even begun to be sent, and the one before was read.
+        let (mut channel, mut theirs) = pair();
+        let deadline = Instant::now() + SOON;
+        channel
+            .run("default", b"{}", b"{}", deadline)
+            .await
+            .unwrap();
+        assert!(theirs.read(&mut read).await.unwrap() > 0);
+        assert!(channel.has_read_all(1) && !channel.is_untouched());
+        drop(channel.run("default", b"{}", b"{}", deadline));
+        assert!(channel.is_untouched() && !channel.has_read_all(1));
+        drop(theirs);
+        assert!(channel.bury());
         // More than the socket takes: of a job that was not written whole, too.
         let large = vec![b'x'; 4 << 20];
         for has_read in [false, true] {

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::channel::{Channel, SOCKET, STUB, Said};
 use super::output::{Lines, Log};
-use super::{Assignment, Offer, Shared, Versions};
+use super::{Assignment, Offer, Pause, Shared, Versions};
 use crate::handler::exec::ProcessGroup;
 
 /// How long to read on after a process has ended: what it started may hold its pipes open.
@@ -37,14 +37,14 @@ const MOST_PRINTS: u32 = 64;
 
 /// Keeps a place taken until the pool stops.
 pub(super) async fn keep(pool: Arc<Shared>) {
-    let mut failures = 0_u32;
-    while !pool.stop.is_cancelled() {
+    let (mut failures, mut is_broken) = (0_u32, false);
+    while !pool.is_closing.is_cancelled() {
         let problem = match Member::boot(&pool).await {
             Ok(Some(member)) => {
-                pool.health().broken -= usize::from(failures > 0);
-                failures = 0;
+                pool.health().broken -= usize::from(std::mem::take(&mut is_broken));
                 let booted = Instant::now();
                 if member.serve(&pool).await > 0 || booted.elapsed() >= SHORTEST_LIFE {
+                    failures = 0;
                     continue;
                 }
                 "it ended right after it had booted the app".to_owned()
@@ -52,7 +52,7 @@ pub(super) async fn keep(pool: Arc<Shared>) {
             Ok(None) => return,
             Err(problem) => problem,
         };
-        if pool.stop.is_cancelled() {
+        if pool.is_closing.is_cancelled() {
             return;
         }
         failures = failures.saturating_add(1);
@@ -61,14 +61,14 @@ pub(super) async fn keep(pool: Arc<Shared>) {
         let wait = longest.mul_f64(0.5 + fastrand::f64() / 2.0);
         {
             let mut health = pool.health();
-            health.broken += usize::from(failures == 1);
+            health.broken += usize::from(!std::mem::replace(&mut is_broken, true));
             health.problem.clone_from(&problem);
         }
         tracing::error!(error = problem, retry_in = ?wait, "a PHP process of the pool could not start");
         pool.changed();
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            () = pool.stop.cancelled() => {}
+            () = pool.is_closing.cancelled() => {}
         }
     }
 }
@@ -91,6 +91,8 @@ struct Member {
     early: Option<(Offer, Instant)>,
     /// Whether it mostly waits soon after it has ended a job.
     comes_soon: bool,
+    /// Set while the app does not let it work, as far as it has said.
+    pause: Option<Pause>,
 }
 
 /// One of the two streams of a process, read for the log.
@@ -143,7 +145,7 @@ impl Member {
         loop {
             let did = tokio::select! {
                 did = member.does() => did,
-                () = pool.stop.cancelled() => return Ok(None),
+                () = pool.is_closing.cancelled() => return Ok(None),
                 () = tokio::time::sleep_until(deadline) => {
                     let limit = pool.options.boot;
                     return Err(format!("it did not boot the app within {limit:?}{}", member.printed()));
@@ -247,6 +249,7 @@ impl Member {
             is_ready: false,
             early: None,
             comes_soon: pool.options.rest.is_zero(),
+            pause: None,
         })
     }
 
@@ -344,9 +347,10 @@ impl Member {
             };
             match did {
                 Did::Say(Said::Ready { clock, .. }) => {
-                    self.channel.has_clock(clock);
+                    self.is_at_it(clock);
                     return None;
                 }
+                Did::Say(Said::Paused) => self.pauses(pool),
                 Did::Print => {}
                 Did::Say(said) => self.hears_problem(&said),
                 Did::Exit(status) => {
@@ -384,6 +388,9 @@ impl Member {
             };
             match did {
                 Did::Print => {}
+                // What it is given meanwhile it declines.
+                Did::Say(Said::Paused) => self.pauses(pool),
+                Did::Say(Said::Ready { clock, .. }) => self.is_at_it(clock),
                 Did::Say(said) => self.hears_problem(&said),
                 Did::Exit(status) => {
                     self.has_ended(status);
@@ -474,8 +481,15 @@ impl Member {
             match did {
                 // Who has closed the socket and runs on ends its job by itself, and then ends.
                 Did::Print | Did::FallSilent(None) | Did::Say(Said::Parting) => {}
+                Did::Say(Said::Paused) => self.pauses(pool),
+                // It said so before it was given this job.
+                Did::Say(Said::Ready { clock, orders, .. })
+                    if !self.channel.has_read_all(orders) =>
+                {
+                    self.is_at_it(clock);
+                }
                 Did::Say(Said::Ready { clock, .. }) => {
-                    self.channel.has_clock(clock);
+                    self.is_at_it(clock);
                     // Mostly that alone says that the attempt is over.
                     self.is_ready = true;
                     let _ = said.send(Said::Done).await;
@@ -524,6 +538,20 @@ impl Member {
                     return false;
                 }
             }
+        }
+    }
+
+    /// It waits for a job.
+    fn is_at_it(&mut self, clock: u64) {
+        self.channel.has_clock(clock);
+        self.pause = None;
+    }
+
+    /// The app does not let it work.
+    fn pauses(&mut self, pool: &Shared) {
+        if self.pause.is_none() {
+            self.pause = Some(Pause::new(&pool.paused));
+            pool.changed();
         }
     }
 
@@ -669,6 +697,7 @@ fn settings(pool: &Shared) -> serde_json::Value {
         "rest": options.rest.as_secs_f64(),
         "max_time": options.max_time.map(|limit| limit.as_secs_f64()),
         "failer": options.failer,
+        "once": options.once,
         "options": options.worker,
     })
 }

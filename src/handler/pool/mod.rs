@@ -18,6 +18,7 @@
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -59,6 +60,8 @@ pub struct PoolOptions {
     pub worker: serde_json::Map<String, serde_json::Value>,
     /// How long the app may take to boot.
     pub boot: Duration,
+    /// Whether it runs one job alone, which the app's listeners of Laravel's `Looping` cannot forbid.
+    pub once: bool,
 }
 
 /// The pool cannot run jobs.
@@ -79,6 +82,11 @@ struct Shared {
     /// Counts changes of `waiting`, so that others can wait for one.
     changes: watch::Sender<u64>,
     health: Mutex<Health>,
+    /// Members that the app does not let work.
+    paused: Arc<AtomicUsize>,
+    /// Cancelled when no process is to be started any more.
+    is_closing: CancellationToken,
+    /// Cancelled when all are to end; jobs run on until then.
     stop: CancellationToken,
     members: tokio::sync::Mutex<JoinSet<()>>,
 }
@@ -138,6 +146,8 @@ impl Pool {
             waiting: Mutex::default(),
             changes: watch::Sender::new(0),
             health: Mutex::default(),
+            paused: Arc::default(),
+            is_closing: CancellationToken::new(),
             stop: CancellationToken::new(),
             members: tokio::sync::Mutex::default(),
         });
@@ -221,8 +231,20 @@ impl Pool {
         self.0.changes.subscribe()
     }
 
+    /// Whether the app lets no member work: all that could start have come round without asking for a job.
+    pub fn is_paused(&self) -> bool {
+        let paused = self.0.paused.load(Ordering::Relaxed);
+        paused > 0 && paused + self.0.health().broken >= self.size()
+    }
+
+    /// Starts no more processes: there will be no more jobs. Those that run jobs run on.
+    pub fn close(&self) {
+        self.0.is_closing.cancel();
+    }
+
     /// Ends all members: those that wait at once, others are killed.
     pub async fn stop(&self) {
+        self.close();
         self.0.stop.cancel();
         let mut members = self.0.members.lock().await;
         while members.join_next().await.is_some() {}
@@ -255,6 +277,23 @@ impl Shared {
         self.waiting().push_back(Seat(seat));
         self.changed();
         Offer(assigned)
+    }
+}
+
+/// Counts a member that pauses.
+#[derive(Debug)]
+struct Pause(Arc<AtomicUsize>);
+
+impl Pause {
+    fn new(paused: &Arc<AtomicUsize>) -> Self {
+        paused.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(paused))
+    }
+}
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -292,12 +292,6 @@ impl Workplace {
         self
     }
 
-    /// With a variable of the environment.
-    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
-        self.env.push((name.to_owned(), value.to_owned()));
-        self
-    }
-
     fn settings(&self) -> PathBuf {
         self.directory.path().join("artisand.toml")
     }

@@ -171,7 +171,6 @@ impl RedisServer {
         self.query(&[b"ZRANGE", key.as_bytes(), b"0", b"-1", b"WITHSCORES"])
     }
 
-    /// Number of elements of a list.
     /// Jobs of a queue, wherever they are: counted in one step, as they go from one place to another.
     pub(crate) fn jobs(&self, queue_key: &str) -> usize {
         let script = "return redis.call('llen', KEYS[1]) + redis.call('zcard', KEYS[1] .. ':delayed') \
@@ -179,6 +178,7 @@ impl RedisServer {
         self.query(&[b"EVAL", script.as_bytes(), b"1", queue_key.as_bytes()])
     }
 
+    /// Number of elements of a list.
     pub(crate) fn length(&self, key: &str) -> usize {
         self.query(&[b"LLEN", key.as_bytes()])
     }

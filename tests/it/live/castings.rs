@@ -196,13 +196,7 @@ impl Scene {
         } else {
             "--once"
         };
-        // SQLite refuses PHP's next write to a batch while our record of a failed job is written.
-        let rest = if by == By::Pool {
-            "--rest=0.1"
-        } else {
-            "--rest=0"
-        };
-        let args = [until, "--sleep=0", "--tries=1", rest, &queues];
+        let args = [until, "--sleep=0", "--tries=1", &queues];
         let [pool, half] = &self.pools;
         let output = match by {
             By::Php => self

@@ -109,9 +109,9 @@ fn attempts(redis: &RedisServer, laravel: &Laravel) -> Vec<Value> {
 
 fn while_the_app_lets_no_worker_work_jobs_stay_as_they_are(version: u8) {
     let redis = RedisServer::start();
-    let laravel = Laravel::new(version, &redis);
-    let workplace =
-        Workplace::with_pool(&laravel, 1, "").env("INTEROP_LOOPING_WHILE", "interop:veto");
+    let guard = [("INTEROP_LOOPING_WHILE", "interop:veto")];
+    let laravel = Laravel::with_env(version, &redis, &guard);
+    let workplace = Workplace::with_pool(&laravel, 2, "");
     let veto = || redis.query::<()>(&[b"SET", b"interop:veto", b"1"]);
     let lift = || redis.query::<()>(&[b"DEL", b"interop:veto"]);
     let dispatch = |id: &str| {
@@ -140,13 +140,18 @@ fn while_the_app_lets_no_worker_work_jobs_stay_as_they_are(version: u8) {
     let before = looks(&redis);
     veto();
     dispatch("second");
+    // Longer than a job waits for its process, which would then be replaced.
     redis.eventually("more looks", SOON, || {
-        (looks(&redis) > before + 1).then_some(())
+        (looks(&redis) > before + 8).then_some(())
     });
     assert_eq!(attempts(&redis, &laravel), [0], "{}", worker.describe());
     lift();
     redis.eventually("the second job", SOON, || (runs().len() == 2).then_some(()));
     assert_eq!(runs(), [json!(["first", 1]), json!(["second", 1])]);
+
+    let log = worker.stderr();
+    assert_eq!(log.matches("has booted the app").count(), 2, "{log}");
+    assert!(!log.contains("did not take the job"), "{log}");
 
     // A worker whose processes pause is stopped as fast as any.
     veto();
@@ -161,6 +166,33 @@ fn while_the_app_lets_no_worker_work_jobs_stay_as_they_are(version: u8) {
 }
 
 on_every_laravel!(while_the_app_lets_no_worker_work_jobs_stay_as_they_are);
+
+/// As `queue:work` does, which is run the same way.
+fn a_veto_of_the_app_empties_the_queue_and_is_not_asked_for_one_job(version: u8) {
+    let redis = RedisServer::start();
+    let guard = [("INTEROP_LOOPING_WHILE", "interop:veto")];
+    let laravel = Laravel::with_env(version, &redis, &guard);
+    let () = redis.query(&[b"SET", b"interop:veto", b"1"]);
+    let workplace = Workplace::with_pool(&laravel, 2, "");
+    for by_php in [true, false] {
+        laravel.run(&["interop:journal", "waits", "--script=ok"]);
+        let work = |args: &[&str]| {
+            if by_php {
+                laravel.worker(args).succeeds_within(SOON);
+            } else {
+                workplace.worker(args).succeeds_within(SOON);
+            }
+        };
+        let before = lines(&redis, "interop:journal").len();
+        work(&["--stop-when-empty", "--sleep=1"]);
+        assert_eq!(attempts(&redis, &laravel), [0], "{by_php}");
+        work(&["--once"]);
+        assert_eq!(lines(&redis, "interop:journal").len(), before + 1);
+        assert_eq!(redis.jobs(&laravel.key("queues:default")), 0, "{by_php}");
+    }
+}
+
+on_every_laravel!(a_veto_of_the_app_empties_the_queue_and_is_not_asked_for_one_job);
 
 /// Since Laravel 11.
 fn a_job_has_its_own_log_context_and_no_other(version: u8) {

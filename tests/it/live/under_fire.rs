@@ -390,6 +390,8 @@ fn hostile_jobs_harm_only_themselves(version: u8) {
         assert_eq!(scene.count(id, "failed"), 1, "{name}: {id}");
     }
     scene.stop(&mut worker);
+    let listed = (scene.workplace.artisand(&["queue:failed"]).output()).unwrap();
+    assert!(listed.status.success(), "{name}: {listed:?}");
     // Its output went to the log, with the job.
     assert!(
         worker

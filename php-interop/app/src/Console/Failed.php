@@ -23,7 +23,10 @@ class Failed extends Command
 
         $this->output->writeln(Document::json([
             'count' => $count,
-            'jobs' => array_map(fn ($job) => (array) $job, $this->laravel['queue.failer']->all()),
+            // Before Laravel 9 texts of exceptions are stored as they are.
+            'jobs' => array_map(fn ($job) => array_map(
+                fn ($text) => is_string($text) ? mb_scrub($text, 'UTF-8') : $text, (array) $job
+            ), $this->laravel['queue.failer']->all()),
         ]), $this->output::OUTPUT_RAW);
 
         return 0;
