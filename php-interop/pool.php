@@ -457,6 +457,8 @@ class Member
             return $this->pass();
         }
         $this->isRunning = true;
+        // To ask whether it may run was no round.
+        $this->hasLooped = false;
 
         if ($this->job !== null) {
             $this->job->forget();

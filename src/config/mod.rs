@@ -1184,6 +1184,22 @@ mod tests {
     }
 
     #[test]
+    fn an_app_that_is_too_old_for_php_processes_leaves_its_jobs() {
+        let unmapped = |laravel: &str, more: &str| {
+            let php = "[php]\napp = '/srv/app'\nbinary = '/opt/php/bin/php'\n";
+            config(&format!("laravel = '{laravel}'\n{php}{more}"), &[]).unmapped()
+        };
+        assert_eq!(unmapped("7.30.4", "").unwrap(), UnmappedPolicy::Leave);
+        assert_eq!(unmapped("8.0.0", "").unwrap(), UnmappedPolicy::Php);
+        let error = unmapped("7.30.4", "[unmapped]\npolicy = 'php'\n").unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("policy `php` needs Laravel 8 or later, and the app is 7.30.4"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn a_mapping_is_for_one_kind_of_job() {
         let error = |toml: &str| {
             let toml = format!("[[map]]\n{toml}\nhandler = 'log'\n");

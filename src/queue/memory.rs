@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{
     Effect, Error, PopRequest, Popped, Queue, QueueName, ReservedJob, Settled, Settlement, Sizes,
-    Spool,
+    Spool, Unsettled,
 };
 use crate::connection::Redis;
 use crate::time::UnixSeconds;
@@ -214,7 +214,10 @@ impl Queue for MemoryQueue {
         Ok(popped)
     }
 
-    async fn settle(&self, jobs: &[(Arc<ReservedJob>, Settlement)]) -> Result<Vec<Settled>, Error> {
+    async fn settle(
+        &self,
+        jobs: &[(Arc<ReservedJob>, Settlement)],
+    ) -> Result<Vec<Settled>, Unsettled> {
         let mut state = self.state();
         let settled = jobs.iter().map(|(job, settlement)| {
             let queue = state.queues.entry(job.queue.clone()).or_default();

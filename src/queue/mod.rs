@@ -146,6 +146,16 @@ pub enum Settled {
     Gone,
 }
 
+/// Some of several jobs could not be settled.
+#[derive(Debug, thiserror::Error)]
+#[error("{} of {} jobs could not be settled", .settled.iter().filter(|settled| settled.is_none()).count(), .settled.len())]
+pub struct Unsettled {
+    /// Of each job, in their order, whether it was still ours; `None` where it is not known to be settled.
+    pub settled: Vec<Option<Settled>>,
+    /// The first problem.
+    pub source: Error,
+}
+
 /// A place where jobs of a queue are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waiting {
@@ -242,9 +252,12 @@ pub trait Queue: Send + Sync + 'static {
     /// May be called again with the same jobs after an error: what was done
     /// before is then reported as [`Settled::Gone`] and not done twice.
     ///
+    /// One that is put back, or released uncounted, looks as before once it is popped again: only if that is known
+    /// not to have happened may it be settled again.
+    ///
     /// # Errors
     ///
-    /// Each of the jobs is then either settled or as it was.
+    /// Each of the jobs is then either settled or as it was; [`Unsettled`] says which are settled for sure.
     ///
     /// # Cancel safety
     ///
@@ -256,7 +269,7 @@ pub trait Queue: Send + Sync + 'static {
     fn settle(
         &self,
         jobs: &[(Arc<ReservedJob>, Settlement)],
-    ) -> impl Future<Output = Result<Vec<Settled>, Error>> + Send;
+    ) -> impl Future<Output = Result<Vec<Settled>, Unsettled>> + Send;
 
     /// Moves the end of reservations to *now + `retry_after`*; those that are gone stay gone.
     fn renew(

@@ -14,7 +14,7 @@ use redis::{FromRedisValue, Script, Value};
 
 use super::{
     Choose, ConnectionName, Effect, Error, Keys, PopRequest, Popped, Queue, QueueName, ReservedJob,
-    Settled, Settlement, Sizes, Spool, Waiting,
+    Settled, Settlement, Sizes, Spool, Unsettled, Waiting,
 };
 use crate::connection::{Arg, Redis};
 use crate::time::UnixSeconds;
@@ -915,7 +915,10 @@ impl Queue for RedisQueue {
         Ok(popped)
     }
 
-    async fn settle(&self, jobs: &[(Arc<ReservedJob>, Settlement)]) -> Result<Vec<Settled>, Error> {
+    async fn settle(
+        &self,
+        jobs: &[(Arc<ReservedJob>, Settlement)],
+    ) -> Result<Vec<Settled>, Unsettled> {
         // One call per kind and queue, all on their way at once.
         let mut groups: Vec<(Group, Vec<usize>)> = Vec::new();
         for (index, (job, settlement)) in jobs.iter().enumerate() {
@@ -934,18 +937,28 @@ impl Queue for RedisQueue {
             self.settle_group(group, &rows).await
         });
         let replies = futures_util::future::join_all(calls).await;
-        let mut settled = vec![Settled::Done; jobs.len()];
+        let mut settled = vec![Some(Settled::Done); jobs.len()];
+        let mut problem = None;
         for ((_, members), gone) in groups.iter().zip(replies) {
-            for position in gone? {
-                if let Some(index) = position
-                    .checked_sub(1)
-                    .and_then(|position| members.get(position))
-                {
-                    settled[*index] = Settled::Gone;
+            match gone {
+                Ok(gone) => {
+                    let of = |position: usize| members.get(position.checked_sub(1)?);
+                    for index in gone.into_iter().filter_map(of) {
+                        settled[*index] = Some(Settled::Gone);
+                    }
+                }
+                Err(error) => {
+                    for index in members {
+                        settled[*index] = None;
+                    }
+                    problem.get_or_insert(error);
                 }
             }
         }
-        Ok(settled)
+        match problem {
+            None => Ok(settled.into_iter().flatten().collect()),
+            Some(source) => Err(Unsettled { settled, source }),
+        }
     }
 
     async fn renew(&self, jobs: &[Arc<ReservedJob>], now: UnixSeconds) -> Result<(), Error> {

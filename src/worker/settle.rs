@@ -18,7 +18,7 @@ use super::backoff::Reconnect;
 use super::event::{EndKind, Event, Observers};
 use super::renew::Running;
 use crate::handler::JobInfo;
-use crate::queue::{Effect, Queue, ReservedJob, Settled, Settlement, Spool};
+use crate::queue::{Effect, Queue, ReservedJob, Settled, Settlement, Spool, Unsettled};
 use crate::time::UnixSeconds;
 
 /// A job with its verdict, on the way to the server.
@@ -193,10 +193,11 @@ impl<Q: Queue> Settler<Q> {
         let mut reconnect = Reconnect::default();
         let mut refusals = 0;
         loop {
+            let wait = reconnect.next_wait();
             let is_over = tokio::select! {
                 biased;
                 () = self.over() => true,
-                () = reconnect.wait() => false,
+                () = self.wait_to_try(wait) => false,
             };
             if is_over {
                 tracing::error!(
@@ -217,6 +218,17 @@ impl<Q: Queue> Settler<Q> {
                     }
                 }
             }
+        }
+    }
+
+    /// Waits before the next try; not for long once the worker stops, as there will not be many.
+    async fn wait_to_try(&self, wait: Duration) {
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = async {
+                self.give_up.cancelled().await;
+                tokio::time::sleep(LAST_TRIES).await;
+            } => {}
         }
     }
 
@@ -252,7 +264,7 @@ impl<Q: Queue> Settler<Q> {
     async fn settle_unless_over(
         &self,
         rows: &[(Arc<ReservedJob>, Settlement)],
-    ) -> Result<Vec<Settled>, Option<crate::queue::Error>> {
+    ) -> Result<Vec<Settled>, Option<Unsettled>> {
         tokio::select! {
             biased;
             settled = self.queue.settle(rows) => settled.map_err(Some),
@@ -260,6 +272,7 @@ impl<Q: Queue> Settler<Q> {
         }
     }
 
+    /// Settles jobs; otherwise gives back those that could not be.
     async fn try_settle(
         &self,
         batch: Vec<Verdict>,
@@ -269,26 +282,42 @@ impl<Q: Queue> Settler<Q> {
             .iter()
             .map(|verdict| (Arc::clone(&verdict.job), verdict.settlement.clone()))
             .collect();
-        match self.settle_unless_over(&rows).await {
-            Ok(settled) => {
-                let spools = |spool| batch.iter().any(|verdict| verdict.spools(spool));
-                if spools(Spool::FailedJobs) {
-                    self.spooled.notify_one();
-                }
-                if spools(Spool::FollowUps) {
-                    self.followed.notify_one();
-                }
-                let back = batch.iter().filter_map(|it| returns_at(&it.settlement));
-                if let Some(at) = back.min() {
-                    self.returns.add(at);
-                }
-                for (verdict, settled) in batch.into_iter().zip(settled) {
-                    self.running.remove(verdict.number);
-                    finish(verdict, settled, asked_again, &self.observers);
-                }
-                Ok(())
+        let (settled, error) = match self.settle_unless_over(&rows).await {
+            Ok(settled) => (settled.into_iter().map(Some).collect(), None),
+            Err(None) => return Err((batch, None)),
+            Err(Some(Unsettled { settled, source })) => (settled, Some(source)),
+        };
+        let mut left = Vec::new();
+        let mut done = Vec::with_capacity(batch.len());
+        for (verdict, settled) in batch.into_iter().zip(settled) {
+            match settled {
+                Some(settled) => done.push((verdict, settled)),
+                None => left.push(verdict),
             }
-            Err(error) => Err((batch, error)),
+        }
+        self.tell_of(done, asked_again);
+        match error {
+            None => Ok(()),
+            Some(error) => Err((left, Some(error))),
+        }
+    }
+
+    /// Tells whom it concerns that jobs are settled.
+    fn tell_of(&self, done: Vec<(Verdict, Settled)>, asked_again: bool) {
+        let spools = |spool| done.iter().any(|(verdict, _)| verdict.spools(spool));
+        if spools(Spool::FailedJobs) {
+            self.spooled.notify_one();
+        }
+        if spools(Spool::FollowUps) {
+            self.followed.notify_one();
+        }
+        let back = (done.iter()).filter_map(|(verdict, _)| returns_at(&verdict.settlement));
+        if let Some(at) = back.min() {
+            self.returns.add(at);
+        }
+        for (verdict, settled) in done {
+            self.running.remove(verdict.number);
+            finish(verdict, settled, asked_again, &self.observers);
         }
     }
 }
@@ -301,6 +330,8 @@ fn report(error: Option<&crate::queue::Error>, jobs: usize) {
     );
 }
 
+/// How often it is tried then.
+const LAST_TRIES: Duration = Duration::from_millis(100);
 /// How long a server that went away is waited for after the worker's stop deadline.
 const LAST_CHANCE: Duration = Duration::from_secs(3);
 

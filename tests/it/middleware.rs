@@ -256,7 +256,7 @@ async fn the_lock_of_a_blocking_function_is_held_until_it_returns() {
         let _ = gone.lock().unwrap().recv();
         Ok::<(), BoxError>(())
     });
-    let handler = handler.with_middleware(overlap().expires_after(Duration::from_secs(1)));
+    let handler = handler.with_middleware(overlap().expires_after(Duration::from_secs(4)));
     let queue = Arc::new(MemoryQueue::new(Some(Duration::from_secs(90))));
     queue.push(&queue_name(), &[payload(1, &[])]).await.unwrap();
     let options = options(Duration::from_millis(500));
@@ -264,7 +264,7 @@ async fn the_lock_of_a_blocking_function_is_held_until_it_returns() {
     let report = worker.run(&Control::new()).await;
     assert_eq!(report.jobs_processed, 1);
     // Longer than the lock would live without being renewed.
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
     assert!(store.is_locked(), "{:?}", store.keys());
     assert_eq!(store.services.held.len(), 1);
     go.send(()).unwrap();

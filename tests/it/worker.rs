@@ -704,7 +704,7 @@ async fn a_pause_stops_pops_and_a_resume_starts_them() {
 
 #[tokio::test]
 async fn a_job_longer_than_retry_after_is_not_run_twice() {
-    let queue = Arc::new(MemoryQueue::new(Some(Duration::from_secs(2))));
+    let queue = Arc::new(MemoryQueue::new(Some(Duration::from_secs(4))));
     queue.push(&name("default"), &[job("A", 1)]).await.unwrap();
     let runs = Arc::new(AtomicUsize::new(0));
     let handler = {
@@ -712,7 +712,7 @@ async fn a_job_longer_than_retry_after_is_not_run_twice() {
         handler::function(move |_: IgnoredAny, _| {
             runs.fetch_add(1, Ordering::SeqCst);
             async {
-                tokio::time::sleep(Duration::from_secs(5)).await;
+                tokio::time::sleep(Duration::from_secs(9)).await;
                 Ok::<(), std::io::Error>(())
             }
         })

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 
@@ -28,7 +29,12 @@ pub(crate) struct Apps {
 impl Apps {
     /// Makes them.
     pub(crate) fn make(version: u8) -> Self {
-        let directory = format!("/tmp/artisand-apps-{}-{version}", std::process::id());
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let directory = format!(
+            "/tmp/artisand-apps-{}-{number}-{version}",
+            std::process::id()
+        );
         let version = version.to_string();
         let made = php("apps/make", &[&version, &directory], &[], None);
         let read = |line: &str| {

@@ -19,7 +19,7 @@ pub(crate) struct RedisServer {
 }
 
 /// How long a server may take to answer.
-const START: Duration = Duration::from_secs(10);
+const START: Duration = Duration::from_secs(60);
 
 impl RedisServer {
     /// Starts a server that keeps nothing.

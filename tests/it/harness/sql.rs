@@ -31,7 +31,7 @@ pub(crate) type MariaDbServer = SqlServer<MariaDb>;
 pub(crate) type PostgresServer = SqlServer<Postgres>;
 
 /// How long a server may take to answer, or to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What differs between the two servers.
 pub(crate) trait Engine {

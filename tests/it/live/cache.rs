@@ -13,7 +13,7 @@ use crate::harness::redis::RedisServer;
 use crate::harness::stores::{Databases, Kind, Settings};
 
 const MINUTE: Duration = Duration::from_secs(60);
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(90);
 
 /// One store of an app, from both sides.
 struct Scene {

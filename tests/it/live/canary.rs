@@ -89,7 +89,7 @@ on_every_laravel!(a_canary_has_the_same_jobs_on_every_attempt);
 fn a_shadow_runs_nothing_and_says_what_is_different(version: u8) {
     let redis = RedisServer::start();
     // Reservations of jobs whose process ends are over soon.
-    let laravel = Laravel::with_retry_after(version, &redis, 2);
+    let laravel = Laravel::with_retry_after(version, &redis, 4);
     let served = laravel.serve();
     #[rustfmt::skip]
     let jobs: [&[&str]; 6] = [
@@ -100,7 +100,7 @@ fn a_shadow_runs_nothing_and_says_what_is_different(version: u8) {
         served.run(&[&["interop:journal"], job].concat());
     }
     let shadow = "[[map]]\njob = 'App\\Jobs\\Journal'\nmode = \"shadow\"\nhandler = ";
-    let args = ["--stop-when-empty-for=4", "--sleep=1", "--json"];
+    let args = ["--stop-when-empty-for=9", "--sleep=1", "--json"];
     let child = worker(&laravel, &format!("{shadow}\"journal\""), &args);
     let lines = journal::since(&redis, 0);
     assert!(lines.iter().all(|line| line.by == "php"), "{lines:?}");

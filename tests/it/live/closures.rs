@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::harness::laravel::Laravel;
 use crate::harness::redis::RedisServer;
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(90);
 
 /// Does nothing: what counts are the properties of the command around it.
 const NO_OP: &str = "function () {}";

@@ -50,7 +50,7 @@ fn every_job_is_run_once_by_php_or_rust(version: u8) {
     // The number is written before the job is deleted.
     let keys =
         ["", ":delayed", ":reserved"].map(|part| laravel.key(&format!("queues:default{part}")));
-    redis.eventually("the queue is empty", Duration::from_secs(15), || {
+    redis.eventually("the queue is empty", Duration::from_secs(60), || {
         let left =
             redis.length(&keys[0]) + redis.scores(&keys[1]).len() + redis.scores(&keys[2]).len();
         (left == 0).then_some(())
@@ -68,7 +68,7 @@ fn every_job_is_run_once_by_php_or_rust(version: u8) {
         worker.signal(Signal::TERM);
     }
     for worker in rust.iter_mut().chain(&mut php) {
-        worker.succeeds_within(Duration::from_secs(15));
+        worker.succeeds_within(Duration::from_secs(60));
     }
     // Nobody came back to a job while stopping.
     assert_eq!(redis.length("interop:done"), JOBS);

@@ -11,7 +11,7 @@ use crate::harness::laravel::{Laravel, Served};
 use crate::harness::process::{ManagedChild, Workplace};
 use crate::harness::redis::RedisServer;
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(90);
 
 /// A mapping for the encrypted journal.
 const MAPPINGS: &str = r#"

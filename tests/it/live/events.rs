@@ -9,7 +9,7 @@ use crate::harness::laravel::Laravel;
 use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, Workplace};
 use crate::harness::redis::RedisServer;
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(90);
 
 /// Options of `interop:journal`, one job each.
 #[rustfmt::skip]

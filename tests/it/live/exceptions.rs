@@ -8,7 +8,7 @@ use crate::harness::laravel::Laravel;
 use crate::harness::process::{INTEROP_MAPPINGS, Workplace};
 use crate::harness::redis::RedisServer;
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(90);
 /// Of keys of the cache: the app keeps them in this database.
 const CACHE: &[u8] = b"1";
 

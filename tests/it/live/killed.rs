@@ -10,7 +10,7 @@ use crate::harness::laravel::Laravel;
 use crate::harness::process::{INTEROP_MAPPINGS, Workplace};
 use crate::harness::redis::RedisServer;
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(90);
 
 fn dispatch(laravel: &Laravel, jobs: usize, script: &str) {
     for n in 0..jobs {

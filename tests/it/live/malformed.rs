@@ -9,7 +9,7 @@ use crate::harness::laravel::Laravel;
 use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, Workplace, poll};
 use crate::harness::redis::RedisServer;
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(90);
 /// Valid jobs, from PHP.
 const VALID: usize = 20;
 

@@ -9,7 +9,7 @@ use crate::harness::process::{ManagedChild, Workplace};
 use crate::harness::redis::RedisServer;
 use crate::harness::stores::{Databases, Kind};
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(90);
 
 const MAPPINGS: &str = r#"
 [[map]]

@@ -40,9 +40,9 @@ struct Case {
 }
 
 /// Seconds of a reservation.
-const RETRY_AFTER: u64 = 5;
+const RETRY_AFTER: u64 = 8;
 /// No worker of this test has more than one job, or runs longer than a few seconds.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(120);
 
 /// One job and then an end. Laravel arms no timeout with it, and neither do we.
 const ONCE: &[&str] = &["--once"];
@@ -80,14 +80,14 @@ const CASES: &[Case] = &[
         worker: &["--once", "--tries=2", "--backoff=1"], after: &[Delayed(1), Failed(THROWN)] },
     Case { name: "no-limit", job: &["--tries=0", "--script=throw,throw,ok"],
         worker: ONCE, after: &[Delayed(0), Delayed(0), Gone] },
-    Case { name: "timeout-of-the-last-try", job: &["--tries=1", "--timeout=1", "--script=sleep:20"],
+    Case { name: "timeout-of-the-last-try", job: &["--tries=1", "--timeout=3", "--script=sleep:20"],
         worker: TIMED, after: &[Failed("")] },
-    Case { name: "timeout-with-a-try-left", job: &["--tries=2", "--timeout=1", "--script=sleep:20,ok"],
+    Case { name: "timeout-with-a-try-left", job: &["--tries=2", "--timeout=3", "--script=sleep:20,ok"],
         worker: TIMED, after: &[Reserved, Gone] },
-    Case { name: "fail-on-timeout", job: &["--tries=3", "--timeout=1", "--fail-on-timeout", "--script=sleep:20"],
+    Case { name: "fail-on-timeout", job: &["--tries=3", "--timeout=3", "--fail-on-timeout", "--script=sleep:20"],
         worker: TIMED, after: &[Failed("")] },
     Case { name: "timeout-of-the-worker", job: &["--script=sleep:20"],
-        worker: &["--max-jobs=1", "--tries=1", "--timeout=1"], after: &[Failed("")] },
+        worker: &["--max-jobs=1", "--tries=1", "--timeout=3"], after: &[Failed("")] },
 ];
 
 /// Who runs an attempt.

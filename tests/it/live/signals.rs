@@ -10,7 +10,7 @@ use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, Workplace, poll};
 use crate::harness::redis::RedisServer;
 use crate::harness::sql::PostgresServer;
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(90);
 /// How long a job has to stay where it is: a worker looks for signals once a second.
 const LONG: Duration = Duration::from_secs(3);
 

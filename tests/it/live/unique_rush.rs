@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::harness::journal::{self, Line};
 use crate::harness::laravel::Laravel;
-use crate::harness::process::{ManagedChild, Workplace};
+use crate::harness::process::{ManagedChild, Workplace, poll};
 use crate::harness::redis::RedisServer;
 
 const LONG: Duration = Duration::from_secs(120);
@@ -130,6 +130,12 @@ impl Scene {
         self.redis.query(&[b"KEYS", b"*laravel_unique_job*"])
     }
 
+    /// Laravel deletes a job that fails before it frees its lock.
+    fn frees_all_locks(&self, name: &str) {
+        let free = poll(LONG, || self.locks().is_empty().then_some(()));
+        assert!(free.is_some(), "{name}: {:?}", self.locks());
+    }
+
     fn rush(&self, case: &Case, count: usize, pause: &str, seed: usize) -> ManagedChild {
         let (count, seed) = (count.to_string(), format!("--seed={seed}"));
         let (class, ids) = (format!("--class={}", case.class), format!("--ids={IDS}"));
@@ -204,7 +210,7 @@ fn one_unique_job_of_a_name_at_a_time(version: u8) {
         assert!(accepted.len() > 10 * IDS, "{name}: {}", accepted.len());
 
         let mut wait = |scene: &mut Scene| {
-            let is_over = crate::harness::process::poll(LONG, || {
+            let is_over = poll(LONG, || {
                 for worker in &mut workers {
                     assert!(worker.is_running(), "ended: {}", worker.describe());
                 }
@@ -214,7 +220,7 @@ fn one_unique_job_of_a_name_at_a_time(version: u8) {
             assert!(is_over.is_some(), "{name}: no end; {}", scene.redis.state());
         };
         wait(&mut scene);
-        assert_eq!(scene.locks(), [""; 0], "{name}");
+        scene.frees_all_locks(name);
 
         // All that was queued was run, and one of a name at a time.
         let lines = journal::since(&scene.redis, first);
@@ -257,7 +263,7 @@ fn one_unique_job_of_a_name_at_a_time(version: u8) {
             .map(|line| &*line.id)
             .collect();
         assert_eq!(names.len(), IDS, "{name}: {names:?}");
-        assert_eq!(scene.locks(), [""; 0], "{name}");
+        scene.frees_all_locks(name);
         scene.seen = scene.redis.length("interop:journal");
     }
     for worker in &mut workers {
