@@ -168,7 +168,7 @@ class Member
     /** How many jobs are remembered: artisand writes down the end of one within milliseconds. */
     const RECENT = 3;
 
-    /** Seconds after which artisand has written it down, or somebody else has the job again. */
+    /** Seconds after it was told that one is over, after which it has written that down. */
     const RECENTLY = 10;
 
     public $app;
@@ -363,7 +363,9 @@ class Member
             return false;
         }
         $this->isRunning = false;
-        $this->channel->send('done');
+        if ($this->channel->send('done')) {
+            $this->job->isOver();
+        }
 
         return true;
     }
@@ -515,9 +517,12 @@ class Member
             return;
         }
         $this->isReady = true;
-        $this->channel->send('ready', [
+        $isHeard = $this->channel->send('ready', [
             'memory' => memory_get_usage(true), 'clock' => hrtime(true), 'orders' => $this->orders,
         ]);
+        if ($isHeard && $this->job !== null) {
+            $this->job->isOver();
+        }
     }
 
     /** Asks Laravel again what it asked before it waited, if that is some time ago. */
@@ -724,6 +729,9 @@ function define_classes()
         /** What artisand was told of its end. */
         private $end;
 
+        /** When it was told that there is no more to come, on the clock of hrtime(). */
+        private $overSince;
+
         public function reportTo(Member $member, Channel $channel)
         {
             $this->member = $member;
@@ -784,12 +792,15 @@ function define_classes()
             if (! $this->member->runs($this) || ! $this->channel->send($is, $more)) {
                 return false;
             }
-            $this->end = [
-                'is' => $is, 'due' => time() + ($more['delay'] ?? 0), 'logged' => $more['logged'] ?? true,
-                'at' => hrtime(true),
-            ];
+            $this->end = ['is' => $is, 'due' => time() + ($more['delay'] ?? 0), 'logged' => $more['logged'] ?? true];
 
             return true;
+        }
+
+        /** artisand knows that it is over. */
+        public function isOver()
+        {
+            $this->overSince = $this->overSince ?: hrtime(true);
         }
 
         /** Lets go of what the job was. */
@@ -801,7 +812,8 @@ function define_classes()
         /** Does what artisand was told and may not have done, if the job is reserved still. */
         public function endAlone()
         {
-            if ($this->end === null || hrtime(true) - $this->end['at'] > Member::RECENTLY * 1000000000) {
+            $isLongOver = $this->overSince !== null && hrtime(true) - $this->overSince > Member::RECENTLY * 1000000000;
+            if ($this->end === null || $isLongOver) {
                 return;
             }
             $script = "if redis.call('zrem', KEYS[2], ARGV[1]) == 0 then return 0 end "

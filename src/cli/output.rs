@@ -237,10 +237,16 @@ fn write_lines(
 
 /// Writes all of it, also to what somebody else has made non-blocking.
 fn write_patiently(out: &mut impl Write, mut bytes: &[u8]) -> std::io::Result<()> {
-    while !bytes.is_empty() {
-        match out.write(bytes) {
-            Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
-            Ok(written) => bytes = &bytes[written..],
+    loop {
+        let done = if bytes.is_empty() {
+            out.flush().map(|()| None)
+        } else {
+            out.write(bytes).map(Some)
+        };
+        match done {
+            Ok(None) => return Ok(()),
+            Ok(Some(0)) => return Err(std::io::ErrorKind::WriteZero.into()),
+            Ok(Some(written)) => bytes = &bytes[written..],
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 std::thread::sleep(COMPANY);
@@ -248,7 +254,6 @@ fn write_patiently(out: &mut impl Write, mut bytes: &[u8]) -> std::io::Result<()
             Err(error) => return Err(error),
         }
     }
-    out.flush()
 }
 
 #[cfg(test)]
@@ -272,7 +277,7 @@ mod tests {
     }
 
     /// A disk that is full for the first two writes, and then is somebody's who takes little at once.
-    struct Full(usize, Arc<Mutex<Vec<u8>>>);
+    struct Full(usize, Arc<Mutex<Vec<u8>>>, bool);
 
     impl Write for Full {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -290,6 +295,10 @@ mod tests {
         }
 
         fn flush(&mut self) -> std::io::Result<()> {
+            // Once there is no room for what it keeps.
+            if std::mem::take(&mut self.2) {
+                return Err(std::io::ErrorKind::WouldBlock.into());
+            }
             Ok(())
         }
     }
@@ -297,7 +306,7 @@ mod tests {
     #[test]
     fn lines_are_written_again_once_there_is_room() {
         let written = Arc::new(Mutex::new(Vec::new()));
-        let lines = LineWriter::to("test", Full(0, Arc::clone(&written))).unwrap();
+        let lines = LineWriter::to("test", Full(0, Arc::clone(&written), true)).unwrap();
         for number in 0..2 {
             lines.line(format!("lost {number}\n"));
             let deadline = Instant::now() + Duration::from_secs(30);

@@ -152,7 +152,7 @@ pub enum Settled {
 pub struct Unsettled {
     /// Of each job, in their order, whether it was still ours; `None` where it is not known to be settled.
     pub settled: Vec<Option<Settled>>,
-    /// The first problem.
+    /// A problem; one of unknown outcome, if there is any.
     pub source: Error,
 }
 
@@ -208,6 +208,15 @@ impl Error {
     /// True if the connection is gone and a new one may help.
     pub fn is_lost_connection(&self) -> bool {
         matches!(self, Self::Script { source, .. } if source.is_lost_connection())
+    }
+
+    /// True if it is not known whether the server did what it was told: it may have, and its word was lost.
+    pub fn is_of_unknown_outcome(&self) -> bool {
+        let Self::Script { source, .. } = self else {
+            return false;
+        };
+        matches!(source, crate::connection::Error::Command { source, .. }
+            if source.is_io_error() || source.is_timeout() || source.is_connection_dropped())
     }
 
     /// True if a key is of another kind than it should be: nothing was done, and trying again does not help.

@@ -951,7 +951,9 @@ impl Queue for RedisQueue {
                     for index in members {
                         settled[*index] = None;
                     }
-                    problem.get_or_insert(error);
+                    if problem.is_none() || error.is_of_unknown_outcome() {
+                        problem = Some(error);
+                    }
                 }
             }
         }

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::lease::{Drained, Progress};
+use super::record::Passes;
 use super::stop::Orders;
 use super::{follow_up, record};
 use crate::failed::FailedJobs;
@@ -21,6 +22,7 @@ pub(super) struct Recording {
     task: JoinHandle<()>,
     last: CancellationToken,
     progress: Progress,
+    passes: watch::Receiver<Passes>,
 }
 
 /// The task that does what is left to do for jobs that have ended.
@@ -38,6 +40,7 @@ impl Recording {
         clock: Clock,
     ) -> Self {
         let (last, progress) = (CancellationToken::new(), Progress::default());
+        let (passes, seen) = watch::channel(Passes::default());
         let recorder = record::Recorder {
             queue: Arc::clone(queue),
             store,
@@ -45,13 +48,20 @@ impl Recording {
             spooled,
             last: last.clone(),
             progress: progress.clone(),
+            passes,
         };
         let task = tokio::spawn(record::keep_recording(recorder));
         Self {
             task,
             last,
             progress,
+            passes: seen,
         }
+    }
+
+    /// Tells of each look through the spool.
+    pub(super) fn passes(&self) -> watch::Receiver<Passes> {
+        self.passes.clone()
     }
 
     /// Brings the last records to the store, as long as that gets on; otherwise the next worker brings them there.

@@ -8,12 +8,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use super::decide::{Ended, Rules, timed_out};
 use super::event::{EndKind, Event, FailedBy, JobException, JobResult};
 use super::job::{Attempt, TaskEnd};
+use super::record::Passes;
 use super::settle::Report;
 use crate::failed::FailedJob;
 use crate::handler::pool::{Run, Said, Seat};
@@ -29,8 +30,6 @@ const DECLINING: Duration = Duration::from_millis(120);
 const EARLY: Duration = Duration::from_millis(5);
 /// How long the next job of a lone process waits for the record of one that failed.
 const RECORDING: Duration = Duration::from_secs(1);
-/// How often that is looked at.
-const RECORDED_YET: Duration = Duration::from_millis(5);
 /// How long a killed process may take to end.
 const DEATH: Duration = Duration::from_secs(5);
 
@@ -283,7 +282,7 @@ impl Attempt {
                     | Said::Unbootable { .. },
                 ) => {}
             }
-            let is_gone = course.has_left_the_queue(self.shared.are_all_recorded.is_some());
+            let is_gone = course.has_left_the_queue(self.shared.recording.is_some());
             if course.is_settled {
                 early = None;
             } else if is_gone {
@@ -414,32 +413,35 @@ impl Attempt {
             elapsed,
             kind,
         };
-        let has_record = matches!(settlement, Settlement::Finish(_));
+        let recording = self.recording_of(&settlement);
         let (done, settled) = oneshot::channel();
         self.send(settlement, report, Some(done)).await;
         self.is_settled(settled).await;
-        if has_record {
-            self.is_recorded().await;
+        if let Some((recording, begun)) = recording {
+            self.is_recorded(recording, begun).await;
         }
     }
 
-    /// Waits for the record of a job that failed where it could make a lone process fail its next one.
+    /// The recording of a job that is about to be settled, if the next one has to wait for it.
     ///
     /// A batch is read and then written in one transaction, which `SQLite` refuses if anything was written in
     /// between; beside itself alone, Laravel's worker never sees that.
-    async fn is_recorded(&self) {
+    fn recording_of(&self, settlement: &Settlement) -> Option<(watch::Receiver<Passes>, u64)> {
+        let recording = self.shared.recording.clone()?;
+        let begun = recording.borrow().begun;
         let is_alone = (self.shared.pool.as_ref()).is_some_and(|pool| pool.size() == 1);
-        let Some(are_all_recorded) = self.shared.are_all_recorded.as_ref().filter(|_| is_alone)
-        else {
-            return;
-        };
-        let recorded = async {
-            while !are_all_recorded().await {
-                tokio::time::sleep(RECORDED_YET).await;
-            }
-        };
-        // The store may be down, which keeps nobody.
-        let _ = tokio::time::timeout(RECORDING, recorded).await;
+        (is_alone && matches!(settlement, Settlement::Finish(_))).then_some((recording, begun))
+    }
+
+    /// Waits until the spool was looked through once more than had begun before.
+    async fn is_recorded(&self, mut recording: watch::Receiver<Passes>, begun: u64) {
+        let has_ended = |passes: &Passes| passes.ended > begun || passes.is_refused;
+        tokio::select! {
+            // Nobody records any more, or has.
+            _ = recording.wait_for(has_ended) => {}
+            () = self.shared.stop.cancelled() => {}
+            () = tokio::time::sleep(RECORDING) => {}
+        }
     }
 }
 

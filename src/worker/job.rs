@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +16,7 @@ use super::decide::{
 };
 use super::event::{EndKind, Event, FailedBy, JobException, Observers};
 use super::exception::php_text;
-use super::record::AreAllRecorded;
+use super::record::Passes;
 use super::renew::Running;
 use super::settle::{Report, Verdict};
 use super::tally::{Shadow, Tallies};
@@ -72,8 +72,8 @@ pub(super) struct Shared {
     pub(super) can_sign: OnceLock<Result<(), String>>,
     /// Whether a lock that is kept on this connection can be freed in one step with a job's end.
     pub(super) is_on_queue: Box<dyn Fn(&Redis) -> bool + Send + Sync>,
-    /// Set where the app's database takes nothing from PHP while a record is written.
-    pub(super) are_all_recorded: Option<AreAllRecorded>,
+    /// Tells when failed jobs are recorded, where the app's database takes nothing from PHP meanwhile.
+    pub(super) recording: Option<watch::Receiver<Passes>>,
 }
 
 /// Wakes the loop once so many jobs have ended: under load, one wake for several slots.

@@ -403,7 +403,9 @@ impl<Q: Queue> Loop<Q> {
                 let queue = Arc::clone(&queue);
                 move |redis| queue.is_on(redis)
             }),
-            are_all_recorded: keeps_others_out.then(|| record::are_all_recorded(&queue)),
+            recording: (recording.as_ref())
+                .filter(|_| keeps_others_out)
+                .map(Recording::passes),
         });
         let now = Instant::now();
         let php_changes = shared.pool.as_ref().map(Pool::changes);

@@ -48,7 +48,7 @@ impl Preview {
             services,
             can_sign: OnceLock::new(),
             is_on_queue: Box::new(|_| false),
-            are_all_recorded: None,
+            recording: None,
         })
     }
 

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +16,6 @@ use super::attempt::with_causes;
 use super::backoff::Reconnect;
 use super::lease::{Drained, Lease, Progress, unreachable};
 use crate::failed::{FailedJob, FailedJobs, Recorded};
-use crate::handler::BoxFuture;
 use crate::queue::{Queue, Spool};
 use crate::time::Clock;
 
@@ -30,6 +29,7 @@ pub(super) struct Recorder<Q> {
     /// Cancelled when no more jobs will.
     pub(super) last: CancellationToken,
     pub(super) progress: Progress,
+    pub(super) passes: watch::Sender<Passes>,
 }
 
 /// What was said already, so that it is not said every second.
@@ -75,19 +75,13 @@ const SAME_AFTER: i64 = 5;
 /// How long ago a job must have failed for another failure of it to be written over.
 const REPLACE_AFTER: i64 = 15;
 
-/// Whether no failed job waits for its record any more.
-pub(super) type AreAllRecorded = Box<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>;
-
-/// Asks the queue's server that.
-pub(super) fn are_all_recorded<Q: Queue>(queue: &Arc<Q>) -> AreAllRecorded {
-    let queue = Arc::clone(queue);
-    Box::new(move || {
-        let queue = Arc::clone(&queue);
-        Box::pin(async move {
-            let records = queue.spooled(Spool::FailedJobs, 0, 1).await;
-            records.is_ok_and(|records| records.is_empty())
-        })
-    })
+/// How often the spool was looked through.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Passes {
+    pub(super) begun: u64,
+    pub(super) ended: u64,
+    /// The store does not take records, and nothing hurries to try it again.
+    pub(super) is_refused: bool,
 }
 
 /// Brings records to the store until no more will come.
@@ -99,7 +93,12 @@ pub(super) async fn keep_recording<Q: Queue>(recorder: Recorder<Q>) {
         if is_last {
             said.from = 0;
         }
+        recorder.passes.send_modify(|passes| passes.begun += 1);
         let drained = recorder.drain(&mut said).await;
+        recorder.passes.send_modify(|passes| {
+            passes.ended += 1;
+            passes.is_refused = drained == Drained::Failed;
+        });
         if is_last {
             return;
         }

@@ -39,6 +39,13 @@ impl Verdict {
             if effects.iter().any(|effect| matches!(effect, Effect::Push(_))))
     }
 
+    /// Whether its reservation looks the same once somebody else has popped it: asked for twice, it would be theirs
+    /// that goes.
+    fn comes_back_the_same(&self) -> bool {
+        use Settlement::{PutBack, ReleaseUncounted};
+        matches!(self.settlement, PutBack | ReleaseUncounted(_))
+    }
+
     /// Whether it leaves a record in this list.
     fn spools(&self, spool: Spool) -> bool {
         matches!(&self.settlement, Settlement::Finish(effects)
@@ -287,16 +294,24 @@ impl<Q: Queue> Settler<Q> {
             Err(None) => return Err((batch, None)),
             Err(Some(Unsettled { settled, source })) => (settled, Some(source)),
         };
+        let is_unknown = (error.as_ref()).is_some_and(crate::queue::Error::is_of_unknown_outcome);
         let mut left = Vec::new();
         let mut done = Vec::with_capacity(batch.len());
         for (verdict, settled) in batch.into_iter().zip(settled) {
             match settled {
                 Some(settled) => done.push((verdict, settled)),
+                None if is_unknown && verdict.comes_back_the_same() => {
+                    tracing::warn!(
+                        queue = %verdict.job.queue,
+                        "it is not known whether a job went back to its queue; if not, it does when its reservation ends"
+                    );
+                    done.push((verdict, Settled::Done));
+                }
                 None => left.push(verdict),
             }
         }
         self.tell_of(done, asked_again);
-        match error {
+        match error.filter(|_| !left.is_empty()) {
             None => Ok(()),
             Some(error) => Err((left, Some(error))),
         }

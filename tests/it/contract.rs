@@ -720,6 +720,32 @@ async fn what_was_settled_beside_what_could_not_be_is_known() {
     assert_eq!((found.pending, found.reserved), (1, 1));
 }
 
+/// Only the one who surely did nothing may be told the same again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_word_that_was_lost_is_told_from_a_server_that_is_away() {
+    let mut server = RedisServer::start();
+    let queue = redis_queue(&server, true);
+    queue.push(&name("q"), &[payload(1)]).await.unwrap();
+    let job = Arc::new(pop(&queue, &["q"], 1, 0).await.jobs.remove(0));
+    let rows = [(job, Settlement::PutBack)];
+    server.query::<()>(&[b"CLIENT", b"PAUSE", b"60000", b"WRITE"]);
+    let cut = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        server.query::<i64>(&[b"CLIENT", b"KILL", b"TYPE", b"normal", b"SKIPME", b"yes"])
+    };
+    let (settled, _) = tokio::join!(queue.settle(&rows), cut);
+    let error = settled.unwrap_err().source;
+    assert!(error.is_of_unknown_outcome(), "{error:?}");
+    server.stop();
+    // One that is still on its way may be heard of first.
+    let mut last = None;
+    for _ in 0..3 {
+        last = queue.settle(&rows).await.err().map(|error| error.source);
+    }
+    let error = last.unwrap();
+    assert!(!error.is_of_unknown_outcome(), "{error:?}");
+}
+
 #[tokio::test]
 async fn nothing_of_an_end_happens_if_part_of_it_cannot() {
     let server = RedisServer::start();

@@ -118,6 +118,8 @@ struct Given {
 /// What came of waiting for a job.
 enum Waited {
     Job(Assignment),
+    /// It does not wait any more, and will say when it does.
+    NotYet,
     /// The process is to end.
     Stop,
     /// It has ended.
@@ -269,6 +271,7 @@ impl Member {
             };
             let assignment = match waited {
                 Waited::Job(assignment) => assignment,
+                Waited::NotYet => continue,
                 Waited::Stop => {
                     self.end().await;
                     return count;
@@ -388,9 +391,11 @@ impl Member {
             };
             match did {
                 Did::Print => {}
-                // What it is given meanwhile it declines.
-                Did::Say(Said::Paused) => self.pauses(pool),
-                Did::Say(Said::Ready { clock, .. }) => self.is_at_it(clock),
+                // A job that it was given in this moment goes back.
+                Did::Say(Said::Paused) => {
+                    self.pauses(pool);
+                    return Waited::NotYet;
+                }
                 Did::Say(said) => self.hears_problem(&said),
                 Did::Exit(status) => {
                     self.has_ended(status);
