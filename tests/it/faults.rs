@@ -108,14 +108,7 @@ fn an_order_to_quit_is_obeyed_while_the_server_hangs() {
 /// Who has tried for a while tries seldom; but there is no next time for a worker that stops.
 #[test]
 fn a_stop_writes_down_at_once_what_waited_for_the_server() {
-    let mut redis = RedisServer::start_with(&[
-        "--save",
-        "",
-        "--appendonly",
-        "yes",
-        "--appendfsync",
-        "always",
-    ]);
+    let mut redis = RedisServer::start_durable();
     let workplace = workplace(&redis, "{ exec = ['sleep', '1'] }");
     let mut worker = ManagedChild::spawn(workplace.artisand(&["queue:work"]));
     redis.eventually("the job is taken", Duration::from_secs(60), || {

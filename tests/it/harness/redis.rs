@@ -27,6 +27,18 @@ impl RedisServer {
         Self::start_with(&["--save", "", "--appendonly", "no"])
     }
 
+    /// Starts a server that has on its disk what it has answered to.
+    pub(crate) fn start_durable() -> Self {
+        Self::start_with(&[
+            "--save",
+            "",
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "always",
+        ])
+    }
+
     /// Starts a server with these options besides address and directory.
     pub(crate) fn start_with(options: &[&str]) -> Self {
         let mut server = Self {

@@ -137,15 +137,7 @@ on_every_laravel!(jobs_of_a_stopped_worker_are_released_at_once);
 
 fn a_redis_that_was_restarted_gets_the_ends_of_jobs_it_had_begun(version: u8) {
     const JOBS: usize = 4;
-    let options = [
-        "--save",
-        "",
-        "--appendonly",
-        "yes",
-        "--appendfsync",
-        "always",
-    ];
-    let mut redis = RedisServer::start_with(&options);
+    let mut redis = RedisServer::start_durable();
     let laravel = Laravel::new(version, &redis);
     let workplace = Workplace::new(&redis, &laravel.prefix, 90, INTEROP_MAPPINGS);
     dispatch(&laravel, JOBS, "sleep:2");

@@ -818,14 +818,7 @@ on_every_laravel!(short_jobs_end_at_a_stop_and_long_ones_go_back);
 /// What ends while the server is away is written down when it is back.
 fn the_server_goes_away_while_php_runs(version: u8) {
     const JOURNALS: usize = 60;
-    let redis = RedisServer::start_with(&[
-        "--save",
-        "",
-        "--appendonly",
-        "yes",
-        "--appendfsync",
-        "always",
-    ]);
+    let redis = RedisServer::start_durable();
     let mut scene = Scene::on(redis, version, 3, "");
     // It says that it is done when the server is away: its own journal was written before.
     scene.dispatch(&json!([
