@@ -213,7 +213,8 @@ impl Error {
     /// True if it is not known whether the server did what it was told: it may have, and its word was lost.
     pub fn is_of_unknown_outcome(&self) -> bool {
         let Self::Script { source, .. } = self else {
-            return false;
+            // It did something, and what it said of that is not understood.
+            return true;
         };
         matches!(source, crate::connection::Error::Command { source, .. }
             if source.is_io_error() || source.is_timeout() || source.is_connection_dropped())
