@@ -1,6 +1,6 @@
 # Two commands do everything: `make demo` and `make test`.
 
-.PHONY: demo test lint bench setup fuzz
+.PHONY: demo test lint bench setup fuzz torture deb test-deb
 
 # Builds, and drains real captured Laravel payloads from a private Redis.
 demo:
@@ -28,5 +28,22 @@ bench:
 fuzz:
 	fuzz/run
 
+# A Debian package of a release build, in target/debian.
+deb:
+	packaging/deb
+
+# Installs a package of the debug build into a scratch root, and purges it.
+test-deb: setup
+	cargo build --quiet --bin artisand
+	packaging/test-deb
+
 setup:
 	php-interop/setup.sh
+
+# Random kills of everything beside real Laravel: make torture MINUTES=10 [LARAVEL=8] [SEED=..]
+MINUTES ?= 10
+LARAVEL ?= 13
+torture: setup
+	cargo build --examples --quiet
+	TORTURE_MINUTES=$(MINUTES) $(if $(SEED),TORTURE_SEED=$(SEED)) cargo test --quiet --test it -- \
+		--include-ignored --nocapture live::torture::torture::laravel_$(LARAVEL)

@@ -253,6 +253,8 @@ async fn act(step: &str, job: &Journal, context: &JobContext) -> Result<(), BoxE
             let time = Duration::try_from_secs_f64(argument.parse()?)?;
             tokio::time::sleep(time).await;
         }
+        // What no async handler should do.
+        "block" => std::thread::sleep(Duration::try_from_secs_f64(argument.parse()?)?),
         // Both end the process at once, with every job that it runs.
         "exit" | "kill" => std::process::abort(),
         _ => return Err(format!("no verb `{verb}` in scripts").into()),

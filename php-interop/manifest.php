@@ -183,6 +183,10 @@ class Secrets
                 continue;
             }
             $rank = $this->rank($name, $path);
+            // A password that is the word `local` does not come from APP_ENV.
+            if ($rank[0] === 1 && $rank[1] === 0) {
+                continue;
+            }
             if ($bestRank === null || $rank < $bestRank) {
                 $best = $name;
                 $bestRank = $rank;
@@ -412,6 +416,201 @@ class RegisterProvidersAt
 
         (new $repository($app, new $filesystem(), $this->path))
             ->load(array_merge($providers[0], $providers[1], $providers[2]));
+    }
+}
+
+/**
+ * Finds out which settings are made of which variables of the environment: the
+ * configuration is loaded once more with other values of each, and compared.
+ * Nothing of a loaded configuration is kept, and no value of a variable.
+ */
+class Variables
+{
+    /** A number, and a text that no helper leaves as it is. */
+    const PROBES = ['20731', 'Artisand Probe/7'];
+
+    const READS = '/(?:\benv|\bgetenv|Env::get|Env::getOrFail)\s*\(\s*[\'"]([A-Za-z_][A-Za-z0-9_]*)[\'"]'
+        .'|\$_(?:ENV|SERVER)\s*\[\s*[\'"]([A-Za-z_][A-Za-z0-9_]*)[\'"]/';
+
+    private $app;
+
+    private $parts;
+
+    /** $parts takes from a repository what a manifest has of it. */
+    public function __construct($app, callable $parts)
+    {
+        $this->app = $app;
+        $this->parts = $parts;
+    }
+
+    /**
+     * By JSON pointer: `is`, the variables whose text the setting is, the one
+     * that wins first, `from`, those that it is made of in another way, and
+     * `unknown`, those with which the configuration could not be loaded.
+     */
+    public function ofSettings(array $used)
+    {
+        $used = $this->flat($used);
+        $base = $this->load();
+        $is = [];
+        $from = [];
+        $unknown = [];
+        foreach ($this->names() as $name) {
+            $found = [];
+            foreach (self::PROBES as $probe) {
+                try {
+                    $found[] = $this->with([$name => $probe]);
+                } catch (\Throwable $e) {
+                    $unknown[] = $name;
+                    continue 2;
+                }
+            }
+            foreach ($used as $pointer => $value) {
+                // What a provider set later is not what the files say.
+                if (! array_key_exists($pointer, $base) || $base[$pointer] !== $value) {
+                    continue;
+                }
+                $seen = array_map(function ($settings) use ($pointer) {
+                    return array_key_exists($pointer, $settings) ? $settings[$pointer] : null;
+                }, $found);
+                if ($seen[0] === $value && $seen[1] === $value) {
+                    continue;
+                }
+                $isNumber = $seen[0] === (int) self::PROBES[0] && $seen[1] === 0;
+                if ($seen === self::PROBES || $isNumber) {
+                    $is[$pointer][] = $name;
+                } else {
+                    $from[$pointer][] = $name;
+                }
+            }
+        }
+
+        $facts = [];
+        foreach (array_keys($is + $from) as $pointer) {
+            $facts[$pointer] = array_filter([
+                'is' => $this->ordered($pointer, isset($is[$pointer]) ? $is[$pointer] : []),
+                'from' => isset($from[$pointer]) ? $from[$pointer] : [],
+            ]);
+        }
+
+        return ['settings' => (object) $facts, 'unknown' => $unknown];
+    }
+
+    /** Marks of the values that variables have now: whether one is another can be told, and what it was cannot. */
+    public static function marks(array $names)
+    {
+        $salt = bin2hex(random_bytes(16));
+        $marks = [];
+        foreach ($names as $name) {
+            $value = self::raw($name);
+            $marks[$name] = $value === null ? null : hash('sha256', $salt.$name."\0".$value);
+        }
+
+        return ['salt' => $salt, 'marks' => (object) $marks];
+    }
+
+    /** Of several variables whose text a setting is, each is asked before the next. */
+    private function ordered($pointer, array $names)
+    {
+        $ordered = [];
+        while (count($names) > 1) {
+            $values = [];
+            foreach ($names as $number => $name) {
+                $values[$name] = (string) (30000 + $number);
+            }
+            try {
+                $settings = $this->with($values);
+            } catch (\Throwable $e) {
+                break;
+            }
+            $winner = array_search(isset($settings[$pointer]) ? (string) $settings[$pointer] : '', $values, true);
+            if ($winner === false) {
+                break;
+            }
+            $ordered[] = $winner;
+            $names = array_values(array_diff($names, [$winner]));
+        }
+
+        return array_merge($ordered, $names);
+    }
+
+    private function names()
+    {
+        $framework = new \ReflectionClass('Illuminate\Foundation\Application');
+        $files = array_merge(
+            glob($this->app->configPath().'/*.php') ?: [],
+            glob(dirname($framework->getFileName(), 4).'/config/*.php') ?: []
+        );
+        $names = [];
+        foreach ($files as $file) {
+            preg_match_all(self::READS, (string) file_get_contents($file), $matches);
+            $names = array_merge($names, array_filter($matches[1]), array_filter($matches[2]));
+        }
+        sort($names);
+
+        return array_values(array_unique($names));
+    }
+
+    private function load()
+    {
+        $loader = new \Illuminate\Foundation\Bootstrap\LoadConfiguration();
+        $repository = new \Illuminate\Config\Repository([]);
+        $load = new \ReflectionMethod($loader, 'loadConfigurationFiles');
+        $load->setAccessible(true);
+        $load->invoke($loader, $this->app, $repository);
+
+        return $this->flat(call_user_func($this->parts, $repository));
+    }
+
+    private function with(array $values)
+    {
+        $before = [];
+        foreach ($values as $name => $value) {
+            $before[$name] = [
+                array_key_exists($name, $_SERVER) ? [$_SERVER[$name]] : [],
+                array_key_exists($name, $_ENV) ? [$_ENV[$name]] : [],
+                getenv($name),
+            ];
+            $_SERVER[$name] = $_ENV[$name] = $value;
+            putenv($name.'='.$value);
+        }
+        try {
+            return $this->load();
+        } finally {
+            foreach ($before as $name => $was) {
+                unset($_SERVER[$name], $_ENV[$name]);
+                if ($was[0] !== []) {
+                    $_SERVER[$name] = $was[0][0];
+                }
+                if ($was[1] !== []) {
+                    $_ENV[$name] = $was[1][0];
+                }
+                putenv($was[2] === false ? $name : $name.'='.$was[2]);
+            }
+        }
+    }
+
+    private static function raw($name)
+    {
+        $value = isset($_SERVER[$name]) ? $_SERVER[$name] : (isset($_ENV[$name]) ? $_ENV[$name] : getenv($name));
+
+        return is_string($value) ? $value : null;
+    }
+
+    /** Scalars and nulls, by JSON pointer. */
+    private function flat(array $config, $start = '')
+    {
+        $flat = [];
+        foreach ($config as $key => $value) {
+            $pointer = $start.'/'.str_replace(['~', '/'], ['~0', '~1'], (string) $key);
+            if (is_array($value)) {
+                $flat += $this->flat($value, $pointer);
+            } elseif ($value === null || is_scalar($value)) {
+                $flat[$pointer] = $value;
+            }
+        }
+
+        return $flat;
     }
 }
 
@@ -729,6 +928,7 @@ class Classes
             'kind' => $kind,
             'file' => $this->relative($class->getFileName()),
             'mtime' => (int) filemtime($class->getFileName()),
+            'sources' => (object) $this->sources($class, $traits),
             'properties' => $this->properties($class, $serializesModels),
             'limits' => $this->limits($class, $kind),
             'flags' => [
@@ -753,6 +953,7 @@ class Classes
             'unique_id' => $this->source($class, 'uniqueId'),
             'unique_for' => $uniqueFor,
             'unique_via' => $class->hasMethod('uniqueVia'),
+            'debounce_via' => $class->hasMethod('debounceVia'),
             'display_name' => $class->hasMethod('displayName'),
             'methods' => (object) $this->methods($class),
             'broadcast' => $this->broadcast($class),
@@ -791,6 +992,11 @@ class Classes
             'morph_class' => Values::plain($model->getMorphClass()),
             'pivot' => $this->pivot($class),
             'receives_broadcasts_on' => $class->hasMethod('receivesBroadcastNotificationsOn'),
+            'restored_by_code' => $class->hasMethod('newQueryForRestoration')
+                && ! preg_match(
+                    '~[/\\\\]Illuminate[/\\\\]Database[/\\\\]~',
+                    (string) $class->getMethod('newQueryForRestoration')->getFileName()
+                ),
             'file' => $this->relative($class->getFileName()),
             'mtime' => (int) filemtime($class->getFileName()),
         ];
@@ -1209,6 +1415,23 @@ class Classes
         }
 
         return $names;
+    }
+
+    /** Files of the app that make the class what it is, by path, each with the hash of its contents. */
+    private function sources(\ReflectionClass $class, array $traits)
+    {
+        $names = array_merge([$class->getName()], $this->parents($class), $traits, $class->getInterfaceNames());
+        $sources = [$this->relative($class->getFileName()) => hash_file('sha256', $class->getFileName())];
+        foreach ($names as $name) {
+            $file = (new \ReflectionClass($name))->getFileName();
+            $relative = $file === false ? '/' : $this->relative($file);
+            // Packages change with the lock file, and most of them say nothing of queues.
+            if (is_file((string) $file) && $relative[0] !== '/' && strpos($relative, 'vendor/') !== 0) {
+                $sources[$relative] = hash_file('sha256', $file);
+            }
+        }
+
+        return $sources;
     }
 
     private function relative($file)
@@ -1693,7 +1916,8 @@ class Exporter
             $this->fail("{$this->doing} ended PHP: {$reason}".$this->advice());
         }
         $this->notes->add("incomplete: {$this->doing} ended PHP: {$reason}");
-        $this->result['complete'] = false;
+        // By then all classes were seen.
+        $this->result['complete'] = $this->doing === 'reading variables';
         if ($this->unfinished) {
             call_user_func($this->unfinished);
         }
@@ -1826,6 +2050,7 @@ class Exporter
             'queue_routes' => (object) [],
             'queue_forwards' => (object) [],
             'payload_hooks' => [],
+            'code' => null,
             'classes' => (object) [],
             'models' => (object) [],
         ];
@@ -1843,11 +2068,26 @@ class Exporter
         $this->routes($app);
         $this->doing = 'reading payload hooks';
         $this->result['payload_hooks'] = $this->payloadHooks($app);
+        $this->doing = 'reading what the app changes of workers';
+        $this->result['code'] = $this->code($app);
         $this->doing = 'reading classes';
         $this->classes($app, $base, $autoload, $composer);
+        // Last: what a configuration file does when it is loaded again may end PHP.
+        $this->doing = 'reading variables';
+        $this->variables($app, $cached);
     }
 
     private function config(callable $get)
+    {
+        $config = $this->parts($get);
+        if (! $this->options['with_secrets']) {
+            $config = (new Secrets($this->notes))->removed($config);
+        }
+
+        return Values::plain($config);
+    }
+
+    private function parts(callable $get)
     {
         $config = ['app' => []];
         foreach (self::APP_KEYS as $key) {
@@ -1857,11 +2097,34 @@ class Exporter
             $config[$file] = $get($file);
         }
         $config['broadcasting'] = $this->broadcastConnections($get('broadcasting'));
-        if (! $this->options['with_secrets']) {
-            $config = (new Secrets($this->notes))->removed($config);
-        }
 
-        return Values::plain($config);
+        return $config;
+    }
+
+    /** Which settings the process environment of a worker decides over; in the cached configuration it is none. */
+    private function variables($app, $cached)
+    {
+        if ($cached !== null) {
+            return;
+        }
+        $parts = function ($repository) {
+            return $this->parts(function ($key) use ($repository) {
+                return $repository->get($key);
+            });
+        };
+        try {
+            $variables = (new Variables($app, $parts))->ofSettings($parts($app->make('config')));
+            $names = [];
+            foreach ((array) $variables['settings'] as $facts) {
+                $names = array_merge($names, isset($facts['from']) ? $facts['from'] : []);
+            }
+            $names = array_unique(array_merge($names, $variables['unknown']));
+            // A mark of a short secret could be guessed.
+            $names = preg_grep('/PASSWORD|KEY|SECRET|TOKEN|AUTH|URL|DSN/i', $names, PREG_GREP_INVERT);
+            $this->result['variables'] = $variables + Variables::marks($names);
+        } catch (\Throwable $e) {
+            $this->notes->exception('which variables settings come from is not known', $e);
+        }
     }
 
     /** Without the keys of services that we do not speak to. */
@@ -1983,6 +2246,46 @@ class Exporter
         }
 
         return $hooks;
+    }
+
+    /** What the app sets in code that Laravel's workers and commands obey. */
+    private function code($app)
+    {
+        $code = ['pop_using' => [], 'exit_codes' => [], 'pipes' => [], 'prohibited' => []];
+        try {
+            $worker = 'Illuminate\Queue\Worker';
+            $code['pop_using'] = array_map('strval', array_keys((array) $this->shared($worker, 'popCallbacks')));
+            foreach (['memoryExceededExitCode', 'timedOutExitCode'] as $name) {
+                if ($this->shared($worker, $name) !== null) {
+                    $code['exit_codes'][] = $name;
+                }
+            }
+            $pipes = $this->property($app->make('Illuminate\Contracts\Bus\Dispatcher'), 'pipes');
+            foreach ((array) $pipes as $pipe) {
+                $code['pipes'][] = $this->owner($pipe);
+            }
+            foreach (['queue:clear' => 'ClearCommand', 'queue:flush' => 'FlushFailedCommand'] as $command => $class) {
+                if ($this->shared('Illuminate\Queue\Console\\'.$class, 'prohibitedFromRunning') === true) {
+                    $code['prohibited'][] = $command;
+                }
+            }
+        } catch (\Throwable $e) {
+            $this->notes->exception('what the app changes of workers is not known', $e);
+        }
+
+        return $code;
+    }
+
+    /** A static property; null where this version has none. */
+    private function shared($class, $name)
+    {
+        if (! property_exists($class, $name)) {
+            return null;
+        }
+        $property = new \ReflectionProperty($class, $name);
+        $property->setAccessible(true);
+
+        return $property->getValue();
     }
 
     /** The class that a callable belongs to, or the name of a function. */

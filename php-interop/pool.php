@@ -13,19 +13,25 @@
  * The socket is file descriptor 3. Each side writes lines of JSON. From artisand:
  *
  *   {"app": "/srv/app", "connection": "redis", "queue": "default", ...}   once, see Member::boot
- *   {"do": "run", "queue": "default", "body": 650, "reserved": 650, "until": 81500000000}   then so many bytes;
- *                                                   not begun if it is read at that moment of `hrtime()` or later
+ *   {"do": "run", "queue": "default", "body": 650, "reserved": 650, "until": 81500000000, "lease": 90500000000}
+ *                          then so many bytes; not begun if it is read at `until` of `hrtime()` or later; until
+ *                          `lease` no other worker can have the job (null if it is always so)
+ *   {"do": "settled", "settled": true}   the answer to `failed`: whether that is written down
  *   {"do": "stop"}
  *
- * From here, `is` says what it is about:
+ * From here, each line begins with the `key` of the first line and the number of orders read so far: other processes
+ * that write to this descriptor (programs that a job started) are told from us by that. Then comes JSON in which `is`
+ * says what it is about:
  *
- *   booted     the app has booted; versions `laravel` and `php`, `signals` if it hears SIGTERM, `clock` in nanoseconds
+ *   booted     the app has booted; versions `laravel` and `php`, `signals` if it hears SIGTERM, `interruptible` if it
+ *              passes signals on to its job, `clock` in nanoseconds
  *   ready      waiting for a job; `memory` in bytes, `clock`, `orders` read so far. Not while the worker is to pause
  *   paused     Laravel's loop comes round and may not ask for a job: a listener of Looping, all queues paused
  *   declined   the job is not begun, as the worker is to pause (down, or a listener of Looping) or to restart,
  *              or as it came too late
  *   deleted (`last` if Laravel is done with the job), released (`delay`), failed (`exception` as Laravel
- *              records it, `class`, `message`, `logged` if it is in the app's store already)
+ *              records it, `class`, `message`, `logged` if it is in the app's store already). What Laravel does behind
+ *              a failure (`failed()`, locks, batches) waits for the answer
  *   exception  the attempt threw (`class`, `message`)
  *   timeout    the attempt ran too long
  *   done       the attempt is over, and Laravel's loop has come round; `ready` says that, too
@@ -34,9 +40,12 @@
  *
  * What is said of a job is of the one that was sent last, or it is not said.
  *
- * If artisand is gone, the job that runs is ended as without it: by this
- * process, in Redis. So is the one before, if artisand may have heard of its
- * end and not written it down. PHP 7.3 and later, Laravel 8 to 13.
+ * If artisand is gone, this process ends its job in Redis by itself, but only
+ * while the job is still reserved: once the reservation has ended another worker
+ * may run the job, and this process kills itself before it does anything more
+ * for it. The job before is ended in the same way, if artisand may have heard of
+ * its end and not written it down. It has a second for that: then artisand's
+ * supervisor kills it. PHP 7.3 and later, Laravel 8 to 13.
  */
 
 namespace Artisand\Pool;
@@ -59,6 +68,12 @@ class Channel
     private $owner;
 
     private $isOpen = true;
+
+    /** What tells our lines from those of others. */
+    private $key = '-';
+
+    /** How many jobs were read. */
+    public $orders = 0;
 
     public function __construct()
     {
@@ -107,10 +122,31 @@ class Channel
         return null;
     }
 
+    public function open($key)
+    {
+        $this->key = $key;
+    }
+
     /** Whether artisand has ended. What is on its way from there stays unread. */
     public function isAbandoned()
     {
         return ! $this->send('parting');
+    }
+
+    /** The same, at the cost of one look while artisand lives and has sent nothing. */
+    public function isGone()
+    {
+        return ! $this->isOpen || ($this->hasNews() && $this->isAbandoned());
+    }
+
+    /** Waits until artisand says whether what it was told is written down; null if it has ended. */
+    public function answer()
+    {
+        do {
+            $line = $this->receive();
+        } while ($line === false);
+
+        return is_array($line) && isset($line['settled']) ? (bool) $line['settled'] : null;
     }
 
     public function bytes($length)
@@ -131,7 +167,7 @@ class Channel
             return false;
         }
         $flags = JSON_INVALID_UTF8_SUBSTITUTE | JSON_UNESCAPED_SLASHES | JSON_UNESCAPED_UNICODE;
-        $line = json_encode(['is' => $is] + $more, $flags)."\n";
+        $line = "{$this->key} {$this->orders} ".json_encode(['is' => $is] + $more, $flags)."\n";
         $sent = $failures = 0;
         while ($sent < strlen($line)) {
             try {
@@ -199,9 +235,6 @@ class Member
     /** Whether it was told that we may not ask for jobs. */
     private $isPaused = false;
 
-    /** How many jobs it has sent. */
-    private $orders = 0;
-
     /** Whether the worker's loop has begun a round since its last pop. */
     private $hasLooped = false;
 
@@ -231,6 +264,8 @@ class Member
             return 0;
         }
         $this->settings = $settings;
+        $this->channel->open($this->setting('key', '-'));
+        entitle($this->setting('queue', 'default'));
         $this->boot();
         define_classes();
         $this->listen();
@@ -258,6 +293,7 @@ class Member
         $this->listenForPauses();
         $this->channel->send('booted', [
             'laravel' => $this->app->version(), 'php' => PHP_VERSION, 'signals' => extension_loaded('pcntl'),
+            'interruptible' => extension_loaded('pcntl') && interface_exists(\Illuminate\Contracts\Queue\Interruptible::class),
             'clock' => hrtime(true),
         ]);
 
@@ -443,10 +479,11 @@ class Member
         if ($order === null) {
             return $this->quit();
         }
-        [$body, $reserved, $queue, $isLate] = $order;
+        [$body, $reserved, $queue, $isLate, $lease] = $order;
         $this->isReady = false;
         try {
-            $mayRun = ! $isLate && $this->mayRun();
+            // Without artisand the reservation is not renewed.
+            $mayRun = ! $isLate && ! $this->channel->isGone() && $this->mayRun();
         } catch (\Throwable $problem) {
             $this->isRoundOver = true;
             $this->channel->send('declined');
@@ -467,7 +504,7 @@ class Member
             $this->recent = array_slice(array_merge($this->recent, [$this->job]), -self::RECENT);
         }
 
-        return $this->job = $manager->job($body, $reserved, $queue);
+        return $this->job = $manager->job($body, $reserved, $queue, $lease);
     }
 
     /** Waits for a job; false if none came for a while, null if we are to end. */
@@ -487,9 +524,9 @@ class Member
         if (strlen($reserved) !== $order['reserved']) {
             return null;
         }
-        $this->orders++;
+        $this->channel->orders++;
 
-        return [$body, $reserved, $order['queue'], $isLate];
+        return [$body, $reserved, $order['queue'], $isLate, $order['lease']];
     }
 
     /** Whether it is this job that artisand waits for. */
@@ -518,7 +555,7 @@ class Member
         }
         $this->isReady = true;
         $isHeard = $this->channel->send('ready', [
-            'memory' => memory_get_usage(true), 'clock' => hrtime(true), 'orders' => $this->orders,
+            'memory' => memory_get_usage(true), 'clock' => hrtime(true),
         ]);
         if ($isHeard && $this->job !== null) {
             $this->job->isOver();
@@ -574,6 +611,16 @@ class Member
                 report($this->app, $problem);
             }
         }
+    }
+}
+
+/** Says in the list of processes what this one is. */
+function entitle($queue)
+{
+    // Horizon ends processes that have its name in their command line and are none of its own.
+    $queue = str_ireplace('horizon', 'hrzn', preg_replace('/[^\x21-\x7e]/', '?', substr($queue, 0, 100)));
+    if (function_exists('cli_set_process_title')) {
+        @cli_set_process_title("artisand: php worker ({$queue})");
     }
 }
 
@@ -688,13 +735,13 @@ function define_classes()
             return $paused;
         }
 
-        public function job($body, $reserved, $queue)
+        public function job($body, $reserved, $queue, $lease)
         {
             $connection = $this->pool->getConnectionName();
 
             $job = new Job($this->app, $this->redis, $body, $reserved, $connection, $queue);
 
-            return $job->reportTo($this->member, $this->channel);
+            return $job->reportTo($this->member, $this->channel, $lease);
         }
     }
 
@@ -729,22 +776,49 @@ function define_classes()
         /** What artisand was told of its end. */
         private $end;
 
+        /** Whether the app's store of failed jobs has it. */
+        private $isRecorded = false;
+
+        /** Whether this process has ended it in Redis. */
+        private $isEnded = false;
+
         /** When it was told that there is no more to come, on the clock of hrtime(). */
         private $overSince;
 
-        public function reportTo(Member $member, Channel $channel)
+        /** Until when no other worker can have the job, on that clock; null for ever. */
+        private $lease;
+
+        public function reportTo(Member $member, Channel $channel, $lease)
         {
             $this->member = $member;
             $this->channel = $channel;
+            $this->lease = $lease;
 
             return $this;
         }
 
         public function fail($e = null)
         {
+            $this->staysOurs();
             $this->cause = $e ?: new \Illuminate\Queue\ManuallyFailedException;
 
             return parent::fail($this->cause);
+        }
+
+        /** Laravel asks this before it does what follows a job: its lock, its chain, its batch. */
+        public function isReleased()
+        {
+            $this->staysOurs();
+
+            return parent::isReleased();
+        }
+
+        /** Laravel asks this before it judges what a job threw. */
+        public function hasFailed()
+        {
+            $this->staysOurs();
+
+            return parent::hasFailed();
         }
 
         public function delete()
@@ -759,31 +833,38 @@ function define_classes()
 
                 return;
             }
-            // artisand is gone: the end of the job is ours.
-            parent::delete();
+            // artisand is gone: the end of the job falls to this process.
+            $this->staysOurs();
+            if ($this->failed && ! $this->isLogged()) {
+                throw new \RuntimeException('the failed job could not be recorded: it stays reserved, and is run again');
+            }
+            $this->move();
+            $this->deleted = true;
         }
 
         public function release($delay = 0)
         {
-            $isDeleted = $this->deleted && $this->end !== null;
+            $delay = $this->secondsUntil($delay);
             $isSaid = ! $this->channel->isOurs()
-                || (! $this->deleted && $this->says('released', ['delay' => $this->secondsUntil($delay)]));
+                || (! $this->deleted && $this->says('released', ['delay' => $delay]));
             if ($isSaid) {
                 $this->released = true;
 
                 return;
             }
-            if ($isDeleted) {
+            $due = time() + $delay;
+            if ($this->deleted && $this->end !== null && ! $this->channel->isGone()) {
                 // In Laravel, too, a job that was deleted before that comes back; what is reserved artisand deletes.
                 $script = "return redis.call('zadd', KEYS[1], ARGV[1], ARGV[2])";
-                $due = time() + $this->secondsUntil($delay);
                 $delayed = $this->redis->getQueue($this->queue).':delayed';
                 $this->redis->getConnection()->eval($script, 1, $delayed, $due, $this->reserved);
                 $this->released = true;
 
                 return;
             }
-            parent::release($delay);
+            $this->staysOurs();
+            $this->move($due);
+            $this->released = true;
         }
 
         /** Tells artisand how it ended; false if that is not to be heard, or not of this job any more. */
@@ -816,16 +897,58 @@ function define_classes()
             if ($this->end === null || $isLongOver) {
                 return;
             }
-            $script = "if redis.call('zrem', KEYS[2], ARGV[1]) == 0 then return 0 end "
-                ."if ARGV[2] ~= '' then redis.call('zadd', KEYS[1], ARGV[2], ARGV[1]) end return 1";
-            $queue = $this->redis->getQueue($this->queue);
-            $due = $this->end['is'] === 'released' ? (string) $this->end['due'] : '';
-            $connection = $this->redis->getConnection();
-            $isLeft = $connection->eval($script, 2, $queue.':delayed', $queue.':reserved', $this->reserved, $due);
-            if ($isLeft && ! $this->end['logged']) {
-                $this->isLogged($this->container->make('queue.failer'), $this->cause);
+            if ($this->end['logged'] || ($this->renew() && $this->isLogged())) {
+                $this->move($this->end['is'] === 'released' ? $this->end['due'] : null);
             }
             $this->end = null;
+        }
+
+        /**
+         * Ends the process if artisand has ended and the job is not reserved any more: another worker may run it.
+         *
+         * What Laravel does for a job that has ended (its chain, its batch, its locks) would be done twice.
+         */
+        private function staysOurs()
+        {
+            // What has ended is not reserved any more.
+            if ($this->end !== null || $this->isEnded || ! $this->member->runs($this)) {
+                return;
+            }
+            if (! $this->channel->isOurs() || ! $this->channel->isGone() || $this->renew()) {
+                return;
+            }
+            fwrite(STDERR, "artisand has ended and the reservation of its job, too: this process ends\n");
+            if (function_exists('posix_kill')) {
+                posix_kill(getpid(), SIGKILL);
+            }
+            exit(1);
+        }
+
+        /** Keeps the reservation for as long as an end takes; false if it is gone, null if Redis cannot be asked. */
+        private function renew()
+        {
+            $script = "local ends = redis.call('zscore', KEYS[1], ARGV[1]) if not ends then return 0 end "
+                ."if tonumber(ends) < tonumber(ARGV[2]) then redis.call('zadd', KEYS[1], ARGV[2], ARGV[1]) end return 1";
+            $reserved = $this->redis->getQueue($this->queue).':reserved';
+            try {
+                return (bool) $this->redis->getConnection()->eval($script, 1, $reserved, $this->reserved, time() + 10);
+            } catch (\Throwable $problem) {
+                report($this->container, $problem);
+
+                return null;
+            }
+        }
+
+        /** Takes the job out of the reserved ones, to be due at this second if it is to come back; only if it is one. */
+        private function move($due = null)
+        {
+            $script = "if not redis.call('zscore', KEYS[2], ARGV[1]) then return 0 end "
+                ."if ARGV[2] ~= '' then redis.call('zadd', KEYS[1], ARGV[2], ARGV[1]) end "
+                ."return redis.call('zrem', KEYS[2], ARGV[1])";
+            $queue = $this->redis->getQueue($this->queue);
+            $keys = [$queue.':delayed', $queue.':reserved'];
+            $this->redis->getConnection()->eval($script, 2, $keys[0], $keys[1], $this->reserved, (string) $due);
+            $this->isEnded = true;
         }
 
         private function saysDeleted()
@@ -837,30 +960,60 @@ function define_classes()
             return $this->says('deleted', $isLast ? ['last' => true] : []);
         }
 
+        /** Says that the job has failed, and waits until that is written down; false if it has to be done here. */
         private function saysFailed()
         {
             $failer = $this->container->make('queue.failer');
             // A store of another class than artisand takes it for is one that only PHP can write.
             $isForArtisand = get_class($failer) === $this->member->setting('failer');
             $this->cause = $this->cause ?: new \Illuminate\Queue\ManuallyFailedException;
-            $isLogged = ! $isForArtisand && $this->isLogged($failer, $this->cause);
-
+            $isLogged = ! $isForArtisand && $this->isLogged();
             $isSaid = $this->says('failed', described($this->cause) + [
                 'exception' => Channel::text((string) $this->cause), 'logged' => $isLogged,
             ]);
-            if (! $isSaid && ! $isLogged) {
-                $this->isLogged($failer, $this->cause);
-            }
 
-            return $isSaid;
+            return $isSaid && $this->isSettled();
         }
 
-        private function isLogged($failer, $exception)
+        private function isSettled()
         {
+            // The time that artisand takes is not the job's.
+            $left = extension_loaded('pcntl') ? pcntl_alarm(0) : 0;
             try {
-                $failer->log($this->connectionName, $this->queue, $this->getRawBody(), $exception);
-
+                $isSettled = $this->channel->answer();
+            } finally {
+                if ($left > 0) {
+                    pcntl_alarm($left);
+                }
+            }
+            if ($isSettled === false) {
+                // As in Laravel, where Redis throws: nothing that follows a failure is done for a job that stays.
+                throw new \RuntimeException('the failure of the job could not be written down in its queue');
+            }
+            if ($isSettled) {
                 return true;
+            }
+            $mayBeTaken = $this->lease !== null && hrtime(true) >= $this->lease;
+            if (! $mayBeTaken && $this->renew() === false) {
+                // No other worker can have it: artisand has written it down, and then ended.
+                return true;
+            }
+            $this->end = null;
+
+            return false;
+        }
+
+        private function isLogged()
+        {
+            if ($this->isRecorded) {
+                return true;
+            }
+            $cause = $this->cause ?: new \Illuminate\Queue\ManuallyFailedException;
+            try {
+                $failer = $this->container->make('queue.failer');
+                $failer->log($this->connectionName, $this->queue, $this->getRawBody(), $cause);
+
+                return $this->isRecorded = true;
             } catch (\Throwable $problem) {
                 report($this->container, $problem);
 

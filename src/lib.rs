@@ -53,6 +53,7 @@ pub mod config;
 pub mod connection;
 pub mod failed;
 pub mod handler;
+mod new_file;
 pub mod payload;
 pub mod php;
 pub mod queue;

@@ -2,6 +2,11 @@
 
 use std::process::ExitCode;
 
+use artisand::cli::Application;
+use artisand::handler::Registry;
+
 fn main() -> ExitCode {
-    artisand::cli::run(artisand::handler::Registry::new())
+    Application::new(Registry::new())
+        .named(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
+        .run()
 }

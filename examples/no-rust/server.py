@@ -10,6 +10,8 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 SECRET = os.environ["SHIPMENTS_SECRET"].encode()
+# The address that mappings name: a request that was signed for another server is refused.
+ADDRESS = os.environ.get("ADDRESS")
 # Signatures older than this many seconds are refused.
 MAX_AGE = 300
 
@@ -17,13 +19,14 @@ booked = set()
 booking = threading.Lock()
 
 
-def is_signed(header, body):
-    """Whether `t=SECONDS,v1=HEX` is the HMAC-SHA256 of the seconds, a dot and the body."""
+def is_signed(header, url, body):
+    """Whether `t=SECONDS,v1=HEX` is the HMAC-SHA256 of the seconds, the method, the URL and the body."""
     parts = dict(part.partition("=")[::2] for part in header.split(","))
     seconds = parts.get("t", "")
     if not seconds.isdigit() or abs(time.time() - int(seconds)) > MAX_AGE:
         return False
-    expected = hmac.new(SECRET, seconds.encode() + b"." + body, hashlib.sha256).hexdigest()
+    signed = f"{seconds}\nPOST\n{url}\n".encode() + body
+    expected = hmac.new(SECRET, signed, hashlib.sha256).hexdigest()
     return hmac.compare_digest(expected, parts.get("v1", ""))
 
 
@@ -36,7 +39,8 @@ class Shipments(BaseHTTPRequestHandler):
         if self.path != "/shipments":
             # 4xx: the job fails for good.
             return self.answer(404, "there are only /shipments")
-        if not is_signed(self.headers.get("X-Artisand-Signature", ""), body):
+        address = ADDRESS or f"http://127.0.0.1:{self.server.server_port}"
+        if not is_signed(self.headers.get("X-Artisand-Signature", ""), address + self.path, body):
             return self.answer(401, "the signature is wrong")
         job = json.loads(body)
         if job["data"]["weight"] > 1000:

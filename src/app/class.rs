@@ -133,7 +133,7 @@ impl Manifest {
     ///
     /// [`Missing`], if it does not.
     pub fn known_class(&self, name: &ClassName) -> Result<&Class> {
-        self.class(name).ok_or_else(|| unknown_class(name))
+        self.class(name).ok_or_else(|| unknown_class(self, name))
     }
 
     /// A class with its name as it was declared.
@@ -292,7 +292,7 @@ impl Subject<'_> {
     /// A job class of the app.
     fn job(&self) -> Result<Facts> {
         let Some((name, class)) = self.manifest.entry(&self.object.class) else {
-            return Err(unknown_class(&self.object.class));
+            return Err(unknown_class(self.manifest, &self.object.class));
         };
         self.check(class)?;
         let name = ClassName::new(name).unwrap_or_else(|| self.object.class.clone());
@@ -821,6 +821,17 @@ mod tests {
         let expected = "App\\Jobs\\B: the manifest does not have the class; write it anew with `artisand manifest`";
         assert_eq!(error, expected);
         assert_eq!(manifest.unique(&unknown).unwrap_err().to_string(), expected);
+        // The step of a chain, say, whose class is encrypted since.
+        let mut manifest = manifest;
+        let base = tempfile::tempdir().unwrap();
+        for class in manifest.classes.values_mut() {
+            class.file = "A.php".into();
+        }
+        std::fs::write(base.path().join("A.php"), "<?php").unwrap();
+        manifest.distrust_changed(base.path());
+        let error = manifest.facts(&command(&[]), NOW).unwrap_err().to_string();
+        let expected = "app\\jobs\\a: A.php has changed since the manifest was written; write it anew with `artisand manifest`";
+        assert_eq!(error, expected);
         assert!(manifest.facts(&Value::from(1), NOW).is_err());
     }
 }

@@ -3,11 +3,19 @@
 //! The rules and their examples are in `docs/protocol/app-config.md` 2 and 3.
 
 use std::collections::HashMap;
+use std::fmt;
 
 /// Variables of one file; real environment variables beat them and are asked first by whoever looks one up.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct EnvFile {
     values: HashMap<String, String>,
+}
+
+impl fmt::Debug for EnvFile {
+    /// Without values, many of which are secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.values.keys()).finish()
+    }
 }
 
 /// A file that Laravel would refuse as well.

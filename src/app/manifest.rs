@@ -1,6 +1,7 @@
 //! The manifest: facts about the app that its own PHP wrote down (`artisand.json`).
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::UNIX_EPOCH;
@@ -10,6 +11,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use crate::php;
 
@@ -17,7 +19,7 @@ use crate::php;
 const FORMAT: u64 = 1;
 
 /// The facts.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Clone, Deserialize)]
 pub struct Manifest {
     artisand: u64,
     /// Version of the framework.
@@ -35,6 +37,9 @@ pub struct Manifest {
     /// `config('app')`, `config('queue')`, `config('cache')` and `config('database')`, and of `config('broadcasting')`
     /// which driver and Redis connection each connection has.
     pub config: Value,
+    /// Which settings come from variables; none with a cached configuration, and in a manifest of an older version.
+    #[serde(default)]
+    pub variables: Option<super::Variables>,
     /// Prefix of each cache store as the store itself says it.
     #[serde(default)]
     pub cache_prefixes: BTreeMap<String, Option<String>>,
@@ -50,6 +55,9 @@ pub struct Manifest {
     /// What adds to payloads besides the framework (`Queue::createPayloadUsing`), as classes.
     #[serde(default)]
     pub payload_hooks: Vec<String>,
+    /// What the app sets in code that Laravel's workers and commands obey; nothing in a manifest of an older version.
+    #[serde(default, deserialize_with = "or_default")]
+    pub code: Code,
     /// Classes that can be queued, or travel in jobs, by name.
     #[serde(default)]
     pub classes: BTreeMap<String, Class>,
@@ -59,9 +67,45 @@ pub struct Manifest {
     /// What PHP could not find out, in words.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// Classes that were taken out of [`classes`](Self::classes), with the file that has changed since.
+    #[serde(skip)]
+    pub(super) changed: BTreeMap<String, PathBuf>,
     /// Names of classes as declared, by their names in lower case.
     #[serde(skip)]
     pub(super) declared: OnceLock<HashMap<String, String>>,
+}
+
+impl fmt::Debug for Manifest {
+    /// Without the configuration, which may hold passwords and keys.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Manifest")
+            .field("laravel", &self.laravel)
+            .field("generated_at", &self.generated_at)
+            .field("paths", &self.paths)
+            .field("classes", &self.classes.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the app sets in code that Laravel's workers and commands obey.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Code {
+    /// Names of workers that choose their jobs by a callback (`Worker::popUsing`).
+    pub pop_using: Vec<String>,
+    /// Exit codes that are changed: static properties of `Worker` (Laravel 13).
+    pub exit_codes: Vec<String>,
+    /// What commands go through (`Bus::pipeThrough`), as classes.
+    pub pipes: Vec<String>,
+    /// Commands that must not run (`prohibit()`), such as `queue:clear`.
+    pub prohibited: Vec<String>,
+}
+
+/// A value, or its default for null.
+fn or_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 fn yes() -> bool {
@@ -75,6 +119,15 @@ fn map<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Va
         Value::Array(list) => (0..).map(|key: u64| key.to_string()).zip(list).collect(),
         _ => BTreeMap::new(),
     })
+}
+
+/// Hashes by file; a class of a package has none, which PHP may write as a list.
+fn hashes<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<PathBuf, String>, D::Error> {
+    let hashes = map(deserializer)?.into_iter();
+    let text = |(file, hash): (String, Value)| Some((file.into(), hash.as_str()?.to_owned()));
+    Ok(hashes.filter_map(text).collect())
 }
 
 /// A serialized value in base64.
@@ -113,6 +166,10 @@ pub struct Class {
     /// When the file was last changed, in unix seconds.
     #[serde(default)]
     pub mtime: i64,
+    /// Files of the app that make it what it is, its own and those of parents, traits and interfaces, with their SHA-256;
+    /// none in a manifest of an older version.
+    #[serde(default, deserialize_with = "hashes")]
+    sources: BTreeMap<PathBuf, String>,
     /// Its properties in the order in which `serialize()` writes them.
     #[serde(default)]
     pub properties: Vec<Property>,
@@ -131,6 +188,9 @@ pub struct Class {
     /// Whether a method chooses the cache store of its unique lock.
     #[serde(default)]
     pub unique_via: bool,
+    /// Whether a method chooses the cache store that says which of its debounced jobs is the last.
+    #[serde(default)]
+    pub debounce_via: bool,
     /// Whether it has a method `displayName`.
     #[serde(default)]
     pub display_name: bool,
@@ -249,6 +309,19 @@ pub enum PathStep {
 }
 
 impl Class {
+    /// The file of those it is made of that is another now, or gone.
+    fn changed(&self, base: &Path, generated_at: i64) -> Option<PathBuf> {
+        if self.sources.is_empty() {
+            let at = modified(&base.join(&self.file));
+            // Deploys set old times on new files: any other time than then is news.
+            let is_same = at.is_some_and(|at| at <= generated_at && [0, at].contains(&self.mtime));
+            return (!is_same).then(|| self.file.clone());
+        }
+        let mut sources = self.sources.iter();
+        let changed = sources.find(|(file, hash)| sha256(&base.join(file)).as_ref() != Some(*hash));
+        changed.map(|(file, _)| file.clone())
+    }
+
     /// Whether its jobs have middleware that is not in their bytes.
     pub fn has_middleware(&self) -> bool {
         self.middleware.method || !self.middleware.property.is_empty()
@@ -286,6 +359,9 @@ pub struct Model {
     /// Whether it is the row between two others, which may have no key of its own.
     #[serde(default)]
     pub pivot: Option<Pivot>,
+    /// Whether the app's own code makes the query that loads it for a job (`newQueryForRestoration`).
+    #[serde(default)]
+    pub restored_by_code: bool,
 }
 
 /// Kind of a pivot model.
@@ -364,6 +440,31 @@ impl Manifest {
         Ok(manifest)
     }
 
+    /// Takes out the classes that have changed since the manifest was written: what is said of them may be wrong.
+    ///
+    /// They then are classes that nothing is known of, which PHP is asked about.
+    /// Does nothing where the app's files are not there to be looked at.
+    pub fn distrust_changed(&mut self, base: &Path) {
+        let generated_at = self.generated_at;
+        let is_here = |class: &Class| base.join(&class.file).is_file();
+        if !self.classes.values().any(is_here) {
+            return;
+        }
+        let changed = &mut self.changed;
+        self.classes.retain(|name, class| {
+            let file = class.changed(base, generated_at);
+            let is_trusted = file.is_none();
+            changed.extend(file.map(|file| (name.clone(), file)));
+            is_trusted
+        });
+    }
+
+    /// Classes that have changed since the manifest was written, each with the file that did.
+    pub fn changed(&self) -> impl Iterator<Item = (&str, &Path)> {
+        let changed = self.changed.iter();
+        changed.map(|(name, file)| (&**name, &**file))
+    }
+
     /// Classes whose jobs are deleted, and not failed, when a model of theirs is gone.
     pub fn deleting_when_missing_models(&self) -> impl Iterator<Item = &str> {
         let deletes = |class: &Class| {
@@ -392,26 +493,36 @@ impl Manifest {
                 base.display()
             ));
         }
+        if base.is_dir() && !base.join("composer.json").is_file() {
+            reasons.push(format!("there is no composer.json in {}", base.display()));
+        }
+        if self.classes.is_empty() && self.changed.is_empty() {
+            reasons.push("it knows no class of the app".to_owned());
+        }
         let is_newer = |path: &Path| modified(path).is_some_and(|at| at > self.generated_at);
-        let mut newer: Vec<&str> = Vec::new();
-        let mut gone: Vec<&str> = Vec::new();
+        let shown = |name: &str, file: &Path| format!("{name} ({})", file.display());
+        let changed = self.changed();
+        let mut newer: Vec<String> = changed.map(|(name, file)| shown(name, file)).collect();
+        let mut gone: Vec<String> = Vec::new();
         for (name, class) in &self.classes {
-            match modified(&base.join(&class.file)) {
-                // Deploys set old times on new files: any other time than then is news.
-                Some(at) if at > self.generated_at || at != class.mtime => newer.push(name),
-                Some(_) => {}
-                None => gone.push(name),
+            if !base.join(&class.file).is_file() {
+                gone.push(name.clone());
+            } else if let Some(file) = class.changed(base, self.generated_at) {
+                newer.push(shown(name, &file));
             }
         }
-        let list = |names: &[&str]| match names {
-            [first] => (*first).to_owned(),
+        let list = |names: &[String]| match names {
+            [first] => first.clone(),
             [first, rest @ ..] => format!("{first} and {} more", rest.len()),
             [] => String::new(),
         };
         // An app whose files are elsewhere is no app whose classes are gone.
         let is_here = gone.len() < self.classes.len();
         if !newer.is_empty() {
-            reasons.push(format!("changed since: {}", list(&newer)));
+            reasons.push(format!(
+                "changed since, and only PHP is asked about it: {}",
+                list(&newer)
+            ));
         }
         if !gone.is_empty() && is_here {
             reasons.push(format!("gone since: {}", list(&gone)));
@@ -455,6 +566,13 @@ pub fn is_same_directory(left: &Path, right: &Path) -> bool {
     }
 }
 
+/// SHA-256 of a file in hexadecimal digits; `None` if it cannot be read.
+fn sha256(path: &Path) -> Option<String> {
+    let digest = Sha256::digest(std::fs::read(path).ok()?);
+    let digits = digest.iter().map(|byte| format!("{byte:02x}"));
+    Some(digits.collect())
+}
+
 fn modified(path: &Path) -> Option<i64> {
     let modified = std::fs::metadata(path).ok()?.modified().ok()?;
     let since = modified.duration_since(UNIX_EPOCH).ok()?;
@@ -468,9 +586,59 @@ mod tests {
     use super::*;
 
     #[test]
+    fn nothing_is_known_of_a_class_that_changed_since() {
+        let base = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(base.path().join(name), text).unwrap();
+        for name in ["A.php", "B.php", "Base.php", "composer.json"] {
+            write(name, "<?php");
+        }
+        // printf '<?php' | sha256sum
+        let hash = "fe5bcb54c56e0b9f456a060364dd28b2248f3a0e21c168d4ce9d009b73e83e3c";
+        let text = serde_json::json!({
+            "artisand": 1, "laravel": "13.31.0", "generated_at": 1,
+            "paths": {"base": base.path(), "storage": base.path().join("storage")},
+            "config": {},
+            "classes": {
+                "App\\A": {"kind": "job", "file": "A.php", "sources": {"A.php": hash}},
+                "App\\B": {"kind": "job", "file": "B.php", "sources": {"B.php": hash, "Base.php": hash}},
+                "Package\\C": {"kind": "job", "file": "A.php", "mtime": 1, "sources": []},
+            },
+        });
+        let read = |base: &Path| {
+            let text = text.to_string();
+            let mut manifest =
+                Manifest::parse(Path::new("artisand.json"), text.as_bytes()).unwrap();
+            manifest.distrust_changed(base);
+            let changed: Vec<String> = manifest
+                .changed()
+                .map(|(class, file)| format!("{class} {}", file.display()))
+                .collect();
+            let stale = manifest.stale(base, None);
+            let known: Vec<String> = manifest.classes.into_keys().collect();
+            (known, changed, stale)
+        };
+        // Times are of no importance where there are hashes.
+        let (known, changed, _) = read(base.path());
+        assert_eq!(known, ["App\\A", "App\\B"]);
+        assert_eq!(changed, ["Package\\C A.php"]);
+        write("Base.php", "<?php // encrypted");
+        let (known, changed, stale) = read(base.path());
+        assert_eq!(known, ["App\\A"]);
+        assert_eq!(changed, ["App\\B Base.php", "Package\\C A.php"]);
+        assert_eq!(
+            stale,
+            ["changed since, and only PHP is asked about it: App\\B (Base.php) and 1 more"]
+        );
+        // Where the app is not, nothing can have changed.
+        let elsewhere = tempfile::tempdir().unwrap();
+        assert_eq!(read(elsewhere.path()).0.len(), 3);
+    }
+
+    #[test]
     fn a_manifest_is_stale_when_what_it_describes_has_changed() {
         let base = tempfile::tempdir().unwrap();
         let file = base.path().join("Job.php");
+        std::fs::write(base.path().join("composer.json"), "{}").unwrap();
         let set_time = |seconds: u64| {
             let time = UNIX_EPOCH + Duration::from_secs(seconds);
             let opened = std::fs::File::create(&file).unwrap();
@@ -495,7 +663,7 @@ mod tests {
             set_time(seconds);
             assert_eq!(
                 manifest.stale(base.path(), None),
-                ["changed since: App\\Job"]
+                ["changed since, and only PHP is asked about it: App\\Job (Job.php)"]
             );
         }
         set_time(1000);
@@ -515,6 +683,22 @@ mod tests {
         assert_eq!(
             manifest.stale(base.path(), None),
             ["config/queue.php changed since"]
+        );
+        std::fs::remove_dir_all(base.path().join("config")).unwrap();
+        std::fs::remove_file(base.path().join("composer.json")).unwrap();
+        let reasons = manifest.stale(base.path(), None);
+        assert!(
+            reasons[0].starts_with("there is no composer.json"),
+            "{reasons:?}"
+        );
+        let empty = Manifest {
+            classes: BTreeMap::new(),
+            ..manifest
+        };
+        let reasons = empty.stale(base.path(), None);
+        assert!(
+            reasons.contains(&"it knows no class of the app".to_owned()),
+            "{reasons:?}"
         );
         let other = text.to_string().replace("\"artisand\":1", "\"artisand\":9");
         let error = Manifest::parse(path, other.as_bytes())

@@ -30,9 +30,18 @@ pub(super) fn missing(class: &str, what: &str) -> Missing {
     }
 }
 
-pub(super) fn unknown_class(class: &ClassName) -> Missing {
-    let what = "the manifest does not have the class; write it anew with `artisand manifest`";
-    missing(class.as_str(), what)
+pub(super) fn unknown_class(manifest: &Manifest, class: &ClassName) -> Missing {
+    let mut changed = manifest.changed();
+    let of_class = changed.find(|(name, _)| name.eq_ignore_ascii_case(class.as_str()));
+    let what = of_class.map_or_else(
+        || "the manifest does not have the class".to_owned(),
+        |(_, file)| {
+            let file = file.display();
+            format!("{file} has changed since the manifest was written")
+        },
+    );
+    let what = format!("{what}; write it anew with `artisand manifest`");
+    missing(class.as_str(), &what)
 }
 
 impl Class {

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::ids::JobIds;
 use super::rules::{Counters, Rules};
-use super::{Batch, Ended, Error, Options, Recorded};
+use super::{Batch, Ended, Error, JobOutcome, Options, Recorded};
 use crate::connection::{self, Database, DatabaseKind, Param, Row, Transaction};
 use crate::payload::Version;
 use crate::time::{Clock, UnixSeconds};
@@ -137,6 +137,11 @@ impl Batches {
         Ok(rows.first().map(|row| read(row).0))
     }
 
+    /// Whether they are in a file whose writers keep one another out, and whose readers may not go on to write.
+    pub(crate) fn are_in_a_file(&self) -> bool {
+        self.database.kind() == DatabaseKind::Sqlite
+    }
+
     /// The current second, from the clock that gives the times in the table.
     pub(crate) fn now(&self) -> UnixSeconds {
         self.clock.now()
@@ -165,13 +170,15 @@ impl Batches {
     /// `Illuminate\Bus\DatabaseBatchRepository::updateAtomicValues`.
     pub async fn record(&self, id: &str, events: &[Ended]) -> Result<Vec<Recorded>, Error> {
         let recorded = self
-            .record_while(id, events, || std::future::ready(true))
+            .record_while(id, events, &[], || std::future::ready(true))
             .await?;
         // Always some: nothing spoke against it.
         Ok(recorded.unwrap_or_default())
     }
 
     /// Like [`record`](Self::record), if `may` says so while the row is locked; `None` if not, and nothing is counted.
+    ///
+    /// Takes marks away in the same transaction, as [`forget_marks`](Self::forget_marks) does.
     ///
     /// For whoever may lose the right to count, and not know: whoever has it by
     /// then waits for the row, and finds the marks.
@@ -183,6 +190,7 @@ impl Batches {
         &self,
         id: &str,
         events: &[Ended],
+        forget: &[Ended],
         may: impl Fn() -> F,
     ) -> Result<Option<Vec<Recorded>>, Error> {
         if events.len() > Self::MAX_EVENTS {
@@ -195,7 +203,7 @@ impl Batches {
         }
         let mut tries = Tries::new();
         loop {
-            match self.try_record(id, events, &may).await {
+            match self.try_record(id, events, forget, &may).await {
                 Err(error) if tries.again(&error).await => {}
                 ended => return ended.map_err(self.failed("count jobs of")),
             }
@@ -206,6 +214,7 @@ impl Batches {
         &self,
         id: &str,
         events: &[Ended],
+        forget: &[Ended],
         may: &impl Fn() -> F,
     ) -> Result<Option<Vec<Recorded>>, connection::Error> {
         let mut transaction = self.database.begin().await?;
@@ -222,6 +231,7 @@ impl Batches {
             version: self.version,
             options: &batch.options,
         };
+        let before = ids.clone();
         let mut counters = Counters {
             pending: batch.pending_jobs,
             failed: batch.failed_jobs,
@@ -232,13 +242,92 @@ impl Batches {
         let recorded = events.iter();
         let recorded = recorded.map(|ended| rules.record(&mut counters, ended));
         let recorded: Vec<Recorded> = recorded.collect();
-        if recorded.contains(&Recorded::Counted) {
+        counters.ids.unmark_all(forget);
+        if recorded.contains(&Recorded::Counted) || counters.ids != before {
             self.update(&mut transaction, &batch.id, &counters).await?;
             transaction.commit().await?;
         } else {
             transaction.rollback().await?;
         }
         Ok(Some(recorded))
+    }
+
+    /// Prepares a batch for endings that PHP is going to count: for each the mark that it holds until it is counted.
+    ///
+    /// PHP takes the mark out in the statement that counts, when it is given as
+    /// the id of the job that has succeeded; so what runs twice counts once. A
+    /// failure has no mark: the job is among the failed ones as soon as it is
+    /// counted. Neither has a success while the column is full of marks.
+    ///
+    /// A first failure that is not allowed cancels the batch here: jobs that ask
+    /// must not wait for PHP. Nothing is done, and `None` given, unless `may`
+    /// says so while the row is locked. The marks of `forget` are taken away in the
+    /// same transaction, so that callbacks do not see them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`]. It can be repeated as it is.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Bus\DatabaseBatchRepository::decrementPendingJobs`,
+    /// `incrementFailedJobs`.
+    pub async fn hand_over<F: Future<Output = bool>>(
+        &self,
+        id: &str,
+        events: &[Ended],
+        forget: &[Ended],
+        may: impl Fn() -> F,
+    ) -> Result<Option<Vec<Option<String>>>, Error> {
+        let mut tries = Tries::new();
+        loop {
+            match self.try_hand_over(id, events, forget, &may).await {
+                Err(error) if tries.again(&error).await => {}
+                ended => return ended.map_err(self.failed("prepare for PHP")),
+            }
+        }
+    }
+
+    async fn try_hand_over<F: Future<Output = bool>>(
+        &self,
+        id: &str,
+        events: &[Ended],
+        forget: &[Ended],
+        may: &impl Fn() -> F,
+    ) -> Result<Option<Vec<Option<String>>>, connection::Error> {
+        let mut transaction = self.database.begin().await?;
+        let locked = self.lock(&mut transaction, id).await?;
+        if !may().await {
+            transaction.rollback().await?;
+            return Ok(None);
+        }
+        let Some((batch, ids)) = locked else {
+            transaction.rollback().await?;
+            return Ok(Some(vec![None; events.len()]));
+        };
+        let has_failed = |ended: &Ended| ended.outcome == JobOutcome::Failed;
+        let mut counters = Counters {
+            pending: batch.pending_jobs,
+            failed: batch.failed_jobs,
+            ids: ids.clone(),
+            finishes: false,
+            cancels: false,
+        };
+        counters.cancels =
+            events.iter().any(has_failed) && !batch.allows_failures() && !batch.is_cancelled();
+        counters.finishes = counters.cancels;
+        counters.ids.unmark_all(forget);
+        let marks = events.iter();
+        let marks = marks
+            .map(|ended| counters.ids.mark_for_php(ended))
+            .collect();
+        if counters.cancels || counters.ids != ids {
+            self.update(&mut transaction, &batch.id, &counters).await?;
+            transaction.commit().await?;
+        } else {
+            transaction.rollback().await?;
+        }
+        Ok(Some(marks))
     }
 
     /// Reads a batch that nobody else may change until the transaction is over.
@@ -311,9 +400,7 @@ impl Batches {
             return transaction.rollback().await;
         };
         let mut without = ids.clone();
-        for ended in events {
-            without.unmark(ended);
-        }
+        without.unmark_all(events);
         if without == ids {
             return transaction.rollback().await;
         }

@@ -15,6 +15,8 @@ use crate::payload::write_json_text;
 
 /// What every mark begins with, and no uuid.
 const MARK: &str = "artisand:";
+/// What the mark of an ending begins with that PHP counts.
+const MARK_FOR_PHP: &str = "artisand:php:";
 /// Longest uuid that is written into a mark as it is.
 const PLAIN_UUID: usize = 64;
 /// Longest token that is; shorter than a hash, so that none reads as one.
@@ -81,6 +83,34 @@ impl JobIds {
 
     pub(super) fn unmark(&mut self, ended: &Ended) {
         self.remove(&mark(ended));
+    }
+
+    pub(super) fn unmark_all(&mut self, endings: &[Ended]) {
+        for ended in endings {
+            self.unmark(ended);
+        }
+    }
+
+    /// Leaves the mark of an ending that PHP is to count, which takes it out when it does; `None` if the list is full.
+    ///
+    /// A job that failed is its own mark: while its failure is to be counted, it is not in the list.
+    pub(super) fn mark_for_php(&mut self, ended: &Ended) -> Option<String> {
+        /// The column of Laravel 8 takes 64 KiB: half of that is for failed jobs and marks of our own.
+        const FULL: usize = 32 * 1024;
+        self.remove(&ended.uuid);
+        if ended.outcome == JobOutcome::Failed {
+            return None;
+        }
+        let mark = mark(ended).replacen(MARK, MARK_FOR_PHP, 1);
+        if !self.has(&mark) {
+            let length = |value: &Value| value.as_str().map_or(0, |text| text.len() + 3);
+            let full = self.0.iter().map(length).sum::<usize>() > FULL;
+            if full {
+                return None;
+            }
+            self.add(mark.clone());
+        }
+        Some(mark)
     }
 
     pub(super) fn succeeded(&mut self, uuid: &str) {
@@ -181,6 +211,26 @@ mod tests {
         assert_eq!(ids.to_json(), r#"["artisand:succeeded:u"]"#);
         ids.unmark(&succeeded);
         assert_eq!(ids.to_json(), "[]");
+    }
+
+    #[test]
+    fn what_php_counts_has_a_mark_until_the_list_is_full() {
+        let mut ids = JobIds::parse(r#"["u","v"]"#);
+        let mark = ids.mark_for_php(&ended("u", JobOutcome::Succeeded));
+        assert_eq!(mark.as_deref(), Some("artisand:php:succeeded:u"));
+        let again = ids.mark_for_php(&ended("u", JobOutcome::Succeeded));
+        assert_eq!(again, mark);
+        assert_eq!(ids.mark_for_php(&ended("v", JobOutcome::Failed)), None);
+        assert_eq!(ids.to_json(), r#"["artisand:php:succeeded:u"]"#);
+        assert_eq!(ids.uuids(), [""; 0]);
+        let more = |ids: &mut JobIds, number| {
+            let uuid = format!("{number:036}");
+            ids.mark_for_php(&ended(&uuid, JobOutcome::Succeeded))
+        };
+        let taken = (0..2000).filter(|number| more(&mut ids, *number).is_some());
+        let taken = taken.count();
+        assert!((300..700).contains(&taken), "{taken}");
+        assert!(ids.to_json().len() < 33 * 1024);
     }
 
     #[test]

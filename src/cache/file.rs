@@ -1,13 +1,16 @@
 //! The `file` cache store: a file per key, named by the hash of the key, without any prefix.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::{DirBuilder, File};
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, mkdirat, open, openat};
+use rustix::io::Errno;
 use sha1::{Digest as _, Sha1};
 
 use super::Error;
@@ -186,6 +189,18 @@ fn path(directory: &Path, key: &str) -> PathBuf {
     directory.join(&hash[..2]).join(&hash[2..4]).join(&hash)
 }
 
+/// Opens a directory inside another, made if need be; whether it was.
+fn child(parent: impl AsFd, name: &OsStr) -> Result<(File, bool), Errno> {
+    let is_new = match mkdirat(&parent, name, Mode::from_raw_mode(0o777)) {
+        Ok(()) => true,
+        Err(Errno::EXIST) => false,
+        Err(errno) => return Err(errno),
+    };
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = openat(&parent, name, flags, Mode::empty())?;
+    Ok((directory.into(), is_new))
+}
+
 fn remove(path: &Path) -> Result<bool, Error> {
     match std::fs::remove_file(path) {
         Ok(()) => Ok(true),
@@ -242,26 +257,45 @@ impl Inner {
     }
 
     /// Opens a file for writing, its directories made if need be, and waits for nobody else to have it.
+    ///
+    /// The two directories and the file are opened one inside the other, and a
+    /// link in place of any of them is an error: who may write in the cache's
+    /// directory does not choose which other files are written.
     fn open(&self, path: &Path, operation: FlockOperation) -> Result<Option<File>, Error> {
-        let failed = error("write", path);
-        let parent = path.parent().unwrap_or(path);
-        if !parent.is_dir() {
-            // As PHP's mkdir(.., 0777, true): the process's umask decides.
-            let mut builder = DirBuilder::new();
-            builder.recursive(true).mode(0o777);
-            builder.create(parent).map_err(error("write", path))?;
-            for directory in [Some(parent), parent.parent()].into_iter().flatten() {
-                self.set_permission(directory)?;
+        let failed = |errno: Errno| error("write", path)(errno.into());
+        let mut names = path.components().rev().map(Component::as_os_str);
+        let (Some(name), Some(second), Some(first)) = (names.next(), names.next(), names.next())
+        else {
+            return Err(failed(Errno::INVAL));
+        };
+        let root = path.ancestors().nth(3).unwrap_or(path);
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = match open(root, flags, Mode::empty()) {
+            Err(Errno::NOENT) => {
+                // As PHP's mkdir(.., 0777, true): the process's umask decides.
+                let mut builder = DirBuilder::new();
+                builder.recursive(true).mode(0o777);
+                builder.create(root).map_err(error("write", path))?;
+                open(root, flags, Mode::empty())
+            }
+            opened => opened,
+        };
+        let (first, _) = child(root.map_err(failed)?, first).map_err(failed)?;
+        let (second, is_new) = child(&first, second).map_err(failed)?;
+        if is_new {
+            for directory in [&second, &first] {
+                self.set_permission(directory)
+                    .map_err(error("change the mode of the directory of", path))?;
             }
         }
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         loop {
-            let file = options.open(path).map_err(error("write", path))?;
+            let file = openat(&second, name, flags, Mode::from_raw_mode(0o666)).map_err(failed)?;
+            let file = File::from(file);
             match flock(&file, operation) {
                 Ok(()) => {}
-                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
-                Err(errno) => return Err(failed(errno.into())),
+                Err(Errno::WOULDBLOCK) => return Ok(None),
+                Err(errno) => return Err(failed(errno)),
             }
             // Deleted before it was ours: what is written there nobody would see.
             if file.metadata().map_err(error("write", path))?.nlink() > 0 {
@@ -270,12 +304,11 @@ impl Inner {
         }
     }
 
-    fn set_permission(&self, path: &Path) -> Result<(), Error> {
-        let Some(mode) = self.options.permission else {
-            return Ok(());
-        };
-        let permissions = std::fs::Permissions::from_mode(mode);
-        std::fs::set_permissions(path, permissions).map_err(error("change the mode of", path))
+    fn set_permission(&self, file: &File) -> std::io::Result<()> {
+        match self.options.permission {
+            Some(mode) => file.set_permissions(std::fs::Permissions::from_mode(mode)),
+            None => Ok(()),
+        }
     }
 
     fn replace(&self, path: &Path, file: &mut File, end: i64, value: &[u8]) -> Result<(), Error> {
@@ -286,7 +319,8 @@ impl Inner {
             .and_then(|_| file.set_len(0))
             .and_then(|()| file.write_all(&bytes))
             .map_err(error("write", path))?;
-        self.set_permission(path)
+        self.set_permission(file)
+            .map_err(error("change the mode of", path))
     }
 
     fn write(&self, path: &Path, end: i64, value: &[u8]) -> Result<(), Error> {
@@ -368,5 +402,46 @@ mod tests {
         ] {
             assert_eq!(decode(broken.as_bytes()), None, "{broken}");
         }
+    }
+
+    #[tokio::test]
+    async fn links_in_the_cache_lead_nowhere() {
+        let directory = tempfile::tempdir().unwrap();
+        let other = directory.path().join("other");
+        let cache = directory.path().join("cache");
+        std::fs::create_dir(&other).unwrap();
+        let options = FileStoreOptions {
+            directory: cache.clone(),
+            lock_directory: cache.clone(),
+            permission: Some(0o777),
+            separate_locks: false,
+        };
+        let store = FileStore::new(options, Clock::System);
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+        // The first key stands for how it is without links.
+        store.put("a", &Value::Int(1), None).await.unwrap();
+        let file = path(&cache, "a");
+        assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o777, 0o777));
+        let link = |target: &Path, at: &Path| {
+            std::fs::create_dir_all(at.parent().unwrap()).unwrap();
+            std::os::unix::fs::symlink(target, at).unwrap();
+        };
+        let secret = other.join("secret");
+        std::fs::write(&secret, "9999999999i:1;").unwrap();
+        for path in [&other, &secret] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        }
+        link(&secret, &path(&cache, "b"));
+        link(&other, path(&cache, "c").parent().unwrap());
+        link(&other, path(&cache, "d").ancestors().nth(2).unwrap());
+        for key in ["b", "c", "d"] {
+            assert!(store.put(key, &Value::Int(2), None).await.is_err(), "{key}");
+            assert!(store.increment(key, 1).await.is_err(), "{key}");
+            let taken = store.acquire(key, "me", Duration::from_secs(9)).await;
+            assert!(taken.is_err(), "{key}");
+        }
+        assert_eq!(std::fs::read(&secret).unwrap(), b"9999999999i:1;");
+        assert_eq!((mode(&secret), mode(&other)), (0o700, 0o700));
+        assert_eq!(std::fs::read_dir(&other).unwrap().count(), 1);
     }
 }

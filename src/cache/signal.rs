@@ -24,6 +24,9 @@ pub mod keys {
         format!("illuminate:queue:paused:{connection}:{queue}")
     }
 
+    /// Milliseconds of the last `canary:resume`: ours, PHP workers take no notice.
+    pub const CANARY_RESUME: &str = "artisand:canary:resume";
+
     /// Counts the exceptions of a job.
     pub fn exceptions(uuid: &str) -> String {
         format!("job-exceptions:{uuid}")
@@ -41,6 +44,7 @@ pub struct Watched {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Signals {
     restart: Option<Value>,
+    canary_resume: Option<Value>,
     /// Whether each of the worker's queues is paused, in its order.
     pub paused: Vec<bool>,
 }
@@ -52,7 +56,7 @@ impl Watched {
         connection: &str,
         queues: impl IntoIterator<Item = &'a str>,
     ) -> Self {
-        let fixed = [keys::RESTART.to_owned(), keys::ALL_PAUSED.to_owned()];
+        let fixed = [keys::RESTART, keys::CANARY_RESUME, keys::ALL_PAUSED].map(str::to_owned);
         let paused = queues
             .into_iter()
             .map(|queue| keys::paused(connection, queue));
@@ -70,10 +74,15 @@ impl Watched {
     pub async fn read(&self) -> Result<Signals, Error> {
         let mut values = self.cache.many(&self.keys).await?.into_iter();
         let restart = values.next().flatten();
+        let canary_resume = values.next().flatten();
         let is_set = |value: Option<Value>| value.as_ref().is_some_and(is_truthy);
         let all_paused = values.next().is_some_and(is_set);
         let paused = values.map(|value| all_paused || is_set(value)).collect();
-        Ok(Signals { restart, paused })
+        Ok(Signals {
+            restart,
+            canary_resume,
+            paused,
+        })
     }
 }
 
@@ -81,6 +90,11 @@ impl Signals {
     /// Whether a worker that started under `self` has to stop under `now`: the value is another one, or gone.
     pub fn asks_for_restart(&self, now: &Self) -> bool {
         !loosely_equal(self.restart.as_ref(), now.restart.as_ref())
+    }
+
+    /// Whether canaries that stopped themselves under `self` run jobs again under `now`.
+    pub fn asks_to_resume(&self, now: &Self) -> bool {
+        now.canary_resume.is_some() && self.canary_resume != now.canary_resume
     }
 
     /// Whether the restart key is gone that was there: nobody asked for a restart, the cache was cleared.

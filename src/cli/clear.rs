@@ -27,6 +27,9 @@ pub(super) struct ClearArgs {
 pub(super) async fn run(args: ClearArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let config = global.load_config()?;
     let mut screen = Screen::new(global);
+    if is_prohibited(&config, "queue:clear", &mut screen)? {
+        return Ok(ExitCode::FAILURE);
+    }
     if !args.force && is_production(&config) && !confirm(&mut screen, global)? {
         return Ok(ExitCode::FAILURE);
     }
@@ -53,6 +56,27 @@ pub(super) async fn run(args: ClearArgs, global: &GlobalArgs) -> anyhow::Result<
         "Cleared {count} {jobs} from the [{names}] {queues}"
     ))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether the app's code forbids a command, as its manifest says; that is shown.
+///
+/// # Source
+///
+/// `Illuminate\Console\Prohibitable`.
+pub(super) fn is_prohibited(
+    config: &Config,
+    command: &str,
+    screen: &mut Screen,
+) -> anyhow::Result<bool> {
+    let manifest = config.manifest();
+    let is_prohibited = manifest.is_some_and(|(_, manifest)| {
+        let prohibited = &manifest.code.prohibited;
+        prohibited.iter().any(|name| name == command)
+    });
+    if is_prohibited {
+        screen.warn("This command is prohibited from running in this environment")?;
+    }
+    Ok(is_prohibited)
 }
 
 /// Names without blanks around them, each once.

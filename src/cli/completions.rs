@@ -2,20 +2,64 @@
 
 use std::process::ExitCode;
 
+use clap_complete::Shell;
+
 use super::output;
 
 /// Arguments of `completions`, as given.
 #[derive(Debug, clap::Args)]
 pub(super) struct CompletionsArgs {
     /// Shell to print the script for
-    shell: clap_complete::Shell,
+    shell: Shell,
 }
 
 pub(super) fn run(args: &CompletionsArgs, mut command: clap::Command) -> anyhow::Result<ExitCode> {
+    let name = command.get_name().to_owned();
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut command, "artisand", &mut script);
-    output::data(&String::from_utf8(script)?)?;
+    clap_complete::generate(args.shell, &mut command, &name, &mut script);
+    let mut script = String::from_utf8(script)?;
+    if args.shell == Shell::Bash {
+        script += &colons_of_bash(&name);
+    }
+    output::data(&script)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A function around the generated one, for names with colons.
+///
+/// Bash takes a colon for the end of a word (`COMP_WORDBREAKS`): `queue:w` comes as three
+/// words, and what is completed is `w` alone. Here words end at blanks, and what
+/// bash has already is cut off from the answers.
+fn colons_of_bash(name: &str) -> String {
+    const FUNCTION: &str = r#"
+_NAME_with_colons() {
+    local line="${COMP_LINE:0:COMP_POINT}" words=() given i
+    read -r -a words <<< "$line"
+    if [[ -z "$line" || "$line" == *[[:blank:]] ]]; then
+        words+=("")
+    fi
+    local COMP_WORDS=("${words[@]}") COMP_CWORD=$((${#words[@]} - 1))
+    given="${words[COMP_CWORD]}"
+    _NAME "${words[0]}" "$given" "${words[COMP_CWORD - 1]}"
+    if [[ "$given" == *:* && "$COMP_WORDBREAKS" == *:* ]]; then
+        given="${given%"${given##*:}"}"
+        for i in "${!COMPREPLY[@]}"; do
+            COMPREPLY[i]="${COMPREPLY[i]#"$given"}"
+        done
+    fi
+}
+
+if [[ "${BASH_VERSINFO[0]}" -eq 4 && "${BASH_VERSINFO[1]}" -ge 4 || "${BASH_VERSINFO[0]}" -gt 4 ]]; then
+    complete -F _NAME_with_colons -o nosort -o bashdefault -o default COMMAND
+else
+    complete -F _NAME_with_colons -o bashdefault -o default COMMAND
+fi
+"#;
+    // As clap_complete names its function.
+    let function = name.replace('-', "__");
+    FUNCTION
+        .replace("_NAME", &format!("_{function}"))
+        .replace("COMMAND", name)
 }
 
 pub(super) fn man(command: &clap::Command) -> anyhow::Result<ExitCode> {

@@ -2,6 +2,7 @@
 //!
 //! Layout and colours are those of docs/protocol/worker.md 13.
 
+use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::json::PhpJson;
+use super::log;
 use super::output::{LineWriter, printable};
 use super::style::{self, BLUE, GREEN_BOLD, GREY, RED_BOLD, Tag, YELLOW_BOLD, run_time};
 use crate::handler::{FailureText, JobInfo};
@@ -43,23 +45,33 @@ pub(super) struct Style {
 }
 
 impl Console {
-    pub(super) fn new(style: Style) -> std::io::Result<Self> {
-        Ok(Self {
+    pub(super) fn new(style: Style, out: LineWriter) -> Self {
+        Self {
             style,
-            out: LineWriter::new()?,
+            out,
             second: Mutex::default(),
-        })
+        }
     }
 
-    fn now(&self) -> String {
+    /// Prints lines that are no events.
+    pub(super) fn print(&self, lines: String) {
+        if !self.style.quiet && !lines.is_empty() {
+            self.out.line(lines);
+        }
+    }
+
+    /// Whether lines are JSON.
+    pub(super) fn is_json(&self) -> bool {
+        self.style.json
+    }
+
+    /// The time for people.
+    pub(super) fn now(&self) -> String {
         let now = Timestamp::now();
         let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
         if second.0 != now.as_second() {
-            let local = now.to_zoned(self.style.timezone.clone());
-            *second = (
-                now.as_second(),
-                local.strftime("%Y-%m-%d %H:%M:%S").to_string(),
-            );
+            let text = log::time_for_people(now, &self.style.timezone);
+            *second = (now.as_second(), text);
         }
         second.1.clone()
     }
@@ -74,9 +86,9 @@ impl Console {
             .job_line(&self.now(), end.job, Some(end.elapsed), status, colour)
     }
 
-    fn json_time(&self) -> String {
-        let local = Timestamp::now().to_zoned(self.style.timezone.clone());
-        local.strftime("%Y-%m-%dT%H:%M:%S%.6f%:z").to_string()
+    /// The time for machines.
+    pub(super) fn json_time(&self) -> String {
+        log::time_for_machines(Timestamp::now(), &self.style.timezone)
     }
 
     fn json_job(
@@ -150,6 +162,20 @@ impl Console {
             }
             Event::JobLost(end) => self.json_end(end, "lost"),
             Event::Tallied(tally) => self.json_tally(tally),
+            Event::CanaryStopped(stop) => PhpJson::new()
+                .text("level", Some("error"))
+                .text("status", Some("canary_stopped"))
+                .text("target", Some(&stop.target))
+                .number("failures", stop.failures)
+                .number("runs", stop.runs)
+                .text("timestamp", Some(&self.json_time()))
+                .line(),
+            Event::CanaryResumed(target) => PhpJson::new()
+                .text("level", Some("warning"))
+                .text("status", Some("canary_resumed"))
+                .text("target", Some(target))
+                .text("timestamp", Some(&self.json_time()))
+                .line(),
             Event::JobsQuarantined { queue, count } => {
                 let json = warning("quarantined", queue.as_str()).number("count", count);
                 json.text("timestamp", Some(&self.json_time())).line()
@@ -202,15 +228,15 @@ impl Console {
     }
 
     fn json_tally(&self, tally: &Tally) -> String {
-        let has_problem = tally.unreadable + tally.different > 0;
+        let has_problem = has_problem(tally);
         let json = PhpJson::new()
             .text("level", Some(if has_problem { "warning" } else { "info" }))
             .text(
                 "status",
-                Some(if tally.is_shadow() {
-                    "shadow"
-                } else {
-                    "canary"
+                Some(match tally.canary {
+                    _ if tally.is_shadow() => "shadow",
+                    Some(_) => "canary",
+                    None => "mapping",
                 }),
             )
             .text("target", Some(&tally.target));
@@ -221,8 +247,9 @@ impl Console {
                 .number("compared", tally.compared)
                 .number("different", tally.different)
         } else {
-            json.number("here", tally.here)
-                .number("beside", tally.beside)
+            json.number("rust", tally.here)
+                .number("php", tally.beside)
+                .number("mismatched", tally.mismatched)
         };
         json.text("timestamp", Some(&self.json_time())).line()
     }
@@ -273,6 +300,13 @@ impl Console {
                 let (what, status) = tally_text(tally);
                 notice(what, &name, &status, tally_colour(tally))
             }
+            Event::CanaryStopped(stop) => {
+                let status = format!("STOPPED, {} of {} runs failed", stop.failures, stop.runs);
+                notice("Canary", &printable(&stop.target), &status, RED_BOLD)
+            }
+            Event::CanaryResumed(target) => {
+                notice("Canary", &printable(target), "RESUMED", GREEN_BOLD)
+            }
             Event::JobFailed(end) => self.ended(end, "FAIL", RED_BOLD),
             Event::JobsQuarantined { queue, count } => notice(
                 "Queue",
@@ -314,9 +348,16 @@ impl Console {
 
 /// What was counted of a mapping: what it is, and how many.
 fn tally_text(tally: &Tally) -> (&'static str, String) {
-    if let Some(canary) = tally.canary {
-        let counted = format!("{canary} %: {} HERE, {} BESIDE", tally.here, tally.beside);
-        return ("Canary", counted);
+    if !tally.is_shadow() {
+        let misfits = match tally.mismatched {
+            0 => String::new(),
+            count => format!(" ({count} DO NOT FIT)"),
+        };
+        let counted = format!("{} RUST, {} PHP{misfits}", tally.here, tally.beside);
+        return match tally.canary {
+            Some(canary) => ("Canary", format!("{canary} %: {counted}")),
+            None => ("Mapping", counted),
+        };
     }
     let mut counted = vec![format!("{} READ", tally.readable)];
     if tally.unreadable > 0 {
@@ -329,8 +370,12 @@ fn tally_text(tally: &Tally) -> (&'static str, String) {
     ("Shadow", counted.join(", "))
 }
 
+fn has_problem(tally: &Tally) -> bool {
+    tally.unreadable + tally.different + tally.mismatched > 0
+}
+
 fn tally_colour(tally: &Tally) -> &'static str {
-    if tally.unreadable + tally.different > 0 {
+    if has_problem(tally) {
         YELLOW_BOLD
     } else {
         GREEN_BOLD
@@ -420,11 +465,29 @@ impl Observer for Console {
 }
 
 /// The box that artisan prints at the start, on a terminal.
-pub(super) fn banner(queues: &[crate::queue::QueueName], coloured: bool) -> String {
+///
+/// `php` is how many PHP processes run the jobs that no mapping names, if any do.
+pub(super) fn banner(
+    queues: &[crate::queue::QueueName],
+    php: Option<NonZeroUsize>,
+    coloured: bool,
+) -> String {
     let names: Vec<&str> = queues.iter().map(crate::queue::QueueName::as_str).collect();
     let word = if names.len() == 1 { "queue" } else { "queues" };
     let text = format!("Processing jobs from the [{}] {word}", names.join(","));
-    "\n".to_owned() + &style::boxed(Tag::Info, &text, coloured)
+    let text = "\n".to_owned() + &style::boxed(Tag::Info, &text, coloured);
+    let Some(php) = php else {
+        return text;
+    };
+    let (processes, run) = if php == NonZeroUsize::MIN {
+        ("process", "runs")
+    } else {
+        ("processes", "run")
+    };
+    let php = format!(
+        "{php} PHP {processes} {run} jobs without a mapping: `processes` under [php] in artisand.toml"
+    );
+    text + &style::boxed(Tag::Info, &php, coloured)
 }
 
 #[cfg(test)]

@@ -3,22 +3,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::{GlobalArgs, gaps, open, output};
-use crate::cache::{Cache, keys};
+use super::fit::Fit;
+use super::{GlobalArgs, Program, gaps, open, output};
+use crate::app::Manifest;
+use crate::cache::{Cache, Watched, keys};
 use crate::config::{Config, Laravel, SettingError, php};
 use crate::connection::Redis;
 use crate::failed::FailedJobs;
 use crate::handler::pool::{Pool, PoolOptions};
-use crate::handler::{Mode, Registry, Route, Router, UnmappedPolicy, causes};
-use crate::payload::{Command, Encrypter, KeyError, Payload, Target};
+use crate::handler::{
+    HandlerChoice, MappingError, Mode, Pattern, Registry, Route, Router, UnmappedPolicy, causes,
+};
+use crate::payload::{Command, Encrypter, KeyError, Kind, Payload, Target};
 use crate::php::Value;
 use crate::queue::{Queue as _, QueueName, RedisQueue, Spool};
-use crate::time::Clock;
-use crate::worker::{CLOSURE_NAME, Preview, WorkerOptions};
+use crate::time::{Clock, UnixSeconds};
+use crate::worker::{Preview, WorkerOptions, is_closure};
 
 /// Arguments of `doctor`, as given.
 #[derive(Debug, clap::Args)]
@@ -64,18 +69,28 @@ struct Finding {
 }
 
 #[derive(Debug, Default)]
-struct Report(Vec<Finding>);
+pub(super) struct Report(Vec<Finding>);
 
 impl Report {
-    fn ok(&mut self, check: &'static str, found: impl Into<String>) {
+    pub(super) fn ok(&mut self, check: &'static str, found: impl Into<String>) {
         self.add(Level::Ok, check, found.into(), None);
     }
 
-    fn warn(&mut self, check: &'static str, found: impl Into<String>, remedy: impl Into<String>) {
+    pub(super) fn warn(
+        &mut self,
+        check: &'static str,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
         self.add(Level::Warning, check, found.into(), Some(remedy.into()));
     }
 
-    fn error(&mut self, check: &'static str, found: impl Into<String>, remedy: impl Into<String>) {
+    pub(super) fn error(
+        &mut self,
+        check: &'static str,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
         self.add(Level::Error, check, found.into(), Some(remedy.into()));
     }
 
@@ -93,6 +108,29 @@ impl Report {
             .iter()
             .filter(|finding| finding.level == level)
             .count()
+    }
+
+    /// Prints it, and says by the exit code how bad it is.
+    pub(super) fn finish(
+        self,
+        global: &GlobalArgs,
+        is_json: bool,
+        is_strict: bool,
+    ) -> anyhow::Result<ExitCode> {
+        let (errors, warnings) = (self.count(Level::Error), self.count(Level::Warning));
+        let text = if is_json {
+            let json =
+                serde_json::json!({"findings": self.0, "errors": errors, "warnings": warnings});
+            format!("{json}\n")
+        } else {
+            self.text(output::is_coloured(global))
+        };
+        output::data(&text)?;
+        Ok(ExitCode::from(match (errors, warnings) {
+            (1.., _) => 2,
+            (0, 1..) if is_strict => 1,
+            _ => 0,
+        }))
     }
 
     fn text(&self, is_coloured: bool) -> String {
@@ -132,37 +170,29 @@ pub(super) async fn run(
     args: DoctorArgs,
     global: &GlobalArgs,
     registry: &Registry,
+    program: &Program,
 ) -> anyhow::Result<ExitCode> {
     let mut report = Report::default();
+    look_at_program(program, registry, &mut report);
     match global.load_config() {
         Ok(config) => examine(&args, &config, registry, &mut report).await,
         Err(error) => report.error(
             "settings",
-            format!("{error:#}"),
+            output::with_causes(&error),
             "correct this first: nothing else can be looked at",
         ),
     }
-    let (errors, warnings) = (report.count(Level::Error), report.count(Level::Warning));
-    let text = if args.json {
-        let json =
-            serde_json::json!({"findings": report.0, "errors": errors, "warnings": warnings});
-        format!("{json}\n")
-    } else {
-        report.text(output::is_coloured(global))
-    };
-    output::data(&text)?;
-    Ok(ExitCode::from(match (errors, warnings) {
-        (1.., _) => 2,
-        (0, 1..) if args.strict => 1,
-        _ => 0,
-    }))
+    report.finish(global, args.json, args.strict)
 }
 
 async fn examine(args: &DoctorArgs, config: &Config, registry: &Registry, report: &mut Report) {
     look_at_app(args, config, report);
+    look_at_doubts(config, report);
     let router = match config.router(registry) {
         Ok(router) => {
             look_at_mappings(&router, report);
+            #[cfg(feature = "http")]
+            look_at_servers(config, &router, report).await;
             look_at_middleware(config, &router, report);
             look_at_gaps(config, &router, report);
             look_at_pool(config, &router, args, report).await;
@@ -172,7 +202,7 @@ async fn examine(args: &DoctorArgs, config: &Config, registry: &Registry, report
             report.error(
                 "mappings",
                 chain(&error),
-                "correct this line: queue:work does not start with it",
+                remedy_of_mappings(&error, registry),
             );
             None
         }
@@ -203,12 +233,43 @@ async fn examine(args: &DoctorArgs, config: &Config, registry: &Registry, report
     }
 }
 
+/// Which program this is: a worker of one's own has handlers that the stock program has not.
+fn look_at_program(program: &Program, registry: &Registry, report: &mut Report) {
+    let (name, version) = (&program.name, &program.version);
+    let built_in = Registry::new();
+    let built_in = built_in.names();
+    let mut own = registry.names();
+    own.retain(|name| !built_in.contains(name));
+    let handlers = if own.is_empty() {
+        "no handlers of its own".to_owned()
+    } else {
+        format!("with the handlers {}", own.join(", "))
+    };
+    report.ok("program", format!("{name} {version}, {handlers}"));
+}
+
+/// What to do about mappings that cannot be carried out.
+fn remedy_of_mappings(error: &crate::config::Error, registry: &Registry) -> &'static str {
+    let is_unknown = matches!(
+        error,
+        crate::config::Error::Mapping {
+            source: MappingError::UnknownHandler { .. },
+            ..
+        }
+    );
+    if is_unknown && registry.names() == Registry::new().names() {
+        "run your worker's own doctor: this program has no handlers in Rust, `my-worker doctor` has"
+    } else {
+        "correct this line: queue:work does not start with it"
+    }
+}
+
 fn look_at_app(args: &DoctorArgs, config: &Config, report: &mut Report) {
     let Some(laravel) = config.laravel() else {
         report.warn(
             "app",
-            "no app is set: neither its settings nor its failed-job store, cache and signals are known",
-            "give its directory with --app, ARTISAND_APP or `app` in artisand.toml",
+            "no app is known: neither its settings nor its failed-job store, cache and signals are known",
+            "run this in its directory, or give that with --app, ARTISAND_APP or `app` in artisand.toml",
         );
         return;
     };
@@ -221,6 +282,36 @@ fn look_at_app(args: &DoctorArgs, config: &Config, report: &mut Report) {
             "set `laravel = \"11.0\"` (its version) in artisand.toml, or write a manifest",
         ),
     }
+    look_at_settings(config, laravel, report);
+    match config.manifest() {
+        Some((path, manifest)) => look_at_manifest(config, laravel, path, manifest, report),
+        None => report.ok("manifest", "none; the app's files are read directly"),
+    }
+    for exposure in config
+        .exposures()
+        .into_iter()
+        .chain(config.readable_secrets())
+    {
+        report.warn("files", exposure.found, exposure.remedy);
+    }
+    match php::version(&args.php) {
+        Some(version) => report.ok("php", format!("`{}` is PHP {version}", args.php)),
+        None => report.warn(
+            "php",
+            format!("`{}` cannot be run", args.php),
+            "name the app's PHP with --php; without it there is no `artisand manifest`",
+        ),
+    }
+    match (laravel.timezone(), laravel.environment()) {
+        (Err(error), _) | (_, Err(error)) => {
+            report.error("settings", chain(&error), "correct the app's configuration");
+        }
+        (Ok(_), Ok(_)) => {}
+    }
+}
+
+/// Where the app's settings come from.
+fn look_at_settings(config: &Config, laravel: &Laravel, report: &mut Report) {
     if laravel.origin.starts_with("cached") && laravel.base.join(".env").is_file() {
         report.ok(
             "settings",
@@ -239,50 +330,101 @@ fn look_at_app(args: &DoctorArgs, config: &Config, report: &mut Report) {
             "write a manifest with `artisand manifest`, or check that this does not matter",
         );
     }
-    match config.manifest() {
-        Some((path, manifest)) => {
-            let reasons = config.stale_manifest();
-            for reason in &reasons {
-                report.warn(
-                    "manifest",
-                    format!("{} may be out of date: {reason}", path.display()),
-                    "write it anew: `artisand manifest`",
-                );
-            }
-            if !manifest.complete {
-                report.warn(
-                    "manifest",
-                    "PHP ended before it had seen all classes",
-                    "see its notes, and write it anew",
-                );
-            }
-            if reasons.is_empty() {
-                let queued = manifest
-                    .classes
-                    .values()
-                    .filter(|class| class.is_queued())
-                    .count();
-                report.ok(
-                    "manifest",
-                    format!("{} is fresh; {queued} queued classes", path.display()),
-                );
-            }
-        }
-        None => report.ok("manifest", "none; the app's files are read directly"),
+}
+
+/// Whether the manifest is that of the app as it is.
+fn look_at_manifest(
+    config: &Config,
+    laravel: &Laravel,
+    path: &Path,
+    manifest: &Manifest,
+    report: &mut Report,
+) {
+    let reasons = config.stale_manifest();
+    for reason in &reasons {
+        report.warn(
+            "manifest",
+            format!("{} may be out of date: {reason}", path.display()),
+            "write it anew: `artisand manifest`",
+        );
     }
-    match php::version(&args.php) {
-        Some(version) => report.ok("php", format!("`{}` is PHP {version}", args.php)),
-        None => report.warn(
-            "php",
-            format!("`{}` cannot be run", args.php),
-            "name the app's PHP with --php; without it there is no `artisand manifest`",
-        ),
+    let taken = config.settings_of_variables().iter();
+    let taken: Vec<String> = taken
+        .map(|(setting, variable)| format!("{setting} ({variable})"))
+        .collect();
+    if !taken.is_empty() {
+        report.ok(
+            "manifest",
+            format!("the environment says otherwise: {}", taken.join(", ")),
+        );
     }
-    match (laravel.timezone(), laravel.environment()) {
-        (Err(error), _) | (_, Err(error)) => {
-            report.error("settings", chain(&error), "correct the app's configuration");
+    if !manifest.complete {
+        report.warn(
+            "manifest",
+            "PHP ended before it had seen all classes",
+            "see its notes, and write it anew",
+        );
+    }
+    if reasons.is_empty() {
+        let queued = manifest
+            .classes
+            .values()
+            .filter(|class| class.is_queued())
+            .count();
+        let state = if laravel.base.is_dir() {
+            "is fresh"
+        } else {
+            "cannot be compared with the app, which is not here"
+        };
+        report.ok(
+            "manifest",
+            format!("{} {state}; {queued} queued classes", path.display()),
+        );
+    }
+}
+
+/// What names nothing that is there, or something else.
+pub(super) fn look_at_doubts(config: &Config, report: &mut Report) {
+    for doubt in config.doubts() {
+        let check = doubt.place.as_ref().map_or("app", |_| "mappings");
+        if doubt.is_certain {
+            report.error(check, doubt.to_string(), doubt.remedy);
+        } else {
+            report.warn(check, doubt.to_string(), doubt.remedy);
         }
-        (Ok(_), Ok(_)) => {}
+    }
+}
+
+/// Whether the servers that jobs are posted to take connections; behind a proxy that cannot be told.
+#[cfg(feature = "http")]
+async fn look_at_servers(config: &Config, router: &Router, report: &mut Report) {
+    let proxies = ["http_proxy", "https_proxy", "all_proxy"];
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    if proxies
+        .iter()
+        .any(|name| is_set(name) || is_set(&name.to_uppercase()))
+    {
+        return;
+    }
+    for (position, mapping) in router.mappings().enumerate() {
+        if let HandlerChoice::Http(options) = &mapping.handler
+            && let Err(error) = options.try_connect().await
+        {
+            let problem = format!("`{}` does not answer: {error}", options.shown_url());
+            report.error(
+                "mappings",
+                at_mapping(config, position, &problem),
+                "start the server, or correct `http`: each of its jobs is an exception until then",
+            );
+        }
+    }
+}
+
+/// A problem, behind the file and line of a mapping.
+fn at_mapping(config: &Config, position: usize, problem: &str) -> String {
+    match config.place_of_mapping(position) {
+        Some(place) => format!("{place}: {problem}"),
+        None => problem.to_owned(),
     }
 }
 
@@ -483,8 +625,16 @@ fn look_at_key(key: &Result<Encrypter, Locked>, config: &Config, report: &mut Re
 
 /// Says whether there are jobs in batches.
 async fn look_at_queues(look: &Look<'_>, config: &Config, name: &str, report: &mut Report) -> bool {
-    let settings = match config.connection(name) {
+    let settings = match super::connection(config, name).await {
         Ok(settings) => settings,
+        Err(error @ crate::config::Error::NoPrefix { .. }) => {
+            report.error(
+                "prefix",
+                chain(&error),
+                "without it no queue can be told: nothing more of this connection was looked at",
+            );
+            return false;
+        }
         Err(error) => {
             report.error(
                 "queue",
@@ -499,20 +649,13 @@ async fn look_at_queues(look: &Look<'_>, config: &Config, name: &str, report: &m
         Err(error) => {
             report.error(
                 "redis",
-                format!("{error:#}"),
+                output::with_causes(&error),
                 "check that the server runs, and host, port and password of the connection",
             );
             return false;
         }
     };
     look_at_server(queue.redis(), report).await;
-    if config.is_prefix_unknown(name) {
-        report.warn(
-            "prefix",
-            "no key prefix is set; few Laravel apps have none",
-            "set `prefix` under [connections.redis], or give the app with --app",
-        );
-    }
     let prefix = settings.redis.prefix.clone();
     let found = match queues_by_prefix(queue.redis()).await {
         Ok(found) => found,
@@ -529,9 +672,15 @@ async fn look_at_queues(look: &Look<'_>, config: &Config, name: &str, report: &m
     if let Some(retry_after) = settings.queue.retry_after {
         look_at_timeouts(config, name, retry_after, report);
     }
+    look_at_pauses(config, name, &names, &settings.default_queue, report).await;
     let mut has_batches = false;
+    let mut waiting = BTreeMap::new();
     for name in &names {
-        has_batches |= look_at_queue(look, &queue, name, settings.queue.retry_after, report).await;
+        let retry_after = settings.queue.retry_after;
+        has_batches |= look_at_queue(look, &queue, name, retry_after, &mut waiting, report).await;
+    }
+    if let Some(router) = look.router {
+        look_at_kinds(config, router, &waiting, report);
     }
     if names.is_empty() {
         report.ok(
@@ -549,6 +698,71 @@ async fn look_at_queues(look: &Look<'_>, config: &Config, name: &str, report: &m
         Err(error) => report.error("spool", chain(&error), "the key artisand:failed-spool must be a list"),
     }
     has_batches | look_at_follow_ups(&queue, report).await
+}
+
+/// Queues that the app has paused.
+async fn look_at_pauses(
+    config: &Config,
+    connection: &str,
+    names: &[QueueName],
+    default_queue: &QueueName,
+    report: &mut Report,
+) {
+    // A store that cannot be told or read is reported by itself.
+    let Ok(Some(cache)) = config.default_cache() else {
+        return;
+    };
+    let names: BTreeSet<&str> = names
+        .iter()
+        .chain([default_queue])
+        .map(QueueName::as_str)
+        .collect();
+    let watched = Watched::new(cache, connection, names.iter().copied());
+    let Ok(signals) = watched.read().await else {
+        return;
+    };
+    for (name, is_paused) in names.into_iter().zip(signals.paused) {
+        if is_paused {
+            report.warn(
+                "queue",
+                format!("`{name}` is paused: no worker takes its jobs"),
+                format!(
+                    "`artisand queue:continue {connection}:{name}` (with --all if all are paused)"
+                ),
+            );
+        }
+    }
+}
+
+/// Kinds of waiting jobs by the name of what they are about, and a queue where such a job is.
+type Waiting = BTreeMap<String, (Kind, QueueName)>;
+
+/// Mappings of a class by another kind than its waiting jobs have.
+fn look_at_kinds(config: &Config, router: &Router, waiting: &Waiting, report: &mut Report) {
+    for (position, mapping) in router.mappings().enumerate() {
+        let Pattern::Exact(class) = mapping.target.name() else {
+            continue;
+        };
+        let Some((kind, queue)) = waiting.get(&class.to_lowercase()) else {
+            continue;
+        };
+        let is_named = |kind: Kind| {
+            router.mappings().any(|mapping| {
+                mapping.target.kind() == kind && mapping.target.name().matches(class)
+            })
+        };
+        let mapped = mapping.target.kind();
+        if mapped != *kind && !is_named(*kind) {
+            let problem = format!(
+                "`{mapped} = ..` names `{class}`, and what waits in `{queue}` is a {kind} of it"
+            );
+            report.error(
+                "mappings",
+                at_mapping(config, position, &problem),
+                format!("write `{kind} = '..'`: this mapping takes no such job"),
+            );
+        }
+    }
 }
 
 /// What is left to do for jobs that have ended; says whether ends are to be counted in batches.
@@ -725,6 +939,43 @@ pub(super) async fn queues_by_prefix(redis: &Redis) -> Result<Found, crate::conn
     Ok(found)
 }
 
+/// What keys of queues a connection's server has, as the end of a sentence.
+pub(super) async fn prefixes_at(config: &Config, name: &str) -> String {
+    const MOST: usize = 20;
+    let Ok(settings) = config.connection_without_prefix(name) else {
+        return String::new();
+    };
+    let address = settings.redis.address.to_string();
+    let found = match Redis::new(&settings.redis) {
+        Ok(redis) => queues_by_prefix(&redis).await,
+        Err(error) => Err(error),
+    };
+    match found {
+        Err(error) => format!("; {address} cannot be asked: {}", chain(&error)),
+        Ok(found) if found.is_empty() => format!("; {address} has no keys of queues now"),
+        Ok(found) => {
+            let shown = found.keys().take(MOST);
+            let shown: Vec<String> = shown
+                .map(|prefix| format!("`{}`", output::printable(prefix)))
+                .collect();
+            let more = found.len().saturating_sub(MOST);
+            let more = match more {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let what = if found.len() == 1 {
+                "the prefix"
+            } else {
+                "the prefixes"
+            };
+            format!(
+                "; the keys of queues at {address} have {what} {}{more}",
+                shown.join(", ")
+            )
+        }
+    }
+}
+
 fn look_at_prefix(prefix: &str, found: &Found, report: &mut Report) -> Vec<QueueName> {
     let others: Vec<String> = found
         .keys()
@@ -794,6 +1045,7 @@ async fn look_at_queue(
     queue: &RedisQueue,
     name: &QueueName,
     retry_after: Option<Duration>,
+    waiting: &mut Waiting,
     report: &mut Report,
 ) -> bool {
     let (sizes, elements) = match (
@@ -833,12 +1085,13 @@ async fn look_at_queue(
     let mut slow = BTreeSet::new();
     let mut encrypted = Encrypted::default();
     let mut has_batches = false;
+    let mut fit = Fit::default();
     let mut closures = 0;
     let mut oldest_closure = None;
+    let mut undecodable = 0;
     for element in &elements {
         let Ok(mut payload) = Payload::parse(element) else {
-            let key = ("(cannot be decoded)".to_owned(), "quarantine".to_owned());
-            *classes.entry(key).or_insert(0) += 1;
+            undecodable += 1;
             continue;
         };
         if let (Some(timeout), Some(retry_after)) = (payload.limits.timeout, retry_after)
@@ -847,12 +1100,21 @@ async fn look_at_queue(
             slow.insert(payload.resolve_name().to_owned());
         }
         encrypted.look_at(&mut payload, look);
-        if &*payload.display_name == CLOSURE_NAME {
+        if is_closure(&payload) {
             closures += 1;
             oldest_closure = oldest_closure.or(payload.created_at);
         }
         let command = Command::of(&payload).ok().flatten();
+        if let Ok(target) = Target::of(&payload)
+            && !target.name().is_empty()
+        {
+            let kind = (target.kind(), name.clone());
+            waiting.insert(target.name().trim_start_matches('\\').to_lowercase(), kind);
+        }
         has_batches |= command.is_some_and(|command| matches!(command.batch_id(), Ok(Some(_))));
+        if let Some(preview) = &look.preview {
+            fit.look_at(preview, &payload, name);
+        }
         let taker = look.router.map_or_else(
             || "(mappings have an error)".to_owned(),
             |router| taker(router, &payload, name, look),
@@ -864,8 +1126,30 @@ async fn look_at_queue(
     for ((class, taker), count) in classes {
         report.ok("jobs", format!("`{name}`: {count} of {class} -> {taker}"));
     }
+    if undecodable > 0 {
+        report.warn(
+            "jobs",
+            format!(
+                "`{name}`: {undecodable} payloads cannot be decoded and would go to the quarantine"
+            ),
+            format!("`artisand queue:peek {name}` says why; find out what pushes them"),
+        );
+    }
+    fit.tell(name, report);
     encrypted.tell(name, report);
-    let waited = oldest_closure.map_or(0, |since| Clock::System.now().0.saturating_sub(since.0));
+    warn_of_closures(name, closures, oldest_closure, report);
+    warn_of_slow(slow, report);
+    has_batches
+}
+
+/// Closures that wait for long have no PHP worker.
+fn warn_of_closures(
+    name: &QueueName,
+    closures: usize,
+    oldest: Option<UnixSeconds>,
+    report: &mut Report,
+) {
+    let waited = oldest.map_or(0, |since| Clock::System.now().0.saturating_sub(since.0));
     if waited > 60 {
         report.warn(
             "php queue",
@@ -873,18 +1157,22 @@ async fn look_at_queue(
             "let a PHP worker serve this queue",
         );
     }
-    if !slow.is_empty() {
-        let slow: Vec<String> = slow.into_iter().collect();
-        report.warn(
-            "retry_after",
-            format!(
-                "waiting jobs have a timeout that is not shorter than retry_after: {}",
-                slow.join(", ")
-            ),
-            "make retry_after longer, or PHP workers run them twice",
-        );
+}
+
+/// Waiting jobs that may run for longer than they are reserved.
+fn warn_of_slow(classes: BTreeSet<String>, report: &mut Report) {
+    if classes.is_empty() {
+        return;
     }
-    has_batches
+    let classes: Vec<String> = classes.into_iter().collect();
+    report.warn(
+        "retry_after",
+        format!(
+            "waiting jobs have a timeout that is not shorter than retry_after: {}",
+            classes.join(", ")
+        ),
+        "make retry_after longer, or PHP workers run them twice",
+    );
 }
 
 /// Encrypted jobs that wait.
@@ -937,7 +1225,7 @@ impl Encrypted {
 fn taker(router: &Router, payload: &Payload, queue: &QueueName, look: &Look<'_>) -> String {
     let unmapped = || match router.unmapped() {
         UnmappedPolicy::Php => "PHP, in a process of the pool".to_owned(),
-        UnmappedPolicy::Leave => "nobody here: left in the queue for PHP".to_owned(),
+        UnmappedPolicy::Leave => "left in the queue for PHP".to_owned(),
         UnmappedPolicy::Fail => "nobody: fails".to_owned(),
         UnmappedPolicy::Forward(queue) => format!("nobody here: forwarded to `{queue}`"),
     };
@@ -1002,6 +1290,12 @@ async fn look_at_cache(config: &Config, laravel: &Laravel, report: &mut Report) 
             report.warn("cache", chain(&error), "correct it if jobs are unique, or have middleware: without the store of their locks they are not run here");
             return;
         }
+        Err(error) if error.is_for_php_only() => {
+            let found = format!("{}: {}", chain(&error), gaps::CACHE_OF_PHP);
+            report.warn("cache", found, gaps::CACHE_OF_PHP_REMEDY);
+            look_at_maintenance(laravel, report).await;
+            return;
+        }
         Err(error) => {
             report.error("cache", chain(&error), "queue:work does not start with it: correct it, or set `control_plane = false` under [worker]");
             return;
@@ -1028,6 +1322,10 @@ async fn look_at_cache(config: &Config, laravel: &Laravel, report: &mut Report) 
             "check that it runs and can be written: without it workers hear no signal",
         ),
     }
+    look_at_maintenance(laravel, report).await;
+}
+
+async fn look_at_maintenance(laravel: &Laravel, report: &mut Report) {
     match laravel.maintenance() {
         Ok(maintenance) => match maintenance.is_down().await {
             Ok(false) => report.ok("maintenance", "the app is up"),
@@ -1042,6 +1340,11 @@ async fn look_at_cache(config: &Config, laravel: &Laravel, report: &mut Report) 
                 "workers cannot tell whether the app is down",
             ),
         },
+        Err(error) if error.is_for_php_only() => report.warn(
+            "maintenance",
+            chain(&error),
+            "workers do not hear of `down`: keep it in a file (`app.maintenance.driver`), or in another store",
+        ),
         Err(error) => report.error("maintenance", chain(&error), "correct app.maintenance"),
     }
 }
@@ -1135,7 +1438,16 @@ async fn look_at_batches(
     };
     let place = batches.describe();
     match batches.check().await {
-        Ok(()) => report.ok(CHECK, format!("{place}, can be written")),
+        Ok(()) => {
+            report.ok(CHECK, format!("{place}, can be written"));
+            if has_batches && batches.are_in_a_file() {
+                report.warn(
+                    CHECK,
+                    "they are in a SQLite file: PHP reads a batch before it writes it, and if another process writes in between, it gets `database is locked` and its job is run again",
+                    "set `'transaction_mode' => 'IMMEDIATE'` and a `busy_timeout` (milliseconds) for the connection in config/database.php, where the app's Laravel knows them; `journal_mode` WAL alone does not help; with an older Laravel give such jobs 3 tries or more, or keep batches in MySQL or PostgreSQL",
+                );
+            }
+        }
         Err(error) if batches.is_missing(&error) && has_batches => report.error(
             CHECK,
             format!("no {place}, and there are jobs in batches"),

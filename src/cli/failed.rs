@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
+use super::clear::is_prohibited;
 use super::json::PhpJson;
 use super::style::{GREY, Screen};
 use super::{GlobalArgs, open, output};
@@ -184,7 +185,13 @@ pub(super) async fn forget(args: ForgetArgs, global: &GlobalArgs) -> anyhow::Res
 }
 
 pub(super) async fn flush(args: FlushArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
-    let store = store(&global.load_config()?)?;
+    let config = global.load_config()?;
+    let mut screen = Screen::new(global);
+    if is_prohibited(&config, "queue:flush", &mut screen)? {
+        // Laravel exits with 0 here.
+        return Ok(ExitCode::SUCCESS);
+    }
+    let store = store(&config)?;
     let hours = args.hours.filter(|hours| *hours > 0);
     store.flush(hours.map(hours_ago)).await?;
     let text = match hours {
@@ -193,7 +200,7 @@ pub(super) async fn flush(args: FlushArgs, global: &GlobalArgs) -> anyhow::Resul
         ),
         None => "All failed jobs deleted successfully".to_owned(),
     };
-    Screen::new(global).info(&text)?;
+    screen.info(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -10,6 +10,11 @@ use crate::handler::{
 use crate::payload::Target;
 use crate::php::ClassName;
 
+/// What does not work where the app's default cache store is one that only PHP reads.
+pub(super) const CACHE_OF_PHP: &str = "queue:restart, queue:pause and canary:resume are not heard (the PHP processes obey restarts); jobs that are unique, have maxExceptions, or carry middleware with locks or limits count as unmapped where that store keeps them";
+/// What to do about it.
+pub(super) const CACHE_OF_PHP_REMEDY: &str = "restart artisand through its supervisor when code changes, or make redis, database or file the default store";
+
 /// One subject, looked at.
 #[derive(Debug)]
 pub(super) struct Finding {
@@ -35,19 +40,71 @@ fn gap(check: &'static str, found: impl Into<String>, remedy: &'static str) -> F
     }
 }
 
-/// Looks at everything; at nothing if no job runs here.
+/// Looks at everything; if no job runs here, only at what concerns every worker.
 pub(super) fn look(config: &Config, router: &Router, services: &Services) -> Vec<Finding> {
     let runs_something = router
         .mappings()
         .any(|mapping| !matches!(mapping.handler, HandlerChoice::Forward(_)));
     if !runs_something {
-        return Vec::new();
+        return code(config, false);
     }
-    let mut findings = Vec::new();
+    let mut findings = code(config, true);
     unique(config, router, services, &mut findings);
     findings.push(php_queue(router, services));
     findings.extend(batch_key(config, router, services));
     findings.extend(broadcasts(config, router, services));
+    findings
+}
+
+/// What the app sets in code, for its workers in PHP, and is not obeyed here.
+fn code(config: &Config, runs_something: bool) -> Vec<Finding> {
+    const CHECK: &str = "code";
+    let Some((_, manifest)) = config.manifest() else {
+        return Vec::new();
+    };
+    let mut findings = Vec::new();
+    let code = &manifest.code;
+    if !code.pop_using.is_empty() {
+        let workers = code.pop_using.join(", ");
+        findings.push(gap(
+            CHECK,
+            format!("`Worker::popUsing` chooses the jobs of workers named {workers} in PHP; artisand pops the queues of `--queue` in their order"),
+            "give --queue the order that is meant",
+        ));
+    }
+    if !code.exit_codes.is_empty() {
+        let changed = code.exit_codes.join(", ");
+        findings.push(gap(
+            CHECK,
+            format!("the app changes exit codes of its workers ({changed}); artisand ends with Laravel's own"),
+            "let the supervisor expect 12 for the memory limit and 1 for a timeout",
+        ));
+    }
+    if !runs_something {
+        return findings;
+    }
+    if !code.pipes.is_empty() {
+        let pipes = code.pipes.join(", ");
+        findings.push(gap(
+            CHECK,
+            format!(
+                "jobs in PHP go through {pipes} (`Bus::pipeThrough`), those that run here do not"
+            ),
+            "do the same in the handler or its middleware, or leave jobs that need it to PHP",
+        ));
+    }
+    let models = manifest.models.iter();
+    let own: Vec<&str> = models
+        .filter(|(_, model)| model.restored_by_code)
+        .map(|(class, _)| class.as_str())
+        .collect();
+    if !own.is_empty() {
+        findings.push(gap(
+            CHECK,
+            format!("the app loads {} by `newQueryForRestoration()`: handlers here cannot load them, and have their ids", own.join(", ")),
+            "leave jobs whose handlers would load them to PHP",
+        ));
+    }
     findings
 }
 

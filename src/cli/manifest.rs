@@ -1,8 +1,6 @@
 //! `manifest`
 
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -11,6 +9,7 @@ use anyhow::Context as _;
 use super::{GlobalArgs, output};
 use crate::app::Manifest;
 use crate::config::{self, Config, MANIFEST_FILE, php};
+use crate::new_file;
 
 /// Arguments of `manifest`, as given.
 #[derive(Debug, clap::Args)]
@@ -45,7 +44,8 @@ pub(super) fn run(args: &ManifestArgs, global: &GlobalArgs) -> anyhow::Result<Ex
         output::data(&(text + "\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    write(&args.output, &text, args.with_secrets)
+    let mode = if args.with_secrets { 0o600 } else { 0o644 };
+    new_file::replace(&args.output, (text + "\n").as_bytes(), Some(mode))
         .with_context(|| format!("could not write {}", args.output.display()))?;
     let queued = manifest
         .classes
@@ -68,29 +68,4 @@ pub(super) fn run(args: &ManifestArgs, global: &GlobalArgs) -> anyhow::Result<Ex
     }
     output::data(&said)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Writes the file beside its place and moves it there: a worker that starts meanwhile reads a whole one.
-fn write(path: &Path, text: &str, with_secrets: bool) -> std::io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}", std::process::id()));
-    let beside = path.with_file_name(name);
-    let mode = if with_secrets { 0o600 } else { 0o644 };
-    let written = std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(mode)
-        .open(&beside)
-        .and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.write_all(b"\n")?;
-            file.sync_all()
-        })
-        .and_then(|()| std::fs::rename(&beside, path));
-    if written.is_err() {
-        // Half a manifest is of no use to anybody.
-        let _ = std::fs::remove_file(&beside);
-    }
-    written
 }

@@ -32,12 +32,17 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 mod batches;
 mod clear;
 mod completions;
+mod config_check;
 mod console;
 mod doctor;
 mod exit;
 mod failed;
+mod fit;
 mod gaps;
+mod init;
 mod json;
+mod list;
+mod log;
 mod make_handler;
 mod manifest;
 mod monitor;
@@ -48,6 +53,7 @@ mod quarantine;
 mod restart;
 mod retry;
 mod style;
+mod summary;
 mod work;
 
 pub use exit::UsageError;
@@ -69,7 +75,7 @@ use crate::worker::{Event, Observer};
 )]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
     #[command(flatten)]
     global: GlobalArgs,
 }
@@ -88,6 +94,9 @@ enum Command {
     /// Retry a failed queue job
     #[command(name = "queue:retry", help_template = TEMPLATE)]
     Retry(retry::RetryArgs),
+    /// Retry the failed jobs for a batch
+    #[command(name = "queue:retry-batch", help_template = TEMPLATE)]
+    RetryBatch(retry::RetryBatchArgs),
     /// Delete a failed queue job
     #[command(name = "queue:forget", help_template = TEMPLATE)]
     Forget(failed::ForgetArgs),
@@ -109,6 +118,9 @@ enum Command {
     /// Resume job processing for a paused queue
     #[command(name = "queue:resume", visible_alias = "queue:continue", help_template = TEMPLATE)]
     Resume(pause::PauseArgs),
+    /// Let canaries that stopped themselves run jobs again
+    #[command(name = "canary:resume", help_template = TEMPLATE)]
+    CanaryResume,
     /// Delete all of the jobs from the specified queues
     #[command(name = "queue:clear", help_template = TEMPLATE)]
     Clear(clear::ClearArgs),
@@ -122,14 +134,26 @@ enum Command {
     #[command(name = "queue:quarantine", help_template = TEMPLATE)]
     Quarantine(quarantine::QuarantineArgs),
     /// Look for everything that could go wrong, and say what to do about it
-    #[command(name = "doctor", help_template = TEMPLATE)]
+    #[command(name = "doctor", help_template = TEMPLATE, after_help = config_check::EXIT_CODES)]
     Doctor(doctor::DoctorArgs),
+    /// Check artisand.toml without Redis and PHP, and say all mistakes at once
+    #[command(name = "config:check", help_template = TEMPLATE, after_help = config_check::EXIT_CODES)]
+    ConfigCheck(config_check::ConfigCheckArgs),
+    /// Write an artisand.toml to begin with, and a crate for a worker of one's own
+    #[command(name = "init", help_template = TEMPLATE)]
+    Init(init::InitArgs),
     /// Print a handler in Rust for a class, with the types its jobs have
     #[command(name = "make:handler", help_template = TEMPLATE)]
     MakeHandler(make_handler::MakeHandlerArgs),
     /// Let the app's PHP write down what a worker must know of the app
     #[command(name = "manifest", help_template = TEMPLATE)]
     Manifest(manifest::ManifestArgs),
+    /// List commands
+    #[command(name = "list", help_template = TEMPLATE)]
+    List(list::ListArgs),
+    /// Display help for a command
+    #[command(name = "help", help_template = TEMPLATE)]
+    Help(list::HelpArgs),
     /// Print a completion script for a shell
     #[command(name = "completions", help_template = TEMPLATE)]
     Completions(completions::CompletionsArgs),
@@ -165,7 +189,7 @@ struct GlobalArgs {
     #[arg(short, long, visible_alias = "silent", global = true)]
     quiet: bool,
 
-    /// Print more: -v id, connection and queue of jobs; -vv debug logs, -vvv trace
+    /// Print more: -v id, connection and queue of jobs, and the PHP processes; -vv debug logs, -vvv trace
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     verbose: u8,
 
@@ -188,20 +212,25 @@ struct GlobalArgs {
 
 impl GlobalArgs {
     fn load_config(&self) -> anyhow::Result<Config> {
-        // Laravel's variables are text; what is not belongs to somebody else.
-        let text = std::env::vars_os().filter_map(|(name, value)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        });
         Ok(Config::load(
             self.config.as_deref(),
             self.app.as_deref(),
-            text.chain(self.env.clone().map(|env| ("APP_ENV".to_owned(), env))),
+            self.variables(),
         )?)
+    }
+
+    /// The environment of this process, with what the flags say of it.
+    fn variables(&self) -> impl Iterator<Item = (String, String)> {
+        // Laravel's variables are text: any other variable is not one of Laravel's.
+        let text = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
+        text.chain(self.env.clone().map(|env| ("APP_ENV".to_owned(), env)))
     }
 }
 
 /// Reads this process's arguments; a variable set to nothing counts as not set.
-fn parse() -> Result<Cli, clap::Error> {
+fn parse(program: &Program) -> Result<Cli, clap::Error> {
     fn without_empty_variables(command: clap::Command) -> clap::Command {
         let is_empty = |arg: &clap::Arg| {
             let value = arg.get_env().and_then(std::env::var_os);
@@ -217,11 +246,14 @@ fn parse() -> Result<Cli, clap::Error> {
             })
             .mut_subcommands(without_empty_variables)
     }
-    let matches = without_empty_variables(Cli::command()).try_get_matches()?;
+    let matches = without_empty_variables(program.command_line()).try_get_matches()?;
     Cli::from_arg_matches(&matches)
 }
 
 /// Runs the command line of this process with these handlers.
+///
+/// Before it a program should do nothing but make its handlers: it is started
+/// a second time as the [supervisor](crate::handler::supervise) of child processes.
 pub fn run(registry: Registry) -> ExitCode {
     Application::new(registry).run()
 }
@@ -246,6 +278,35 @@ pub fn run(registry: Registry) -> ExitCode {
 pub struct Application {
     registry: Registry,
     observers: Vec<Arc<dyn Observer>>,
+    program: Program,
+}
+
+/// What the program calls itself.
+#[derive(Debug, Clone)]
+struct Program {
+    name: String,
+    version: String,
+}
+
+impl Default for Program {
+    /// The name of the file; of its version only artisand's is known.
+    fn default() -> Self {
+        let file = std::env::current_exe().ok();
+        let name = file.as_deref().and_then(|file| file.file_name()?.to_str());
+        Self {
+            name: name.unwrap_or("artisand").to_owned(),
+            version: format!("(artisand {})", env!("CARGO_PKG_VERSION")),
+        }
+    }
+}
+
+impl Program {
+    /// The command line under this name.
+    fn command_line(&self) -> clap::Command {
+        Cli::command()
+            .name(self.name.clone())
+            .version(self.version.clone())
+    }
 }
 
 impl fmt::Debug for Application {
@@ -262,7 +323,35 @@ impl Application {
         Self {
             registry,
             observers: Vec::new(),
+            program: Program::default(),
         }
+    }
+
+    /// Gives the program a name and a version, mostly those of its package; without this it has the name of its file.
+    ///
+    /// `--version`, `man`, `completions`, `list` and `doctor` say them.
+    ///
+    /// ```no_run
+    /// use artisand::cli::Application;
+    /// use artisand::handler::Registry;
+    ///
+    /// fn main() -> std::process::ExitCode {
+    ///     Application::new(Registry::new())
+    ///         .named(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
+    ///         .run()
+    /// }
+    /// ```
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>, version: impl fmt::Display) -> Self {
+        let ours = env!("CARGO_PKG_VERSION");
+        let name = name.into();
+        let version = if name == env!("CARGO_PKG_NAME") {
+            version.to_string()
+        } else {
+            format!("{version} (artisand {ours})")
+        };
+        self.program = Program { name, version };
+        self
     }
 
     /// Adds a listener of what happens in `queue:work`.
@@ -280,7 +369,10 @@ impl Application {
 
     /// Runs the command line of this process.
     pub fn run(self) -> ExitCode {
-        let cli = match parse() {
+        if let Some(code) = crate::handler::supervise() {
+            return code;
+        }
+        let cli = match parse(&self.program) {
             Ok(cli) => cli,
             Err(error) => {
                 // Help and version are "errors" that go to standard output and end well.
@@ -304,27 +396,39 @@ fn dispatch(cli: Cli, application: Application) -> anyhow::Result<ExitCode> {
     let Application {
         registry,
         observers,
+        program,
     } = application;
+    // As artisan: without a command, its list.
+    let command = command.unwrap_or(Command::List(list::ListArgs::default()));
     match command {
         Command::Work(args) => work::run(&args, &global, &registry, observers),
         Command::Failed(args) => block_on(failed::list(args, &global)),
         Command::Retry(args) => block_on(retry::run(args, &global)),
+        Command::RetryBatch(args) => block_on(retry::run_batches(args, &global)),
         Command::Forget(args) => block_on(failed::forget(args, &global)),
         Command::Flush(args) => block_on(failed::flush(args, &global)),
         Command::PruneFailed(args) => block_on(failed::prune(args, &global)),
         Command::PruneBatches(args) => block_on(batches::prune(args, &global)),
         Command::Restart => block_on(restart::run(&global)),
+        Command::CanaryResume => block_on(restart::resume_canaries(&global)),
         Command::Pause(args) => block_on(pause::pause(args, &global)),
         Command::Resume(args) => block_on(pause::resume(args, &global)),
         Command::Clear(args) => block_on(clear::run(args, &global)),
         Command::Monitor(args) => block_on(monitor::run(args, &global)),
         Command::Peek(args) => block_on(peek::run(args, &global)),
         Command::Quarantine(args) => block_on(quarantine::run(args, &global)),
-        Command::Doctor(args) => block_on(doctor::run(args, &global, &registry)),
+        Command::Doctor(args) => block_on(doctor::run(args, &global, &registry, &program)),
+        Command::Init(args) => init::run(&args, &global),
+        Command::ConfigCheck(args) => {
+            // Pools of database connections are made in a runtime.
+            block_on(async { config_check::run(&args, &global, &registry) })
+        }
         Command::MakeHandler(args) => block_on(make_handler::run(args, &global)),
         Command::Manifest(args) => manifest::run(&args, &global),
-        Command::Completions(args) => completions::run(&args, Cli::command()),
-        Command::Man => completions::man(&Cli::command()),
+        Command::List(args) => list::list(&args, program.command_line()),
+        Command::Help(args) => list::help(&args, program.command_line()),
+        Command::Completions(args) => completions::run(&args, program.command_line()),
+        Command::Man => completions::man(&program.command_line()),
     }
 }
 
@@ -342,11 +446,25 @@ async fn open(
     config: &Config,
     name: &str,
 ) -> anyhow::Result<(RedisQueue, crate::config::Connection)> {
-    let connection = config.connection(name)?;
+    let connection = connection(config, name).await?;
     let redis = crate::connection::Redis::new(&connection.redis)?;
     let queue = RedisQueue::new(redis, connection.queue.clone());
     queue.ping().await?;
     Ok((queue, connection))
+}
+
+/// The settings of a queue connection; where nothing says its key prefix, the error tells what keys there are.
+async fn connection(
+    config: &Config,
+    name: &str,
+) -> Result<crate::config::Connection, crate::config::Error> {
+    match config.connection(name) {
+        Err(crate::config::Error::NoPrefix { connection, .. }) => {
+            let seen = doctor::prefixes_at(config, name).await;
+            Err(crate::config::Error::NoPrefix { connection, seen })
+        }
+        known => known,
+    }
 }
 
 #[cfg(test)]

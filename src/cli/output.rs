@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::handler::causes;
+
 /// Prints data.
 ///
 /// A reader that has gone away has what it wanted; a disk that is full is an error.
@@ -31,16 +33,14 @@ pub(super) fn printable(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// An error's text and those of its causes, each said once.
+pub(super) fn with_causes(error: &anyhow::Error) -> String {
+    causes(error.as_ref()).join(": ")
+}
+
 /// Prints an error with its causes, as artisan shows one.
 pub(super) fn error(error: &anyhow::Error) {
-    let mut message = error.to_string();
-    for cause in error.chain().skip(1) {
-        let cause = cause.to_string();
-        if !message.contains(&cause) {
-            message.push_str(": ");
-            message.push_str(&cause);
-        }
-    }
+    let message = with_causes(error);
     let _ = writeln!(
         std::io::stderr().lock(),
         "\n   ERROR  {}\n",
@@ -105,6 +105,15 @@ impl LineWriter {
     /// Lines for standard output.
     pub(super) fn new() -> std::io::Result<Self> {
         Self::to("output", std::io::stdout())
+    }
+
+    /// Lines for standard output, which is theirs alone from now on: what anything else in this process or its
+    /// children writes there goes to standard error.
+    pub(super) fn alone() -> std::io::Result<Self> {
+        // Not for children.
+        let out = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
+        rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
+        Self::to("output", std::fs::File::from(out))
     }
 
     /// Lines for this file or stream, under this name of the thread.

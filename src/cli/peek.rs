@@ -8,11 +8,12 @@ use serde_json::value::RawValue;
 use super::{GlobalArgs, open, output};
 use crate::config::SettingError;
 use crate::handler::causes;
-use crate::payload::{Document, Encrypter, Payload};
-use crate::queue::{Queue as _, QueueName};
+use crate::payload::{Document, Encrypter, Payload, Target};
+use crate::queue::{Queue as _, QueueName, Waiting};
 
 /// Arguments of `queue:peek`, as given.
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "they are flags")]
 pub(super) struct PeekArgs {
     /// Queue to look into [default: the connection's queue]
     #[arg(value_name = "QUEUE")]
@@ -26,19 +27,58 @@ pub(super) struct PeekArgs {
     #[arg(long)]
     json: bool,
 
-    /// Most jobs to show, the oldest first
+    /// Show jobs that are not yet due
+    #[arg(long)]
+    delayed: bool,
+
+    /// Show jobs that are being run, or were left by a worker that is gone
+    #[arg(long)]
+    reserved: bool,
+
+    /// Show pending, delayed and reserved jobs
+    #[arg(long)]
+    all: bool,
+
+    /// Most jobs to show of each state, the oldest first
     #[arg(long, value_name = "N", default_value_t = 10)]
     limit: usize,
+}
+
+/// The states whose jobs are shown.
+fn states(args: &PeekArgs) -> Vec<Waiting> {
+    let mut states = Vec::new();
+    if args.all || !(args.delayed || args.reserved) {
+        states.push(Waiting::Pending);
+    }
+    if args.all || args.delayed {
+        states.push(Waiting::Delayed);
+    }
+    if args.all || args.reserved {
+        states.push(Waiting::Reserved);
+    }
+    states
+}
+
+fn name_of(state: Waiting) -> &'static str {
+    match state {
+        Waiting::Pending => "pending",
+        Waiting::Delayed => "delayed",
+        Waiting::Reserved => "reserved",
+    }
 }
 
 pub(super) async fn run(args: PeekArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let config = global.load_config()?;
     let name = args
         .connection
+        .clone()
         .unwrap_or_else(|| config.default_connection());
     let (queue, connection) = open(&config, &name).await?;
-    let queue_name = args.queue.map_or(connection.default_queue, QueueName::from);
-    let elements = queue.peek(&queue_name, args.limit).await?;
+    let queue_name = args
+        .queue
+        .clone()
+        .map_or(connection.default_queue, QueueName::from);
+    let states = states(&args);
     let encrypter = config.encrypter();
     let encrypter = encrypter.as_ref().map_err(causes_of);
     let mut text = String::new();
@@ -54,12 +94,17 @@ pub(super) async fn run(args: PeekArgs, global: &GlobalArgs) -> anyhow::Result<E
         );
         text.push_str(&head);
     }
-    for element in &elements {
-        text += &if args.json {
-            json_line(&name, &queue_name, element, &encrypter)
-        } else {
-            people_lines(&name, &queue_name, element, &encrypter)
-        };
+    let is_plain = states == [Waiting::Pending];
+    for state in states {
+        // Those that are pending need no word: it is the queue.
+        let word = (!is_plain).then(|| name_of(state));
+        for element in queue.look(&queue_name, state, 0, args.limit).await? {
+            text += &if args.json {
+                json_line(&name, &queue_name, &element, &encrypter, word)
+            } else {
+                people_lines(&name, &queue_name, &element, &encrypter, word)
+            };
+        }
     }
     output::data(&text)?;
     Ok(ExitCode::SUCCESS)
@@ -104,19 +149,57 @@ fn document(
     Ok((payload, json, locked))
 }
 
-fn json_line(connection: &str, queue: &QueueName, element: &[u8], key: &Key<'_>) -> String {
+fn json_line(
+    connection: &str,
+    queue: &QueueName,
+    element: &[u8],
+    key: &Key<'_>,
+    state: Option<&str>,
+) -> String {
     let line = match document(connection, queue, element, key) {
         Ok((_, json, _)) => json,
         Err(error) => serde_json::json!({
-            "connection": connection, "queue": queue.as_str(), "error": format!("{error:#}"), "bytes": element.len(),
+            "connection": connection, "queue": queue.as_str(), "error": output::with_causes(&error), "bytes": element.len(),
         })
         .to_string(),
     };
-    line + "\n"
+    match (state, line.strip_prefix('{')) {
+        (Some(state), Some(fields)) => format!("{{\"state\":\"{state}\",{fields}\n"),
+        _ => line + "\n",
+    }
+}
+
+/// What a job is, where its name does not say all of it.
+fn kind_of(payload: &Payload) -> String {
+    let Ok(target) = Target::of(payload) else {
+        return String::new();
+    };
+    match target {
+        Target::Job { .. } => "job, ".to_owned(),
+        Target::Listener {
+            method,
+            event: Some(event),
+            ..
+        } => format!("listener by {method} of {event}, "),
+        Target::Listener { method, .. } => format!("listener by {method}, "),
+        Target::Notification {
+            channel: Some(channel),
+            ..
+        } => format!("notification by {channel}, "),
+        Target::Command { name, .. } => format!("command {name}, "),
+        Target::String { method, .. } => format!("string by {method}, "),
+        other => format!("{}, ", other.kind()),
+    }
 }
 
 /// Name and uuid on a line that fills the terminal, then what is in the job.
-fn people_lines(connection: &str, queue: &QueueName, element: &[u8], key: &Key<'_>) -> String {
+fn people_lines(
+    connection: &str,
+    queue: &QueueName,
+    element: &[u8],
+    key: &Key<'_>,
+    state: Option<&str>,
+) -> String {
     let (left, right, data) = match document(connection, queue, element, key) {
         Ok((payload, json, locked)) => {
             let right = payload
@@ -127,7 +210,11 @@ fn people_lines(connection: &str, queue: &QueueName, element: &[u8], key: &Key<'
             // Raw parts: a value that is read and written again would lose order, depth and big ints.
             let document: HashMap<&str, &RawValue> =
                 serde_json::from_str(&json).unwrap_or_default();
-            let mut data = format!("attempts {}", payload.attempts.unwrap_or(0));
+            let mut data = kind_of(&payload);
+            if let Some(state) = state {
+                data.extend([state, ", "]);
+            }
+            data.extend(["attempts ", &payload.attempts.unwrap_or(0).to_string()]);
             match &locked {
                 Some(why) => data.extend([", encrypted and not readable here: ", why]),
                 None if payload.was_encrypted() => data.push_str(", encrypted"),
@@ -147,7 +234,7 @@ fn people_lines(connection: &str, queue: &QueueName, element: &[u8], key: &Key<'
         Err(error) => (
             "(cannot be decoded)".to_owned(),
             format!("{} bytes", element.len()),
-            format!("{error:#}"),
+            output::with_causes(&error),
         ),
     };
     let width = output::width().min(150);

@@ -143,7 +143,7 @@ async fn act(
 fn reason(connection: &str, queue: &QueueName, payload: &[u8]) -> String {
     let parsed = match Payload::parse(payload) {
         Ok(parsed) => parsed,
-        Err(error) => return format!("{:#}", anyhow::Error::from(error)),
+        Err(error) => return output::with_causes(&error.into()),
     };
     let document = Document {
         connection,
@@ -152,7 +152,7 @@ fn reason(connection: &str, queue: &QueueName, payload: &[u8]) -> String {
         payload: &parsed,
     };
     match document.to_json() {
-        Err(error) => format!("{:#}", anyhow::Error::from(error)),
+        Err(error) => output::with_causes(&error.into()),
         Ok(_) => "it can be decoded, but Redis found no integer `attempts` in it".to_owned(),
     }
 }

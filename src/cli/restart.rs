@@ -1,4 +1,4 @@
-//! `queue:restart`
+//! `queue:restart`, `canary:resume`
 
 use std::process::ExitCode;
 
@@ -30,5 +30,18 @@ pub(super) async fn run(global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let now = Value::Int(Clock::System.now().0);
     cache.forever(keys::RESTART, &now).await?;
     screen.info("Broadcasting queue restart signal")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) async fn resume_canaries(global: &GlobalArgs) -> anyhow::Result<ExitCode> {
+    let config = global.load_config()?;
+    let mut screen = Screen::new(global);
+    let Some(cache) = shared_cache(&config, &mut screen)? else {
+        return Ok(ExitCode::FAILURE);
+    };
+    // Milliseconds, so that two calls in a row are two signals.
+    let now = jiff::Timestamp::now().as_millisecond();
+    cache.forever(keys::CANARY_RESUME, &Value::Int(now)).await?;
+    screen.info("Canaries that stopped themselves run jobs again")?;
     Ok(ExitCode::SUCCESS)
 }

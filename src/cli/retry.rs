@@ -1,11 +1,11 @@
-//! `queue:retry`
+//! `queue:retry`, `queue:retry-batch`
 
 use std::collections::{HashMap, HashSet};
 use std::process::ExitCode;
 use std::time::Instant;
 
 use super::style::Screen;
-use super::{GlobalArgs, UsageError, failed, open};
+use super::{GlobalArgs, UsageError, failed, open, output};
 use crate::config::{self, Config, php};
 use crate::failed::{FailedJobs, StoredJob};
 use crate::payload::{self, Payload};
@@ -26,6 +26,14 @@ pub(super) struct RetryArgs {
     /// Range of job IDs (numeric) to be retried (e.g. 1-5)
     #[arg(long, value_name = "RANGE")]
     range: Vec<String>,
+}
+
+/// Arguments of `queue:retry-batch`, as given.
+#[derive(Debug, clap::Args)]
+pub(super) struct RetryBatchArgs {
+    /// The ID of the batch whose failed jobs should be retried
+    #[arg(value_name = "ID")]
+    id: Vec<String>,
 }
 
 /// Most ids that ranges may stand for.
@@ -51,13 +59,7 @@ struct Retry<'a> {
 
 pub(super) async fn run(args: RetryArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let config = global.load_config()?;
-    let mut retry = Retry {
-        config: &config,
-        global,
-        store: failed::store(&config)?,
-        screen: Screen::new(global),
-        connections: HashMap::new(),
-    };
+    let mut retry = Retry::new(&config, global)?;
     let ids = retry.ids(&args).await?;
     if ids.is_empty() {
         retry.screen.info("No retryable jobs found")?;
@@ -75,7 +77,68 @@ pub(super) async fn run(args: RetryArgs, global: &GlobalArgs) -> anyhow::Result<
     Ok(code)
 }
 
-impl Retry<'_> {
+/// Retries the failed jobs of batches.
+///
+/// Since 11.24 Laravel stops at a batch that is not there, with an exception;
+/// here the others are retried. Both exit with 1.
+pub(super) async fn run_batches(
+    args: RetryBatchArgs,
+    global: &GlobalArgs,
+) -> anyhow::Result<ExitCode> {
+    let config = global.load_config()?;
+    let mut retry = Retry::new(&config, global)?;
+    let Some(batches) = config.batches()? else {
+        let text = "The app keeps its batches in DynamoDB, which only PHP reads: use `php artisan queue:retry-batch`";
+        retry.screen.error(text)?;
+        return Ok(ExitCode::FAILURE);
+    };
+    let mut ids = args.id;
+    let mut seen = HashSet::new();
+    ids.retain(|id| !matches!(&**id, "" | "0") && seen.insert(id.clone()));
+    if !ids.is_empty() {
+        let text = "Pushing failed batch jobs back onto the queue";
+        retry.screen.info(text)?;
+    }
+    let mut code = ExitCode::SUCCESS;
+    for id in &ids {
+        let Some(batch) = batches.find(id).await? else {
+            let text = format!("Unable to find a batch with ID [{id}]");
+            retry.screen.error(&text)?;
+            code = ExitCode::FAILURE;
+            continue;
+        };
+        if batch.failed_job_ids.is_empty() {
+            let text = "The given batch does not contain any failed jobs";
+            retry.screen.error(text)?;
+            // Since 11.24, which takes many ids, Laravel goes on with the next.
+            if !config.known_laravel()?.known_version().is_at_least(11, 24) {
+                code = ExitCode::FAILURE;
+            }
+            continue;
+        }
+        let text = format!("Pushing failed queue jobs of the batch [{id}] back onto the queue");
+        retry.screen.info(&text)?;
+        for job in &batch.failed_job_ids {
+            if retry.retry(job).await? == Retried::Stays {
+                code = ExitCode::FAILURE;
+            }
+        }
+        retry.screen.new_line()?;
+    }
+    Ok(code)
+}
+
+impl<'a> Retry<'a> {
+    fn new(config: &'a Config, global: &'a GlobalArgs) -> anyhow::Result<Self> {
+        Ok(Self {
+            config,
+            global,
+            store: failed::store(config)?,
+            screen: Screen::new(global),
+            connections: HashMap::new(),
+        })
+    }
+
     /// The ids that are meant, each once.
     async fn ids(&mut self, args: &RetryArgs) -> anyhow::Result<Vec<String>> {
         if let [id] = &args.id[..]
@@ -112,8 +175,8 @@ impl Retry<'_> {
         let (parsed, payload) = match ready {
             Ok(ready) => ready,
             Err(error) => {
-                let error = anyhow::Error::from(error);
-                let text = format!("Job [{id}] has a payload that cannot be decoded: {error:#}");
+                let error = output::with_causes(&error.into());
+                let text = format!("Job [{id}] has a payload that cannot be decoded: {error}");
                 return self.stays(&text);
             }
         };
@@ -124,9 +187,9 @@ impl Retry<'_> {
         if let Err(error) = self.connect(&job).await {
             // What cannot be reached would not be there for the next job either.
             let error = error.downcast::<config::Error>()?;
-            let error = anyhow::Error::from(error);
+            let error = output::with_causes(&error.into());
             let text = format!(
-                "Job [{id}] cannot be pushed onto its connection [{}]: {error:#}",
+                "Job [{id}] cannot be pushed onto its connection [{}]: {error}",
                 job.connection
             );
             return self.stays(&text);

@@ -1,17 +1,18 @@
 //! `queue:work`
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::runtime::{Builder, Runtime};
-use tracing_subscriber::EnvFilter;
+use tokio::runtime::{Builder, Runtime, RuntimeFlavor};
 
 use super::console::{Console, Style, banner};
-use super::output::Log;
-use super::{GlobalArgs, UsageError, gaps, output};
+use super::output::{LineWriter, Log};
+use super::summary::Summary;
+use super::{GlobalArgs, UsageError, gaps, log, output};
 use crate::config::Config;
 use crate::failed::FailedJobs;
 use crate::handler::pool::{Pool, PoolError};
@@ -113,7 +114,11 @@ pub(super) struct WorkArgs {
     )]
     concurrency: Option<NonZeroUsize>,
 
-    /// Seconds running jobs may go on after an order to stop, then they are released [default: 8]
+    /// Print one line per class at the end and on SIGUSR1: runs, failed jobs, mean and longest time
+    #[arg(long, help_heading = "Beyond Laravel")]
+    summary: bool,
+
+    /// Seconds running jobs may go on after an order to stop, then they are released [default: no limit]
     #[arg(
         long,
         value_name = "SECONDS",
@@ -171,10 +176,7 @@ impl WorkArgs {
             }
         });
         let backoff = Backoff::parse(&self.backoff).at_least(seconds(self.delay));
-        let grace = self
-            .grace
-            .or(config.file.worker.grace)
-            .map_or(WorkerOptions::GRACE, seconds);
+        let grace = self.grace.or(config.file.worker.grace).map(seconds);
         Ok(WorkerOptions {
             connection: connection.queue.connection.clone(),
             queues: queues.collect(),
@@ -207,7 +209,9 @@ fn refuse_circles(
     config: &Config,
     router: &Router,
     options: &WorkerOptions,
+    forwards: &BTreeMap<QueueName, QueueName>,
 ) -> Result<(), UsageError> {
+    let kept = |queue: &QueueName| forwards.get(queue).unwrap_or(queue).clone();
     if let Some(queue) = config.file.php.queue.as_deref()
         && matches!(router.unmapped(), UnmappedPolicy::Fail)
         && options.queues.contains(&queue.into())
@@ -217,10 +221,12 @@ fn refuse_circles(
         );
         return Err(UsageError(problem));
     }
-    if let Some(queue) = router
-        .forward_targets()
-        .find(|queue| options.queues.contains(queue))
-    {
+    if let Some(queue) = router.forward_targets().find(|queue| {
+        options
+            .queues
+            .iter()
+            .any(|worked| kept(worked) == kept(queue))
+    }) {
         let problem = format!(
             "jobs would be forwarded to `{queue}`, which this worker works: they would go round for ever"
         );
@@ -312,6 +318,22 @@ fn runtime_for(router: &Router, options: &WorkerOptions) -> anyhow::Result<Runti
         .context("could not start the runtime")
 }
 
+/// What obeys signals, renews reservations and watches handlers, where there are any that may block the other runtime.
+fn overseer_for(runtime: &Runtime) -> anyhow::Result<Option<Runtime>> {
+    if runtime.handle().runtime_flavor() == RuntimeFlavor::CurrentThread {
+        return Ok(None);
+    }
+    let mut builder = Builder::new_multi_thread();
+    let built = builder
+        .worker_threads(1)
+        .enable_all()
+        .thread_name("artisand-watch")
+        .build();
+    built
+        .map(Some)
+        .context("could not start the runtime of the watchdog")
+}
+
 /// Runs a worker; returns when it has stopped.
 pub(super) fn run(
     args: &WorkArgs,
@@ -320,11 +342,11 @@ pub(super) fn run(
     observers: Vec<Arc<dyn Observer>>,
 ) -> anyhow::Result<ExitCode> {
     let config = global.load_config()?;
-    let log = Log::new().context("could not start the thread that writes the log")?;
-    start_logging(global, args.json, log.clone())?;
+    let lines = Log::new().context("could not start the thread that writes the log")?;
+    log::start(global, args.json, config.timezone()?, lines.clone())?;
     // Whatever comes of it, the log is written before anything is said of it.
     let ended = work(&config, args, global, registry, observers);
-    log.finish();
+    lines.finish();
     ended
 }
 
@@ -340,17 +362,16 @@ fn work(
         .connection
         .clone()
         .unwrap_or_else(|| config.default_connection());
-    let connection = config.connection(&name)?;
+    let connection = super::block_on(async { Ok(super::connection(config, &name).await?) })?;
     let options = args.resolve(config, &connection)?;
     let router = config.router(registry)?;
-    refuse_circles(config, &router, &options)?;
-    if config.is_prefix_unknown(&name) {
-        tracing::warn!(
-            "neither an app nor a key prefix is set: working keys without a prefix, which most Laravel apps do not have"
-        );
-    }
+    refuse_circles(config, &router, &options, &connection.queue.forwards)?;
     warn_of_mappings(config, &router);
+    for doubt in config.doubts() {
+        tracing::warn!(remedy = doubt.remedy, "{doubt}");
+    }
     let runtime = runtime_for(&router, &options)?;
+    let overseer = overseer_for(&runtime)?;
     // Pools of database connections are made in a runtime.
     let entered = runtime.enter();
     let cache = config.default_cache()?;
@@ -368,29 +389,27 @@ fn work(
     config.check_middleware(&router, &services)?;
     let held = services.held.clone();
     warn_of_gaps(config, &router, &services, failed_jobs.as_ref());
-    let style = Style {
-        json: args.json,
-        quiet: global.quiet,
-        verbose: global.verbose > 0,
-        coloured: output::is_coloured(global),
-        width: output::width(),
-        timezone: config.timezone()?,
-    };
-    if !args.json && !global.quiet && output::is_terminal() {
-        output::data(&banner(&options.queues, style.coloured))?;
-    }
-    let console = Console::new(style).context("could not start the output thread")?;
+    let is_php = *router.unmapped() == UnmappedPolicy::Php;
+    let php = is_php.then(|| config.pool(&options, None).processes);
+    let console = Arc::new(console(config, args, global, &options, php)?);
+    let summary = args.summary.then(Arc::<Summary>::default);
     let control = Control::new();
     let working = async {
         let (queue, _) = super::open(config, &name).await?;
         let failed = failed_jobs.as_ref();
         let pool = start_pool(config, &router, &options, failed, &control).await?;
         let mut worker = Worker::new(Arc::new(queue), router, options)
-            .with_observer(console)
+            .with_observer(Arc::clone(&console) as Arc<dyn Observer>)
             .with_control_plane(control_plane)
             .with_services(services);
         if let Some(pool) = pool {
             worker = worker.with_php_pool(pool);
+        }
+        if let Some(overseer) = &overseer {
+            worker = worker.with_overseer(overseer.handle().clone());
+        }
+        if let Some(summary) = summary.clone() {
+            worker = worker.on(move |event| summary.note(event));
         }
         for observer in observers {
             worker = worker.with_observer(observer);
@@ -405,73 +424,91 @@ fn work(
         });
         working.await.context("the worker ended abnormally")
     };
-    let report = runtime.block_on(async {
+    let signals = {
+        let control = control.clone();
+        let runtime = overseer.as_ref().unwrap_or(&runtime);
+        runtime.spawn(async move { control.obey_signals().await })
+    };
+    let ended = runtime.block_on(async {
         let report = tokio::select! {
             report = working => report,
-            signals = control.obey_signals() => {
-                signals.context("could not listen for signals")?;
+            code = control.abandoned() => return Ok(Err(code)),
+            signals = signals => {
+                signals.context("the signals' task ended")?.context("could not listen for signals")?;
+                unreachable!("signals are obeyed for ever")
+            }
+            summed = sum_up(summary.as_deref(), &console) => {
+                summed.context("could not listen for SIGUSR1")?;
                 unreachable!("signals are obeyed for ever")
             }
         };
+        if let Some(summary) = &summary {
+            console.print(summary.lines(&console));
+        }
         free_locks(&held).await;
-        report
+        report.map(Ok)
     });
     // A blocking handler that does not return must not keep the process.
     runtime.shutdown_background();
-    let report = report?;
+    overseer.into_iter().for_each(Runtime::shutdown_background);
+    Ok(ended?.map_or_else(ExitCode::from, |report| exit_code(&report)))
+}
+
+/// How the process of a worker ends.
+fn exit_code(report: &crate::worker::Report) -> ExitCode {
     if report.released > 0 {
         tracing::warn!(
             jobs = report.released,
             "jobs were cut short by the stop deadline and released"
         );
     }
-    Ok(if report.unsettled > 0 {
+    if report.unsettled > 0 {
         ExitCode::from(1)
     } else {
         report.reason.into()
-    })
+    }
+}
+
+/// What prints lines on standard output; it begins with the banner, on a terminal.
+///
+/// `php` is how many PHP processes run jobs, if any do.
+fn console(
+    config: &Config,
+    args: &WorkArgs,
+    global: &GlobalArgs,
+    options: &WorkerOptions,
+    php: Option<NonZeroUsize>,
+) -> anyhow::Result<Console> {
+    let style = Style {
+        json: args.json,
+        quiet: global.quiet,
+        verbose: global.verbose > 0,
+        coloured: output::is_coloured(global),
+        width: output::width(),
+        timezone: config.output_timezone()?,
+    };
+    if !args.json && !global.quiet && output::is_terminal() {
+        output::data(&banner(&options.queues, php, style.coloured))?;
+    }
+    let out = if style.json {
+        LineWriter::alone()
+    } else {
+        LineWriter::new()
+    };
+    let out = out.context("could not start the output thread")?;
+    Ok(Console::new(style, out))
+}
+
+/// Prints the summary on SIGUSR1; without one, the signal is left to the system, as by `queue:work`.
+async fn sum_up(summary: Option<&Summary>, console: &Console) -> std::io::Result<()> {
+    match summary {
+        Some(summary) => summary.obey_signal(console).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// How long the end of the process waits for locks that jobs still held.
 const FREEING_LOCKS: Duration = Duration::from_secs(3);
-
-/// Logs go to standard error; data goes to standard output.
-///
-/// On a thread of their own: whoever reads them and stands still must keep nobody from working.
-fn start_logging(global: &GlobalArgs, json: bool, log: Log) -> anyhow::Result<()> {
-    let level = match (global.quiet, global.verbose) {
-        (true, _) => "error,sqlx=off,sqlx_core=off",
-        // What the pool of database connections meets, we say ourselves.
-        (false, 0 | 1) => "warn,artisand=info,sqlx=off,sqlx_core=off",
-        (false, 2) => "info,artisand=debug",
-        (false, _) => "info,artisand=trace",
-    };
-    let filter = match std::env::var("ARTISAND_LOG") {
-        Ok(directives) if !directives.is_empty() => {
-            let expected = "log directives, such as info or artisand=debug";
-            EnvFilter::try_new(&directives).map_err(|_| crate::config::Error::Variable {
-                name: "ARTISAND_LOG".into(),
-                value: directives,
-                expected,
-            })?
-        }
-        _ => EnvFilter::new(level),
-    };
-    let subscriber = tracing_subscriber::fmt()
-        .with_writer(move || log.clone())
-        .with_env_filter(filter)
-        // A log that cannot be written must not end the worker.
-        .log_internal_errors(false);
-    // Whoever calls this as a library may have set up logging already.
-    let _ = if json {
-        subscriber.json().try_init()
-    } else {
-        let is_coloured =
-            std::io::IsTerminal::is_terminal(&std::io::stderr()) && output::is_coloured(global);
-        subscriber.with_ansi(is_coloured).try_init()
-    };
-    Ok(())
-}
 
 /// Says at the start what the worker cannot know or do.
 fn warn_of_gaps(
@@ -489,10 +526,25 @@ fn warn_of_gaps(
             );
         }
     }
+    if let Some(why) = config.cache_for_php_only().filter(|_| config.obeys_app()) {
+        tracing::warn!(
+            why,
+            remedy = gaps::CACHE_OF_PHP_REMEDY,
+            "the app's default cache store is not read here: {}",
+            gaps::CACHE_OF_PHP
+        );
+    }
     for class in config.classes_without_their_middleware(router) {
         tracing::warn!(
             job.class = class,
             "this class has middleware in PHP and its mapping has none: list it under `middleware`"
+        );
+    }
+    for exposure in config.exposures() {
+        tracing::warn!(
+            found = exposure.found,
+            remedy = exposure.remedy,
+            "other users of this machine can change what artisand does"
         );
     }
     for reason in config.stale_manifest() {

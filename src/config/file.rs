@@ -1,6 +1,6 @@
 //! The tables of `artisand.toml`. An unknown key is an error: a misspelt setting must not be silently absent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
@@ -10,11 +10,12 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::Error;
 use super::middleware::{LimiterTable, MiddlewareTable};
 use super::target::TargetProblem;
+use super::{Error, source};
 use crate::handler::{
-    Canary, Debounce, HandlerChoice, Mapping, Mode, PersistentOptions, Template, UnmappedPolicy,
+    Canary, Debounce, Environment, ExecOptions, HandlerChoice, Mapping, Mode, OnMismatch,
+    PersistentOptions, Template, UnmappedPolicy,
 };
 #[cfg(feature = "http")]
 use crate::handler::{HttpOptions, SecretSource};
@@ -50,7 +51,7 @@ pub struct File {
 }
 
 /// `[connections.NAME]`: what is not said comes from the app's environment.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConnectionTable {
     /// `redis://user:password@host:port/database`.
@@ -81,6 +82,21 @@ pub struct ConnectionTable {
     pub migration_batch_size: Option<NonZeroUsize>,
     /// How far into a queue to look for jobs that can be taken.
     pub look_ahead: Option<NonZeroUsize>,
+}
+
+impl fmt::Debug for ConnectionTable {
+    /// Without user and password, which a URL may hold as well.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectionTable")
+            .field("url", &self.url.as_ref().map(|_| "(set)"))
+            .field("host", &self.host)
+            .field("port", &self.port)
+            .field("socket", &self.socket)
+            .field("password", &self.password.as_ref().map(|_| "(set)"))
+            .field("database", &self.database)
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
 }
 
 impl ConnectionTable {
@@ -211,16 +227,61 @@ pub struct MapTable {
     /// `run` or `shadow`.
     #[serde(default, deserialize_with = "mode")]
     pub mode: Mode,
+    /// What becomes of a job that does not fit the handler's input: `exception` or `php`.
+    #[serde(default, deserialize_with = "on_mismatch")]
+    pub on_mismatch: OnMismatch,
 }
 
 fn canary<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Canary>, D::Error> {
-    let percent = f64::deserialize(deserializer)?;
-    let canary = Canary::new(percent).ok_or_else(|| {
-        let problem =
-            format!("`canary` is {percent}, expected per cent of the jobs, from 0 to 100");
-        serde::de::Error::custom(problem)
-    })?;
-    Ok(Some(canary))
+    struct CanaryVisitor;
+
+    impl<'de> serde::de::Visitor<'de> for CanaryVisitor {
+        type Value = Canary;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(
+                "per cent of the jobs, such as `canary = 5` or `canary = { percent = 5, stop_at = 2 }`",
+            )
+        }
+
+        fn visit_f64<E: serde::de::Error>(self, percent: f64) -> Result<Canary, E> {
+            Canary::new(percent).ok_or_else(|| {
+                E::custom(format_args!(
+                    "`canary` is {percent}, expected per cent of the jobs, from 0 to 100"
+                ))
+            })
+        }
+
+        fn visit_i64<E: serde::de::Error>(self, percent: i64) -> Result<Canary, E> {
+            // What is out of range as an integer is so as a float.
+            #[expect(clippy::cast_precision_loss, reason = "from 0 to 100 is exact")]
+            self.visit_f64(percent as f64)
+        }
+
+        fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<Canary, A::Error> {
+            let keys = serde::de::value::MapAccessDeserializer::new(map);
+            let CanaryKeys { percent, stop_at } = CanaryKeys::deserialize(keys)?;
+            let canary: Canary = self.visit_f64(percent)?;
+            let Some(stop_at) = stop_at else {
+                return Ok(canary);
+            };
+            canary.stop_at(stop_at).ok_or_else(|| {
+                serde::de::Error::custom(format_args!(
+                    "`stop_at` is {stop_at}, expected per cent of the canary's runs that may fail, from 0 to below 100"
+                ))
+            })
+        }
+    }
+
+    deserializer.deserialize_any(CanaryVisitor).map(Some)
+}
+
+/// `canary = { .. }`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CanaryKeys {
+    percent: f64,
+    stop_at: Option<f64>,
 }
 
 fn mode<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Mode, D::Error> {
@@ -234,13 +295,24 @@ fn mode<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Mode, D::Er
     }
 }
 
+fn on_mismatch<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<OnMismatch, D::Error> {
+    let on_mismatch = String::deserialize(deserializer)?;
+    match on_mismatch.as_str() {
+        "exception" => Ok(OnMismatch::Exception),
+        "php" => Ok(OnMismatch::Php),
+        _ => Err(serde::de::Error::custom(format!(
+            "`on_mismatch` is `{on_mismatch}`, expected `exception` (the attempt fails) or `php` (the job goes the way of unmapped jobs)"
+        ))),
+    }
+}
+
 /// `handler = ...`
 #[derive(Debug, Clone)]
 pub enum HandlerTable {
     /// `"name"`
     Named(String),
     /// `{ exec = ["program", "argument"] }`
-    Exec(Vec<String>),
+    Exec(ExecOptions),
     /// `{ exec = ["program", "argument"], persistent = true }`
     Persistent(PersistentOptions),
     /// `{ http = "http://.." }`
@@ -280,7 +352,7 @@ impl<'de> Deserialize<'de> for HandlerTable {
 }
 
 /// All that a handler's table may hold; what goes with what is said by [`HandlerTable::of`].
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct HandlerKeys {
     exec: Option<Vec<String>>,
@@ -294,6 +366,8 @@ struct HandlerKeys {
     headers_env: Option<BTreeMap<String, String>>,
     secret_env: Option<String>,
     secret_file: Option<PathBuf>,
+    env: Option<BTreeMap<String, String>>,
+    pass_env: Option<BTreeSet<String>>,
 }
 
 impl HandlerTable {
@@ -309,7 +383,11 @@ impl HandlerTable {
             ("secret_env", keys.secret_env.is_some()),
             ("secret_file", keys.secret_file.is_some()),
         ];
-        let of_exec = [("persistent", keys.persistent.is_some())];
+        let of_exec = [
+            ("persistent", keys.persistent.is_some()),
+            ("env", keys.env.is_some()),
+            ("pass_env", keys.pass_env.is_some()),
+        ];
         let actions = [
             ("exec", keys.exec.is_some()),
             ("http", keys.http.is_some()),
@@ -334,7 +412,7 @@ impl HandlerTable {
         });
         if let Some((key, _)) = foreign {
             let goes_with = match *key {
-                "persistent" => ": it is for `exec`",
+                "persistent" | "env" | "pass_env" => ": it is for `exec`",
                 "processes" | "max_jobs" => ": it is for `exec` with `persistent = true`",
                 "exec" | "http" | "forward" => ": a mapping does one of them",
                 _ => ": it is for `http`",
@@ -342,14 +420,19 @@ impl HandlerTable {
             return Err(format!("`{key}` does not go with `{action}`{goes_with}"));
         }
         if let Some(command) = keys.exec {
+            let environment = Environment::new(keys.env.unwrap_or_default(), keys.pass_env);
             return Ok(if keys.persistent == Some(true) {
                 Self::Persistent(PersistentOptions {
                     command,
                     processes: keys.processes,
                     max_jobs: keys.max_jobs,
+                    environment,
                 })
             } else {
-                Self::Exec(command)
+                Self::Exec(ExecOptions {
+                    command,
+                    environment,
+                })
             });
         }
         if let Some(queue) = keys.forward {
@@ -388,7 +471,7 @@ impl MapTable {
             target: self.target()?,
             handler: match self.handler.get_ref() {
                 HandlerTable::Named(name) => HandlerChoice::Named(name.clone()),
-                HandlerTable::Exec(command) => HandlerChoice::Exec(command.clone()),
+                HandlerTable::Exec(options) => HandlerChoice::Exec(options.clone()),
                 HandlerTable::Persistent(options) => HandlerChoice::Persistent(options.clone()),
                 #[cfg(feature = "http")]
                 HandlerTable::Http(options) => HandlerChoice::Http(options.clone()),
@@ -403,6 +486,7 @@ impl MapTable {
             debounce: self.debounce.clone().map(Debounce::new),
             canary: self.canary,
             mode: self.mode,
+            on_mismatch: self.on_mismatch,
         })
     }
 }
@@ -439,15 +523,81 @@ impl UnmappedTable {
     }
 }
 
+/// Reads the file; of several mistakes the first is the error, which says how many more there are.
 pub(super) fn read(path: &Path) -> Result<File, Error> {
+    let (file, mistakes) = read_all(path)?;
+    let more = mistakes.len().saturating_sub(1);
+    match mistakes.into_iter().next() {
+        None => Ok(file),
+        Some(Error::Toml { place, problem }) if more > 0 => Err(Error::Toml {
+            place,
+            problem: format!("{problem}; and {more} more: see `artisand config:check`"),
+        }),
+        Some(error) => Err(error),
+    }
+}
+
+/// Reads the file as far as it can be understood, and all mistakes in it.
+pub(super) fn read_all(path: &Path) -> Result<(File, Vec<Error>), Error> {
     let text = std::fs::read_to_string(path).map_err(|source| Error::Read {
         path: path.to_owned(),
         source,
     })?;
-    toml::from_str(&text).map_err(|error| Error::Toml {
-        place: place(path, error.span().map_or(0, |span| span.start)),
-        problem: error.message().to_owned(),
-    })
+    let (mut file, mistakes) = source::read(&text);
+    file.rebase(&directory_of(path));
+    let mistakes = mistakes.into_iter().map(|mistake| Error::Toml {
+        place: place(path, mistake.offset),
+        problem: mistake.problem,
+    });
+    Ok((file, mistakes.collect()))
+}
+
+/// Where relative paths in a file lead from.
+fn directory_of(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    path.parent().map(Path::to_owned).unwrap_or_default()
+}
+
+impl File {
+    /// Makes paths in the file, which are relative to it, absolute; `app` under `[php]` is one that only PHP sees.
+    fn rebase(&mut self, directory: &Path) {
+        let rebased = |path: &Path| {
+            let joined = directory.join(path);
+            std::path::absolute(&joined).unwrap_or(joined)
+        };
+        let sockets = self.connections.values_mut();
+        let sockets = sockets.map(|connection| &mut connection.socket);
+        for path in sockets.chain([&mut self.app, &mut self.manifest]).flatten() {
+            *path = rebased(path);
+        }
+        // A name without a slash is one for the search path.
+        let rebase_program = |program: &mut String| {
+            if program.contains('/') {
+                *program = rebased(Path::new(program)).to_string_lossy().into_owned();
+            }
+        };
+        match &mut self.php.binary {
+            Some(OneOrMore::One(program)) => rebase_program(program),
+            Some(OneOrMore::More(command)) => {
+                command.first_mut().into_iter().for_each(rebase_program);
+            }
+            None => {}
+        }
+        for mapping in &mut self.map {
+            match mapping.handler.get_mut() {
+                HandlerTable::Exec(ExecOptions { command, .. })
+                | HandlerTable::Persistent(PersistentOptions { command, .. }) => {
+                    command.first_mut().into_iter().for_each(rebase_program);
+                }
+                #[cfg(feature = "http")]
+                HandlerTable::Http(HttpOptions {
+                    secret: Some(SecretSource::File(path)),
+                    ..
+                }) => *path = rebased(path),
+                _ => {}
+            }
+        }
+    }
 }
 
 /// A place in the file, for messages.

@@ -100,6 +100,16 @@ pub enum SettingError {
         /// What would work.
         expected: String,
     },
+    /// A cache store of a kind that is not supported: `memcached`, `dynamodb`, `octane`, `apc`, `storage`, an app's own.
+    #[error(
+        "`{path}` of the app is `{driver}`, which only PHP reads (artisand reads redis, database and file)"
+    )]
+    OnlyPhp {
+        /// Path of the setting.
+        path: String,
+        /// The kind.
+        driver: String,
+    },
     /// Values would be written otherwise than we can read them.
     #[error(
         "`{path}` is {value}: phpredis then changes the bytes of cache values and locks, which artisand does not read; unset it, or give the cache store a connection without it, or set `control_plane = false` under [worker] to work without the app's signals"
@@ -123,6 +133,13 @@ pub enum SettingError {
     },
 }
 
+impl SettingError {
+    /// True if the setting is a good one, for PHP alone.
+    pub fn is_for_php_only(&self) -> bool {
+        matches!(self, Self::OnlyPhp { .. })
+    }
+}
+
 /// A queue connection of the app.
 #[derive(Debug, Clone)]
 pub struct QueueSettings {
@@ -144,6 +161,9 @@ pub struct RedisSettings {
 }
 
 type Found<T> = Result<T, SettingError>;
+
+/// Settings for which a manifest may name a variable.
+const SECRETS: [&str; 4] = ["password", "url", "key", "previous_keys"];
 
 impl Laravel {
     /// The framework's version as two numbers; where it is unknown, the newest.
@@ -227,7 +247,12 @@ impl Laravel {
             path: path.join("."),
             remedy,
         };
+        // A manifest written by an attacker must not send other variables to the attacker's server.
+        let holds_secrets = path.last().is_some_and(|key| SECRETS.contains(key));
         match object.get("$env").and_then(Value::as_str) {
+            Some(name) if !holds_secrets => Err(missing(format!(
+                "it names the variable {name}, which is looked up for passwords, keys and URLs only; write the manifest anew with `artisand manifest`"
+            ))),
             Some(name) => (self.env)(name).ok_or_else(|| {
                 missing(format!("set {name} in the environment or in the app's .env"))
             }),
@@ -401,7 +426,7 @@ impl Laravel {
             Value::Object(fields)
                 if fields.contains_key("$env") || fields.contains_key("$secret") =>
             {
-                url_only(self.secret(fields, &path)?)
+                url_only(self.secret(fields, &["database", "redis", name, "url"])?)
             }
             Value::Object(fields) => fields.clone(),
             Value::String(url) => url_only(url.clone()),
@@ -495,7 +520,7 @@ impl Laravel {
     /// `Illuminate\Support\ConfigurationUrlParser`.
     fn apply_url(&self, fields: &mut Map<String, Value>, path: &[&str], kind: Url) -> Found<()> {
         let url = match fields.remove("url") {
-            Some(url) => self.scalar(&url, path)?,
+            Some(url) => self.scalar(&url, &[path, &["url"]].concat())?,
             None => None,
         };
         let Some(url) = url.filter(|url| !url.is_empty()) else {
@@ -688,14 +713,18 @@ impl Laravel {
         let defaults = DatabaseOptions::new(name, kind);
         let database = field("database")?.unwrap_or_default();
         let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
-        let ssl_ca = match fields.get("options") {
-            Some(Value::Object(options)) => {
-                ["PDO::MYSQL_ATTR_SSL_CA", "Pdo\\Mysql::ATTR_SSL_CA", "1009"]
-                    .iter()
-                    .find_map(|key| options.get(*key)?.as_str().map(str::to_owned))
-            }
-            _ => None,
+        let tls = match kind {
+            DatabaseKind::Sqlite => Tls::default(),
+            DatabaseKind::MySql => self.mysql_tls(fields.get("options"), name)?,
+            DatabaseKind::Postgres => Tls {
+                mode: filled(field("sslmode")?),
+                ca: filled(field("sslrootcert")?),
+                cert: filled(field("sslcert")?),
+                key: filled(field("sslkey")?),
+            },
         };
+        // PHP looks from its current directory, which is the app's under a process manager.
+        let file = |path: Option<String>| path.map(|path| self.base.join(path));
         let search_path = match fields.get("search_path").or_else(|| fields.get("schema")) {
             Some(Value::Array(paths)) => {
                 let paths: Vec<&str> = paths.iter().filter_map(Value::as_str).collect();
@@ -717,10 +746,65 @@ impl Laravel {
             password: filled(field("password")?),
             prefix: field("prefix")?.unwrap_or_default(),
             search_path: filled(search_path),
-            ssl_mode: filled(field("sslmode")?),
-            ssl_ca: filled(ssl_ca.or(field("sslrootcert")?)).map(PathBuf::from),
+            ssl_mode: tls.mode,
+            ssl_ca: match tls.ca.as_deref() {
+                Some(DatabaseOptions::SYSTEM_CA) => tls.ca.map(PathBuf::from),
+                _ => file(tls.ca),
+            },
+            ssl_cert: file(tls.cert),
+            ssl_key: file(tls.key),
             timezone: filled(field("timezone")?),
             ..defaults
+        })
+    }
+
+    /// What PDO's options say of TLS: any of them asks for it, and the server is verified unless they say otherwise.
+    ///
+    /// # Source
+    ///
+    /// php-src, `ext/pdo_mysql/mysql_driver.c` (`pdo_mysql_handle_factory`) and `mysqlnd_vio.c` (`enable_ssl`).
+    fn mysql_tls(&self, options: Option<&Value>, connection: &str) -> Found<Tls> {
+        let path = |name| ["database", "connections", connection, "options", name];
+        let Some(options) = options else {
+            return Ok(Tls::default());
+        };
+        self.known(options, &path("")[..4])?;
+        // By its name in the app's files, and by the number that it has in every PHP with mysqlnd.
+        let option = |name: &'static str, number: &str| {
+            let value = options.get(name).or_else(|| options.get(number));
+            let text = value.map(|value| self.scalar(value, &path(name)));
+            // Null counts as set, and is as good as an empty text.
+            Found::Ok(text.transpose()?.map(Option::unwrap_or_default))
+        };
+        for (name, number) in [
+            ("PDO::MYSQL_ATTR_SSL_CAPATH", "1010"),
+            ("PDO::MYSQL_ATTR_SSL_CIPHER", "1011"),
+        ] {
+            if let Some(found) = option(name, number)? {
+                return Err(SettingError::Wrong {
+                    path: path(name).join("."),
+                    found: format!("`{found}`"),
+                    expected: "no such option, which artisand cannot obey: name the certificate authority in PDO::MYSQL_ATTR_SSL_CA".into(),
+                });
+            }
+        }
+        let ca = option("PDO::MYSQL_ATTR_SSL_CA", "1009")?;
+        let cert = option("PDO::MYSQL_ATTR_SSL_CERT", "1008")?;
+        let key = option("PDO::MYSQL_ATTR_SSL_KEY", "1007")?;
+        let verify = option("PDO::MYSQL_ATTR_SSL_VERIFY_SERVER_CERT", "1014")?;
+        let is_asked_for = ca.is_some() || cert.is_some() || key.is_some();
+        let is_verified = !matches!(verify.as_deref(), Some("" | "0"));
+        let mode = if is_verified {
+            "verify-full"
+        } else {
+            "require"
+        };
+        let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
+        Ok(Tls {
+            mode: is_asked_for.then(|| mode.to_owned()),
+            ca: filled(ca),
+            cert: filled(cert),
+            key: filled(key),
         })
     }
 
@@ -828,10 +912,9 @@ impl Laravel {
             }
             "array" | "null" | "session" => Ok(Cache::unshared()),
             "failover" => self.failover_cache(name),
-            driver => Err(SettingError::Wrong {
+            driver => Err(SettingError::OnlyPhp {
                 path: of("driver").join("."),
-                found: format!("`{driver}`"),
-                expected: "redis, database or file; or set `control_plane = false` under [worker] to work without the app's signals".into(),
+                driver: driver.to_owned(),
             }),
         }
     }
@@ -998,15 +1081,37 @@ impl Laravel {
     ///
     /// It cannot be told, or there is none of this name.
     pub fn timezone(&self) -> Found<TimeZone> {
-        let name = self
-            .text(&["app", "timezone"])?
-            .filter(|name| !name.is_empty());
-        let name = name.unwrap_or_else(|| "UTC".into());
-        TimeZone::get(&name).map_err(|_| SettingError::Wrong {
-            path: "app.timezone".into(),
+        let zone = self.timezone_at(["app", "timezone"])?;
+        Ok(zone.unwrap_or(TimeZone::UTC))
+    }
+
+    /// `queue.output_timezone`: of what workers print, if that is another than the app's (Laravel 9.49 and later).
+    ///
+    /// # Errors
+    ///
+    /// It cannot be told, or there is no such time zone.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Queue\Console\WorkCommand::now`.
+    pub fn output_timezone(&self) -> Found<Option<TimeZone>> {
+        if !self.is_at_least(9, 49) {
+            return Ok(None);
+        }
+        self.timezone_at(["queue", "output_timezone"])
+    }
+
+    fn timezone_at(&self, path: [&str; 2]) -> Found<Option<TimeZone>> {
+        let name = self.text(&path)?.filter(|name| !name.is_empty());
+        let Some(name) = name else {
+            return Ok(None);
+        };
+        let zone = TimeZone::get(&name).map_err(|_| SettingError::Wrong {
+            path: path.join("."),
             found: format!("`{name}`"),
             expected: "a time zone, such as Europe/Warsaw".into(),
-        })
+        });
+        zone.map(Some)
     }
 
     /// `app.env`.
@@ -1133,6 +1238,15 @@ fn url_only(url: String) -> Map<String, Value> {
     Map::from_iter([("url".to_owned(), Value::String(url))])
 }
 
+/// What a database connection says of TLS, as text.
+#[derive(Default)]
+struct Tls {
+    mode: Option<String>,
+    ca: Option<String>,
+    cert: Option<String>,
+    key: Option<String>,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Url {
     Redis,
@@ -1196,6 +1310,26 @@ mod tests {
             cache_prefixes: BTreeMap::new(),
             origin: "test".into(),
             env: Arc::new(|name| (name == "REDIS_PASSWORD").then(|| "secret".to_owned())),
+        }
+    }
+
+    #[test]
+    fn workers_may_print_times_of_another_zone() {
+        #[rustfmt::skip]
+        let rows = [
+            ("9.48", json!("Asia/Tokyo"), Ok(None)),
+            ("9.49", json!("Asia/Tokyo"), Ok(Some("Asia/Tokyo"))),
+            ("13.31", Value::Null,        Ok(None)),
+            ("13.31", json!(""),          Ok(None)),
+            ("13.31", json!("Mars"),      Err("`queue.output_timezone` of the app is `Mars`, expected a time zone, such as Europe/Warsaw")),
+        ];
+        for (version, output, expected) in rows {
+            let config = json!({"app": {"timezone": "UTC"}, "queue": {"output_timezone": output}});
+            let found = laravel(version, config).output_timezone();
+            let found = found.map(|zone| zone.and_then(|zone| Some(zone.iana_name()?.to_owned())));
+            let found = found.map_err(|error| error.to_string());
+            let expected = expected.map(|name| name.map(str::to_owned));
+            assert_eq!(found, expected.map_err(str::to_owned), "{version} {output}");
         }
     }
 
@@ -1385,6 +1519,15 @@ mod tests {
         for (version, app, expected) in rows {
             assert_eq!(found(version, app.clone()), expected, "{version} {app}");
         }
+        let foreign = json!({"app": {"key": key, "cipher": {"$env": "APP_KEY"}}});
+        let error = laravel("13.0", foreign)
+            .encrypter()
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("looked up for passwords, keys and URLs only"),
+            "{error}"
+        );
         let mut bare = laravel("13.0", json!({"app": {"key": {"$secret": true}}}));
         bare.env = Arc::new(|_| None);
         let error = bare.encrypter().unwrap_err().to_string();
@@ -1472,5 +1615,59 @@ mod tests {
         assert_eq!(c.database, "/app/database/x.sqlite");
         let d = laravel.database(Some("d")).unwrap_err().to_string();
         assert!(d.contains("`sqlsrv`"), "{d}");
+    }
+
+    #[test]
+    fn tls_is_as_strict_as_pdo_makes_it() {
+        let tls = |driver: &str, fields: Value| {
+            let mut connection = json!({"driver": driver});
+            let fields = fields.as_object().unwrap().clone();
+            connection.as_object_mut().unwrap().extend(fields);
+            let config = json!({"database": {"connections": {"a": connection}}});
+            match laravel("12.0", config).database(Some("a")) {
+                Ok(database) => format!(
+                    "{} {}",
+                    database.ssl_mode.as_deref().unwrap_or("none"),
+                    [database.ssl_ca, database.ssl_cert, database.ssl_key]
+                        .map(|path| path.map_or("-".into(), |path| path.display().to_string()))
+                        .join(" ")
+                ),
+                Err(error) => error.to_string(),
+            }
+        };
+        #[rustfmt::skip]
+        let rows = [
+            (json!({}), "none - - -"),
+            (json!({"1002": "set x", "1014": true}), "none - - -"),
+            (json!({"1009": "/ca"}), "verify-full /ca - -"),
+            (json!({"PDO::MYSQL_ATTR_SSL_CA": "ca.pem"}), "verify-full /app/ca.pem - -"),
+            (json!({"1009": "/ca", "1014": true}), "verify-full /ca - -"),
+            (json!({"1009": "/ca", "1014": false}), "require /ca - -"),
+            (json!({"1009": "/ca", "1014": "0"}), "require /ca - -"),
+            (json!({"1009": "/ca", "1014": null}), "require /ca - -"),
+            (json!({"PDO::MYSQL_ATTR_SSL_CA": "/ca", "PDO::MYSQL_ATTR_SSL_VERIFY_SERVER_CERT": false}), "require /ca - -"),
+            (json!({"1009": ""}), "verify-full - - -"),
+            (json!({"1009": null, "1014": false}), "require - - -"),
+            (json!({"1007": "/key", "1008": "/cert"}), "verify-full - /cert /key"),
+            (json!({"1009": "/ca", "1010": "/certs"}), "`database.connections.a.options.PDO::MYSQL_ATTR_SSL_CAPATH` of the app is `/certs`, expected no such option, which artisand cannot obey: name the certificate authority in PDO::MYSQL_ATTR_SSL_CA"),
+            (json!({"1011": "AES"}), "`database.connections.a.options.PDO::MYSQL_ATTR_SSL_CIPHER` of the app is `AES`, expected no such option, which artisand cannot obey: name the certificate authority in PDO::MYSQL_ATTR_SSL_CA"),
+            (json!({"$unknown": "it is made by code"}), "cannot tell `database.connections.a.options` of the app: it is made by code; write a manifest with `artisand manifest`"),
+        ];
+        for (options, expected) in rows {
+            assert_eq!(
+                tls("mysql", json!({"options": options})),
+                expected,
+                "{options}"
+            );
+        }
+        #[rustfmt::skip]
+        let rows = [
+            (json!({}), "none - - -"),
+            (json!({"sslmode": "verify-ca", "sslrootcert": "/ca", "sslcert": "c", "sslkey": "/k"}), "verify-ca /ca /app/c /k"),
+            (json!({"sslmode": "verify-full", "sslrootcert": "system"}), "verify-full system - -"),
+        ];
+        for (fields, expected) in rows {
+            assert_eq!(tls("pgsql", fields.clone()), expected, "{fields}");
+        }
     }
 }

@@ -9,8 +9,9 @@ use serde::de::Error;
 use serde::de::value::MapAccessDeserializer;
 
 use crate::handler::{
-    LimitTemplate, Limiter, Middleware, Path, RateLimited, Skip, SkipIfBatchCancelled, Template,
-    ThrottlesExceptions, WithoutOverlapping,
+    BoxError, Exceptions, FailOnException, LimitTemplate, Limiter, Middleware, Path, Pattern,
+    RateLimited, Release, Skip, SkipIfBatchCancelled, Template, ThrottlesExceptions,
+    WithoutOverlapping,
 };
 
 /// One middleware: `{ without_overlapping = { .. } }`, `{ rate_limited = "backups" }`. Times are seconds.
@@ -27,6 +28,10 @@ pub enum MiddlewareTable {
     ThrottlesExceptions(ThrottleTable),
     /// After so many exceptions, a pause; counted in Redis.
     ThrottlesExceptionsWithRedis(ThrottleTable),
+    /// Fails jobs for good on these exceptions.
+    FailOnException(ExceptionsTable),
+    /// Back with the jobs of which this property is true.
+    Release(ReleaseTable),
     /// Not the jobs of which this property is true.
     Skip(Path),
     /// Not the jobs of a batch that was cancelled.
@@ -70,6 +75,8 @@ impl<'de> Deserialize<'de> for MiddlewareTable {
                     "throttles_exceptions_with_redis" => {
                         M::ThrottlesExceptionsWithRedis(map.next_value()?)
                     }
+                    "fail_on_exception" => M::FailOnException(map.next_value()?),
+                    "release" => M::Release(map.next_value()?),
                     "skip" => M::Skip(map.next_value()?),
                     "skip_if_batch_cancelled" => {
                         return Err(A::Error::custom(format_args!(
@@ -98,9 +105,42 @@ const NAMES: &[&str] = &[
     "rate_limited_with_redis",
     "throttles_exceptions",
     "throttles_exceptions_with_redis",
+    "fail_on_exception",
+    "release",
     "skip",
     "skip_if_batch_cancelled",
 ];
+
+/// `["Class", "/regex/"]`: exceptions by the class under which they are recorded, or by what they say.
+#[derive(Debug, Clone)]
+pub struct ExceptionsTable(Exceptions);
+
+impl<'de> Deserialize<'de> for ExceptionsTable {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let patterns = Vec::<String>::deserialize(deserializer)?;
+        let patterns = patterns.iter().map(|text| Pattern::parse(text));
+        let patterns: Result<Vec<Pattern>, _> = patterns.collect();
+        Ok(Self(Exceptions::new(patterns.map_err(D::Error::custom)?)))
+    }
+}
+
+impl ExceptionsTable {
+    fn to_test(&self) -> impl Fn(&BoxError) -> bool + Send + Sync + 'static {
+        let exceptions = self.0.clone();
+        move |error| exceptions.include(error)
+    }
+}
+
+/// `release = { when = "{property}", after = 30 }`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReleaseTable {
+    /// The property.
+    pub when: Path,
+    /// How long the job waits.
+    #[serde(default)]
+    pub after: u64,
+}
 
 /// `without_overlapping = { .. }`
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -193,10 +233,25 @@ pub struct ThrottleTable {
     pub by: Template,
     /// Counts each job by itself.
     pub by_job: bool,
+    /// The exceptions that are counted; all without it.
+    pub when: Option<ExceptionsTable>,
+    /// Those on which the job is deleted.
+    pub delete_when: Option<ExceptionsTable>,
+    /// Those on which it fails for good.
+    pub fail_when: Option<ExceptionsTable>,
+    /// Not for use: says why it is not needed.
+    #[serde(deserialize_with = "no_report")]
+    pub report: (),
     /// Replaces `laravel_throttles_exceptions:`.
     pub prefix: Option<String>,
     /// Whether waiting for the end of a pause costs an attempt, as in Laravel.
     pub spend_attempt: Spend,
+}
+
+fn no_report<'de, D: serde::Deserializer<'de>>(_: D) -> Result<(), D::Error> {
+    Err(D::Error::custom(
+        "`report` is not needed: each exception that is counted is in the log; leave it out",
+    ))
 }
 
 impl Default for ThrottleTable {
@@ -207,6 +262,10 @@ impl Default for ThrottleTable {
             backoff: 0,
             by: Template::default(),
             by_job: false,
+            when: None,
+            delete_when: None,
+            fail_when: None,
+            report: (),
             prefix: None,
             spend_attempt: Spend::default(),
         }
@@ -240,6 +299,10 @@ impl MiddlewareTable {
             Self::ThrottlesExceptions(table) => Arc::new(table.to_middleware()),
             Self::ThrottlesExceptionsWithRedis(table) => {
                 Arc::new(table.to_middleware().with_redis())
+            }
+            Self::FailOnException(table) => Arc::new(FailOnException::when(table.to_test())),
+            Self::Release(table) => {
+                Arc::new(Release::when_property(table.when.clone(), S(table.after)))
             }
             Self::Skip(path) => Arc::new(Skip::when_property(path.clone())),
             Self::SkipIfBatchCancelled => Arc::new(SkipIfBatchCancelled),
@@ -289,6 +352,15 @@ impl ThrottleTable {
             .by(self.by.clone());
         if self.by_job {
             middleware = middleware.by_job();
+        }
+        if let Some(exceptions) = &self.when {
+            middleware = middleware.when(exceptions.to_test());
+        }
+        if let Some(exceptions) = &self.delete_when {
+            middleware = middleware.delete_when(exceptions.to_test());
+        }
+        if let Some(exceptions) = &self.fail_when {
+            middleware = middleware.fail_when(exceptions.to_test());
         }
         if let Some(prefix) = &self.prefix {
             middleware = middleware.with_prefix(prefix);

@@ -12,19 +12,25 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
+mod doubts;
+mod exposure;
 mod file;
 mod laravel;
 mod middleware;
 pub mod php;
+mod source;
 mod target;
 
+pub use doubts::Doubt;
+pub use exposure::Exposure;
 pub use file::{
     ConnectionTable, ErrorPlace, File, HandlerTable, MapTable, OneOrMore, PhpTable, UnmappedTable,
     WorkerTable,
 };
 pub use laravel::{EnvLookup, Laravel, QueueSettings, RedisSettings, SettingError};
 pub use middleware::{
-    LimiterTable, MiddlewareTable, OverlapTable, RateLimitedTable, Spend, ThrottleTable,
+    ExceptionsTable, LimiterTable, MiddlewareTable, OverlapTable, RateLimitedTable, ReleaseTable,
+    Spend, ThrottleTable,
 };
 
 use self::target::Problem;
@@ -35,8 +41,8 @@ use crate::connection::{self, Redis, RedisAddress, RedisOptions};
 use crate::failed::FailedJobs;
 use crate::handler::pool::PoolOptions;
 use crate::handler::{
-    Gap, MappingError, Models, Registry, Router, Services, TargetPatternError, UnmappedPolicy,
-    causes,
+    Gap, Mapping, MappingError, Models, Registry, Router, Services, TargetPatternError,
+    UnmappedPolicy, causes,
 };
 use crate::payload::Encrypter;
 use crate::queue::{
@@ -106,12 +112,22 @@ pub enum Error {
         /// The app's directory.
         app: PathBuf,
     },
+    /// Nothing says which keys of a Redis are the app's.
+    #[error(
+        "no app and no key prefix is known for queue connection `{connection}`: run this in the app's directory or give that with --app, or set `prefix` under [connections.{connection}] in artisand.toml (`prefix = \"\"` if the keys have none), or REDIS_PREFIX{seen}"
+    )]
+    NoPrefix {
+        /// Name of the connection.
+        connection: String,
+        /// What keys of queues the server shows, as the end of the sentence; empty if it was not asked.
+        seen: String,
+    },
     /// The cached configuration cannot be read, not even with PHP.
     #[error("{0}")]
     Php(String),
     /// A command needs an app, and none is set.
     #[error(
-        "no Laravel app is set: give its directory with --app, ARTISAND_APP or `app` in artisand.toml, or a manifest"
+        "no Laravel app is known: run this in its directory, or give that with --app, ARTISAND_APP or `app` in artisand.toml, or give a manifest"
     )]
     NoApp,
     /// The manifest cannot be used.
@@ -170,7 +186,7 @@ pub enum Error {
 }
 
 /// Everything that was set, before flags.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Config {
     /// `artisand.toml`.
     pub file: File,
@@ -182,10 +198,25 @@ pub struct Config {
     /// What is known of the app.
     laravel: Option<Laravel>,
     manifest: Option<(PathBuf, Manifest)>,
+    /// What the environment says otherwise than the manifest.
+    overrides: app::Overrides,
     /// What was assumed of the app, one sentence each.
     pub notes: Vec<String>,
     /// Process environment, taken once.
     process: Arc<BTreeMap<String, String>>,
+}
+
+impl std::fmt::Debug for Config {
+    /// Without the variables of the process and of `.env`, most of which are secrets somewhere.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Config")
+            .field("file", &self.file)
+            .field("path", &self.path)
+            .field("app", &self.app)
+            .field("laravel", &self.laravel)
+            .field("notes", &self.notes)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A queue connection, ready to be opened.
@@ -216,18 +247,61 @@ impl Config {
         app: Option<&Path>,
         process: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, Error> {
-        let process: Arc<BTreeMap<String, String>> = Arc::new(process.into_iter().collect());
+        let path = Self::path_or_default(path);
+        let file = path.map(file::read).transpose()?.unwrap_or_default();
+        Self::with_file(file, path, app, process.into_iter().collect(), true)
+    }
+
+    /// Reads the same without starting PHP, and all that is wrong in the file.
+    ///
+    /// The mappings are looked up among these handlers. What cannot be understood of the file is left out of the
+    /// settings.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read, or an app or manifest that cannot be understood, after the mistakes in the file.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime.
+    pub fn check(
+        path: Option<&Path>,
+        app: Option<&Path>,
+        process: impl IntoIterator<Item = (String, String)>,
+        registry: &Registry,
+    ) -> (Result<Self, Error>, Vec<Error>) {
+        let path = Self::path_or_default(path);
+        let (file, mut mistakes) = match path.map(file::read_all).transpose() {
+            Ok(read) => read.unwrap_or_default(),
+            Err(error) => return (Err(error), Vec::new()),
+        };
+        let config = Self::with_file(file, path, app, process.into_iter().collect(), false);
+        if let Ok(config) = &config {
+            mistakes.extend(config.mistakes(registry));
+        }
+        (config, mistakes)
+    }
+
+    fn path_or_default(path: Option<&Path>) -> Option<&Path> {
         let default = Path::new(DEFAULT_FILE);
-        let path = path.or_else(|| default.exists().then_some(default));
+        path.or_else(|| default.exists().then_some(default))
+    }
+
+    fn with_file(
+        file: File,
+        path: Option<&Path>,
+        app: Option<&Path>,
+        process: BTreeMap<String, String>,
+        may_ask_php: bool,
+    ) -> Result<Self, Error> {
         let mut config = Self {
-            process,
+            file,
+            path: path.map(Path::to_owned).unwrap_or_default(),
+            process: Arc::new(process),
             ..Self::default()
         };
-        if let Some(path) = path {
-            path.clone_into(&mut config.path);
-            config.file = file::read(path)?;
-        }
         let app = app.map(Path::to_owned).or_else(|| config.file.app.clone());
+        let app = app.or_else(|| config.app_here());
         // Paths in the app's configuration are made from it.
         config.app = app.map(|app| std::path::absolute(&app).unwrap_or(app));
         if let Some(app) = &config.app {
@@ -238,19 +312,45 @@ impl Config {
             }
             config.env_file = Arc::new(read_env_file(app, &config.process)?);
         }
-        config.learn()?;
+        config.learn(may_ask_php)?;
         Ok(config)
     }
 
-    /// The app's directory as a configuration file says it.
+    /// The app's directory as a configuration file says it, else the current one if it is an app's.
     ///
     /// # Errors
     ///
     /// The file was named and is not there, or cannot be understood.
     pub fn app_of_file(path: Option<&Path>) -> Result<Option<PathBuf>, Error> {
-        let default = Path::new(DEFAULT_FILE);
-        let path = path.or_else(|| default.exists().then_some(default));
-        Ok(path.map(file::read).transpose()?.and_then(|file| file.app))
+        let of_file = Self::path_or_default(path)
+            .map(file::read)
+            .transpose()?
+            .and_then(|file| file.app);
+        let here = Path::new(".");
+        Ok(of_file.or_else(|| app::is_app(here).then(|| here.to_owned())))
+    }
+
+    /// The current directory if it is an app's, as it is for `php artisan`, and no manifest is named that is of another app.
+    fn app_here(&self) -> Option<PathBuf> {
+        let here = Path::new(".");
+        let is_of_another = |path: PathBuf| {
+            // One that cannot be read is an error for whatever uses it.
+            let base = Manifest::read(&path).map(|manifest| manifest.paths.base);
+            base.is_ok_and(|base| base.is_dir() && !app::is_same_directory(&base, here))
+        };
+        let is_it = app::is_app(here) && !self.named_manifest().is_some_and(is_of_another);
+        is_it.then(|| here.to_owned())
+    }
+
+    /// The manifest that the environment or the file names.
+    fn named_manifest(&self) -> Option<PathBuf> {
+        let named = self.process.get("ARTISAND_MANIFEST").map(PathBuf::from);
+        named.or_else(|| self.file.manifest.clone())
+    }
+
+    /// The file that was read; none if there is none.
+    pub fn path(&self) -> Option<&Path> {
+        Some(&*self.path).filter(|path| !path.as_os_str().is_empty())
     }
 
     /// A variable of the process environment or of `.env`, cast as Laravel casts it.
@@ -285,9 +385,8 @@ impl Config {
     }
 
     /// Finds out what is known of the app: from its manifest, else from its files.
-    fn learn(&mut self) -> Result<(), Error> {
-        let named = self.process.get("ARTISAND_MANIFEST").map(PathBuf::from);
-        let named = named.or_else(|| self.file.manifest.clone());
+    fn learn(&mut self, may_ask_php: bool) -> Result<(), Error> {
+        let named = self.named_manifest();
         let of_app = self.app.as_ref().map(|app| app.join(MANIFEST_FILE));
         let path = named
             .or_else(|| of_app.filter(|path| path.is_file()))
@@ -296,7 +395,7 @@ impl Config {
             return self.learn_from_manifest(path);
         }
         match self.app.clone() {
-            Some(base) => self.learn_from_files(&base),
+            Some(base) => self.learn_from_files(&base, may_ask_php),
             None => Ok(()),
         }
     }
@@ -327,11 +426,12 @@ impl Config {
     }
 
     fn learn_from_manifest(&mut self, path: PathBuf) -> Result<(), Error> {
-        let manifest = Manifest::read(&path)?;
+        let mut manifest = Manifest::read(&path)?;
         let base = self
             .app
             .clone()
             .unwrap_or_else(|| manifest.paths.base.clone());
+        manifest.distrust_changed(&base);
         if self.app.is_none() && base.is_dir() {
             // Secrets are in its `.env`.
             self.env_file = Arc::new(read_env_file(&base, &self.process)?);
@@ -341,12 +441,23 @@ impl Config {
             Ok(inside) => base.join(inside),
             Err(_) => manifest.paths.storage.clone(),
         };
+        let mut config = manifest.config.clone();
+        if let Some(variables) = &manifest.variables {
+            let process = Arc::clone(&self.process);
+            let env = |name: &str| process.get(name).map(String::as_str);
+            self.overrides = variables.apply(&mut config, env);
+        }
+        let cache_prefixes = if self.overrides.concern_cache_prefixes() {
+            BTreeMap::new()
+        } else {
+            manifest.cache_prefixes.clone()
+        };
         self.laravel = Some(Laravel {
             version: Some(manifest.laravel.clone()),
-            config: manifest.config.clone(),
+            config,
             base,
             storage,
-            cache_prefixes: manifest.cache_prefixes.clone(),
+            cache_prefixes,
             origin: format!("manifest {}", path.display()),
             env: self.env_lookup(),
         });
@@ -355,7 +466,7 @@ impl Config {
         Ok(())
     }
 
-    fn learn_from_files(&mut self, base: &Path) -> Result<(), Error> {
+    fn learn_from_files(&mut self, base: &Path, may_ask_php: bool) -> Result<(), Error> {
         let (process, env_file) = (Arc::clone(&self.process), Arc::clone(&self.env_file));
         let real = |name: &str| process.get(name).cloned();
         let env = |name: &str| real(name).or_else(|| env_file.get(name).map(str::to_owned));
@@ -365,7 +476,7 @@ impl Config {
             source: Box::new(source),
         };
         let mut found = match app::read(base, version, &env, &real) {
-            Err(SourceError::Cached { path, .. }) => {
+            Err(SourceError::Cached { path, .. }) if may_ask_php => {
                 // What we cannot follow, PHP itself reads.
                 let config = php::cached_config(base, &path).map_err(Error::Php)?;
                 app::AppConfig {
@@ -433,10 +544,22 @@ impl Config {
         let (Some((_, manifest)), Some(laravel)) = (&self.manifest, &self.laravel) else {
             return Vec::new();
         };
-        manifest.stale(
-            &laravel.base,
-            app::framework_version(&laravel.base).as_deref(),
-        )
+        let installed = app::framework_version(&laravel.base);
+        let mut reasons = manifest.stale(&laravel.base, installed.as_deref());
+        let lost = self.overrides.lost.iter();
+        reasons.extend(lost.map(|(setting, variable)| {
+            format!("`{setting}` is made of `{variable}`, which is set to something else than then")
+        }));
+        let unclear = self.overrides.unclear.iter();
+        reasons.extend(unclear.map(|variable| {
+            format!("`{variable}` is set to something else than then, and what comes from it is not known")
+        }));
+        reasons
+    }
+
+    /// Settings that the process environment says otherwise than the manifest, each with its variable.
+    pub fn settings_of_variables(&self) -> &[(String, String)] {
+        &self.overrides.taken
     }
 
     fn setting<T>(&self, found: Result<T, SettingError>) -> Result<T, Error> {
@@ -449,13 +572,14 @@ impl Config {
         })
     }
 
-    /// The app's default cache store; `None` without an app, and where its signals are not to be obeyed.
+    /// The app's default cache store; `None` without an app, where its signals are not to be obeyed, and where only PHP
+    /// reads it.
     ///
     /// # Errors
     ///
-    /// The store cannot be told or is not supported.
+    /// The store cannot be told.
     pub fn default_cache(&self) -> Result<Option<Cache>, Error> {
-        if self.laravel.is_none() || !self.obeys_app() {
+        if self.laravel.is_none() || !self.obeys_app() || self.cache_for_php_only().is_some() {
             return Ok(None);
         }
         self.app_cache().map(|(_, cache)| Some(cache))
@@ -473,22 +597,32 @@ impl Config {
         Ok((name, cache))
     }
 
+    /// Why the app's default cache store is not read here, where it is of a kind that only PHP reads.
+    pub fn cache_for_php_only(&self) -> Option<String> {
+        let laravel = self.laravel.as_ref()?;
+        let name = laravel.default_cache().ok()?;
+        let error = laravel.cache(&name).err()?;
+        error.is_for_php_only().then(|| error.to_string())
+    }
+
     /// Whether the app's signals are to be obeyed.
     pub fn obeys_app(&self) -> bool {
         self.file.worker.control_plane.unwrap_or(true)
     }
 
-    /// Where the app says that it is down; `None` without an app.
+    /// Where the app says that it is down; `None` without an app, and where it says so in a cache store that only PHP
+    /// reads.
     ///
     /// # Errors
     ///
-    /// It cannot be told, or is in a cache store that is not supported.
+    /// It cannot be told.
     pub fn maintenance(&self) -> Result<Option<Maintenance>, Error> {
         let laravel = self.laravel.as_ref().filter(|_| self.obeys_app());
-        let maintenance = laravel.map(Laravel::maintenance);
-        maintenance
-            .map(|maintenance| self.setting(maintenance))
-            .transpose()
+        match laravel.map(Laravel::maintenance) {
+            None => Ok(None),
+            Some(Err(error)) if error.is_for_php_only() => Ok(None),
+            Some(maintenance) => self.setting(maintenance).map(Some),
+        }
     }
 
     /// The app's store of failed jobs; `None` without an app.
@@ -713,6 +847,22 @@ impl Config {
             .collect()
     }
 
+    /// The time zone of what `queue:work` prints: `[worker] timezone`, else the app's `queue.output_timezone`, else the
+    /// app's own.
+    ///
+    /// # Errors
+    ///
+    /// There is no such time zone.
+    pub fn output_timezone(&self) -> Result<TimeZone, Error> {
+        let laravel = self.laravel.as_ref();
+        let laravel = laravel.filter(|_| self.file.worker.timezone.is_none());
+        let of_output = laravel.map(Laravel::output_timezone).transpose();
+        match self.setting(of_output)?.flatten() {
+            Some(zone) => Ok(zone),
+            None => self.timezone(),
+        }
+    }
+
     /// The app's time zone, in which Laravel prints and stores times.
     ///
     /// # Errors
@@ -777,8 +927,24 @@ impl Config {
     /// # Errors
     ///
     /// An unknown name, a variable that is no number, an address that cannot be
-    /// used, a key prefix that cannot be told.
+    /// used, a key prefix that cannot be told or that nothing says.
     pub fn connection(&self, name: &str) -> Result<Connection, Error> {
+        let connection = self.connection_without_prefix(name)?;
+        if self.is_prefix_unknown(name) {
+            return Err(Error::NoPrefix {
+                connection: name.to_owned(),
+                seen: String::new(),
+            });
+        }
+        Ok(connection)
+    }
+
+    /// The settings of a queue connection, also where nothing says which key prefix the app has: then it is empty.
+    ///
+    /// # Errors
+    ///
+    /// As [`connection`](Self::connection), but for the prefix that nothing says.
+    pub fn connection_without_prefix(&self, name: &str) -> Result<Connection, Error> {
         if !self.is_known(name) {
             return Err(Error::UnknownConnection {
                 name: name.to_owned(),
@@ -862,6 +1028,7 @@ impl Config {
             look_ahead: table
                 .look_ahead
                 .map_or(defaults.look_ahead, NonZeroUsize::get),
+            forwards: self.forwards(name),
         };
         let default_queue = table
             .queue
@@ -876,6 +1043,18 @@ impl Config {
             queue,
             default_queue: default_queue.unwrap_or_else(|| "default".into()).into(),
         })
+    }
+
+    /// Queues of a connection that the app forwards to others, as its manifest says.
+    fn forwards(&self, connection: &str) -> BTreeMap<QueueName, QueueName> {
+        let Some((_, manifest)) = &self.manifest else {
+            return BTreeMap::new();
+        };
+        let queues = manifest.queue_forwards.keys();
+        let ends = queues.map(|queue| (queue, manifest.forwarded_queue(queue, connection)));
+        ends.filter(|(queue, end)| queue != end)
+            .map(|(queue, end)| (queue.as_str().into(), end.into()))
+            .collect()
     }
 
     /// Redis as the app's `default` connection says it.
@@ -913,8 +1092,8 @@ impl Config {
             && laravel.origin.starts_with(".env")
     }
 
-    /// Whether nothing says which key prefix the app has; then there is none, which few apps mean.
-    pub fn is_prefix_unknown(&self, connection: &str) -> bool {
+    /// Whether nothing says which key prefix the app has.
+    fn is_prefix_unknown(&self, connection: &str) -> bool {
         let table = self.file.connections.get(connection);
         table.is_none_or(|table| table.prefix.is_none())
             && self.laravel.is_none()
@@ -928,30 +1107,65 @@ impl Config {
         version.is_some_and(|version| !version.is_at_least(5, 8))
     }
 
+    /// What is wrong with mappings and the policy for unmapped jobs, each with its line.
+    fn mistakes(&self, registry: &Registry) -> Vec<Error> {
+        let policy = self.file.unmapped.to_policy();
+        let unmapped = policy.as_ref().ok().cloned().flatten();
+        let unmapped = unmapped.unwrap_or(UnmappedPolicy::Leave);
+        let of_mapping = |(position, table): (usize, &MapTable)| {
+            let routed = self.mapping(table).and_then(|mapping| {
+                let routed = Router::new(vec![mapping], unmapped.clone(), registry);
+                routed.map_err(|(_, source)| self.mapping_error((position, source)))
+            });
+            routed.err()
+        };
+        let mappings = self.file.map.iter().enumerate().filter_map(of_mapping);
+        let policy = policy.err().map(|problem| self.policy_error(problem));
+        let mut mistakes: Vec<Error> = mappings.chain(policy).collect();
+        if mistakes.is_empty() && self.laravel.is_some() {
+            let mappings = self.file.map.iter().map(|table| self.mapping(table));
+            let mappings = mappings.filter_map(Result::ok).collect();
+            if let Ok(router) = Router::new(mappings, unmapped, registry) {
+                let services = self.services();
+                let checked =
+                    services.and_then(|services| self.check_middleware(&router, &services));
+                mistakes.extend(checked.err());
+            }
+        }
+        mistakes
+    }
+
+    fn mapping(&self, table: &MapTable) -> Result<Mapping, Error> {
+        table.to_mapping().map_err(|wrong| {
+            let place = file::place(&self.path, wrong.offset);
+            match wrong.problem {
+                Problem::Name(source) => Error::Pattern { place, source },
+                Problem::Keys(problem) => Error::Target { place, problem },
+            }
+        })
+    }
+
     /// Looks up the handlers of all mappings.
     ///
     /// # Errors
     ///
     /// A bad pattern, an unknown handler or policy, with file and line.
     pub fn router(&self, registry: &Registry) -> Result<Router, Error> {
-        let place = |offset| file::place(&self.path, offset);
-        let mut mappings = Vec::with_capacity(self.file.map.len());
-        for table in &self.file.map {
-            let mapping = table.to_mapping();
-            mappings.push(mapping.map_err(|wrong| {
-                let place = place(wrong.offset);
-                match wrong.problem {
-                    Problem::Name(source) => Error::Pattern { place, source },
-                    Problem::Keys(problem) => Error::Target { place, problem },
-                }
-            })?);
-        }
+        let mappings = self.file.map.iter().map(|table| self.mapping(table));
+        let mappings = mappings.collect::<Result<Vec<_>, _>>()?;
         let unmapped = self.unmapped()?;
         Router::new(mappings, unmapped, registry).map_err(|at| self.mapping_error(at))
     }
 }
 
 impl Config {
+    fn policy_error(&self, problem: String) -> Error {
+        Error::Policy {
+            place: file::place(&self.path, self.file.unmapped.offset()),
+            problem,
+        }
+    }
+
     /// What becomes of jobs that no mapping matches: as it is written, or else `php` where the app is and PHP runs,
     /// and `leave` elsewhere.
     ///
@@ -959,10 +1173,7 @@ impl Config {
     ///
     /// A policy that cannot be carried out, with file and line.
     pub fn unmapped(&self) -> Result<UnmappedPolicy, Error> {
-        let error = |problem: String| Error::Policy {
-            place: file::place(&self.path, self.file.unmapped.offset()),
-            problem,
-        };
+        let error = |problem: String| self.policy_error(problem);
         match self.file.unmapped.to_policy().map_err(error)? {
             Some(UnmappedPolicy::Php) if self.app_for_php().is_none() => Err(error(
                 "policy `php` needs the Laravel app: give its directory with --app, ARTISAND_APP or `app` in artisand.toml".to_owned(),
@@ -1059,8 +1270,8 @@ impl Config {
             "maxTime": 0,
             "rest": 0,
         });
-        let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        let processes = table.processes.unwrap_or(cores);
+        // One job after the other, as one `queue:work`: more is for the app's people to decide.
+        let processes = table.processes.unwrap_or(NonZeroUsize::MIN);
         let queues: Vec<&str> = worker.queues.iter().map(QueueName::as_str).collect();
         let boot = table.boot_timeout.map_or(60, NonZeroU64::get);
         PoolOptions {
@@ -1081,6 +1292,8 @@ impl Config {
             failer: failed_jobs.map(FailedJobs::provider),
             worker: options.as_object().cloned().unwrap_or_default(),
             boot: Duration::from_secs(boot),
+            retry_after: (self.connection(worker.connection.as_str()).ok())
+                .and_then(|connection| connection.queue.retry_after),
             once: worker.once,
         }
     }
@@ -1162,6 +1375,47 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert_eq!(error, "`REDIS_PORT` is `x`, expected a port number");
+    }
+
+    #[test]
+    fn debug_output_holds_no_secret() {
+        let toml = r#"
+[connections.redis]
+url = "redis://user:hunter2@127.0.0.1"
+prefix = ""
+password = "hunter2"
+[[map]]
+job = 'A'
+handler = { exec = ["x"], env = { TOKEN = "hunter2" } }
+[[map]]
+job = 'B'
+handler = { exec = ["x"], env = { TOKEN = "hunter2" }, persistent = true }
+"#;
+        let mut config = config(toml, &[("REDIS_PASSWORD", "hunter2")]);
+        let env = EnvFile::parse("APP_KEY=hunter2\n", |_| None).unwrap();
+        let manifest = r#"{"artisand":1,"laravel":"13.31.0","generated_at":1,"paths":{"base":"/a","storage":"/a/storage"},"config":{"app":{"key":"hunter2"}}}"#;
+        let manifest = Manifest::parse(Path::new("artisand.json"), manifest.as_bytes()).unwrap();
+        config.env_file = Arc::new(env.clone());
+        config.manifest = Some(("artisand.json".into(), manifest.clone()));
+        let router = config.router(&Registry::new()).unwrap();
+        let key = "base64:MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
+        let encrypter = Encrypter::new(Version::default(), key, Laravel::CIPHER).unwrap();
+        let shown = [
+            format!("{config:?}"),
+            format!("{env:?}"),
+            format!("{manifest:?}"),
+            format!("{router:?}"),
+            format!("{:?}", config.connection("redis").unwrap()),
+            format!("{:?}", config.services().unwrap()),
+        ];
+        for shown in shown {
+            assert!(!shown.contains("hunter2"), "{shown}");
+        }
+        let shown = format!("{encrypter:?}");
+        assert!(
+            !shown.contains("MDEy") && !shown.contains("0123") && !shown.contains("48, 49"),
+            "{shown}"
+        );
     }
 
     #[test]
@@ -1268,7 +1522,9 @@ middleware = [
     { without_overlapping = { key = "{podcast.id}", release_after = 5, expires_after = 60, shared = true } },
     { rate_limited = "backups" },
     { rate_limited_with_redis = { limiter = "backups", dont_release = true } },
-    { throttles_exceptions = { max = 3, decay = 60, by = "x", spend_attempt = false } },
+    { throttles_exceptions = { max = 3, decay = 60, by = "x", spend_attempt = false, when = ['/timed out/'] } },
+    { fail_on_exception = ['Illuminate\Database\Eloquent\*'] },
+    { release = { when = "{podcast.busy}", after = 30 } },
     { throttles_exceptions_with_redis = {} },
     { skip = "{muted}" },
     "skip_if_batch_cancelled",
@@ -1282,7 +1538,7 @@ limits = [{ max = 10, per = 60, by = "{user.id}" }, { max = 100, per = 3600 }]
         let router = config.router(&Registry::new()).unwrap();
         assert_eq!(
             router.mappings().next().unwrap().middleware.iter().count(),
-            7
+            9
         );
         assert_eq!(router.has_middleware("A"), Some(true));
         let services = config.services().unwrap();
@@ -1290,7 +1546,7 @@ limits = [{ max = 10, per = 60, by = "{user.id}" }, { max = 100, per = 3600 }]
         let error = config.check_middleware(&router, &services).unwrap_err();
         let error = causes(&error).join(": ");
         assert!(
-            error.contains("the app's default cache store cannot be used: no Laravel app is set"),
+            error.contains("the app's default cache store cannot be used: no Laravel app is known"),
             "{error}"
         );
     }
@@ -1307,6 +1563,12 @@ limits = [{ max = 10, per = 60, by = "{user.id}" }, { max = 100, per = 3600 }]
             (r#"{ skip = "muted" }"#, "expected one property of the job"),
             (r#"{ skip = "{a}", rate_limited = "b" }"#, "`skip` does not go with `rate_limited`"),
             (r#""log""#, "unknown variant"),
+            (r#"{ throttles_exceptions = { when = "X" } }"#, "invalid type: string"),
+            (r#"{ throttles_exceptions = { fail_when = ["/(/"] } }"#, "`/(/` is not a pattern"),
+            (r"{ throttles_exceptions = { report = true } }", "`report` is not needed"),
+            (r"{ fail_on_exception = true }", "invalid type: boolean"),
+            (r#"{ release = "{busy}" }"#, "invalid type: string"),
+            (r"{ release = { after = 5 } }", "missing field `when`"),
         ];
         for (middleware, expected) in rows {
             let toml = format!(

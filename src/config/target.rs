@@ -24,7 +24,7 @@ const KINDS: &str = "job, listener, notification, mailable, broadcast, command, 
 
 impl MapTable {
     /// The keys that say what is mapped, as far as they are there.
-    fn kinds(&self) -> impl Iterator<Item = (&'static str, &Spanned<String>)> {
+    pub(super) fn kinds(&self) -> impl Iterator<Item = (&'static str, &Spanned<String>)> {
         let all = [
             ("job", &self.job),
             ("listener", &self.listener),

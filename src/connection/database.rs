@@ -62,15 +62,22 @@ pub struct DatabaseOptions {
     pub prefix: String,
     /// `PostgreSQL`'s `search_path`, comma separated.
     pub search_path: Option<String>,
-    /// `PostgreSQL`'s `sslmode`; for `MySQL` `require` where a certificate authority is configured.
+    /// `PostgreSQL`'s `sslmode`; for `MySQL` one of its names as well, and none is no TLS.
     pub ssl_mode: Option<String>,
     /// Path of the certificate authority that the server is checked against.
     pub ssl_ca: Option<PathBuf>,
+    /// Path of the certificate that is shown to the server.
+    pub ssl_cert: Option<PathBuf>,
+    /// Path of the key of that certificate.
+    pub ssl_key: Option<PathBuf>,
     /// Time zone of the session, where the app sets one.
     pub timezone: Option<String>,
 }
 
 impl DatabaseOptions {
+    /// [`ssl_ca`](Self::ssl_ca) that stands for the certificate authorities that this machine trusts (`PostgreSQL`).
+    pub const SYSTEM_CA: &'static str = "system";
+
     /// A database of this kind with nothing said but where its server usually is.
     pub fn new(name: impl Into<String>, kind: DatabaseKind) -> Self {
         Self {
@@ -90,6 +97,8 @@ impl DatabaseOptions {
             search_path: None,
             ssl_mode: None,
             ssl_ca: None,
+            ssl_cert: None,
+            ssl_key: None,
             timezone: None,
         }
     }
@@ -1058,11 +1067,35 @@ fn prepare_tls() {
 }
 
 #[cfg(feature = "mysql")]
-#[expect(clippy::unnecessary_wraps, reason = "as its siblings")]
 fn mysql(options: &DatabaseOptions) -> Result<sqlx::MySqlPool, Error> {
     use sqlx::ConnectOptions as _;
     use sqlx::mysql::MySqlSslMode;
     prepare_tls();
+    let wrong = |field: &str, value: String, expected| Error::Setting {
+        name: format!("database.connections.{}.{field}", options.name),
+        value,
+        expected,
+    };
+    let ssl_mode = match options.ssl_mode.as_deref() {
+        None if options.ssl_ca.is_some() => MySqlSslMode::VerifyIdentity,
+        None => MySqlSslMode::Disabled,
+        Some("require") => MySqlSslMode::Required,
+        Some("verify-ca") => MySqlSslMode::VerifyCa,
+        Some("verify-full") => MySqlSslMode::VerifyIdentity,
+        Some(other) => {
+            let expected = "require, verify-ca, verify-full or nothing";
+            return Err(wrong("sslmode", other.to_owned(), expected));
+        }
+    };
+    // Neither does PHP; the connection would be in the clear, or the server another than the one named.
+    if let Some(socket) = options
+        .socket
+        .as_ref()
+        .filter(|_| !matches!(ssl_mode, MySqlSslMode::Disabled))
+    {
+        let expected = "a host, since TLS is asked for (PDO::MYSQL_ATTR_SSL_CA, .._CERT or .._KEY)";
+        return Err(wrong("unix_socket", socket.display().to_string(), expected));
+    }
     let mut connect = sqlx::mysql::MySqlConnectOptions::new()
         .host(&options.host)
         .port(options.port)
@@ -1073,10 +1106,7 @@ fn mysql(options: &DatabaseOptions) -> Result<sqlx::MySqlPool, Error> {
         .timezone(options.timezone.clone())
         .pipes_as_concat(false)
         .no_engine_substitution(false)
-        .ssl_mode(match &options.ssl_ca {
-            Some(_) => MySqlSslMode::VerifyCa,
-            None => MySqlSslMode::Disabled,
-        })
+        .ssl_mode(ssl_mode)
         .disable_statement_logging();
     if let Some(password) = &options.password {
         connect = connect.password(password);
@@ -1086,6 +1116,12 @@ fn mysql(options: &DatabaseOptions) -> Result<sqlx::MySqlPool, Error> {
     }
     if let Some(ca) = &options.ssl_ca {
         connect = connect.ssl_ca(ca);
+    }
+    if let Some(cert) = &options.ssl_cert {
+        connect = connect.ssl_client_cert(cert);
+    }
+    if let Some(key) = &options.ssl_key {
+        connect = connect.ssl_client_key(key);
     }
     // Whatever the server's own mode: a value that does not fit must be refused and not be cut.
     let pool = pool_options().after_connect(|connection, _| {
@@ -1100,19 +1136,44 @@ fn mysql(options: &DatabaseOptions) -> Result<sqlx::MySqlPool, Error> {
 #[cfg(feature = "postgres")]
 fn postgres(options: &DatabaseOptions) -> Result<sqlx::PgPool, Error> {
     use sqlx::ConnectOptions as _;
+    use sqlx::postgres::PgSslMode;
     prepare_tls();
-    let ssl_mode = options.ssl_mode.as_deref().unwrap_or("prefer");
-    let ssl_mode = ssl_mode.parse().map_err(|_| Error::Setting {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let ssl_mode = options.ssl_mode.clone().or_else(|| variable("PGSSLMODE"));
+    let ssl_mode = ssl_mode.as_deref().unwrap_or("prefer");
+    let wrong = |value: &str, expected| Error::Setting {
         name: format!("database.connections.{}.sslmode", options.name),
-        value: ssl_mode.to_owned(),
-        expected: "disable, allow, prefer, require, verify-ca or verify-full",
-    })?;
+        value: value.to_owned(),
+        expected,
+    };
+    let ssl_ca = ssl_ca(options, variable("PGSSLROOTCERT"));
+    let is_system = ssl_ca.as_deref() == Some(Path::new(DatabaseOptions::SYSTEM_CA));
+    // As libpq: one that asks for an encrypted connection, and has an authority, checks the server against it.
+    let parsed = match ssl_mode {
+        mode if is_system && mode != "verify-full" => {
+            return Err(wrong(
+                mode,
+                "verify-full, which `sslrootcert` = system needs",
+            ));
+        }
+        "require" if ssl_ca.is_some() => PgSslMode::VerifyCa,
+        "verify-ca" | "verify-full" if ssl_ca.is_none() => {
+            let expected = "an authority to check the server against as well: `sslrootcert`, or ~/.postgresql/root.crt";
+            return Err(wrong(ssl_mode, expected));
+        }
+        mode => mode.parse().map_err(|_| {
+            wrong(
+                mode,
+                "disable, allow, prefer, require, verify-ca or verify-full",
+            )
+        })?,
+    };
     let mut connect = sqlx::postgres::PgConnectOptions::new_without_pgpass()
         .host(&options.host)
         .port(options.port)
         .username(&options.username)
         .database(&options.database)
-        .ssl_mode(ssl_mode)
+        .ssl_mode(parsed)
         .application_name("artisand")
         // Poolers refuse parameters that they do not know.
         .extra_float_digits(None)
@@ -1123,8 +1184,25 @@ fn postgres(options: &DatabaseOptions) -> Result<sqlx::PgPool, Error> {
     if let Some(socket) = &options.socket {
         connect = connect.socket(socket);
     }
-    if let Some(ca) = &options.ssl_ca {
+    if let Some(ca) = ssl_ca.filter(|_| !is_system) {
         connect = connect.ssl_root_cert(ca);
     }
+    if let Some(cert) = &options.ssl_cert {
+        connect = connect.ssl_client_cert(cert);
+    }
+    if let Some(key) = &options.ssl_key {
+        connect = connect.ssl_client_key(key);
+    }
     Ok(pool_options().connect_lazy_with(connect))
+}
+
+/// The authority that libpq would check the server against.
+#[cfg(feature = "postgres")]
+fn ssl_ca(options: &DatabaseOptions, variable: Option<String>) -> Option<PathBuf> {
+    let usual = || {
+        let path = std::env::home_dir()?.join(".postgresql/root.crt");
+        path.is_file().then_some(path)
+    };
+    let named = options.ssl_ca.clone();
+    named.or_else(|| variable.map(PathBuf::from)).or_else(usual)
 }

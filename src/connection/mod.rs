@@ -6,11 +6,13 @@
 
 mod database;
 mod databases;
+mod presence;
 mod record;
 mod redis;
 
 pub use database::{Database, DatabaseKind, DatabaseOptions, Param, Row, SqlError, Transaction};
 pub use databases::Databases;
+pub(crate) use presence::is_away;
 pub use record::{Record, RecordError};
 pub(crate) use redis::percent_decode;
 pub use redis::{Arg, Redis, RedisAddress, RedisOptions};

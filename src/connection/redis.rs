@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
@@ -14,6 +14,7 @@ use redis::{
 use tokio::sync::Mutex;
 
 use super::Error;
+use super::presence::Presence;
 
 /// Where a Redis server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -199,6 +200,7 @@ struct Inner {
     database: i64,
     prefix: String,
     response_timeout: Duration,
+    presence: Arc<Presence>,
     current: Mutex<Current>,
 }
 
@@ -207,6 +209,16 @@ struct Current {
     connection: Option<MultiplexedConnection>,
     /// Grows with every connection, so that a late report of a loss does not close its successor.
     generation: u64,
+    opened: Option<Instant>,
+}
+
+/// A connection in use.
+struct Lent {
+    connection: MultiplexedConnection,
+    generation: u64,
+    opened: Option<Instant>,
+    /// When it was lent for a command.
+    asked: Instant,
 }
 
 impl fmt::Debug for Redis {
@@ -273,6 +285,7 @@ impl Redis {
                 source,
             })?;
         Ok(Self(Arc::new(Inner {
+            presence: Presence::of(&address),
             client,
             address,
             database: options.database,
@@ -291,6 +304,7 @@ impl Redis {
             database: self.0.database,
             prefix: self.0.prefix.clone(),
             response_timeout,
+            presence: Arc::clone(&self.0.presence),
             current: Mutex::default(),
         }))
     }
@@ -310,10 +324,16 @@ impl Redis {
         &self.0.address
     }
 
-    async fn connection(&self) -> Result<(MultiplexedConnection, u64), Error> {
+    async fn connect(&self) -> Result<Lent, Error> {
+        let asked = Instant::now();
         let mut current = self.0.current.lock().await;
         if let Some(connection) = &current.connection {
-            return Ok((connection.clone(), current.generation));
+            return Ok(Lent {
+                connection: connection.clone(),
+                generation: current.generation,
+                opened: current.opened,
+                asked,
+            });
         }
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
@@ -329,25 +349,51 @@ impl Redis {
         })?;
         current.generation += 1;
         current.connection = Some(connection.clone());
-        Ok((connection, current.generation))
+        current.opened = Some(Instant::now());
+        Ok(Lent {
+            connection,
+            generation: current.generation,
+            opened: current.opened,
+            asked,
+        })
     }
 
-    async fn finish<T>(&self, generation: u64, result: RedisResult<T>) -> Result<T, Error> {
-        match result {
-            Ok(value) => Ok(value),
-            Err(source) => {
-                if is_lost(&source) {
-                    let mut current = self.0.current.lock().await;
-                    if current.generation == generation {
-                        current.connection = None;
-                    }
+    async fn connection(&self) -> Result<Lent, Error> {
+        let lent = self.connect().await;
+        if let Err(Error::Connect { source, .. }) = &lent {
+            self.0.presence.is_lost(None, source);
+        }
+        lent
+    }
+
+    /// Asks the server whether it is there.
+    ///
+    /// # Errors
+    ///
+    /// The connection cannot be opened, which the caller has to say: it is not logged. Or the server refuses to serve.
+    pub async fn ping(&self) -> Result<(), Error> {
+        let mut lent = self.connect().await?;
+        let ping = redis::cmd("PING");
+        let answer = ping.query_async::<String>(&mut lent.connection).await;
+        self.finish(lent, answer.map(|_| ())).await
+    }
+
+    async fn finish<T>(&self, lent: Lent, result: RedisResult<T>) -> Result<T, Error> {
+        let lost = result.as_ref().err().filter(|error| is_lost(error));
+        match lost {
+            None => self.0.presence.answered(lent.asked),
+            Some(error) => {
+                self.0.presence.is_lost(lent.opened, error);
+                let mut current = self.0.current.lock().await;
+                if current.generation == lent.generation {
+                    current.connection = None;
                 }
-                Err(Error::Command {
-                    address: self.0.address.clone(),
-                    source,
-                })
             }
         }
+        result.map_err(|source| Error::Command {
+            address: self.0.address.clone(),
+            source,
+        })
     }
 
     /// Sends one command, once.
@@ -357,9 +403,9 @@ impl Redis {
     /// [`Error::Connect`] if nothing was sent, [`Error::Command`] otherwise; the
     /// command may then have been carried out.
     pub async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
-        let (mut connection, generation) = self.connection().await?;
-        let result = command.query_async(&mut connection).await;
-        self.finish(generation, result).await
+        let mut lent = self.connection().await?;
+        let result = command.query_async(&mut lent.connection).await;
+        self.finish(lent, result).await
     }
 
     /// Runs a script by its digest, or by its text where the server does not know it.
@@ -373,7 +419,7 @@ impl Redis {
         keys: &[String],
         args: &[Arg<'_>],
     ) -> Result<T, Error> {
-        let (mut connection, generation) = self.connection().await?;
+        let mut lent = self.connection().await?;
         let mut invocation = script.prepare_invoke();
         for key in keys {
             invocation.key(key);
@@ -384,8 +430,8 @@ impl Redis {
                 Arg::Bytes(value) => invocation.arg(*value),
             };
         }
-        let result = invocation.invoke_async(&mut connection).await;
-        self.finish(generation, result).await
+        let result = invocation.invoke_async(&mut lent.connection).await;
+        self.finish(lent, result).await
     }
 }
 

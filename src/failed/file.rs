@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Error, FailedJob, Recorded, StoredJob, local_text};
+use crate::new_file;
 use crate::payload::write_json_text;
 
 /// Frees a lock.
@@ -186,16 +187,14 @@ impl FileFailedJobs {
     pub(super) async fn try_write(&self) -> Result<(), Error> {
         self.change(|_| (false, ())).await?;
         self.blocking(|path| {
-            let tried = if path.is_file() {
-                // Opened as it is, it can at least be written in place.
-                std::fs::OpenOptions::new()
-                    .append(true)
-                    .open(path)
-                    .map(drop)
-            } else {
-                let beside = beside(path);
-                std::fs::File::create(&beside).and_then(|_| std::fs::remove_file(&beside))
-            };
+            let tried = target(path).and_then(|path| {
+                if path.is_file() {
+                    // Opened as it is, it can at least be written in place.
+                    open_in_place(&path).map(drop)
+                } else {
+                    new_file::try_beside(&path)
+                }
+            });
             tried.map_err(|source| failed("write", path, source))
         })
         .await
@@ -239,23 +238,54 @@ fn failed(what: &'static str, path: &Path, source: std::io::Error) -> Error {
     }
 }
 
-/// Writes the file beside its place and moves it there: a full disk leaves the old one.
+/// Replaces the file as a whole: a full disk leaves the old one.
 fn write(path: &Path, entries: &[Entry]) -> Result<(), Error> {
-    // A link, as deployments share one between releases, stays a link.
-    let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let beside = beside(path);
     let text = encode(entries);
-    let written = write_to(&beside, path, &text);
-    if written.is_err() {
-        // Whatever could not be written is of no use to anybody.
-        let _ = std::fs::remove_file(&beside);
+    let written = target(path).and_then(|path| {
+        match new_file::replace(&path, text.as_bytes(), None) {
+            // Where only the file itself may be written, it is written in place, as PHP does.
+            Err(error) if is_refused(&error) && path.is_file() => {
+                open_in_place(&path).and_then(|mut file| {
+                    file.set_len(0)?;
+                    file.write_all(text.as_bytes())
+                })
+            }
+            written => written,
+        }
+    });
+    written.map_err(|source| failed("write", path, source))
+}
+
+/// The file that is written: a link, as deployments share one between releases, stays a link.
+fn target(path: &Path) -> std::io::Result<PathBuf> {
+    let (link, target) = (std::fs::symlink_metadata(path), std::fs::metadata(path));
+    let (Ok(link), Ok(target)) = (link, target) else {
+        return Ok(path.to_owned());
+    };
+    let own = rustix::process::geteuid().as_raw();
+    if link.is_symlink() && !may_follow(link.uid(), target.uid(), own) {
+        let text = format!(
+            "it is a link of user {} to a file of user {}, which artisand as root does not follow; make the link as root, or run as the app's user",
+            link.uid(),
+            target.uid()
+        );
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, text));
     }
-    match written {
-        // Where only the file itself may be written, it is written in place, as PHP does.
-        Err(error) if is_refused(&error) && path.is_file() => std::fs::write(path, text),
-        written => written,
-    }
-    .map_err(|source| failed("write", path, source))
+    std::fs::canonicalize(path)
+}
+
+/// Whether a link may say which file is written: root writes to no file that the link's owner may not write.
+fn may_follow(link: u32, target: u32, own: u32) -> bool {
+    own != 0 || link == 0 || link == target
+}
+
+/// Opens the file to write in it; a link that took its place is an error.
+fn open_in_place(path: &Path) -> std::io::Result<std::fs::File> {
+    let no_follow = rustix::fs::OFlags::NOFOLLOW.bits();
+    std::fs::OpenOptions::new()
+        .write(true)
+        .custom_flags(no_follow.cast_signed())
+        .open(path)
 }
 
 fn is_refused(error: &std::io::Error) -> bool {
@@ -264,28 +294,6 @@ fn is_refused(error: &std::io::Error) -> bool {
         error.kind(),
         ErrorKind::PermissionDenied | ErrorKind::ResourceBusy | ErrorKind::CrossesDevices
     )
-}
-
-fn beside(path: &Path) -> PathBuf {
-    path.with_extension(format!("json.{}", std::process::id()))
-}
-
-fn write_to(beside: &Path, path: &Path, text: &str) -> std::io::Result<()> {
-    let old = std::fs::metadata(path).ok();
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    // Nobody else reads it before it has the mode of the old one.
-    let mut file = options
-        .mode(if old.is_some() { 0o600 } else { 0o666 })
-        .open(beside)?;
-    if let Some(old) = old {
-        // Only root may give files away; a worker of the app's own user need not.
-        let _ = std::os::unix::fs::fchown(&file, Some(old.uid()), Some(old.gid()));
-        file.set_permissions(old.permissions())?;
-    }
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(beside, path)
 }
 
 /// The list as PHP's `json_encode` prints it prettily.
@@ -344,5 +352,23 @@ mod tests {
         let entries: Vec<Entry> = serde_json::from_str(text).unwrap();
         assert_eq!(encode(&entries), text);
         assert_eq!(encode(&[]), "[]");
+    }
+
+    #[test]
+    fn root_follows_links_of_root_and_of_the_owner_of_what_they_lead_to() {
+        #[rustfmt::skip]
+        let rows = [
+            // link, target, own => follows
+            (33, 0, 0, false), (33, 1000, 0, false),
+            (33, 33, 0, true), (0, 33, 0, true), (0, 0, 0, true),
+            (1000, 33, 33, true), (33, 0, 33, true),
+        ];
+        for (link, target, own, follows) in rows {
+            assert_eq!(
+                may_follow(link, target, own),
+                follows,
+                "{link} {target} {own}"
+            );
+        }
     }
 }

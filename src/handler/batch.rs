@@ -214,7 +214,7 @@ impl BatchHandle {
         let queues = dispatch::queues(connection, destination).map_err(AddError::Queue)?;
         let queue = options.queue.as_deref().filter(is_named);
         let queue = queue.unwrap_or(destination.default_queue.as_str());
-        let queue = QueueName::from(adder.manifest.forwarded_queue(queue, connection));
+        let queue = QueueName::from(queue);
 
         let now = self.batches.now();
         let context = self.job.payload().context.as_deref();

@@ -6,28 +6,67 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::payload::Payload;
 
-/// How many jobs of a mapping its handler runs (`canary = 5`), in per cent.
+/// How many jobs of a mapping its handler runs (`canary = 5`), in per cent, and when it stops itself.
 ///
 /// A job is chosen by its uuid: the same on every attempt, in every process,
 /// and after `queue:retry`. Of a larger share the jobs of a smaller one are part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Canary(u32);
+pub struct Canary {
+    share: u32,
+    /// The part of its runs that may fail.
+    stop_at: Option<u32>,
+}
 
 /// Parts of a whole.
 const PARTS: u32 = 100_000;
+/// Runs before which a canary does not stop itself.
+const LEAST_RUNS: usize = 20;
+
+/// Per cent as parts of a whole, from nothing to all.
+fn parts(percent: f64) -> Option<u32> {
+    let parts = percent * f64::from(PARTS / 100);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "from 0 to 100,000"
+    )]
+    (0.0..=f64::from(PARTS))
+        .contains(&parts)
+        .then(|| parts.round() as u32)
+}
 
 impl Canary {
     /// A share from 0 to 100 per cent, in steps of a thousandth of one; `None` for anything else.
     pub fn new(percent: f64) -> Option<Self> {
-        let parts = percent * f64::from(PARTS / 100);
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "from 0 to 100,000"
-        )]
-        (0.0..=f64::from(PARTS))
-            .contains(&parts)
-            .then(|| Self(parts.round() as u32))
+        Some(Self {
+            share: parts(percent)?,
+            stop_at: None,
+        })
+    }
+
+    /// Stops once more than this share of its last 100 runs in a process has failed, but not before its twentieth run;
+    /// `None` for what is not from 0 to below 100 per cent.
+    ///
+    /// Its jobs then go the way of unmapped ones, until the worker starts again
+    /// or hears of `artisand canary:resume`.
+    pub fn stop_at(self, percent: f64) -> Option<Self> {
+        let stop_at = parts(percent).filter(|parts| *parts < PARTS)?;
+        Some(Self {
+            stop_at: Some(stop_at),
+            ..self
+        })
+    }
+
+    /// Whether it can stop itself.
+    pub(crate) fn is_guarded(self) -> bool {
+        self.stop_at.is_some()
+    }
+
+    /// Whether so many failures in so many runs are too many.
+    pub(crate) fn stops(self, failures: usize, runs: usize) -> bool {
+        let is_above =
+            |parts: u32| failures as u64 * u64::from(PARTS) > runs as u64 * u64::from(parts);
+        runs >= LEAST_RUNS && self.stop_at.is_some_and(is_above)
     }
 
     /// Whether the handler runs this job. One without a uuid (before Laravel 7) goes by its id; without either it is not.
@@ -37,13 +76,13 @@ impl Canary {
         let Some(identity) = uuid.or_else(id) else {
             return false;
         };
-        xxh3_64(identity.as_bytes()) % u64::from(PARTS) < u64::from(self.0)
+        xxh3_64(identity.as_bytes()) % u64::from(PARTS) < u64::from(self.share)
     }
 }
 
 impl fmt::Display for Canary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", f64::from(self.0) / f64::from(PARTS / 100))
+        write!(f, "{}", f64::from(self.share) / f64::from(PARTS / 100))
     }
 }
 
@@ -90,6 +129,31 @@ mod tests {
         for (percent, expected) in rows {
             let found = Canary::new(percent).map(|canary| canary.to_string());
             assert_eq!(found.as_deref(), expected, "{percent}");
+        }
+    }
+
+    #[test]
+    fn a_guarded_canary_stops_above_its_share_of_failures_and_after_enough_runs() {
+        #[rustfmt::skip]
+        let rows = [
+            // stop_at, failures, runs => stops
+            (Some(2.0), 19,  19, false),
+            (Some(2.0),  1,  20, true),
+            (Some(2.0),  2, 100, false),
+            (Some(2.0),  3, 100, true),
+            (Some(0.0),  0, 100, false),
+            (Some(0.0),  1, 100, true),
+            (Some(0.5),  1, 100, true),
+            (None,      99, 100, false),
+        ];
+        let canary = Canary::new(5.0).unwrap();
+        for (stop_at, failures, runs, expected) in rows {
+            let canary = stop_at.map_or(canary, |percent| canary.stop_at(percent).unwrap());
+            let row = (stop_at, failures, runs);
+            assert_eq!(canary.stops(failures, runs), expected, "{row:?}");
+        }
+        for percent in [-1.0, 100.0, f64::NAN] {
+            assert_eq!(canary.stop_at(percent), None, "{percent}");
         }
     }
 

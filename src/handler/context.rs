@@ -48,6 +48,10 @@ pub struct JobInfo {
 
 /// What a handler asked for; the first request of a kind that ends the job counts.
 #[derive(Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a request of its own"
+)]
 pub struct Request {
     /// Back to the queue after this wait.
     pub release: Option<Duration>,
@@ -59,6 +63,8 @@ pub struct Request {
     pub delete: bool,
     /// Gone, and nothing follows: another job has taken its place.
     pub discard: bool,
+    /// The handler threw, and a middleware has dealt with that.
+    pub has_thrown: bool,
     /// What is to follow, besides what the job's chain says; in this order.
     pub chain: Vec<ChainEdit>,
 }
@@ -276,6 +282,15 @@ impl JobContext {
         Target::of(&self.0.info.payload)
     }
 
+    /// The name by which the job found its handler: that of its [`target`](Self::target), or its
+    /// [`class`](Self::class) where that cannot be read or has none.
+    pub fn routed_class(&self) -> String {
+        match self.target() {
+            Ok(target) if !target.name().is_empty() => target.name().to_owned(),
+            _ => self.class().to_owned(),
+        }
+    }
+
     /// What the manifest says of the job's class.
     fn facts(&self) -> Option<&Class> {
         let manifest = self.services().manifest.as_deref()?;
@@ -405,6 +420,11 @@ impl JobContext {
     pub fn append_to_chain(&self, job: php::Object) {
         let command = php::Value::Object(job).to_bytes();
         self.request(|request| request.chain.push(ChainEdit::Append(command)));
+    }
+
+    /// Takes note that the handler threw, where a middleware does not pass that on.
+    pub(super) fn note_exception(&self) {
+        self.request(|request| request.has_thrown = true);
     }
 
     /// Asks for the job to be deleted because another one has taken its place: no chain goes on, no batch counts it and

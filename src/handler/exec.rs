@@ -8,28 +8,42 @@
 //! | another, or a signal | an exception, whose text is the end of standard error |
 //!
 //! The program leads a process group of its own, which is killed as a whole
-//! when the job's timeout or the worker's stop deadline has passed.
+//! when the job's timeout or the worker's stop deadline has passed, or the
+//! worker itself is killed.
 
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 
-use super::{BoxError, BoxFuture, Handler, JobContext};
+use super::child::ProcessGroup;
+use super::{BoxError, BoxFuture, Environment, Handler, JobContext};
 
 /// `EX_DATAERR` of `sysexits.h`.
 const DATA_ERROR: i32 = 65;
 /// `EX_TEMPFAIL` of `sysexits.h`.
 const TEMPORARY_FAILURE: i32 = 75;
+/// The longest wait that a program or a server can ask for, in seconds.
+pub(super) const MAX_WAIT: u64 = 24 * 60 * 60;
 /// How much of the end of an output is kept, in bytes.
 pub(super) const KEPT_OUTPUT: usize = 8 * 1024;
 
-/// A program and its arguments (`handler = { exec = ["python3", "invoice.py"] }`).
+/// What a mapping says of a program (`handler = { exec = ["python3", "invoice.py"] }`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExecOptions {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Its environment.
+    pub environment: Environment,
+}
+
+/// A program that runs one job.
 #[derive(Debug, Clone)]
 pub struct Exec {
     program: String,
     args: Vec<String>,
+    environment: Environment,
 }
 
 /// Why a program did not do its job.
@@ -54,31 +68,32 @@ pub(super) enum ExecError {
 }
 
 impl Exec {
-    /// A program found by the search path, and its arguments.
-    pub fn new(program: impl Into<String>, args: impl IntoIterator<Item = String>) -> Self {
-        Self {
-            program: program.into(),
-            args: args.into_iter().collect(),
-        }
+    /// A program by the first word of a command, which is looked for in the search path; `None` if there is none.
+    pub fn new(options: &ExecOptions) -> Option<Self> {
+        let (program, args) = options.command.split_first()?;
+        (!program.is_empty()).then(|| Self {
+            program: program.clone(),
+            args: args.to_vec(),
+            environment: options.environment.clone(),
+        })
     }
 
     async fn run(&self, context: JobContext) -> Result<(), BoxError> {
         let mut document = context.document()?;
         document.push('\n');
         let mut command = Command::new(&self.program);
+        self.environment.apply(&mut command);
         command
             .args(&self.args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true)
             .env(
                 "ARTISAND_JOB_UUID",
                 context.uuid().map_or("", |uuid| uuid.as_str()),
             )
             .env("ARTISAND_JOB_ID", context.id().map_or("", |id| id.as_str()))
-            .env("ARTISAND_JOB_CLASS", context.payload().resolve_name())
+            .env("ARTISAND_JOB_CLASS", context.routed_class())
             .env("ARTISAND_JOB_KIND", kind_of(&context))
             .env("ARTISAND_JOB_ATTEMPTS", context.attempts().to_string())
             .env("ARTISAND_QUEUE", context.queue().as_str())
@@ -91,8 +106,8 @@ impl Exec {
             program: self.program.clone(),
             source,
         };
-        let mut child = command.spawn().map_err(start)?;
-        let mut group = ProcessGroup::of(&child);
+        let (mut child, mut group) =
+            ProcessGroup::spawn(&mut command, Duration::ZERO).map_err(start)?;
         let mut stdin = child.stdin.take().expect("standard input is piped");
         let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
         let (mut kept_stdout, mut kept_stderr) = (Vec::new(), Vec::new());
@@ -151,52 +166,6 @@ impl Handler for Exec {
     }
 }
 
-/// Kills the program and everything it started, unless it has ended by itself.
-#[derive(Debug)]
-pub(super) struct ProcessGroup(Option<rustix::process::Pid>);
-
-impl ProcessGroup {
-    pub(super) fn of(child: &Child) -> Self {
-        let pid = child.id().and_then(|id| i32::try_from(id).ok());
-        Self(pid.and_then(rustix::process::Pid::from_raw))
-    }
-
-    /// The program has ended: what it left behind may live on.
-    pub(super) fn forget(&mut self) {
-        self.0 = None;
-    }
-
-    /// Asks the program itself to end.
-    pub(super) fn terminate(&self) {
-        if let Some(program) = self.0 {
-            // It may have ended just now.
-            let _ = rustix::process::kill_process(program, rustix::process::Signal::TERM);
-        }
-    }
-
-    /// Kills them now.
-    pub(super) fn kill(&self) {
-        if let Some(group) = self.0 {
-            // It may have ended just now; then there is nothing to kill.
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-        }
-    }
-
-    /// Whether the program has ended; it is still to be waited for, and its number nobody else's.
-    pub(super) fn has_ended(&self) -> bool {
-        use rustix::process::{WaitId, WaitIdOptions, waitid};
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let is_running = |group| matches!(waitid(WaitId::Pid(group), look), Ok(None));
-        !self.0.is_some_and(is_running)
-    }
-}
-
-impl Drop for ProcessGroup {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
 /// How long to read on after the program has ended.
 pub(super) const LINGER: Duration = Duration::from_millis(200);
 
@@ -228,9 +197,15 @@ pub(super) fn indented(stderr: &str) -> String {
 /// The wait asked for by a last line `release SECONDS`.
 fn asked_delay(stdout: &str) -> Option<Duration> {
     let line = stdout.trim_end().lines().next_back()?;
-    let seconds: f64 = line.strip_prefix("release ")?.trim().parse().ok()?;
+    clamped_wait(line.strip_prefix("release ")?.trim().parse().ok()?)
+}
+
+/// A wait as a program asks for it: at least a second, so that a job without limit does not spin; at most a day.
+pub(super) fn clamped_wait(seconds: f64) -> Option<Duration> {
+    #[expect(clippy::cast_precision_loss, reason = "a day is exact")]
+    let longest = MAX_WAIT as f64;
     // Laravel counts whole seconds: a part of one is one.
-    Duration::try_from_secs_f64(seconds.ceil()).ok()
+    (seconds >= 0.0).then(|| Duration::from_secs_f64(seconds.ceil().clamp(1.0, longest)))
 }
 
 /// The kind of job, as its document has it; empty where that cannot be read.
@@ -251,6 +226,10 @@ mod tests {
             ("release 5\nx", None),
             ("release x", None),
             ("release 1.5", Some(2)),
+            ("release 0", Some(1)),
+            ("release 86401", Some(86_400)),
+            ("release 1e300", Some(86_400)),
+            ("release NaN", None),
             ("release -1", None),
             ("", None),
         ];

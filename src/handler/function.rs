@@ -2,11 +2,14 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
-use super::{BoxError, BoxFuture, FailureText, Handler, JobContext, Middleware, RunInPhp, input};
+use super::{
+    BoxError, BoxFuture, FailureText, Handler, JobContext, Middleware, RunInPhp, input, panic_text,
+};
 
 type CompareHook = Arc<
     dyn Fn(JobContext, Arc<RunInPhp>) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync,
@@ -211,17 +214,20 @@ where
         // What it logs on its own thread is logged for its job, too.
         let span = tracing::Span::current();
         let running = tokio::task::spawn_blocking(move || {
-            span.in_scope(|| {
+            let run = || {
                 let job = input::<J>(&context)?;
                 run(job, context).map_err(Into::into)
-            })
+            };
+            // Where it panics is known on its own thread alone.
+            span.in_scope(|| catch_unwind(AssertUnwindSafe(run)))
+                .unwrap_or_else(|panic| resume_unwind(Box::new(panic_text(&*panic))))
         });
         Box::pin(async move {
             match running.await {
                 Ok(result) => result,
                 Err(error) => match error.try_into_panic() {
                     // Back onto the job's own task, where panics are caught.
-                    Ok(panic) => std::panic::resume_unwind(panic),
+                    Ok(panic) => resume_unwind(panic),
                     Err(error) => Err(error.into()),
                 },
             }

@@ -33,12 +33,15 @@ use reqwest::{Client, Response, StatusCode, Url};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
+use super::exec::MAX_WAIT;
 use super::{BoxError, BoxFuture, Handler, JobContext};
 use crate::payload::{JobId, JobUuid};
 use crate::time::{Clock, UnixSeconds};
 
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(10);
+/// How long a try to connect may take that runs no job.
+const TRIED: Duration = Duration::from_secs(3);
 /// How long a connection is kept for the next job.
 const IDLE: Duration = Duration::from_secs(1);
 /// Most of an answer's body that is read, in bytes.
@@ -47,8 +50,6 @@ const MAX_BODY: usize = 64 * 1024;
 const LINGER: Duration = Duration::from_secs(1);
 /// Most characters of an answer's body that an exception shows.
 const MAX_SHOWN: usize = 1024;
-/// The longest wait that a server can ask for, in seconds.
-const MAX_WAIT: u64 = 24 * 60 * 60;
 
 /// What a mapping says of a URL (`handler = { http = "http://127.0.0.1:9000/x" }`).
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -88,6 +89,23 @@ impl fmt::Debug for HttpOptions {
 }
 
 impl HttpOptions {
+    /// Opens a connection to the server and closes it.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or it does not answer within some seconds.
+    pub async fn try_connect(&self) -> std::io::Result<()> {
+        let unusable = || std::io::Error::from(std::io::ErrorKind::InvalidInput);
+        let url = Url::parse(&self.url).map_err(|_| unusable())?;
+        let host = url.host_str().ok_or_else(unusable)?;
+        let port = url.port_or_known_default().ok_or_else(unusable)?;
+        let address = (host.trim_matches(['[', ']']), port);
+        let connecting = tokio::net::TcpStream::connect(address);
+        let connected = tokio::time::timeout(TRIED, connecting).await;
+        connected.map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))??;
+        Ok(())
+    }
+
     /// The URL without what may be secret in it.
     pub fn shown_url(&self) -> String {
         match Url::parse(&self.url) {
@@ -334,10 +352,10 @@ impl Http {
         // Before Laravel 7 there was no uuid.
         let uuid = context.uuid().map(JobUuid::as_str);
         let key = uuid.or_else(|| context.id().map(JobId::as_str));
-        let attempts = context.attempts().to_string();
+        let (attempts, class) = (context.attempts().to_string(), context.routed_class());
         let of_job = [
             (IDEMPOTENCY_KEY, key),
-            (JOB_CLASS, Some(context.payload().resolve_name())),
+            (JOB_CLASS, Some(&*class)),
             (JOB_ATTEMPTS, Some(&*attempts)),
             (QUEUE, Some(context.queue().as_str())),
         ];
@@ -348,7 +366,7 @@ impl Http {
             }
         }
         if let Some(secret) = &self.secret {
-            let signature = signature(secret, Clock::System.now(), &body);
+            let signature = signature(secret, Clock::System.now(), &self.url, &body);
             let signature = HeaderValue::try_from(signature);
             headers.insert(SIGNATURE, signature.expect("digits and letters only"));
         }
@@ -440,10 +458,17 @@ fn read_secret(source: &SecretSource) -> Result<Zeroizing<Vec<u8>>, HttpSetupErr
     }
 }
 
-/// `t=SECONDS,v1=HEX`: the HMAC-SHA256 of the seconds, a dot and the body.
-fn signature(secret: &[u8], now: UnixSeconds, body: &str) -> String {
+/// `t=SECONDS,v1=HEX`: the HMAC-SHA256 of the seconds, the method, the URL and the body, a line break after each but the body.
+///
+/// The URL has neither user, password nor fragment: those are not what the server is asked for.
+fn signature(secret: &[u8], now: UnixSeconds, url: &Url, body: &str) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes keys of any length");
-    mac.update(format!("{now}.").as_bytes());
+    let mut url = url.clone();
+    // Fails for URLs that can have none.
+    let _ = url.set_password(None);
+    let _ = url.set_username("");
+    url.set_fragment(None);
+    mac.update(format!("{now}\nPOST\n{url}\n").as_bytes());
     mac.update(body.as_bytes());
     let hex = mac.finalize().into_bytes();
     let hex = hex.iter().fold(String::new(), |mut hex, byte| {
@@ -616,11 +641,18 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_is_the_hmac_of_time_and_body() {
-        // printf '784111777.{"a":1}' | openssl dgst -sha256 -hmac secret
+    fn a_signature_is_the_hmac_of_time_method_url_and_body() {
+        // printf '784111777\nPOST\nhttps://h/x?a=b\n{"a":1}' | openssl dgst -sha256 -hmac secret
         let expected =
-            "t=784111777,v1=f52e293cb67258ac01b946a2d4e364c4d53d99b22e3dd0e14bc1d79f4f6a9a82";
-        assert_eq!(signature(b"secret", NOW, r#"{"a":1}"#), expected);
+            "t=784111777,v1=f741b6de37c46a4b1a97e0c8c3d5d9bdc16828fc91ce8b1b1fc8a93b8851cb15";
+        for url in ["https://h/x?a=b", "https://u:p@H:443/x?a=b#f"] {
+            let url = Url::parse(url).unwrap();
+            assert_eq!(
+                signature(b"secret", NOW, &url, r#"{"a":1}"#),
+                expected,
+                "{url}"
+            );
+        }
     }
 
     #[test]

@@ -12,8 +12,10 @@ mod batch;
 mod broadcaster;
 mod builtin;
 mod canary;
+mod child;
 mod context;
 pub(crate) mod dispatch;
+mod environment;
 mod exec;
 mod function;
 #[cfg(feature = "http")]
@@ -21,6 +23,7 @@ mod http;
 mod input;
 mod middleware;
 mod model;
+mod panics;
 mod pattern;
 mod persistent;
 pub mod pool;
@@ -34,25 +37,29 @@ pub use batch::{AddError, BatchHandle, BatchJob};
 pub use broadcaster::{BroadcastConnection, BroadcastConnections, BroadcastError, Broadcaster};
 pub use builtin::{Discard, Log};
 pub use canary::Canary;
+pub use child::supervise;
 pub use context::{ChainEdit, JobContext, JobInfo, Request};
 pub use dispatch::DispatchError;
-pub use exec::Exec;
+pub use environment::Environment;
+pub use exec::{Exec, ExecOptions};
 pub use function::{Async, Blocking, Function, OnThread, blocking, function};
 #[cfg(feature = "http")]
 pub use http::{Http, HttpClient, HttpOptions, HttpSetupError, SecretSource};
 pub use input::{InputError, input};
 pub use middleware::{
-    Debounce, HeldLocks, Limit, LimitTemplate, Limiter, Middleware, Next, Panicked, Pipeline,
-    RateLimited, Skip, SkipIfBatchCancelled, ThrottlesExceptions, WithoutOverlapping,
+    Debounce, Exceptions, FailOnException, HeldLocks, Limit, LimitTemplate, Limiter, Middleware,
+    Next, Panicked, Pipeline, RateLimited, Release, Skip, SkipIfBatchCancelled,
+    ThrottlesExceptions, WithoutOverlapping,
 };
-pub(crate) use middleware::{in_payload, panic_text};
+pub(crate) use middleware::{HANDLER_ERROR, HANDLER_PANIC, MODEL_NOT_FOUND, in_payload};
 pub use model::{
     Collection, Model, ModelError, ModelId, ModelIdentifier, ModelKey, ModelNotFound, Models,
 };
+pub(crate) use panics::{panic_text, remember_places};
 pub use pattern::{Pattern, PatternError, TargetPattern, TargetPatternError};
 pub use persistent::{Persistent, PersistentOptions};
 pub use registry::{
-    HandlerChoice, Mapping, MappingError, Mode, Registry, Route, Router, UnmappedPolicy,
+    HandlerChoice, Mapping, MappingError, Mode, OnMismatch, Registry, Route, Router, UnmappedPolicy,
 };
 pub use services::{Gap, Missing, Services};
 pub use shadow::{EndInPhp, RunInPhp};
@@ -115,7 +122,11 @@ pub trait Handler: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Says whether a job could be run, without running it: whether its input fits (`mode = "shadow"`).
+    /// Says whether a job could be run, without running it: whether its input fits.
+    ///
+    /// Asked of jobs that PHP runs (`mode = "shadow"`), and before a job is
+    /// taken (`on_mismatch = "php"`), more than once perhaps; `raw_body` of the
+    /// context may be empty then. It must wait for nothing.
     ///
     /// # Errors
     ///

@@ -323,6 +323,14 @@ pub enum ModelError {
         /// Class or morph alias in the job.
         class: String,
     },
+    /// The app loads it by a query of its own.
+    #[error(
+        "`{class}` is loaded by its own `newQueryForRestoration()`, which only PHP can run: take the id, or leave such jobs to PHP"
+    )]
+    OwnQuery {
+        /// Class of the model.
+        class: String,
+    },
     /// One model was asked for, and a collection found, or the other way round.
     #[error("expected {expected} in the job, found {found}")]
     Shape {
@@ -461,6 +469,11 @@ impl Models {
                 class: named.to_owned(),
             });
         };
+        if model.restored_by_code {
+            return Err(ModelError::OwnQuery {
+                class: class.clone(),
+            });
+        }
         let database = self.databases.get(identifier.connection.as_deref());
         Ok(Table {
             class,

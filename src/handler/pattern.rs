@@ -15,7 +15,12 @@ pub enum Pattern {
     /// One name, of which case matters.
     Name(Box<str>),
     /// Everything else, as a regular expression on the whole name.
-    Regex(Regex),
+    Regex {
+        /// As the mapping writes it, for people.
+        written: Box<str>,
+        /// What it matches.
+        regex: Regex,
+    },
 }
 
 /// What `*` is as a regular expression, of classes.
@@ -37,7 +42,7 @@ impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exact(name) | Self::Name(name) => f.write_str(name),
-            Self::Regex(regex) => write!(f, "/{regex}/"),
+            Self::Regex { written, .. } => f.write_str(written),
         }
     }
 }
@@ -66,7 +71,13 @@ impl Pattern {
             pattern: text.to_owned(),
             problem: problem.to_owned(),
         };
-        let error = |source: regex::Error| wrong(&source.to_string());
+        let compiled = |regex: &str| match Regex::new(regex) {
+            Ok(regex) => Ok(Self::Regex {
+                written: text.into(),
+                regex,
+            }),
+            Err(source) => Err(wrong(&source.to_string())),
+        };
         if text.is_empty() {
             return Err(wrong("it is empty: `*` names everything"));
         }
@@ -74,19 +85,19 @@ impl Pattern {
             let inner = rest
                 .strip_suffix('/')
                 .ok_or_else(|| wrong("the closing `/` is missing"))?;
-            return Regex::new(inner).map(Self::Regex).map_err(error);
+            return compiled(inner);
         }
         // A leading backslash is a habit from PHP source; names on the wire have none.
-        let text = text.strip_prefix('\\').unwrap_or(text);
-        if !text.contains(['*', '?']) {
+        let name = text.strip_prefix('\\').unwrap_or(text);
+        if !name.contains(['*', '?']) {
             return Ok(if is_class {
-                Self::Exact(text.into())
+                Self::Exact(name.into())
             } else {
-                Self::Name(text.into())
+                Self::Name(name.into())
             });
         }
         let start = if is_class { "(?is)^" } else { "(?s)^" };
-        let body = text.chars().fold(String::from(start), |mut regex, c| {
+        let body = name.chars().fold(String::from(start), |mut regex, c| {
             match c {
                 '*' => regex.push_str(".*"),
                 '?' => regex.push('.'),
@@ -94,7 +105,7 @@ impl Pattern {
             }
             regex
         });
-        Regex::new(&(body + "$")).map(Self::Regex).map_err(error)
+        compiled(&(body + "$"))
     }
 
     /// True if the pattern names this class.
@@ -102,18 +113,18 @@ impl Pattern {
         match self {
             Self::Exact(name) => name.eq_ignore_ascii_case(class),
             Self::Name(name) => **name == *class,
-            Self::Regex(regex) => regex.is_match(class),
+            Self::Regex { regex, .. } => regex.is_match(class),
         }
     }
 
     /// True if everything that `other` names is certainly named by this, too.
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Regex(all), Self::Regex(some)) => {
+            (Self::Regex { regex: all, .. }, Self::Regex { regex: some, .. }) => {
                 all.as_str() == some.as_str() || matches!(all.as_str(), ANY_CLASS | ANY_NAME)
             }
             (_, Self::Exact(name) | Self::Name(name)) => self.matches(name),
-            (Self::Exact(_) | Self::Name(_), Self::Regex(_)) => false,
+            (Self::Exact(_) | Self::Name(_), Self::Regex { .. }) => false,
         }
     }
 }
@@ -551,6 +562,19 @@ mod tests {
         }
         for wrong in ["/(/", "/x", ""] {
             assert!(Pattern::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn patterns_are_printed_as_they_are_written() {
+        for written in [
+            r"App\Jobs\X",
+            "App*",
+            r"App\Jobs\V?",
+            r"/^App\\(Jobs|Work)\\/",
+        ] {
+            assert_eq!(Pattern::parse(written).unwrap().to_string(), written);
+            assert_eq!(Pattern::parse_name(written).unwrap().to_string(), written);
         }
     }
 

@@ -32,8 +32,9 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use super::exec::{ExecError, KEPT_OUTPUT, LINGER, ProcessGroup, indented, lossy};
-use super::{BoxError, BoxFuture, Handler, JobContext};
+use super::child::ProcessGroup;
+use super::exec::{ExecError, KEPT_OUTPUT, LINGER, clamped_wait, indented, lossy};
+use super::{BoxError, BoxFuture, Environment, Handler, JobContext};
 use crate::payload::JobUuid;
 
 /// Most bytes of an answer.
@@ -60,6 +61,8 @@ pub struct PersistentOptions {
     pub processes: Option<NonZeroUsize>,
     /// Jobs after which a program is replaced.
     pub max_jobs: Option<NonZeroU64>,
+    /// Their environment.
+    pub environment: Environment,
 }
 
 /// Programs that run one job after the other.
@@ -67,6 +70,7 @@ pub struct PersistentOptions {
 pub struct Persistent {
     program: String,
     args: Vec<String>,
+    environment: Environment,
     max_jobs: Option<NonZeroU64>,
     /// Room for programs, where their number is limited.
     room: Option<Semaphore>,
@@ -133,6 +137,7 @@ impl Persistent {
         (!program.is_empty()).then(|| Self {
             program: program.clone(),
             args: args.to_vec(),
+            environment: options.environment.clone(),
             max_jobs: options.max_jobs,
             room: options
                 .processes
@@ -209,17 +214,17 @@ impl Persistent {
             program: self.program.clone(),
             source,
         };
-        let mut child = Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        self.environment.apply(&mut command);
+        command
             .args(&self.args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(start)?;
+            .stderr(Stdio::piped());
+        let (mut child, group) =
+            ProcessGroup::spawn(&mut command, Duration::ZERO).map_err(start)?;
         Ok(Program {
-            group: ProcessGroup::of(&child),
+            group,
             stdin: child.stdin.take().expect("standard input is piped"),
             stdout: child.stdout.take().expect("standard output is piped"),
             stderr: child.stderr.take().expect("standard error is piped"),
@@ -574,10 +579,9 @@ impl Answer {
         let cut = |text: String| text.chars().take(KEPT_OUTPUT).collect();
         match (keys.ok, keys.release, keys.fail, keys.error) {
             (Some(true), None, None, None) => Ok(Self::Done),
-            // Laravel counts whole seconds: a part of one is one.
-            (None, Some(seconds), None, None) => Duration::try_from_secs_f64(seconds.ceil())
+            (None, Some(seconds), None, None) => clamped_wait(seconds)
                 .map(Self::Release)
-                .map_err(|_| format!("{seconds} is no number of seconds")),
+                .ok_or_else(|| format!("{seconds} is no number of seconds")),
             (None, None, Some(reason), None) => Ok(Self::Fail(cut(reason))),
             (None, None, None, Some(text)) => Ok(Self::Exception(cut(text))),
             _ => Err(EXPECTED.into()),
@@ -597,7 +601,8 @@ mod tests {
             (r#"{"ok":true}"#, Some(Answer::Done)),
             (r#" { "uuid" : "a", "ok" : true } "#, Some(Answer::Done)),
             ("{\"ok\":true}\r\n", Some(Answer::Done)),
-            (r#"{"release":0}"#, seconds(0)),
+            (r#"{"release":0}"#, seconds(1)),
+            (r#"{"release":86401}"#, seconds(86_400)),
             (r#"{"release":1.5}"#, seconds(2)),
             (r#"{"fail":"no such order"}"#, Some(Answer::Fail("no such order".into()))),
             (r#"{"error":""}"#, Some(Answer::Exception(String::new()))),
@@ -605,7 +610,7 @@ mod tests {
             (r#"{"ok":true,"uuid":"b"}"#, None),
             (r#"{"ok":true,"release":1}"#, None),
             (r#"{"release":-1}"#, None),
-            (r#"{"release":1e300}"#, None),
+            (r#"{"release":1e300}"#, seconds(86_400)),
             (r#"{"done":true}"#, None),
             ("{}", None),
             ("", None),

@@ -1,6 +1,6 @@
 //! Which handler runs which job: handlers by name, mappings by class.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::{self, Write as _};
 use std::num::NonZeroUsize;
 use std::panic::AssertUnwindSafe;
@@ -10,11 +10,11 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 
 use super::{
-    Broadcaster, Canary, Debounce, Discard, Exec, Handler, Log, Missing, Pattern, Persistent,
-    PersistentOptions, Pipeline, Services, TargetPattern, panic_text,
+    Broadcaster, Canary, Debounce, Discard, Environment, Exec, ExecOptions, Handler, Log, Missing,
+    Pattern, Persistent, PersistentOptions, Pipeline, Services, TargetPattern, panic_text,
 };
 #[cfg(feature = "http")]
-use super::{Http, HttpClient, HttpOptions, HttpSetupError};
+use super::{Http, HttpClient, HttpOptions, HttpSetupError, SecretSource};
 use crate::payload::{Kind, Target};
 use crate::php::ClassName;
 use crate::queue::QueueName;
@@ -73,8 +73,8 @@ impl Registry {
 pub enum HandlerChoice {
     /// A handler of the registry.
     Named(String),
-    /// A program and its arguments.
-    Exec(Vec<String>),
+    /// A program for each job.
+    Exec(ExecOptions),
     /// Programs that run one job after the other.
     Persistent(PersistentOptions),
     /// A URL that jobs are posted to.
@@ -84,11 +84,45 @@ pub enum HandlerChoice {
     Forward(QueueName),
 }
 
+impl HandlerChoice {
+    /// Variables of this process that the mapping names, which are mostly secrets.
+    fn variables(&self) -> Vec<String> {
+        let passed = |environment: &Environment| {
+            let passed = environment.pass.iter().flatten();
+            passed.cloned().collect()
+        };
+        match self {
+            Self::Named(_) | Self::Forward(_) => Vec::new(),
+            Self::Exec(options) => passed(&options.environment),
+            Self::Persistent(options) => passed(&options.environment),
+            #[cfg(feature = "http")]
+            Self::Http(options) => {
+                let secret = match &options.secret {
+                    Some(SecretSource::Env(variable)) => Some(variable),
+                    Some(SecretSource::File(_)) | None => None,
+                };
+                let headers = options.headers_env.values();
+                headers.chain(secret).cloned().collect()
+            }
+        }
+    }
+
+    /// Keeps from programs what other mappings name.
+    fn withhold(&mut self, variables: &BTreeSet<String>) {
+        let environment = match self {
+            Self::Exec(options) => &mut options.environment,
+            Self::Persistent(options) => &mut options.environment,
+            _ => return,
+        };
+        environment.others.clone_from(variables);
+    }
+}
+
 impl fmt::Display for HandlerChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Named(name) => write!(f, "handler `{name}`"),
-            Self::Exec(command) => write!(f, "exec {}", command.join(" ")),
+            Self::Exec(options) => write!(f, "exec {}", options.command.join(" ")),
             Self::Persistent(options) => {
                 write!(f, "persistent exec {}", options.command.join(" "))
             }
@@ -116,6 +150,18 @@ pub struct Mapping {
     pub canary: Option<Canary>,
     /// Whether the handler runs jobs, or looks at those that PHP runs.
     pub mode: Mode,
+    /// What becomes of a job whose bytes do not fit the handler's input.
+    pub on_mismatch: OnMismatch,
+}
+
+/// What becomes of a job whose bytes do not fit the handler's input.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnMismatch {
+    /// Its attempt ends with an exception, as if the handler had thrown it.
+    #[default]
+    Exception,
+    /// It goes the way of unmapped jobs, and no attempt begins.
+    Php,
 }
 
 /// What a mapping's handler does with jobs.
@@ -139,12 +185,13 @@ impl Mapping {
             debounce: None,
             canary: None,
             mode: Mode::Run,
+            on_mismatch: OnMismatch::Exception,
         }
     }
 
-    /// Whether some of its jobs, or all, go the way of unmapped ones.
-    fn is_partial(&self) -> bool {
-        self.canary.is_some() || self.mode == Mode::Shadow
+    /// Whether some of its jobs, or all, may go the way of unmapped ones.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.canary.is_some() || self.mode == Mode::Shadow || self.on_mismatch == OnMismatch::Php
     }
 }
 
@@ -177,6 +224,11 @@ pub enum MappingError {
         "`canary` leaves the rest of its jobs to the policy for unmapped jobs, which is `fail`: use `php`, `leave` or `forward`"
     )]
     CanaryFails,
+    /// Jobs that nobody runs.
+    #[error(
+        "`on_mismatch = \"php\"` leaves jobs that do not fit to the policy for unmapped jobs, which is `fail`: use `php`, `leave` or `forward`"
+    )]
+    MismatchFails,
     /// Jobs that never come by.
     #[error(
         "`mode = \"shadow\"` looks at jobs on their way to PHP, and the policy for unmapped jobs is `{policy}`: use `php` or `forward`"
@@ -229,13 +281,15 @@ pub enum Route {
     },
     /// To the end of another queue.
     Forward(QueueName),
-    /// There is a mapping, and yet the policy for unmapped jobs holds: the job is not of its canary, or its handler
-    /// only looks.
+    /// There is a mapping, and yet the policy for unmapped jobs holds: the job is not of its canary, does not fit its
+    /// handler, or its handler only looks.
     Beside {
         /// Position of the mapping.
         mapping: usize,
         /// The handler that looks at the job.
         shadow: Option<Arc<dyn Handler>>,
+        /// Why the job does not fit the handler's input, if that is what keeps it from running.
+        mismatch: Option<Arc<str>>,
     },
     /// Nobody is responsible: the policy for unmapped jobs holds.
     Unmapped,
@@ -308,10 +362,15 @@ impl Router {
         registry: &Registry,
     ) -> Result<Self, (usize, MappingError)> {
         let mut routed = Vec::with_capacity(mappings.len());
+        let variables = mappings
+            .iter()
+            .flat_map(|mapping| mapping.handler.variables());
+        let variables: BTreeSet<String> = variables.collect();
         #[cfg(feature = "http")]
         let mut clients = Clients::default();
         for (position, mut mapping) in mappings.into_iter().enumerate() {
             check_part(&mapping, &unmapped).map_err(|error| (position, error))?;
+            mapping.handler.withhold(&variables);
             if let HandlerChoice::Persistent(PersistentOptions {
                 processes: Some(processes),
                 ..
@@ -344,15 +403,10 @@ impl Router {
                     };
                     run(Arc::clone(handler))
                 }
-                HandlerChoice::Exec(command) => {
-                    let Some((program, args)) = command
-                        .split_first()
-                        .filter(|(program, _)| !program.is_empty())
-                    else {
-                        return Err((position, MappingError::NoProgram));
-                    };
-                    run(Arc::new(Exec::new(program, args.iter().cloned())))
-                }
+                HandlerChoice::Exec(options) => match Exec::new(options) {
+                    Some(program) => run(Arc::new(program)),
+                    None => return Err((position, MappingError::NoProgram)),
+                },
                 HandlerChoice::Persistent(options) => match Persistent::new(options) {
                     Some(programs) => run(Arc::new(programs)),
                     None => return Err((position, MappingError::NoProgram)),
@@ -555,12 +609,15 @@ impl Router {
 /// Says whether the jobs that a mapping does not run have somewhere to go.
 fn check_part(mapping: &Mapping, unmapped: &UnmappedPolicy) -> Result<(), MappingError> {
     let is_shadow = mapping.mode == Mode::Shadow;
+    let falls_back = mapping.on_mismatch == OnMismatch::Php;
     let is_forwarded = matches!(mapping.handler, HandlerChoice::Forward(_));
     match (mapping.canary, unmapped) {
         (Some(_), _) if is_shadow => Err(MappingError::CanaryInShadow),
         (Some(_), _) if is_forwarded => Err(MappingError::Forwarded { key: "canary" }),
         (_, _) if is_shadow && is_forwarded => Err(MappingError::Forwarded { key: "mode" }),
+        (_, _) if falls_back && is_forwarded => Err(MappingError::Forwarded { key: "on_mismatch" }),
         (Some(_), UnmappedPolicy::Fail) => Err(MappingError::CanaryFails),
+        (_, UnmappedPolicy::Fail) if falls_back => Err(MappingError::MismatchFails),
         (_, UnmappedPolicy::Fail) if is_shadow => Err(MappingError::NoShadow { policy: "fail" }),
         (_, UnmappedPolicy::Leave) if is_shadow => Err(MappingError::NoShadow { policy: "leave" }),
         _ => Ok(()),
@@ -632,7 +689,7 @@ mod tests {
         programs.handler = HandlerChoice::Persistent(PersistentOptions {
             command: vec!["x".into()],
             processes: NonZeroUsize::new(2),
-            max_jobs: None,
+            ..PersistentOptions::default()
         });
         let router = Router::new(vec![programs], UnmappedPolicy::Leave, &Registry::new()).unwrap();
         let concurrency = router.mappings().map(|mapping| mapping.concurrency);

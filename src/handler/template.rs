@@ -235,7 +235,7 @@ fn kind(value: &Value) -> String {
         Value::Enum(case) => format!(
             "the case {}::{}, whose value is not in the bytes",
             case.class.as_str(),
-            case.case
+            String::from_utf8_lossy(&case.case)
         ),
         value => value.kind_name().into_owned(),
     }

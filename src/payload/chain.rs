@@ -622,13 +622,13 @@ mod tests {
     #[test]
     fn callbacks_are_carried_on_without_what_they_refer_to_outside() {
         let finished = format!(
-            r#"O:1:"A":3:{{s:1:"d";O:1:"D":0:{{}}s:19:"chainCatchCallbacks";a:2:{{i:0;r:2;i:1;C:1:"S":2:{{zz}}}}s:7:"chained";{}}}"#,
+            r#"O:1:"A":3:{{s:1:"d";O:1:"D":0:{{}}s:19:"chainCatchCallbacks";a:2:{{i:0;r:2;i:1;O:1:"S":0:{{}}}}s:7:"chained";{}}}"#,
             chained(&[
                 r#"O:1:"B":3:{s:19:"chainCatchCallbacks";N;s:1:"x";O:1:"X":0:{}s:1:"y";r:3;}"#
             ])
         );
         let step = step(&finished, "8.83.26");
-        let expected = r#"O:1:"B":3:{s:19:"chainCatchCallbacks";a:2:{i:0;O:1:"D":0:{}i:1;C:1:"S":2:{zz}}s:1:"x";O:1:"X":0:{}s:1:"y";r:5;}"#;
+        let expected = r#"O:1:"B":3:{s:19:"chainCatchCallbacks";a:2:{i:0;O:1:"D":0:{}i:1;O:1:"S":0:{}}s:1:"x";O:1:"X":0:{}s:1:"y";r:5;}"#;
         assert_eq!(text(&step.command), expected);
     }
 

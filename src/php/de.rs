@@ -10,12 +10,14 @@
 //! | float, bool, string | only themselves; see [`loose`](super::loose) for PHP's conversions |
 //! | string | `String`, `&str`; bytes where asked for (`serde_bytes`) |
 //! | reference | the value it points to, again |
+//! | key that stands twice | once: the last value, in the place of the first |
 //!
 //! A type that takes anything (`serde_json::Value`, flattened fields) gets the
 //! forms of [`json`](super::json).
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::rc::Rc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -28,8 +30,9 @@ use serde::de::{
 use super::class::{PropertyName, Visibility};
 use super::date;
 use super::error::{Error, Kind, Segment};
-use super::read::{Reader, Slot, Slots, Token, walk};
-use super::value::{MAX_DEPTH, canonical_int};
+use super::read::{Reader, Token};
+use super::slots::{Member, Slots, scan, skip};
+use super::value::{DisplayBytes, MAX_DEPTH, canonical_int};
 
 /// Reads a value; the bytes must hold nothing else.
 ///
@@ -53,11 +56,13 @@ const MAX_EXPANDED_BYTES: usize = 64 << 20;
 #[derive(Debug)]
 pub struct Deserializer<'de> {
     reader: Reader<'de>,
-    /// All values of the input, made when the first reference or untyped container asks for it.
+    /// Whether the input was passed over and found to be sound.
+    is_scanned: bool,
+    /// All values of the input, made where it has references or keys that stand twice, or for an untyped container.
     slots: Option<Slots>,
     depth: usize,
     depth_limit: usize,
-    /// Positions of the references being followed.
+    /// Positions of the values being read in place of references.
     following: Vec<usize>,
     expanded: usize,
     expanded_bytes: usize,
@@ -72,6 +77,7 @@ impl<'de> Deserializer<'de> {
         let (slots, following) = Default::default();
         Self {
             reader: Reader::new(bytes),
+            is_scanned: false,
             slots,
             depth: 0,
             depth_limit: Self::DEPTH,
@@ -101,17 +107,32 @@ impl<'de> Deserializer<'de> {
         }
     }
 
+    /// Passes over the whole value first: what is read later may depend on what stands behind it.
+    #[inline]
+    fn scan(&mut self) -> Result<(), Error> {
+        if self.is_scanned {
+            return Ok(());
+        }
+        self.is_scanned = true;
+        let seen = scan(&mut self.reader.clone())?;
+        if seen.references || seen.duplicates {
+            self.slots()?;
+        }
+        Ok(())
+    }
+
     fn slots(&mut self) -> Result<&Slots, Error> {
         if self.slots.is_none() {
-            let mut slots = Slots::default();
-            walk(
-                &mut Reader::new(self.reader.bytes()),
-                Some(&mut slots),
-                MAX_DEPTH,
-            )?;
+            let slots = Slots::of(&mut Reader::new(self.reader.bytes()))?;
             self.slots = Some(slots);
         }
         Ok(self.slots.as_ref().expect("made above"))
+    }
+
+    /// The pairs that count of the container at this offset, if some do not.
+    #[inline]
+    fn members(&self, start: usize) -> Option<Rc<[Member]>> {
+        self.slots.as_ref()?.members(start).cloned()
     }
 
     /// Runs `read` on the next value, or on what it refers to.
@@ -120,6 +141,7 @@ impl<'de> Deserializer<'de> {
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<R, Error>,
     ) -> Result<R, Error> {
+        self.scan()?;
         let start = self.reader.pos();
         if !self.following.is_empty() {
             self.expanded += 1;
@@ -136,34 +158,28 @@ impl<'de> Deserializer<'de> {
 
     #[cold]
     fn follow<R>(&mut self, read: impl FnOnce(&mut Self) -> Result<R, Error>) -> Result<R, Error> {
-        let followed_before = self.following.len();
-        let mut resume = None;
-        while let b'r' | b'R' = self.reader.peek()? {
-            let start = self.reader.pos();
-            if self.following.contains(&start) {
-                return Err(Error::new(Kind::Cycle, start));
-            }
-            let (Token::ObjectRef(number) | Token::VarRef(number)) = self.reader.token()? else {
-                unreachable!("the letter was seen")
-            };
-            resume.get_or_insert(self.reader.pos());
-            let bad = || Error::new(Kind::BadReference { slot: number }, start);
-            let target = self
-                .slots()?
-                .get(number)
-                .filter(|slot| slot.offset < start)
-                .ok_or_else(bad)?;
-            self.following.push(start);
-            self.reader = Reader::at(self.reader.bytes(), target.offset);
+        let start = self.reader.pos();
+        let (Token::ObjectRef(number) | Token::VarRef(number)) = self.reader.token()? else {
+            unreachable!("the letter was seen")
+        };
+        let resume = self.reader.pos();
+        let slots = self.slots()?;
+        let slot = slots.get(slots.meant(start, number));
+        let root = slot.and_then(|slot| slots.get(slot.root));
+        let bad = || Error::new(Kind::BadReference { slot: number }, start);
+        let target = root.ok_or_else(bad)?.offset;
+        if self.following.contains(&target) {
+            return Err(Error::new(Kind::Cycle, start));
         }
-        let target = self.reader.pos();
+        self.following.push(target);
+        self.reader = Reader::at(self.reader.bytes(), target);
         let value = read(self)?;
         self.expanded_bytes += self.reader.pos().saturating_sub(target);
         if self.expanded_bytes > MAX_EXPANDED_BYTES {
             return Err(self.reader.error(Kind::ExpansionExceeded));
         }
-        self.following.truncate(followed_before);
-        self.reader = Reader::at(self.reader.bytes(), resume.expect("a reference was read"));
+        self.following.pop();
+        self.reader = Reader::at(self.reader.bytes(), resume);
         Ok(value)
     }
 
@@ -198,46 +214,22 @@ impl<'de> Deserializer<'de> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         self.nested(|de| {
-            let mut pairs = Pairs {
-                de,
-                class,
-                start,
-                left,
-                key: None,
-                shared_names: None,
-            };
-            let value = visitor
-                .visit_map(&mut pairs)
-                .map_err(|error| pairs.locate(error))?;
-            if pairs.left > 0 {
-                return Err(Error::mismatch("fewer pairs", format!("{left} pairs")));
-            }
-            de.reader.close()?;
-            Ok(value)
+            let mut pairs = Pairs::new(de, class, start, left);
+            let value = visitor.visit_map(&mut pairs);
+            pairs.end(value, "pairs")
         })
     }
 
-    fn list<V: Visitor<'de>>(&mut self, left: usize, visitor: V) -> Result<V::Value, Error> {
+    fn list<V: Visitor<'de>>(
+        &mut self,
+        start: usize,
+        left: usize,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
         self.nested(|de| {
-            let mut pairs = Pairs {
-                de,
-                class: None,
-                start: 0,
-                left,
-                key: None,
-                shared_names: None,
-            };
-            let value = visitor
-                .visit_seq(Elements(&mut pairs))
-                .map_err(|error| pairs.locate(error))?;
-            if pairs.left > 0 {
-                return Err(Error::mismatch(
-                    "fewer elements",
-                    format!("{left} elements"),
-                ));
-            }
-            de.reader.close()?;
-            Ok(value)
+            let mut pairs = Pairs::new(de, None, start, left);
+            let value = visitor.visit_seq(Elements(&mut pairs));
+            pairs.end(value, "elements")
         })
     }
 
@@ -263,74 +255,75 @@ impl<'de> Deserializer<'de> {
                 visitor.visit_map(Forms::new([("$bytes", BASE64.encode(&bytes))]))
             }),
             Token::Enum(class, case) => visitor.visit_map(Forms::new([
-                ("$enum", class.to_owned()),
-                ("case", case.to_owned()),
+                ("$enum", Form::Text(class.to_owned())),
+                ("case", Form::of(case)),
             ])),
-            Token::Custom(class, body) => {
-                let body = match std::str::from_utf8(body) {
-                    Ok(body) => Form::Text(body.to_owned()),
-                    Err(_) => Form::Bytes(BASE64.encode(body)),
-                };
-                visitor.visit_map(Forms::new([
-                    ("$class", Form::Text(class.to_owned())),
-                    ("$custom", body),
-                ]))
-            }
-            Token::Array(0) => self.list(0, visitor),
+            Token::Custom(class, body) => visitor.visit_map(Forms::new([
+                ("$class", Form::Text(class.to_owned())),
+                ("$custom", Form::of(body)),
+            ])),
+            Token::Array(0) => self.list(start, 0, visitor),
             Token::Array(left) => {
                 let is_list = self
                     .slots()?
                     .starting_at(start)
                     .is_some_and(|slot| slot.is_list);
                 if is_list {
-                    self.list(left, visitor)
+                    self.list(start, left, visitor)
                 } else {
                     self.pairs(None, start, left, visitor)
                 }
             }
             Token::Object(class, left) => {
-                if let Some((date, end)) = self.date(class, left)? {
+                if let Some((date, end)) = self.date(class, start, left)? {
                     self.reader = Reader::at(self.reader.bytes(), end);
                     return visitor.visit_map(Forms::new(date));
                 }
                 self.nested(|de| {
-                    let pairs = Pairs {
-                        de,
-                        class: Some(class),
-                        start,
-                        left,
-                        key: None,
-                        shared_names: None,
-                    };
                     let mut object = AnyObject {
                         class: Some(class),
-                        pairs,
+                        pairs: Pairs::new(de, Some(class), start, left),
                     };
-                    let value = visitor
-                        .visit_map(&mut object)
-                        .map_err(|error| object.pairs.locate(error))?;
-                    if object.pairs.left > 0 {
-                        return Err(Error::mismatch("fewer pairs", format!("{left} pairs")));
-                    }
-                    de.reader.close()?;
-                    Ok(value)
+                    let value = visitor.visit_map(&mut object);
+                    object.pairs.end(value, "pairs")
                 })
             }
             Token::ObjectRef(_) | Token::VarRef(_) => unreachable!("references were followed"),
         }
     }
 
+    /// Before the `}` of the container at this offset.
+    fn end_of(&mut self, start: usize) -> Result<Reader<'de>, Error> {
+        let slot = self.slots()?.starting_at(start);
+        let end = slot.expect("containers have slots").end;
+        Ok(Reader::at(self.reader.bytes(), end - 1))
+    }
+
     /// The `$date` form, if the object just opened has the three pairs of PHP's date classes, and its end.
-    fn date(&mut self, class: &str, left: usize) -> Result<Option<(DateForm, usize)>, Error> {
+    fn date(
+        &mut self,
+        class: &str,
+        start: usize,
+        left: usize,
+    ) -> Result<Option<(DateForm, usize)>, Error> {
         if !(3..=40).contains(&left) {
             return Ok(None);
         }
+        let members = self.members(start);
+        let left = members.as_ref().map_or(left, |members| members.len());
         let mut reader = self.reader.clone();
         let (mut date, mut timezone_type, mut timezone) = (None, None, None);
-        for _ in 0..left {
+        for index in 0..left {
+            let member = members.as_ref().map(|members| members[index]);
+            if let Some(member) = member {
+                reader = Reader::at(reader.bytes(), member.key);
+            }
             let Token::Str(name) = reader.key()? else {
                 return Ok(None);
             };
+            if let Some(member) = member {
+                reader = Reader::at(reader.bytes(), member.value);
+            }
             let value_start = reader.pos();
             match (PropertyName::parse(&name).name, reader.peek()?) {
                 (b"date", b's') => date = text(reader.token()?),
@@ -351,6 +344,9 @@ impl<'de> Deserializer<'de> {
         else {
             return Ok(None);
         };
+        if members.is_some() {
+            reader = self.end_of(start)?;
+        }
         reader.close()?;
         let iso = date::iso_8601(&date, timezone_type, &timezone);
         Ok(iso.map(|iso| {
@@ -410,7 +406,7 @@ fn describe(token: &Token<'_>) -> String {
         Token::Object(class, _) | Token::Custom(class, _) => {
             format!("an object of class `{class}`")
         }
-        Token::Enum(class, case) => format!("enum case `{class}::{case}`"),
+        Token::Enum(class, case) => format!("enum case `{class}::{}`", DisplayBytes(case)),
         Token::ObjectRef(_) | Token::VarRef(_) => "a reference".into(),
     }
 }
@@ -517,7 +513,7 @@ impl<'de> de::Deserializer<'de> for &mut Deserializer<'de> {
         self.with_value(|de| {
             // A job class without properties of interest fits a unit struct as well.
             if matches!(de.reader.peek()?, b'O') {
-                walk(&mut de.reader, None, MAX_DEPTH)?;
+                skip(&mut de.reader)?;
                 return visitor.visit_unit();
             }
             de::Deserializer::deserialize_unit(de, visitor)
@@ -533,9 +529,12 @@ impl<'de> de::Deserializer<'de> for &mut Deserializer<'de> {
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        self.with_value(|de| match de.reader.token()? {
-            Token::Array(left) => de.list(left, visitor),
-            token => Err(mismatch(&token, &visitor)),
+        self.with_value(|de| {
+            let start = de.reader.pos();
+            match de.reader.token()? {
+                Token::Array(left) => de.list(start, left, visitor),
+                token => Err(mismatch(&token, &visitor)),
+            }
         })
     }
 
@@ -572,11 +571,12 @@ impl<'de> de::Deserializer<'de> for &mut Deserializer<'de> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         self.with_value(|de| match de.reader.token()? {
-            Token::Enum(_, case) => visitor.visit_enum(case.into_deserializer()),
-            Token::Str(Cow::Borrowed(bytes)) => match std::str::from_utf8(bytes) {
-                Ok(name) => visitor.visit_enum(name.into_deserializer()),
-                Err(_) => Err(Error::without_offset(Kind::NotUtf8)),
-            },
+            Token::Enum(_, bytes) | Token::Str(Cow::Borrowed(bytes)) => {
+                match std::str::from_utf8(bytes) {
+                    Ok(name) => visitor.visit_enum(name.into_deserializer()),
+                    Err(_) => Err(Error::without_offset(Kind::NotUtf8)),
+                }
+            }
             Token::Array(1) => de.nested(|de| {
                 let name = match de.reader.key()? {
                     Token::Str(name) => String::from_utf8_lossy(&name).into_owned(),
@@ -595,7 +595,8 @@ impl<'de> de::Deserializer<'de> for &mut Deserializer<'de> {
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        walk(&mut self.reader, None, MAX_DEPTH)?;
+        self.scan()?;
+        skip(&mut self.reader)?;
         visitor.visit_unit()
     }
 }
@@ -606,27 +607,80 @@ struct Pairs<'a, 'de> {
     class: Option<&'de str>,
     /// Where the container's token starts.
     start: usize,
+    /// How many pairs there are.
+    count: usize,
     left: usize,
+    /// The pairs that count, where some do not.
+    members: Option<Rc<[Member]>>,
     /// The key whose value is read next or was read last.
-    key: Option<Segment>,
+    key: Option<KeyRead<'de>>,
     /// Names that several properties share, gathered when a private one of a parent shows up.
     shared_names: Option<HashSet<Vec<u8>>>,
 }
 
-impl<'de> Pairs<'_, 'de> {
+/// A key that was read, for errors.
+enum KeyRead<'de> {
+    Int(i64),
+    Name(Cow<'de, [u8]>),
+}
+
+impl<'a, 'de> Pairs<'a, 'de> {
+    fn new(
+        de: &'a mut Deserializer<'de>,
+        class: Option<&'de str>,
+        start: usize,
+        count: usize,
+    ) -> Self {
+        let members = de.members(start);
+        let count = members.as_ref().map_or(count, |members| members.len());
+        Self {
+            de,
+            class,
+            start,
+            count,
+            left: count,
+            members,
+            key: None,
+            shared_names: None,
+        }
+    }
+
     fn next_key(&mut self) -> Result<Option<Token<'de>>, Error> {
         if self.left == 0 {
             self.key = None;
             return Ok(None);
         }
+        let index = self.count - self.left;
         self.left -= 1;
-        self.de.reader.key().map(Some)
+        let Some(members) = &self.members else {
+            return self.de.reader.key().map(Some);
+        };
+        let bytes = self.de.reader.bytes();
+        self.de.reader = Reader::at(bytes, members[index].value);
+        Reader::at(bytes, members[index].key).key().map(Some)
+    }
+
+    /// Leaves the container after its visitor.
+    fn end<T>(mut self, value: Result<T, Error>, what: &str) -> Result<T, Error> {
+        let value = value.map_err(|error| self.locate(error))?;
+        if self.left > 0 {
+            return Err(Error::mismatch(
+                format!("fewer {what}"),
+                format!("{} {what}", self.count),
+            ));
+        }
+        if self.members.is_some() {
+            self.de.reader = self.de.end_of(self.start)?;
+        }
+        self.de.reader.close()?;
+        Ok(value)
     }
 
     /// Adds to an error which pair it came from.
     fn locate(&mut self, error: Error) -> Error {
         match self.key.take() {
-            Some(key) => error.inside(key),
+            Some(KeyRead::Int(key)) => error.inside(Segment::Index(key)),
+            Some(KeyRead::Name(key)) => error.inside(Segment::Name(key.as_ref().into())),
             None => error,
         }
     }
@@ -668,8 +722,13 @@ impl<'de> Pairs<'_, 'de> {
         let Token::Object(_, count) = reader.token()? else {
             return Ok(shared);
         };
+        let count = self.members.as_ref().map_or(count, |members| members.len());
         let slots = self.de.slots()?;
-        for _ in 0..count {
+        for index in 0..count {
+            let member = self.members.as_ref().map(|members| members[index]);
+            if let Some(member) = member {
+                reader = Reader::at(reader.bytes(), member.key);
+            }
             if let Token::Str(key) = reader.key()? {
                 let name = PropertyName::parse(&key).name;
                 if !seen.insert(name.to_vec()) {
@@ -677,10 +736,9 @@ impl<'de> Pairs<'_, 'de> {
                 }
             }
             match slots.starting_at(reader.pos()) {
-                Some(Slot { end, .. }) if end > reader.pos() => {
-                    reader = Reader::at(reader.bytes(), end);
-                }
-                _ => walk(&mut reader, None, MAX_DEPTH)?,
+                _ if member.is_some() => {}
+                Some(slot) => reader = Reader::at(reader.bytes(), slot.end),
+                None => drop(reader.token()?),
             }
         }
         Ok(shared)
@@ -700,7 +758,7 @@ impl<'de> MapAccess<'de> for Pairs<'_, 'de> {
         };
         let key = match (token, self.class) {
             (Token::Int(key), _) => {
-                self.key = Some(Segment::Index(key));
+                self.key = Some(KeyRead::Int(key));
                 return seed
                     .deserialize(KeyDeserializer::Int(key))
                     .map(Some)
@@ -710,7 +768,7 @@ impl<'de> MapAccess<'de> for Pairs<'_, 'de> {
             (Token::Str(key), None) => key,
             _ => unreachable!("a key is an int or a string"),
         };
-        self.key = Some(Segment::Name(key.as_ref().into()));
+        self.key = Some(KeyRead::Name(key.clone()));
         let key = match key {
             Cow::Borrowed(key) => match std::str::from_utf8(key) {
                 Ok(key) => KeyDeserializer::Borrowed(key),
@@ -751,8 +809,8 @@ impl<'de> SeqAccess<'de> for Elements<'_, '_, 'de> {
             return Ok(None);
         };
         self.0.key = Some(match token {
-            Token::Int(key) => Segment::Index(key),
-            Token::Str(key) => Segment::Name(key.as_ref().into()),
+            Token::Int(key) => KeyRead::Int(key),
+            Token::Str(key) => KeyRead::Name(key),
             _ => unreachable!("a key is an int or a string"),
         });
         let value = seed.deserialize(&mut *self.0.de)?;
@@ -805,7 +863,10 @@ impl<'de> MapAccess<'de> for AnyObject<'_, 'de> {
             self.pairs.de.reader.token()?;
             return self.next_key_seed(seed);
         }
-        self.pairs.key = Some(Segment::Name(name.as_bytes().into()));
+        self.pairs.key = Some(KeyRead::Name(match &name {
+            Cow::Borrowed(name) => Cow::Borrowed(name.as_bytes()),
+            Cow::Owned(name) => Cow::Owned(name.as_bytes().to_vec()),
+        }));
         let name = if name == "class" {
             "$model".to_owned()
         } else {
@@ -827,6 +888,15 @@ enum Form {
     Text(String),
     /// Base64, shown as `{"$bytes":..}`.
     Bytes(String),
+}
+
+impl Form {
+    fn of(bytes: &[u8]) -> Self {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Self::Text(text.to_owned()),
+            Err(_) => Self::Bytes(BASE64.encode(bytes)),
+        }
+    }
 }
 
 impl From<String> for Form {

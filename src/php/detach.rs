@@ -1,7 +1,7 @@
 //! A part of a value as a value of its own.
 
 use super::error::{Error, Kind};
-use super::json::{Graph, MAX_EXPANDED};
+use super::json::{Graph, MAX_EXPANDED, MAX_EXPANDED_BYTES};
 use super::value::{Array, Key, Object, Value};
 
 /// Most levels of nesting in a part: it is copied on the call stack.
@@ -22,9 +22,10 @@ impl<'v> Graph<'v> {
             graph: self,
             open: Vec::new(),
             left: MAX_EXPANDED,
+            left_bytes: MAX_EXPANDED_BYTES,
         };
         let cycle = || Error::without_offset(Kind::Cycle);
-        copy.value(part)?.ok_or_else(cycle)
+        copy.value(part, false)?.ok_or_else(cycle)
     }
 }
 
@@ -33,11 +34,15 @@ struct Copy<'g, 'v> {
     /// Containers that are being copied.
     open: Vec<*const Value>,
     left: usize,
+    /// For texts in place of references.
+    left_bytes: usize,
 }
 
 impl<'v> Copy<'_, 'v> {
     /// `None` for a value that is being copied already.
-    fn value(&mut self, value: &'v Value) -> Result<Option<Value>, Error> {
+    fn value(&mut self, value: &'v Value, inside_expansion: bool) -> Result<Option<Value>, Error> {
+        let is_expansion =
+            inside_expansion || matches!(value, Value::ObjectRef(_) | Value::VarRef(_));
         let value = self.graph.resolve(value);
         if self.open.contains(&std::ptr::from_ref(value)) {
             return Ok(None);
@@ -49,7 +54,15 @@ impl<'v> Copy<'_, 'v> {
             Value::Object(object) => &object.properties,
             // It leads nowhere.
             Value::ObjectRef(_) | Value::VarRef(_) => return Ok(None),
-            other => return Ok(Some(other.clone())),
+            other => {
+                let len = match other {
+                    Value::String(text) => text.len(),
+                    Value::Custom(custom) => custom.body().len(),
+                    _ => 0,
+                };
+                self.spend(len, is_expansion)?;
+                return Ok(Some(other.clone()));
+            }
         };
         if self.open.len() == DEPTH {
             return Err(Error::without_offset(Kind::DepthExceeded { limit: DEPTH }));
@@ -57,7 +70,10 @@ impl<'v> Copy<'_, 'v> {
         self.open.push(std::ptr::from_ref(value));
         let mut copied: Vec<(Key, Value)> = Vec::with_capacity(pairs.len());
         for (key, value) in pairs {
-            if let Some(value) = self.value(value)? {
+            if let Key::String(key) = key {
+                self.spend(key.len(), is_expansion)?;
+            }
+            if let Some(value) = self.value(value, is_expansion)? {
                 copied.push((key.clone(), value));
             }
         }
@@ -69,6 +85,13 @@ impl<'v> Copy<'_, 'v> {
             }),
             _ => Value::Array(Array { pairs: copied }),
         }))
+    }
+
+    fn spend(&mut self, len: usize, is_expansion: bool) -> Result<(), Error> {
+        let len = if is_expansion { len } else { 0 };
+        let left = self.left_bytes.checked_sub(len);
+        self.left_bytes = left.ok_or_else(|| Error::without_offset(Kind::ExpansionExceeded))?;
+        Ok(())
     }
 }
 

@@ -7,21 +7,27 @@
 //! into a value that is gone gets the value itself, and so does a reference out
 //! of a property that is taken from its object.
 //!
-//! Two things cannot be done in text, and are errors:
+//! Keys that stand twice come out once, as PHP reads them.
+//!
+//! Three things cannot be done in text, and are errors:
 //!
 //! * a property that shares a PHP reference (`&`) with another value: to PHP an
 //!   assignment changes both, or, where the class has `__unserialize`, one;
-//! * a number inside a signed `C:` body, whose signature would break.
+//! * a number inside a signed `C:` body, whose signature would break;
+//! * a number inside or behind a `C:` body that only its class can read.
+
+use std::borrow::Cow;
 
 use super::class::ClassName;
 use super::error::{Error, Kind};
-use super::read::{Reader, Slots, Token, signature_len, walk};
-use super::value::{MAX_DEPTH, Value, write_object_head, write_string};
+use super::read::{Reader, Token};
+use super::slots::{Member as Pair, Slots, numbered_body, signature_len};
+use super::value::{MAX_DEPTH, Value, write_array_head, write_object_head, write_string};
 
 /// The text of an object, taken apart at its properties.
 #[derive(Debug)]
 pub struct ObjectText<'a> {
-    bytes: &'a [u8],
+    bytes: Cow<'a, [u8]>,
     class: ClassName,
     /// Where the first property begins.
     body: usize,
@@ -56,6 +62,14 @@ pub enum EditError {
         /// Class of the signed object.
         class: ClassName,
     },
+    /// A reference inside or behind a `C:` body that only its class can read would have to get another number.
+    #[error(
+        "a `{class}` that wrote itself (`C:`) may hold values with numbers, which would change"
+    )]
+    Uncertain {
+        /// Class of the object.
+        class: ClassName,
+    },
     /// The result would be nested deeper than PHP reads.
     #[error("the result would be nested deeper than {MAX_DEPTH} levels")]
     Depth,
@@ -74,8 +88,13 @@ impl<'a> ObjectText<'a> {
     ///
     /// The text is no serialized value, or that of something else than an `O:` object.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
-        let slots = number(bytes)?;
-        let mut reader = Reader::new(bytes);
+        let mut bytes = Cow::Borrowed(bytes);
+        let mut slots = number(&bytes)?;
+        if slots.has_duplicates() {
+            bytes = Cow::Owned(without_duplicates(&bytes)?);
+            slots = number(&bytes)?;
+        }
+        let mut reader = Reader::new(&bytes);
         let Token::Object(class, count) = reader.token()? else {
             return Err(Error::mismatch("an object", "another value"));
         };
@@ -90,7 +109,7 @@ impl<'a> ObjectText<'a> {
                 _ => Vec::new(),
             };
             let value = reader.pos();
-            reader = Reader::at(bytes, end_of(bytes, &slots, value)?);
+            reader = Reader::at(&bytes, end_of(&bytes, &slots, value)?);
             members.push(Member { name, key, value });
         }
         Ok(Self {
@@ -109,8 +128,6 @@ impl<'a> ObjectText<'a> {
 
     /// Text of a public property's value, with nothing in it that refers to values outside; `None` without it.
     ///
-    /// Of properties with one name the last counts, as in PHP.
-    ///
     /// # Errors
     ///
     /// [`EditError::Signed`] and [`EditError::Depth`].
@@ -119,7 +136,7 @@ impl<'a> ObjectText<'a> {
             return Ok(None);
         };
         let mut out = Out::new(0, &[]);
-        let mut source = Source::new(self.bytes, &self.slots);
+        let mut source = Source::new(&self.bytes, &self.slots);
         out.by_value(&mut source, self.members[index].value)?;
         Ok(Some(out.bytes))
     }
@@ -170,13 +187,16 @@ impl<'a> ObjectText<'a> {
         } else {
             write_object_head(&mut out.bytes, self.class.as_str(), count);
         }
-        let mut source = Source::new(self.bytes, &self.slots);
+        let mut source = Source::new(&self.bytes, &self.slots);
         source.place(1, out.take_number());
         for (member, value) in self.members.iter().zip(replaced) {
             out.bytes
                 .extend_from_slice(&self.bytes[member.key..member.value]);
             match value {
-                Some(value) => out.text(value)?,
+                Some(value) => {
+                    out.has_moved = true;
+                    out.text(value)?;
+                }
                 None => out.value(&mut source, member.value)?,
             }
         }
@@ -201,13 +221,24 @@ fn class_name(name: &str) -> ClassName {
 
 /// Numbers the values of a text that holds nothing but one value.
 fn number(bytes: &[u8]) -> Result<Slots, Error> {
-    let mut slots = Slots::default();
     let mut reader = Reader::new(bytes);
-    walk(&mut reader, Some(&mut slots), MAX_DEPTH)?;
+    let slots = Slots::of(&mut reader)?;
     if reader.remaining() > 0 {
         return Err(reader.error(Kind::TrailingData));
     }
     Ok(slots)
+}
+
+/// The text of one value as PHP would write it after reading, where keys stand twice in it.
+pub(super) fn without_duplicates(text: &[u8]) -> Result<Vec<u8>, Error> {
+    let mut out = Out::new(0, &[]);
+    match out.text(text) {
+        Ok(()) => Ok(out.bytes),
+        Err(EditError::Text(error)) => Err(error),
+        Err(error) => Err(Error::without_offset(Kind::Message(
+            error.to_string().into(),
+        ))),
+    }
 }
 
 /// Behind the last byte of the value at this offset.
@@ -271,15 +302,12 @@ impl<'a> Source<'a> {
         slot.expect("references were checked").offset
     }
 
-    /// Follows `r:` to an `r:` as far as nothing of it was copied.
-    fn object_behind(&mut self, mut number: u64) -> u64 {
-        while self.copied(number).object == 0
-            && let Ok(Token::ObjectRef(target)) =
-                Reader::at(self.bytes, self.offset_of(number)).token()
-        {
-            number = target;
+    /// Number of the object itself, which an `r:` to an `r:` leads to where that was not copied.
+    fn object_behind(&mut self, number: u64) -> u64 {
+        if self.copied(number).object != 0 {
+            return number;
         }
-        number
+        self.slots.get(number).map_or(number, |slot| slot.root)
     }
 }
 
@@ -289,6 +317,8 @@ enum Open {
         /// Next key in the source.
         pos: usize,
         left: usize,
+        /// The pairs that are left, last first, where some do not count.
+        members: Option<Vec<Pair>>,
     },
     Body {
         /// Class, and where the token and its body begin in the source, and the body's end.
@@ -310,6 +340,10 @@ struct Out<'g> {
     depth: usize,
     /// Numbers in the source of values that are replaced, with their properties.
     gone: &'g [(u64, &'g str)],
+    /// Numbers up to this are certain, and the class whose body makes the others uncertain.
+    certain: Option<(u64, ClassName)>,
+    /// Whether a value has another number than in the source, or is not written.
+    has_moved: bool,
 }
 
 impl<'g> Out<'g> {
@@ -319,6 +353,8 @@ impl<'g> Out<'g> {
             numbers: 0,
             depth,
             gone,
+            certain: None,
+            has_moved: false,
         }
     }
 
@@ -327,9 +363,16 @@ impl<'g> Out<'g> {
         self.numbers
     }
 
-    fn reference(&mut self, letter: char, number: u64) {
+    fn reference(&mut self, letter: char, number: u64) -> Result<(), EditError> {
+        if let Some((certain, class)) = &self.certain
+            && number > *certain
+        {
+            let class = class.clone();
+            return Err(EditError::Uncertain { class });
+        }
         self.bytes
             .extend_from_slice(format!("{letter}:{number};").as_bytes());
+        Ok(())
     }
 
     /// Writes a value that comes from elsewhere.
@@ -345,11 +388,12 @@ impl<'g> Out<'g> {
     fn by_value(&mut self, source: &mut Source<'_>, offset: usize) -> Result<(), EditError> {
         let mut offset = offset;
         if let Token::VarRef(target) = Reader::at(source.bytes, offset).token()? {
-            offset = source.offset_of(target);
+            offset = source.offset_of(source.slots.meant(offset, target));
         }
         let number = source.slots.number_at(offset);
         let number = source.object_behind(number.expect("all but `R:` have numbers"));
         let new = self.take_number();
+        self.has_moved |= number != new;
         if source.is_object(number) {
             source.copied(number).object = new;
         }
@@ -383,11 +427,14 @@ impl<'g> Out<'g> {
                     self.bytes.push(b'}');
                     open.pop();
                 }
-                Some(Open::Pairs { pos, left }) => {
+                Some(Open::Pairs { pos, left, members }) => {
+                    let pair = members.as_mut().and_then(Vec::pop);
+                    *pos = pair.map_or(*pos, |pair| pair.key);
                     let mut reader = Reader::at(source.bytes, *pos);
                     reader.key()?;
-                    let value = reader.pos();
-                    self.bytes.extend_from_slice(&source.bytes[*pos..value]);
+                    self.bytes
+                        .extend_from_slice(&source.bytes[*pos..reader.pos()]);
+                    let value = pair.map_or(reader.pos(), |pair| pair.value);
                     *pos = end_of(source.bytes, source.slots, value)?;
                     *left -= 1;
                     next = Some(value);
@@ -426,19 +473,20 @@ impl<'g> Out<'g> {
         let token = reader.token()?;
         let own = source.slots.number_at(offset);
         if let Token::VarRef(target) = token {
-            return self.var_ref(source, target, open);
+            return self.var_ref(source, source.slots.meant(offset, target), open);
         }
         let own = own.expect("all but `R:` have numbers");
-        if self.is_copied(source, own) {
+        if self.is_copied(source, own)? {
             return Ok(());
         }
         let new = self.take_number();
         source.place(own, new);
+        self.has_moved |= own != new;
         let Token::ObjectRef(target) = token else {
             self.head(source, offset, open)?;
             return Ok(());
         };
-        let target = source.object_behind(target);
+        let target = source.object_behind(source.slots.meant(offset, target));
         let copied = source.copied(target);
         if copied.object == 0 {
             // The object was left out where it stood: it stands here now.
@@ -447,8 +495,7 @@ impl<'g> Out<'g> {
             return self.head(source, offset, open);
         }
         let object = copied.object;
-        self.reference('r', object);
-        Ok(())
+        self.reference('r', object)
     }
 
     /// Writes `R:`, or the value where it was not written yet.
@@ -463,7 +510,7 @@ impl<'g> Out<'g> {
                 property: (*property).into(),
             });
         }
-        if self.is_copied(source, target) {
+        if self.is_copied(source, target)? {
             return Ok(());
         }
         let offset = source.offset_of(target);
@@ -471,18 +518,18 @@ impl<'g> Out<'g> {
     }
 
     /// Refers to a value that is written already; false if it is not.
-    fn is_copied(&mut self, source: &mut Source<'_>, number: u64) -> bool {
+    fn is_copied(&mut self, source: &mut Source<'_>, number: u64) -> Result<bool, EditError> {
         let copied = *source.copied(number);
         // What is equal to a value taken out may stand once more behind it, and is written once more.
         if copied.place != 0 && source.is_shared(number) {
-            self.reference('R', copied.place);
+            self.reference('R', copied.place)?;
         } else if copied.object != 0 && source.is_object(number) {
-            self.reference('r', copied.object);
+            self.reference('r', copied.object)?;
             source.copied(number).place = self.take_number();
         } else {
-            return false;
+            return Ok(false);
         }
-        true
+        Ok(true)
     }
 
     /// Writes what stands at this offset, which is no reference and has got its number.
@@ -497,7 +544,9 @@ impl<'g> Out<'g> {
         if let Token::Custom(class, body) = token {
             let start = reader.pos() - 1 - body.len();
             let first = start + signature_len(body);
-            if source.slots.number_at(first).is_some() {
+            // The bodies inside one another were counted when the numbers were given.
+            let is_numbered = numbered_body(class, body, 0).is_some();
+            if is_numbered && source.slots.number_at(first).is_some() {
                 open.push(Open::Body {
                     class: class_name(class),
                     token: offset,
@@ -507,15 +556,44 @@ impl<'g> Out<'g> {
                 });
                 return Ok(());
             }
+            self.opaque(class_name(class), body)?;
         }
-        self.bytes
-            .extend_from_slice(&source.bytes[offset..reader.pos()]);
-        if let Token::Array(left) | Token::Object(_, left) = token {
-            open.push(Open::Pairs {
-                pos: reader.pos(),
-                left,
-            });
+        let (Token::Array(left) | Token::Object(_, left)) = token else {
+            self.bytes
+                .extend_from_slice(&source.bytes[offset..reader.pos()]);
+            return Ok(());
+        };
+        let members = source.slots.members(offset);
+        let members: Option<Vec<Pair>> =
+            members.map(|members| members.iter().rev().copied().collect());
+        let left = members.as_ref().map_or(left, Vec::len);
+        self.has_moved |= members.is_some();
+        match token {
+            Token::Object(class, _) if members.is_some() => {
+                write_object_head(&mut self.bytes, class, left);
+            }
+            _ if members.is_some() => write_array_head(&mut self.bytes, left),
+            _ => self
+                .bytes
+                .extend_from_slice(&source.bytes[offset..reader.pos()]),
         }
+        open.push(Open::Pairs {
+            pos: reader.pos(),
+            left,
+            members,
+        });
+        Ok(())
+    }
+
+    /// Notes a body that only its class can read; it is copied only where numbers in it stay right.
+    fn opaque(&mut self, class: ClassName, body: &[u8]) -> Result<(), EditError> {
+        let may_refer = ["r:", "R:"]
+            .iter()
+            .any(|letter| memchr::memmem::find(body, letter.as_bytes()).is_some());
+        if may_refer && self.has_moved {
+            return Err(EditError::Uncertain { class });
+        }
+        self.certain.get_or_insert((self.numbers, class));
         Ok(())
     }
 
@@ -554,6 +632,9 @@ mod tests {
     use super::*;
     use crate::php::{Key, PropertyName};
 
+    /// A class whose `C:` body has numbers of the whole.
+    const CLOSURE: &str = r#"32:"Opis\Closure\SerializableClosure""#;
+
     type Edits<'a> = &'a [(&'a str, &'a str)];
 
     fn text(bytes: &[u8]) -> String {
@@ -575,7 +656,7 @@ mod tests {
     #[test]
     fn properties_are_replaced_in_place_and_added_at_the_end() {
         #[rustfmt::skip]
-        let rows: [(&str, Edits<'_>, &str); 12] = [
+        let rows: [(&str, Edits<'_>, &str); 13] = [
             (r#"O:1:"A":0:{}"#, &[], r#"O:1:"A":0:{}"#),
             (r#"O:1:"A":0:{}"#, &[("q", "N;"), ("c", "i:1;")], r#"O:1:"A":2:{s:1:"q";N;s:1:"c";i:1;}"#),
             (r#"O:1:"A":2:{s:1:"q";N;s:1:"n";d:1.50;}"#, &[("q", r#"s:1:"x";"#)], r#"O:1:"A":2:{s:1:"q";s:1:"x";s:1:"n";d:1.50;}"#),
@@ -598,10 +679,11 @@ mod tests {
             // Other visibilities are other properties; of two with one name the last counts.
             ("O:1:\"A\":2:{s:4:\"\0*\0q\";i:1;s:4:\"\0A\0q\";i:2;}", &[("q", "N;")],
              "O:1:\"A\":3:{s:4:\"\0*\0q\";i:1;s:4:\"\0A\0q\";i:2;s:1:\"q\";N;}"),
-            (r#"O:1:"A":2:{s:1:"q";i:1;s:1:"q";i:2;}"#, &[("q", "N;")], r#"O:1:"A":2:{s:1:"q";i:1;s:1:"q";N;}"#),
-            // Numbers in a `C:` body.
-            (r#"O:1:"A":3:{s:1:"q";N;s:1:"a";O:1:"B":0:{}s:1:"c";C:1:"S":4:{r:3;}}"#, &[("q", "a:7:{i:0;N;i:1;N;i:2;N;i:3;N;i:4;N;i:5;N;i:6;N;}")],
-             r#"O:1:"A":3:{s:1:"q";a:7:{i:0;N;i:1;N;i:2;N;i:3;N;i:4;N;i:5;N;i:6;N;}s:1:"a";O:1:"B":0:{}s:1:"c";C:1:"S":5:{r:10;}}"#),
+            (r#"O:1:"A":2:{s:1:"q";i:1;s:1:"q";i:2;}"#, &[("q", "N;")], r#"O:1:"A":1:{s:1:"q";N;}"#),
+            (r#"O:1:"A":3:{s:1:"q";O:1:"B":0:{}s:1:"b";r:2;s:1:"q";i:2;}"#, &[("x", "N;")], r#"O:1:"A":3:{s:1:"q";i:2;s:1:"b";O:1:"B":0:{}s:1:"x";N;}"#),
+            // Numbers in the `C:` body of a closure.
+            (r#"O:1:"A":3:{s:1:"q";N;s:1:"a";O:1:"B":0:{}s:1:"c";C:32:"Opis\Closure\SerializableClosure":4:{r:3;}}"#, &[("q", "a:7:{i:0;N;i:1;N;i:2;N;i:3;N;i:4;N;i:5;N;i:6;N;}")],
+             r#"O:1:"A":3:{s:1:"q";a:7:{i:0;N;i:1;N;i:2;N;i:3;N;i:4;N;i:5;N;i:6;N;}s:1:"a";O:1:"B":0:{}s:1:"c";C:32:"Opis\Closure\SerializableClosure":5:{r:10;}}"#),
         ];
         for (object, edits, expected) in rows {
             assert_eq!(edited(object, edits), expected, "{object} {edits:?}");
@@ -613,16 +695,21 @@ mod tests {
         let signed = |body: &str| {
             let body = format!("@{}.{body}", "h".repeat(44));
             format!(
-                r#"O:1:"A":3:{{s:1:"q";N;s:1:"a";O:1:"B":0:{{}}s:1:"c";C:1:"S":{}:{{{body}}}}}"#,
+                r#"O:1:"A":3:{{s:1:"q";N;s:1:"a";O:1:"B":0:{{}}s:1:"c";C:{CLOSURE}:{}:{{{body}}}}}"#,
                 body.len()
             )
         };
+        let uncertain =
+            "a `S` that wrote itself (`C:`) may hold values with numbers, which would change";
         let shared = "`q` shares a PHP reference with another value";
         #[rustfmt::skip]
         let rows = [
             (r#"O:1:"A":2:{s:1:"a";i:1;s:1:"q";R:2;}"#.to_owned(), shared),
             (r#"O:1:"A":2:{s:1:"q";i:1;s:1:"a";R:2;}"#.to_owned(), shared),
-            (signed("a:1:{i:0;r:3;}"), "a signed `S` refers to a value by its number, which would change"),
+            (signed("a:1:{i:0;r:3;}"), "a signed `Opis\\Closure\\SerializableClosure` refers to a value by its number, which would change"),
+            // Only the class knows whether its body holds a number, and how many values of the whole.
+            (r#"O:1:"A":3:{s:1:"q";N;s:1:"a";O:1:"B":0:{}s:1:"c";C:1:"S":4:{r:3;}}"#.to_owned(), uncertain),
+            (r#"O:1:"A":2:{s:1:"a";C:1:"S":4:{i:3;}s:1:"q";O:1:"B":0:{}}"#.to_owned(), r#"O:1:"A":2:{s:1:"a";C:1:"S":4:{i:3;}s:1:"q";a:1:{i:0;N;}}"#),
         ];
         for (object, expected) in rows {
             assert_eq!(
@@ -631,6 +718,9 @@ mod tests {
                 "{object}"
             );
         }
+        let referring = r#"a:2:{i:0;O:1:"B":0:{}i:1;r:2;}"#;
+        let behind = r#"O:1:"A":1:{s:1:"a";C:1:"S":4:{i:3;}}"#;
+        assert_eq!(edited(behind, &[("q", referring)]), uncertain);
         let unmoved = signed("a:1:{i:0;r:3;}");
         assert_eq!(
             edited(&unmoved, &[("q", "i:9;")]),
@@ -721,7 +811,7 @@ mod tests {
                 objects.push(false);
                 random(rng, depth - 1, objects, &mut body);
                 body.push('}');
-                write!(out, "C:1:\"S\":{}:{{{body}}}", body.len()).unwrap();
+                write!(out, "C:{CLOSURE}:{}:{{{body}}}", body.len()).unwrap();
             }
             5..=7 => {
                 objects.push(false);

@@ -383,7 +383,6 @@ mod tests {
             (b"E:4:\"A\\B:C\";".to_vec(), ""), (b"O:1:\"X\":0:{}".to_vec(), "class `X`"),
             (b"C:1:\"X\":0:{}".to_vec(), "class `X`"), (deep(513).into_bytes(), "deep"),
             (b"a:1:{i:0;a:1:{i:0;R:1;}}".to_vec(), "deep"),
-            (b"a:2:{s:1:\"a\";N;s:1:\"a\";N;}".to_vec(), "twice"),
             (b"O:8:\"stdClass\":1:{s:4:\"\0*\0a\";N;}".to_vec(), "not public"),
         ];
         for (bytes, expected) in rows {

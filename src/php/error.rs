@@ -54,6 +54,13 @@ pub enum Kind {
         /// The slot number as written.
         slot: u64,
     },
+    /// `r:` or `R:` to a slot behind a `C:` body that only its class can read: PHP may count values in it.
+    UncertainReference {
+        /// The slot number as written.
+        slot: u64,
+        /// Class of the first such object.
+        class: Box<str>,
+    },
     /// A value that contains itself, where a tree was asked for.
     Cycle,
     /// References would expand to more values than allowed.
@@ -82,7 +89,7 @@ pub enum Category {
     Eof,
     /// Not PHP's serialize format.
     Syntax,
-    /// Valid, but beyond a limit that protects this process.
+    /// Valid, but beyond a limit that protects this process, or beyond what can be known without the PHP class.
     Limit,
     /// Valid, but not of the shape that was asked for.
     Data,
@@ -148,7 +155,9 @@ impl Error {
             | Kind::LengthOverflow
             | Kind::BadReference { .. }
             | Kind::TrailingData => Category::Syntax,
-            Kind::DepthExceeded { .. } | Kind::ExpansionExceeded => Category::Limit,
+            Kind::DepthExceeded { .. }
+            | Kind::ExpansionExceeded
+            | Kind::UncertainReference { .. } => Category::Limit,
             Kind::Cycle
             | Kind::NotUtf8
             | Kind::Mismatch { .. }
@@ -187,6 +196,11 @@ impl fmt::Display for Error {
             Kind::BadReference { slot } => {
                 write!(f, "no value that a reference to slot {slot} could mean")?;
             }
+            Kind::UncertainReference { slot, class } => write!(
+                f,
+                "a reference to slot {slot} behind an object of class `{class}` that wrote itself (`C:`): \
+                 how many slots are in there only the class knows"
+            )?,
             Kind::Cycle => f.write_str("the value contains itself")?,
             Kind::ExpansionExceeded => f.write_str("references expand to too many values")?,
             Kind::TrailingData => f.write_str("data after the end of the value")?,

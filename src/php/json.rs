@@ -17,7 +17,8 @@
 //!
 //! "Would not end" also covers references that fan out to more than
 //! [`MAX_EXPANDED`] values or [`MAX_EXPANDED_BYTES`] bytes: a kilobyte of nested
-//! references can stand for more than any memory holds.
+//! references can stand for more than any memory holds. Pointers of more than
+//! [`MAX_EXPANDED_BYTES`] bytes together are left out: `{"$ref":null}`.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -33,7 +34,7 @@ use super::value::{Array, Key, Object, Value};
 /// Most values that references of one document are expanded to; later ones become `$ref`.
 pub const MAX_EXPANDED: usize = 250_000;
 
-/// Most bytes of strings that references of one document are expanded to; later ones become `$ref`.
+/// Most bytes that references of one document are expanded to; later ones become `$ref`.
 pub const MAX_EXPANDED_BYTES: usize = 16 << 20;
 
 const MODEL_IDENTIFIER: &str = "Illuminate\\Contracts\\Database\\ModelIdentifier";
@@ -47,6 +48,8 @@ pub struct Graph<'v> {
 #[derive(Debug, Clone, Copy)]
 struct Numbered<'v> {
     value: &'v Value,
+    /// What the value is once references are followed.
+    root: &'v Value,
     /// Slot index of the container and the pair in it; `None` for the outermost value and that of a `C:` body.
     parent: Option<(usize, &'v Key)>,
 }
@@ -54,13 +57,23 @@ struct Numbered<'v> {
 impl<'v> Graph<'v> {
     /// Numbers the values of a tree that was read whole.
     pub fn new(root: &'v Value) -> Self {
-        let mut slots = Vec::new();
+        let mut slots: Vec<Numbered<'v>> = Vec::new();
         let mut open = Vec::new();
         let mut next = Some((root, None));
         while let Some((value, parent)) = next {
             if !matches!(value, Value::VarRef(_)) {
                 let index = slots.len();
-                slots.push(Numbered { value, parent });
+                // A reference always points back, to what is followed already.
+                let target = match value {
+                    Value::ObjectRef(number) => slot(&slots, *number),
+                    _ => None,
+                };
+                let root = target.map_or(value, |target| target.root);
+                slots.push(Numbered {
+                    value,
+                    root,
+                    parent,
+                });
                 match value {
                     Value::Array(array) => open.push((index, array.pairs.iter())),
                     Value::Object(object) => open.push((index, object.properties.iter())),
@@ -93,27 +106,21 @@ impl<'v> Graph<'v> {
     /// Returns the reference itself where it leads nowhere: to a slot that a tree
     /// built by hand does not have.
     pub fn resolve(&self, value: &'v Value) -> &'v Value {
-        let mut current = value;
-        // A reference always points back, so the chain is shorter than the table.
-        for _ in 0..=self.slots.len() {
-            let (Value::ObjectRef(slot) | Value::VarRef(slot)) = current else {
-                return current;
-            };
-            match self.slot(*slot) {
-                Some(target) => current = target.value,
-                None => return current,
+        match value {
+            Value::ObjectRef(number) | Value::VarRef(number) => {
+                self.slot(*number).map_or(value, |target| target.root)
             }
+            _ => value,
         }
-        value
     }
 
     /// What a reference of this tree leads to, wherever the reference itself is kept.
     pub(crate) fn resolved(&self, reference: &Value) -> Value {
         match reference {
-            Value::ObjectRef(slot) | Value::VarRef(slot) => match self.slot(*slot) {
-                Some(target) => self.resolve(target.value).clone(),
-                None => reference.clone(),
-            },
+            Value::ObjectRef(number) | Value::VarRef(number) => {
+                let target = self.slot(*number);
+                target.map_or(reference, |target| target.root).clone()
+            }
             value => value.clone(),
         }
     }
@@ -124,9 +131,7 @@ impl<'v> Graph<'v> {
     }
 
     fn slot(&self, number: u64) -> Option<Numbered<'v>> {
-        self.slots
-            .get(usize::try_from(number).ok()?.checked_sub(1)?)
-            .copied()
+        slot(&self.slots, number)
     }
 
     /// Pointer to where the slot's value stands first, below the root.
@@ -156,6 +161,11 @@ impl<'v> Graph<'v> {
     }
 }
 
+fn slot<'v>(slots: &[Numbered<'v>], number: u64) -> Option<Numbered<'v>> {
+    let index = usize::try_from(number).ok()?.checked_sub(1)?;
+    slots.get(index).copied()
+}
+
 impl Value {
     /// The value as JSON text, in the forms of the [module](self).
     pub fn to_json(&self) -> String {
@@ -177,6 +187,8 @@ pub struct Writer<'g, 'v> {
     open: HashMap<*const Value, usize>,
     expanded: usize,
     expanded_bytes: usize,
+    /// Length of all pointers written.
+    pointers: usize,
     /// Where the graph's root stands in the document.
     root: String,
 }
@@ -205,6 +217,7 @@ impl<'g, 'v> Writer<'g, 'v> {
             open: HashMap::new(),
             expanded: 0,
             expanded_bytes: 0,
+            pointers: 0,
         }
     }
 
@@ -250,7 +263,13 @@ impl<'g, 'v> Writer<'g, 'v> {
         let mut next = Some(value);
         while let Some(value) = next {
             let inside_expansion = frames.last().is_some_and(|frame| frame.is_expansion);
-            frames.extend(self.start(value, inside_expansion));
+            let is_expansion = inside_expansion || is_reference(value);
+            let before = self.out.len();
+            frames.extend(self.start(value, is_expansion));
+            if is_expansion {
+                self.expanded += 1;
+                self.expanded_bytes += self.out.len() - before;
+            }
             next = loop {
                 let Some(frame) = frames.last_mut() else {
                     break None;
@@ -267,8 +286,12 @@ impl<'g, 'v> Writer<'g, 'v> {
                 }
                 push_segment(&mut self.pointer, &name);
                 if !frame.is_list {
+                    let before = self.out.len();
                     write_json_string(&mut self.out, &name);
                     self.out.push(':');
+                    if frame.is_expansion {
+                        self.expanded_bytes += self.out.len() - before;
+                    }
                 }
                 break Some(value);
             };
@@ -281,35 +304,34 @@ impl<'g, 'v> Writer<'g, 'v> {
     }
 
     /// Writes a scalar whole, or the opening of a container, whose frame is returned.
-    fn start(&mut self, value: &'v Value, inside_expansion: bool) -> Option<Frame<'v>> {
+    fn start(&mut self, value: &'v Value, is_expansion: bool) -> Option<Frame<'v>> {
         let target = self.graph.resolve(value);
         let slot = match value {
             Value::ObjectRef(slot) | Value::VarRef(slot) => Some(*slot),
             _ => None,
         };
-        let is_expansion = inside_expansion || slot.is_some();
         // An open container is an ancestor: the pointer to it is a prefix of ours. It is met without a
         // reference too, where a reference led to something that holds the ancestor.
-        let first = match (self.open.get(&std::ptr::from_ref(target)), slot) {
-            (Some(len), _) => Some(self.pointer[..*len].to_owned()),
-            (None, Some(slot)) if self.is_spent() || is_reference(target) => {
-                Some(format!("{}{}", self.root, self.graph.pointer(slot)))
-            }
-            _ => None,
-        };
-        if let Some(first) = first {
+        let open = self.open.get(&std::ptr::from_ref(target)).copied();
+        let is_cut = slot.is_some() && (self.is_spent() || is_reference(target));
+        if open.is_some() || is_cut {
+            let pointer = match (open, slot) {
+                _ if self.pointers >= MAX_EXPANDED_BYTES => None,
+                (Some(len), _) => Some(self.pointer[..len].to_owned()),
+                (None, slot) => {
+                    slot.map(|slot| format!("{}{}", self.root, self.graph.pointer(slot)))
+                }
+            };
             self.out.push_str("{\"$ref\":");
-            write_json_string(&mut self.out, &first);
+            match pointer {
+                Some(pointer) => {
+                    self.pointers += pointer.len();
+                    write_json_string(&mut self.out, &pointer);
+                }
+                None => self.out.push_str("null"),
+            }
             self.out.push('}');
             return None;
-        }
-        if is_expansion {
-            self.expanded += 1;
-            self.expanded_bytes += match target {
-                Value::String(text) => text.len(),
-                Value::Custom(custom) => custom.body().len(),
-                _ => 0,
-            };
         }
         match target {
             Value::Null => self.out.push_str("null"),
@@ -323,7 +345,7 @@ impl<'g, 'v> Writer<'g, 'v> {
                 self.out.push_str("{\"$enum\":");
                 write_json_string(&mut self.out, case.class.as_str());
                 self.out.push_str(",\"case\":");
-                write_json_string(&mut self.out, &case.case);
+                write_json_bytes(&mut self.out, &case.case);
                 self.out.push('}');
             }
             Value::Custom(custom) => {
@@ -610,6 +632,23 @@ mod tests {
         );
         let error = super::super::from_slice::<Vec<String>>(bytes.as_bytes()).unwrap_err();
         assert_eq!(*error.kind(), super::super::Kind::ExpansionExceeded);
+    }
+
+    #[test]
+    fn pointers_do_not_outgrow_the_text() {
+        let name = "n".repeat(1 << 20);
+        let references: Vec<String> = (0..2000).map(|i| format!("i:{i};R:2;")).collect();
+        let references = references.concat();
+        let bytes = format!(
+            "a:1:{{s:{}:\"{name}\";a:2000:{{{references}}}}}",
+            name.len()
+        );
+        let text = json(bytes.as_bytes());
+        assert!(
+            text.ends_with(",{\"$ref\":null}]}") && text.len() < 20 << 20,
+            "{} bytes",
+            text.len()
+        );
     }
 
     #[test]

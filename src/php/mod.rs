@@ -38,6 +38,7 @@ pub mod json;
 pub mod loose;
 mod read;
 mod ser;
+mod slots;
 mod value;
 
 pub use class::{ClassName, PropertyName, Visibility};

@@ -1,9 +1,8 @@
 //! The byte reader: one token at a time, lengths checked before anything is allocated.
 //!
 //! [`Reader::token`] reads a whole scalar, or the opening of a container up to
-//! and with its `{`. [`walk`] passes over whole values with an explicit stack,
-//! so that no input can overflow the call stack, and can number the values on
-//! its way ([`Slots`]) for back references.
+//! and with its `{`. What passes over whole values ([`slots`](super::slots))
+//! has an explicit stack, so that no input can overflow the call stack.
 
 use std::borrow::Cow;
 
@@ -25,7 +24,8 @@ pub(crate) enum Token<'de> {
     Object(&'de str, usize),
     /// Read whole; the second is the body.
     Custom(&'de str, &'de [u8]),
-    Enum(&'de str, &'de str),
+    /// Class and case; the case may be no UTF-8.
+    Enum(&'de str, &'de [u8]),
     ObjectRef(u64),
     VarRef(u64),
 }
@@ -105,12 +105,17 @@ impl<'de> Reader<'de> {
         match letter {
             b's' => self.string().map(|bytes| Token::Str(Cow::Borrowed(bytes))),
             b'i' => self.int().map(Token::Int),
-            b'a' => self.count().map(Token::Array),
+            b'a' => {
+                let start = self.pos;
+                let count = self.unsigned(b':', "a digit or `:`")?;
+                self.count(start, count).map(Token::Array)
+            }
             b'O' => {
                 let class = self.class_name()?;
                 self.expect(b':', "`:`")?;
-                self.skip_sign();
-                Ok(Token::Object(class, self.count()?))
+                let start = self.pos;
+                let count = self.lenient()?;
+                Ok(Token::Object(class, self.count(start, count)?))
             }
             b'b' => {
                 let value = match self.peek()? {
@@ -310,9 +315,7 @@ impl<'de> Reader<'de> {
     }
 
     #[inline]
-    fn count(&mut self) -> Result<usize, Error> {
-        let start = self.pos;
-        let count = self.unsigned(b':', "a digit or `:`")?;
+    fn count(&mut self, start: usize, count: u64) -> Result<usize, Error> {
         self.expect(b'{', "`{`")?;
         // A pair takes bytes: a count beyond what is left can never be met.
         if count > self.remaining() as u64 {
@@ -321,19 +324,23 @@ impl<'de> Reader<'de> {
         usize::try_from(count).map_err(|_| Error::new(Kind::LengthOverflow, start))
     }
 
-    /// Passes over the sign that PHP takes before the count of `O:` and the length of `C:`.
-    fn skip_sign(&mut self) {
+    /// Reads the count of `O:` or the length of `C:`, where PHP takes a sign, and no digit for 0.
+    fn lenient(&mut self) -> Result<u64, Error> {
         let rest = &self.bytes[self.pos..];
-        if rest.first() == Some(&b'+') || rest.starts_with(b"-0") {
+        if rest.first() == Some(&b'+') || rest.starts_with(b"-0") || rest.starts_with(b"-:") {
             self.pos += 1;
         }
+        if self.peek()? == b':' {
+            self.pos += 1;
+            return Ok(0);
+        }
+        self.unsigned(b':', "a digit or `:`")
     }
 
     fn custom(&mut self) -> Result<Token<'de>, Error> {
         let class = self.class_name()?;
         self.expect(b':', "`:`")?;
-        self.skip_sign();
-        let len = self.unsigned(b':', "a digit or `:`")?;
+        let len = self.lenient()?;
         self.expect(b'{', "`{`")?;
         let body = self.take(len)?;
         self.expect(
@@ -359,10 +366,11 @@ impl<'de> Reader<'de> {
             && !case[0].is_ascii_digit()
             && case
                 .iter()
-                .all(|&b| b.is_ascii_alphanumeric() || b == b'_' || b >= 0x7f);
-        match std::str::from_utf8(case) {
-            Ok(case) if is_label => Ok(Token::Enum(class, case)),
-            _ => Err(Error::new(Kind::BadClassName, start)),
+                .all(|&b| b.is_ascii_alphanumeric() || b == b'_' || b >= 0x80);
+        if is_label {
+            Ok(Token::Enum(class, case))
+        } else {
+            Err(Error::new(Kind::BadClassName, start))
         }
     }
 
@@ -392,203 +400,4 @@ fn parse_float(text: &str) -> Option<f64> {
         return None;
     }
     text.parse().ok()
-}
-
-/// One numbered value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Slot {
-    /// Where its token starts.
-    pub(crate) offset: usize,
-    /// Behind its last byte; 0 while it is open.
-    pub(crate) end: usize,
-    /// True if `r:` may point to it.
-    pub(crate) is_object: bool,
-    /// True for an array with the keys 0, 1, 2 and so on.
-    pub(crate) is_list: bool,
-    /// True if an `R:` points to it.
-    pub(crate) is_shared: bool,
-}
-
-/// The numbering of values for `r:` and `R:`; the first value has number 1.
-#[derive(Debug, Default)]
-pub(crate) struct Slots(Vec<Slot>);
-
-impl Slots {
-    fn push(&mut self, offset: usize, is_object: bool) {
-        self.0.push(Slot {
-            offset,
-            end: 0,
-            is_object,
-            is_list: false,
-            is_shared: false,
-        });
-    }
-
-    pub(crate) fn get(&self, number: u64) -> Option<Slot> {
-        let index = usize::try_from(number).ok()?.checked_sub(1)?;
-        self.0.get(index).copied()
-    }
-
-    /// The value whose token starts at `offset`.
-    pub(crate) fn starting_at(&self, offset: usize) -> Option<Slot> {
-        let index = self
-            .0
-            .binary_search_by_key(&offset, |slot| slot.offset)
-            .ok()?;
-        self.0.get(index).copied()
-    }
-
-    /// Number of the value whose token starts at `offset`; `R:` has none.
-    pub(crate) fn number_at(&self, offset: usize) -> Option<u64> {
-        let index = self.0.binary_search_by_key(&offset, |slot| slot.offset);
-        u64::try_from(index.ok()? + 1).ok()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(crate) fn truncate(&mut self, len: usize) {
-        self.0.truncate(len);
-    }
-
-    /// Notes one value; checks references against what was numbered so far.
-    pub(crate) fn note(&mut self, token: &Token<'_>, offset: usize) -> Result<(), Error> {
-        let bad = |slot| Error::new(Kind::BadReference { slot }, offset);
-        match *token {
-            Token::VarRef(slot) => {
-                let index = usize::try_from(slot).ok().and_then(|n| n.checked_sub(1));
-                let target = index.and_then(|index| self.0.get_mut(index));
-                target.ok_or_else(|| bad(slot))?.is_shared = true;
-                Ok(())
-            }
-            Token::ObjectRef(slot) => {
-                if !self.get(slot).is_some_and(|slot| slot.is_object) {
-                    return Err(bad(slot));
-                }
-                self.push(offset, true);
-                Ok(())
-            }
-            Token::Object(..) | Token::Custom(..) | Token::Enum(..) => {
-                self.push(offset, true);
-                Ok(())
-            }
-            _ => {
-                self.push(offset, false);
-                Ok(())
-            }
-        }
-    }
-}
-
-/// How many `C:` bodies inside one another are looked into.
-pub(crate) const MAX_CUSTOM_NESTING: usize = 16;
-
-/// Numbers the values inside a `C:` body, if it is `serialize()` output.
-///
-/// PHP continues the outer numbering inside such a body and counts nothing in
-/// any other (php-serialize.md 6.3). Which of the two it is only the class
-/// knows; a body that reads as exactly one value, maybe behind the signature of
-/// a signed closure, is taken for `serialize()` output.
-fn note_custom_body(
-    body: &[u8],
-    base: usize,
-    slots: &mut Slots,
-    depth_limit: usize,
-    nesting: usize,
-) {
-    if nesting >= MAX_CUSTOM_NESTING {
-        return;
-    }
-    let before = slots.len();
-    let mut reader = Reader::at(body, signature_len(body));
-    let walked = walk_from(&mut reader, base, Some(slots), depth_limit, nesting + 1);
-    if walked.is_err() || reader.remaining() != 0 {
-        slots.truncate(before);
-    }
-}
-
-/// Length of the `@` hash `.` that a signed closure's body begins with.
-pub(crate) fn signature_len(body: &[u8]) -> usize {
-    if body.first() == Some(&b'@') && body.get(45) == Some(&b'.') {
-        46
-    } else {
-        0
-    }
-}
-
-/// Passes over one value without building it; numbers what it sees if `slots` is given.
-pub(crate) fn walk(
-    reader: &mut Reader<'_>,
-    slots: Option<&mut Slots>,
-    depth_limit: usize,
-) -> Result<(), Error> {
-    walk_from(reader, 0, slots, depth_limit, 0)
-}
-
-fn walk_from(
-    reader: &mut Reader<'_>,
-    base: usize,
-    mut slots: Option<&mut Slots>,
-    depth_limit: usize,
-    nesting: usize,
-) -> Result<(), Error> {
-    let mut open: Vec<Open> = Vec::new();
-    loop {
-        let offset = reader.pos();
-        let token = reader.token()?;
-        let mut slot = None;
-        if let Some(slots) = slots.as_deref_mut() {
-            let before = slots.len();
-            slots.note(&token, base + offset)?;
-            slot = (slots.len() > before).then_some(before);
-            if let Token::Custom(_, body) = token {
-                let body_start = base + reader.pos() - 1 - body.len();
-                note_custom_body(body, body_start, slots, depth_limit, nesting);
-            }
-        }
-        if let Token::Array(left) | Token::Object(_, left) = token {
-            // PHP does not count an empty array as a level.
-            if open.len() >= depth_limit && token != Token::Array(0) {
-                return Err(Error::new(
-                    Kind::DepthExceeded { limit: depth_limit },
-                    offset,
-                ));
-            }
-            open.push(Open {
-                left,
-                taken: 0,
-                is_list: matches!(token, Token::Array(_)),
-                slot,
-            });
-        } else if let (Some(slots), Some(slot)) = (slots.as_deref_mut(), slot) {
-            slots.0[slot].end = base + reader.pos();
-        }
-        while let Some(container) = open.last_mut() {
-            if container.left > 0 {
-                container.left -= 1;
-                let key = reader.key()?;
-                container.is_list &= key == Token::Int(container.taken);
-                container.taken += 1;
-                break;
-            }
-            reader.close()?;
-            if let (Some(slots), Some(slot)) = (slots.as_deref_mut(), container.slot) {
-                slots.0[slot].end = base + reader.pos();
-                slots.0[slot].is_list = container.is_list;
-            }
-            open.pop();
-        }
-        if open.is_empty() {
-            return Ok(());
-        }
-    }
-}
-
-/// A container that is being passed over.
-struct Open {
-    left: usize,
-    taken: i64,
-    is_list: bool,
-    slot: Option<usize>,
 }

@@ -1,10 +1,13 @@
 //! A lossless tree of a serialized value.
 //!
 //! Whatever PHP writes comes back from [`Value::to_bytes`] byte for byte: order
-//! of pairs, visibility marks, duplicate keys, the text of floats written with
+//! of pairs, visibility marks, the text of floats written with
 //! `serialize_precision = 17`, opaque `C:` bodies, references as numbers. Forms
-//! that PHP reads but never writes (`i:+5;`, `S:`, leading zeros) come back as
-//! PHP would write them.
+//! that PHP reads but never writes (`i:+5;`, `S:`, leading zeros, a key that
+//! stands twice) come back as PHP would write them.
+//!
+//! No value that was read overflows the stack when it is cloned, compared, shown
+//! or dropped.
 //!
 //! References stay references here; [`Value::to_json`](Value::to_json) and
 //! [`from_slice`](super::from_slice) follow them.
@@ -13,14 +16,15 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::class::{ClassName, PropertyName, Visibility};
+use super::edit;
 use super::error::{Error, Kind, Segment};
-use super::read::{MAX_CUSTOM_NESTING, Reader, Slots, Token, signature_len};
+use super::read::{Reader, Token};
+use super::slots::{Keys, Seen, Slots, check_depth, numbered_body};
 
 /// Most levels of nesting that are read; PHP's own default (`unserialize_max_depth`).
 pub const MAX_DEPTH: usize = 4096;
 
 /// A PHP value as `serialize()` writes it.
-#[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// `N;`
     Null,
@@ -58,7 +62,7 @@ pub struct Float {
 /// An ordered PHP array.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Array {
-    /// Keys and values in order; a duplicate key stays where it stood.
+    /// Keys and values in order.
     pub pairs: Vec<(Key, Value)>,
 }
 
@@ -86,7 +90,7 @@ pub struct Custom {
     /// Class of the object.
     pub class: ClassName,
     body: Vec<u8>,
-    /// The body as a value, where it is `serialize()` output: its values have numbers of the whole.
+    /// The body as a value, where the class hands it to `unserialize`: its values have numbers of the whole.
     inner: Option<Box<Value>>,
 }
 
@@ -115,8 +119,8 @@ impl Custom {
 pub struct EnumCase {
     /// The enum.
     pub class: ClassName,
-    /// Name of the case; the backing value is not on the wire.
-    pub case: Box<str>,
+    /// Name of the case, which need not be UTF-8; the backing value is not on the wire.
+    pub case: Box<[u8]>,
 }
 
 impl Float {
@@ -273,19 +277,27 @@ impl Value {
     ///
     /// See [`Kind`]; nesting is limited to [`MAX_DEPTH`], memory by the length of the input.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
-        let mut reader = Reader::new(bytes);
-        let value = read(&mut reader)?;
-        if reader.remaining() > 0 {
-            return Err(reader.error(Kind::TrailingData));
+        let (value, end) = Self::from_prefix(bytes)?;
+        if end < bytes.len() {
+            return Err(Error::new(Kind::TrailingData, end));
         }
         Ok(value)
     }
 
     /// Reads one value and says how many bytes it took, as PHP does before 8.3.
     pub fn from_prefix(bytes: &[u8]) -> Result<(Self, usize), Error> {
+        let mut tree = Tree::default();
         let mut reader = Reader::new(bytes);
-        let value = read(&mut reader)?;
-        Ok((value, reader.pos()))
+        let value = tree.read(&mut reader)?;
+        let end = reader.pos();
+        if tree.seen.duplicates {
+            let text = edit::without_duplicates(&bytes[..end])?;
+            return Ok((Self::from_bytes(&text)?, end));
+        }
+        if tree.seen.references {
+            Slots::of(&mut Reader::new(bytes))?;
+        }
+        Ok((value, end))
     }
 
     /// Writes the value as PHP's `serialize` does.
@@ -329,7 +341,9 @@ impl Value {
                 }
                 Self::Enum(EnumCase { class, case }) => {
                     let len = class.as_str().len() + 1 + case.len();
-                    out.extend_from_slice(format!("E:{len}:\"{class}:{case}\";").as_bytes());
+                    out.extend_from_slice(format!("E:{len}:\"{class}:").as_bytes());
+                    out.extend_from_slice(case);
+                    out.extend_from_slice(b"\";");
                 }
                 Self::ObjectRef(slot) => out.extend_from_slice(format!("r:{slot};").as_bytes()),
                 Self::VarRef(slot) => out.extend_from_slice(format!("R:{slot};").as_bytes()),
@@ -465,6 +479,96 @@ impl From<&str> for Key {
     }
 }
 
+impl Clone for Value {
+    fn clone(&self) -> Self {
+        let mut open: Vec<(std::slice::Iter<'_, (Key, Self)>, Open)> = Vec::new();
+        let mut next = self;
+        loop {
+            let mut done = match next {
+                Self::Array(array) => {
+                    let container = Open::new(None, array.pairs.len());
+                    open.push((array.pairs.iter(), container));
+                    None
+                }
+                Self::Object(object) => {
+                    let container = Open::new(Some(object.class.clone()), object.properties.len());
+                    open.push((object.properties.iter(), container));
+                    None
+                }
+                Self::Null => Some(Self::Null),
+                Self::Bool(value) => Some(Self::Bool(*value)),
+                Self::Int(value) => Some(Self::Int(*value)),
+                Self::Float(value) => Some(Self::Float(value.clone())),
+                Self::String(value) => Some(Self::String(value.clone())),
+                Self::Custom(custom) => Some(Self::Custom(custom.clone())),
+                Self::Enum(case) => Some(Self::Enum(case.clone())),
+                Self::ObjectRef(slot) => Some(Self::ObjectRef(*slot)),
+                Self::VarRef(slot) => Some(Self::VarRef(*slot)),
+            };
+            next = loop {
+                let Some((pairs, container)) = open.last_mut() else {
+                    return done.expect("only a finished value empties the stack");
+                };
+                container.take(&mut done);
+                if let Some((key, value)) = pairs.next() {
+                    container.key = Some(key.clone());
+                    break value;
+                }
+                done = open.pop().map(|(_, container)| container.finish());
+            };
+        }
+    }
+}
+
+impl PartialEq for Value {
+    fn eq(&self, other: &Self) -> bool {
+        let mut left = vec![(self, other)];
+        while let Some(pair) = left.pop() {
+            let is_same = match pair {
+                (Self::Null, Self::Null) => true,
+                (Self::Bool(a), Self::Bool(b)) => a == b,
+                (Self::Int(a), Self::Int(b)) => a == b,
+                (Self::Float(a), Self::Float(b)) => a == b,
+                (Self::String(a), Self::String(b)) => a == b,
+                (Self::Custom(a), Self::Custom(b)) => a == b,
+                (Self::Enum(a), Self::Enum(b)) => a == b,
+                (Self::ObjectRef(a), Self::ObjectRef(b)) | (Self::VarRef(a), Self::VarRef(b)) => {
+                    a == b
+                }
+                (Self::Array(Array { pairs: a }), Self::Array(Array { pairs: b })) => {
+                    same_keys(a, b, &mut left)
+                }
+                (Self::Object(a), Self::Object(b)) => {
+                    a.class == b.class && same_keys(&a.properties, &b.properties, &mut left)
+                }
+                _ => false,
+            };
+            if !is_same {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// Compares the keys of two containers, and leaves their values to be compared.
+fn same_keys<'v>(
+    a: &'v [(Key, Value)],
+    b: &'v [(Key, Value)],
+    left: &mut Vec<(&'v Value, &'v Value)>,
+) -> bool {
+    let is_same = a.len() == b.len() && a.iter().zip(b).all(|((a, _), (b, _))| a == b);
+    left.extend(a.iter().map(|(_, a)| a).zip(b.iter().map(|(_, b)| b)));
+    is_same
+}
+
+/// As `serialize()` writes it.
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Value({})", DisplayBytes(&self.to_bytes()))
+    }
+}
+
 /// A container whose pairs are still being read.
 struct Open {
     class: Option<ClassName>,
@@ -475,6 +579,24 @@ struct Open {
 }
 
 impl Open {
+    fn new(class: Option<ClassName>, left: usize) -> Self {
+        // Small at first whatever the count says: it is not yet proven.
+        let pairs = Vec::with_capacity(left.min(8));
+        Self {
+            class,
+            left,
+            pairs,
+            key: None,
+        }
+    }
+
+    fn take(&mut self, done: &mut Option<Value>) {
+        if let Some(value) = done.take() {
+            let key = self.key.take().expect("a value is read after its key");
+            self.pairs.push((key, value));
+        }
+    }
+
     fn finish(self) -> Value {
         match self.class {
             Some(class) => Value::Object(Object {
@@ -486,116 +608,126 @@ impl Open {
     }
 }
 
-fn read(reader: &mut Reader<'_>) -> Result<Value, Error> {
-    let mut slots = Slots::default();
-    let mut open: Vec<Open> = Vec::new();
-    read_into(reader, 0, &mut slots, &mut open, 0).map_err(|error| {
-        open.iter()
-            .rev()
-            .fold(error, |error, container| match &container.key {
-                Some(Key::Int(key)) => error.inside(Segment::Index(*key)),
-                Some(Key::String(key)) => {
-                    error.inside(Segment::Name(PropertyName::parse(key).name.into()))
-                }
-                None => error,
-            })
-    })
+/// A tree that is being read.
+#[derive(Default)]
+struct Tree<'de> {
+    keys: Keys<'de>,
+    seen: Seen,
 }
 
-/// Reads the body of a `C:` object as a value, if it is `serialize()` output (see [`walk`](super::read::walk)).
-fn read_custom_body(
-    body: &[u8],
-    base: usize,
-    slots: &mut Slots,
-    nesting: usize,
-) -> Option<Box<Value>> {
-    if nesting >= MAX_CUSTOM_NESTING {
-        return None;
+impl<'de> Tree<'de> {
+    fn read(&mut self, reader: &mut Reader<'de>) -> Result<Value, Error> {
+        let mut open: Vec<Open> = Vec::new();
+        self.value(reader, &mut open, 0, 0, 0).map_err(|error| {
+            open.iter()
+                .rev()
+                .fold(error, |error, container| match &container.key {
+                    Some(Key::Int(key)) => error.inside(Segment::Index(*key)),
+                    Some(Key::String(key)) => {
+                        error.inside(Segment::Name(PropertyName::parse(key).name.into()))
+                    }
+                    None => error,
+                })
+        })
     }
-    let before = slots.len();
-    let mut reader = Reader::at(body, signature_len(body));
-    match read_into(&mut reader, base, slots, &mut Vec::new(), nesting + 1) {
-        Ok(value) if reader.remaining() == 0 => Some(Box::new(value)),
-        _ => {
-            slots.truncate(before);
-            None
-        }
-    }
-}
 
-fn read_into(
-    reader: &mut Reader<'_>,
-    base: usize,
-    slots: &mut Slots,
-    open: &mut Vec<Open>,
-    nesting: usize,
-) -> Result<Value, Error> {
-    loop {
-        let offset = reader.pos();
-        let token = reader.token()?;
-        slots.note(&token, base + offset)?;
+    /// Reads a value that is `depth` levels deep; `base` is where the reader's bytes begin in the text.
+    fn value(
+        &mut self,
+        reader: &mut Reader<'de>,
+        open: &mut Vec<Open>,
+        base: usize,
+        depth: usize,
+        nesting: usize,
+    ) -> Result<Value, Error> {
         let class_name = |name: &str| ClassName::new(name).expect("the reader checked the name");
-        let container = match &token {
-            Token::Array(count) => Some((None, *count)),
-            Token::Object(class, count) => Some((Some(class_name(class)), *count)),
-            _ => None,
-        };
-        let mut done = if let Some((class, left)) = container {
-            if open.len() >= MAX_DEPTH && (left > 0 || class.is_some()) {
-                return Err(Error::new(Kind::DepthExceeded { limit: MAX_DEPTH }, offset));
-            }
-            // Small at first whatever the count says: it is not yet proven.
-            open.push(Open {
-                class,
-                left,
-                pairs: Vec::with_capacity(left.min(8)),
-                key: None,
-            });
-            None
-        } else {
-            Some(match token {
-                Token::Null => Value::Null,
-                Token::Bool(value) => Value::Bool(value),
-                Token::Int(value) => Value::Int(value),
-                Token::Float(value, text) => Value::Float(float_with_text(value, text)),
-                Token::Str(bytes) => Value::String(bytes.into_owned()),
+        loop {
+            let offset = base + reader.pos();
+            let token = reader.token()?;
+            check_depth(&token, depth + open.len(), offset)?;
+            let mut done = match token {
+                Token::Array(left) => {
+                    self.keys.open();
+                    open.push(Open::new(None, left));
+                    None
+                }
+                Token::Object(class, left) => {
+                    self.keys.open();
+                    open.push(Open::new(Some(class_name(class)), left));
+                    None
+                }
+                Token::Null => Some(Value::Null),
+                Token::Bool(value) => Some(Value::Bool(value)),
+                Token::Int(value) => Some(Value::Int(value)),
+                Token::Float(value, text) => Some(Value::Float(float_with_text(value, text))),
+                Token::Str(bytes) => Some(Value::String(bytes.into_owned())),
                 Token::Custom(class, body) => {
                     let start = base + reader.pos() - 1 - body.len();
-                    let inner = read_custom_body(body, start, slots, nesting);
-                    Value::Custom(Custom {
+                    Some(Value::Custom(Custom {
                         class: class_name(class),
                         body: body.to_vec(),
-                        inner,
-                    })
+                        inner: self.body(class, body, start, depth + open.len(), nesting)?,
+                    }))
                 }
-                Token::Enum(class, case) => Value::Enum(EnumCase {
+                Token::Enum(class, case) => Some(Value::Enum(EnumCase {
                     class: class_name(class),
                     case: case.into(),
-                }),
-                Token::ObjectRef(slot) => Value::ObjectRef(slot),
-                Token::VarRef(slot) => Value::VarRef(slot),
-                Token::Array(_) | Token::Object(..) => unreachable!("containers were taken above"),
-            })
-        };
-        loop {
-            let Some(container) = open.last_mut() else {
-                return Ok(done.expect("only a finished value empties the stack"));
+                })),
+                Token::ObjectRef(slot) => {
+                    self.seen.references = true;
+                    Some(Value::ObjectRef(slot))
+                }
+                Token::VarRef(slot) => {
+                    self.seen.references = true;
+                    Some(Value::VarRef(slot))
+                }
             };
-            if let Some(value) = done.take() {
-                let key = container.key.take().expect("a value is read after its key");
-                container.pairs.push((key, value));
+            loop {
+                let Some(container) = open.last_mut() else {
+                    return Ok(done.expect("only a finished value empties the stack"));
+                };
+                container.take(&mut done);
+                if container.left > 0 {
+                    container.left -= 1;
+                    let key = reader.key()?;
+                    self.seen.duplicates |= self.keys.is_repeated(&key);
+                    container.key = Some(match key {
+                        Token::Int(key) => Key::Int(key),
+                        Token::Str(key) => Key::String(key.into_owned()),
+                        _ => unreachable!("a key is an int or a string"),
+                    });
+                    break;
+                }
+                reader.close()?;
+                self.keys.close();
+                done = open.pop().map(Open::finish);
             }
-            if container.left > 0 {
-                container.left -= 1;
-                container.key = Some(match reader.key()? {
-                    Token::Int(key) => Key::Int(key),
-                    Token::Str(key) => Key::String(key.into_owned()),
-                    _ => unreachable!("a key is an int or a string"),
-                });
-                break;
+        }
+    }
+
+    /// Reads the body of a `C:` object as a value, if its values have numbers of the whole.
+    fn body(
+        &mut self,
+        class: &str,
+        body: &'de [u8],
+        start: usize,
+        depth: usize,
+        nesting: usize,
+    ) -> Result<Option<Box<Value>>, Error> {
+        let Some(first) = numbered_body(class, body, nesting) else {
+            return Ok(None);
+        };
+        let mut reader = Reader::at(body, first);
+        let (keys, seen) = (std::mem::take(&mut self.keys), self.seen);
+        let value = self.value(&mut reader, &mut Vec::new(), start, depth, nesting + 1);
+        self.keys = keys;
+        match value {
+            Ok(value) if reader.remaining() == 0 => Ok(Some(Box::new(value))),
+            Err(error) if matches!(error.kind(), Kind::DepthExceeded { .. }) => Err(error),
+            _ => {
+                self.seen = seen;
+                Ok(None)
             }
-            reader.close()?;
-            done = open.pop().map(Open::finish);
         }
     }
 }
@@ -731,9 +863,14 @@ pub(crate) fn write_object_head(out: &mut Vec<u8>, class: &str, count: usize) {
 
 /// The int that PHP makes of a string array key, if it makes one (php-serialize.md 4).
 pub(crate) fn canonical_int(key: &[u8]) -> Option<i64> {
-    let text = std::str::from_utf8(key).ok()?;
-    let value: i64 = text.parse().ok()?;
-    (value.to_string() == text).then_some(value)
+    let digits = key.strip_prefix(b"-").unwrap_or(key);
+    let is_canonical = match digits {
+        [b'0'] => digits.len() == key.len(),
+        [b'1'..=b'9', rest @ ..] => rest.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    let text = std::str::from_utf8(key).ok().filter(|_| is_canonical)?;
+    text.parse().ok()
 }
 
 /// Shows bytes as text: UTF-8 as it is, control characters and other bytes as `\xNN`.
@@ -821,22 +958,270 @@ mod tests {
         assert_eq!(Value::Object(object).to_bytes(), expected);
     }
 
+    fn deep(levels: usize, middle: &[u8]) -> Vec<u8> {
+        [&b"a:1:{i:0;".repeat(levels), middle, &b"}".repeat(levels)].concat()
+    }
+
+    /// A closure of Laravel 8 with this body.
+    fn closure(body: &[u8]) -> Vec<u8> {
+        let head = format!(
+            "C:32:\"Opis\\Closure\\SerializableClosure\":{}:{{",
+            body.len()
+        );
+        [head.as_bytes(), body, b"}"].concat()
+    }
+
+    /// Runs on a stack half as large as that of a thread.
+    fn on_a_small_stack(run: impl FnOnce() + Send + 'static) {
+        let thread = std::thread::Builder::new().stack_size(1 << 20);
+        thread.spawn(run).unwrap().join().unwrap();
+    }
+
     #[test]
-    fn the_deepest_value_allowed_is_read_written_and_dropped_on_a_small_stack() {
-        let deep = |levels: usize| {
-            [
-                b"a:1:{i:0;".repeat(levels),
-                b"N;".to_vec(),
-                b"}".repeat(levels),
-            ]
-            .concat()
+    fn the_deepest_value_allowed_does_not_overflow_a_small_stack() {
+        on_a_small_stack(|| {
+            for bytes in [
+                deep(MAX_DEPTH, b"N;"),
+                deep(MAX_DEPTH - 1, &closure(&deep(1, b"N;"))),
+            ] {
+                let value = Value::from_bytes(&bytes).unwrap();
+                assert_eq!(value.to_bytes(), bytes);
+                let copy = value.clone();
+                assert!(copy == value && copy != Value::Null);
+                assert!(format!("{value:?}{value:#?}").len() > bytes.len());
+                assert!(value.to_json().len() > 2 * MAX_DEPTH);
+                drop((value, copy));
+                crate::php::from_slice::<serde::de::IgnoredAny>(&bytes).unwrap();
+                assert!(crate::php::from_slice::<serde_json::Value>(&bytes).is_err());
+            }
+        });
+    }
+
+    #[test]
+    fn there_is_one_limit_of_depth_for_all_that_is_inside_one_another() {
+        let mut bodies = deep(4090, b"N;");
+        for _ in 0..7 {
+            bodies = deep(4090, &closure(&bodies));
+        }
+        let rows = [
+            deep(MAX_DEPTH + 1, b"N;"),
+            deep(1_000_000, b"N;"),
+            deep(1, &closure(&deep(MAX_DEPTH, b"N;"))),
+            closure(&bodies),
+        ];
+        on_a_small_stack(move || {
+            let limit = Kind::DepthExceeded { limit: MAX_DEPTH };
+            for bytes in rows {
+                let error = Value::from_bytes(&bytes).unwrap_err();
+                assert_eq!(*error.kind(), limit);
+                let error = crate::php::from_slice::<serde::de::IgnoredAny>(&bytes).unwrap_err();
+                assert_eq!(*error.kind(), limit);
+                assert!(crate::php::from_slice::<serde_json::Value>(&bytes).is_err());
+                let job = [b"O:1:\"J\":1:{s:1:\"a\";", &bytes[..], b"}"].concat();
+                assert!(crate::php::ObjectText::parse(&job).is_err());
+                let job = crate::php::ObjectText::parse(b"O:1:\"J\":0:{}").unwrap();
+                assert!(job.with(&[("a", &bytes)]).is_err());
+            }
+        });
+    }
+
+    #[test]
+    fn chains_of_references_take_time_in_proportion() {
+        use std::fmt::Write as _;
+        let count = 60_000;
+        let chain = |first: usize| {
+            let mut text = format!("a:{}:{{i:0;O:1:\"P\":0:{{}}", count + 1);
+            for index in 0..count {
+                write!(text, "i:{};r:{};", index + 1, first + index).unwrap();
+            }
+            text + "}"
         };
-        let value = Value::from_bytes(&deep(MAX_DEPTH)).unwrap();
-        assert_eq!(value.to_bytes(), deep(MAX_DEPTH));
-        drop(value);
-        let error = Value::from_bytes(&deep(MAX_DEPTH + 1)).unwrap_err();
-        assert_eq!(*error.kind(), Kind::DepthExceeded { limit: MAX_DEPTH });
-        assert!(Value::from_bytes(&deep(1_000_000)).is_err());
+        let bytes = chain(2);
+        let job = format!("O:1:\"J\":1:{{s:1:\"a\";{}}}", chain(3));
+        let began = std::time::Instant::now();
+        let value = Value::from_bytes(bytes.as_bytes()).unwrap();
+        let json = value.to_json();
+        assert_eq!(json.matches("{\"$class\":\"P\"}").count(), count + 1);
+        let typed: serde_json::Value = crate::php::from_slice(bytes.as_bytes()).unwrap();
+        assert_eq!(typed[count]["$class"], "P");
+        let graph = crate::php::json::Graph::new(&value);
+        let part = graph.detached(&value).unwrap();
+        assert_eq!(part.as_array().unwrap().pairs.len(), count + 1);
+        let text = crate::php::ObjectText::parse(job.as_bytes()).unwrap();
+        let same = text.with(&[]).unwrap();
+        assert!(same == job.as_bytes() && text.get("a").unwrap().unwrap() == bytes.as_bytes());
+        // In proportion to the square it is minutes.
+        assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
+    }
+
+    #[test]
+    fn a_number_behind_a_body_that_only_its_class_reads_is_refused() {
+        let closure = closure(b"i:5;");
+        let closure = std::str::from_utf8(&closure).unwrap();
+        let after = |first: &str, letter: char, number: u64| {
+            format!("a:3:{{i:0;{first}i:1;s:1:\"k\";i:2;{letter}:{number};}}")
+        };
+        let flat = "C:4:\"Flat\":4:{i:5;}";
+        // No value: what the class counts there is not known.
+        let broken = closure.replace("i:5;", "i:x;");
+        #[rustfmt::skip]
+        let rows = [
+            (flat, 'R', 2, true), (flat, 'r', 2, true), (flat, 'R', 3, false), (flat, 'R', 4, false),
+            ("C:4:\"Flat\":2:{zz}", 'R', 3, false), ("a:1:{i:0;C:4:\"Flat\":4:{i:5;}}", 'R', 4, false),
+            (closure, 'R', 4, true), (&broken, 'R', 3, false),
+        ];
+        for (first, letter, number, is_certain) in rows {
+            let text = after(first, letter, number);
+            let found = Value::from_bytes(text.as_bytes());
+            let is_uncertain = |error: Error| match error.kind() {
+                Kind::UncertainReference { slot, .. } => assert_eq!(*slot, number),
+                _ => panic!("{text}: {error}"),
+            };
+            assert_eq!(found.map_err(is_uncertain).is_ok(), is_certain, "{text}");
+            let inside = after(first, letter, number + 1);
+            let job = format!("O:1:\"J\":1:{{s:1:\"a\";{inside}}}");
+            for is_read in [
+                crate::php::from_slice::<serde_json::Value>(text.as_bytes()).is_ok(),
+                crate::php::from_slice::<serde::de::IgnoredAny>(text.as_bytes()).is_ok(),
+                crate::php::ObjectText::parse(job.as_bytes()).is_ok(),
+            ] {
+                assert_eq!(is_read, is_certain, "{text}");
+            }
+        }
+        let error = Value::from_bytes(after(flat, 'R', 3).as_bytes()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "a reference to slot 3 behind an object of class `Flat` that wrote itself (`C:`): \
+             how many slots are in there only the class knows (byte 44)"
+        );
+    }
+
+    /// The second column is what PHP 8.2 makes of the first, but for an `r:` to an `r:`.
+    #[test]
+    fn a_key_that_stands_twice_has_the_last_value_in_the_first_place() {
+        #[derive(Debug, PartialEq, serde::Deserialize)]
+        struct Job {
+            a: i64,
+        }
+        #[rustfmt::skip]
+        let rows = [
+            ("a:2:{i:0;i:1;i:0;i:2;}", "a:1:{i:0;i:2;}"),
+            ("a:2:{i:0;i:1;s:1:\"0\";i:2;}", "a:1:{i:0;i:2;}"),
+            ("a:3:{i:0;s:1:\"a\";i:1;i:9;i:0;s:1:\"b\";}", "a:2:{i:0;s:1:\"b\";i:1;i:9;}"),
+            ("a:3:{i:0;s:1:\"a\";i:0;s:1:\"b\";i:1;R:2;}", "a:2:{i:0;s:1:\"b\";i:1;R:2;}"),
+            ("a:3:{i:0;s:1:\"a\";i:1;R:2;i:0;s:1:\"b\";}", "a:2:{i:0;s:1:\"b\";i:1;s:1:\"a\";}"),
+            ("a:4:{i:0;s:1:\"a\";i:1;R:2;i:0;s:1:\"b\";i:2;R:2;}", "a:3:{i:0;s:1:\"b\";i:1;s:1:\"a\";i:2;R:2;}"),
+            ("a:5:{i:0;i:5;i:1;i:6;i:1;R:2;i:0;i:9;i:2;R:3;}", "a:3:{i:0;i:9;i:1;i:5;i:2;R:3;}"),
+            ("a:3:{i:0;a:1:{i:0;i:5;}i:0;s:1:\"k\";i:1;R:3;}", "a:2:{i:0;s:1:\"k\";i:1;i:5;}"),
+            ("a:3:{i:0;a:1:{i:0;i:5;}i:0;s:1:\"k\";i:1;R:2;}", "a:2:{i:0;s:1:\"k\";i:1;R:2;}"),
+            ("a:2:{i:0;a:1:{i:0;i:1;}i:0;a:1:{i:0;R:3;}}", "a:1:{i:0;a:1:{i:0;i:1;}}"),
+            ("a:3:{i:0;O:1:\"P\":0:{}i:1;i:3;i:1;r:2;}", "a:2:{i:0;O:1:\"P\":0:{}i:1;r:2;}"),
+            ("a:4:{i:0;O:1:\"P\":0:{}i:1;i:3;i:1;r:2;i:2;r:3;}", "a:3:{i:0;O:1:\"P\":0:{}i:1;r:2;i:2;r:3;}"),
+            ("O:8:\"stdClass\":3:{s:1:\"7\";i:1;i:7;i:2;s:1:\"b\";R:2;}", "O:8:\"stdClass\":2:{s:1:\"7\";i:2;s:1:\"b\";R:2;}"),
+            // The value is written where the first reference to it stands, for good.
+            ("a:3:{s:1:\"a\";a:1:{i:0;i:1;}s:1:\"b\";R:3;s:1:\"a\";N;}", "a:2:{s:1:\"a\";N;s:1:\"b\";i:1;}"),
+        ];
+        for (text, expected) in rows {
+            let value =
+                Value::from_bytes(text.as_bytes()).unwrap_or_else(|e| panic!("{text}: {e}"));
+            assert_eq!(
+                String::from_utf8(value.to_bytes()).unwrap(),
+                expected,
+                "{text}"
+            );
+            let json: serde_json::Value = serde_json::from_str(&value.to_json()).unwrap();
+            let typed: serde_json::Value = crate::php::from_slice(text.as_bytes()).unwrap();
+            assert_eq!(typed, json, "{text}");
+            if let Some(list) = json.as_array() {
+                let typed: Vec<serde_json::Value> =
+                    crate::php::from_slice(text.as_bytes()).unwrap();
+                assert_eq!(typed, *list, "{text}");
+            }
+        }
+        for text in [
+            "a:2:{i:0;i:5;i:0;R:2;}",
+            "a:2:{i:0;O:1:\"P\":0:{}i:0;r:2;}",
+            "a:4:{i:0;O:1:\"P\":0:{}i:1;r:2;i:1;i:3;i:2;r:3;}",
+        ] {
+            let error = Value::from_bytes(text.as_bytes()).unwrap_err();
+            assert!(
+                matches!(error.kind(), Kind::BadReference { .. }),
+                "{text}: {error}"
+            );
+            crate::php::from_slice::<serde::de::IgnoredAny>(text.as_bytes()).unwrap_err();
+        }
+        let job = "O:1:\"J\":2:{s:1:\"a\";s:1:\"x\";s:1:\"a\";i:2;}";
+        assert_eq!(
+            crate::php::from_slice::<Job>(job.as_bytes()).unwrap(),
+            Job { a: 2 }
+        );
+        // The same place again and again.
+        let references: Vec<String> = (1..20_000)
+            .map(|i| format!("i:0;i:{i};i:{i};R:2;"))
+            .collect();
+        let text = format!("a:39999:{{i:0;i:0;{}}}", references.concat());
+        let began = std::time::Instant::now();
+        let list: Vec<i64> = crate::php::from_slice(text.as_bytes()).unwrap();
+        assert_eq!((list[0], list[1], list[19_998]), (19_999, 1, 19_998));
+        assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
+        // Many keys, and none twice; and of those one.
+        let many: Vec<String> = (0..100)
+            .map(|i| format!("s:3:\"k{i:02}\";i:{i};"))
+            .collect();
+        let many = many.concat();
+        let text = format!("a:100:{{{many}}}");
+        assert_eq!(
+            Value::from_bytes(text.as_bytes()).unwrap().to_bytes(),
+            text.as_bytes()
+        );
+        let twice = format!("a:101:{{{many}s:3:\"k50\";N;}}");
+        let value = Value::from_bytes(twice.as_bytes()).unwrap();
+        assert_eq!(value.to_bytes(), text.replace("i:50;", "N;").as_bytes());
+    }
+
+    #[test]
+    fn what_is_passed_by_is_checked_too() {
+        #[derive(Debug, serde::Deserialize)]
+        struct Job {
+            #[expect(dead_code, reason = "only its error is of interest")]
+            a: i64,
+        }
+        for ignored in ["r:9;", "R:9;", "a:1:{i:0;r:2;}", "r:4;"] {
+            let text = format!("O:1:\"J\":2:{{s:1:\"a\";i:1;s:1:\"b\";{ignored}}}");
+            let error = crate::php::from_slice::<Job>(text.as_bytes()).unwrap_err();
+            assert!(
+                matches!(error.kind(), Kind::BadReference { .. }),
+                "{text}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn cases_have_the_names_that_php_allows() {
+        let case = |name: &[u8]| {
+            let head = format!("E:{}:\"Suit:", name.len() + 5);
+            Value::from_bytes(&[head.as_bytes(), name, b"\";"].concat())
+        };
+        for name in [
+            &b"A"[..],
+            b"_a0",
+            "Größe".as_bytes(),
+            b"\xff\x80",
+            b"\xe9t\xe9",
+        ] {
+            let Value::Enum(found) = case(name).unwrap() else {
+                panic!("a case")
+            };
+            assert_eq!(&*found.case, name);
+        }
+        for name in [&b""[..], b"0a", b"\x7f", b"a b", b"a:b", b"a-b", b"a\\b"] {
+            assert!(case(name).is_err(), "{name:?}");
+        }
+        let text = b"E:7:\"Suit:\xe9\xff\";".as_slice();
+        let expected = r#"{"$enum":"Suit","case":{"$bytes":"6f8="}}"#;
+        assert_eq!(Value::from_bytes(text).unwrap().to_json(), expected);
+        let typed: serde_json::Value = crate::php::from_slice(text).unwrap();
+        assert_eq!(typed["case"]["$bytes"], "6f8=");
     }
 
     #[test]

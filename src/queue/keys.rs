@@ -1,5 +1,7 @@
 //! Every key name of the Redis driver.
 
+use std::collections::BTreeMap;
+
 use super::{QueueName, Spool};
 
 /// Makes key names: the client prefix, then Laravel's name.
@@ -10,6 +12,8 @@ use super::{QueueName, Spool};
 #[derive(Debug, Clone)]
 pub struct Keys {
     prefix: String,
+    /// Queues whose jobs are under the keys of another.
+    forwards: BTreeMap<QueueName, QueueName>,
 }
 
 impl Keys {
@@ -17,32 +21,45 @@ impl Keys {
     pub fn new(prefix: impl Into<String>) -> Self {
         Self {
             prefix: prefix.into(),
+            forwards: BTreeMap::new(),
         }
+    }
+
+    /// The same, with queues that stand for others (`Queue::forward`, Laravel 13): pushes, pops and all other commands
+    /// for one of them use the keys of the other.
+    #[must_use]
+    pub fn with_forwards(self, forwards: BTreeMap<QueueName, QueueName>) -> Self {
+        Self { forwards, ..self }
+    }
+
+    /// The queue under whose keys the jobs of this one are.
+    fn kept<'q>(&'q self, queue: &'q QueueName) -> &'q QueueName {
+        self.forwards.get(queue).unwrap_or(queue)
     }
 
     /// List of pending jobs, oldest at the left.
     pub fn list(&self, queue: &QueueName) -> String {
-        format!("{}queues:{queue}", self.prefix)
+        format!("{}queues:{}", self.prefix, self.kept(queue))
     }
 
     /// Sorted set of jobs that are not yet due.
     pub fn delayed(&self, queue: &QueueName) -> String {
-        format!("{}queues:{queue}:delayed", self.prefix)
+        format!("{}queues:{}:delayed", self.prefix, self.kept(queue))
     }
 
     /// Sorted set of jobs being run.
     pub fn reserved(&self, queue: &QueueName) -> String {
-        format!("{}queues:{queue}:reserved", self.prefix)
+        format!("{}queues:{}:reserved", self.prefix, self.kept(queue))
     }
 
     /// List of one `1` per pending job, since Laravel 5.8.
     pub fn notify(&self, queue: &QueueName) -> String {
-        format!("{}queues:{queue}:notify", self.prefix)
+        format!("{}queues:{}:notify", self.prefix, self.kept(queue))
     }
 
     /// List of payloads that cannot be decoded; ours.
     pub fn quarantine(&self, queue: &QueueName) -> String {
-        format!("{}queues:{queue}:quarantine", self.prefix)
+        format!("{}queues:{}:quarantine", self.prefix, self.kept(queue))
     }
 
     /// A list of records that wait to be brought elsewhere; ours.
@@ -58,14 +75,5 @@ impl Keys {
     /// Says that a payload with this identity was pushed already; ours.
     pub fn pushed(&self, id: &str) -> String {
         format!("{}artisand:pushed:{id}", self.prefix)
-    }
-
-    /// The queue whose notify list this is.
-    pub(super) fn queue_of_notify(&self, key: &str) -> Option<QueueName> {
-        let name = key
-            .strip_prefix(&self.prefix)?
-            .strip_prefix("queues:")?
-            .strip_suffix(":notify")?;
-        Some(name.into())
     }
 }

@@ -197,6 +197,7 @@ impl Queue for MemoryQueue {
                         queue: name.clone(),
                         element,
                         member,
+                        lease: self.retry_after.map(|_| expires),
                     });
                 } else {
                     queue.quarantine.push(element);

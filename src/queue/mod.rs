@@ -44,6 +44,9 @@ pub struct ReservedJob {
     pub element: Vec<u8>,
     /// Payload as it was reserved: the only thing by which the job is found again.
     pub member: Vec<u8>,
+    /// When any worker may have the job unless the reservation is renewed, counted from before the pop was sent;
+    /// `None` for never.
+    pub lease: Option<UnixSeconds>,
 }
 
 impl fmt::Debug for ReservedJob {

@@ -5,7 +5,7 @@
 //! quarantine instead of nowhere, and a release puts back only what was still
 //! reserved.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +32,8 @@ pub struct RedisQueueOptions {
     pub migration_batch: usize,
     /// How far into a queue a pop looks that takes only some of the jobs.
     pub look_ahead: usize,
+    /// Queues that stand for others (`Queue::forward`, Laravel 13): jobs of the first are under the keys of the second.
+    pub forwards: BTreeMap<QueueName, QueueName>,
 }
 
 impl Default for RedisQueueOptions {
@@ -43,6 +45,7 @@ impl Default for RedisQueueOptions {
             notify: true,
             migration_batch: 1000,
             look_ahead: 500,
+            forwards: BTreeMap::new(),
         }
     }
 }
@@ -52,6 +55,8 @@ pub struct RedisQueue {
     redis: Redis,
     /// For commands that block; its reply may take as long as they block.
     blocking: Redis,
+    /// For renewals, which a runtime of their own may send.
+    renewing: Redis,
     keys: Keys,
     options: RedisQueueOptions,
     scripts: Scripts,
@@ -114,8 +119,9 @@ const LONGEST_BLOCK: Duration = Duration::from_secs(10);
 impl RedisQueue {
     /// The queues behind a connection; nothing is sent yet.
     pub fn new(redis: Redis, options: RedisQueueOptions) -> Self {
-        let keys = Keys::new(redis.prefix());
+        let keys = Keys::new(redis.prefix()).with_forwards(options.forwards.clone());
         let blocking = redis.another(LONGEST_BLOCK + Duration::from_secs(5));
+        let renewing = redis.another(Redis::RESPONSE_TIMEOUT);
         let scripts = Scripts {
             pop: with_common!("pop.lua"),
             peek: with_common!("peek.lua"),
@@ -135,6 +141,7 @@ impl RedisQueue {
         Self {
             redis,
             blocking,
+            renewing,
             keys,
             options,
             scripts,
@@ -162,10 +169,7 @@ impl RedisQueue {
     ///
     /// The connection cannot be opened, or the server refuses to serve.
     pub async fn ping(&self) -> Result<(), crate::connection::Error> {
-        self.redis
-            .command::<String>(&redis::cmd("PING"))
-            .await
-            .map(|_| ())
+        self.redis.ping().await
     }
 
     /// Counts the records of a list of ours.
@@ -402,6 +406,13 @@ impl RedisQueue {
         Arg::Int(now.plus(self.options.retry_after.unwrap_or_default()).0)
     }
 
+    /// Until when jobs live that are reserved now.
+    fn lease(&self, now: UnixSeconds) -> Option<UnixSeconds> {
+        self.options
+            .retry_after
+            .map(|retry_after| now.plus(retry_after))
+    }
+
     fn flag(set: bool) -> Arg<'static> {
         Arg::Int(set.into())
     }
@@ -443,11 +454,13 @@ impl RedisQueue {
             .call(first, "pop.lua", &self.scripts.pop, &keys, &args)
             .await?;
         let mut ended = None;
+        let lease = self.lease(request.now);
         for (position, (queue, entry)) in request.queues.iter().zip(reply).enumerate() {
-            let is_end = read_entry(queue, entry, &mut popped).ok_or_else(|| Error::Reply {
-                script: "pop.lua",
-                queue: queue.clone(),
-            })?;
+            let is_end =
+                read_entry(queue, entry, lease, &mut popped).ok_or_else(|| Error::Reply {
+                    script: "pop.lua",
+                    queue: queue.clone(),
+                })?;
             ended = ended.or(is_end.then_some(position));
         }
         Ok((popped, ended))
@@ -566,7 +579,8 @@ impl RedisQueue {
                 Value::Int(-2) => {}
                 Value::Int(-3) => quarantined += 1,
                 offset => {
-                    let job = read_job(queue, Value::BulkString(element), &offset, text);
+                    let lease = self.lease(request.now);
+                    let job = read_job(queue, Value::BulkString(element), &offset, text, lease);
                     popped.jobs.push(job.ok_or_else(wrong("claim.lua"))?);
                 }
             }
@@ -640,7 +654,12 @@ fn earliest(a: Option<UnixSeconds>, b: Option<UnixSeconds>) -> Option<UnixSecond
 }
 
 /// Reads what pop.lua says of one queue; whether a job without a needle ended the pop.
-fn read_entry(queue: &QueueName, entry: Value, popped: &mut Popped) -> Option<bool> {
+fn read_entry(
+    queue: &QueueName,
+    entry: Value,
+    lease: Option<UnixSeconds>,
+    popped: &mut Popped,
+) -> Option<bool> {
     let Value::Array(entry) = entry else {
         return None;
     };
@@ -654,13 +673,21 @@ fn read_entry(queue: &QueueName, entry: Value, popped: &mut Popped) -> Option<bo
     let is_end = read_count(&entry.next()?)? == 1;
     while let Some(element) = entry.next() {
         let (offset, text) = (entry.next()?, entry.next()?);
-        popped.jobs.push(read_job(queue, element, &offset, text)?);
+        popped
+            .jobs
+            .push(read_job(queue, element, &offset, text, lease)?);
     }
     Some(is_end)
 }
 
 /// A job from its element and what the script says of its member: an edit, or the member whole.
-fn read_job(queue: &QueueName, element: Value, offset: &Value, text: Value) -> Option<ReservedJob> {
+fn read_job(
+    queue: &QueueName,
+    element: Value,
+    offset: &Value,
+    text: Value,
+    lease: Option<UnixSeconds>,
+) -> Option<ReservedJob> {
     let (Value::BulkString(element), Value::Int(offset), Value::BulkString(text)) =
         (element, offset, text)
     else {
@@ -681,6 +708,7 @@ fn read_job(queue: &QueueName, element: Value, offset: &Value, text: Value) -> O
         queue: queue.clone(),
         element,
         member,
+        lease,
     })
 }
 
@@ -980,7 +1008,7 @@ impl Queue for RedisQueue {
                 for job in chunk {
                     command.arg(expires).arg(&job.member);
                 }
-                let renewed = self.redis.command::<i64>(&command).await;
+                let renewed = self.renewing.command::<i64>(&command).await;
                 result = renewed
                     .map(|_| ())
                     .map_err(failed("ZADD", queue))
@@ -1014,7 +1042,11 @@ impl Queue for RedisQueue {
             .command(&command)
             .await
             .map_err(failed("BLPOP", first))?;
-        Ok(reply.and_then(|(key, _)| self.keys.queue_of_notify(&key)))
+        let pushed = reply.and_then(|(key, _)| {
+            let is_told = |queue: &&QueueName| self.keys.notify(queue) == key;
+            queues.iter().find(is_told)
+        });
+        Ok(pushed.cloned())
     }
 
     fn announces_pushes(&self) -> bool {

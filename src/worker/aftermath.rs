@@ -144,10 +144,11 @@ impl Aftermath {
         }
     }
 
-    fn hand_over<'a>(&self, shared: &'a Shared) -> HandOver<'a> {
+    fn hand_over<'a>(&self, shared: &'a Shared, name: &'a str) -> HandOver<'a> {
         HandOver {
             services: &shared.services,
             now: shared.clock.now(),
+            name,
             is_secret: self.is_secret,
         }
     }
@@ -158,7 +159,7 @@ impl Aftermath {
         }
         // The same for every job.
         let checked = shared.can_sign.get_or_init(|| {
-            let checked = self.hand_over(shared).check();
+            let checked = self.hand_over(shared, "").check();
             checked.map_err(|error| with_causes(&error))
         });
         checked.clone()
@@ -210,8 +211,11 @@ impl Aftermath {
         if let Some(callbacks) = callbacks {
             let payload = {
                 let context = info.payload.context.as_deref();
-                self.hand_over(shared)
-                    .catches(callbacks, &failure.message, context)
+                self.hand_over(shared, info.payload.resolve_name()).catches(
+                    callbacks,
+                    &failure.message,
+                    context,
+                )
             };
             effects.extend(self.push_to_php(payload, "the catch callbacks of a chain", info));
         }
@@ -302,7 +306,8 @@ impl Aftermath {
                     "the next step of a chain is left to PHP"
                 );
                 let payload = self.can_hand_over(shared).and_then(|()| {
-                    let payload = self.hand_over(shared).goes_on(chain, place.context);
+                    let hand_over = self.hand_over(shared, info.payload.resolve_name());
+                    let payload = hand_over.goes_on(chain, place.context);
                     payload.map_err(|error| with_causes(&error))
                 });
                 let payload = payload.map_err(|why| {
@@ -360,9 +365,9 @@ impl Aftermath {
         let uuid = info.payload.uuid.as_ref()?.as_str();
         if shared.services.batches.is_none() {
             // Where they are only PHP knows: it counts every job.
-            let hand_over = self.hand_over(shared);
+            let hand_over = self.hand_over(shared, info.payload.resolve_name());
             let payload = match outcome {
-                JobOutcome::Succeeded => hand_over.counts_success(batch, uuid),
+                JobOutcome::Succeeded => hand_over.counts_success(batch, uuid, None),
                 JobOutcome::Failed => {
                     hand_over.counts_failure(batch, uuid, message.unwrap_or_default())
                 }
@@ -378,6 +383,7 @@ impl Aftermath {
             },
             queue: self.php_queue.as_ref().map(ToString::to_string),
             message: message.map(str::to_owned),
+            name: Some(info.payload.resolve_name().to_owned()),
         };
         Some(FollowUp::Count(count).effect())
     }

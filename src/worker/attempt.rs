@@ -11,8 +11,8 @@ use tracing::Instrument as _;
 use super::decide::{Asked, Ended};
 use super::span;
 use crate::handler::{
-    BoxError, FailureText, Handler, JobContext, ModelNotFound, Outcome, Panicked, Pipeline,
-    Request, causes, panic_text,
+    BoxError, FailureText, HANDLER_ERROR, HANDLER_PANIC, Handler, JobContext, MODEL_NOT_FOUND,
+    ModelNotFound, Outcome, Panicked, Pipeline, Request, causes, panic_text,
 };
 
 /// How long a blocking handler may take to notice that it was cancelled.
@@ -119,8 +119,6 @@ pub(super) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     causes(error).join(": ")
 }
 
-const MODEL_NOT_FOUND: &str = "Illuminate\\Database\\Eloquent\\ModelNotFoundException";
-
 /// What the rules need to know of an outcome; `deletes` says what a model that is gone does to the job.
 pub(super) fn ended_as(outcome: &Outcome, deletes: impl FnOnce() -> bool) -> Ended {
     match outcome {
@@ -130,10 +128,10 @@ pub(super) fn ended_as(outcome: &Outcome, deletes: impl FnOnce() -> bool) -> End
                 failure: FailureText::new(MODEL_NOT_FOUND, missing.to_string()),
                 deletes: deletes(),
             },
-            None => Ended::Threw(FailureText::of("Artisand\\HandlerError", &**error)),
+            None => Ended::Threw(FailureText::of(HANDLER_ERROR, &**error)),
         },
         Outcome::Panicked(message) => {
-            Ended::Threw(FailureText::new("Artisand\\HandlerPanic", message.clone()))
+            Ended::Threw(FailureText::new(HANDLER_PANIC, message.clone()))
         }
         Outcome::TimedOut | Outcome::Stuck => Ended::TimedOut,
         Outcome::Stopped => Ended::Stopped,

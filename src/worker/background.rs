@@ -8,8 +8,9 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::follow_up::Left;
 use super::lease::{Drained, Progress};
-use super::record::Passes;
+use super::record::{Passes, Recordings};
 use super::stop::Orders;
 use super::{follow_up, record};
 use crate::failed::FailedJobs;
@@ -22,7 +23,7 @@ pub(super) struct Recording {
     task: JoinHandle<()>,
     last: CancellationToken,
     progress: Progress,
-    passes: watch::Receiver<Passes>,
+    recordings: Recordings,
 }
 
 /// The task that does what is left to do for jobs that have ended.
@@ -41,6 +42,7 @@ impl Recording {
     ) -> Self {
         let (last, progress) = (CancellationToken::new(), Progress::default());
         let (passes, seen) = watch::channel(Passes::default());
+        let (failing, is_failing) = watch::channel(0);
         let recorder = record::Recorder {
             queue: Arc::clone(queue),
             store,
@@ -49,19 +51,20 @@ impl Recording {
             last: last.clone(),
             progress: progress.clone(),
             passes,
+            failing: is_failing,
         };
         let task = tokio::spawn(record::keep_recording(recorder));
         Self {
             task,
             last,
             progress,
-            passes: seen,
+            recordings: Recordings::new(seen, Arc::new(failing)),
         }
     }
 
-    /// Tells of each look through the spool.
-    pub(super) fn passes(&self) -> watch::Receiver<Passes> {
-        self.passes.clone()
+    /// What attempts in PHP have to know of it.
+    pub(super) fn recordings(&self) -> Recordings {
+        self.recordings.clone()
     }
 
     /// Brings the last records to the store, as long as that gets on; otherwise the next worker brings them there.
@@ -85,7 +88,7 @@ impl Following {
         queue: &Arc<Q>,
         services: Arc<Services>,
         connection: ConnectionName,
-        followed: Arc<Notify>,
+        left: Arc<Left>,
         clock: Clock,
     ) -> Self {
         let (last, progress) = (CancellationToken::new(), Progress::default());
@@ -94,7 +97,7 @@ impl Following {
             services,
             connection,
             clock,
-            followed,
+            left,
             last: last.clone(),
             progress: progress.clone(),
         };
@@ -126,8 +129,8 @@ pub(super) struct Patience {
     pub(super) orders: watch::Receiver<Orders>,
     /// When the worker should have stopped, if it was told to.
     pub(super) deadline: Option<Instant>,
-    /// How long it may take once it is told to.
-    pub(super) grace: Duration,
+    /// How long it may take once it is told to, if that has a limit.
+    pub(super) grace: Option<Duration>,
 }
 
 impl Patience {
@@ -149,7 +152,7 @@ impl Patience {
         loop {
             let Orders { quit, hurry, .. } = *self.orders.borrow_and_update();
             if quit && self.deadline.is_none() {
-                self.deadline = Some(Instant::now() + self.grace);
+                self.deadline = self.grace.map(|grace| Instant::now() + grace);
             }
             if hurry {
                 self.deadline = Some(began);
@@ -204,7 +207,7 @@ mod tests {
         let patience = Patience {
             orders,
             deadline: deadline.map(|seconds| began + Duration::from_secs(seconds)),
-            grace: Duration::from_secs(8),
+            grace: Some(Duration::from_secs(8)),
         };
         let ended = patience.wait(&mut task, &progress).await;
         (began.elapsed().as_secs(), ended.is_some())

@@ -66,6 +66,26 @@ impl Rules {
     }
 }
 
+impl Rules {
+    /// Waits of a job that cannot be read, in seconds.
+    const WAITS: [u64; 7] = [1, 5, 15, 60, 300, 900, 3600];
+
+    /// The wait of a job that cannot be read and would be tried without an end and without a wait.
+    ///
+    /// Nothing but another program or another payload can help: until then
+    /// Laravel tries it as fast as it can.
+    pub fn wait_of_unreadable(&self, attempts: u32) -> Option<Duration> {
+        let has_end = (self.max_tries.is_some() && self.retry_until.is_none())
+            || self.max_exceptions.is_some();
+        if has_end || !self.backoff.after(attempts).is_zero() {
+            return None;
+        }
+        let place = (attempts.max(1) - 1) as usize;
+        let wait = Self::WAITS.get(place).or(Self::WAITS.last());
+        wait.copied().map(Duration::from_secs)
+    }
+}
+
 /// How an attempt ended, as far as the rules care.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
@@ -426,6 +446,35 @@ mod tests {
             );
             assert_eq!(decision, expected, "{text}");
         }
+    }
+
+    #[test]
+    fn a_job_that_cannot_be_read_and_has_no_limit_waits_longer_and_longer() {
+        let without_wait = |max_tries, retry_until| Rules {
+            backoff: Backoff::parse("0"),
+            ..rules(max_tries, retry_until)
+        };
+        #[rustfmt::skip]
+        let rows = [
+            // rules, attempts => wait
+            (without_wait(0, None),     1,      Some(S(1))),
+            (without_wait(0, None),     5,      Some(S(300))),
+            (without_wait(0, None),     71_231, Some(S(3600))),
+            (without_wait(0, Some(99)), 2,      Some(S(5))),
+            (without_wait(3, Some(99)), 2,      Some(S(5))),
+            (without_wait(3, None),     2,      None),
+            // Its own waits, or the worker's.
+            (rules(0, None),            2,      None),
+        ];
+        for (rules, attempts, expected) in rows {
+            let wait = rules.wait_of_unreadable(attempts);
+            assert_eq!(wait, expected, "{rules:?} {attempts}");
+        }
+        let counted = Rules {
+            max_exceptions: Some(3),
+            ..without_wait(0, None)
+        };
+        assert_eq!(counted.wait_of_unreadable(1), None);
     }
 
     #[test]

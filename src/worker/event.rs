@@ -28,7 +28,7 @@ use std::time::Duration;
 use super::decide::Ended;
 use super::options::WorkerOptions;
 use super::stop::StopReason;
-use super::tally::Tally;
+use super::tally::{CanaryStop, Tally};
 use crate::handler::{FailureText, JobInfo, panic_text};
 use crate::queue::{ConnectionName, QueueName};
 
@@ -61,6 +61,10 @@ pub enum Event<'a> {
     JobLost(&'a JobEnd<'a>),
     /// What was counted of a mapping that does not run all of its jobs: now and then, and when the worker stops.
     Tallied(&'a Tally),
+    /// Too many runs of a canary failed: its jobs go the way of unmapped ones until it is resumed.
+    CanaryStopped(&'a CanaryStop),
+    /// `artisand canary:resume` was called: the canary of this target runs jobs again.
+    CanaryResumed(&'a str),
     /// The worker begins; not with `--once`.
     WorkerStarting(&'a WorkerOptions),
     /// The queues are about to be looked at, and whoever hears this may say no; not with `--once`.
@@ -143,6 +147,8 @@ impl Event<'_> {
             Self::JobLost(_) => "JobLost",
             Self::JobAttempted(_) => "JobAttempted",
             Self::Tallied(_) => "Tallied",
+            Self::CanaryStopped(_) => "CanaryStopped",
+            Self::CanaryResumed(_) => "CanaryResumed",
             Self::JobsQuarantined { .. } => "JobsQuarantined",
             Self::JobForwarded { .. } => "JobForwarded",
             Self::WorkerPausing => "WorkerPausing",

@@ -2,17 +2,21 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
 
 use super::aftermath::{Aftermath, Refusal};
 use super::attempt::with_causes;
 use super::backoff::Reconnect;
 use super::job::Shared;
-use crate::handler::{Handler, Mode, Pipeline, Route, in_payload};
-use crate::payload::{Command, Kind, Payload, Target};
+use crate::handler::{
+    Handler, JobContext, JobInfo, Mode, OnMismatch, Pipeline, Route, in_payload, panic_text,
+};
+use crate::payload::{Command, JobUuid, Kind, Payload, Target};
 use crate::php::ClassName;
 use crate::queue::{Error, PopRequest, Popped, Queue, QueueName, Selection};
 use crate::time::UnixSeconds;
@@ -176,11 +180,78 @@ pub(super) fn find(
         return Err(why);
     }
     Aftermath::of(shared, payload, queue).map_err(|Refusal(why)| why)?;
+    if let Some(why) = uncountable(shared, payload) {
+        return Err(why);
+    }
+    let pipeline = around(shared, payload, mapping, pipeline)?;
+    if let Some(why) = mismatch(shared, payload, queue, mapping, &*handler) {
+        say_mismatch_once(shared, payload, &why);
+        return Ok(Route::Beside {
+            mapping,
+            shadow: None,
+            mismatch: Some(why.into()),
+        });
+    }
     Ok(Route::Handler {
         mapping,
         handler,
-        pipeline: around(shared, payload, mapping, pipeline)?,
+        pipeline,
     })
+}
+
+/// Why exceptions of a job that has a limit of them could not be counted with those that PHP has counted.
+fn uncountable(shared: &Shared, payload: &Payload) -> Option<String> {
+    payload.limits.max_exceptions?;
+    let stores = shared.services.stores.as_ref()?;
+    let error = stores.get(stores.default_name()).err()?;
+    Some(format!(
+        "it has `maxExceptions`, which are counted in the default cache store: {}",
+        with_causes(&error)
+    ))
+}
+
+/// Why a job does not fit its handler's input, where its mapping sends such jobs to PHP.
+fn mismatch(
+    shared: &Shared,
+    payload: &Payload,
+    queue: &QueueName,
+    mapping: usize,
+    handler: &dyn Handler,
+) -> Option<String> {
+    let falls_back = shared.router.mapping(mapping)?.on_mismatch == OnMismatch::Php;
+    if !falls_back {
+        return None;
+    }
+    let info = JobInfo {
+        connection: shared.connection.clone(),
+        queue: queue.clone(),
+        attempts: payload.attempts.unwrap_or(0).saturating_add(1),
+        payload: Arc::new(payload.clone()),
+        // It is looked at before it is popped, too.
+        body: Arc::default(),
+    };
+    let services = Arc::clone(&shared.services);
+    let context = JobContext::new(Arc::new(info), CancellationToken::new(), services);
+    // Code of the app's: reading its types may panic, and here a panic would end the worker.
+    let check = AssertUnwindSafe(|| handler.check(&context));
+    match std::panic::catch_unwind(check) {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(with_causes(&*error)),
+        Err(panic) => Some(format!("reading it panicked: {}", panic_text(&*panic))),
+    }
+}
+
+/// Says that jobs of a class do not fit, once, whatever else does not fit later.
+fn say_mismatch_once(shared: &Shared, payload: &Payload, why: &str) {
+    let class = payload.resolve_name();
+    if shared.is_news_of_refusal(&format!("{class} does not fit")) {
+        tracing::warn!(
+            job.uuid = payload.uuid.as_ref().map(JobUuid::as_str),
+            job.class = class,
+            why,
+            "a job does not fit its handler's input and goes the way of unmapped jobs (`on_mismatch`); of its class this is said once"
+        );
+    }
 }
 
 /// Where a job goes that its mapping does not run, although it could.
@@ -192,10 +263,12 @@ fn beside(
 ) -> Option<Route> {
     let mapping = shared.router.mapping(position)?;
     let is_shadow = mapping.mode == Mode::Shadow;
-    let is_left_out = mapping.canary.is_some_and(|canary| !canary.takes(payload));
+    let is_left_out = mapping.canary.is_some_and(|canary| !canary.takes(payload))
+        || shared.tallies.is_stopped(position);
     (is_shadow || is_left_out).then(|| Route::Beside {
         mapping: position,
         shadow: is_shadow.then(|| Arc::clone(handler)),
+        mismatch: None,
     })
 }
 

@@ -25,10 +25,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -114,6 +115,9 @@ pub(super) struct Count {
     /// Why it failed, for the callbacks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) message: Option<String>,
+    /// Name of the job, for a closure that counts it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) name: Option<String>,
 }
 
 /// What tells the end of a job from the others of the same job.
@@ -139,11 +143,74 @@ pub(super) struct Follower<Q> {
     /// Name of the connection that `queue` is.
     pub(super) connection: ConnectionName,
     pub(super) clock: Clock,
-    /// Told when a record was left.
-    pub(super) followed: Arc<Notify>,
+    /// Told when a record was left, and tells when all are done.
+    pub(super) left: Arc<Left>,
     /// Cancelled when no more will be.
     pub(super) last: CancellationToken,
     pub(super) progress: Progress,
+}
+
+/// What jobs of this worker have left to do, and how much of it is done.
+#[derive(Debug)]
+pub(super) struct Left {
+    /// How often a record was left.
+    noted: AtomicU64,
+    told: Notify,
+    done: watch::Sender<LeftDone>,
+}
+
+/// How far the records are done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct LeftDone {
+    /// Up to which of them.
+    up_to: u64,
+    /// Something could not be reached: it may take long.
+    is_stuck: bool,
+}
+
+impl Default for Left {
+    fn default() -> Self {
+        Self {
+            noted: AtomicU64::new(0),
+            told: Notify::new(),
+            done: watch::Sender::new(LeftDone::default()),
+        }
+    }
+}
+
+impl Left {
+    /// Says that a record was left.
+    pub(super) fn note(&self) {
+        self.noted.fetch_add(1, Ordering::Release);
+        self.told.notify_one();
+    }
+
+    /// Whether all records so far are done, or it cannot be said when they will be.
+    pub(super) fn is_clear(&self) -> bool {
+        let LeftDone { up_to, is_stuck } = *self.done.borrow();
+        is_stuck || up_to >= self.noted.load(Ordering::Acquire)
+    }
+
+    /// Tells whenever more of them are done.
+    pub(super) fn changes(&self) -> watch::Receiver<LeftDone> {
+        self.done.subscribe()
+    }
+
+    /// Takes note of a pass that began when so many records had been left.
+    fn pass_ended(&self, noted: u64, drained: Drained) {
+        self.done.send_if_modified(|done| {
+            let up_to = if drained == Drained::All {
+                noted
+            } else {
+                done.up_to
+            };
+            let now = LeftDone {
+                up_to,
+                is_stuck: drained == Drained::Failed,
+            };
+            std::mem::replace(done, now) != now
+        });
+    }
 }
 
 /// Records that are read at once; as many endings as a batch takes in one transaction.
@@ -153,6 +220,11 @@ const MOST_LEFT: usize = 10_000;
 /// How often the list is looked at where nobody said that there is something: other processes may have died.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
+/// How long counts of batches in a `SQLite` file are gathered between two transactions.
+///
+/// Laravel reads a batch and then writes it, in one transaction, which that
+/// database refuses if anything was written in between: PHP's job is run again.
+const GATHER: Duration = Duration::from_millis(200);
 /// How long another connection remembers what was pushed to it: its record may be there for so long.
 const REMEMBERED: Duration = Duration::from_secs(86_400);
 
@@ -160,6 +232,8 @@ const REMEMBERED: Duration = Duration::from_secs(86_400);
 #[derive(Debug, Default)]
 struct Said {
     last: Option<String>,
+    /// Something was written to a file that PHP writes, too.
+    has_counted: bool,
     /// Locks that could not be freed in this pass, by store and name: nobody takes them before that.
     held: BTreeSet<(String, String)>,
 }
@@ -191,7 +265,9 @@ pub(super) async fn keep_following<Q: Queue>(follower: Follower<Q>) -> Drained {
     let mut start = 0;
     loop {
         let is_last = follower.last.is_cancelled();
+        let noted = follower.left.noted.load(Ordering::Acquire);
         let drained = follower.drain(&mut start, &mut said).await;
+        follower.left.pass_ended(noted, drained);
         if is_last && drained != Drained::Later {
             return drained;
         }
@@ -214,7 +290,7 @@ pub(super) async fn keep_following<Q: Queue>(follower: Follower<Q>) -> Drained {
         tokio::select! {
             () = follower.last.cancelled() => {}
             () = tokio::time::sleep_until(deadline) => {}
-            () = follower.followed.notified(), if drained == Drained::All => {}
+            () = follower.left.told.notified(), if drained == Drained::All => {}
         }
     }
 }
@@ -223,6 +299,21 @@ pub(super) async fn keep_following<Q: Queue>(follower: Follower<Q>) -> Drained {
 struct Noted<T> {
     record: Vec<u8>,
     what: T,
+}
+
+/// The ends that are to be counted.
+fn ends(counts: &[Noted<Count>]) -> Vec<Ended> {
+    let ends = counts.iter().map(|noted| noted.what.ended.clone());
+    ends.collect()
+}
+
+/// The records of ends that were counted, and the ends.
+fn apart(counted: Vec<Noted<Vec<Ended>>>) -> (Vec<Vec<u8>>, Vec<Ended>) {
+    let (records, ended): (Vec<_>, Vec<_>) = counted
+        .into_iter()
+        .map(|noted| (noted.record, noted.what))
+        .unzip();
+    (records, ended.concat())
 }
 
 /// What became of some records.
@@ -293,17 +384,33 @@ impl<Q: Queue> Follower<Q> {
                 Some(Done::Left(more)) => left += more,
                 Some(Done::Unreachable(error)) => return unreachable(&error),
             }
+            if std::mem::take(&mut said.has_counted) {
+                let gathering = async {
+                    tokio::select! {
+                        () = tokio::time::sleep(GATHER) => {}
+                        () = self.last.cancelled() => {}
+                    }
+                };
+                if lease.during(gathering).await.is_none() {
+                    return Drained::Later;
+                }
+            }
         }
     }
 
     async fn follow(&self, hold: &Hold<Q>, records: Vec<Vec<u8>>, said: &mut Said) -> Done {
         let mut counts: BTreeMap<String, Vec<Noted<Count>>> = BTreeMap::new();
+        let mut forgets: BTreeMap<String, Vec<Noted<Vec<Ended>>>> = BTreeMap::new();
         let mut others = Vec::new();
         let mut left = 0;
         for record in records {
             match serde_json::from_slice(&record) {
                 Ok(FollowUp::Count(what)) => {
                     let of_batch = counts.entry(what.batch.clone()).or_default();
+                    of_batch.push(Noted { record, what });
+                }
+                Ok(FollowUp::Forget { batch, ended: what }) => {
+                    let of_batch = forgets.entry(batch).or_default();
                     of_batch.push(Noted { record, what });
                 }
                 Ok(what) => others.push(Noted { record, what }),
@@ -325,11 +432,20 @@ impl<Q: Queue> Follower<Q> {
         }
         let mut is_away = false;
         for (batch, counts) in counts {
+            let counted = forgets.remove(&batch).unwrap_or_default();
             if is_away {
-                left += counts.len();
+                left += counts.len() + counted.len();
                 continue;
             }
-            match self.count(hold, &batch, counts, said, &mut is_away).await {
+            let done = self.count(hold, &batch, counts, counted, said, &mut is_away);
+            match done.await {
+                Done::All => {}
+                Done::Left(more) => left += more,
+                over @ (Done::Lost | Done::Unreachable(_)) => return over,
+            }
+        }
+        for (batch, counted) in forgets {
+            match self.forget(hold, &batch, counted, said).await {
                 Done::All => {}
                 Done::Left(more) => left += more,
                 over @ (Done::Lost | Done::Unreachable(_)) => return over,
@@ -353,7 +469,6 @@ impl<Q: Queue> Follower<Q> {
 
     async fn follow_one(&self, hold: &Hold<Q>, noted: Noted<FollowUp>, said: &mut Said) -> Done {
         let done = match &noted.what {
-            FollowUp::Forget { batch, ended } => self.forget(batch, ended).await,
             FollowUp::Unlock {
                 store,
                 name,
@@ -387,7 +502,7 @@ impl<Q: Queue> Follower<Q> {
                 Ok(Pushing::Lost) => return Done::Lost,
                 Err(problem) => Err(problem),
             },
-            FollowUp::Count(_) => unreachable!("counted together"),
+            FollowUp::Count(_) | FollowUp::Forget { .. } => unreachable!("done together"),
         };
         match done {
             Ok(()) => self.advance(hold, &[noted.record], &[]).await,
@@ -398,12 +513,27 @@ impl<Q: Queue> Follower<Q> {
         }
     }
 
-    async fn forget(&self, batch: &str, ended: &[Ended]) -> Result<(), Problem> {
+    /// Takes the marks of ends that were counted out of their batch.
+    async fn forget(
+        &self,
+        hold: &Hold<Q>,
+        batch: &str,
+        counted: Vec<Noted<Vec<Ended>>>,
+        said: &mut Said,
+    ) -> Done {
         let what = "clean up a batch";
-        let batches = self.services.batches.as_ref();
-        let batches = batches.ok_or((what, NO_BATCHES.to_owned()))?;
-        let forgotten = batches.forget_marks(batch, ended).await;
-        forgotten.map_err(|error| (what, with_causes(&error)))
+        let Some(batches) = &self.services.batches else {
+            said.problem(what, NO_BATCHES.to_owned());
+            return Done::Left(counted.len());
+        };
+        let (records, ended) = apart(counted);
+        match batches.forget_marks(batch, &ended).await {
+            Ok(()) => self.advance(hold, &records, &[]).await,
+            Err(error) => {
+                said.problem(what, with_causes(&error));
+                Done::Left(records.len())
+            }
+        }
     }
 
     fn cache(&self, store: &str, what: &'static str) -> Result<Cache, Problem> {
@@ -520,41 +650,42 @@ impl<Q: Queue> Follower<Q> {
         Ok(owner.as_deref() == Some(&*lock.owner))
     }
 
-    /// Counts ends of jobs of one batch.
+    /// Counts ends of jobs of one batch, and takes away the marks of those that were counted before.
     async fn count(
         &self,
         hold: &Hold<Q>,
         batch: &str,
-        mut counts: Vec<Noted<Count>>,
+        counts: Vec<Noted<Count>>,
+        counted: Vec<Noted<Vec<Ended>>>,
         said: &mut Said,
         is_away: &mut bool,
     ) -> Done {
         let what = "count jobs in a batch";
+        let all = counts.len() + counted.len();
         let Some(batches) = &self.services.batches else {
             said.problem(what, NO_BATCHES.to_owned());
-            return Done::Left(counts.len());
+            return Done::Left(all);
         };
-        let ended: Vec<Ended> = counts
-            .iter()
-            .map(|noted| noted.what.ended.clone())
-            .collect();
-        let recorded = batches.record_while(batch, &ended, || {
+        let may = || {
             let hold = hold.clone();
             async move { hold.lasts().await }
-        });
-        let recorded = match recorded.await {
+        };
+        let (mut taken, forget) = apart(counted);
+        let ended = ends(&counts);
+        let recorded = batches.record_while(batch, &ended, &forget, may).await;
+        let recorded = match recorded {
             Ok(Some(recorded)) => recorded,
             Ok(None) => return Done::Lost,
             Err(error) => {
                 *is_away = error.is_lost_connection();
                 said.problem(what, with_causes(&error));
-                return Done::Left(counts.len());
+                return Done::Left(all);
             }
         };
+        said.has_counted = batches.are_in_a_file();
         let mut marked = Vec::new();
-        let mut taken = Vec::new();
         let mut for_php = Vec::new();
-        for (noted, recorded) in counts.drain(..).zip(recorded) {
+        for (noted, recorded) in counts.into_iter().zip(recorded) {
             match recorded {
                 Recorded::Counted | Recorded::AlreadyCounted => {
                     marked.push(noted.what.ended);
@@ -564,18 +695,53 @@ impl<Q: Queue> Follower<Q> {
                 Recorded::NeedsPhp => for_php.push(noted),
             }
         }
-        match self.counted(hold, batch, &taken, marked, said).await {
-            Done::All => {}
-            done => return done.and_left(for_php.len()),
+        let mut left_behind = Vec::new();
+        let mut counted = Vec::new();
+        if !marked.is_empty() {
+            let what = FollowUp::Forget {
+                batch: batch.to_owned(),
+                ended: marked.clone(),
+            };
+            left_behind.push(what.effect());
+            counted.push(Noted {
+                record: what.to_record(),
+                what: marked,
+            });
         }
-        if let Err(error) = self.cancel_failed(batches, batch, &for_php).await {
-            *is_away = error.is_lost_connection();
-            said.problem(what, with_causes(&error));
-            return Done::Left(for_php.len());
+        if !taken.is_empty() {
+            match self.advance(hold, &taken, &left_behind).await {
+                Done::All => {}
+                done => return done.and_left(for_php.len()),
+            }
+        }
+        if for_php.is_empty() {
+            if counted.is_empty() || batches.are_in_a_file() {
+                // In a file with the next count, or alone if none comes.
+                return Done::All;
+            }
+            return self.forget(hold, batch, counted, said).await;
+        }
+        let (records, forget) = apart(counted);
+        let ended = ends(&for_php);
+        let marks = batches.hand_over(batch, &ended, &forget, may).await;
+        let marks = match marks {
+            Ok(Some(marks)) => marks,
+            Ok(None) => return Done::Lost,
+            Err(error) => {
+                *is_away = error.is_lost_connection();
+                said.problem(what, with_causes(&error));
+                return Done::Left(for_php.len());
+            }
+        };
+        if !records.is_empty() {
+            match self.advance(hold, &records, &[]).await {
+                Done::All => {}
+                done => return done.and_left(for_php.len()),
+            }
         }
         let mut left = 0;
-        for noted in for_php {
-            match self.hand_over(hold, noted, said).await {
+        for (noted, mark) in for_php.into_iter().zip(marks) {
+            match self.hand_over(hold, noted, mark.as_deref(), said).await {
                 Done::All => {}
                 Done::Left(more) => left += more,
                 over @ (Done::Lost | Done::Unreachable(_)) => return over,
@@ -588,53 +754,14 @@ impl<Q: Queue> Follower<Q> {
         }
     }
 
-    /// Cancels a batch whose first failure only PHP may count: jobs that ask must not wait for that.
-    async fn cancel_failed(
-        &self,
-        batches: &Batches,
-        id: &str,
-        for_php: &[Noted<Count>],
-    ) -> Result<(), crate::batch::Error> {
-        let is_failure = |noted: &Noted<Count>| noted.what.ended.outcome == JobOutcome::Failed;
-        if !for_php.iter().any(is_failure) {
-            return Ok(());
-        }
-        let Some(batch) = batches.find(id).await? else {
-            return Ok(());
-        };
-        if !batch.allows_failures() && !batch.is_cancelled() {
-            batches.cancel(id).await?;
-        }
-        Ok(())
-    }
-
-    /// Takes the records of ends that are counted out of the list, and then their marks out of the batch.
-    async fn counted(
+    /// Lets PHP count the end of a job.
+    async fn hand_over(
         &self,
         hold: &Hold<Q>,
-        batch: &str,
-        records: &[Vec<u8>],
-        ended: Vec<Ended>,
+        noted: Noted<Count>,
+        mark: Option<&str>,
         said: &mut Said,
     ) -> Done {
-        if records.is_empty() {
-            return Done::All;
-        }
-        if ended.is_empty() {
-            return self.advance(hold, records, &[]).await;
-        }
-        let batch = batch.to_owned();
-        let what = FollowUp::Forget { batch, ended };
-        let record = what.to_record();
-        match self.advance(hold, records, &[what.effect()]).await {
-            // At once, so that callbacks do not see the marks.
-            Done::All => self.follow_one(hold, Noted { record, what }, said).await,
-            done => done,
-        }
-    }
-
-    /// Lets PHP count the end of a job.
-    async fn hand_over(&self, hold: &Hold<Q>, noted: Noted<Count>, said: &mut Said) -> Done {
         let count = &noted.what;
         let Some(queue) = &count.queue else {
             said.problem("let PHP run a batch's callbacks", NO_PHP_QUEUE.to_owned());
@@ -643,10 +770,13 @@ impl<Q: Queue> Follower<Q> {
         let hand_over = HandOver {
             services: &self.services,
             now: self.clock.now(),
+            name: count.name.as_deref().unwrap_or_default(),
             is_secret: false,
         };
         let payload = match count.ended.outcome {
-            JobOutcome::Succeeded => hand_over.counts_success(&count.batch, &count.ended.uuid),
+            JobOutcome::Succeeded => {
+                hand_over.counts_success(&count.batch, &count.ended.uuid, mark)
+            }
             JobOutcome::Failed => {
                 let message = count.message.as_deref().unwrap_or_default();
                 hand_over.counts_failure(&count.batch, &count.ended.uuid, message)

@@ -14,12 +14,12 @@ use tokio::time::Instant;
 use super::decide::{Ended, Rules, timed_out};
 use super::event::{EndKind, Event, FailedBy, JobException, JobResult};
 use super::job::{Attempt, TaskEnd};
-use super::record::Passes;
+use super::record::{Failing, Passes, Recordings};
 use super::settle::Report;
 use crate::failed::FailedJob;
 use crate::handler::pool::{Run, Said, Seat};
 use crate::handler::{EndInPhp, FailureText, JobInfo, RunInPhp};
-use crate::payload::JobUuid;
+use crate::payload::{Command, JobUuid};
 use crate::queue::{Effect, Settled, Settlement, Spool};
 
 /// How long Laravel may take, behind the timeout, to fail the job and to end its process.
@@ -30,6 +30,8 @@ const DECLINING: Duration = Duration::from_millis(120);
 const EARLY: Duration = Duration::from_millis(5);
 /// How long the next job of a lone process waits for the record of one that failed.
 const RECORDING: Duration = Duration::from_secs(1);
+/// How long PHP may go on at the stop deadline with what follows the end of a job: `failed()`, a batch, a chain.
+const BEHIND_THE_END: Duration = Duration::from_secs(10);
 /// How long a killed process may take to end.
 const DEATH: Duration = Duration::from_secs(5);
 
@@ -69,18 +71,16 @@ struct Course {
     is_settled: bool,
     /// Counts the job until its end is written down.
     unsettled: Option<Arc<()>>,
+    /// Keeps the record of its failure out of the way of what PHP writes behind `fail()`, for a batch.
+    failing: Option<Failing>,
+    /// The recording of its failure, if the next job has to wait for it.
+    recording: Option<(watch::Receiver<Passes>, u64)>,
 }
 
 impl Course {
-    /// Whether that can be written down although the code of the job still runs.
-    ///
-    /// Where `is_in_the_way`, not a record of ours: what PHP writes behind `fail()`, for a batch, comes first.
-    fn has_left_the_queue(&self, is_in_the_way: bool) -> bool {
-        match self.fate {
-            Some(Fate::Deleted) => true,
-            Some(Fate::Failed { is_logged, .. }) => is_logged || !is_in_the_way,
-            Some(Fate::Released(_)) | None => false,
-        }
+    /// Whether the job has ended for good, and PHP is at what follows that.
+    fn has_end(&self) -> bool {
+        matches!(self.fate, Some(Fate::Deleted | Fate::Failed { .. }))
     }
 }
 
@@ -105,7 +105,9 @@ impl Attempt {
         unsettled: Arc<()>,
         end: &mut TaskEnd,
     ) -> Option<RunInPhp> {
-        let Some(mut run) = seat.run(Arc::clone(&info), &self.job.member) else {
+        let left = |lease| self.shared.clock.until(lease);
+        let lease = self.lease().map(|lease| Instant::now() + left(lease));
+        let Some(mut run) = seat.run(Arc::clone(&info), &self.job.member, lease) else {
             end.was_declined = true;
             self.give_back().await;
             return None;
@@ -123,6 +125,10 @@ impl Attempt {
             elapsed,
         };
         if course.is_settled {
+            drop(course.failing.take());
+            if let Some((recording, begun)) = course.recording.take() {
+                self.is_recorded(recording, begun).await;
+            }
             return Some(seen);
         }
         let name = info.payload.resolve_name();
@@ -136,12 +142,7 @@ impl Attempt {
             (Some(fate), _) => self.of_fate(&info, fate, &mut course),
             (None, Over::Cut) => {
                 end.was_cut = true;
-                tracing::warn!(
-                    job.uuid = uuid,
-                    job.class = name,
-                    attempts = info.attempts,
-                    "job cut short by the stop deadline"
-                );
+                self.log_cut(&info, elapsed);
                 let now = self.shared.clock.now();
                 let kind = EndKind::of_release(Ended::Stopped, Duration::ZERO, false);
                 (Settlement::Release(now), kind)
@@ -181,6 +182,10 @@ impl Attempt {
     }
 
     /// Hears what PHP says until the attempt is over.
+    #[expect(
+        clippy::too_many_lines,
+        reason = "all that PHP may say, and all deadlines"
+    )]
     async fn follow(
         &self,
         info: &Arc<JobInfo>,
@@ -193,6 +198,7 @@ impl Attempt {
         // Laravel ends a job that runs too long by itself; this is for processes that cannot.
         let mut deadline = timeout.map(|timeout| began + timeout + AFTER_TIMEOUT);
         let mut is_cut = false;
+        let mut has_time = false;
         let mut early = None;
         // Not before it is clear that PHP begins with it; which it mostly has after that.
         let mut announced = Some(began + DECLINING);
@@ -210,7 +216,14 @@ impl Attempt {
                     self.settle_early(info, course, run).await;
                     continue;
                 }
-                () = self.shared.stop.cancelled(), if !is_cut => {
+                () = self.shared.stop.cancelled(), if !is_cut && !has_time && course.has_end() => {
+                    // The job will not be run again: what is cut off now would never be done.
+                    has_time = true;
+                    let last = Instant::now() + BEHIND_THE_END;
+                    deadline = Some(deadline.map_or(last, |deadline| deadline.min(last)));
+                    continue;
+                }
+                () = self.shared.stop.cancelled(), if !is_cut && !course.has_end() => {
                     is_cut = true;
                     run.kill();
                     deadline = Some(Instant::now() + DEATH);
@@ -221,9 +234,10 @@ impl Attempt {
                         // Not even killing helps: it hangs in the system, and what it may still say is not waited for.
                         return Over::Cut;
                     }
-                    course.has_timed_out = true;
                     run.kill();
-                    deadline = None;
+                    is_cut = has_time;
+                    course.has_timed_out |= !has_time;
+                    deadline = has_time.then(|| Instant::now() + DEATH);
                     continue;
                 }
             };
@@ -251,11 +265,22 @@ impl Attempt {
                     exception,
                     logged,
                 }) => {
-                    course.fate = Some(Fate::Failed {
+                    let fate = Fate::Failed {
                         failure: FailureText::new(class, message),
                         text: exception,
                         is_logged: logged,
-                    });
+                    };
+                    let is_settled = course.is_settled || {
+                        course.fate = Some(fate);
+                        course.has_timed_out |=
+                            has_timed_out_by(course.fate.as_ref()) || is_over_time(timeout, run);
+                        self.settle_failure(info, course, run).await
+                    };
+                    run.answer(is_settled);
+                    // What follows a failure has as long as it has behind a timeout.
+                    let least = Instant::now() + AFTER_TIMEOUT;
+                    deadline = deadline.map(|deadline| deadline.max(least));
+                    early = None;
                 }
                 Some(Said::Exception { class, message }) => {
                     let thrown = FailureText::new(class, message);
@@ -268,8 +293,7 @@ impl Attempt {
                 Some(Said::Ended(_)) | None if is_cut => return Over::Cut,
                 Some(Said::Ended(how)) => {
                     // Before Laravel 9 it says nothing of its own timeouts.
-                    course.has_timed_out |= timeout
-                        .is_some_and(|it| run.began().is_some_and(|began| began.elapsed() >= it));
+                    course.has_timed_out |= is_over_time(timeout, run);
                     return Over::Ended(how);
                 }
                 None => return Over::Ended("its place in the pool is gone".to_owned()),
@@ -282,18 +306,42 @@ impl Attempt {
                     | Said::Unbootable { .. },
                 ) => {}
             }
-            let is_gone = course.has_left_the_queue(self.shared.recording.is_some());
             if course.is_settled {
                 early = None;
-            } else if is_gone {
+            } else if matches!(course.fate, Some(Fate::Deleted)) {
                 early.get_or_insert(Instant::now() + EARLY);
             }
         }
     }
 
-    /// Writes down that the job has left the queue although its code still runs.
+    /// Writes down that the job has failed, and says whether that was done: PHP waits for it.
     ///
-    /// Whoever deletes a job first and works then does not want it to be run twice.
+    /// As in Laravel, which frees locks, counts batches and calls `failed()` only once the job has left the queue. A
+    /// server that is away is waited for.
+    async fn settle_failure(&self, info: &Arc<JobInfo>, course: &mut Course, run: &Run) -> bool {
+        let elapsed = run.began().map_or(Duration::ZERO, |began| began.elapsed());
+        let Some(fate) = course.fate.clone() else {
+            return false;
+        };
+        let (settlement, kind) = self.of_fate(info, fate, course);
+        course.is_settled = true;
+        course.failing = self.shared.recording.as_ref().map(Recordings::failing);
+        course.recording = self.recording_of(&settlement);
+        let report = Report::Ended {
+            info: Arc::clone(info),
+            elapsed,
+            kind,
+        };
+        let (done, settled) = oneshot::channel();
+        self.send(settlement, report, Some(done)).await;
+        let settled = self.wait_until(settled).await;
+        course.unsettled = None;
+        settled == Some(Settled::Done)
+    }
+
+    /// Writes down that the job was deleted although its code still runs.
+    ///
+    /// A job that deletes itself first and works then is not to be run twice.
     async fn settle_early(&self, info: &Arc<JobInfo>, course: &mut Course, run: &Run) {
         let elapsed = run.began().map_or(Duration::ZERO, |began| began.elapsed());
         if let Some(fate) = course.fate.clone() {
@@ -324,6 +372,8 @@ impl Attempt {
                 (Settlement::Delete, kind)
             }
             Fate::Released(delay) => {
+                let wait = thrown.as_ref().and_then(|_| self.wait_of_unreadable(info));
+                let delay = wait.map_or(delay, |wait| wait.max(delay));
                 let kind = match thrown {
                     Some(thrown) => EndKind::ReleasedAfterException(thrown, delay),
                     None => EndKind::Processed(JobResult::Released, Some(delay)),
@@ -370,6 +420,18 @@ impl Attempt {
         }
     }
 
+    /// How long a job waits at least that PHP could not read: it would come back at once, without an end.
+    fn wait_of_unreadable(&self, info: &JobInfo) -> Option<Duration> {
+        let rules = Rules::of(&info.payload.limits, &self.shared.defaults);
+        let wait = rules.wait_of_unreadable(info.attempts)?;
+        let command = Command::of(&info.payload).map(|command| {
+            // What is encrypted only PHP may have read.
+            let is_read = |command: Command| command.to_value().is_ok();
+            info.payload.is_encrypted() || command.is_none_or(is_read)
+        });
+        (!command.unwrap_or(false)).then_some(wait)
+    }
+
     /// It stays reserved until the second at which Laravel's reservation would have ended.
     fn left(&self) -> Settlement {
         Settlement::LeaveUntil(self.reservation_end(self.shared.clock.now()))
@@ -387,8 +449,7 @@ impl Attempt {
     async fn is_settled(&self, settled: oneshot::Receiver<Settled>) {
         let pool = self.shared.pool.as_ref();
         if pool.is_some_and(|pool| pool.size() == 1) {
-            // An error means that it could not be settled, which was reported.
-            let _ = settled.await;
+            self.wait_until(settled).await;
         }
     }
 
@@ -427,7 +488,7 @@ impl Attempt {
     /// A batch is read and then written in one transaction, which `SQLite` refuses if anything was written in
     /// between; beside itself alone, Laravel's worker never sees that.
     fn recording_of(&self, settlement: &Settlement) -> Option<(watch::Receiver<Passes>, u64)> {
-        let recording = self.shared.recording.clone()?;
+        let recording = self.shared.recording.as_ref()?.passes();
         let begun = recording.borrow().begun;
         let is_alone = (self.shared.pool.as_ref()).is_some_and(|pool| pool.size() == 1);
         (is_alone && matches!(settlement, Settlement::Finish(_))).then_some((recording, begun))
@@ -443,6 +504,20 @@ impl Attempt {
             () = tokio::time::sleep(RECORDING) => {}
         }
     }
+}
+
+/// Whether a failure is that of a job that ran too long.
+fn has_timed_out_by(fate: Option<&Fate>) -> bool {
+    const TIMEOUT: &str = "Illuminate\\Queue\\TimeoutExceededException";
+    matches!(fate, Some(Fate::Failed { failure, .. }) if failure.class == TIMEOUT)
+}
+
+/// Whether an attempt has run for longer than it may.
+fn is_over_time(timeout: Option<Duration>, run: &Run) -> bool {
+    let elapsed = run.began().map(|began| began.elapsed());
+    timeout
+        .zip(elapsed)
+        .is_some_and(|(timeout, elapsed)| elapsed >= timeout)
 }
 
 fn log_thrown(info: &JobInfo, thrown: &FailureText) {

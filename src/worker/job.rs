@@ -1,11 +1,11 @@
 //! One reserved job, from its bytes to its verdict. Every way out of here settles it.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -16,24 +16,29 @@ use super::decide::{
 };
 use super::event::{EndKind, Event, FailedBy, JobException, Observers};
 use super::exception::php_text;
-use super::record::Passes;
+use super::record::Recordings;
 use super::renew::Running;
 use super::settle::{Report, Verdict};
 use super::tally::{Shadow, Tallies};
 use super::unique::Unique;
 use super::unique::UntilProcessing;
+use super::watchdog::Turns;
 use super::{attempt, fetch};
 use crate::cache::{self, Cache};
 use crate::connection::Redis;
 use crate::failed::FailedJob;
 use crate::handler::pool::{Pool, Seat};
 use crate::handler::{
-    FailureText, Handler, JobContext, JobInfo, Middleware, Outcome, Pipeline, Request, Route,
-    Router, Services, UnmappedPolicy,
+    BoxFuture, FailureText, Handler, InputError, JobContext, JobInfo, Middleware, Outcome,
+    Pipeline, Request, Route, Router, Services, UnmappedPolicy,
 };
 use crate::payload::{JobUuid, Payload, Version};
 use crate::queue::{ConnectionName, Effect, ReservedJob, Settled, Settlement, Spool};
 use crate::time::{Clock, UnixSeconds};
+
+/// Asks the queue whether a job is still reserved, and renews it.
+pub(super) type Confirm =
+    Box<dyn Fn(Arc<ReservedJob>, UnixSeconds) -> BoxFuture<'static, bool> + Send + Sync>;
 
 /// What all jobs of a worker share.
 pub(super) struct Shared {
@@ -45,11 +50,15 @@ pub(super) struct Shared {
     /// False with `--once`, which in Laravel arms no timeout.
     pub(super) has_timeouts: bool,
     pub(super) rest: Duration,
+    /// Renews the reservation of one job until this second; false unless the job was still reserved.
+    pub(super) confirm: Confirm,
     /// How long a reservation lives.
     pub(super) retry_after: Option<Duration>,
     pub(super) clock: Clock,
     pub(super) verdicts: mpsc::Sender<Verdict>,
     pub(super) running: Arc<Running>,
+    /// Handlers that are watched.
+    pub(super) turns: Arc<Turns>,
     pub(super) observers: Observers,
     /// Cancelled at the stop deadline.
     pub(super) stop: CancellationToken,
@@ -73,7 +82,9 @@ pub(super) struct Shared {
     /// Whether a lock that is kept on this connection can be freed in one step with a job's end.
     pub(super) is_on_queue: Box<dyn Fn(&Redis) -> bool + Send + Sync>,
     /// Tells when failed jobs are recorded, where the app's database takes nothing from PHP meanwhile.
-    pub(super) recording: Option<watch::Receiver<Passes>>,
+    pub(super) recording: Option<Recordings>,
+    /// Attempts that wait for nothing but the server to settle their job.
+    pub(super) only_settling: AtomicUsize,
 }
 
 /// Wakes the loop once so many jobs have ended: under load, one wake for several slots.
@@ -143,8 +154,8 @@ pub(super) struct Attempt {
     pub(super) shared: Arc<Shared>,
     pub(super) job: Arc<ReservedJob>,
     number: u64,
-    /// When the reservation was made, for the second it would have ended by itself.
-    reserved_at: UnixSeconds,
+    /// When the reservation ends if nobody renews it; later than the job says if it was renewed before the start.
+    lease: OnceLock<UnixSeconds>,
     /// Whether the verdict was handed over: then its reservation is renewed until it is carried out.
     is_handed_over: AtomicBool,
 }
@@ -174,12 +185,11 @@ pub(super) async fn run(
     } else {
         shared.rest
     };
-    let reserved_at = shared.clock.now();
     let attempt = Attempt {
         shared,
         job,
         number,
-        reserved_at,
+        lease: OnceLock::new(),
         is_handed_over: AtomicBool::new(false),
     };
     let mut end = TaskEnd {
@@ -203,6 +213,15 @@ pub(super) async fn run(
 
 impl Attempt {
     async fn run(&self, payload: Option<Payload>, given: Given, end: &mut TaskEnd) {
+        if !self.is_ours().await {
+            // The worker that has it now settles it.
+            tracing::warn!(
+                queue = %self.job.queue,
+                "a job came too late to begin: its reservation has ended, and another worker gets it"
+            );
+            end.was_declined = true;
+            return;
+        }
         let payload = payload.map_or_else(|| Payload::parse(&self.job.element), Ok);
         let mut payload = match payload {
             Ok(payload) => payload,
@@ -234,7 +253,7 @@ impl Attempt {
                 pipeline,
             } => {
                 self.shared.tallies.ran_here(mapping);
-                self.handle(&*handler, &pipeline, info, end).await;
+                self.handle(mapping, &*handler, &pipeline, info, end).await;
             }
             Route::Forward(to) => {
                 self.settle(Settlement::Forward(to), Report::Forwarded(info))
@@ -243,8 +262,13 @@ impl Attempt {
             Route::Unmapped => self.go_beside(info, given, None, end).await,
             // Others have a look at it.
             Route::Beside { .. } if is_given_back => self.go_beside(info, given, None, end).await,
-            Route::Beside { mapping, shadow } => {
-                self.shared.tallies.went_beside(mapping);
+            Route::Beside {
+                mapping,
+                shadow,
+                mismatch,
+            } => {
+                let tallies = &self.shared.tallies;
+                tallies.went_beside(mapping, mismatch.is_some());
                 let look = |handler| Shadow::check(&self.shared, mapping, handler, &info);
                 let shadow = shadow.map(look);
                 self.go_beside(info, given, shadow, end).await;
@@ -335,6 +359,7 @@ impl Attempt {
     )]
     async fn handle(
         &self,
+        mapping: usize,
         handler: &dyn Handler,
         pipeline: &Pipeline,
         info: Arc<JobInfo>,
@@ -363,19 +388,23 @@ impl Attempt {
         let began = Instant::now();
         let until = until_processing(&aftermath, info.attempts, self.shared.services.version);
         let (outcome, mut request) = self
-            .run_through(handler, pipeline, &context, timeout, until)
+            .run_through(handler, pipeline, &context, timeout, until, &info)
             .await;
         let elapsed = began.elapsed();
         end.is_stuck = matches!(outcome, Outcome::Stuck);
         end.was_cut = matches!(outcome, Outcome::Stopped);
         let mut ended = attempt::ended_as(&outcome, || self.deletes_when_missing_models(&info));
         log_outcome(&info, &outcome, &ended, elapsed);
+        if end.was_cut {
+            self.log_cut(&info, elapsed);
+        }
         let edits = std::mem::take(&mut request.chain);
         if let (Ended::Finished, Err(why)) =
             (&ended, aftermath.check_edits(&self.shared, &info, &edits))
         {
             ended = Ended::Threw(FailureText::new("Artisand\\ChainError", why));
         }
+        self.count_for_canary(mapping, &ended, &request);
         let asked = attempt::asked(request);
         let exceptions = self.count_exception(&info, &rules, &ended, &asked).await;
         let now = self.shared.clock.now();
@@ -388,6 +417,12 @@ impl Attempt {
             now,
             name,
         );
+        if let (Decision::Release { delay, .. }, Outcome::Threw(error)) = (&mut decision, &outcome)
+            && error.is::<InputError>()
+            && let Some(wait) = rules.wait_of_unreadable(info.attempts)
+        {
+            *delay = wait.max(*delay);
+        }
         let mut effects = Vec::new();
         if let (Decision::Delete, Ended::Finished) = (&decision, &ended) {
             match aftermath.of_success(&self.shared, &info, edits).await {
@@ -449,6 +484,46 @@ impl Attempt {
         .await;
     }
 
+    /// Takes note of how an attempt ended, if it was one of a canary's: too many failures stop it.
+    fn count_for_canary(&self, mapping: usize, ended: &Ended, request: &Request) {
+        let has_failed = match ended {
+            Ended::Stopped => return,
+            Ended::Finished => request.fail.is_some() || request.has_thrown,
+            Ended::ModelMissing { deletes, .. } => !deletes,
+            Ended::Threw(_) | Ended::TimedOut => true,
+        };
+        if let Some(stop) = self.shared.tallies.ended(mapping, has_failed) {
+            tracing::error!(
+                mapping = stop.target,
+                failures = stop.failures,
+                runs = stop.runs,
+                "a canary stopped itself, as too many of its last runs failed: its jobs go the way of unmapped ones until this worker starts again or hears of `artisand canary:resume`"
+            );
+            self.shared.tell(Event::CanaryStopped(&stop));
+        }
+    }
+
+    /// Says that the stop deadline has cut a job, and what that means for it.
+    pub(super) fn log_cut(&self, info: &JobInfo, elapsed: Duration) {
+        let rules = Rules::of(&info.payload.limits, &self.shared.defaults);
+        let next = info.attempts.saturating_add(1);
+        let now = self.shared.clock.now();
+        let becomes = if before_attempt(&rules, next, now, "").is_some() {
+            "it will fail when it is popped again"
+        } else {
+            "it will be run again"
+        };
+        tracing::warn!(
+            job.uuid = info.payload.uuid.as_ref().map(JobUuid::as_str),
+            job.class = info.payload.resolve_name(),
+            attempts = info.attempts,
+            max_tries = rules.max_tries,
+            ?elapsed,
+            becomes,
+            "job stopped at the deadline and released"
+        );
+    }
+
     /// What becomes of a job that was run and whose chain cannot go on.
     async fn cannot_follow(
         &self,
@@ -480,11 +555,14 @@ impl Attempt {
         context: &JobContext,
         timeout: Option<Duration>,
         until: Option<Arc<UntilProcessing>>,
+        info: &Arc<JobInfo>,
     ) -> (Outcome, Request) {
         let services = &self.shared.services;
         let pipeline = around(pipeline, until.as_ref(), services.version);
         let stop = &self.shared.stop;
-        let outcome = attempt::run(handler, &pipeline, context, timeout, stop).await;
+        let run = attempt::run(handler, &pipeline, context, timeout, stop);
+        let turns = &self.shared.turns;
+        let outcome = turns.watch(info, self.number, timeout, run).await;
         let request = context.take_request();
         let was_killed = matches!(
             outcome,
@@ -548,10 +626,36 @@ impl Attempt {
         None
     }
 
+    /// Whether the job may begin: not once its reservation has ended, as another worker may have it then.
+    ///
+    /// A reply that took long, or a process that was stopped meanwhile: the queue is asked, and only then.
+    async fn is_ours(&self) -> bool {
+        let (Some(lease), now) = (self.job.lease, self.shared.clock.now()) else {
+            return true;
+        };
+        if now.plus(CLOCKS_DIFFER) < lease {
+            return true;
+        }
+        // As long as the reservation was made for.
+        let until = now.plus(self.shared.retry_after.unwrap_or_default());
+        let asked = (self.shared.confirm)(Arc::clone(&self.job), until);
+        let is_ours = tokio::select! {
+            is_ours = tokio::time::timeout(CONFIRMING, asked) => is_ours.unwrap_or(false),
+            () = self.shared.stop.cancelled() => false,
+        };
+        // Set once, here.
+        let _ = self.lease.set(until);
+        is_ours
+    }
+
+    /// When another worker may have the job unless it is renewed; `None` for never.
+    pub(super) fn lease(&self) -> Option<UnixSeconds> {
+        self.lease.get().copied().or(self.job.lease)
+    }
+
     /// The second at which Laravel's reservation, which nobody renews, would have ended.
     pub(super) fn reservation_end(&self, now: UnixSeconds) -> UnixSeconds {
-        let retry_after = self.shared.retry_after.unwrap_or_default();
-        self.reserved_at.plus(retry_after).max(now)
+        self.lease().map_or(now, |lease| lease.max(now))
     }
 
     /// Records a failure and deletes the job, then tells the handler.
@@ -592,7 +696,9 @@ impl Attempt {
         self.send(Settlement::Finish(effects), report, Some(done))
             .await;
         // Told only of failures that were written down by us.
-        if let (Some((handler, context)), Ok(Settled::Done)) = (handler, settled.await) {
+        if let (Some((handler, context)), Some(Settled::Done)) =
+            (handler, self.wait_until(settled).await)
+        {
             let told = attempt::failed(
                 handler,
                 context,
@@ -616,8 +722,15 @@ impl Attempt {
         }
         let (done, settled) = oneshot::channel();
         self.send(settlement, report, Some(done)).await;
-        // An error means that it could not be settled, which was reported.
-        let _ = settled.await;
+        self.wait_until(settled).await;
+    }
+
+    /// Waits until a job is settled; `None` if it could not be, which was reported.
+    pub(super) async fn wait_until(&self, settled: oneshot::Receiver<Settled>) -> Option<Settled> {
+        self.shared.only_settling.fetch_add(1, Ordering::Relaxed);
+        let settled = settled.await.ok();
+        self.shared.only_settling.fetch_sub(1, Ordering::Relaxed);
+        settled
     }
 
     pub(super) async fn send(
@@ -673,6 +786,11 @@ fn around(pipeline: &Pipeline, until: Option<&Arc<UntilProcessing>>, version: Ve
     let all = ahead.into_iter().chain(pipeline.iter().cloned());
     all.chain(behind).collect()
 }
+
+/// How far ahead the clock of another worker may be that looks for reservations that have ended.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
+/// How long the queue may take to say whether a job is still reserved.
+const CONFIRMING: Duration = Duration::from_secs(3);
 
 /// How long the cache may take to count an exception.
 const COUNTING: Duration = Duration::from_secs(3);
@@ -743,13 +861,7 @@ fn log_outcome(info: &JobInfo, outcome: &Outcome, ended: &Ended, elapsed: Durati
                 "job timed out and its blocking handler does not return; the worker stops after its other jobs"
             );
         }
-        Outcome::Stopped => {
-            tracing::warn!(
-                job.uuid = uuid,
-                job.class = class,
-                attempts = info.attempts,
-                "job cut short by the stop deadline"
-            );
-        }
+        // Said with what becomes of it.
+        Outcome::Stopped => {}
     }
 }

@@ -12,6 +12,7 @@
 
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -46,33 +47,37 @@ mod stop;
 mod tally;
 mod unique;
 mod watch;
+mod watchdog;
 
 pub use event::{Event, JobEnd, JobException, JobResult, Looping, Observer};
 pub use options::WorkerOptions;
 #[cfg(feature = "cli")]
-pub(crate) use php::CLOSURE_NAME;
+pub(crate) use php::is_closure;
 #[cfg(feature = "cli")]
 pub(crate) use preview::Preview;
 pub use stop::{Control, Orders, StopReason, resident_memory};
-pub use tally::Tally;
+pub use tally::{CanaryStop, Tally};
 pub use watch::ControlPlane;
 
+use crate::connection::is_away;
 use crate::failed::FailedJobs;
 use crate::handler::pool::Pool;
-use crate::handler::{Router, Services, UnmappedPolicy};
+use crate::handler::{Router, Services, UnmappedPolicy, remember_places};
 use crate::payload::Payload;
-use crate::queue::{Popped, Queue, QueueName, ReservedJob};
+use crate::queue::{Popped, Queue, QueueName, ReservedJob, Settled, Settlement};
 use crate::time::UnixSeconds;
 use attempt::with_causes;
 use background::{Following, Patience, Recording};
 use backoff::Reconnect;
 use event::Observers;
 use fetch::Chosen;
+use follow_up::{Left, LeftDone};
 use job::{Company, Given, Shared, TaskEnd};
 use lane::{Due, Lane};
 use renew::Running;
 use settle::Returns;
 use watch::{Heard, Watch};
+use watchdog::{Turns, Watchdog};
 
 /// Runs the jobs of some queues.
 pub struct Worker<Q> {
@@ -84,6 +89,7 @@ pub struct Worker<Q> {
     failed_jobs: Option<Arc<FailedJobs>>,
     services: Services,
     pool: Option<Pool>,
+    overseer: Option<tokio::runtime::Handle>,
 }
 
 impl<Q> std::fmt::Debug for Worker<Q> {
@@ -120,7 +126,19 @@ impl<Q: Queue> Worker<Q> {
             failed_jobs: None,
             services: Services::default(),
             pool: None,
+            overseer: None,
         }
+    }
+
+    /// Renews reservations and watches handlers on this runtime, which no handler can block.
+    ///
+    /// Handlers that block a thread of the worker's runtime are named in the
+    /// log. One that blocks it beyond its timeout, or beyond the stop deadline,
+    /// lets [`Control::abandoned`] return: then end the process.
+    #[must_use]
+    pub fn with_overseer(mut self, runtime: tokio::runtime::Handle) -> Self {
+        self.overseer = Some(runtime);
+        self
     }
 
     /// Gives jobs that policy `php` sends to PHP to this pool; without one they stay in the queue.
@@ -200,6 +218,7 @@ impl<Q: Queue> Worker<Q> {
     /// Never fails: a server that goes away is waited for, and everything else
     /// is somebody's job and ends with that job.
     pub async fn run(self, control: &Control) -> Report {
+        remember_places();
         Loop::new(self, control).run().await
     }
 }
@@ -214,6 +233,8 @@ enum Wake {
     Orders,
     /// A job that was released is back then.
     Returns(UnixSeconds),
+    /// What was left to do for jobs that have ended is done.
+    Left,
     Time,
 }
 
@@ -245,6 +266,8 @@ struct Loop<Q> {
     waiter_rests_until: Option<Instant>,
     pushed: mpsc::Receiver<QueueName>,
     reconnect: Reconnect,
+    /// No pop before this moment, whatever happens: the last one failed.
+    pops_again: Option<Instant>,
     started: Instant,
     last_job: Instant,
     stuck: bool,
@@ -266,6 +289,10 @@ struct Loop<Q> {
     first_look: Option<tokio::sync::oneshot::Receiver<()>>,
     recording: Option<Recording>,
     following: Following,
+    /// What is left to do for jobs that have ended.
+    left_to_do: Arc<Left>,
+    /// Changes when more of that is done.
+    left_changes: tokio::sync::watch::Receiver<LeftDone>,
 }
 
 /// What is heard of the app, and the end of the first look.
@@ -326,31 +353,44 @@ impl<Q: Queue> Loop<Q> {
             failed_jobs,
             services,
             pool,
+            overseer,
         } = worker;
         let observers: Observers = observers.into_iter().collect();
         let running = Arc::new(Running::default());
         let give_up = CancellationToken::new();
         let (verdicts, received) = mpsc::channel(options.concurrency.get().max(64));
         let spooled = Arc::new(Notify::new());
-        let followed = Arc::new(Notify::new());
+        let left: Arc<Left> = Arc::default();
         let returns = Arc::new(Returns::default());
         let settler = settle::Settler {
             queue: Arc::clone(&queue),
             running: Arc::clone(&running),
             observers: observers.clone(),
             spooled: Arc::clone(&spooled),
-            followed: Arc::clone(&followed),
+            left: Arc::clone(&left),
             returns: Arc::clone(&returns),
             give_up: give_up.clone(),
             over_at: std::sync::OnceLock::new(),
         };
         let settling = tokio::spawn(settle::keep_settling(settler, received));
         let mut helpers = JoinSet::new();
-        helpers.spawn(renew::keep_renewing(
-            Arc::clone(&queue),
-            Arc::clone(&running),
-            options.clock,
-        ));
+        let renewing =
+            renew::keep_renewing(Arc::clone(&queue), Arc::clone(&running), options.clock);
+        let turns = Arc::new(Turns::new(overseer.is_some()));
+        if let Some(overseer) = &overseer {
+            helpers.spawn_on(renewing, overseer);
+            helpers.spawn(Arc::clone(&turns).keep_alive());
+            let watchdog = Watchdog {
+                turns: Arc::clone(&turns),
+                running: Arc::clone(&running),
+                control: control.clone(),
+                orders: control.subscribe(),
+                grace: options.grace,
+            };
+            helpers.spawn_on(watchdog.keep_watching(), overseer);
+        } else {
+            helpers.spawn(renewing);
+        }
         let arm_waiter = Arc::new(Notify::new());
         let (announce, pushed) = mpsc::channel(1);
         if queue.announces_pushes() {
@@ -367,7 +407,7 @@ impl<Q: Queue> Loop<Q> {
             &queue,
             Arc::clone(&services),
             options.connection.clone(),
-            followed,
+            Arc::clone(&left),
             options.clock,
         );
         let keeps_others_out = failed_jobs
@@ -385,10 +425,21 @@ impl<Q: Queue> Loop<Q> {
             has_timeouts: !options.once,
             is_sequential: options.concurrency == NonZeroUsize::MIN,
             rest: options.rest,
+            confirm: Box::new({
+                let queue = Arc::clone(&queue);
+                move |job, until| {
+                    let queue = Arc::clone(&queue);
+                    Box::pin(async move {
+                        let settled = queue.settle(&[(job, Settlement::LeaveUntil(until))]).await;
+                        matches!(settled.as_deref(), Ok([Settled::Done]))
+                    })
+                }
+            }),
             retry_after: queue.retry_after(),
             clock: options.clock,
             verdicts,
             running,
+            turns,
             observers,
             stop: CancellationToken::new(),
             company: Company::default(),
@@ -405,10 +456,23 @@ impl<Q: Queue> Loop<Q> {
             }),
             recording: (recording.as_ref())
                 .filter(|_| keeps_others_out)
-                .map(Recording::passes),
+                .map(Recording::recordings),
+            only_settling: AtomicUsize::default(),
         });
         let now = Instant::now();
         let php_changes = shared.pool.as_ref().map(Pool::changes);
+        if let Some(pool) = shared.pool.clone() {
+            let mut signals = control.signals();
+            helpers.spawn(async move {
+                while signals.changed().await.is_ok() {
+                    if let Some(signal) = *signals.borrow_and_update() {
+                        // Before members that end by it: they are not to be replaced.
+                        pool.close();
+                        pool.signal(signal);
+                    }
+                }
+            });
+        }
         Self {
             shared,
             queue,
@@ -429,6 +493,7 @@ impl<Q: Queue> Loop<Q> {
             waiter_rests_until: None,
             pushed,
             reconnect: Reconnect::default(),
+            pops_again: None,
             started: now,
             last_job: now,
             stuck: false,
@@ -445,6 +510,8 @@ impl<Q: Queue> Loop<Q> {
             first_look,
             recording,
             following,
+            left_changes: left.changes(),
+            left_to_do: left,
             options,
         }
     }
@@ -481,7 +548,7 @@ impl<Q: Queue> Loop<Q> {
             if let Some(reason) = self.stop_reason(orders) {
                 break reason;
             }
-            let may_fetch = !paused && self.has_open_queue();
+            let may_fetch = !paused && self.has_open_queue() && !self.rests();
             let mut has_fetched = false;
             if let Some(slots) = self.slots_to_fill().filter(|_| may_fetch)
                 && self.is_due(slots)
@@ -541,6 +608,15 @@ impl<Q: Queue> Loop<Q> {
         if heard.down != self.told.down {
             tell(Event::MaintenanceMode(heard.down));
         }
+        if heard.resumes != self.told.resumes {
+            for target in self.shared.tallies.resume() {
+                tracing::info!(
+                    mapping = target,
+                    "a canary that had stopped itself runs jobs again"
+                );
+                tell(Event::CanaryResumed(target));
+            }
+        }
         self.look_again();
         self.told = heard;
     }
@@ -549,6 +625,13 @@ impl<Q: Queue> Loop<Q> {
     fn has_open_queue(&self) -> bool {
         let is_paused = |queue: &QueueName| self.told.paused.contains(queue);
         !self.told.down && !self.options.queues.iter().all(is_paused)
+    }
+
+    /// Whether the wait after a pop that failed is not over.
+    fn rests(&mut self) -> bool {
+        let now = Instant::now();
+        self.pops_again = self.pops_again.filter(|moment| *moment > now);
+        self.pops_again.is_some()
     }
 
     /// Both lanes are due.
@@ -695,19 +778,7 @@ impl<Q: Queue> Loop<Q> {
         // Before the pop: a job settled after it may be back in the queue.
         let is_quiet = self.tasks.is_empty() && self.shared.running.is_empty();
         if self.is_vetoed() {
-            let rest = if self.options.sleep.is_zero() {
-                LIMITS_EVERY
-            } else {
-                self.options.sleep
-            };
-            let until = Instant::now() + rest;
-            *self.lane_of(what) = Lane {
-                due: Due::At(until),
-                is_empty: is_quiet,
-                ..Lane::default()
-            };
-            // Nobody here wants to know of pushes until then.
-            self.waiter_rests_until = Some(until);
+            self.rest_after_veto(what, is_quiet);
             return None;
         }
         let mut chosen = Chosen::default();
@@ -723,16 +794,22 @@ impl<Q: Queue> Loop<Q> {
             connection: &self.options.connection,
             queues: &queues,
         });
-        let popping = fetch::pop(
-            &*self.queue,
-            &queues,
-            self.options.clock.now(),
-            slots,
-            woken,
-            chooser,
-            &mut chosen,
-        );
-        let Some(popped) = unless_told_to_quit(popping, &mut self.orders).await else {
+        let popping = async {
+            self.renew_overdue().await?;
+            let now = self.options.clock.now();
+            fetch::pop(
+                &*self.queue,
+                &queues,
+                now,
+                slots,
+                woken,
+                chooser,
+                &mut chosen,
+            )
+            .await
+        };
+        let mut orders = self.orders.clone();
+        let Some(popped) = unless_told_to_quit(popping, &mut orders).await else {
             tracing::warn!(
                 "the server does not answer: stopping without the reply of the last pop"
             );
@@ -743,11 +820,15 @@ impl<Q: Queue> Loop<Q> {
             Ok(popped) => popped,
             Err(error) => {
                 let wait = self.reconnect.next_wait();
-                tracing::error!(error = with_causes(&error), retry_in = ?wait, "could not pop jobs");
+                // That the server is away is said once for all, by the connection.
+                if !is_away(&error) {
+                    tracing::error!(error = with_causes(&error), retry_in = ?wait, "could not pop jobs");
+                }
                 self.lost_connection = true;
+                self.pops_again = Some(now + wait);
                 for lane in [&mut self.lane, &mut self.php_lane] {
                     lane.backlog = false;
-                    lane.due = Due::At(now + wait);
+                    lane.due = Due::Now;
                 }
                 return None;
             }
@@ -791,6 +872,37 @@ impl<Q: Queue> Loop<Q> {
             taken,
             chosen,
         })
+    }
+
+    /// Looks at the queues again only after a rest.
+    fn rest_after_veto(&mut self, what: For, is_quiet: bool) {
+        let rest = if self.options.sleep.is_zero() {
+            LIMITS_EVERY
+        } else {
+            self.options.sleep
+        };
+        let until = Instant::now() + rest;
+        *self.lane_of(what) = Lane {
+            due: Due::At(until),
+            is_empty: is_quiet,
+            ..Lane::default()
+        };
+        // Pushes are of no interest until then.
+        self.waiter_rests_until = Some(until);
+    }
+
+    /// Renews reservations that could not be renewed in time, so that the pop takes no job that runs here.
+    async fn renew_overdue(&self) -> Result<(), crate::queue::Error> {
+        let Some(retry_after) = self.queue.retry_after() else {
+            return Ok(());
+        };
+        let now = Instant::now();
+        let overdue = self.shared.running.overdue(retry_after);
+        if !overdue.is_empty() {
+            self.queue.renew(&overdue, self.options.clock.now()).await?;
+            self.shared.running.renewed_at(now);
+        }
+        Ok(())
     }
 
     /// Whether somebody who hears of it keeps us from looking at the queues.
@@ -904,6 +1016,7 @@ impl<Q: Queue> Loop<Q> {
             .next_limit()
             .into_iter()
             .chain(rest)
+            .chain(self.pops_again)
             .fold(until, Instant::min);
         // A worker that stops when the queue is empty would take a notification with it.
         let is_waiting = |can: bool, lane: &Lane| !can || matches!(lane.due, Due::At(_));
@@ -936,6 +1049,7 @@ impl<Q: Queue> Loop<Q> {
             Ok(()) = self.heard.changed() => Wake::Orders,
             () = changed(&mut self.php_changes) => Wake::Time,
             at = self.returns.next() => Wake::Returns(at),
+            Ok(()) = self.left_changes.changed(), if self.ends_when_empty() => Wake::Left,
             () = tokio::time::sleep_until(until) => Wake::Time,
         };
         match wake {
@@ -956,8 +1070,18 @@ impl<Q: Queue> Loop<Q> {
                 self.lane.is_due_by(moment);
                 self.php_lane.is_due_by(moment);
             }
+            Wake::Left => {
+                self.lane.is_empty = false;
+                self.php_lane.is_empty = false;
+                self.look_again();
+            }
             Wake::Orders | Wake::Time => {}
         }
+    }
+
+    /// Whether the worker stops once there is no job.
+    fn ends_when_empty(&self) -> bool {
+        self.is_bounded() || self.options.stop_when_empty_for.is_some()
     }
 
     /// When a limit has to be looked at although nothing happens.
@@ -1016,7 +1140,9 @@ impl<Q: Queue> Loop<Q> {
         let is_php_idle = |pool: &Pool| self.php_lane.is_empty || pool.is_paused();
         let is_empty = (self.lane.is_empty || self.shared.has_only_php())
             && self.shared.pool.as_ref().is_none_or(is_php_idle);
-        let is_idle = (is_empty || is_closed) && self.tasks.is_empty();
+        // What an ended job brings about may be more jobs, such as the callbacks of its batch.
+        let is_idle =
+            (is_empty || is_closed) && self.tasks.is_empty() && self.left_to_do.is_clear();
         let problem = self.shared.pool.as_ref().and_then(Pool::problem);
         if self.is_bounded() && self.tasks.is_empty() && problem.is_some() {
             return Some(StopReason::NoPhp);
@@ -1027,7 +1153,7 @@ impl<Q: Queue> Loop<Q> {
         if orders.quit {
             return Some(StopReason::Interrupted);
         }
-        if self.stuck {
+        if self.stuck || self.shared.turns.is_overdue() {
             return Some(StopReason::TimedOut);
         }
         // As in Laravel not before the first job: with too low a limit there is progress still.
@@ -1070,22 +1196,34 @@ impl<Q: Queue> Loop<Q> {
             pool.close();
         }
         // Only an order to quit has somebody waiting behind it with SIGKILL in hand.
-        let mut deadline =
-            (reason == StopReason::Interrupted).then(|| Instant::now() + self.options.grace);
+        let mut deadline = None;
+        let mut is_asked = reason == StopReason::Interrupted;
+        // Since when no job runs, and the server alone is waited for.
+        let mut only_settling = None;
         while !self.tasks.is_empty() {
+            let now = Instant::now();
             let orders = *self.orders.borrow_and_update();
-            if orders.quit && deadline.is_none() {
-                deadline = Some(Instant::now() + self.options.grace);
+            is_asked |= orders.quit;
+            if is_asked && deadline.is_none() {
+                deadline = self.options.grace.map(|grace| now + grace);
             }
-            if orders.hurry || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            if orders.hurry || deadline.is_some_and(|deadline| deadline <= now) {
                 self.shared.stop.cancel();
                 self.give_up.cancel();
             }
+            let settling = self.shared.only_settling.load(Ordering::Relaxed);
+            only_settling = (is_asked && settling == self.tasks.len())
+                .then(|| only_settling.unwrap_or(now + SERVER_AWAY));
+            if only_settling.is_some_and(|until| until <= now) {
+                self.give_up.cancel();
+            }
             let until = deadline.filter(|_| !self.shared.stop.is_cancelled());
+            let look_again = is_asked.then(|| now + LIMITS_EVERY);
             tokio::select! {
                 end = self.tasks.join_next() => end.into_iter().for_each(|end| self.ended(end)),
                 _ = self.orders.changed() => {}
                 () = sleep_until(until) => {}
+                () = sleep_until(look_again) => {}
             }
         }
         self.tell_tallies();
@@ -1110,12 +1248,19 @@ impl<Q: Queue> Loop<Q> {
         }
         drop(shared);
         let settled = loop {
-            if reason == StopReason::Interrupted || orders.borrow_and_update().quit {
+            let Orders { quit, hurry, .. } = *orders.borrow_and_update();
+            is_asked |= quit;
+            if is_asked && only_settling.is_none() {
+                only_settling = Some(Instant::now() + SERVER_AWAY);
+            }
+            let is_over = only_settling.is_some_and(|until| until <= Instant::now());
+            if hurry || is_over || deadline.is_some() {
                 give_up.cancel();
             }
             tokio::select! {
                 settled = &mut settling => break settled,
                 Ok(()) = orders.changed() => {}
+                () = sleep_until(only_settling), if !give_up.is_cancelled() => {}
             }
         };
         let unsettled = settled.unwrap_or_else(|error| {
@@ -1160,6 +1305,10 @@ async fn told_to_quit(orders: &mut tokio::sync::watch::Receiver<Orders>) {
         }
     }
 }
+
+/// How long a server that went away is waited for once no job runs and the worker is told to quit; after that a last
+/// chance.
+const SERVER_AWAY: Duration = Duration::from_secs(5);
 
 /// How long the server may take to answer a pop once the worker is told to quit.
 const LAST_POP: Duration = Duration::from_secs(1);

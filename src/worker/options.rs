@@ -37,8 +37,9 @@ pub struct WorkerOptions {
     pub force: bool,
     /// Jobs running at once.
     pub concurrency: NonZeroUsize,
-    /// How long running jobs may go on after the order to quit.
-    pub grace: Duration,
+    /// How long running jobs may go on after the order to quit; `None` for as long as their own timeouts let them, as
+    /// in Laravel.
+    pub grace: Option<Duration>,
     /// Where the current second comes from.
     pub clock: Clock,
 }
@@ -63,13 +64,8 @@ impl Default for WorkerOptions {
             once: false,
             force: false,
             concurrency: NonZeroUsize::MIN,
-            grace: Self::GRACE,
+            grace: None,
             clock: Clock::System,
         }
     }
-}
-
-impl WorkerOptions {
-    /// Supervisor and Docker kill ten seconds after they asked for a stop: be done before.
-    pub const GRACE: Duration = Duration::from_secs(8);
 }

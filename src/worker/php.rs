@@ -3,11 +3,26 @@
 //! Callbacks of batches and chains are PHP code, and some steps of a chain need
 //! facts that only PHP has. Each is handed over as one queued closure, pushed in
 //! one step with the end of the job that it follows, so that it happens once.
+//!
+//! A closure carries tries and waits of its own, whatever the PHP worker's
+//! options say: the app's database may be locked, and the worker be killed. It
+//! may therefore run twice, and what it does must not happen twice:
+//!
+//! * The end of a job is counted only as long as its mark is in the batch, which
+//!   the statement that counts takes out ([`Batches::hand_over`]); a failure as
+//!   long as the job is not among the batch's failed jobs.
+//! * Callbacks of a batch that may have begun are not called again.
+//! * Neither are callbacks of a chain, which a key in the queue's Redis remembers.
+//!   One that throws fails the closure at once, as it may have done half of its work.
+//! * The next step of a chain is pushed again if PHP is killed between that and
+//!   the end of the closure, as behind any job of Laravel's.
+//!
+//! [`Batches::hand_over`]: crate::batch::Batches::hand_over
 
 use crate::handler::Services;
 use crate::payload::{
-    BuildError, Chain, ClosureError, Envelope, JobUuid, LogContext, NewData, NewPayload,
-    QueuedClosure, random_id, random_uuid,
+    BuildError, Chain, ClosureError, Envelope, LogContext, NewData, NewPayload, Payload,
+    QueuedClosure, Scalar, Version, Waits, random_id, random_uuid,
 };
 use crate::php::{ClassName, EditError, ObjectText, Value};
 use crate::time::UnixSeconds;
@@ -17,6 +32,8 @@ use crate::time::UnixSeconds;
 pub(super) struct HandOver<'a> {
     pub(super) services: &'a Services,
     pub(super) now: UnixSeconds,
+    /// Name of the job that the closure follows, under which it is listed.
+    pub(super) name: &'a str,
     /// Whether the closure is encrypted: it carries something that was.
     pub(super) is_secret: bool,
 }
@@ -52,8 +69,38 @@ impl Closure {
     }
 }
 
-/// What the closures are called where jobs are listed.
-pub(crate) const CLOSURE_NAME: &str = "Closure (artisand:0)";
+/// Waits in seconds between the tries of a closure; the last repeats.
+const WAITS: [i64; 11] = [1, 3, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600];
+/// Tries of a closure: with these waits, a day.
+const TRIES: i64 = 34;
+/// Longest name, in characters: it comes from a payload.
+const LONGEST_NAME: usize = 255;
+
+/// Name of closures whose job has none, and of all that earlier versions pushed.
+const NAMELESS: &str = "Closure (artisand:0)";
+
+/// Whether a payload is a closure that artisand has pushed: one that is not named like an app's own.
+#[cfg(feature = "cli")]
+pub(crate) fn is_closure(payload: &Payload) -> bool {
+    payload.command_name() == Some("Illuminate\\Queue\\CallQueuedClosure")
+        && (!payload.display_name.contains("Closure (") || &*payload.display_name == NAMELESS)
+}
+
+/// How often PHP tries a closure, and when.
+fn limits(version: Version) -> Envelope {
+    let wait = |seconds: &i64| Scalar::Int(*seconds);
+    Envelope {
+        max_tries: TRIES.into(),
+        // Before Laravel 8 a payload has one wait.
+        backoff: if version.is_at_least(8, 0) {
+            Waits::List(WAITS.iter().map(wait).collect())
+        } else {
+            Waits::One(Scalar::Int(60))
+        },
+        delete_when_missing_models: true.into(),
+        ..Envelope::default()
+    }
+}
 
 const NOTHING: &str = "function () {}";
 
@@ -77,32 +124,64 @@ impl HandOver<'_> {
             .iter()
             .map(|(name, text)| (*name, text.as_slice()));
         closure.set(&properties.collect::<Vec<_>>())?;
-        self.payload(closure, None, None, context)
+        self.payload(closure, context)
     }
 
-    /// Counts the success of a job in its batch: PHP runs nothing and counts as after any job.
-    pub(super) fn counts_success(&self, batch: &str, uuid: &str) -> Result<Vec<u8>, HandOverError> {
-        let mut closure = self.closure(NOTHING, Vec::new())?;
-        closure.set(&[("batchId", &Value::from(batch).to_bytes())])?;
-        self.payload(closure, Some(uuid), Some(batch), None)
+    /// Counts the success of a job in its batch, and calls what is due then.
+    ///
+    /// `mark` is what the batch holds until it is counted; without one, a
+    /// closure that runs twice counts twice.
+    pub(super) fn counts_success(
+        &self,
+        batch: &str,
+        uuid: &str,
+        mark: Option<&str>,
+    ) -> Result<Vec<u8>, HandOverError> {
+        // A first attempt counts without a look: it may read from a replica that lags behind.
+        // A batch that is counted to its end and not finished was left before any callback.
+        const CODE: &str = "function ($job) use ($batch, $uuid, $mark) { \
+            $found = \\Illuminate\\Support\\Facades\\Bus::findBatch($batch); \
+            if ($found === null) { return; } \
+            if ($mark === null || $job->attempts() < 2 || in_array($mark, $found->failedJobIds, true)) { \
+                $found->recordSuccessfulJob($mark ?? $uuid); \
+            } elseif ($found->pendingJobs === 0 && ! $found->finished()) { \
+                (new class($found) extends \\Illuminate\\Bus\\Batch { \
+                    public function __construct($found) { \
+                        foreach (get_object_vars($found) as $name => $value) { $this->$name = $value; } \
+                    } \
+                    public function decrementPendingJobs(string $jobId) { \
+                        return new \\Illuminate\\Bus\\UpdatedBatchJobCounts($this->pendingJobs, $this->failedJobs); \
+                    } \
+                })->recordSuccessfulJob($mark); \
+            } }";
+        let uses = vec![
+            ("batch", batch.into()),
+            ("uuid", uuid.into()),
+            ("mark", mark.map_or(Value::Null, Value::from)),
+        ];
+        self.payload(self.closure(CODE, uses)?, None)
     }
 
-    /// Counts the failure of a job in its batch.
+    /// Counts the failure of a job in its batch, and calls what is due then.
+    ///
+    /// The batch does not hold the job among its failed ones until that is counted.
     pub(super) fn counts_failure(
         &self,
         batch: &str,
         uuid: &str,
         message: &str,
     ) -> Result<Vec<u8>, HandOverError> {
-        const CODE: &str = "function () use ($batch, $uuid, $message) { \
+        const CODE: &str = "function ($job) use ($batch, $uuid, $message) { \
             $found = \\Illuminate\\Support\\Facades\\Bus::findBatch($batch); \
-            if ($found !== null) { $found->recordFailedJob($uuid, new \\RuntimeException($message)); } }";
+            if ($found !== null && ($job->attempts() < 2 || ! in_array($uuid, $found->failedJobIds, true))) { \
+                $found->recordFailedJob($uuid, new \\RuntimeException($message)); \
+            } }";
         let uses = vec![
             ("batch", batch.into()),
             ("uuid", uuid.into()),
             ("message", message.into()),
         ];
-        self.payload(self.closure(CODE, uses)?, None, None, None)
+        self.payload(self.closure(CODE, uses)?, None)
     }
 
     /// Runs a chain's catch callbacks.
@@ -113,14 +192,27 @@ impl HandOver<'_> {
         context: Option<&LogContext>,
     ) -> Result<Vec<u8>, HandOverError> {
         // As text, so that references in it count from its own start.
-        const CODE: &str = "function () use ($callbacks, $message) { \
+        const CODE: &str = "function ($job) use ($callbacks, $message) { \
             $exception = new \\RuntimeException($message); \
-            foreach (\\unserialize($callbacks) as $callback) { $callback($exception); } }";
+            $redis = $job->job->getRedisQueue()->getConnection(); \
+            $begun = 'artisand:called:'.$job->job->uuid(); \
+            foreach (\\unserialize($callbacks) as $number => $callback) { \
+                if (! $redis->command('hsetnx', [$begun, (string) $number, '1'])) { continue; } \
+                $redis->command('expire', [$begun, 172800]); \
+                try { \
+                    $callback($exception); \
+                } catch (\\Throwable $problem) { \
+                    $redis->command('del', [$begun]); \
+                    $job->fail($problem); \
+                    return; \
+                } \
+            } \
+            $redis->command('del', [$begun]); }";
         let uses = vec![
             ("callbacks", Value::String(callbacks.to_vec())),
             ("message", message.into()),
         ];
-        self.payload(self.closure(CODE, uses)?, None, None, context)
+        self.payload(self.closure(CODE, uses)?, context)
     }
 
     fn closure(&self, code: &str, uses: Vec<(&str, Value)>) -> Result<Closure, HandOverError> {
@@ -139,8 +231,6 @@ impl HandOver<'_> {
     fn payload(
         &self,
         closure: Closure,
-        uuid: Option<&str>,
-        batch: Option<&str>,
         context: Option<&LogContext>,
     ) -> Result<Vec<u8>, HandOverError> {
         let mut command = closure.bytes;
@@ -149,17 +239,18 @@ impl HandOver<'_> {
         {
             command = encrypter.encrypt_command(&command).into_bytes();
         }
+        let name = match self.name {
+            "" => NAMELESS.to_owned(),
+            name => name.chars().take(LONGEST_NAME).collect(),
+        };
         let payload = NewPayload {
-            uuid: uuid.map_or_else(random_uuid, JobUuid::from),
-            display_name: CLOSURE_NAME.into(),
-            envelope: Envelope {
-                delete_when_missing_models: true.into(),
-                ..Envelope::default()
-            },
+            uuid: random_uuid(),
+            display_name: name.into(),
+            envelope: limits(self.services.version),
             data: NewData::Command {
                 class: closure.class.as_str().into(),
                 command,
-                batch_id: batch.map(Into::into),
+                batch_id: None,
             },
             created_at: self.now,
             extra: context.and_then(LogContext::to_field).into_iter().collect(),

@@ -30,6 +30,8 @@ pub(super) struct Recorder<Q> {
     pub(super) last: CancellationToken,
     pub(super) progress: Progress,
     pub(super) passes: watch::Sender<Passes>,
+    /// Failed jobs behind which PHP is still at work, in a database that takes one writer at a time.
+    pub(super) failing: watch::Receiver<usize>,
 }
 
 /// What was said already, so that it is not said every second.
@@ -84,11 +86,53 @@ pub(super) struct Passes {
     pub(super) is_refused: bool,
 }
 
+/// What attempts in PHP have to know of the recorder, and it of them.
+#[derive(Debug, Clone)]
+pub(super) struct Recordings {
+    passes: watch::Receiver<Passes>,
+    /// Failed jobs behind which PHP is still at work.
+    failing: Arc<watch::Sender<usize>>,
+}
+
+impl Recordings {
+    pub(super) fn new(passes: watch::Receiver<Passes>, failing: Arc<watch::Sender<usize>>) -> Self {
+        Self { passes, failing }
+    }
+
+    /// Tells of each look through the spool.
+    pub(super) fn passes(&self) -> watch::Receiver<Passes> {
+        self.passes.clone()
+    }
+
+    /// Has the recorder wait until this is dropped.
+    pub(super) fn failing(&self) -> Failing {
+        self.failing.send_modify(|failing| *failing += 1);
+        Failing(Arc::clone(&self.failing))
+    }
+}
+
+/// Behind the failure of a job PHP is still at work.
+#[derive(Debug)]
+pub(super) struct Failing(Arc<watch::Sender<usize>>);
+
+impl Drop for Failing {
+    fn drop(&mut self) {
+        self.0.send_modify(|failing| *failing -= 1);
+    }
+}
+
+/// How long the recorder waits for what PHP does behind a failure.
+const FAILING: Duration = Duration::from_secs(5);
+
 /// Brings records to the store until no more will come.
 pub(super) async fn keep_recording<Q: Queue>(recorder: Recorder<Q>) {
     let mut reconnect = Reconnect::default();
     let mut said = Said::default();
     loop {
+        let mut failing = recorder.failing.clone();
+        let is_quiet = failing.wait_for(|failing| *failing == 0);
+        // One that takes longer gets the record in between.
+        let _ = tokio::time::timeout(FAILING, is_quiet).await;
         let is_last = recorder.last.is_cancelled();
         if is_last {
             said.from = 0;

@@ -12,13 +12,25 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::attempt::with_causes;
+use crate::connection::is_away;
 use crate::queue::{Queue, ReservedJob};
 use crate::time::Clock;
 
 /// Jobs that run, and since when.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Running {
     jobs: Mutex<HashMap<u64, Entry>>,
+    /// When reservations were last renewed, as far as there were any.
+    renewed: Mutex<Instant>,
+}
+
+impl Default for Running {
+    fn default() -> Self {
+        Self {
+            jobs: Mutex::default(),
+            renewed: Mutex::new(Instant::now()),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -47,9 +59,30 @@ impl Running {
         self.jobs().remove(&number);
     }
 
+    /// Whether this job is under way.
+    pub(super) fn has(&self, number: u64) -> bool {
+        self.jobs().contains_key(&number)
+    }
+
     /// True if no job is under way: none runs, and all verdicts are carried out.
     pub(super) fn is_empty(&self) -> bool {
         self.jobs().is_empty()
+    }
+
+    /// Takes note that no reservation had to be renewed later than at this moment.
+    pub(super) fn renewed_at(&self, moment: Instant) {
+        *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = moment;
+    }
+
+    /// Jobs whose reservations may have ended already, or soon do, as they could not be renewed in time.
+    ///
+    /// A server that was away, or a process that was stopped: a pop would move them back to their queue.
+    pub(super) fn overdue(&self, retry_after: Duration) -> Vec<Arc<ReservedJob>> {
+        let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        if renewed.elapsed() < retry_after * 2 / 3 {
+            return Vec::new();
+        }
+        self.older_than(Duration::ZERO)
     }
 
     /// Jobs that have run for so long.
@@ -73,16 +106,22 @@ pub(super) async fn keep_renewing<Q: Queue>(queue: Arc<Q>, running: Arc<Running>
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
+        let now = Instant::now();
         let jobs = running.older_than(interval / 2);
-        if jobs.is_empty() {
-            continue;
-        }
-        if let Err(error) = queue.renew(&jobs, clock.now()).await {
-            tracing::warn!(
+        let renewed = if jobs.is_empty() {
+            Ok(())
+        } else {
+            queue.renew(&jobs, clock.now()).await
+        };
+        match renewed {
+            Ok(()) => running.renewed_at(now),
+            // Said once for all, by the connection.
+            Err(error) if is_away(&error) => {}
+            Err(error) => tracing::warn!(
                 error = with_causes(&error),
                 jobs = jobs.len(),
                 "could not renew reservations"
-            );
+            ),
         }
     }
 }

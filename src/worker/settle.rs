@@ -16,7 +16,9 @@ use tokio_util::sync::CancellationToken;
 use super::attempt::with_causes;
 use super::backoff::Reconnect;
 use super::event::{EndKind, Event, Observers};
+use super::follow_up::Left;
 use super::renew::Running;
+use crate::connection::is_away;
 use crate::handler::JobInfo;
 use crate::queue::{Effect, Queue, ReservedJob, Settled, Settlement, Spool, Unsettled};
 use crate::time::UnixSeconds;
@@ -77,7 +79,7 @@ pub(super) struct Settler<Q> {
     /// Told when a failed job went to the spool.
     pub(super) spooled: Arc<Notify>,
     /// Told when something is left to do for a job that has ended.
-    pub(super) followed: Arc<Notify>,
+    pub(super) left: Arc<Left>,
     /// Told when jobs come back to their queue.
     pub(super) returns: Arc<Returns>,
     /// Cancelled at the worker's stop deadline: then a server that stays away is waited for no longer.
@@ -324,7 +326,7 @@ impl<Q: Queue> Settler<Q> {
             self.spooled.notify_one();
         }
         if spools(Spool::FollowUps) {
-            self.followed.notify_one();
+            self.left.note();
         }
         let back = (done.iter()).filter_map(|(verdict, _)| returns_at(&verdict.settlement));
         if let Some(at) = back.min() {
@@ -338,6 +340,10 @@ impl<Q: Queue> Settler<Q> {
 }
 
 fn report(error: Option<&crate::queue::Error>, jobs: usize) {
+    // That the server is away is said once for all, by the connection.
+    if error.is_some_and(|error| is_away(error)) {
+        return;
+    }
     tracing::error!(
         error = error.map(|error| with_causes(error)),
         jobs,

@@ -97,7 +97,7 @@ fn plan(shared: &Shared, chain: &Chain) -> Result<Planned, NotHere> {
     let queue = facts.queue.as_deref();
     let queue = queue.unwrap_or(destination.default_queue.as_str());
     Ok(Planned {
-        queue: manifest.forwarded_queue(queue, name).into(),
+        queue: queue.into(),
         connection: name.to_owned(),
         is_here,
         draft,

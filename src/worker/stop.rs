@@ -2,8 +2,11 @@
 
 use std::fmt;
 use std::process::ExitCode;
+use std::time::Duration;
 
+use rustix::process::Signal;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Why a worker stopped.
 ///
@@ -107,7 +110,13 @@ pub struct Orders {
 
 /// Gives orders to a worker.
 #[derive(Debug, Clone)]
-pub struct Control(watch::Sender<Orders>);
+pub struct Control {
+    orders: watch::Sender<Orders>,
+    /// The last signal that told the process to quit.
+    signals: watch::Sender<Option<Signal>>,
+    /// The exit code of a process that cannot end by itself.
+    abandoned: watch::Sender<Option<u8>>,
+}
 
 impl Default for Control {
     fn default() -> Self {
@@ -118,17 +127,21 @@ impl Default for Control {
 impl Control {
     /// A control that has given no order.
     pub fn new() -> Self {
-        Self(watch::Sender::new(Orders::default()))
+        Self {
+            orders: watch::Sender::default(),
+            signals: watch::Sender::default(),
+            abandoned: watch::Sender::new(None),
+        }
     }
 
     /// Asks for a stop after the jobs that run.
     pub fn quit(&self) {
-        self.0.send_modify(|orders| orders.quit = true);
+        self.orders.send_modify(|orders| orders.quit = true);
     }
 
     /// Asks for a stop without waiting for the jobs that run: they are released.
     pub fn hurry(&self) {
-        self.0.send_modify(|orders| {
+        self.orders.send_modify(|orders| {
             orders.quit = true;
             orders.hurry = true;
         });
@@ -136,7 +149,7 @@ impl Control {
 
     /// Pauses or resumes.
     pub fn pause(&self, paused: bool) {
-        self.0
+        self.orders
             .send_if_modified(|orders| std::mem::replace(&mut orders.paused, paused) != paused);
     }
 
@@ -147,14 +160,40 @@ impl Control {
         let _ = orders.wait_for(|orders| orders.quit).await;
     }
 
+    /// The signals that told the process to quit.
+    pub(super) fn signals(&self) -> watch::Receiver<Option<Signal>> {
+        self.signals.subscribe()
+    }
+
+    /// Waits until a handler blocks the worker for good, beyond a deadline; the exit code that the process is to have.
+    ///
+    /// Wait for it on a thread that runs no handlers, and end the process then.
+    /// Only for workers [with an overseer](super::Worker::with_overseer).
+    pub async fn abandoned(&self) -> u8 {
+        let mut abandoned = self.abandoned.subscribe();
+        match abandoned.wait_for(Option::is_some).await.map(|code| *code) {
+            Ok(Some(code)) => code,
+            // The sender is ours.
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// The worker cannot end by itself.
+    pub(super) fn abandon(&self, code: u8) {
+        self.abandoned.send_replace(Some(code));
+    }
+
     pub(super) fn subscribe(&self) -> watch::Receiver<Orders> {
-        self.0.subscribe()
+        self.orders.subscribe()
     }
 
     /// Obeys the process signals that `queue:work` obeys, until the future is dropped.
     ///
-    /// SIGTERM, SIGINT and SIGQUIT quit, a second SIGINT hurries; SIGUSR2
-    /// pauses and SIGCONT resumes.
+    /// SIGTERM, SIGINT and SIGQUIT quit, and running jobs finish; a second
+    /// SIGINT a second or more after the first hurries, as a person who waits
+    /// presses Ctrl-C again. One that comes sooner, and further signals to
+    /// quit, change nothing: process groups and wrappers deliver them twice.
+    /// SIGUSR2 pauses and SIGCONT resumes.
     ///
     /// # Errors
     ///
@@ -166,26 +205,52 @@ impl Control {
         let mut quit = signal(SignalKind::quit())?;
         let mut pause = signal(SignalKind::user_defined2())?;
         let mut resume = signal(SignalKind::from_raw(rustix::process::Signal::CONT.as_raw()))?;
-        let mut interrupted = false;
+        let mut interrupts = Interrupts::default();
         loop {
             let order = tokio::select! {
-                _ = terminate.recv() => Order::Quit,
-                _ = quit.recv() => Order::Quit,
+                _ = terminate.recv() => Order::Quit(Signal::TERM),
+                _ = quit.recv() => Order::Quit(Signal::QUIT),
                 _ = interrupt.recv() => Order::Interrupt,
                 _ = pause.recv() => Order::Pause(true),
                 _ = resume.recv() => Order::Pause(false),
             };
+            let signal = match order {
+                Order::Quit(signal) => Some(signal),
+                Order::Interrupt => Some(Signal::INT),
+                Order::Pause(_) => None,
+            };
             match order {
-                Order::Interrupt if std::mem::replace(&mut interrupted, true) => self.hurry(),
-                Order::Quit | Order::Interrupt => self.quit(),
+                Order::Interrupt if interrupts.is_second(Instant::now()) => self.hurry(),
+                Order::Quit(_) | Order::Interrupt => self.quit(),
                 Order::Pause(paused) => self.pause(paused),
+            }
+            // After the order: members that end by it are not to be replaced.
+            if signal.is_some() {
+                self.signals.send_replace(signal);
             }
         }
     }
 }
 
+/// Tells the second SIGINT of a person from one signal that was delivered twice.
+#[derive(Debug, Default)]
+struct Interrupts {
+    first: Option<Instant>,
+}
+
+impl Interrupts {
+    /// How long after the first one a second SIGINT counts.
+    const APART: Duration = Duration::from_secs(1);
+
+    /// Whether this is a second SIGINT that counts; the first one is remembered.
+    fn is_second(&mut self, now: Instant) -> bool {
+        let first = *self.first.get_or_insert(now);
+        now.saturating_duration_since(first) >= Self::APART
+    }
+}
+
 enum Order {
-    Quit,
+    Quit(Signal),
     Interrupt,
     Pause(bool),
 }
@@ -195,4 +260,26 @@ pub fn resident_memory() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
     Some(pages * u64::try_from(rustix::param::page_size()).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sigint_that_comes_at_once_again_is_the_same_one() {
+        let (mut interrupts, start) = (Interrupts::default(), Instant::now());
+        // Milliseconds after the first, and whether it is the second press of a person.
+        let rows = [
+            (0, false),
+            (3, false),
+            (999, false),
+            (1000, true),
+            (1500, true),
+        ];
+        for (after, is_second) in rows {
+            let now = start + Duration::from_millis(after);
+            assert_eq!(interrupts.is_second(now), is_second, "{after} ms");
+        }
+    }
 }

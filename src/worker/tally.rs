@@ -1,8 +1,9 @@
-//! What was counted of mappings that do not run all of their jobs: canaries and shadows.
+//! What was counted of mappings that do not run all of their jobs: canaries, shadows, and those with `on_mismatch`.
 
+use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -30,7 +31,9 @@ pub struct Tally {
     pub here: u64,
     /// Attempts that went the way of unmapped jobs.
     pub beside: u64,
-    /// Of those, attempts whose input the handler could read, in shadow mode.
+    /// Of those, attempts of jobs that do not fit the handler's input, with `on_mismatch = "php"`.
+    pub mismatched: u64,
+    /// Of those beside, attempts whose input the handler could read, in shadow mode.
     pub readable: u64,
     /// And those whose input it could not read.
     pub unreadable: u64,
@@ -38,12 +41,13 @@ pub struct Tally {
     pub compared: u64,
     /// And those that were different.
     pub different: u64,
+    is_shadow: bool,
 }
 
 impl Tally {
     /// Whether this is of a handler that only looks.
     pub fn is_shadow(&self) -> bool {
-        self.canary.is_none()
+        self.is_shadow
     }
 }
 
@@ -51,19 +55,40 @@ impl Tally {
 #[derive(Debug)]
 pub(super) struct Tallies(Vec<Option<Counters>>);
 
+/// A canary that stopped itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CanaryStop {
+    /// What the mapping is for, as it is written.
+    pub target: String,
+    /// How many of its last runs in this process failed.
+    pub failures: usize,
+    /// How many runs that is of.
+    pub runs: usize,
+}
+
 #[derive(Debug, Default)]
 struct Counters {
     target: String,
     canary: Option<Canary>,
+    is_shadow: bool,
     here: AtomicU64,
     beside: AtomicU64,
+    mismatched: AtomicU64,
     readable: AtomicU64,
     unreadable: AtomicU64,
     compared: AtomicU64,
     different: AtomicU64,
     /// Differences that were logged.
     said: AtomicU64,
+    /// Whether the canary stopped itself.
+    is_stopped: AtomicBool,
+    /// Its last runs: whether each failed.
+    last_runs: Mutex<VecDeque<bool>>,
 }
+
+/// How many runs of a canary its share of failures is taken from.
+const LAST_RUNS: usize = 100;
 
 /// Most differences of a mapping that are logged one by one.
 const MOST_SAID: u64 = 100;
@@ -75,10 +100,10 @@ const COMPARING: Duration = Duration::from_secs(60);
 impl Tallies {
     pub(super) fn new(router: &Router) -> Self {
         let counters = |mapping: &Mapping| {
-            let is_partial = mapping.canary.is_some() || mapping.mode == Mode::Shadow;
-            is_partial.then(|| Counters {
+            mapping.is_partial().then(|| Counters {
                 target: mapping.target.to_string(),
                 canary: mapping.canary,
+                is_shadow: mapping.mode == Mode::Shadow,
                 ..Counters::default()
             })
         };
@@ -95,10 +120,51 @@ impl Tallies {
         }
     }
 
-    pub(super) fn went_beside(&self, mapping: usize) {
+    pub(super) fn went_beside(&self, mapping: usize, is_mismatch: bool) {
         if let Some(counters) = self.of(mapping) {
             counters.beside.fetch_add(1, Ordering::Relaxed);
+            let mismatched = u64::from(is_mismatch);
+            counters.mismatched.fetch_add(mismatched, Ordering::Relaxed);
         }
+    }
+
+    /// Whether the canary of a mapping stopped itself.
+    pub(super) fn is_stopped(&self, mapping: usize) -> bool {
+        let counters = self.of(mapping);
+        counters.is_some_and(|counters| counters.is_stopped.load(Ordering::Relaxed))
+    }
+
+    /// Takes note of how an attempt ended that a handler ran; says so if that is what stops its canary.
+    pub(super) fn ended(&self, mapping: usize, has_failed: bool) -> Option<CanaryStop> {
+        let counters = self.of(mapping)?;
+        let canary = counters.canary.filter(|canary| canary.is_guarded())?;
+        let mut runs = counters.last_runs();
+        if counters.is_stopped.load(Ordering::Relaxed) {
+            return None;
+        }
+        if runs.len() == LAST_RUNS {
+            runs.pop_front();
+        }
+        runs.push_back(has_failed);
+        let stop = CanaryStop {
+            target: counters.target.clone(),
+            failures: runs.iter().filter(|has_failed| **has_failed).count(),
+            runs: runs.len(),
+        };
+        if !canary.stops(stop.failures, stop.runs) {
+            return None;
+        }
+        runs.clear();
+        counters.is_stopped.store(true, Ordering::Relaxed);
+        Some(stop)
+    }
+
+    /// Lets canaries that stopped themselves run jobs again; the targets of those that had.
+    pub(super) fn resume(&self) -> Vec<&str> {
+        let counters = self.0.iter().flatten();
+        let was_stopped = |counters: &&Counters| counters.is_stopped.swap(false, Ordering::Relaxed);
+        let resumed = counters.filter(was_stopped);
+        resumed.map(|counters| counters.target.as_str()).collect()
     }
 
     /// Those that have counted something.
@@ -109,10 +175,12 @@ impl Tallies {
             canary: counters.canary,
             here: get(&counters.here),
             beside: get(&counters.beside),
+            mismatched: get(&counters.mismatched),
             readable: get(&counters.readable),
             unreadable: get(&counters.unreadable),
             compared: get(&counters.compared),
             different: get(&counters.different),
+            is_shadow: counters.is_shadow,
         };
         let all = self.0.iter().flatten().map(tally);
         all.filter(|tally| tally.here + tally.beside > 0).collect()
@@ -120,6 +188,12 @@ impl Tallies {
 }
 
 impl Counters {
+    fn last_runs(&self) -> MutexGuard<'_, VecDeque<bool>> {
+        self.last_runs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether another difference is to be logged.
     fn is_said(&self) -> bool {
         let said = self.said.fetch_add(1, Ordering::Relaxed);

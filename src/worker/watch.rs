@@ -10,6 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::attempt::with_causes;
 use crate::cache::{Cache, Maintenance, Signals, Watched};
+use crate::connection::is_away;
 use crate::queue::QueueName;
 
 /// Where the app says what concerns its workers.
@@ -30,6 +31,8 @@ pub(super) struct Heard {
     pub(super) down: bool,
     /// Queues that are paused.
     pub(super) paused: Vec<QueueName>,
+    /// How often `canary:resume` was called since the start.
+    pub(super) resumes: u64,
 }
 
 const EVERY: Duration = Duration::from_secs(1);
@@ -44,6 +47,7 @@ pub(super) struct Watch {
     maintenance: Option<Maintenance>,
     queues: Vec<QueueName>,
     at_start: Option<Signals>,
+    before: Option<Signals>,
     is_reported: bool,
     is_maintenance_reported: bool,
 }
@@ -64,6 +68,7 @@ impl Watch {
             maintenance,
             queues: queues.to_vec(),
             at_start: None,
+            before: None,
             is_reported: false,
             is_maintenance_reported: false,
         })
@@ -100,6 +105,7 @@ impl Watch {
                     heard.down = down;
                     self.is_maintenance_reported = false;
                 }
+                Ok(Err(error)) if is_away(&error) => {}
                 Ok(Err(error)) => self.report_maintenance(&with_causes(&error)),
                 Err(_) => self.report_maintenance("there is no answer"),
             }
@@ -107,6 +113,8 @@ impl Watch {
         if let Some(watched) = &self.watched {
             match tokio::time::timeout(ONE_LOOK, watched.read()).await {
                 Ok(Ok(signals)) => self.hear(&signals, &mut heard),
+                // Said once for all, by the connection.
+                Ok(Err(error)) if is_away(&error) => {}
                 Ok(Err(error)) => self.report(&with_causes(&error)),
                 Err(_) => self.report("there is no answer"),
             }
@@ -124,6 +132,10 @@ impl Watch {
             .map(|(queue, _)| queue.clone())
             .collect();
         let at_start = self.at_start.get_or_insert_with(|| signals.clone());
+        let before = self.before.replace(signals.clone());
+        if before.is_some_and(|before| before.asks_to_resume(signals)) {
+            heard.resumes += 1;
+        }
         if at_start.asks_for_restart(signals) && !heard.restart {
             heard.restart = true;
             if at_start.was_cleared(signals) {

@@ -1,9 +1,12 @@
 //! PHP's serialize format: every fixture line, every prefix, and a real PHP on the other end.
 
+use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use artisand::php::{self, Array, Category, ClassName, EnumCase, Key, Object, Value};
+use artisand::php::{
+    self, Array, Category, ClassName, EnumCase, Key, Kind, Object, ObjectText, Value,
+};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use proptest::prelude::*;
@@ -11,14 +14,34 @@ use serde::de::IgnoredAny;
 
 use crate::harness::fixtures;
 
+/// Whether the text refers to what stands behind a `C:` body, where only the class knows the numbers.
+fn is_uncertain(error: &php::Error) -> bool {
+    matches!(error.kind(), Kind::UncertainReference { .. })
+}
+
 fn json(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
 }
+
+/// Vectors that refer to a value behind a `C:` body.
+const UNCERTAIN: [&str; 4] = [
+    "CnumNested",
+    "CnumFlat",
+    "slot-nested-body",
+    "slot-flat-body",
+];
 
 #[test]
 fn every_vector_decodes_and_encodes_to_the_same_bytes_and_shows_what_php_shows() {
     for (place, line) in fixtures::lines("php/vectors.jsonl") {
         let bytes = fixtures::php_bytes(&line);
+        if UNCERTAIN.contains(&line["id"].as_str().unwrap()) {
+            assert!(is_uncertain(&Value::from_bytes(&bytes).unwrap_err()));
+            assert!(is_uncertain(
+                &php::from_slice::<IgnoredAny>(&bytes).unwrap_err()
+            ));
+            continue;
+        }
         let value = Value::from_bytes(&bytes).unwrap_or_else(|e| panic!("{place}: {e}"));
         assert_eq!(value.to_bytes(), bytes, "{place}");
         assert_eq!(
@@ -36,7 +59,7 @@ fn untyped_reading_gives_the_document_where_the_value_is_a_tree() {
         let expected = json(line["json"].as_str().unwrap());
         let text = expected.to_string();
         // A cycle cannot be read into a tree, a float JSON cannot hold has no `serde_json::Value`.
-        if text.contains("$ref") {
+        if text.contains("$ref") || UNCERTAIN.contains(&line["id"].as_str().unwrap()) {
             continue;
         }
         let found = php::from_slice::<serde_json::Value>(&fixtures::php_bytes(&line));
@@ -157,7 +180,7 @@ fn any_value() -> impl Strategy<Value = Value> {
         string().prop_map(Value::String),
         Just(Value::Enum(EnumCase {
             class: ClassName::new("Suit").unwrap(),
-            case: "Hearts".into()
+            case: (*b"Hearts").into()
         })),
     ];
     leaf.prop_recursive(6, 60, 8, move |inner| {
@@ -183,6 +206,8 @@ fn any_value() -> impl Strategy<Value = Value> {
 proptest! {
     #[test]
     fn values_survive_a_round_trip(value in any_value()) {
+        // Keys that stand twice come back once.
+        let value = Value::from_bytes(&value.to_bytes()).unwrap();
         let bytes = value.to_bytes();
         let back = Value::from_bytes(&bytes).unwrap();
         // NaN has many bit patterns and one text.
@@ -240,13 +265,229 @@ fn exchange(args: &[&str], input: Option<String>) -> Vec<String> {
 fn twenty_thousand_random_values_of_php_are_read_shown_and_written_back() {
     let lines = exchange(&["make", "20000", "4711"], None);
     assert_eq!(lines.len(), 20_000);
+    let mut uncertain = 0;
     for line in lines {
         let (bytes, expected) = line.split_once('\t').unwrap();
         let bytes = fixtures::base64(bytes);
-        let value = Value::from_bytes(&bytes).unwrap_or_else(|e| panic!("{e}: {line}"));
+        let value = match Value::from_bytes(&bytes) {
+            Err(error) if is_uncertain(&error) => {
+                uncertain += 1;
+                continue;
+            }
+            value => value.unwrap_or_else(|e| panic!("{e}: {line}")),
+        };
         assert_eq!(value.to_bytes(), bytes, "{line}");
         assert_eq!(json(&value.to_json()), json(expected), "{line}");
     }
+    assert!((1..2000).contains(&uncertain), "{uncertain}");
+}
+
+/// Writes a random text with keys that stand twice, and references that may lead nowhere.
+fn hostile(rng: &mut fastrand::Rng, depth: u32, numbers: &mut usize, out: &mut String) {
+    let pick = rng.u8(if depth == 0 { 0..9 } else { 0..16 });
+    if !matches!(pick, 0 | 1) {
+        *numbers += 1;
+    }
+    match pick {
+        // `R:1;` is left out: PHP does not keep what it means.
+        // Many lead nowhere: where all lead somewhere, documents of a gigabyte come of it in PHP.
+        0 | 1 => write!(out, "R:{};", rng.usize(2..=*numbers + 2)),
+        2 | 3 => write!(out, "r:{};", rng.usize(1..=*numbers)),
+        4 => write!(out, "s:2:\"{:02}\";", rng.u8(0..100)),
+        5 => write!(out, "N;"),
+        6 => write!(out, "d:{};", f64::from(rng.i16(..)) / 8.0),
+        7 => write!(out, "E:11:\"Suit:Hearts\";"),
+        8 => write!(out, "i:{};", rng.i8(..)),
+        9 | 10 => {
+            let mut body = String::new();
+            let class = if pick == 9 { "FlatSer" } else { "NestSer" };
+            let mut inside = *numbers + usize::from(pick == 10);
+            body.push_str("a:2:{i:0;");
+            hostile(rng, depth - 1, &mut inside, &mut body);
+            body.push_str("i:1;");
+            hostile(rng, depth - 1, &mut inside, &mut body);
+            body.push('}');
+            if pick == 10 {
+                *numbers = inside;
+            }
+            write!(out, "C:7:\"{class}\":{}:{{{body}}}", body.len())
+        }
+        _ => {
+            let count = rng.usize(0..5);
+            let (head, keys) = if pick < 14 {
+                (
+                    "a",
+                    [
+                        "i:0;",
+                        "i:1;",
+                        "s:1:\"0\";",
+                        "s:1:\"a\";",
+                        "i:2;",
+                        "s:2:\"02\";",
+                    ],
+                )
+            } else {
+                (
+                    "O:8:\"stdClass\"",
+                    [
+                        "s:1:\"a\";",
+                        "s:1:\"b\";",
+                        "s:1:\"7\";",
+                        "i:7;",
+                        "s:1:\"c\";",
+                        "s:1:\"d\";",
+                    ],
+                )
+            };
+            write!(out, "{head}:{count}:{{").unwrap();
+            for index in 0..count {
+                let in_order = pick == 11 && index < 2;
+                out.push_str(
+                    keys[if in_order {
+                        index
+                    } else {
+                        rng.usize(0..keys.len())
+                    }],
+                );
+                hostile(rng, depth - 1, numbers, out);
+            }
+            write!(out, "}}")
+        }
+    }
+    .unwrap();
+}
+
+/// Changes some bytes.
+fn mutated(rng: &mut fastrand::Rng, text: &mut Vec<u8>) {
+    for _ in 0..rng.usize(0..3) {
+        let at = rng.usize(0..text.len());
+        match rng.u8(0..4) {
+            0 => text[at] = *rng.choice(b"0123456789;:{}\"abisNRrOECS-+.\0").unwrap(),
+            1 => {
+                text.remove(at);
+            }
+            2 => text.insert(at, *rng.choice(b"0123456789;:{}\"-+").unwrap()),
+            _ if text[at].is_ascii_digit() => text[at] = b'0' + rng.u8(0..10),
+            _ => {}
+        }
+        if text.is_empty() {
+            return;
+        }
+    }
+}
+
+/// Whether a mutation made a class of it that PHP does not have: what becomes of that the codec cannot know.
+fn has_another_class(text: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(text);
+    let count = |part: &str| text.matches(part).count();
+    count("E:") != count("E:11:\"Suit:Hearts\";")
+        || count("O:") != count("O:8:\"stdClass\":")
+        || count("C:") != count("C:7:\"FlatSer\":") + count("C:7:\"NestSer\":")
+}
+
+/// The document without bodies that the class reads and writes anew.
+fn without_bodies(mut document: serde_json::Value) -> serde_json::Value {
+    let mut open = vec![&mut document];
+    while let Some(value) = open.pop() {
+        match value {
+            serde_json::Value::Object(members)
+                if members.get("$class") == Some(&"NestSer".into()) =>
+            {
+                members.remove("$custom");
+            }
+            serde_json::Value::Object(members) => open.extend(members.values_mut()),
+            serde_json::Value::Array(items) => open.extend(items),
+            _ => {}
+        }
+    }
+    document
+}
+
+#[test]
+#[ignore = "needs php"]
+fn every_reader_makes_of_hostile_bytes_what_php_makes_of_them_or_refuses() {
+    let rng = &mut fastrand::Rng::with_seed(42);
+    let texts: Vec<Vec<u8>> = (0..20_000)
+        .map(|_| {
+            let (mut text, mut numbers) = (String::new(), 1);
+            let count = rng.usize(1..6);
+            let is_object = rng.bool();
+            let head = if is_object { "O:8:\"stdClass\"" } else { "a" };
+            write!(text, "{head}:{count}:{{").unwrap();
+            for _ in 0..count {
+                let key = if is_object { 's' } else { 'i' };
+                let key = match (key, rng.u8(0..4)) {
+                    ('s', key) => format!("s:1:\"{key}\";"),
+                    (_, key) => format!("i:{key};"),
+                };
+                text.push_str(&key);
+                hostile(rng, 4, &mut numbers, &mut text);
+            }
+            text.push('}');
+            let mut text = text.into_bytes();
+            mutated(rng, &mut text);
+            text
+        })
+        .collect();
+    let input = texts
+        .iter()
+        .map(|text| BASE64.encode(text) + "\n")
+        .collect();
+    let lines = exchange(&["echo"], Some(input));
+    assert_eq!(lines.len(), texts.len());
+    let (mut read, mut refused, mut uncertain) = (0, 0, 0);
+    for (text, line) in texts.iter().zip(lines) {
+        if has_another_class(text) {
+            continue;
+        }
+        let shown = String::from_utf8_lossy(text).into_owned();
+        let found = Value::from_prefix(text);
+        let typed = php::from_slice::<serde_json::Value>(text);
+        let (value, end) = match (found, line.split_once('\t')) {
+            (Err(error), _) if is_uncertain(&error) => {
+                assert!(typed.is_err() && php::from_slice::<IgnoredAny>(text).is_err());
+                uncertain += 1;
+                continue;
+            }
+            // A body that only its class can read, in a text that has to be written anew.
+            (Err(error), _) if error.to_string().contains("wrote itself") => {
+                uncertain += 1;
+                continue;
+            }
+            (Err(_), None) => {
+                assert!(typed.is_err() && php::from_slice::<IgnoredAny>(text).is_err());
+                refused += 1;
+                continue;
+            }
+            (Ok(found), Some(_)) => found,
+            (found, _) => panic!("{shown}\nhere: {found:?}\nPHP: {line}"),
+        };
+        read += 1;
+        let json = |text: &str| without_bodies(json(text));
+        let expected = json(line.split_once('\t').unwrap().1);
+        assert_eq!(json(&value.to_json()), expected, "{shown}\nPHP: {line}");
+        let again = Value::from_bytes(&value.to_bytes()).unwrap();
+        assert_eq!(json(&again.to_json()), expected, "{shown}");
+        if end < text.len() {
+            continue;
+        }
+        php::from_slice::<IgnoredAny>(text).unwrap_or_else(|e| panic!("{shown}: {e}"));
+        if !expected.to_string().contains("$ref") {
+            let typed = typed.unwrap_or_else(|e| panic!("{shown}: {e}"));
+            assert_eq!(without_bodies(typed), expected, "{shown}");
+        }
+        if text[0] == b'O' {
+            let object = ObjectText::parse(text).unwrap_or_else(|e| panic!("{shown}: {e}"));
+            let Ok(same) = object.with(&[]) else { continue };
+            let same = Value::from_bytes(&same).unwrap();
+            assert_eq!(json(&same.to_json()), expected, "{shown}");
+        }
+    }
+    let counts = (read, refused, uncertain);
+    assert!(
+        read > 2000 && refused > 2000 && uncertain > 100,
+        "{counts:?}"
+    );
 }
 
 #[test]

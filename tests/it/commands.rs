@@ -196,7 +196,7 @@ fn a_store_that_cannot_prune_says_so_and_without_an_app_there_is_none() {
     insta::assert_snapshot!(shown(artisand(&["queue:failed"]).current_dir(nowhere.path())), @r"
         exit 2
         --- stderr
-           ERROR  no Laravel app is set: give its directory with --app, ARTISAND_APP or `app` in artisand.toml, or a manifest
+           ERROR  no Laravel app is known: run this in its directory, or give that with --app, ARTISAND_APP or `app` in artisand.toml, or give a manifest
         ");
 }
 

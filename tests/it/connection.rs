@@ -4,11 +4,14 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use artisand::connection::{Redis, RedisAddress, RedisOptions};
+use artisand::config::Laravel;
+use artisand::connection::{Database, Redis, RedisAddress, RedisOptions};
 use artisand::queue::{Queue as _, QueueName, RedisQueue, RedisQueueOptions, Sizes};
+use serde_json::{Value, json};
 
 use crate::harness::process::artisand;
 use crate::harness::redis::RedisServer;
+use crate::harness::sql::{Engine, MariaDbServer, PostgresServer, SqlServer};
 
 fn queue(options: &RedisOptions) -> RedisQueue {
     RedisQueue::new(Redis::new(options).unwrap(), RedisQueueOptions::default())
@@ -147,6 +150,7 @@ fn tls_is_used_and_a_stranger_is_not_trusted() {
         command
             .env("REDIS_HOST", "tls://localhost")
             .env("REDIS_PORT", &port)
+            .env("REDIS_PREFIX", "")
             .env("SSL_CERT_FILE", trusted);
         command.output().unwrap()
     };
@@ -187,4 +191,132 @@ async fn a_connection_that_never_was_says_where() {
         error.to_string(),
         format!("could not connect to Redis at 127.0.0.1:{port}")
     );
+}
+
+/// Fields of the app's connection to a server, with these besides.
+fn fields<E: Engine>(server: &SqlServer<E>, more: &Value) -> Value {
+    let env = server.env();
+    let of = |name: &str| env.iter().find(|(key, _)| *key == name).unwrap().1.clone();
+    let mut fields = json!({
+        "driver": if E::SCHEME == "postgres" { "pgsql" } else { "mysql" },
+        "host": of("DB_HOST"), "port": of("DB_PORT"), "database": of("DB_DATABASE"),
+        "username": of("DB_USERNAME"), "password": of("DB_PASSWORD"),
+    });
+    fields
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    fields
+}
+
+/// Tells whether a connection of these fields is encrypted, in the clear or refused: PHP as Laravel's connectors do.
+const PDO: &str = r#"
+$f = json_decode($argv[1], true);
+$mysql = $f['driver'] === 'mysql';
+$dsn = "{$f['driver']}:host={$f['host']};port={$f['port']};dbname={$f['database']}";
+foreach (['sslmode', 'sslcert', 'sslkey', 'sslrootcert'] as $option) {
+    $dsn .= isset($f[$option]) ? ";$option=$f[$option]" : '';
+}
+try {
+    $pdo = @new PDO($dsn, $f['username'], $f['password'], $f['options'] ?? []);
+    $row = $pdo->query($mysql ? "show status like 'Ssl_cipher'" : "select 1, case when ssl then 'tls' else '' end from pg_stat_ssl where pid = pg_backend_pid()");
+    echo $row->fetch(PDO::FETCH_NUM)[1] ? 'tls' : 'plain';
+} catch (PDOException) {
+    echo 'refused';
+}"#;
+
+/// `is_stricter`: what PDO reaches is refused.
+async fn check_tls<E: Engine>(server: &SqlServer<E>, more: &Value, is_stricter: bool) {
+    let fields = fields(server, more);
+    let output = Command::new("php")
+        .args(["-r", PDO, "--", &fields.to_string()])
+        .output()
+        .unwrap();
+    let by_pdo = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(!by_pdo.is_empty(), "{output:?}");
+    let laravel = Laravel {
+        version: Some("13.0".into()),
+        config: json!({"database": {"connections": {"a": fields}}}),
+        base: "/".into(),
+        storage: "/".into(),
+        cache_prefixes: std::collections::BTreeMap::default(),
+        origin: "test".into(),
+        env: std::sync::Arc::new(|_| None),
+    };
+    let database = laravel.database(Some("a")).unwrap();
+    let sql = match E::SCHEME {
+        "postgres" => {
+            "select '', case when ssl then 'tls' else '' end from pg_stat_ssl where pid = pg_backend_pid()"
+        }
+        _ => "show status like 'Ssl_cipher'",
+    };
+    let rows = match Database::new(&database) {
+        Ok(database) => database.rows(sql, &[]).await,
+        Err(error) => Err(error),
+    };
+    let by_us = match &rows {
+        Ok(rows) if rows[0].text(1).is_some_and(|cipher| !cipher.is_empty()) => "tls",
+        Ok(_) => "plain",
+        Err(_) => "refused",
+    };
+    let expected = if is_stricter { "refused" } else { &*by_pdo };
+    assert_eq!(by_us, expected, "{more}: {rows:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs php and MariaDB (make test)"]
+async fn mysql_is_reached_over_tls_where_pdo_reaches_it() {
+    let mut server = MariaDbServer::start();
+    check_tls(&server, &json!({}), false).await;
+    check_tls(&server, &json!({"options": {"1009": "/ca.pem"}}), false).await;
+    for name in ["IP:127.0.0.1", "DNS:elsewhere.test"] {
+        let tls = server.speak_tls(name);
+        let file = |name: &str| tls.join(name).display().to_string();
+        let (ca, other) = (file("ca.pem"), file("other.pem"));
+        for options in [
+            json!({"1002": "set @x = 1"}),
+            json!({"1014": true}),
+            json!({"1009": ca}),
+            json!({"1009": ca, "1014": true}),
+            json!({"1009": ca, "1014": false}),
+            json!({"1009": other}),
+            json!({"1009": other, "1014": false}),
+            json!({"1009": ""}),
+            json!({"1009": null, "1014": null}),
+        ] {
+            check_tls(&server, &json!({"options": options}), false).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs php and PostgreSQL (make test)"]
+async fn postgres_is_reached_over_tls_where_pdo_reaches_it() {
+    let mut server = PostgresServer::start();
+    check_tls(&server, &json!({}), false).await;
+    check_tls(&server, &json!({"sslmode": "require"}), false).await;
+    for name in ["IP:127.0.0.1", "DNS:elsewhere.test"] {
+        let tls = server.speak_tls(name);
+        let file = |name: &str| tls.join(name).display().to_string();
+        let (ca, other) = (file("ca.pem"), file("other.pem"));
+        for more in [
+            json!({}),
+            json!({"sslmode": "disable"}),
+            json!({"sslmode": "prefer"}),
+            json!({"sslmode": "require"}),
+            json!({"sslmode": "require", "sslrootcert": ca}),
+            json!({"sslmode": "require", "sslrootcert": other}),
+            json!({"sslmode": "verify-ca"}),
+            json!({"sslmode": "verify-ca", "sslrootcert": ca}),
+            json!({"sslmode": "verify-ca", "sslrootcert": other}),
+            json!({"sslmode": "verify-full", "sslrootcert": ca}),
+            json!({"sslmode": "verify-full", "sslrootcert": "/nonexistent.pem"}),
+            json!({"sslmode": "secret"}),
+        ] {
+            // The driver checks the host name wherever it checks the authority.
+            let checks_ca = more["sslrootcert"] == ca && more["sslmode"] != "verify-full";
+            let is_stricter = checks_ca && name.ends_with("elsewhere.test");
+            check_tls(&server, &more, is_stricter).await;
+        }
+    }
 }

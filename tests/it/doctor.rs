@@ -26,6 +26,7 @@ impl App {
             "APP_ENV=local\nREDIS_HOST=127.0.0.1\nREDIS_PORT={port}\nREDIS_PREFIX=app-\nCACHE_STORE=file\nQUEUE_CONNECTION=redis\nQUEUE_FAILED_DRIVER=file\n"
         );
         std::fs::write(app.path(".env"), env).unwrap();
+        app.set_mode(".env", 0o600);
         let directory = app.0.path().display();
         let toml = format!(
             "app = \"{directory}\"\nlaravel = \"13.31.0\"\n[[map]]\njob = 'App\\Jobs\\Mapped'\nhandler = 'log'\n"
@@ -36,6 +37,12 @@ impl App {
 
     fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
+    }
+
+    fn set_mode(&self, name: &str, mode: u32) {
+        use std::os::unix::fs::PermissionsExt as _;
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(self.path(name), permissions).unwrap();
     }
 
     /// Maps `App\Jobs\Mapped` and `App\Jobs\Other*`, under these settings.
@@ -94,7 +101,8 @@ fn what_could_go_wrong_is_found_and_the_exit_code_says_how_bad_it_is() {
     let app = App::new(&redis);
     let (code, found) = app.examine(&[]);
     let expected_only = |found: &[String]| {
-        let known = ["settings", "php"];
+        // Of an app, the directory has the settings only.
+        let known = ["settings", "php", "app"];
         found.iter().all(|finding| {
             known
                 .iter()
@@ -119,7 +127,7 @@ fn what_could_go_wrong_is_found_and_the_exit_code_says_how_bad_it_is() {
         "{text}"
     );
     assert!(
-        text.contains("1 of App\\Jobs\\Other -> nobody here: left in the queue for PHP"),
+        text.contains("1 of App\\Jobs\\Other -> left in the queue for PHP"),
         "{text}"
     );
     assert!(text.contains("`default`: 2 pending"), "{text}");
@@ -152,6 +160,56 @@ fn what_could_go_wrong_is_found_and_the_exit_code_says_how_bad_it_is() {
 }
 
 #[test]
+fn a_cache_store_that_only_php_reads_keeps_no_worker_from_starting() {
+    for driver in [
+        "memcached",
+        "dynamodb",
+        "octane",
+        "apc",
+        "storage",
+        "my-own",
+    ] {
+        let redis = RedisServer::start();
+        let app = App::new(&redis);
+        std::fs::create_dir(app.path("config")).unwrap();
+        let cache = format!(
+            "<?php\nreturn ['default' => 'main', 'stores' => ['main' => ['driver' => '{driver}']]];\n"
+        );
+        std::fs::write(app.path("config/cache.php"), cache).unwrap();
+        let (code, found) = app.examine(&[]);
+        assert_eq!(code, 0, "{found:?}");
+        let expected = format!(
+            "warning cache: `cache.stores.main.driver` of the app is `{driver}`, which only PHP reads"
+        );
+        assert!(has(&found, &expected), "{found:?}");
+
+        // Its exceptions are counted in that store: it waits for PHP.
+        let counted = String::from_utf8(payload("App\\Jobs\\Mapped")).unwrap();
+        let counted = counted.replace("\"timeout\":120", "\"timeout\":120,\"maxExceptions\":2");
+        let plain = payload("App\\Jobs\\Mapped");
+        let push: [&[u8]; 4] = [b"RPUSH", b"app-queues:default", counted.as_bytes(), &plain];
+        redis.query::<()>(&push);
+        let worked = artisand(&["queue:work", "--stop-when-empty", "--config"])
+            .arg(app.path("artisand.toml"))
+            .env("PATH", "/nonexistent")
+            .output()
+            .unwrap();
+        let log = String::from_utf8_lossy(&worked.stderr);
+        assert!(worked.status.success(), "{log}");
+        assert_eq!(
+            redis.list("app-queues:default"),
+            [counted.into_bytes()],
+            "{log}"
+        );
+        let said = log
+            .matches("the app's default cache store is not read here")
+            .count();
+        assert_eq!(said, 1, "{log}");
+        assert!(log.contains("it has `maxExceptions`"), "{log}");
+    }
+}
+
+#[test]
 fn wrong_keys_and_servers_that_are_away_are_errors() {
     let redis = RedisServer::start();
     let app = App::new(&redis);
@@ -179,6 +237,103 @@ fn wrong_keys_and_servers_that_are_away_are_errors() {
     std::fs::write(app.path("artisand.toml"), "nonsense = 1\n").unwrap();
     let (code, found) = app.examine(&[]);
     assert_eq!((code, found.len()), (2, 1), "{found:?}");
+}
+
+#[test]
+fn mappings_of_what_is_not_there_are_found_and_said_at_the_start() {
+    let redis = RedisServer::start_with(&["--save", "", "--appendonly", "yes"]);
+    let app = App::new(&redis);
+    std::fs::create_dir_all(app.path("app/Jobs")).unwrap();
+    std::fs::create_dir_all(app.path("app/Listeners")).unwrap();
+    for class in ["Jobs/SendReceipt", "Listeners/SendShipmentNotification"] {
+        std::fs::write(app.path(&format!("app/{class}.php")), "<?php").unwrap();
+    }
+    let composer = r#"{"autoload": {"psr-4": {"App\\": "app/"}}}"#;
+    std::fs::write(app.path("composer.json"), composer).unwrap();
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = closed.local_addr().unwrap().port();
+    drop(closed);
+    let toml = std::fs::read_to_string(app.path("artisand.toml")).unwrap();
+    let (head, _) = toml.split_once("[[map]]").unwrap();
+    let toml = format!(
+        "{head}[[map]]\njob = 'App\\Jobs\\SendReciept'\nhandler = 'log'\n[[map]]\njob = 'App\\Listeners\\SendShipmentNotification'\nhandler = 'log'\n[[map]]\ncommand = 'a'\nhandler = {{ exec = ['bin/nothing'] }}\n[[map]]\ncommand = 'b'\nhandler = {{ http = 'http://127.0.0.1:{port}/x' }}\n"
+    );
+    std::fs::write(app.path("artisand.toml"), toml).unwrap();
+    let listener = crate::harness::fixtures::lines("payloads/laravel-13.jsonl");
+    let (_, listener) = listener
+        .iter()
+        .find(|(_, line)| line["kind"] == "listener")
+        .unwrap();
+    let listener = listener["element"].as_str().unwrap();
+    redis.query::<()>(&[
+        b"RPUSH",
+        b"app-queues:default",
+        listener.as_bytes(),
+        b"not json",
+    ]);
+    let config = app.path("artisand.toml");
+    let paused = artisand(&["queue:pause", "default", "--config"])
+        .arg(&config)
+        .output();
+    assert!(paused.unwrap().status.success());
+    let (code, found) = app.examine(&[]);
+    assert_eq!(code, 2, "{found:?}");
+    for expected in [
+        "artisand.toml:4: the app has no class `App\\Jobs\\SendReciept`; did you mean `App\\Jobs\\SendReceipt`?",
+        "artisand.toml:7: `job = ..` names `App\\Listeners\\SendShipmentNotification`, and what waits in `default` is a listener of it",
+        "bin/nothing`: No such file or directory",
+        &format!("artisand.toml:13: `http://127.0.0.1:{port}/x` does not answer: "),
+        "warning queue: `default` is paused",
+        "warning jobs: `default`: 1 payloads cannot be decoded",
+        "is no Laravel app: it has no `artisan`",
+    ] {
+        assert!(has(&found, expected), "{expected}: {found:#?}");
+    }
+    let mut work = artisand(&["queue:work", "--max-time=1", "--sleep=0.1", "--config"]);
+    let output = work
+        .arg(&config)
+        .env("PATH", "/nonexistent")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    for expected in [
+        "artisand.toml:4: the app has no class",
+        "bin/nothing`: No such file",
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    // Nothing was lost: the job is of a kind that no mapping takes, and the queue is paused.
+    assert_eq!(redis.length("app-queues:default"), 2);
+}
+
+#[test]
+fn what_other_users_can_change_or_read_is_told() {
+    let redis = RedisServer::start_with(&["--save", "", "--appendonly", "yes"]);
+    let app = App::new(&redis);
+    let (_, found) = app.examine(&[]);
+    assert!(!has(&found, "warning files:"), "{found:?}");
+    app.set_mode("artisand.toml", 0o666);
+    app.set_mode(".env", 0o644);
+    let (_, found) = app.examine(&[]);
+    for (name, said) in [
+        (
+            "artisand.toml",
+            "says what artisand does, and users other than its owner can write it (mode 0666)",
+        ),
+        (
+            ".env",
+            "holds passwords and keys, and every user of this machine can read it (mode 0644)",
+        ),
+    ] {
+        let warning = format!("warning files: {} {said}", app.path(name).display());
+        assert!(has(&found, &warning), "{found:?}");
+    }
+    let mut work = artisand(&["queue:work", "--stop-when-empty", "--config"]);
+    let output = work.arg(app.path("artisand.toml")).output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    let warning = "other users of this machine can change what artisand does";
+    assert_eq!(log.matches(warning).count(), 1, "{log}");
 }
 
 #[test]
@@ -227,7 +382,7 @@ fn whether_encrypted_jobs_can_be_read_is_told_and_peek_reads_them() {
         "a key for AES-256-CBC is known",
         "`default`: encrypted jobs that can be read: 1",
         "1 of App\\Jobs\\Mapped -> mapping 1, handler `log`",
-        "1 of App\\Jobs\\Mapped -> nobody here: left in the queue for PHP (encrypted)",
+        "1 of App\\Jobs\\Mapped -> left in the queue for PHP (encrypted)",
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }
@@ -441,7 +596,7 @@ fn what_is_left_to_do_for_ended_jobs_and_what_php_must_do_is_told() {
     assert!(has(&found, missing), "{found:?}");
     let text_without_key = text();
     assert!(
-        text_without_key.contains("nobody here: left in the queue for PHP (it is in a batch, or in a chain with catch callbacks, which PHP has to run: PHP takes only closures that are signed"),
+        text_without_key.contains("left in the queue for PHP (it is in a batch, or in a chain with catch callbacks, which PHP has to run: PHP takes only closures that are signed"),
         "{text_without_key}"
     );
     let env = std::fs::read_to_string(app.path(".env")).unwrap();
@@ -495,7 +650,7 @@ fn what_is_left_to_do_for_ended_jobs_and_what_php_must_do_is_told() {
 fn closures_that_no_php_worker_takes_are_told() {
     let redis = RedisServer::start_with(&["--save", "", "--appendonly", "yes"]);
     let app = App::new(&redis);
-    let closure = br#"{"uuid":"u","displayName":"Closure (artisand:0)","job":"Illuminate\\Queue\\CallQueuedHandler@call","createdAt":1000,"data":{"commandName":"Illuminate\\Queue\\CallQueuedClosure","command":"O:34:\"Illuminate\\Queue\\CallQueuedClosure\":0:{}"},"attempts":0}"#;
+    let closure = br#"{"uuid":"u","displayName":"App\\Jobs\\Import","job":"Illuminate\\Queue\\CallQueuedHandler@call","createdAt":1000,"data":{"commandName":"Illuminate\\Queue\\CallQueuedClosure","command":"O:34:\"Illuminate\\Queue\\CallQueuedClosure\":0:{}"},"attempts":0}"#;
     redis.query::<()>(&[b"RPUSH", b"app-queues:php", closure]);
     let (code, found) = app.examine(&[]);
     assert_eq!(code, 0, "{found:?}");

@@ -402,9 +402,31 @@ async fn the_file_stays_the_one_that_php_writes() {
     assert!(
         !left
             .iter()
-            .any(|name| name.to_string_lossy().contains(".json.")),
+            .any(|name| name.to_string_lossy().contains(".artisand-")),
         "{left:?}"
     );
+}
+
+#[tokio::test]
+async fn what_is_planted_beside_the_file_is_neither_written_nor_given_away() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("failed-jobs.json");
+    std::fs::write(&file, "[]").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
+    let victim = directory.path().join("victim");
+    std::fs::write(&victim, "the victim's").unwrap();
+    std::fs::set_permissions(&victim, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let guessed = format!("failed-jobs.json.{}", std::process::id());
+    std::os::unix::fs::symlink(&victim, directory.path().join(&guessed)).unwrap();
+    let store = stores(directory.path()).await.pop().unwrap();
+    store.check().await.unwrap();
+    store.record(&job("a", "default", 1000)).await.unwrap();
+    assert_eq!(store.ids(None).await.unwrap(), ["a"]);
+    assert_eq!(std::fs::read(&victim).unwrap(), b"the victim's");
+    let mode = |path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&victim), mode(&file)), (0o600, 0o666));
+    assert!(!file.is_symlink());
 }
 
 #[tokio::test]

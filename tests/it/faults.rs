@@ -22,18 +22,40 @@ fn workplace(redis: &RedisServer, handler: &str) -> Workplace {
     )
 }
 
-fn push_plain(redis: &RedisServer) {
+/// The captured payload of a job of `App\\Jobs\\Plain`.
+fn plain() -> String {
     let lines = fixtures::lines("payloads/laravel-13.jsonl");
     let (_, line) = lines
         .iter()
         .find(|(_, line)| line["kind"] == "plain")
         .unwrap();
+    line["element"].as_str().unwrap().to_owned()
+}
+
+fn push_plain(redis: &RedisServer) {
     let key = format!("{PREFIX}queues:default");
-    redis.query::<i64>(&[
-        b"RPUSH",
-        key.as_bytes(),
-        line["element"].as_str().unwrap().as_bytes(),
-    ]);
+    redis.query::<i64>(&[b"RPUSH", key.as_bytes(), plain().as_bytes()]);
+}
+
+/// With one write, so that the server does nothing else in between.
+fn push_plain_and_pause(redis: &RedisServer) {
+    use std::io::{Read as _, Write as _};
+    let command = |words: &[&[u8]]| {
+        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+            bytes.extend_from_slice(word);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        bytes
+    };
+    let (key, element) = (format!("{PREFIX}queues:default"), plain());
+    let push = command(&[b"RPUSH", key.as_bytes(), element.as_bytes()]);
+    let pause = command(&[b"CLIENT", b"PAUSE", b"5000", b"ALL"]);
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", redis.port())).unwrap();
+    stream.write_all(&[push, pause].concat()).unwrap();
+    // Both are done with the first answer.
+    assert_eq!(stream.read(&mut [0]).unwrap(), 1);
 }
 
 fn reserved(redis: &RedisServer) -> usize {
@@ -105,6 +127,92 @@ fn an_order_to_quit_is_obeyed_while_the_server_hangs() {
     }
 }
 
+/// The server pauses with the pop on its way, and answers when the reservation that it asked for has ended.
+#[test]
+fn a_job_whose_reservation_ended_before_it_came_does_not_begin() {
+    const RETRY_AFTER: u64 = 2;
+    for is_taken in [true, false] {
+        let redis = RedisServer::start();
+        let mapping = "[[map]]\njob = 'App\\Jobs\\Plain'\nhandler = 'log'\n";
+        let workplace = Workplace::new(&redis, PREFIX, RETRY_AFTER, mapping);
+        let worker = ManagedChild::spawn(workplace.artisand(&["queue:work", "--sleep=0.1"]));
+        let reserved_key = format!("{PREFIX}queues:default:reserved");
+        // Until it pops.
+        redis.eventually("the worker pops", Duration::from_secs(60), || {
+            let stats: String = redis.query(&[b"INFO", b"commandstats"]);
+            stats.contains("cmdstat_evalsha").then_some(())
+        });
+        let mut other = redis.connection();
+        // Nothing announces it: the next pop finds it, and waits for the server.
+        push_plain_and_pause(&redis);
+        if is_taken {
+            // Another worker that takes what has ended: behind the pop, which is sent every 0.1 s and waits, too.
+            // Time is the subject: a paused server answers no question about what waits there.
+            std::thread::sleep(Duration::from_secs(1));
+            let script = "local ended = redis.call('ZRANGE', KEYS[1], 0, -1) \
+                          redis.call('DEL', KEYS[1]) return ended";
+            let mut eval = redis::cmd("EVAL");
+            eval.arg(script).arg(1).arg(&reserved_key);
+            let ended: Vec<Vec<u8>> = eval.query(&mut other).unwrap();
+            assert_eq!(ended.len(), 1, "{}", worker.describe());
+            redis.eventually("it is said", Duration::from_secs(60), || {
+                let said = "a job came too late to begin";
+                worker.stderr().contains(said).then_some(())
+            });
+            assert!(
+                !worker.stdout().contains("RUNNING"),
+                "{}",
+                worker.describe()
+            );
+        } else {
+            // Still reserved for this worker, which renews it and begins.
+            redis.eventually("it is run", Duration::from_secs(60), || {
+                worker.stdout().contains("DONE").then_some(())
+            });
+            assert_eq!(reserved(&redis), 0, "{}", redis.state());
+        }
+    }
+}
+
+/// As with `queue:work`: a deploy lets running jobs finish, however often it asks.
+#[test]
+fn an_order_to_quit_cuts_no_job_but_for_a_person_who_asks_twice() {
+    let redis = RedisServer::start();
+    let cases = [
+        // Longer than any grace that was ever the default.
+        (
+            "10",
+            &[Signal::TERM, Signal::TERM, Signal::INT, Signal::INT][..],
+            true,
+        ),
+        ("60", &[Signal::INT][..], false),
+    ];
+    for (seconds, signals, finishes) in cases {
+        let handler = format!("{{ exec = ['sleep', '{seconds}'] }}");
+        let workplace = workplace(&redis, &handler);
+        let mut worker = ManagedChild::spawn(workplace.artisand(&["queue:work"]));
+        redis.eventually("the job runs", Duration::from_secs(60), || {
+            worker.stdout().contains("RUNNING").then_some(())
+        });
+        for signal in signals {
+            worker.signal(*signal);
+        }
+        if !finishes {
+            // What comes at once is one signal that was delivered twice: time makes the difference.
+            std::thread::sleep(Duration::from_millis(1200));
+            assert!(worker.is_running(), "{}", worker.describe());
+            worker.signal(Signal::INT);
+        }
+        worker.succeeds_within(Duration::from_secs(40));
+        let is_done = worker.stdout().contains("DONE");
+        assert_eq!(is_done, finishes, "{}", worker.describe());
+        let said = "it will fail when it is popped again";
+        let is_said = worker.stderr().contains(said);
+        assert_eq!(is_said, !finishes, "{}", worker.describe());
+        assert_eq!(reserved(&redis), 0, "{}", redis.state());
+    }
+}
+
 /// Who has tried for a while tries seldom; but there is no next time for a worker that stops.
 #[test]
 fn a_stop_writes_down_at_once_what_waited_for_the_server() {
@@ -164,4 +272,34 @@ fn a_reader_that_stands_still_stops_no_job() {
     };
     assert_eq!(status.code(), Some(0));
     assert_eq!((redis.length(&key), reserved(&redis)), (0, 0));
+}
+
+#[test]
+fn pops_that_fail_are_not_repeated_for_every_push() {
+    let redis = RedisServer::start();
+    let workplace = workplace(&redis, "'discard'");
+    // A pop meets a key of the wrong kind, and announcements go on.
+    let reserved = format!("{PREFIX}queues:default:reserved");
+    let notify = format!("{PREFIX}queues:default:notify");
+    redis.query::<()>(&[b"SET", reserved.as_bytes(), b"x"]);
+    let mut worker = ManagedChild::spawn(workplace.artisand(&["queue:work", "--sleep=0.1"]));
+    let count = |worker: &ManagedChild| worker.stderr().matches("could not pop jobs").count();
+    redis.eventually("a pop fails", Duration::from_secs(10), || {
+        (count(&worker) > 0).then_some(())
+    });
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_secs(3) {
+        redis.query::<i64>(&[b"RPUSH", notify.as_bytes(), b"1"]);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    // Waits double from 50 ms on: 7 make 3 seconds, 8 with the shortest of jitters.
+    let pops = count(&worker);
+    assert!((3..=10).contains(&pops), "{pops}: {}", worker.describe());
+    redis.query::<()>(&[b"DEL", reserved.as_bytes()]);
+    let list = format!("{PREFIX}queues:default");
+    redis.eventually("the job is taken", Duration::from_secs(20), || {
+        (redis.length(&list) == 0).then_some(())
+    });
+    worker.signal(Signal::TERM);
+    worker.succeeds_within(Duration::from_secs(10));
 }

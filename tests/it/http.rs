@@ -487,7 +487,8 @@ async fn a_server_gets_the_document_and_can_tell_who_sent_it() {
         .split_once(",v1=")
         .unwrap();
     let mut mac = Hmac::<sha2::Sha256>::new_from_slice(b"s3cr3t key").unwrap();
-    mac.update(format!("{time}.{}", post.body).as_bytes());
+    let url = server.url("/status/200");
+    mac.update(format!("{time}\nPOST\n{url}\n{}", post.body).as_bytes());
     let expected = mac.finalize().into_bytes();
     assert_eq!(hex, format!("{expected:x}"));
     let age = jiff::Timestamp::now().as_second() - time.parse::<i64>().unwrap();

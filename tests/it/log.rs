@@ -69,3 +69,91 @@ fn a_long_context_is_cut_and_a_job_without_one_has_none() {
     let text = log_of(&json!({"data": [], "hidden": {"a": "N;"}}), &[]);
     assert!(!line(&text).contains("context="), "{text}");
 }
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// An element of `queues:default`.
+fn payload(uuid: &str) -> Vec<u8> {
+    let payload = json!({
+        "uuid": uuid, "displayName": "App\\Jobs\\X", "job": CALL_QUEUED_HANDLER,
+        "data": {"commandName": "App\\Jobs\\X", "command": "O:10:\"App\\Jobs\\X\":0:{}"},
+        "id": uuid, "attempts": 0,
+    });
+    payload.to_string().into_bytes()
+}
+
+#[test]
+fn a_server_that_is_away_is_said_once_and_once_when_it_is_back() {
+    let mut redis = RedisServer::start_durable();
+    // A reservation is renewed while the server is away, and jobs end.
+    let mapping = "[[map]]\njob = 'App*'\nhandler = { exec = [\"sleep\", \"2\"] }\n";
+    let workplace = Workplace::new(&redis, "", 9, mapping);
+    for uuid in ["u-1", "u-2", "u-3"] {
+        redis.query::<()>(&[b"RPUSH", b"queues:default", &payload(uuid)]);
+    }
+    let args = ["queue:work", "redis", "--concurrency=4"];
+    let mut worker = ManagedChild::spawn(workplace.artisand(&args));
+    redis.eventually("three jobs", SOON, || {
+        (worker.stdout().matches("RUNNING").count() == 3).then_some(())
+    });
+    redis.kill();
+    // Long enough for many tries, and for a renewal.
+    std::thread::sleep(Duration::from_secs(4));
+    redis.restart();
+    redis.eventually("three ends", SOON, || {
+        (worker.stdout().matches("DONE").count() == 3).then_some(())
+    });
+    worker.signal(rustix::process::Signal::TERM);
+    worker.succeeds_within(SOON);
+    let log = worker.stderr();
+    // The first line is about the app that is not there.
+    let lines: Vec<&str> = log.lines().skip(1).collect();
+    let [away, back] = lines[..] else {
+        panic!("{}", worker.describe())
+    };
+    assert!(
+        away.contains("ERROR Redis is away: what needs it waits, and is tried again address="),
+        "{log}"
+    );
+    assert!(back.contains("INFO Redis is back address="), "{log}");
+}
+
+#[test]
+fn log_lines_have_the_time_of_job_lines() {
+    let redis = RedisServer::start();
+    let zone = "[worker]\ntimezone = \"Asia/Kathmandu\"\n";
+    let workplace = Workplace::new(&redis, "", 90, &format!("{zone}{MAPPING}"));
+    let run = |args: &[&str]| {
+        redis.query::<()>(&[b"RPUSH", b"queues:default", &payload("u-1")]);
+        let args = [&["queue:work", "redis", "--once"][..], args].concat();
+        let mut worker = ManagedChild::spawn(workplace.artisand(&args));
+        worker.succeeds_within(SOON);
+        (worker.stdout(), worker.stderr())
+    };
+    let (output, log) = run(&[]);
+    let hour = |line: &str| line.get(..15).unwrap_or_default().to_owned();
+    let of_jobs = hour(output.lines().next().unwrap());
+    let logged = log
+        .lines()
+        .find(|line| line.contains("job logged"))
+        .unwrap();
+    assert_eq!(hour(logged), of_jobs, "{output}{log}");
+    assert!(logged[21..].starts_with("  INFO job{"), "{log}");
+
+    let (output, log) = run(&["--json"]);
+    let logged: Value = serde_json::from_str(line(&log)).unwrap();
+    let job: Value = serde_json::from_str(output.lines().next().unwrap()).unwrap();
+    for time in [&logged["timestamp"], &job["timestamp"]] {
+        assert!(time.as_str().unwrap().ends_with("+05:45"), "{time}");
+    }
+}
+
+#[test]
+fn a_cause_that_is_told_twice_is_said_once() {
+    let mut redis = RedisServer::start();
+    let workplace = Workplace::new(&redis, "", 90, MAPPING);
+    redis.kill();
+    let output = workplace.artisand(&["doctor"]).output().unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(shown.matches("onnection refused").count(), 1, "{shown}");
+}

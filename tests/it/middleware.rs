@@ -10,9 +10,10 @@ use artisand::connection::{
     Database, DatabaseKind, DatabaseOptions, Redis, RedisAddress, RedisOptions,
 };
 use artisand::handler::{
-    self, BoxError, BoxFuture, Handler, HandlerChoice, JobContext, JobInfo, Limit, Limiter,
-    Mapping, Middleware, Next, Pattern, Pipeline, RateLimited, Registry, Router, Services, Skip,
-    SkipIfBatchCancelled, ThrottlesExceptions, UnmappedPolicy, WithoutOverlapping,
+    self, BoxError, BoxFuture, Exceptions, FailOnException, Handler, HandlerChoice, JobContext,
+    JobInfo, Limit, Limiter, Mapping, Middleware, Next, Pattern, Pipeline, RateLimited, Registry,
+    Release, Router, Services, Skip, SkipIfBatchCancelled, ThrottlesExceptions, UnmappedPolicy,
+    WithoutOverlapping,
 };
 use artisand::payload::{CALL_QUEUED_HANDLER, Payload};
 use artisand::queue::{MemoryQueue, Queue, QueueName, Sizes, Spool};
@@ -193,11 +194,56 @@ async fn jobs_pass_the_handlers_middleware_then_the_mappings() {
     #[rustfmt::skip]
     let expected = [
         "into handler's", "into mapping's",
-        "out of mapping's panicked: told to", "out of handler's panicked: told to",
+        "out of mapping's panicked: told to at tests/it/middleware.rs:135",
+        "out of handler's panicked: told to at tests/it/middleware.rs:135",
     ];
     assert_eq!(*passed.lock().unwrap(), expected);
     let record = String::from_utf8(queue.spool(Spool::FailedJobs).remove(0)).unwrap();
     assert!(record.contains("HandlerPanic"), "{record}");
+}
+
+/// A payload of a job that has three tries.
+fn with_tries(properties: &[&str]) -> Vec<u8> {
+    let mut payload: serde_json::Value = serde_json::from_slice(&payload(1, properties)).unwrap();
+    payload["maxTries"] = 3.into();
+    payload.to_string().into_bytes()
+}
+
+#[tokio::test]
+async fn an_exception_that_is_named_fails_the_job_whatever_tries_it_has_left() {
+    for (pattern, runs) in [("/^Artisand.HandlerError: told/", 1), ("/other/", 3)] {
+        let counting = Counting::default();
+        counting.throws.store(true, Ordering::SeqCst);
+        let exceptions = Exceptions::new([Pattern::parse(pattern).unwrap()]);
+        let middleware = FailOnException::when(move |error| exceptions.include(error));
+        let handler = handler::function(counting.handler()).with_middleware(middleware);
+        let queue = Arc::new(MemoryQueue::new(None));
+        queue.push(&queue_name(), &[with_tries(&[])]).await.unwrap();
+        Worker::new(Arc::clone(&queue), router(handler), options(SOON))
+            .run(&Control::new())
+            .await;
+        assert_eq!(counting.runs(), runs, "{pattern}");
+        let failed = queue.spool(Spool::FailedJobs);
+        assert_eq!(failed.len(), 1, "{pattern}");
+        let record = String::from_utf8(failed[0].clone()).unwrap();
+        assert!(record.contains("told to"), "{record}");
+    }
+}
+
+#[tokio::test]
+async fn a_job_goes_back_while_a_property_of_it_is_true() {
+    let counting = Counting::default();
+    for (busy, delayed) in [("b:1", 1), ("b:0", 0)] {
+        let middleware = Release::when_property(
+            serde_json::from_value(json!("{busy}")).unwrap(),
+            Duration::from_secs(60),
+        );
+        let handler = handler::function(counting.handler()).with_middleware(middleware);
+        let job = with_tries(&[&format!("s:4:\"busy\";{busy};")]);
+        let (_, sizes) = run(&Services::default(), handler, &[job]).await;
+        assert_eq!(sizes.delayed, delayed, "{busy}");
+    }
+    assert_eq!(counting.runs(), 1);
 }
 
 #[tokio::test]

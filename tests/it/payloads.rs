@@ -62,6 +62,17 @@ fn every_captured_payload_shows_the_document_that_php_told() {
             let element = line["element"].as_str().unwrap();
             let mut payload =
                 Payload::parse(element.as_bytes()).unwrap_or_else(|e| panic!("{place}: {e}"));
+            if line["kind"] == "custom" {
+                // A reference behind a `C:` body, which only PHP can follow.
+                let document = Document {
+                    connection: "redis",
+                    queue: "default",
+                    attempts: 0,
+                    payload: &payload,
+                };
+                assert!(document.to_json().is_err(), "{place}");
+                continue;
+            }
             let text = document(&place, &payload);
             assert!(!text.contains('\n'), "{place}");
             let found: Value =

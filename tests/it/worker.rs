@@ -1,5 +1,6 @@
 //! The worker on the queue in memory, where time can be moved, and on Redis, where it cannot.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,11 +8,11 @@ use std::time::Duration;
 
 use artisand::failed::FailedJob;
 use artisand::handler::{
-    self, Canary, Handler, HandlerChoice, JobContext, Mapping, Mode, Pattern, Registry, Router,
-    UnmappedPolicy,
+    self, Canary, Environment, ExecOptions, Handler, HandlerChoice, JobContext, Mapping, Mode,
+    OnMismatch, Pattern, Registry, Router, UnmappedPolicy,
 };
 use artisand::payload::{CALL_QUEUED_HANDLER, Payload};
-use artisand::queue::{MemoryQueue, Queue, QueueName, Sizes, Spool};
+use artisand::queue::{MemoryQueue, PopRequest, Queue, QueueName, Sizes, Spool};
 use artisand::time::{Clock, UnixSeconds};
 use artisand::worker::{Control, Event, Observer, Report, StopReason, Worker, WorkerOptions};
 use serde::de::IgnoredAny;
@@ -236,6 +237,75 @@ async fn an_input_that_does_not_fit_names_the_property_and_counts_as_an_exceptio
     assert_eq!(events[1], expected);
 }
 
+/// Commands that overflowed the stack, took hours, or were read as something else than PHP reads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_hostile_command_ends_its_job_and_not_the_worker() {
+    let deep = |levels, middle: &str| {
+        let (open, close) = ("a:1:{i:0;".repeat(levels), "}".repeat(levels));
+        format!("{open}{middle}{close}")
+    };
+    let mut bodies = deep(4090, "N;");
+    for _ in 0..7 {
+        let class = "Opis\\Closure\\SerializableClosure";
+        let body = format!(
+            "C:{}:\"{class}\":{}:{{{bodies}}}",
+            class.len(),
+            bodies.len()
+        );
+        bodies = deep(4090, &body);
+    }
+    let chain: Vec<String> = (1..20_000).map(|i| format!("i:{i};r:{};", i + 2)).collect();
+    let chain = chain.concat();
+    let hostile = [
+        (bodies, "nested deeper than 4096 levels"),
+        (deep(4097, "N;"), "nested deeper than 4096 levels"),
+        (
+            "a:1:{i:0;r:99;}".to_owned(),
+            "no value that a reference to slot 99 could mean",
+        ),
+        (
+            "a:2:{i:0;C:1:\"F\":4:{i:5;}i:1;R:5;}".to_owned(),
+            "a reference to slot 5 behind an object of class `F`",
+        ),
+        (
+            format!("a:20000:{{i:0;O:1:\"P\":0:{{}}{chain}}}"),
+            "processed",
+        ),
+    ];
+    let jobs = |others: usize, text: &str| -> Vec<Vec<u8>> {
+        let class = "App\\Jobs\\A";
+        let job = |(value, _): &(String, &str)| {
+            let count = others + 1;
+            let command = format!("O:10:\"{class}\":{count}:{{s:1:\"n\";{value}{text}}}");
+            let payload = json!({
+                "uuid": "u", "displayName": class, "job": CALL_QUEUED_HANDLER, "maxTries": 1,
+                "data": {"commandName": class, "command": command}, "id": "id", "attempts": 0,
+            });
+            payload.to_string().into_bytes()
+        };
+        hostile.iter().map(job).collect()
+    };
+    let queue = queue();
+    queue.push(&name("default"), &jobs(0, "")).await.unwrap();
+    // What belongs to a batch or a chain is read before it is taken: it is left where it is.
+    let in_chain = jobs(2, "s:7:\"batchId\";N;s:7:\"chained\";a:0:{}");
+    queue.push(&name("default"), &in_chain).await.unwrap();
+    let router = all_to(handler::function(nothing));
+    let jobs = Arc::clone(&queue);
+    let worker = tokio::spawn(async move { run(&jobs, router, options(1)).await });
+    let (report, events) = worker.await.unwrap();
+    assert_eq!(report.reason, StopReason::QueueEmpty);
+    let mut ends = events
+        .iter()
+        .filter(|event| !event.starts_with("processing"));
+    for (_, expected) in &hostile {
+        let end = ends.next().unwrap();
+        assert!(end.contains(expected), "{end}");
+    }
+    assert_eq!(ends.collect::<Vec<_>>(), ["processed Deleted"]);
+    assert_eq!(sizes(&queue).await.pending, 4);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_panic_ends_its_job_and_nothing_else() {
     let queue = queue();
@@ -247,6 +317,7 @@ async fn a_panic_ends_its_job_and_nothing_else() {
         assert!(std::hint::black_box(false), "a bug");
         Ok::<(), std::io::Error>(())
     });
+    let line = line!() + 2;
     let blocking_panics = handler::blocking(|_: IgnoredAny, _| -> Result<(), std::io::Error> {
         panic!("another bug")
     });
@@ -265,15 +336,17 @@ async fn a_panic_ends_its_job_and_nothing_else() {
     )
     .await;
     assert_eq!(report.jobs_processed, 3);
+    let file = file!();
     let expected = [
-        "Artisand\\HandlerPanic: a bug",
-        "Artisand\\HandlerPanic: another bug",
+        format!("Artisand\\HandlerPanic: a bug at {file}:"),
+        format!("Artisand\\HandlerPanic: another bug at {file}:{line}"),
     ];
     let failed: Vec<&str> = events
         .iter()
         .filter_map(|event| event.strip_prefix("failed: "))
         .collect();
-    assert_eq!(failed, expected);
+    assert!(failed[0].starts_with(&expected[0]), "{failed:?}");
+    assert_eq!(failed[1], expected[1]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -607,7 +680,7 @@ async fn an_order_to_quit_lets_jobs_finish_until_the_deadline_and_releases_the_r
     });
     let control = Control::new();
     let worker_options = WorkerOptions {
-        grace: Duration::from_secs(5),
+        grace: Some(Duration::from_secs(5)),
         stop_when_empty: false,
         ..options(2)
     };
@@ -786,6 +859,14 @@ async fn a_queue_with_broken_payloads_in_front_is_not_empty() {
 
 /// Runs one job by a shell script and returns its events.
 async fn exec(script: &str, fields: &serde_json::Value) -> Vec<String> {
+    exec_in(&Environment::default(), script, fields).await
+}
+
+async fn exec_in(
+    environment: &Environment,
+    script: &str,
+    fields: &serde_json::Value,
+) -> Vec<String> {
     let queue = queue();
     queue
         .push(&name("default"), &[payload("A", 1, fields)])
@@ -793,9 +874,22 @@ async fn exec(script: &str, fields: &serde_json::Value) -> Vec<String> {
         .unwrap();
     let mapping = Mapping::new(
         Pattern::parse("*").unwrap(),
-        HandlerChoice::Exec(["sh", "-c", script].map(str::to_owned).to_vec()),
+        HandlerChoice::Exec(ExecOptions {
+            command: ["sh", "-c", script].map(str::to_owned).to_vec(),
+            environment: environment.clone(),
+        }),
     );
-    let router = router(vec![mapping], UnmappedPolicy::Leave, &Registry::new());
+    // Names a variable that cargo sets for tests, which the first mapping's programs then do not get.
+    let passed = ["CARGO_MANIFEST_DIR".to_owned()].into();
+    let other = Mapping::new(
+        Pattern::parse("Other").unwrap(),
+        HandlerChoice::Exec(ExecOptions {
+            command: vec!["true".into()],
+            environment: Environment::new(BTreeMap::new(), Some(passed)),
+        }),
+    );
+    let mappings = vec![mapping, other];
+    let router = router(mappings, UnmappedPolicy::Leave, &Registry::new());
     run(
         &queue,
         router,
@@ -848,6 +942,23 @@ async fn a_programs_exit_code_is_its_verdict() {
         events[1].starts_with("failed: Illuminate\\Queue\\MaxAttemptsExceededException"),
         "{events:?}"
     );
+}
+
+#[tokio::test]
+async fn a_program_gets_the_routed_class_and_the_environment_of_its_mapping() {
+    let set = BTreeMap::from([("TOKEN".to_owned(), "t".to_owned())]);
+    let named = Some(["CARGO_MANIFEST_DIR".to_owned()].into());
+    #[rustfmt::skip]
+    let rows = [
+        (None, r#"test "$ARTISAND_JOB_CLASS" = 'App\Jobs\A' && test "$TOKEN" = t && test -n "$CARGO_PKG_NAME" && test -z "$CARGO_MANIFEST_DIR""#),
+        (named, r#"test -n "$CARGO_MANIFEST_DIR" && test "$TOKEN" = t && test -n "$PATH" && test -z "$CARGO_PKG_NAME""#),
+    ];
+    for (pass, script) in rows {
+        let environment = Environment::new(set.clone(), pass);
+        let fields = json!({"displayName": "Report of May", "maxTries": 1});
+        let events = exec_in(&environment, script, &fields).await;
+        assert_eq!(events[1], "processed Deleted", "{script}");
+    }
 }
 
 #[tokio::test]
@@ -1087,6 +1198,112 @@ async fn a_shadow_of_forwarded_jobs_reads_them_and_runs_nothing() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_canary_stops_itself_when_too_many_of_its_runs_fail() {
+    let queue = queue();
+    let jobs: Vec<Vec<u8>> = (0..50)
+        .map(|n| payload("A", n, &json!({"maxTries": 1})))
+        .collect();
+    queue.push(&name("default"), &jobs).await.unwrap();
+    // Every fourth fails, in one of the ways there are.
+    let handler = handler::function(|job: serde_json::Value, context: JobContext| async move {
+        match job["n"].as_u64() {
+            Some(n) if n % 4 > 0 => Ok(()),
+            Some(n) if n % 3 == 0 => panic!("a bug"),
+            Some(n) if n % 3 == 1 => Err(std::io::Error::other("no")),
+            _ => {
+                context.fail("no");
+                Ok(())
+            }
+        }
+    });
+    let registry = Registry::new().with("handler", handler);
+    let canary = Canary::new(100.0).unwrap().stop_at(24.0);
+    let mapping = Mapping {
+        canary,
+        ..mapping("A", "handler", 0)
+    };
+    let forward = UnmappedPolicy::Forward(name("php"));
+    let router = router(vec![mapping], forward, &registry);
+    let (tell, mut stops) = mpsc::unbounded_channel();
+    let worker = Worker::new(Arc::clone(&queue), router, options(1)).on(move |event| {
+        if let Event::CanaryStopped(stop) = event {
+            tell.send((*stop).clone()).unwrap();
+        }
+    });
+    worker.run(&Control::new()).await;
+    let stop = stops.try_recv().unwrap();
+    assert_eq!((stop.failures, stop.runs), (5, 20));
+    assert!(stops.try_recv().is_err());
+    assert_eq!(queue.sizes(&name("php")).await.unwrap().pending, 30);
+}
+
+/// A number that is one byte wide; it panics at 666, as code of an app may.
+struct Tiny;
+
+impl<'de> serde::Deserialize<'de> for Tiny {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let n = i64::deserialize(deserializer)?;
+        assert_ne!(n, 666, "a bug in the app");
+        match i8::try_from(n) {
+            Ok(_) => Ok(Self),
+            Err(_) => Err(serde::de::Error::custom(format!("{n} is not small"))),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_that_do_not_fit_their_handler_go_the_way_of_unmapped_ones_and_cost_no_attempt() {
+    #[derive(serde::Deserialize)]
+    struct Small {
+        #[serde(rename = "n")]
+        _n: Tiny,
+    }
+    for policy in [UnmappedPolicy::Leave, UnmappedPolicy::Forward(name("php"))] {
+        let queue = queue();
+        let jobs = [1, 1000, 666, 2].map(|n| job("A", n));
+        queue.push(&name("default"), &jobs).await.unwrap();
+        let ran = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&ran);
+        let handler = handler::function(move |_: Small, _: JobContext| {
+            count.fetch_add(1, Ordering::SeqCst);
+            std::future::ready(Ok::<(), std::io::Error>(()))
+        });
+        let registry = Registry::new().with("handler", handler);
+        let mapping = Mapping {
+            on_mismatch: OnMismatch::Php,
+            ..mapping("A", "handler", 0)
+        };
+        let router = router(vec![mapping], policy.clone(), &registry);
+        let (tell, mut tallies) = mpsc::unbounded_channel();
+        let worker = Worker::new(Arc::clone(&queue), router, options(3)).on(move |event| {
+            if let Event::Tallied(tally) = event {
+                tell.send((*tally).clone()).unwrap();
+            }
+        });
+        worker.run(&Control::new()).await;
+        assert_eq!(ran.load(Ordering::SeqCst), 2, "{policy:?}");
+        let (left, counted) = match policy {
+            UnmappedPolicy::Leave => ("default", 0),
+            _ => ("php", 2),
+        };
+        let popped = queue
+            .pop(PopRequest {
+                queues: &[name(left)],
+                max: NonZeroUsize::new(9).unwrap(),
+                now: NOW,
+                woken: &[],
+                selection: None,
+            })
+            .await
+            .unwrap();
+        let left: Vec<_> = popped.jobs.iter().map(|job| job.element.clone()).collect();
+        assert_eq!(left, [jobs[1].clone(), jobs[2].clone()], "{policy:?}");
+        let tally = tallies.try_recv().unwrap();
+        assert_eq!((tally.here, tally.mismatched), (2, counted), "{policy:?}");
+    }
+}
+
 #[test]
 fn parts_of_mappings_that_nobody_would_run_are_refused() {
     let registry = Registry::new().with("handler", handler::function(nothing));
@@ -1098,6 +1315,14 @@ fn parts_of_mappings_that_nobody_would_run_are_refused() {
         handler: HandlerChoice::Forward(name("q")),
         ..partial(Some(5.0), Mode::Run)
     };
+    let falls_back = Mapping {
+        on_mismatch: OnMismatch::Php,
+        ..mapping("A", "handler", 0)
+    };
+    let forwards = Mapping {
+        handler: HandlerChoice::Forward(name("q")),
+        ..falls_back.clone()
+    };
     #[rustfmt::skip]
     let rows = [
         (partial(Some(5.0), Mode::Run), UnmappedPolicy::Fail, "the policy for unmapped jobs, which is `fail`"),
@@ -1105,6 +1330,8 @@ fn parts_of_mappings_that_nobody_would_run_are_refused() {
         (partial(None, Mode::Shadow), UnmappedPolicy::Leave, "is `leave`: use `php` or `forward`"),
         (partial(Some(5.0), Mode::Shadow), UnmappedPolicy::Php, "do not go together"),
         (forwarded, UnmappedPolicy::Php, "`canary` is for a handler that runs jobs here"),
+        (falls_back.clone(), UnmappedPolicy::Fail, "`on_mismatch = \"php\"` leaves jobs that do not fit"),
+        (forwards, UnmappedPolicy::Php, "`on_mismatch` is for a handler that runs jobs here"),
     ];
     for (mapping, policy, expected) in rows {
         let text = refused(mapping, policy);

@@ -8,7 +8,11 @@ use App\Listeners\CountReading;
 use App\Listeners\SendShipmentNotification;
 use Illuminate\Broadcasting\BroadcastManager;
 use Illuminate\Cache\RateLimiting\Limit;
+use Illuminate\Contracts\Bus\Dispatcher;
+use Illuminate\Queue\Console\ClearCommand;
+use Illuminate\Queue\Console\FlushFailedCommand;
 use Illuminate\Queue\Queue;
+use Illuminate\Queue\Worker;
 use Illuminate\Support\Carbon;
 use Illuminate\Support\Facades\RateLimiter;
 use Illuminate\Support\Facades\Redis;
@@ -46,6 +50,21 @@ class InteropServiceProvider extends ServiceProvider
         }
         if (Determinism::seeded()) {
             Str::createUuidsUsing(fn () => \Ramsey\Uuid\Uuid::fromString(Determinism::uuid()));
+        }
+        if (getenv('INTEROP_CODE')) {
+            Worker::popUsing('default', fn ($pop) => $pop('default'));
+            $this->app[Dispatcher::class]->pipeThrough([Traces::class]);
+            foreach ([ClearCommand::class, FlushFailedCommand::class] as $command) {
+                if (method_exists($command, 'prohibit')) {
+                    $command::prohibit();
+                }
+            }
+            if (method_exists($this->app['queue'], 'forward')) {
+                $this->app['queue']->forward('from', 'to');
+            }
+            if (property_exists(Worker::class, 'memoryExceededExitCode')) {
+                Worker::$memoryExceededExitCode = 99;
+            }
         }
         if (getenv('INTEROP_TRACES')) {
             Traces::leave($this->app['events']);

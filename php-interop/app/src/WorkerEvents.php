@@ -30,6 +30,7 @@ final class WorkerEvents
             'message' => $exception === null ? null : $exception->getMessage(),
             'backoff' => $event->backoff ?? null,
             'status' => $event->status ?? null,
+            'signal' => $event->signal ?? null,
             'processed' => $event->jobsProcessed ?? null,
         ], JSON_THROW_ON_ERROR));
     }

@@ -626,7 +626,9 @@ impl Writer<'_> {
             (Value::Enum(case), Type::Enum(index)) => {
                 let name = self.enum_name(*index);
                 let cases = variants(&self.inference.enums[*index].cases);
-                let (variant, _) = cases.into_iter().find(|(_, known)| **known == *case.case)?;
+                let (variant, _) = cases
+                    .into_iter()
+                    .find(|(_, known)| known.as_bytes() == &*case.case)?;
                 (format!("{name}::{variant}"), false)
             }
             _ => return None,

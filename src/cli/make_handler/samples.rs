@@ -79,7 +79,8 @@ impl<'a> Samples<'a> {
     }
 
     pub(super) fn could_not_look(&mut self, source: &str, error: &anyhow::Error) {
-        self.not_looked.push(format!("{source}: {error:#}"));
+        let error = output::with_causes(error);
+        self.not_looked.push(format!("{source}: {error}"));
     }
 
     /// Looks at the payloads of a file: a payload per line, or an object with one in `element` or `payload`.

@@ -226,7 +226,10 @@ impl Inference {
             Value::Float(_) => Slot::of(Type::Float),
             Value::String(text) if std::str::from_utf8(text).is_ok() => Slot::of(Type::Text),
             Value::String(_) => Slot::of(Type::Bytes),
-            Value::Enum(case) => Slot::of(self.case(&case.class, &case.case)),
+            Value::Enum(case) => {
+                let name = String::from_utf8_lossy(&case.case);
+                Slot::of(self.case(&case.class, &name))
+            }
             Value::Array(array) => self.array(array, open),
             Value::Object(object) => self.object(object, open),
             _ => Slot::of(Type::Any),

@@ -14,7 +14,8 @@ use crate::php::json::Graph;
 /// was replaced is deleted and nothing follows: no chain, no batch, no lock.
 ///
 /// The id is what `debounceId` is in PHP. It stands under `debounce` in a
-/// mapping; a store of its own (`debounceVia`) is not known here.
+/// mapping. Where the manifest says that the class chooses a store of its own
+/// (`debounceVia`), the job is left to PHP.
 ///
 /// # Source
 ///

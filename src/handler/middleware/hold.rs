@@ -237,6 +237,8 @@ async fn renew(lock: &Lock, ttl: Duration, ended: &CancellationToken) -> bool {
                 );
                 return true;
             }
+            // Said once for all, by the connection.
+            Err(error) if crate::connection::is_away(&error) => {}
             Err(error) => {
                 tracing::warn!(
                     lock = lock.name(),

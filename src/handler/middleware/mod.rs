@@ -23,6 +23,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 
 mod debounce;
+mod exceptions;
 mod hold;
 mod limited;
 mod overlap;
@@ -31,14 +32,17 @@ mod skip;
 mod throttle;
 
 pub use debounce::Debounce;
+pub use exceptions::{Exceptions, FailOnException};
+pub(crate) use exceptions::{HANDLER_ERROR, HANDLER_PANIC, MODEL_NOT_FOUND};
 pub use hold::HeldLocks;
 pub(crate) use hold::Holds;
 pub use limited::{Limit, LimitTemplate, Limiter, RateLimited};
 pub use overlap::WithoutOverlapping;
 pub(crate) use serialized::in_payload;
-pub use skip::{Skip, SkipIfBatchCancelled};
+pub use skip::{Release, Skip, SkipIfBatchCancelled};
 pub use throttle::ThrottlesExceptions;
 
+use super::panic_text;
 use super::{BoxError, BoxFuture, Handler, JobContext, Missing, Services};
 
 /// Something around a handler.
@@ -181,13 +185,6 @@ impl<'a> Next<'a> {
     pub fn is_blocking(&self) -> bool {
         self.handler.is_blocking()
     }
-}
-
-/// The message of a panic.
-pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    text.unwrap_or_else(|| "(no message)".to_owned())
 }
 
 /// What Laravel's limiters put on top of the wait until there is room.

@@ -13,9 +13,9 @@ use super::{
     WithoutOverlapping,
 };
 use crate::handler::{BoxError, BoxFuture, JobContext, Services, Template};
-use crate::payload::Command;
+use crate::payload::{Command, Kind};
 use crate::php::json::Graph;
-use crate::php::{Object, Value};
+use crate::php::{ClassName, Object, Value};
 
 /// Why a job cannot be run here as PHP would run it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -39,6 +39,11 @@ pub(crate) enum NotInRust {
         "it is debounced, and its debounce id is not in the bytes: set `debounce` in its mapping"
     )]
     Debounced,
+    /// Debounced through a store that its class chooses.
+    #[error(
+        "it is debounced, and `debounceVia()` of its class chooses the cache store, which only PHP can run"
+    )]
+    DebouncedVia,
     /// The object cannot be read.
     #[error("its object cannot be read")]
     Unreadable,
@@ -69,6 +74,9 @@ pub(crate) fn in_payload(
     let is_debounced = is_debounced && owner.is_some_and(|owner| !matches!(owner, b"" | b"0"));
     let debounce = match (is_debounced, debounce) {
         (true, None) => return Err(NotInRust::Debounced),
+        (true, Some(_)) if chooses_store(command, job, &graph, services) => {
+            return Err(NotInRust::DebouncedVia);
+        }
         (true, Some(debounce)) => Some(debounce),
         (false, _) => None,
     };
@@ -93,6 +101,19 @@ pub(crate) fn in_payload(
         all.push(Arc::new(end));
     }
     Ok(all.into_iter().collect())
+}
+
+/// Whether a method of a debounced job's class, or of its listener, chooses the store; no where no manifest says so.
+fn chooses_store(command: &Command, job: &Object, graph: &Graph<'_>, services: &Services) -> bool {
+    let listener = match Kind::of_class(command.class()) {
+        Kind::Listener => graph.property(job, "class").and_then(Value::as_str),
+        _ => None,
+    };
+    let class = listener.and_then(ClassName::new);
+    let class = class.as_ref().unwrap_or(command.class());
+    let manifest = services.manifest.as_ref();
+    let class = manifest.and_then(|manifest| manifest.class(class));
+    class.is_some_and(|class| class.debounce_via)
 }
 
 /// Whether a property of this name may hold something. A yes may be a mistake, a no is none.

@@ -1,7 +1,8 @@
-//! `Skip` and `SkipIfBatchCancelled`: jobs that count as done without having been run.
+//! `Skip`, `SkipIfBatchCancelled` and `Release`: jobs that count as done, or go back, without having been run.
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Middleware, Next};
 use crate::cache::is_truthy;
@@ -33,12 +34,17 @@ impl Skip {
 
     /// Skips jobs of which a property is true, as PHP takes it; a path that leads nowhere is an error.
     pub fn when_property(path: Path) -> Self {
-        Self(Arc::new(move |context| {
-            let job = context.properties()?;
-            let graph = Graph::new(job);
-            Ok(is_truthy(path.find(job, &graph)?))
-        }))
+        Self(property_is_true(path))
     }
+}
+
+/// Whether PHP takes a property of a job for true.
+fn property_is_true(path: Path) -> Arc<Test> {
+    Arc::new(move |context| {
+        let job = context.properties()?;
+        let graph = Graph::new(job);
+        Ok(is_truthy(path.find(job, &graph)?))
+    })
 }
 
 impl Middleware for Skip {
@@ -49,6 +55,64 @@ impl Middleware for Skip {
     ) -> BoxFuture<'a, Result<(), BoxError>> {
         match (self.0)(context) {
             Ok(true) => Box::pin(std::future::ready(Ok(()))),
+            Ok(false) => next.run(),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
+}
+
+/// Puts jobs back of which something is true; the attempt counts.
+///
+/// # Source
+///
+/// `Illuminate\Queue\Middleware\Release` (Laravel 13). There it is decided when
+/// the job is dispatched or `middleware()` is called, here when it runs.
+#[derive(Clone)]
+pub struct Release {
+    test: Arc<Test>,
+    after: Duration,
+}
+
+impl fmt::Debug for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Release")
+            .field("after", &self.after)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Release {
+    /// Puts jobs back of which this is true; they wait so long.
+    pub fn when(
+        test: impl Fn(&JobContext) -> bool + Send + Sync + 'static,
+        after: Duration,
+    ) -> Self {
+        Self {
+            test: Arc::new(move |context| Ok(test(context))),
+            after,
+        }
+    }
+
+    /// Puts jobs back of which a property is true, as PHP takes it; a path that leads nowhere is an error.
+    pub fn when_property(path: Path, after: Duration) -> Self {
+        Self {
+            test: property_is_true(path),
+            after,
+        }
+    }
+}
+
+impl Middleware for Release {
+    fn handle<'a>(
+        &'a self,
+        context: &'a JobContext,
+        next: Next<'a>,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        match (self.test)(context) {
+            Ok(true) => {
+                context.release(self.after);
+                Box::pin(std::future::ready(Ok(())))
+            }
             Ok(false) => next.run(),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }

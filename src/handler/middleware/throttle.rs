@@ -193,6 +193,7 @@ impl ThrottlesExceptions {
             }
             return Ok(());
         };
+        context.note_exception();
         let is = |test: &Option<Test>| test.as_ref().is_some_and(|test| test(&error));
         if context.is_cancelled() || (self.when.is_some() && !is(&self.when)) {
             return Err(error);

@@ -32,7 +32,8 @@ pub enum Said {
         memory: u64,
         /// Its clock when it said so, in nanoseconds.
         clock: u64,
-        /// How many jobs it has read so far.
+        /// How many jobs it has read so far; every line begins with that number.
+        #[serde(skip)]
         orders: u64,
     },
     /// It comes round, and the app does not let it ask for a job.
@@ -93,6 +94,9 @@ pub struct Booted {
     pub php: String,
     /// Whether SIGTERM ends it after the job, or at once.
     pub signals: bool,
+    /// Whether it passes the signals that end a worker on to the job that it runs (since Laravel 13).
+    #[serde(default)]
+    pub interruptible: bool,
     /// Its clock when it said so, in nanoseconds.
     pub clock: u64,
 }
@@ -114,6 +118,10 @@ pub(super) struct Channel {
     orders: u64,
     /// The process's clock, and ours when we heard of it.
     clock: (u64, Instant),
+    /// What the lines of the process begin with. Programs that its jobs start have the socket, but not this.
+    key: String,
+    /// Whether a line without it was reported.
+    has_reported_foreign: bool,
 }
 
 impl Channel {
@@ -128,6 +136,8 @@ impl Channel {
             written: 0,
             orders: 0,
             clock: (0, Instant::now()),
+            key: random_key(),
+            has_reported_foreign: false,
         }
     }
 
@@ -174,13 +184,16 @@ impl Channel {
     }
 
     /// Sends the script and its settings.
-    pub(super) async fn begin(&mut self, settings: &serde_json::Value) -> std::io::Result<()> {
+    pub(super) async fn begin(&mut self, mut settings: serde_json::Value) -> std::io::Result<()> {
+        settings["key"] = self.key.as_str().into();
         let script = SCRIPT.strip_prefix("<?php").unwrap_or(SCRIPT);
         let text = format!("{}\n{script}{settings}\n", script.len());
         self.stream.write_all(text.as_bytes()).await
     }
 
     /// Sends a job, which the process does not begin with if it reads it only after `deadline`.
+    ///
+    /// Until `lease` no other worker can have the job, if its reservation has an end at all.
     ///
     /// From this call on, [`bury`](Self::bury) and [`is_untouched`](Self::is_untouched) are about this job, even if
     /// the future is never polled.
@@ -198,10 +211,13 @@ impl Channel {
         body: &[u8],
         reserved: &[u8],
         deadline: Instant,
+        lease: Option<Instant>,
     ) -> impl Future<Output = std::io::Result<()>> {
         let until = self.on_its_clock(deadline);
+        let lease = lease.map(|lease| self.on_its_clock(lease));
         let order = serde_json::json!({
             "do": "run", "queue": queue, "body": body.len(), "reserved": reserved.len(), "until": until,
+            "lease": lease,
         });
         let mut bytes = order.to_string().into_bytes();
         bytes.reserve(1 + body.len() + reserved.len());
@@ -236,6 +252,14 @@ impl Channel {
         Ok(())
     }
 
+    /// Answers a process that waits until the failure of its job is written down.
+    pub(super) async fn answer(&mut self, is_settled: bool) -> std::io::Result<()> {
+        // It has read its job, or it could not have said so.
+        self.written = usize::MAX;
+        let line = format!("{{\"do\":\"settled\",\"settled\":{is_settled}}}\n");
+        self.stream.write_all(line.as_bytes()).await
+    }
+
     /// Asks the process to end.
     pub(super) async fn stop(&mut self) -> std::io::Result<()> {
         self.stream.write_all(b"{\"do\":\"stop\"}\n").await
@@ -256,9 +280,21 @@ impl Channel {
                 let rest = self.buffer.split_off(self.looked + at + 1);
                 let line = std::mem::replace(&mut self.buffer, rest);
                 self.looked = 0;
-                let said = serde_json::from_slice(&line);
+                let Some((orders, text)) = self.read_start(&line) else {
+                    self.report_foreign(line.len());
+                    continue;
+                };
+                let said = serde_json::from_slice::<Said>(text);
                 self.is_closed |= said.is_err();
-                return said.map(Some).map_err(Into::into);
+                let mut said = said?;
+                if said.is_of_a_job() && orders != self.orders {
+                    tracing::debug!("a PHP process said something of an earlier job");
+                    continue;
+                }
+                if let Said::Ready { orders: read, .. } = &mut said {
+                    *read = orders;
+                }
+                return Ok(Some(said));
             }
             self.looked = self.buffer.len();
             if self.looked > LONGEST_LINE {
@@ -286,7 +322,51 @@ impl Channel {
     }
 }
 
+fn random_key() -> String {
+    let mut bytes = [0; 16];
+    getrandom::getrandom(&mut bytes).expect("the system has random numbers");
+    format!("{:032x}", u128::from_ne_bytes(bytes))
+}
+
+impl Channel {
+    /// What a line of the process begins with, and the rest; `None` if another process wrote it.
+    fn read_start<'a>(&self, line: &'a [u8]) -> Option<(u64, &'a [u8])> {
+        let rest = line.strip_prefix(self.key.as_bytes())?.strip_prefix(b" ")?;
+        let at = memchr::memchr(b' ', rest)?;
+        let orders = std::str::from_utf8(&rest[..at]).ok()?.parse().ok()?;
+        Some((orders, &rest[at + 1..]))
+    }
+
+    fn report_foreign(&mut self, bytes: usize) {
+        if !std::mem::replace(&mut self.has_reported_foreign, true) {
+            tracing::warn!(
+                bytes,
+                "a program that a job started has written to file descriptor 3, which is the pool's: it is ignored"
+            );
+        }
+    }
+}
+
 impl Said {
+    /// Whether it is about the job that runs.
+    fn is_of_a_job(&self) -> bool {
+        match self {
+            Self::Declined
+            | Self::Deleted { .. }
+            | Self::Released { .. }
+            | Self::Failed { .. }
+            | Self::Exception { .. }
+            | Self::Timeout
+            | Self::Done => true,
+            Self::Booted(_)
+            | Self::Ready { .. }
+            | Self::Paused
+            | Self::Parting
+            | Self::Unbootable { .. }
+            | Self::Ended(_) => false,
+        }
+    }
+
     /// The wait of a release.
     pub fn wait(delay: i64) -> Duration {
         Duration::from_secs(u64::try_from(delay).unwrap_or(0))
@@ -305,10 +385,10 @@ mod tests {
             (r#"{"is":"deleted"}"#, Said::Deleted { last: false }),
             (r#"{"is":"deleted","last":true}"#, Said::Deleted { last: true }),
             (r#"{"is":"released","delay":7}"#, Said::Released { delay: 7 }),
-            (r#"{"is":"ready","memory":4194304,"clock":7,"orders":2}"#, Said::Ready { memory: 4_194_304, clock: 7, orders: 2 }),
+            (r#"{"is":"ready","memory":4194304,"clock":7}"#, Said::Ready { memory: 4_194_304, clock: 7, orders: 0 }),
             (r#"{"is":"paused"}"#, Said::Paused),
             (r#"{"is":"booted","laravel":"8.83.26","php":"8.2.29","signals":true,"clock":75}"#,
-             Said::Booted(Booted { laravel: "8.83.26".into(), php: "8.2.29".into(), signals: true, clock: 75 })),
+             Said::Booted(Booted { laravel: "8.83.26".into(), php: "8.2.29".into(), signals: true, interruptible: false, clock: 75 })),
             (r#"{"is":"parting"}"#, Said::Parting),
             (r#"{"is":"exception","class":"E","message":"m"}"#, Said::Exception { class: "E".into(), message: "m".into() }),
         ];
@@ -349,7 +429,7 @@ mod tests {
     async fn a_process_that_ended_before_it_had_read_its_job_is_told_from_one_that_had() {
         let (mut channel, mut theirs) = pair();
         channel
-            .run("default", b"{}", b"{}", Instant::now() + SOON)
+            .run("default", b"{}", b"{}", Instant::now() + SOON, None)
             .await
             .unwrap();
         let mut read = [0; 1024];
@@ -359,7 +439,7 @@ mod tests {
         assert_eq!(channel.next().await.unwrap(), None);
         let (mut channel, theirs) = pair();
         channel
-            .run("default", b"{}", b"{}", Instant::now() + SOON)
+            .run("default", b"{}", b"{}", Instant::now() + SOON, None)
             .await
             .unwrap();
         drop(theirs);
@@ -369,12 +449,12 @@ mod tests {
         let (mut channel, mut theirs) = pair();
         let deadline = Instant::now() + SOON;
         channel
-            .run("default", b"{}", b"{}", deadline)
+            .run("default", b"{}", b"{}", deadline, None)
             .await
             .unwrap();
         assert!(theirs.read(&mut read).await.unwrap() > 0);
         assert!(channel.has_read_all(1) && !channel.is_untouched());
-        drop(channel.run("default", b"{}", b"{}", deadline));
+        drop(channel.run("default", b"{}", b"{}", deadline, None));
         assert!(channel.is_untouched() && !channel.has_read_all(1));
         drop(theirs);
         assert!(channel.bury());
@@ -382,7 +462,7 @@ mod tests {
         let large = vec![b'x'; 4 << 20];
         for has_read in [false, true] {
             let (mut channel, mut theirs) = pair();
-            let writing = channel.run("default", &large, b"{}", Instant::now() + SOON);
+            let writing = channel.run("default", &large, b"{}", Instant::now() + SOON, None);
             let written = tokio::time::timeout(Duration::from_millis(50), writing).await;
             assert!(written.is_err());
             if has_read {
@@ -397,13 +477,13 @@ mod tests {
     async fn a_large_job_that_is_not_taken_in_time_is_not_sent_whole() {
         let (mut channel, _theirs) = pair();
         let large = vec![b'x'; 4 << 20];
-        let error = channel.run("default", &large, b"{}", Instant::now() + SOON);
+        let error = channel.run("default", &large, b"{}", Instant::now() + SOON, None);
         let error = error.await.unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
         assert!(channel.is_untouched());
         // One that is at it is waited for, however long it takes.
         let (mut channel, mut theirs) = pair();
-        let writing = channel.run("default", &large, b"{}", Instant::now() + SOON);
+        let writing = channel.run("default", &large, b"{}", Instant::now() + SOON, None);
         let reading = async {
             let mut read = vec![0; 1 << 20];
             let mut sum = theirs.read(&mut read).await.unwrap();
@@ -419,13 +499,13 @@ mod tests {
     #[tokio::test]
     async fn lines_may_come_in_pieces_and_several_at_once() {
         let (mut channel, mut theirs) = pair();
-        theirs.write_all(b"{\"is\":\"del").await.unwrap();
+        let key = channel.key.clone();
+        let start = format!("{key} 0 {{\"is\":\"del");
+        theirs.write_all(start.as_bytes()).await.unwrap();
         let pending = tokio::time::timeout(Duration::from_millis(20), channel.next()).await;
         assert!(pending.is_err());
-        theirs
-            .write_all(b"eted\"}\n{\"is\":\"done\"}\n{\"is\"")
-            .await
-            .unwrap();
+        let more = format!("eted\"}}\n{key} 0 {{\"is\":\"done\"}}\n{key} 0 {{\"is\"");
+        theirs.write_all(more.as_bytes()).await.unwrap();
         assert_eq!(
             channel.next().await.unwrap(),
             Some(Said::Deleted { last: false })
@@ -436,5 +516,30 @@ mod tests {
         drop(theirs);
         channel.bury();
         assert_eq!(channel.next().await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn what_others_write_and_what_is_said_of_an_earlier_job_is_passed_over() {
+        let (mut channel, mut theirs) = pair();
+        let key = channel.key.clone();
+        let deadline = Instant::now() + SOON;
+        for _ in 0..2 {
+            (channel.run("default", b"{}", b"{}", deadline, None).await).unwrap();
+        }
+        let other = "0".repeat(key.len());
+        let lines = format!(
+            "{{\"is\":\"deleted\"}}\nnoise\n\n{other} 2 {{\"is\":\"deleted\"}}\n{key}2 {{}}\n\
+             {key} 1 {{\"is\":\"deleted\"}}\n{key} 1 {{\"is\":\"ready\",\"memory\":1,\"clock\":2}}\n\
+             {key} 2 {{\"is\":\"done\"}}\n"
+        );
+        theirs.write_all(lines.as_bytes()).await.unwrap();
+        // Of its readiness it says itself how far it has read.
+        let ready = Said::Ready {
+            memory: 1,
+            clock: 2,
+            orders: 1,
+        };
+        assert_eq!(channel.next().await.unwrap(), Some(ready));
+        assert_eq!(channel.next().await.unwrap(), Some(Said::Done));
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use command_fds::{CommandFdExt as _, FdMapping};
+use rustix::process::Signal;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
@@ -14,15 +15,17 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::channel::{Channel, SOCKET, STUB, Said};
+use super::channel::{Booted, Channel, SOCKET, STUB, Said};
 use super::output::{Lines, Log};
 use super::{Assignment, Offer, Pause, Shared, Versions};
-use crate::handler::exec::ProcessGroup;
+use crate::handler::child::ProcessGroup;
 
 /// How long to read on after a process has ended: what it started may hold its pipes open.
 const LINGER: Duration = Duration::from_millis(200);
 /// How long a process that was asked to end may take.
 const FAREWELL: Duration = Duration::from_secs(3);
+/// How long a process runs on once this one is gone: it writes down what it has said of its last jobs.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Waits between attempts to boot the app.
 const SHORTEST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
@@ -83,8 +86,8 @@ struct Member {
     log: Log,
     /// Pieces of output that were read since something else was looked at.
     prints: u32,
-    /// Whether it ends by itself when it is told to by a signal.
-    hears_signals: bool,
+    /// What it does at a signal to end.
+    signals: Signals,
     /// It has said that it waits, and was given nothing since.
     is_ready: bool,
     /// It was offered although it does not wait yet, and until when that holds.
@@ -93,6 +96,17 @@ struct Member {
     comes_soon: bool,
     /// Set while the app does not let it work, as far as it has said.
     pause: Option<Pause>,
+}
+
+/// What a process does when it is told to end by a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Signals {
+    /// It is killed by it, or was told once already.
+    Unheard,
+    /// SIGTERM ends it after its job.
+    Heard,
+    /// All of Laravel's end it after its job, which is told of them.
+    PassedOn,
 }
 
 /// One of the two streams of a process, read for the log.
@@ -107,6 +121,7 @@ struct Stream<R> {
 /// A job that was given to a process.
 struct Given {
     said: mpsc::Sender<Said>,
+    answers: mpsc::Receiver<bool>,
     /// When it begins with it at the latest.
     until: Instant,
     /// It was not taken by then, nor sent whole.
@@ -140,7 +155,7 @@ impl Member {
     async fn boot(pool: &Shared) -> Result<Option<Self>, String> {
         let mut member = Self::spawn(pool)?;
         let deadline = Instant::now() + pool.options.boot;
-        if let Err(error) = member.channel.begin(&settings(pool)).await {
+        if let Err(error) = member.channel.begin(settings(pool)).await {
             // It ended before it had read everything: why, it says below.
             tracing::debug!(%error, "a PHP process did not read its script");
         }
@@ -156,13 +171,20 @@ impl Member {
             match did {
                 Did::Say(Said::Booted(booted)) => {
                     member.channel.has_clock(booted.clock);
-                    tracing::info!(
+                    tracing::debug!(
                         php.process = member.log.process,
                         php.version = booted.php.as_str(),
                         laravel = booted.laravel.as_str(),
                         "a PHP process of the pool has booted the app"
                     );
-                    member.hears_signals = booted.signals;
+                    member.signals = match booted {
+                        Booted {
+                            interruptible: true,
+                            ..
+                        } => Signals::PassedOn,
+                        Booted { signals: true, .. } => Signals::Heard,
+                        _ => Signals::Unheard,
+                    };
                     let mut health = pool.health();
                     health.booted += 1;
                     health.versions = Versions {
@@ -218,10 +240,7 @@ impl Member {
             .args(["-d", "display_errors=stderr", "-r", STUB])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            // Signals of a terminal are for us; Laravel's worker would end on some.
-            .process_group(0)
-            .kill_on_drop(true);
+            .stderr(Stdio::piped());
         if options.app.is_dir() {
             command.current_dir(&options.app);
         }
@@ -232,7 +251,9 @@ impl Member {
         command
             .fd_mappings(vec![socket])
             .map_err(|error| format!("no socket for it: {error}"))?;
-        let mut child = command.spawn().map_err(|error| {
+        // Signals of a terminal are for us, and not for its group; Laravel's worker would end on some.
+        let spawned = ProcessGroup::spawn(&mut command, last_words(options.retry_after));
+        let (mut child, group) = spawned.map_err(|error| {
             format!(
                 "could not run `{program}`: {error}; name the app's PHP with `binary` under [php]"
             )
@@ -240,14 +261,14 @@ impl Member {
         let mut log = Log::default();
         log.process = child.id();
         Ok(Self {
-            group: ProcessGroup::of(&child),
+            group,
             channel: Channel::new(ours, copy),
             stdout: Stream::new("stdout", child.stdout.take()),
             stderr: Stream::new("stderr", child.stderr.take()),
             child,
             log,
             prints: 0,
-            hears_signals: false,
+            signals: Signals::Unheard,
             is_ready: false,
             early: None,
             comes_soon: pool.options.rest.is_zero(),
@@ -288,7 +309,9 @@ impl Member {
             let Assignment {
                 info,
                 reserved,
+                lease,
                 said,
+                answers,
                 kill,
                 begun,
             } = assignment;
@@ -297,9 +320,9 @@ impl Member {
             let now = Instant::now();
             // Nobody else sets it.
             let _ = begun.set(now);
-            let until = now + TAKING;
+            let until = lease.map_or(now + TAKING, |lease| lease.min(now + TAKING));
             let written = tokio::select! {
-                written = self.channel.run(queue, &info.body, &reserved, until) => written,
+                written = self.channel.run(queue, &info.body, &reserved, until, lease) => written,
                 // A large one waits for PHP to read it, which it may not. The rest is done below.
                 () = kill.cancelled() => Ok(()),
                 () = pool.stop.cancelled() => Ok(()),
@@ -315,6 +338,7 @@ impl Member {
             let is_last = max_jobs == Some(count);
             let given = Given {
                 said,
+                answers,
                 until,
                 is_cut_off,
                 is_last,
@@ -341,9 +365,9 @@ impl Member {
                     continue;
                 }
                 () = pool.stop.cancelled() => {
-                    if self.hears_signals {
+                    if self.signals != Signals::Unheard {
                         // It may sleep and not listen to us.
-                        self.group.terminate();
+                        self.group.signal(Signal::TERM);
                     }
                     return Some(Waited::Stop);
                 }
@@ -437,7 +461,7 @@ impl Member {
                 "a PHP process of the pool was killed"
             );
         } else {
-            tracing::info!(
+            tracing::debug!(
                 php.process = process,
                 how,
                 "a PHP process of the pool ended"
@@ -450,17 +474,27 @@ impl Member {
     }
 
     /// Passes on what PHP says of a job, until the attempt is over; false if the process is gone.
-    async fn run_job(&mut self, given: Given, kill: &CancellationToken, pool: &Shared) -> bool {
+    async fn run_job(&mut self, mut given: Given, kill: &CancellationToken, pool: &Shared) -> bool {
         let said = &given.said;
         let mut taken_by = Some(given.until);
         let mut is_killed = false;
         let mut is_refused = false;
+        let mut signals = pool.signals.subscribe();
         loop {
             let patience = self.patience();
             let did = tokio::select! {
                 did = self.does() => did,
                 () = sleep_until(patience) => {
                     self.comes_late();
+                    continue;
+                }
+                Some(is_settled) = given.answers.recv() => {
+                    self.answer(is_settled).await;
+                    continue;
+                }
+                Ok(()) = signals.changed(), if self.signals == Signals::PassedOn => {
+                    let signal = *signals.borrow_and_update();
+                    self.pass_on(signal);
                     continue;
                 }
                 () = sleep_until(taken_by) => {
@@ -543,6 +577,23 @@ impl Member {
                     return false;
                 }
             }
+        }
+    }
+
+    /// Answers a process that waits until the failure of its job is written down.
+    async fn answer(&mut self, is_settled: bool) {
+        if let Err(error) = self.channel.answer(is_settled).await {
+            // Its end is seen where its messages are read.
+            tracing::debug!(%error, php.process = self.log.process, "a PHP process was not answered");
+        }
+    }
+
+    /// Passes on the signal that tells this process to quit.
+    fn pass_on(&mut self, signal: Option<Signal>) {
+        if let Some(signal) = signal {
+            self.group.signal(signal);
+            // It ends after its job, and is not to be told a second time.
+            self.signals = Signals::Unheard;
         }
     }
 
@@ -704,6 +755,17 @@ fn settings(pool: &Shared) -> serde_json::Value {
         "failer": options.failer,
         "once": options.once,
         "options": options.worker,
+    })
+}
+
+/// How long a process may run on once this one is gone, without running into the next run of its job.
+///
+/// A reservation is renewed every third of `retry_after`, and first when a sixth
+/// has passed: at least half of it is left then, less the part of a second that
+/// is not written down.
+fn last_words(retry_after: Option<Duration>) -> Duration {
+    retry_after.map_or(LAST_WORDS, |retry_after| {
+        LAST_WORDS.min((retry_after / 2).saturating_sub(Duration::from_secs(1)))
     })
 }
 

@@ -13,7 +13,11 @@
 //! Laravel says so (jobs, time, memory, a restart signal, a lost connection),
 //! when a job ends it, or when it is killed; then another takes its place. It
 //! never touches a job's bytes in Redis, unless this process is gone: then it
-//! ends the job it has as `queue:work` would.
+//! ends the job it has as `queue:work` would, if it is done with it within a
+//! second. After that it is killed, with what it started in its process group,
+//! by the supervisor that [`supervise`](super::supervise) provides; without that
+//! call it runs its job to the end, beside the next run of it once the
+//! reservation has ended.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -22,6 +26,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -60,6 +65,8 @@ pub struct PoolOptions {
     pub worker: serde_json::Map<String, serde_json::Value>,
     /// How long the app may take to boot.
     pub boot: Duration,
+    /// How long a job stays reserved that nobody renews.
+    pub retry_after: Option<Duration>,
     /// Whether it runs one job alone, which the app's listeners of Laravel's `Looping` cannot forbid.
     pub once: bool,
 }
@@ -86,6 +93,8 @@ struct Shared {
     paused: Arc<AtomicUsize>,
     /// Cancelled when no process is to be started any more.
     is_closing: CancellationToken,
+    /// The last signal that told this process to end.
+    signals: watch::Sender<Option<Signal>>,
     /// Cancelled when all are to end; jobs run on until then.
     stop: CancellationToken,
     members: tokio::sync::Mutex<JoinSet<()>>,
@@ -122,7 +131,11 @@ pub struct Seat(oneshot::Sender<Assignment>);
 struct Assignment {
     info: Arc<JobInfo>,
     reserved: Arc<[u8]>,
+    /// Until when no other worker can have the job, if its reservation has an end.
+    lease: Option<Instant>,
     said: mpsc::Sender<Said>,
+    /// Whether the failure that the member told of is written down.
+    answers: mpsc::Receiver<bool>,
     kill: CancellationToken,
     /// When the member was given it, which may have been at something else before.
     begun: Arc<OnceLock<Instant>>,
@@ -132,6 +145,7 @@ struct Assignment {
 #[derive(Debug)]
 pub struct Run {
     said: mpsc::Receiver<Said>,
+    answers: mpsc::Sender<bool>,
     kill: CancellationToken,
     begun: Arc<OnceLock<Instant>>,
     guard: Option<DropGuard>,
@@ -148,6 +162,7 @@ impl Pool {
             health: Mutex::default(),
             paused: Arc::default(),
             is_closing: CancellationToken::new(),
+            signals: watch::Sender::default(),
             stop: CancellationToken::new(),
             members: tokio::sync::Mutex::default(),
         });
@@ -242,6 +257,11 @@ impl Pool {
         self.0.is_closing.cancel();
     }
 
+    /// Passes a signal on to members that run a job which Laravel tells of it; they end after it.
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.0.signals.send_replace(Some(signal));
+    }
+
     /// Ends all members: those that wait at once, others are killed.
     pub async fn stop(&self) {
         self.close();
@@ -315,13 +335,17 @@ impl Seat {
     /// Gives the member a job; `None` if it has ended meanwhile.
     ///
     /// `reserved` is the member of Redis' sorted set, for the case that this process is gone when the job has ended.
-    pub fn run(self, info: Arc<JobInfo>, reserved: &[u8]) -> Option<Run> {
+    /// The member does not begin with the job at `lease` or later, when another worker may have it.
+    pub fn run(self, info: Arc<JobInfo>, reserved: &[u8], lease: Option<Instant>) -> Option<Run> {
         let (said, heard) = mpsc::channel(64);
+        let (answers, answered) = mpsc::channel(1);
         let kill = CancellationToken::new();
         let assignment = Assignment {
             info,
             reserved: reserved.into(),
+            lease,
             said,
+            answers: answered,
             kill: kill.clone(),
             begun: Arc::default(),
         };
@@ -329,6 +353,7 @@ impl Seat {
         self.0.send(assignment).ok()?;
         Some(Run {
             said: heard,
+            answers,
             begun,
             guard: Some(kill.clone().drop_guard()),
             kill,
@@ -357,6 +382,12 @@ impl Run {
     /// When the member was given the job, if it was.
     pub fn began(&self) -> Option<Instant> {
         self.begun.get().copied()
+    }
+
+    /// Says whether a failure is written down: PHP goes on with what follows it, or throws.
+    pub fn answer(&self, is_settled: bool) {
+        // A process that has ended waits for no answer.
+        let _ = self.answers.try_send(is_settled);
     }
 
     /// Kills the process; what it said before can still be read.

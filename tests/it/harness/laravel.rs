@@ -120,6 +120,7 @@ impl Laravel {
             "queue_routes",
             "queue_forwards",
             "payload_hooks",
+            "code",
         ];
         let part = |key: &str| (key.to_owned(), exported[key].clone());
         keys.map(part)

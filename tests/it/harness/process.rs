@@ -111,6 +111,50 @@ fn read_lossy(path: &Path) -> String {
     String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned()
 }
 
+/// State and parent of a process.
+fn stat(pid: u32) -> Option<(char, u32)> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name before may hold anything.
+    let mut rest = text.rsplit_once(") ")?.1.split(' ');
+    Some((rest.next()?.chars().next()?, rest.next()?.parse().ok()?))
+}
+
+/// Whether there is such a process that has not ended.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    stat(pid).is_some_and(|(state, _)| state != 'Z')
+}
+
+/// Living processes whose command line is such; its words end with NUL.
+pub(crate) fn processes(is_it: impl Fn(&str) -> bool) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_it = |pid: &u32| {
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        is_it(&String::from_utf8_lossy(&command))
+    };
+    pids.filter(is_it).filter(|pid| is_alive(*pid)).collect()
+}
+
+const SUPERVISOR: &str = "jobs-supervisor\0";
+
+/// Living processes that a worker has started, without its supervisor.
+pub(crate) fn children(parent: u32) -> Vec<u32> {
+    let mut children = processes(|command| !command.starts_with(SUPERVISOR));
+    children.retain(|pid| stat(*pid).is_some_and(|(_, of)| of == parent));
+    children
+}
+
+/// The process that ends the children of a worker that was killed, once it listens to signals.
+pub(crate) fn supervisor_of(worker: u32) -> Option<u32> {
+    let supervisors = processes(|command| command.starts_with(SUPERVISOR));
+    supervisors.into_iter().find(|pid| {
+        // It takes its name when it does.
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+        let is_ready = name.is_ok_and(|name| SUPERVISOR.starts_with(name.trim_end()));
+        is_ready && stat(*pid).is_some_and(|(_, of)| of == worker)
+    })
+}
+
 /// Asks a process to end.
 pub(super) fn terminate(child: &mut Child) {
     if child.try_wait().unwrap().is_none() {

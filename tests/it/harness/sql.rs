@@ -164,6 +164,28 @@ impl<E: Engine> SqlServer<E> {
         self.end(Signal::KILL);
     }
 
+    /// Starts the server again, now with TLS and a certificate for this name (`IP:..` or `DNS:..`).
+    ///
+    /// Gives a directory with the authority's `ca.pem`, and with `other.pem`, an authority that signed nothing.
+    pub(crate) fn speak_tls(&mut self, name: &str) -> PathBuf {
+        let tls = self.home.path().join("tls");
+        std::fs::create_dir_all(&tls).unwrap();
+        std::fs::write(tls.join("name"), format!("subjectAltName={name}\n")).unwrap();
+        let script = "set -e
+for name in ca other; do
+    openssl req -x509 -newkey rsa:2048 -nodes -days 9 -subj /CN=$name -keyout $name.key -out $name.pem
+done
+openssl req -newkey rsa:2048 -nodes -subj /CN=artisand -keyout server.key -out server.csr
+openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 9 -extfile name -out server.pem
+chmod 600 server.key";
+        run(Command::new("sh").args(["-c", script]).current_dir(&tls));
+        if let Some((user, group)) = E::owner() {
+            std::os::unix::fs::chown(tls.join("server.key"), Some(user), Some(group)).unwrap();
+        }
+        self.restart();
+        tls
+    }
+
     /// Starts the server again on the same port, with its data.
     pub(crate) fn restart(&mut self) {
         self.stop();
@@ -339,6 +361,17 @@ impl Engine for MariaDb {
         command
             .arg("--bind-address=127.0.0.1")
             .arg(format!("--port={port}"));
+        let tls = home.join("tls");
+        if tls.is_dir() {
+            for (option, file) in [
+                ("cert", "server.pem"),
+                ("key", "server.key"),
+                ("ca", "ca.pem"),
+            ] {
+                let path = tls.join(file);
+                command.arg(format!("--ssl-{option}={}", path.display()));
+            }
+        }
         command
     }
 
@@ -486,6 +519,15 @@ impl Engine for Postgres {
             &*format!("port={port}"),
         ] {
             command.args(["-c", setting]);
+        }
+        let tls = home.join("tls");
+        if tls.is_dir() {
+            command.args(["-c", "ssl=on"]);
+            for (option, file) in [("cert", "server.pem"), ("key", "server.key")] {
+                let path = tls.join(file);
+                let setting = format!("ssl_{option}_file={}", path.display());
+                command.args(["-c", &setting]);
+            }
         }
         command
     }

@@ -6,6 +6,7 @@ use artisand::batch::{Batch, Batches, Ended, JobOutcome, Recorded};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
+use crate::harness::fixtures::project;
 use crate::harness::laravel::{Laravel, Served};
 use crate::harness::process::{ManagedChild, Workplace};
 use crate::harness::redis::RedisServer;
@@ -28,6 +29,94 @@ struct Scene {
 enum By {
     Php,
     Rust,
+}
+
+fn failed_jobs_of_a_batch_are_retried_as_by_artisan(version: u8) {
+    let databases = Databases::start();
+    let mut settings = databases.create(Kind::Sqlite, "retried");
+    settings.push(("QUEUE_FAILED_DRIVER", "database-uuids".to_owned()));
+    let scene = Scene::new(version, Kind::Sqlite, &settings);
+    let workplace = Workplace::for_app(&scene.laravel, "");
+    let ours = |id: &str| {
+        let output = workplace.artisand(&["queue:retry-batch", id]).output();
+        let output = output.unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        (words(&text), output.status.code().unwrap())
+    };
+    let theirs = |id: &str| {
+        let (text, code) = scene.laravel.text(&["queue:retry-batch", id]);
+        (words(&text), code)
+    };
+    let queue = scene.laravel.key("queues:default");
+
+    let (succeeds, _) = scene.dispatch(&["ok"]);
+    scene.artisan("--stop-when-empty");
+    #[rustfmt::skip]
+    let rows = [
+        ("nope", "Unable to find a batch with ID [nope]."),
+        (succeeds.as_str(), "The given batch does not contain any failed jobs."),
+    ];
+    for (id, expected) in rows {
+        let ((ours, our_code), (theirs, their_code)) = (ours(id), theirs(id));
+        assert!(ours.contains(expected), "{}: {ours}", scene.name);
+        assert!(theirs.contains(expected), "{}: {theirs}", scene.name);
+        assert_eq!(our_code, their_code, "{}: {ours} {theirs}", scene.name);
+    }
+
+    let failing = || {
+        let (id, uuids) = scene.dispatch(&["--allow-failures", "throw", "ok", "throw"]);
+        scene.artisan("--stop-when-empty");
+        let failed = scene.find(&id).failed_job_ids;
+        assert_eq!(
+            failed,
+            [uuids[0].clone(), uuids[2].clone()],
+            "{}",
+            scene.name
+        );
+        (id, failed)
+    };
+    let retried = || {
+        let elements = scene.redis.list(&queue);
+        scene.redis.query::<()>(&[b"DEL", queue.as_bytes()]);
+        let uuid = |element: &Vec<u8>| {
+            let payload: Value = serde_json::from_slice(element).unwrap();
+            payload["uuid"].as_str().unwrap().to_owned()
+        };
+        elements.iter().map(uuid).collect::<Vec<String>>()
+    };
+    let ((first, first_jobs), (second, second_jobs)) = (failing(), failing());
+    let (our_text, code) = ours(&first);
+    assert_eq!(
+        (code, retried()),
+        (0, first_jobs.clone()),
+        "{}: {our_text}",
+        scene.name
+    );
+    let (their_text, code) = theirs(&second);
+    assert_eq!(
+        (code, retried()),
+        (0, second_jobs.clone()),
+        "{}: {their_text}",
+        scene.name
+    );
+    if version >= 13 {
+        // The same lines, but for the names.
+        let unnamed = |text: String, id: &str, jobs: &[String]| {
+            let named = jobs.iter().fold(text, |text, job| text.replace(job, "JOB"));
+            named.replace(id, "BATCH")
+        };
+        let ours = unnamed(our_text, &first, &first_jobs);
+        assert_eq!(ours, unnamed(their_text, &second, &second_jobs));
+    }
+}
+
+on_every_laravel!(failed_jobs_of_a_batch_are_retried_as_by_artisan);
+
+/// The words of a command's output, without run times, dots that fill lines, and blanks.
+fn words(text: &str) -> String {
+    let filled = regex::Regex::new(r"\.{2,} *[0-9.]+m?s").unwrap();
+    let text = filled.replace_all(text, " ");
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// What can be seen of a batch when all its jobs are gone, made equal for batches of equal jobs.
@@ -390,3 +479,29 @@ fn batches_are_pruned_as_by_artisan(version: u8) {
 }
 
 on_every_laravel!(batches_are_pruned_as_by_artisan);
+
+/// The callbacks of a batch are jobs that its last job brings about: the queue is not empty before.
+fn callbacks_run_before_a_worker_stops_for_want_of_jobs(version: u8) {
+    let redis = RedisServer::start();
+    let laravel = Laravel::new(version, &redis);
+    let php = laravel.serve();
+    let binary = json!([project().join("php-interop/laravel"), version.to_string()]);
+    let settings = format!(
+        "[unmapped]\npolicy = \"php\"\n\n[php]\nbinary = {binary}\napp = \".\"\n\n\
+         [[map]]\njob = 'App\\Jobs\\BatchJournal'\nhandler = \"discard\"\n"
+    );
+    let workplace = Workplace::for_app(&laravel, &settings);
+    for round in 0..5 {
+        php.run(&["interop:batch", "ok", "ok", "ok", "--then", "--finally"]);
+        let mut command = workplace.artisand(&["queue:work", "redis", "--stop-when-empty"]);
+        command.envs(laravel.env.iter().map(|(name, value)| (name, value)));
+        let mut worker = ManagedChild::spawn(command);
+        worker.succeeds_within(SOON);
+        let notes = redis.length("interop:batch");
+        let name = format!("Laravel {version}, round {round}");
+        assert_eq!(notes, 2 * (round + 1), "{name}: {}", worker.describe());
+        assert_eq!(redis.jobs(&laravel.key("queues:default")), 0, "{name}");
+    }
+}
+
+on_every_laravel!(callbacks_run_before_a_worker_stops_for_want_of_jobs);

@@ -5,18 +5,26 @@ use std::time::Duration;
 
 use artisand::handler::Canary;
 use artisand::payload::Payload;
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::harness::fixtures::project;
 use crate::harness::journal;
 use crate::harness::laravel::Laravel;
-use crate::harness::process::{ManagedChild, Workplace};
+use crate::harness::process::{ManagedChild, Workplace, eventually};
 use crate::harness::redis::RedisServer;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// A worker with PHP processes for what it does not run.
+/// A worker with PHP processes for what it does not run, when it has ended.
 fn worker(laravel: &Laravel, mapping: &str, args: &[&str]) -> ManagedChild {
+    let (mut child, _workplace) = start(laravel, mapping, args);
+    child.succeeds_within(SOON);
+    child
+}
+
+/// The same, running.
+fn start(laravel: &Laravel, mapping: &str, args: &[&str]) -> (ManagedChild, Workplace) {
     let php = project().join("php-interop").join("laravel");
     let rest = format!(
         "{mapping}\n[unmapped]\npolicy = \"php\"\n[php]\nbinary = [\"{}\", \"{}\"]\napp = \".\"\nprocesses = 2\n",
@@ -27,9 +35,7 @@ fn worker(laravel: &Laravel, mapping: &str, args: &[&str]) -> ManagedChild {
     let mut command = workplace.worker_command(args);
     let env = laravel.env.iter();
     command.envs(env.map(|(name, value)| (name.as_str(), value.as_str())));
-    let mut child = ManagedChild::spawn(command);
-    child.succeeds_within(SOON);
-    child
+    (ManagedChild::spawn(command), workplace)
 }
 
 /// The last line of this status that was printed as JSON.
@@ -78,13 +84,79 @@ fn a_canary_has_the_same_jobs_on_every_attempt(version: u8) {
     }
     let told = printed(&child, "canary");
     assert_eq!(
-        (&told["here"], &told["beside"]),
+        (&told["rust"], &told["php"]),
         (&(3 * here).into(), &(3 * (JOBS - here)).into())
     );
     assert_eq!(told["target"], "App\\Jobs\\Journal");
 }
 
 on_every_laravel!(a_canary_has_the_same_jobs_on_every_attempt);
+
+fn a_canary_that_fails_too_often_leaves_its_jobs_to_php_until_it_is_resumed(version: u8) {
+    const JOBS: usize = 50;
+    let redis = RedisServer::start();
+    let laravel = Laravel::new(version, &redis);
+    laravel.journals(&redis, JOBS, &["--script=throw", "--tries=1"]);
+    let mapping = "[[map]]\njob = 'App\\Jobs\\Journal'\nhandler = \"journal\"\ncanary = { percent = 100, stop_at = 50 }";
+    let (mut child, workplace) = start(&laravel, mapping, &["--json", "--sleep=0.1"]);
+    let runs = |by: &str| {
+        let lines = journal::since(&redis, 0);
+        let is_run = |line: &&journal::Line| line.event == "run" && line.by == by;
+        lines.iter().filter(is_run).count()
+    };
+    eventually("all jobs have run", SOON, || {
+        (runs("rust") + runs("php") == JOBS).then_some(())
+    });
+    assert_eq!((runs("rust"), runs("php")), (20, JOBS - 20));
+    let told = printed(&child, "canary_stopped");
+    assert_eq!(
+        (&told["failures"], &told["runs"], &told["target"]),
+        (&20.into(), &20.into(), &"App\\Jobs\\Journal".into())
+    );
+    let said = "a canary stopped itself";
+    assert!(child.stderr().contains(said), "{}", child.stderr());
+
+    let resumed = workplace.artisand(&["canary:resume"]).output().unwrap();
+    assert!(resumed.status.success(), "{resumed:?}");
+    let served = laravel.serve();
+    eventually("the handler runs jobs again", SOON, || {
+        served.run(&["interop:journal", "again"]);
+        (runs("rust") > 20).then_some(())
+    });
+    assert_eq!(
+        printed(&child, "canary_resumed")["target"],
+        "App\\Jobs\\Journal"
+    );
+    child.signal(Signal::TERM);
+    child.succeeds_within(SOON);
+}
+
+on_every_laravel!(a_canary_that_fails_too_often_leaves_its_jobs_to_php_until_it_is_resumed);
+
+fn a_job_that_does_not_fit_its_handler_runs_in_php(version: u8) {
+    let redis = RedisServer::start();
+    let laravel = Laravel::new(version, &redis);
+    let served = laravel.serve();
+    for id in ["1", "two", "3", "four"] {
+        served.run(&["interop:journal", id, "--tries=1"]);
+    }
+    let mapping =
+        "[[map]]\njob = 'App\\Jobs\\Journal'\nhandler = \"strict\"\non_mismatch = \"php\"";
+    let child = worker(&laravel, mapping, &["--stop-when-empty", "--json"]);
+    let told = printed(&child, "mapping");
+    let counted = ["rust", "php", "mismatched"].map(|name| told[name].as_u64().unwrap());
+    assert_eq!(counted, [2, 2, 2], "{}", child.stderr());
+    let ran: Vec<_> = journal::since(&redis, 0)
+        .into_iter()
+        .map(|line| (line.by, line.id, line.attempts))
+        .collect();
+    let in_php = ["two", "four"].map(|id| ("php".to_owned(), id.to_owned(), Some(1)));
+    assert_eq!(ran, in_php, "{}", child.stderr());
+    let said = child.stderr().matches("does not fit its handler").count();
+    assert_eq!(said, 1, "{}", child.stderr());
+}
+
+on_every_laravel!(a_job_that_does_not_fit_its_handler_runs_in_php);
 
 fn a_shadow_runs_nothing_and_says_what_is_different(version: u8) {
     let redis = RedisServer::start();

@@ -172,7 +172,7 @@ fn documents_are_what_php_says(version: u8) {
         .collect();
     // What follows the jobs of two chains and of a batch is handed to PHP.
     let is_closure =
-        |element: &Vec<u8>| memchr::memmem::find(element, b"Closure (artisand:0)").is_some();
+        |element: &Vec<u8>| memchr::memmem::find(element, b"\"maxTries\":34,").is_some();
     let (closures, now_there): (Vec<_>, Vec<_>) = now_there.into_iter().partition(is_closure);
     assert_eq!(closures.len(), 3, "{}", redis.state());
     let uuids = |elements: &[Vec<u8>]| elements.iter().map(|e| uuid_of(e)).collect::<Vec<_>>();

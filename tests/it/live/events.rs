@@ -3,10 +3,12 @@
 use std::process::Command;
 use std::time::Duration;
 
-use serde_json::Value;
+use rustix::process::Signal;
+use serde_json::{Value, json};
 
+use crate::harness::journal;
 use crate::harness::laravel::Laravel;
-use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, Workplace};
+use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, Workplace, poll};
 use crate::harness::redis::RedisServer;
 
 const SOON: Duration = Duration::from_secs(90);
@@ -60,6 +62,9 @@ fn shown(event: &Value) -> String {
     }
     if name == "WorkerStopping" {
         shown = format!("{shown} {}", event["status"]);
+    }
+    if event["signal"].is_number() {
+        shown = format!("{shown} by {}", event["signal"]);
     }
     shown
 }
@@ -166,3 +171,46 @@ fn a_timeout_is_told_as_far_as_php_lives(version: u8) {
 }
 
 on_every_laravel!(a_timeout_is_told_as_far_as_php_lives);
+
+/// A job that ends when it hears of a signal, in the pool as under Laravel's own worker.
+#[test]
+#[ignore = "needs php and the Laravel roots (make test)"]
+fn a_signal_is_passed_on_to_jobs_that_can_be_interrupted() {
+    let redis = RedisServer::start();
+    let laravel = Laravel::new(13, &redis);
+    let pool = Workplace::with_pool(&laravel, 1, "");
+    let queue = laravel.key("queues:default");
+    let args = ["queue:work", "redis", "--sleep=1"];
+    for signal in [Signal::TERM, Signal::INT, Signal::QUIT] {
+        let told = [laravel.command(&args), pool.artisand(&args)].map(|command| {
+            let class = "App\\Jobs\\Interrupted";
+            let command_of_job =
+                format!("O:{}:\"{class}\":1:{{s:2:\"id\";s:1:\"i\";}}", class.len());
+            let payload = json!({
+                "uuid": "4decd07d-031e-40ab-82e5-3ec83a5b4a76", "displayName": class,
+                "job": "Illuminate\\Queue\\CallQueuedHandler@call", "maxTries": 1, "timeout": null,
+                "data": {"commandName": class, "command": command_of_job},
+                "id": "zm13kuP0ECzQTyEU9j8xWyLCCF64O1PZ", "attempts": 0,
+            });
+            redis.query::<()>(&[b"RPUSH", queue.as_bytes(), payload.to_string().as_bytes()]);
+            let mut worker = run(command);
+            let journal = || journal::since(&redis, 0);
+            let runs = poll(SOON, || (journal().len() == 1).then_some(()));
+            assert!(runs.is_some(), "{}", worker.describe());
+            worker.signal(signal);
+            worker.succeeds_within(SOON);
+            let events: Vec<String> = journal().into_iter().map(|line| line.event).collect();
+            let end = format!("end-{}", signal.as_raw());
+            assert_eq!(events, ["run", &*end], "{}", worker.describe());
+            assert_eq!(redis.jobs(&queue), 0, "{}", redis.state());
+            redis.query::<()>(&[b"DEL", b"interop:journal"]);
+            let mut told = told(&redis, 13);
+            told.retain(|event| event != "JobPopping");
+            told
+        });
+        let [reference, in_pool] = told;
+        let heard = format!("WorkerInterrupted by {}", signal.as_raw());
+        assert!(reference.contains(&heard), "{reference:?}");
+        assert_eq!(in_pool, reference, "{signal:?}");
+    }
+}

@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 
 use crate::harness::fixtures::project;
 use crate::harness::laravel::Laravel;
-use crate::harness::process::{ManagedChild, Workplace, artisand, eventually, without_settings};
+use crate::harness::process::{
+    ManagedChild, Workplace, artisand, children, eventually, processes, without_settings,
+};
 use crate::harness::redis::RedisServer;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -128,7 +130,7 @@ fn while_the_app_lets_no_worker_work_jobs_stay_as_they_are(version: u8) {
     // From the start on.
     veto();
     dispatch("first");
-    let mut worker = workplace.worker(&["--sleep=1"]);
+    let mut worker = workplace.worker(&["--sleep=1", "-v"]);
     redis.eventually("some looks", SOON, || (looks(&redis) > 1).then_some(()));
     assert_eq!(attempts(&redis, &laravel), [0], "{}", worker.describe());
     lift();
@@ -150,6 +152,7 @@ fn while_the_app_lets_no_worker_work_jobs_stay_as_they_are(version: u8) {
     assert_eq!(runs(), [json!(["first", 1]), json!(["second", 1])]);
 
     let log = worker.stderr();
+    // Told with `-v` alone.
     assert_eq!(log.matches("has booted the app").count(), 2, "{log}");
     assert!(!log.contains("did not take the job"), "{log}");
 
@@ -436,3 +439,24 @@ fn a_worker_whose_app_cannot_be_booted_says_why_and_takes_nothing() {
         (!worker.is_running()).then_some(())
     });
 }
+
+fn processes_say_what_they_are(version: u8) {
+    let redis = RedisServer::start();
+    let laravel = Laravel::new(version, &redis);
+    let workplace = Workplace::with_pool(&laravel, 1, "");
+    let args = ["queue:work", "redis", "--queue=default,Horizon high"];
+    let mut worker = ManagedChild::spawn(workplace.artisand(&args));
+    eventually("it has a title", SOON, || {
+        let title = "artisand: php worker (default,hrzn?high)";
+        let entitled = processes(|command| command.trim_end_matches('\0') == title);
+        let children = children(worker.id());
+        children
+            .iter()
+            .any(|pid| entitled.contains(pid))
+            .then_some(())
+    });
+    worker.signal(rustix::process::Signal::TERM);
+    worker.succeeds_within(SOON);
+}
+
+on_every_laravel!(processes_say_what_they_are);

@@ -3,13 +3,98 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::time::Duration;
 
 use artisand::config::{Config, Laravel};
 use artisand::connection::RedisAddress;
 use serde_json::{Map, Value, json};
 
 use crate::harness::apps::{App, Apps, Env};
+use crate::harness::journal;
+use crate::harness::laravel::Laravel as RealLaravel;
+use crate::harness::process::{INTEROP_MAPPINGS, Workplace, artisand};
 use crate::harness::redis::RedisServer;
+
+const SOON: Duration = Duration::from_secs(60);
+
+fn what_the_app_sets_in_code_is_in_its_manifest_and_prohibits_commands(version: u8) {
+    let redis = RedisServer::start();
+    let laravel = RealLaravel::with_env(version, &redis, &[("INTEROP_CODE", "1")]);
+    let manifest = laravel.exported();
+    let code = &manifest.code;
+    assert_eq!(code.pop_using, ["default"]);
+    assert_eq!(code.pipes, ["App\\Traces"]);
+    let changed: &[&str] = match version {
+        13 => &["memoryExceededExitCode"],
+        _ => &[],
+    };
+    assert_eq!(code.exit_codes, changed);
+    let prohibited: &[&str] = match version {
+        13 => &["queue:clear", "queue:flush"],
+        _ => &[],
+    };
+    assert_eq!(code.prohibited, prohibited);
+    assert!(
+        laravel
+            .exported()
+            .models
+            .values()
+            .any(|model| model.restored_by_code)
+    );
+
+    let mut facts = laravel.manifest();
+    let more = laravel.exported_classes().as_object().unwrap().clone();
+    facts.as_object_mut().unwrap().extend(more);
+    let workplace = Workplace::with_manifest(&laravel, &facts, INTEROP_MAPPINGS);
+
+    // A queue that is forwarded is worked where PHP puts its jobs.
+    laravel.run(&["interop:journal", "forwarded", "--queue=from"]);
+    let kept = if version == 13 {
+        "queues:to"
+    } else {
+        "queues:from"
+    };
+    assert_eq!(redis.length(&laravel.key(kept)), 1);
+    let mut worker = workplace.worker(&["--queue=from", "--stop-when-empty"]);
+    worker.succeeds_within(SOON);
+    let ran = journal::since(&redis, 0);
+    assert_eq!(ran.len(), 1, "{}", worker.describe());
+    assert_eq!(
+        (ran[0].by.as_str(), ran[0].id.as_str()),
+        ("rust", "forwarded")
+    );
+    for said in [
+        "Worker::popUsing",
+        "Bus::pipeThrough",
+        "newQueryForRestoration",
+    ] {
+        assert!(
+            worker.stderr().contains(said),
+            "{said}: {}",
+            worker.stderr()
+        );
+    }
+
+    let queue = laravel.key("queues:default");
+    for args in [&["queue:clear", "redis"][..], &["queue:flush"]] {
+        laravel.run(&["interop:journal", "kept"]);
+        let output = workplace.artisand(args).output().unwrap();
+        let ours = String::from_utf8_lossy(&output.stdout).into_owned();
+        let left = redis.length(&queue);
+        let (theirs, code) = laravel.text(args);
+        assert_eq!(output.status.code(), Some(code), "{ours} {theirs}");
+        let text = "This command is prohibited from running in this environment.";
+        let are_prohibited = [&ours, &theirs].map(|said| said.contains(text));
+        assert_eq!(are_prohibited, [version == 13; 2], "{ours} {theirs}");
+        assert_eq!(
+            left > 0,
+            version == 13 || args[0] == "queue:flush",
+            "{ours}"
+        );
+    }
+}
+
+on_every_laravel!(what_the_app_sets_in_code_is_in_its_manifest_and_prohibits_commands);
 
 /// Where two configurations differ.
 #[derive(Default)]
@@ -409,3 +494,72 @@ fn the_manifest_of_an_app_says_what_laravel_says(version: u8) {
 }
 
 on_every_laravel!(the_manifest_of_an_app_says_what_laravel_says);
+
+/// A manifest that was made without these variables, as in an image, is what Laravel says with them.
+fn a_manifest_obeys_the_variables_that_it_runs_with(version: u8) {
+    let redis = RedisServer::start();
+    let port = redis.port().to_string();
+    let apps = Apps::make(version);
+    let env: Env<'_> = &[
+        ("REDIS_PREFIX", "prod_"),
+        ("REDIS_PORT", &port),
+        ("REDIS_QUEUE", "hot"),
+        ("CACHE_PREFIX", "prod-cache"),
+        ("QUEUE_CONNECTION", "redis"),
+        ("DB_HOST", "db.example"),
+    ];
+    let skeletons = ["skeleton-8", "skeleton-10", "skeleton-13"];
+    let made = apps.list.iter();
+    for app in made.filter(|app| skeletons.contains(&&*app.name)) {
+        let place = format!("Laravel {version} {}", app.name);
+        let directory = tempfile::tempdir().unwrap();
+        let manifest = directory.path().join("artisand.json");
+        std::fs::write(&manifest, apps.manifest(app, &[], &[])).unwrap();
+        let named = ("ARTISAND_MANIFEST", manifest.to_str().unwrap());
+        let config = load(app, &[env, &[named]].concat(), &place);
+        let truth = apps.truth(app, env, &redis);
+        let found = Differences::between(config.laravel().unwrap(), app, &truth);
+        assert!(found.list.is_empty(), "{place}:\n{}", found.list.join("\n"));
+        assert_eq!(found.unknown, [""; 0], "{place}");
+        assert_eq!(config.stale_manifest(), [""; 0], "{place}");
+        let taken = config.settings_of_variables();
+        let prefix = ("database.redis.options.prefix", "REDIS_PREFIX");
+        let prefix = (prefix.0.to_owned(), prefix.1.to_owned());
+        assert!(taken.contains(&prefix), "{place}: {taken:?}");
+
+        // What is made of a variable in another way is not guessed, and both are named.
+        let config = load(app, &[("APP_NAME", "Another"), named], &place);
+        let error = config.laravel().unwrap().redis("default").unwrap_err();
+        let error = error.to_string();
+        for part in ["`database.redis.options.prefix`", "`APP_NAME`"] {
+            assert!(error.contains(part), "{place}: {part} in {error}");
+        }
+        let stale = config.stale_manifest().join("; ");
+        assert!(stale.contains("`APP_NAME`"), "{place}: {stale}");
+
+        // And a worker with nothing but the manifest works those keys.
+        let toml = "[worker]\ncontrol_plane = false\n[unmapped]\npolicy = 'leave'\n[[map]]\njob = 'App\\Jobs\\Plain'\nhandler = 'discard'\n";
+        std::fs::write(directory.path().join("artisand.toml"), toml).unwrap();
+        let lines = crate::harness::fixtures::lines("payloads/laravel-13.jsonl");
+        let (_, line) = lines
+            .iter()
+            .find(|(_, line)| line["kind"] == "plain")
+            .unwrap();
+        let element = line["element"].as_str().unwrap().as_bytes();
+        redis.query::<()>(&[b"RPUSH", b"prod_queues:hot", element]);
+        let output = artisand(&["queue:work", "--stop-when-empty"])
+            .current_dir(directory.path())
+            .envs(env.iter().copied())
+            // Secrets are not in the manifest; this server has no password.
+            .env("REDIS_PASSWORD", "null")
+            .env("DB_PASSWORD", "unused")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{place}: {said}");
+        assert_eq!(redis.length("prod_queues:hot"), 0, "{place}: {said}");
+        assert_eq!(redis.length("prod_queues:hot:reserved"), 0, "{place}");
+    }
+}
+
+on_every_laravel!(a_manifest_obeys_the_variables_that_it_runs_with);

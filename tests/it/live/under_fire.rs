@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 use crate::harness::fixtures::project;
 use crate::harness::journal::{self, Line};
 use crate::harness::laravel::{Laravel, Served};
-use crate::harness::process::{ManagedChild, Workplace, poll};
+use crate::harness::process::{ManagedChild, Workplace, children, is_alive, poll, supervisor_of};
 use crate::harness::redis::RedisServer;
 
 /// Many times what it takes: the machine may be busy with other tests.
 const LONG: Duration = Duration::from_secs(300);
-const RETRY_AFTER: u64 = 3;
+/// Enough for all the last words of a process whose artisand was killed.
+const RETRY_AFTER: u64 = 4;
 
 struct Scene {
     name: String,
@@ -63,7 +64,11 @@ impl Scene {
     }
 
     fn worker(&self, args: &[&str]) -> ManagedChild {
-        let args = [&["queue:work", "redis", "--tries=9", "--sleep=1"][..], args].concat();
+        let args = [
+            &["queue:work", "redis", "--tries=9", "--sleep=1", "-v"][..],
+            args,
+        ]
+        .concat();
         let mut command = self.workplace.artisand(&args);
         let env = self.laravel.env.iter();
         ManagedChild::spawn({
@@ -251,26 +256,6 @@ fn tail(worker: &ManagedChild) -> String {
     short.collect::<Vec<_>>().join("\n")
 }
 
-/// State and parent of a process.
-fn stat(pid: u32) -> Option<(char, u32)> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before may hold anything.
-    let mut rest = text.rsplit_once(") ")?.1.split(' ');
-    Some((rest.next()?.chars().next()?, rest.next()?.parse().ok()?))
-}
-
-fn is_alive(pid: u32) -> bool {
-    stat(pid).is_some_and(|(state, _)| state != 'Z')
-}
-
-/// Processes that this one has started and that live.
-fn children(parent: u32) -> Vec<u32> {
-    let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(|pid| stat(*pid).is_some_and(|(state, of)| of == parent && state != 'Z'))
-        .collect()
-}
-
 fn send(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     // It may have ended just now.
@@ -304,6 +289,7 @@ const MISDEEDS: &[(&str, usize, bool)] = &[
     ("throwsALot", 2, false),
     // It ends as any other.
     ("terminates", 1, false),
+    ("startsAProgramThatSpeaksForIt", 1, false),
     ("limitsTime", 1, false),
     ("limitsMemory", 1, false),
     ("blocksSignals", 1, false),
@@ -375,6 +361,7 @@ fn hostile_jobs_harm_only_themselves(version: u8) {
         "deletesEarly",
         "leavesSomething",
         "closesEverything",
+        "startsAProgramThatSpeaksForIt",
     ] {
         assert_eq!(scene.count(id, "end"), 1, "{name}: {id}");
     }
@@ -529,7 +516,7 @@ fn a_large_job_for_a_frozen_member_is_not_touched(version: u8) {
 
 on_every_laravel!(a_large_job_for_a_frozen_member_is_not_touched);
 
-/// Nobody renews its reservation any more: by then it may be somebody else's.
+/// Nobody renews its reservation any more: by then it may be somebody else's. The supervisor cannot end it meanwhile.
 fn a_member_that_wakes_up_late_does_not_begin_with_its_job(version: u8) {
     let scene = Scene::new(version, 1, "");
     let mut worker = scene.worker(&[]);
@@ -542,12 +529,16 @@ fn a_member_that_wakes_up_late_does_not_begin_with_its_job(version: u8) {
     let is_given = || (scene.redis.scores(&reserved).len() == 1).then_some(());
     assert!(poll(LONG, is_given).is_some(), "{}", scene.name);
     std::thread::sleep(Duration::from_millis(200));
+    let supervisor = supervisor_of(worker.id()).expect("there is one");
+    send(supervisor, Signal::STOP);
     worker.signal(Signal::KILL);
     worker.wait_timeout(LONG);
     assert_eq!(scene.runs().len(), 0, "{}", scene.name);
-    std::thread::sleep(Duration::from_millis(3500));
+    std::thread::sleep(Duration::from_millis(RETRY_AFTER * 1000 + 500));
     send(idle, Signal::CONT);
     scene.all_end(&[idle], Duration::from_secs(30));
+    send(supervisor, Signal::CONT);
+    scene.all_end(&[supervisor], Duration::from_secs(30));
     assert_eq!(scene.runs().len(), 0, "{}: {:?}", scene.name, scene.lines());
     let mut worker = scene.worker(&[]);
     scene.wait_for_end(&mut worker);
@@ -679,8 +670,8 @@ fn while_all_members_work_pushes_cost_little(version: u8) {
 
 on_every_laravel!(while_all_members_work_pushes_cost_little);
 
-/// Every job that runs when artisand is killed ends in PHP, and none is run again.
-fn jobs_outlive_a_killed_artisand(version: u8) {
+/// Jobs that run when artisand is killed end with it: what artisand was told of them holds, and the rest is run again.
+fn jobs_end_with_a_killed_artisand(version: u8) {
     let scene = Scene::new(version, 5, "");
     let jobs = [
         ("ends", "naps", 9),
@@ -688,10 +679,7 @@ fn jobs_outlive_a_killed_artisand(version: u8) {
         ("releases", "releasesAndGoesOn", 9),
         ("fails", "loops", 1),
     ];
-    let of = |(id, misdeed, tries): &(&str, &str, u32)| {
-        let timeout = if *tries == 1 { 2 } else { 60 };
-        json!({"id": id, "misdeed": misdeed, "tries": tries, "timeout": timeout})
-    };
+    let of = |(id, misdeed, tries): &(&str, &str, u32)| json!({"id": id, "misdeed": misdeed, "tries": tries, "timeout": 60});
     let mut worker = scene.worker(&[]);
     scene.wait_for_ready(&worker, 5);
     scene.dispatch(&json!(jobs.iter().map(of).collect::<Vec<_>>()));
@@ -699,31 +687,104 @@ fn jobs_outlive_a_killed_artisand(version: u8) {
         scene.wait_for(id, "run", &worker);
     }
     let members = scene.wait_for_size(&worker);
+    let supervisor = supervisor_of(worker.id()).expect("there is one");
     worker.signal(Signal::KILL);
     worker.wait_timeout(LONG);
-    // The idle one ends at once, the others with their jobs, which are shorter than their reservations.
-    scene.all_end(&members, LONG);
-    let queue = scene.queue();
-    let (reserved, delayed) = (format!("{queue}:reserved"), format!("{queue}:delayed"));
-    let name = &scene.name;
-    assert_eq!(
-        scene.redis.scores(&reserved),
-        [],
-        "{name}: {:?}",
-        scene.lines()
-    );
-    assert_eq!(scene.redis.scores(&delayed).len(), 1, "{name}");
-    assert_eq!(scene.failed(), ["fails"], "{name}");
+    // One of them would run for a minute.
+    scene.all_end(&members, Duration::from_secs(20));
+    scene.all_end(&[supervisor], Duration::from_secs(20));
     let mut worker = scene.worker(&[]);
     scene.wait_for_end(&mut worker);
-    let runs = scene.runs();
-    for (id, expected) in [("ends", 1), ("deletes", 1), ("releases", 2), ("fails", 1)] {
-        assert_eq!(runs[id].len(), expected, "{name}: {id}");
+    let (name, runs) = (&scene.name, scene.runs());
+    for (id, expected) in [("ends", 2), ("deletes", 1), ("releases", 2), ("fails", 1)] {
+        assert_eq!(runs[id].len(), expected, "{name}: {id}: {:?}", runs[id]);
     }
+    // Its only attempt was cut off, as by the end of a `queue:work`.
+    assert_eq!(scene.failed(), ["fails"], "{name}");
     scene.stop(&mut worker);
 }
 
-on_every_laravel!(jobs_outlive_a_killed_artisand);
+on_every_laravel!(jobs_end_with_a_killed_artisand);
+
+/// A job that lives longer than its reservation would without artisand is run by one process at a time.
+fn long_jobs_of_a_killed_artisand_never_overlap(version: u8) {
+    const ROUNDS: u32 = 10;
+    let mut scene = Scene::new(version, 2, "");
+    // Ten beats a second for half a minute, in each attempt but the last.
+    let long = ["note:beat+sleep:0.1"; 300].join("+");
+    let script = vec![long; ROUNDS as usize].join(",");
+    let script = format!("--script={script}");
+    scene
+        .php
+        .run(&["interop:journal", "long", &script, "--tries=99"]);
+    for round in 1..=ROUNDS {
+        let mut worker = scene.worker(&[]);
+        let beats = |event: &'static str| {
+            let lines = scene.lines().into_iter();
+            lines.filter(move |line| line.attempts == Some(round) && line.event == event)
+        };
+        let is_at_it = || (beats("beat").count() > 1).then_some(());
+        assert!(
+            poll(LONG, is_at_it).is_some(),
+            "{}: {}",
+            scene.name,
+            tail(&worker)
+        );
+        let longest = if round % 2 == 0 {
+            RETRY_AFTER * 1500
+        } else {
+            500
+        };
+        std::thread::sleep(Duration::from_millis(
+            scene.random.u64(longest / 2..longest),
+        ));
+        let members = children(worker.id());
+        worker.signal(Signal::KILL);
+        worker.wait_timeout(LONG);
+        scene.all_end(&members, Duration::from_secs(20));
+    }
+    let mut worker = scene.worker(&[]);
+    scene.wait_for_end(&mut worker);
+    // As Redis has them: in the order in which they were written.
+    let lines = scene.lines();
+    let attempts: Vec<u32> = lines.iter().filter_map(|line| line.attempts).collect();
+    assert!(attempts.is_sorted(), "{}: {attempts:?}", scene.name);
+    assert_eq!(attempts.last(), Some(&(ROUNDS + 1)), "{}", scene.name);
+    scene.stop(&mut worker);
+}
+
+on_every_laravel!(long_jobs_of_a_killed_artisand_never_overlap);
+
+/// The reservation that is not renewed ends while the process runs on: another worker has the job then.
+fn an_orphan_does_nothing_more_for_a_job_that_another_worker_has(version: u8) {
+    let scene = Scene::new(version, 2, "");
+    scene.dispatch(&json!([
+        {"id": "throws", "misdeed": "napsLongAndThrows", "tries": 0, "timeout": 60},
+        {"id": "ends", "misdeed": "napsLong", "tries": 0, "timeout": 60, "then": "next"},
+    ]));
+    let mut worker = scene.worker(&[]);
+    let orphans = ["throws", "ends"].map(|id| scene.wait_for(id, "run", &worker).pid);
+    // And all that artisand keeps to see to its processes.
+    for child in children(worker.id()) {
+        if !orphans.contains(&child) {
+            send(child, Signal::KILL);
+        }
+    }
+    worker.signal(Signal::KILL);
+    worker.wait_timeout(LONG);
+    let mut worker = scene.worker(&[]);
+    scene.all_end(&orphans, LONG);
+    scene.wait_for_end(&mut worker);
+    let runs = scene.runs();
+    let name = &scene.name;
+    assert_eq!(runs["throws"].len(), 2, "{name}: {runs:?}");
+    assert_eq!(runs["ends"].len(), 2, "{name}: {runs:?}");
+    assert_eq!(runs["next"].len(), 1, "{name}: {runs:?}");
+    assert_eq!(scene.failed(), [""; 0], "{name}");
+    scene.stop(&mut worker);
+}
+
+on_every_laravel!(an_orphan_does_nothing_more_for_a_job_that_another_worker_has);
 
 /// Again and again, at any moment: what PHP said in artisand's last moment is not forgotten.
 fn artisand_is_killed_at_any_moment(version: u8) {
@@ -742,7 +803,7 @@ fn artisand_is_killed_at_any_moment(version: u8) {
         let members = children(worker.id());
         worker.signal(Signal::KILL);
         worker.wait_timeout(LONG);
-        // Those that boot only see then that nobody is there.
+        // Each has a second for what is left to do.
         scene.all_end(&members, LONG);
         kills += 1;
     }
@@ -862,6 +923,31 @@ fn the_server_goes_away_while_php_runs(version: u8) {
 }
 
 on_every_laravel!(the_server_goes_away_while_php_runs);
+
+/// Locks are freed, and `failed()` is called, once the failure is written down; not lost with the server.
+fn what_follows_a_failure_waits_for_the_server(version: u8) {
+    let redis = RedisServer::start_durable();
+    let mut scene = Scene::on(redis, version, 2, "");
+    let job = json!([{"id": "once", "misdeed": "napsAndThrows", "tries": 1, "timeout": 5, "unique": true}]);
+    scene.dispatch(&job);
+    let mut worker = scene.worker(&[]);
+    scene.wait_for("once", "run", &worker);
+    scene.redis.stop();
+    // It throws meanwhile, and would be killed by its timeout if that went on.
+    std::thread::sleep(Duration::from_secs(5));
+    scene.redis.restart();
+    scene.php = scene.laravel.serve();
+    scene.wait_for("once", "failed", &worker);
+    scene.wait_for_end(&mut worker);
+    assert_eq!(scene.failed(), ["once"], "{}", scene.name);
+    assert_eq!(scene.count("once", "failed"), 1, "{}", scene.name);
+    assert_eq!(scene.runs()["once"].len(), 1, "{}", scene.name);
+    let locks: Vec<String> = scene.redis.query(&[b"KEYS", b"*unique_job*"]);
+    assert_eq!(locks, [""; 0], "{}; {}", scene.name, tail(&worker));
+    scene.stop(&mut worker);
+}
+
+on_every_laravel!(what_follows_a_failure_waits_for_the_server);
 
 /// A copy of the app that a test may change, where its PHP finds it.
 struct Deployed {

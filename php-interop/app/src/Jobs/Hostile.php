@@ -162,6 +162,14 @@ class Hostile implements ShouldQueue
         exit(1);
     }
 
+    /** A program that it starts speaks in its name. */
+    private function startsAProgramThatSpeaksForIt(): void
+    {
+        $line = '{"is":"deleted","last":true}';
+        proc_close(proc_open(['sh', '-c', "printf '%s\\n%s\\n\\n' '$line' '$(printf %32d 0) 1 $line' >&3"], [], $pipes));
+        usleep(200_000);
+    }
+
     // What does not.
 
     private function terminates(): void
@@ -350,10 +358,29 @@ class Hostile implements ShouldQueue
         usleep(30_000);
     }
 
-    /** Some seconds, whatever signals come. */
-    private function naps(): void
+    /** Throws when its reservation has long ended, unless it was renewed. */
+    private function napsLongAndThrows(): void
     {
-        $end = hrtime(true) + 2_000_000_000;
+        $this->naps(5);
+        throw new RuntimeException('thrown late');
+    }
+
+    /** Ends then. */
+    private function napsLong(): void
+    {
+        $this->naps(5);
+    }
+
+    private function napsAndThrows(): void
+    {
+        $this->naps();
+        throw new RuntimeException('thrown on purpose');
+    }
+
+    /** Some seconds, whatever signals come. */
+    private function naps(int $seconds = 2): void
+    {
+        $end = hrtime(true) + $seconds * 1_000_000_000;
         while (hrtime(true) < $end) {
             usleep(50_000);
         }

@@ -1,0 +1,351 @@
+//! Which classes an app has, as far as its files and its manifest say, without PHP.
+//!
+//! Only names: a mapping of a class that is not there is a mistake that shows in no job.
+//! What cannot be told is [`Presence::Unknown`], so that an answer of
+//! [`Presence::Missing`] can be believed. The rules are composer's:
+//!
+//! * `psr-4` of the app's `composer.json` says which directories hold a namespace.
+//! * `vendor/composer/autoload_classmap.php` names single classes, wherever they are.
+//! * A namespace that only a package or a module declares is left alone.
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value as Json;
+
+use super::{Class, Manifest};
+use crate::php::ClassName;
+
+/// Most files and directories of an app that are listed.
+const MOST_FILES: usize = 50_000;
+
+/// What is known of a class's being there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Presence {
+    /// The app has it.
+    Here,
+    /// It cannot be told.
+    Unknown,
+    /// The app does not have it.
+    Missing {
+        /// A class that it has, of almost the same name.
+        nearest: Option<String>,
+    },
+}
+
+/// The names of an app's classes.
+#[derive(Debug)]
+pub struct Classes<'a> {
+    base: &'a Path,
+    manifest: Option<&'a Manifest>,
+    /// Namespaces with the `\` at their end, and directories.
+    roots: Vec<(String, Vec<PathBuf>)>,
+    listed: OnceCell<Listed>,
+    class_map: OnceCell<String>,
+}
+
+/// The classes that files of the app are named after.
+#[derive(Debug, Default)]
+struct Listed {
+    /// As the files have them, by their names in lower case.
+    names: BTreeMap<String, String>,
+    /// Whether a directory could not be read to its end.
+    is_partial: bool,
+}
+
+impl<'a> Classes<'a> {
+    /// Looks for the app in `base`, which need not be there, and in the manifest.
+    pub fn new(base: &'a Path, manifest: Option<&'a Manifest>) -> Self {
+        let text = std::fs::read(base.join("composer.json")).unwrap_or_default();
+        let composer: Json = serde_json::from_slice(&text).unwrap_or_default();
+        let roots = ["autoload", "autoload-dev"]
+            .into_iter()
+            .flat_map(|section| {
+                let prefixes = composer[section]["psr-4"].as_object();
+                prefixes.into_iter().flatten().map(|(namespace, places)| {
+                    let places = match places {
+                        Json::Array(places) => places.iter().collect(),
+                        place => vec![place],
+                    };
+                    let places = places.into_iter().filter_map(Json::as_str);
+                    (
+                        namespace.clone(),
+                        places.map(|place| base.join(place)).collect(),
+                    )
+                })
+            });
+        Self {
+            base,
+            manifest,
+            roots: roots.collect(),
+            listed: OnceCell::new(),
+            class_map: OnceCell::new(),
+        }
+    }
+
+    /// Whether the app has a class of this name, in any case of its letters.
+    pub fn look_up(&self, name: &str) -> Presence {
+        if self.of_manifest(name).is_some() || self.has_file(name) || self.is_mapped(name) {
+            return Presence::Here;
+        }
+        let lower = name.to_lowercase();
+        let is_known = if self.roots.is_empty() {
+            self.is_manifests(name)
+        } else {
+            let is_apps = self.is_apps(name);
+            if is_apps && self.listed().names.contains_key(&lower) {
+                return Presence::Here;
+            }
+            if is_apps {
+                !self.listed().is_partial
+            } else {
+                self.is_nowhere(&lower)
+            }
+        };
+        if !is_known {
+            return Presence::Unknown;
+        }
+        let nearest = nearest(name, self.names()).map(str::to_owned);
+        Presence::Missing { nearest }
+    }
+
+    /// What the manifest says of a class.
+    pub fn of_manifest(&self, name: &str) -> Option<&'a Class> {
+        self.manifest?.class(&ClassName::new(name)?)
+    }
+
+    /// Whether all classes of this namespace are known, and none of them is one that `is_meant` takes.
+    pub fn has_none(&self, namespace: &str, is_meant: impl Fn(&str) -> bool) -> bool {
+        self.is_apps(namespace) && !self.listed().is_partial && !self.names().any(is_meant)
+    }
+
+    /// Whether the app's own `composer.json` says where classes of this namespace are.
+    fn is_apps(&self, name: &str) -> bool {
+        let mut roots = self.roots.iter();
+        roots.any(|(namespace, _)| starts_with(name, namespace))
+    }
+
+    /// Whether a complete manifest has other classes of the same first namespace.
+    fn is_manifests(&self, name: &str) -> bool {
+        let first = |name: &str| name.split('\\').next().unwrap_or_default().to_lowercase();
+        let mut manifest = self
+            .manifest
+            .filter(|manifest| manifest.complete)
+            .into_iter();
+        manifest.any(|manifest| {
+            manifest
+                .classes
+                .keys()
+                .any(|other| first(other) == first(name))
+        })
+    }
+
+    /// Whether no part of the class's namespace is one that composer would look for.
+    fn is_nowhere(&self, lower: &str) -> bool {
+        let read = |file: &str| {
+            let text = std::fs::read(self.base.join("vendor/composer").join(file));
+            text.map(|text| String::from_utf8_lossy(&text).to_lowercase())
+        };
+        let (Ok(psr4), Ok(psr0)) = (read("autoload_psr4.php"), read("autoload_namespaces.php"))
+        else {
+            return false;
+        };
+        let ends = lower.match_indices('\\').map(|(at, _)| &lower[..=at]);
+        let is_declared = |namespace: &str| {
+            let quoted = format!("'{}", namespace.replace('\\', "\\\\"));
+            psr4.contains(&format!("{quoted}'")) || psr0.contains(quoted.trim_end_matches('\\'))
+        };
+        let namespaces: Vec<&str> = ends.collect();
+        !namespaces.is_empty() && !namespaces.into_iter().any(is_declared)
+    }
+
+    fn has_file(&self, name: &str) -> bool {
+        self.roots.iter().any(|(namespace, places)| {
+            let is_here = |rest: &str| {
+                let file = rest.replace('\\', "/") + ".php";
+                places.iter().any(|place| place.join(&file).is_file())
+            };
+            name.strip_prefix(&**namespace).is_some_and(is_here)
+        })
+    }
+
+    /// Whether composer's class map names it.
+    fn is_mapped(&self, name: &str) -> bool {
+        let map = self.class_map.get_or_init(|| {
+            let path = self.base.join("vendor/composer/autoload_classmap.php");
+            let text = std::fs::read(path).unwrap_or_default();
+            String::from_utf8_lossy(&text).to_lowercase()
+        });
+        let name = name.to_lowercase().replace('\\', "\\\\");
+        map.contains(&format!("'{name}' =>"))
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let of_manifest = self
+            .manifest
+            .into_iter()
+            .flat_map(|manifest| manifest.classes.keys());
+        let listed = self.listed().names.values();
+        listed.chain(of_manifest).map(String::as_str)
+    }
+
+    fn listed(&self) -> &Listed {
+        self.listed.get_or_init(|| {
+            let mut listed = Listed::default();
+            let mut budget = MOST_FILES;
+            for (namespace, places) in &self.roots {
+                for place in places {
+                    listed.add(place, namespace, &mut budget);
+                }
+            }
+            listed
+        })
+    }
+}
+
+impl Listed {
+    fn add(&mut self, directory: &Path, namespace: &str, budget: &mut usize) {
+        let Ok(entries) = std::fs::read_dir(directory) else {
+            // One that is not there has no classes.
+            self.is_partial |= directory.exists();
+            return;
+        };
+        for entry in entries {
+            let entry = entry.and_then(|entry| Ok((entry.file_type()?, entry.file_name())));
+            let (Ok((kind, name)), 1..) = (entry, *budget) else {
+                self.is_partial = true;
+                return;
+            };
+            *budget -= 1;
+            let Some(name) = name.to_str() else {
+                continue;
+            };
+            if kind.is_dir() {
+                self.add(
+                    &directory.join(name),
+                    &format!("{namespace}{name}\\"),
+                    budget,
+                );
+            } else if let Some(name) = name.strip_suffix(".php") {
+                let class = format!("{namespace}{name}");
+                self.names.insert(class.to_lowercase(), class);
+            } else if kind.is_symlink() {
+                // It may lead anywhere, in a circle, too.
+                self.is_partial = true;
+            }
+        }
+    }
+}
+
+/// Whether a name is in a namespace, in any case of its letters.
+fn starts_with(name: &str, namespace: &str) -> bool {
+    let start = name.get(..namespace.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(namespace))
+}
+
+/// The candidate that is most probably meant by `name`; none if all are too far from it.
+pub fn nearest<'n>(name: &str, candidates: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let short = |name: &str| name.rsplit('\\').next().unwrap_or_default().to_lowercase();
+    let (wanted, wanted_short) = (name.to_lowercase(), short(name));
+    let most = (wanted_short.chars().count() / 3).max(1);
+    let distance = |candidate: &str| {
+        let lower = candidate.to_lowercase();
+        let is_moved = name.contains('\\') && short(candidate) == wanted_short;
+        let can_be_near = lower.len().abs_diff(wanted.len()) <= most;
+        // A class of the same short name elsewhere comes after one that is misspelt.
+        let far = is_moved.then_some(most);
+        let near = can_be_near.then(|| strsim::osa_distance(&lower, &wanted));
+        near.filter(|near| *near <= most).or(far)
+    };
+    let near = candidates.filter_map(|candidate| Some((distance(candidate)?, candidate)));
+    near.min().map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(base: &Path, name: &str, text: &str) {
+        let path = base.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    fn missing(nearest: Option<&str>) -> Presence {
+        let nearest = nearest.map(str::to_owned);
+        Presence::Missing { nearest }
+    }
+
+    #[test]
+    fn the_files_of_an_app_say_which_classes_it_has() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path();
+        let composer = r#"{"autoload": {"psr-4": {"App\\": "app/", "Shop\\": ["shop", "more"]}}}"#;
+        write(base, "composer.json", composer);
+        for file in [
+            "app/Jobs/SendReceipt.php",
+            "app/Jobs/Deep/Import.php",
+            "more/Order.php",
+        ] {
+            write(base, file, "<?php");
+        }
+        let map = r"'App\\Legacy\\Old' => $baseDir . '/x.php',";
+        write(base, "vendor/composer/autoload_classmap.php", map);
+        let psr4 = r"'Vendor\\Kit\\' => array($vendorDir . '/kit'),";
+        write(base, "vendor/composer/autoload_psr4.php", psr4);
+        write(base, "vendor/composer/autoload_namespaces.php", "");
+        let classes = Classes::new(base, None);
+        #[rustfmt::skip]
+        let rows = [
+            (r"App\Jobs\SendReceipt", Presence::Here),
+            (r"app\jobs\sendreceipt", Presence::Here),
+            (r"App\Legacy\Old", Presence::Here),
+            (r"Shop\Order", Presence::Here),
+            (r"App\Jobs\SendReciept", missing(Some(r"App\Jobs\SendReceipt"))),
+            (r"App\Job\SendReceipt", missing(Some(r"App\Jobs\SendReceipt"))),
+            (r"App\Jobs\Import", missing(Some(r"App\Jobs\Deep\Import"))),
+            (r"Ap\Jobs\SendReceipt", missing(Some(r"App\Jobs\SendReceipt"))),
+            (r"App\Jobs\Nothing", missing(None)),
+            (r"Vendor\Kit\Job", Presence::Unknown),
+            ("SendReceipt", Presence::Unknown),
+        ];
+        for (name, expected) in rows {
+            assert_eq!(classes.look_up(name), expected, "{name}");
+        }
+        assert!(classes.has_none(r"App\Job\", |class| class.starts_with(r"App\Job\")));
+        assert!(!classes.has_none(r"App\Jobs\", |class| class.starts_with(r"App\Jobs\")));
+        assert!(!classes.has_none(r"Vendor\Kit\", |_| false));
+        // What is behind a link is not looked at, and so not known.
+        std::os::unix::fs::symlink("/nonexistent", base.join("app/Linked")).unwrap();
+        let classes = Classes::new(base, None);
+        assert_eq!(classes.look_up(r"App\Linked\Job"), Presence::Unknown);
+    }
+
+    #[test]
+    fn without_files_the_manifest_says_it() {
+        let nowhere = Path::new("/nonexistent");
+        let manifest = |complete: bool| {
+            let text = serde_json::json!({
+                "artisand": 1, "laravel": "13.0.0", "generated_at": 1, "complete": complete,
+                "paths": {"base": nowhere, "storage": nowhere}, "config": {},
+                "classes": {"App\\Jobs\\SendReceipt": {"kind": "job", "file": "x.php"}},
+            });
+            Manifest::parse(nowhere, text.to_string().as_bytes()).unwrap()
+        };
+        let whole = manifest(true);
+        let classes = Classes::new(nowhere, Some(&whole));
+        assert_eq!(classes.look_up(r"app\Jobs\SendReceipt"), Presence::Here);
+        let misspelt = r"App\Jobs\SendReciept";
+        let expected = missing(Some(r"App\Jobs\SendReceipt"));
+        assert_eq!(classes.look_up(misspelt), expected);
+        assert_eq!(classes.look_up(r"Vendor\Job"), Presence::Unknown);
+        let partial = manifest(false);
+        let classes = Classes::new(nowhere, Some(&partial));
+        assert_eq!(classes.look_up(misspelt), Presence::Unknown);
+        assert_eq!(
+            Classes::new(nowhere, None).look_up(misspelt),
+            Presence::Unknown
+        );
+    }
+}

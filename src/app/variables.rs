@@ -1,0 +1,183 @@
+//! Which settings of a manifest the environment decides over, and what it says of them now.
+//!
+//! The exporter found that out by loading the app's configuration with other values of each
+//! variable. A setting that is the text of a variable follows the environment, so that an image
+//! obeys the variables that it runs with. One that is made of a variable in another way (a
+//! prefix of `APP_NAME`) cannot be made again here: if the variable has changed, the setting is
+//! unknown. With a cached configuration variables do not count, as in Laravel.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::env::cast;
+
+/// Variables and the settings that come from them.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Variables {
+    /// By the setting's JSON pointer into the configuration.
+    settings: BTreeMap<String, Sources>,
+    /// With another value of these the configuration could not be loaded.
+    unknown: Vec<String>,
+    salt: String,
+    /// Salted digests of values when the manifest was written; none of a variable that was not set.
+    marks: BTreeMap<String, Option<String>>,
+}
+
+/// Where a setting comes from.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Sources {
+    /// Variables whose text it is; the first that is set wins.
+    is: Vec<String>,
+    /// Variables that it is made of in another way.
+    from: Vec<String>,
+}
+
+/// What the environment changed in a manifest's configuration: settings, with the variable.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// They now have the variable's text.
+    pub taken: Vec<(String, String)>,
+    /// They are unknown now.
+    pub lost: Vec<(String, String)>,
+    /// Variables that have changed, of which it is not known what comes from them.
+    pub unclear: Vec<String>,
+}
+
+impl Overrides {
+    /// Whether prefixes of cache stores may have changed.
+    pub fn concern_cache_prefixes(&self) -> bool {
+        let mut settings = self.taken.iter().chain(&self.lost);
+        settings.any(|(setting, _)| setting.starts_with("cache.") && setting.ends_with("prefix"))
+    }
+}
+
+impl Variables {
+    /// Lets the environment, where it has a variable, decide over a configuration.
+    pub fn apply<'e>(
+        &self,
+        config: &mut Value,
+        env: impl Fn(&str) -> Option<&'e str>,
+    ) -> Overrides {
+        let mut overrides = Overrides::default();
+        for (pointer, sources) in &self.settings {
+            let Some(setting) = config.pointer_mut(pointer) else {
+                continue;
+            };
+            let name = || pointer.trim_start_matches('/').replace('/', ".");
+            let mut sets = sources.is.iter();
+            if let Some((variable, raw)) = sets.find_map(|name| Some((name, env(name)?))) {
+                let now = as_setting(raw, setting);
+                if *setting != now {
+                    *setting = now;
+                    overrides.taken.push((name(), variable.clone()));
+                }
+                continue;
+            }
+            let mut made = sources.from.iter();
+            if let Some(variable) = made.find(|name| self.has_changed(name, &env)) {
+                let why = format!(
+                    "it is made of `{variable}`, which is set to something else than when the manifest was written"
+                );
+                *setting = serde_json::json!({"$unknown": why});
+                overrides.lost.push((name(), variable.clone()));
+            }
+        }
+        let unclear = self.unknown.iter();
+        let unclear = unclear.filter(|name| self.has_changed(name, &env));
+        overrides.unclear = unclear.cloned().collect();
+        overrides
+    }
+
+    /// Whether the environment has a variable with another value than when the manifest was written.
+    fn has_changed<'e>(&self, name: &str, env: impl Fn(&str) -> Option<&'e str>) -> bool {
+        let (Some(now), Some(then)) = (env(name), self.marks.get(name)) else {
+            return false;
+        };
+        let text = [self.salt.as_bytes(), name.as_bytes(), b"\0", now.as_bytes()].concat();
+        let digest = format!("{:x}", Sha256::digest(text));
+        then.as_deref() != Some(&*digest)
+    }
+}
+
+/// A variable's text as `env()` returns it; a number where the setting is one.
+fn as_setting(raw: &str, setting: &Value) -> Value {
+    match raw.to_ascii_lowercase().as_str() {
+        "true" | "(true)" => return true.into(),
+        "false" | "(false)" => return false.into(),
+        _ => {}
+    }
+    let Some(text) = cast(raw) else {
+        return Value::Null;
+    };
+    let number = setting.is_number().then(|| text.parse::<i64>().ok());
+    number.flatten().map_or(Value::String(text), Value::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn settings_follow_the_variables_that_they_are() {
+        let salted = |name: &str, value: &str| {
+            let digest = Sha256::digest(format!("s{name}\0{value}"));
+            format!("{digest:x}")
+        };
+        let variables: Variables = serde_json::from_value(json!({
+            "settings": {
+                "/redis/prefix": {"is": ["REDIS_PREFIX"], "from": ["APP_NAME"]},
+                "/redis/password": {"is": ["REDIS_PASSWORD", "OLD_PASSWORD"]},
+                "/queue/retry_after": {"is": ["RETRY_AFTER"]},
+                "/cache/prefix": {"from": ["APP_NAME"]},
+                "/gone": {"is": ["REDIS_PREFIX"]},
+            },
+            "unknown": ["ODD"], "salt": "s",
+            "marks": {"APP_NAME": salted("APP_NAME", "Shop"), "ODD": null},
+        }))
+        .unwrap();
+        let config = json!({
+            "redis": {"prefix": "shop_", "password": {"$secret": true}},
+            "queue": {"retry_after": 90}, "cache": {"prefix": "shop_cache_"},
+        });
+        let applied = |env: &[(&str, &'static str)]| {
+            let mut config = config.clone();
+            let find = |name: &str| {
+                env.iter()
+                    .find(|(of, _)| *of == name)
+                    .map(|(_, value)| *value)
+            };
+            let overrides = variables.apply(&mut config, find);
+            (config, overrides)
+        };
+        let unchanged = [("APP_NAME", "Shop"), ("REDIS_PREFIX", "shop_")];
+        assert_eq!(applied(&unchanged), (config.clone(), Overrides::default()));
+        let (now, overrides) = applied(&[
+            ("REDIS_PREFIX", "prod_"),
+            ("OLD_PASSWORD", "null"),
+            ("RETRY_AFTER", "120"),
+        ]);
+        let expected = json!({
+            "redis": {"prefix": "prod_", "password": null},
+            "queue": {"retry_after": 120}, "cache": {"prefix": "shop_cache_"},
+        });
+        assert_eq!(now, expected);
+        assert_eq!(overrides.taken.len(), 3, "{overrides:?}");
+        let (now, overrides) = applied(&[("APP_NAME", "Other"), ("ODD", "x")]);
+        for pointer in ["/redis/prefix", "/cache/prefix"] {
+            let why = now.pointer(pointer).unwrap()["$unknown"].as_str().unwrap();
+            assert!(why.contains("`APP_NAME`"), "{why}");
+        }
+        assert!(overrides.concern_cache_prefixes());
+        assert_eq!(overrides.unclear, ["ODD"]);
+        // What is set by a variable of its own is not made of the other one.
+        let (now, _) = applied(&[("APP_NAME", "Other"), ("REDIS_PREFIX", "p_")]);
+        assert_eq!(now["redis"]["prefix"], "p_");
+    }
+}

@@ -1,0 +1,119 @@
+//! `config:check`
+
+use std::process::ExitCode;
+
+use super::doctor::{self, Report};
+use super::{GlobalArgs, output};
+use crate::config::{Config, Error};
+use crate::handler::{Registry, causes};
+
+/// Exit codes of the commands that report what they find.
+pub(super) const EXIT_CODES: &str = "Exit codes: 0 no errors, 1 warnings (with --strict), 2 errors";
+
+/// Arguments of `config:check`, as given.
+#[derive(Debug, clap::Args)]
+pub(super) struct ConfigCheckArgs {
+    /// Exit with 1 if there are warnings
+    #[arg(long)]
+    strict: bool,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Reads `artisand.toml`, and the app's files and manifest where they are; connects to nothing, starts nothing.
+pub(super) fn run(
+    args: &ConfigCheckArgs,
+    global: &GlobalArgs,
+    registry: &Registry,
+) -> anyhow::Result<ExitCode> {
+    let mut report = Report::default();
+    let (config, mistakes) = Config::check(
+        global.config.as_deref(),
+        global.app.as_deref(),
+        global.variables(),
+        registry,
+    );
+    for mistake in &mistakes {
+        report.error("file", chain(mistake), "correct this line");
+    }
+    match config {
+        Ok(config) => examine(&config, &mut report),
+        Err(error) => report.error(
+            "settings",
+            chain(&error),
+            "correct this: nothing of the app was looked at",
+        ),
+    }
+    report.finish(global, args.json, args.strict)
+}
+
+fn chain(error: &Error) -> String {
+    causes(error).join(": ")
+}
+
+fn examine(config: &Config, report: &mut Report) {
+    match config.path() {
+        Some(path) => report.ok(
+            "file",
+            format!("{}, mappings: {}", path.display(), config.file.map.len()),
+        ),
+        None => report.ok("file", "no artisand.toml"),
+    }
+    match config.laravel() {
+        Some(laravel) => {
+            let version = laravel.version.as_deref().unwrap_or("of unknown version");
+            let base = laravel.base.display();
+            report.ok("app", format!("Laravel {version} in {base}"));
+            report.ok("settings", laravel.origin.clone());
+        }
+        None => report.ok(
+            "app",
+            "none is known here; classes of mappings were not looked for",
+        ),
+    }
+    if let Some((path, manifest)) = config.manifest() {
+        let (path, classes) = (path.display(), manifest.classes.len());
+        report.ok("manifest", format!("{path}: {classes} classes"));
+        for reason in config.stale_manifest() {
+            report.warn(
+                "manifest",
+                format!("{path} may be out of date: {reason}"),
+                "write it anew: `artisand manifest`",
+            );
+        }
+    }
+    doctor::look_at_doubts(config, report);
+    look_at_connection(config, report);
+    if let Err(error) = config.timezone() {
+        report.error("settings", chain(&error), "correct the time zone");
+    }
+}
+
+/// Where the default connection leads.
+fn look_at_connection(config: &Config, report: &mut Report) {
+    let name = config.default_connection();
+    match config.connection(&name) {
+        Ok(connection) => report.ok(
+            "queue",
+            format!(
+                "connection `{name}`, queue `{}` at {}, prefix `{}`",
+                output::printable(connection.default_queue.as_str()),
+                connection.redis.address,
+                output::printable(&connection.redis.prefix),
+            ),
+        ),
+        // The machine that checks need not have the variables of the one that works.
+        Err(error @ Error::NoPrefix { .. }) => report.warn(
+            "queue",
+            chain(&error),
+            "without it queue:work does not start",
+        ),
+        Err(error) => report.error(
+            "queue",
+            chain(&error),
+            "correct the settings of the connection",
+        ),
+    }
+}

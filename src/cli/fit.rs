@@ -1,0 +1,61 @@
+//! Whether waiting jobs fit the handlers that are to run them: their input is read, nothing is run.
+
+use std::collections::BTreeMap;
+
+use super::doctor::Report;
+use super::output::printable;
+use crate::payload::Payload;
+use crate::queue::QueueName;
+use crate::worker::Preview;
+
+/// What came of reading the jobs of a queue, by class.
+#[derive(Debug, Default)]
+pub(super) struct Fit(BTreeMap<String, Tried>);
+
+#[derive(Debug, Default)]
+struct Tried {
+    jobs: usize,
+    unfit: usize,
+    /// What was wrong with the first of those.
+    why: String,
+}
+
+impl Fit {
+    /// Tries a job, if a handler in Rust is to run it, or to read it beside PHP.
+    pub(super) fn look_at(&mut self, preview: &Preview, payload: &Payload, queue: &QueueName) {
+        let Some(read) = preview.check(payload, queue) else {
+            return;
+        };
+        let class = payload.resolve_name().to_owned();
+        let tried = self.0.entry(class).or_default();
+        tried.jobs += 1;
+        if let Err(why) = read {
+            if tried.unfit == 0 {
+                tried.why = why;
+            }
+            tried.unfit += 1;
+        }
+    }
+
+    /// Says of each class whether its jobs fit.
+    pub(super) fn tell(self, queue: &QueueName, report: &mut Report) {
+        for (class, Tried { jobs, unfit, why }) in self.0 {
+            let class = printable(&class);
+            if unfit == 0 {
+                report.ok(
+                    "input",
+                    format!("`{queue}`: {jobs} of {class} can be read by their handler"),
+                );
+            } else {
+                report.error(
+                    "input",
+                    format!(
+                        "`{queue}`: {unfit} of {jobs} of {class} cannot be read by their handler: {}",
+                        printable(&why)
+                    ),
+                    "correct the type that the handler takes: each such job would fail",
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Mistakes in mappings that keep no worker from starting: what they name is not there, or is something else.
+//!
+//! Each is told with its line, at the start of a worker as a warning, and by `doctor` and
+//! `config:check`. What cannot be told is not doubted.
+
+use std::path::Path;
+
+use toml::Spanned;
+
+use super::file::{self, ErrorPlace, HandlerTable};
+use super::{Config, MapTable};
+use crate::app::{self, Classes, Presence};
+
+/// Something in the settings that most probably is not meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doubt {
+    /// Where it stands; none if it is not in the file.
+    pub place: Option<ErrorPlace>,
+    /// What is wrong.
+    pub problem: String,
+    /// What to do.
+    pub remedy: &'static str,
+    /// Whether jobs certainly do not go where the mapping says.
+    pub is_certain: bool,
+}
+
+impl std::fmt::Display for Doubt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.place {
+            Some(place) => write!(f, "{place}: {}", self.problem),
+            None => f.write_str(&self.problem),
+        }
+    }
+}
+
+impl Config {
+    /// Looks at the app's directory and at everything that mappings name.
+    pub fn doubts(&self) -> Vec<Doubt> {
+        let mut doubts: Vec<Doubt> = self.doubt_of_app().into_iter().collect();
+        let manifest = self.manifest().map(|(_, manifest)| manifest);
+        let laravel = self.laravel();
+        let classes = laravel.map(|laravel| Classes::new(&laravel.base, manifest));
+        for table in &self.file.map {
+            if let Some(classes) = &classes {
+                doubts.extend(self.doubts_of_names(table, classes));
+            }
+            doubts.extend(self.doubt_of_program(table));
+        }
+        doubts
+    }
+
+    /// Where a mapping says what it is for.
+    pub fn place_of_mapping(&self, position: usize) -> Option<ErrorPlace> {
+        let (_, name) = self.file.map.get(position)?.kinds().next()?;
+        Some(self.place_of(name))
+    }
+
+    fn place_of<T>(&self, at: &Spanned<T>) -> ErrorPlace {
+        file::place(&self.path, at.span().start)
+    }
+
+    fn doubt_of_app(&self) -> Option<Doubt> {
+        let base = self.app.as_ref()?;
+        // A manifest says everything of an app that is elsewhere.
+        if self.manifest.is_some() || app::is_app(base) {
+            return None;
+        }
+        let parts = [".env", "config", "bootstrap", "composer.json"];
+        let has_some = parts.iter().any(|part| base.join(part).exists());
+        Some(Doubt {
+            place: None,
+            problem: format!(
+                "{} is no Laravel app: it has no `artisan` and no `bootstrap/app.php`{}",
+                base.display(),
+                if has_some {
+                    ""
+                } else {
+                    ", and nothing else of one"
+                }
+            ),
+            remedy: "name the directory where `artisan` is",
+            is_certain: !has_some,
+        })
+    }
+
+    /// Classes that the app does not have, or that are of another kind.
+    fn doubts_of_names(&self, table: &MapTable, classes: &Classes<'_>) -> Vec<Doubt> {
+        let Some((kind, name)) = table.kinds().next().filter(|(kind, _)| *kind != "command") else {
+            return Vec::new();
+        };
+        let class = name.get_ref().trim_start_matches('\\');
+        let class = match kind {
+            "listener" | "string" => class.split('@').next().unwrap_or_default(),
+            _ => class,
+        };
+        let mut doubts: Vec<Doubt> = self
+            .doubt_of_class(name, class, classes)
+            .into_iter()
+            .collect();
+        if let Some(event) = &table.event {
+            let class = event.get_ref().trim_start_matches('\\');
+            doubts.extend(self.doubt_of_class(event, class, classes));
+        }
+        let found = classes.of_manifest(class).map(|class| &*class.kind);
+        doubts.extend(found.and_then(|found| self.doubt_of_kind(name, class, kind, found)));
+        doubts
+    }
+
+    fn doubt_of_class(
+        &self,
+        at: &Spanned<String>,
+        class: &str,
+        classes: &Classes<'_>,
+    ) -> Option<Doubt> {
+        let doubt = |problem: String, remedy| Doubt {
+            place: Some(self.place_of(at)),
+            problem,
+            remedy,
+            is_certain: true,
+        };
+        if class.starts_with('/') {
+            return None;
+        }
+        if let Some(end) = class.find(['*', '?']) {
+            let namespace = class[..end].rfind('\\').map_or("", |at| &class[..=at]);
+            let pattern = crate::handler::Pattern::parse(class).ok()?;
+            let has_none = classes.has_none(namespace, |class| pattern.matches(class));
+            let problem = || format!("the app has no class that `{class}` names");
+            return has_none
+                .then(|| doubt(problem(), "correct the namespace, or delete the mapping"));
+        }
+        let Presence::Missing { nearest } = classes.look_up(class) else {
+            return None;
+        };
+        let meant = nearest.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
+        Some(doubt(
+            format!("the app has no class `{class}`{meant}"),
+            "correct the name, or delete the mapping: no job is of this class",
+        ))
+    }
+
+    /// A class that the manifest takes for something else.
+    fn doubt_of_kind(
+        &self,
+        at: &Spanned<String>,
+        class: &str,
+        kind: &str,
+        found: &str,
+    ) -> Option<Doubt> {
+        // What a job is, and an event that PHP broadcasts, its class says; a listener may be registered by code.
+        let is_other = match (kind, found) {
+            ("string", _) | ("listener", "job") => false,
+            (kind, found) => kind != found,
+        };
+        let instead = match found {
+            "event" => "an event, of which only listeners are queued: write `listener = '..'`, with `event = '..'` beside it".to_owned(),
+            found => format!("a {found}: write `{found} = '..'`"),
+        };
+        is_other.then(|| Doubt {
+            place: Some(self.place_of(at)),
+            problem: format!("`{kind} = ..` names `{class}`, which is {instead}"),
+            remedy: "map it by its kind: this mapping takes no job of it",
+            is_certain: false,
+        })
+    }
+
+    /// A program that is not there, or that this user cannot execute.
+    fn doubt_of_program(&self, table: &MapTable) -> Option<Doubt> {
+        let command = match table.handler.get_ref() {
+            HandlerTable::Exec(options) => &options.command,
+            HandlerTable::Persistent(options) => &options.command,
+            _ => return None,
+        };
+        let program = command.first().filter(|program| !program.is_empty())?;
+        let problem = if program.contains('/') {
+            let path = Path::new(program);
+            match std::fs::metadata(path) {
+                Err(error) => format!("no program `{program}`: {error}"),
+                Ok(found) if !found.is_file() => format!("`{program}` is no program"),
+                Ok(_) if !is_executable(path) => {
+                    format!("`{program}` cannot be executed by this user")
+                }
+                Ok(_) => return None,
+            }
+        } else {
+            let search = self.process.get("PATH")?;
+            let is_there = |directory: std::path::PathBuf| {
+                let path = directory.join(program);
+                path.is_file() && is_executable(&path)
+            };
+            if std::env::split_paths(search).any(is_there) {
+                return None;
+            }
+            format!("no program `{program}` in the search path (PATH)")
+        };
+        Some(Doubt {
+            place: Some(self.place_of(&table.handler)),
+            problem,
+            remedy: "install it, or correct `exec`: each of its jobs would be an exception",
+            is_certain: true,
+        })
+    }
+}
+
+fn is_executable(path: &Path) -> bool {
+    rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The doubts of an app with a file, a manifest with these classes, and this `artisand.toml`.
+    fn doubts(classes: &serde_json::Value, toml: &str) -> Vec<String> {
+        let directory = tempfile::tempdir().unwrap();
+        let place = |name: &str| directory.path().join(name);
+        std::fs::write(
+            place("composer.json"),
+            r#"{"autoload": {"psr-4": {"App\\": "app/"}}}"#,
+        )
+        .unwrap();
+        std::fs::create_dir_all(place("app/Jobs")).unwrap();
+        std::fs::write(place("app/Jobs/SendReceipt.php"), "<?php").unwrap();
+        std::fs::write(place("tool"), "").unwrap();
+        let manifest = serde_json::json!({
+            "artisand": 1, "laravel": "13.0.0", "generated_at": 1, "config": {},
+            "paths": {"base": directory.path(), "storage": directory.path()},
+            "classes": classes,
+        });
+        std::fs::write(place("artisand.json"), manifest.to_string()).unwrap();
+        let text = toml.replace("DIR", directory.path().to_str().unwrap());
+        std::fs::write(place("artisand.toml"), text).unwrap();
+        let process = [("PATH".to_owned(), "/usr/bin:/bin".to_owned())];
+        let config = Config::load(
+            Some(&place("artisand.toml")),
+            Some(directory.path()),
+            process,
+        );
+        let doubts = config.unwrap().doubts();
+        let start = format!("{}/", directory.path().display());
+        let shown = doubts
+            .iter()
+            .map(|doubt| doubt.to_string().replace(&start, ""));
+        shown.collect()
+    }
+
+    #[test]
+    fn what_a_mapping_names_has_to_be_there() {
+        let classes = serde_json::json!({
+            "App\\Listeners\\Ship": {"kind": "listener", "file": "a.php"},
+            "App\\Events\\Shipped": {"kind": "event", "file": "b.php"},
+            "App\\Jobs\\Queued": {"kind": "job", "file": "c.php"},
+        });
+        #[rustfmt::skip]
+        let rows = [
+            (r"job = 'App\Jobs\SendReceipt'", "'log'", None),
+            (r"job = '\App\Jobs\sendreceipt'", "'log'", None),
+            (r"job = 'App\Jobs\SendReciept'", "'log'",
+                Some(r"artisand.toml:2: the app has no class `App\Jobs\SendReciept`; did you mean `App\Jobs\SendReceipt`?")),
+            (r"job = 'App\Job\*'", "'log'", Some(r"artisand.toml:2: the app has no class that `App\Job\*` names")),
+            (r"job = 'App\Jobs\*'", "'log'", None),
+            (r"job = '/Reciept$/'", "'log'", None),
+            (r"job = 'Vendor\Job'", "'log'", None),
+            (r"command = 'mail:send'", "'log'", None),
+            (r"string = 'App\Jobs\SendReceipt@anything'", "'log'", None),
+            (r"job = 'App\Listeners\Ship'", "'log'",
+                Some(r"artisand.toml:2: `job = ..` names `App\Listeners\Ship`, which is a listener: write `listener = '..'`")),
+            (r"broadcast = 'App\Events\Shipped'", "'log'",
+                Some(r"artisand.toml:2: `broadcast = ..` names `App\Events\Shipped`, which is an event, of which only listeners are queued: write `listener = '..'`, with `event = '..'` beside it")),
+            (r"notification = 'App\Jobs\Queued'", "'log'",
+                Some(r"artisand.toml:2: `notification = ..` names `App\Jobs\Queued`, which is a job: write `job = '..'`")),
+            // A listener that code registers looks like a job.
+            (r"listener = 'App\Jobs\Queued@handle'", "'log'", None),
+            ("listener = 'App\\Listeners\\Ship'\nevent = 'App\\Events\\Shiped'", "'log'",
+                Some(r"artisand.toml:3: the app has no class `App\Events\Shiped`; did you mean `App\Events\Shipped`?")),
+            ("command = 'a'", "{ exec = ['sh', 'x'] }", None),
+            ("command = 'a'", "{ exec = ['/bin/sh'] }", None),
+            ("command = 'a'", "{ exec = ['no-such-tool'], persistent = true }",
+                Some("artisand.toml:3: no program `no-such-tool` in the search path (PATH)")),
+            ("command = 'a'", "{ exec = ['DIR/nothing'] }",
+                Some("artisand.toml:3: no program `nothing`: No such file or directory (os error 2)")),
+            ("command = 'a'", "{ exec = ['DIR/tool'] }",
+                Some("artisand.toml:3: `tool` cannot be executed by this user")),
+            ("command = 'a'", "{ exec = ['/tmp'] }", Some("artisand.toml:3: `/tmp` is no program")),
+        ];
+        for (name, handler, expected) in rows {
+            let found = doubts(&classes, &format!("[[map]]\n{name}\nhandler = {handler}\n"));
+            assert_eq!(found, Vec::from_iter(expected), "{name} {handler}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_is_no_app_is_doubted() {
+        let directory = tempfile::tempdir().unwrap();
+        let doubts = || {
+            let config = Config::load(None, Some(directory.path()), []).unwrap();
+            config.doubts()
+        };
+        assert!(doubts()[0].is_certain);
+        std::fs::write(directory.path().join(".env"), "").unwrap();
+        assert!(!doubts()[0].is_certain);
+        std::fs::write(directory.path().join("artisan"), "").unwrap();
+        std::fs::create_dir(directory.path().join("bootstrap")).unwrap();
+        std::fs::write(directory.path().join("bootstrap/app.php"), "").unwrap();
+        assert_eq!(doubts(), []);
+    }
+}

@@ -1,0 +1,154 @@
+//! Who else can change what this process obeys, or read its secrets.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use super::Config;
+
+/// Something that other users of the machine can do, and what helps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exposure {
+    /// What they can do.
+    pub found: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+/// Owner, group and mode of a file, or those of this process.
+#[derive(Debug, Clone, Copy)]
+struct Access {
+    user: u32,
+    group: u32,
+    mode: u32,
+}
+
+impl Access {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            user: metadata.uid(),
+            group: metadata.gid(),
+            mode: metadata.mode() & 0o777,
+        }
+    }
+
+    /// Whether users other than its owner can write it; the group of this process is trusted.
+    fn is_writable(self, group: u32) -> bool {
+        self.mode & 0o002 != 0 || (self.mode & 0o020 != 0 && ![group, 0].contains(&self.group))
+    }
+
+    fn is_readable(self) -> bool {
+        self.mode & 0o004 != 0
+    }
+}
+
+fn access(path: &Path) -> Option<Access> {
+    std::fs::metadata(path).ok().as_ref().map(Access::of)
+}
+
+impl Config {
+    /// How other users can change what this process does.
+    pub fn exposures(&self) -> Vec<Exposure> {
+        let (user, group) = (
+            rustix::process::geteuid().as_raw(),
+            rustix::process::getegid().as_raw(),
+        );
+        let mut exposures = Vec::new();
+        let mut add = |found: String, remedy: String| exposures.push(Exposure { found, remedy });
+        if let Some(base) = self.laravel().map(|laravel| &laravel.base)
+            && let Some(app) = access(base).filter(|app| user == 0 && app.user != 0)
+        {
+            let base = base.display();
+            add(
+                format!(
+                    "artisand runs as root, and the app in {base} is user {}'s, who can have root run anything",
+                    app.user
+                ),
+                format!("run artisand as user {}", app.user),
+            );
+        }
+        let manifest = self.manifest();
+        let obeyed = [
+            (!self.path.as_os_str().is_empty()).then_some(&*self.path),
+            manifest.map(|(path, _)| path),
+        ];
+        for path in obeyed.into_iter().flatten() {
+            let Some(file) = access(path) else { continue };
+            let shown = path.display();
+            if file.is_writable(group) {
+                add(
+                    format!(
+                        "{shown} says what artisand does, and users other than its owner can write it (mode {:04o})",
+                        file.mode
+                    ),
+                    format!("chmod go-w {shown}"),
+                );
+            }
+            // A file that was named is one that was meant.
+            let was_found = path.parent() == Some(Path::new(""));
+            if was_found && ![user, 0].contains(&file.user) {
+                add(
+                    format!(
+                        "{shown} was found in the current directory and is user {}'s, who says with it what artisand does",
+                        file.user
+                    ),
+                    "name it (--config, ARTISAND_MANIFEST) if it is meant, or give it to root or to the user of artisand".to_owned(),
+                );
+            }
+        }
+        exposures
+    }
+
+    /// Files with passwords and keys that every user of this machine can read.
+    pub fn readable_secrets(&self) -> Vec<Exposure> {
+        let has_secrets = |config: &serde_json::Value| {
+            config
+                .pointer("/app/key")
+                .is_some_and(serde_json::Value::is_string)
+        };
+        let mut exposures = Vec::new();
+        let secret = [
+            self.manifest()
+                .filter(|(_, manifest)| has_secrets(&manifest.config))
+                .map(|(path, _)| path.to_owned()),
+            self.laravel().map(|laravel| laravel.base.join(".env")),
+        ];
+        for path in secret.into_iter().flatten() {
+            if let Some(file) = access(&path).filter(|file| file.is_readable()) {
+                let shown = path.display();
+                exposures.push(Exposure {
+                    found: format!(
+                        "{shown} holds passwords and keys, and every user of this machine can read it (mode {:04o})",
+                        file.mode
+                    ),
+                    remedy: format!("chmod o-r {shown}"),
+                });
+            }
+        }
+        exposures
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_others_can_write_is_told_from_one_of_a_trusted_group() {
+        #[rustfmt::skip]
+        let rows = [
+            // mode, its group, ours => writable
+            (0o644, 5, 9, false), (0o600, 5, 9, false),
+            (0o664, 5, 9, true), (0o664, 9, 9, false), (0o664, 0, 9, false),
+            (0o666, 9, 9, true), (0o602, 9, 9, true),
+        ];
+        for (mode, group, ours, expected) in rows {
+            let file = Access {
+                user: 1,
+                group,
+                mode,
+            };
+            assert_eq!(file.is_writable(ours), expected, "{mode:o} {group} {ours}");
+        }
+    }
+}

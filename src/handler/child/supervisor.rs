@@ -1,0 +1,327 @@
+//! The process that kills the children of another one that has died.
+//!
+//! It reads what that process [tells](super::notes) it, a line for each change,
+//! until the pipe is closed. Only the end of the process closes it: the kernel
+//! does that, however the process ended. A child that is being started holds the
+//! pipe open as well, until it is the program it is to be; so each child either
+//! was told of, or has its token in its environment by then.
+//!
+//! Signals that are sent to all processes of a service or a terminal do not end it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{BufRead, BufReader};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process, kill_process_group};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Its name among processes, and what tells it that it is one.
+///
+/// Not that of the worker: `pkill artisand` is to leave it alone. Nor may it
+/// hold the word `horizon`, by which `horizon:purge` finds processes to end.
+pub(super) const NAME: &str = "jobs-supervisor";
+/// The variable of a child's environment that holds its token.
+pub(super) const VARIABLE: &str = "ARTISAND_CHILD";
+/// How long to look for a child that was being started: it may have no environment yet.
+const SEARCH: Duration = Duration::from_secs(1);
+/// How often to look.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Becomes the supervisor of another process, if this one was started as that; the caller ends with the code then.
+///
+/// Otherwise the children of this process will be supervised: programs of
+/// `exec` mappings and PHP processes are killed if it ends without having ended
+/// them, as by SIGKILL. The supervisor is this same program, started anew with
+/// another name, so this must be the first that it does.
+///
+/// `cli::run` does this by itself. Without it programs and
+/// PHP processes run on when their worker is killed, beside the next run of
+/// their jobs.
+///
+/// ```no_run
+/// use std::process::ExitCode;
+///
+/// fn main() -> ExitCode {
+///     if let Some(code) = artisand::handler::supervise() {
+///         return code;
+///     }
+///     // .. make handlers and run a worker
+///     ExitCode::SUCCESS
+/// }
+/// ```
+#[must_use]
+pub fn supervise() -> Option<ExitCode> {
+    if std::env::args_os().next().is_none_or(|name| name != NAME) {
+        super::notes::can_supervise();
+        return None;
+    }
+    Some(run())
+}
+
+/// What is said of a child.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line<'a> {
+    /// It is about to be started.
+    Spawn(&'a str),
+    /// It leads the process group of its number, which has so long to end by itself.
+    Started(&'a str, Pid, Duration),
+    /// It has ended, or was not started.
+    Ended(&'a str),
+}
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Spawn(token) => writeln!(f, "spawn {token}"),
+            Self::Started(token, leader, farewell) => {
+                let (leader, farewell) = (leader.as_raw_nonzero(), farewell.as_millis());
+                writeln!(f, "started {token} {leader} {farewell}")
+            }
+            Self::Ended(token) => writeln!(f, "ended {token}"),
+        }
+    }
+}
+
+impl<'a> Line<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let mut words = line.split_ascii_whitespace();
+        let (verb, token) = (words.next()?, words.next()?);
+        match verb {
+            "spawn" => Some(Self::Spawn(token)),
+            "started" => {
+                let leader = Pid::from_raw(words.next()?.parse().ok()?)?;
+                let farewell = Duration::from_millis(words.next()?.parse().ok()?);
+                Some(Self::Started(token, leader, farewell))
+            }
+            "ended" => Some(Self::Ended(token)),
+            _ => None,
+        }
+    }
+}
+
+/// A child that has not ended, as far as is known.
+#[derive(Debug)]
+enum Living {
+    Announced,
+    Started {
+        leader: Pid,
+        /// When its leader was started, which tells it from a later process of the same number.
+        born: Option<u64>,
+        farewell: Duration,
+    },
+}
+
+fn run() -> ExitCode {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+    else {
+        return ExitCode::FAILURE;
+    };
+    let _entered = runtime.enter();
+    let kinds = [
+        SignalKind::terminate(),
+        SignalKind::interrupt(),
+        SignalKind::hangup(),
+        SignalKind::quit(),
+        SignalKind::user_defined1(),
+        SignalKind::user_defined2(),
+    ];
+    // Who listens to a signal does not end by it.
+    if kinds.into_iter().any(|kind| signal(kind).is_err()) {
+        return ExitCode::FAILURE;
+    }
+    // It would be `exe`.
+    let _ = std::fs::write("/proc/self/comm", NAME);
+    let children = read(BufReader::new(std::io::stdin()));
+    end(children, Instant::now());
+    ExitCode::SUCCESS
+}
+
+/// Reads to the end of the pipe; the children that live then.
+fn read(pipe: impl BufRead) -> BTreeMap<String, Living> {
+    let mut children = BTreeMap::new();
+    for line in pipe.lines().map_while(Result::ok) {
+        match Line::parse(&line) {
+            Some(Line::Spawn(token)) => {
+                children.insert(token.to_owned(), Living::Announced);
+            }
+            Some(Line::Started(token, leader, farewell)) => {
+                let born = Stat::of(leader).map(|stat| stat.born);
+                let started = Living::Started {
+                    leader,
+                    born,
+                    farewell,
+                };
+                children.insert(token.to_owned(), started);
+            }
+            Some(Line::Ended(token)) => {
+                children.remove(token);
+            }
+            // The other side is this same program.
+            None => {}
+        }
+    }
+    children
+}
+
+/// Kills the children and what they started, each when its time is over.
+fn end(mut children: BTreeMap<String, Living>, since: Instant) {
+    loop {
+        let passed = since.elapsed();
+        children.retain(|token, child| match child {
+            Living::Announced => !kill_by_token(token) && passed < SEARCH,
+            Living::Started {
+                leader,
+                born,
+                farewell,
+            } => {
+                let found = Stat::of(*leader);
+                let is_gone = found.is_none_or(|stat| stat.is_dead);
+                let is_over = is_gone || passed >= *farewell;
+                // While there is no process of that number, the group of that number is the child's.
+                if is_over && found.is_none_or(|stat| Some(stat.born) == *born) {
+                    kill(*leader);
+                }
+                !is_over
+            }
+        });
+        if children.is_empty() {
+            return;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Kills a process and its group.
+fn kill(leader: Pid) {
+    // They may have ended just now.
+    let _ = kill_process_group(leader, Signal::KILL);
+    let _ = kill_process(leader, Signal::KILL);
+}
+
+/// Kills the groups of all processes that have the token in their environment; false if there are none.
+fn kill_by_token(token: &str) -> bool {
+    let variable = format!("{VARIABLE}={token}");
+    let mut is_found = false;
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        Pid::from_raw(number)
+    });
+    for pid in pids {
+        // Those of other users cannot be read, and are not our children.
+        let environment = std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
+        let has_token = |environment: Vec<u8>| {
+            let mut variables = environment.split(|byte| *byte == 0);
+            variables.any(|it| it == variable.as_bytes())
+        };
+        if environment.is_ok_and(has_token)
+            && let Ok(group) = getpgid(Some(pid))
+            && group != getpgrp()
+        {
+            is_found = true;
+            kill(group);
+        }
+    }
+    is_found
+}
+
+/// What the kernel says of a process.
+#[derive(Debug, Clone, Copy)]
+struct Stat {
+    /// It has ended and was not waited for.
+    is_dead: bool,
+    /// When it was started, in ticks since the machine was.
+    born: u64,
+}
+
+impl Stat {
+    fn of(pid: Pid) -> Option<Self> {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+        Self::parse(&text)
+    }
+
+    /// See `proc_pid_stat(5)`: state is the third field, the start time the 22nd.
+    fn parse(text: &str) -> Option<Self> {
+        // The name before, in parentheses, may hold anything.
+        let (_, rest) = text.rsplit_once(") ")?;
+        let mut fields = rest.split(' ');
+        Some(Self {
+            is_dead: matches!(fields.next()?, "Z" | "X"),
+            born: fields.nth(18)?.parse().ok()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_a_child_is_understood() {
+        let pid = Pid::from_raw(7).unwrap();
+        for line in [
+            Line::Spawn("a-1"),
+            Line::Started("a-1", pid, Duration::from_secs(1)),
+            Line::Ended("a-1"),
+        ] {
+            assert_eq!(Line::parse(&line.to_string()), Some(line));
+        }
+        for line in ["", "spawn", "started a", "started a 0 5", "hello a"] {
+            assert_eq!(Line::parse(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn children_that_have_not_ended_are_left_at_the_end_of_the_pipe() {
+        let own = std::process::id();
+        let said = format!(
+            "spawn a\nstarted a {own} 0\nspawn b\nspawn c\nended b\nspawn d\nstarted d {own} 5\nended d\nspa"
+        );
+        let children = read(Cursor::new(said));
+        let tokens: Vec<&str> = children.keys().map(String::as_str).collect();
+        assert_eq!(tokens, ["a", "c"]);
+        assert!(matches!(
+            children["a"],
+            Living::Started { born: Some(_), .. }
+        ));
+        assert!(matches!(children["c"], Living::Announced));
+    }
+
+    #[test]
+    fn a_child_that_was_being_started_is_found_by_its_token() {
+        use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+
+        let token = format!("{}-unit-test", std::process::id());
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .env(VARIABLE, &token)
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        end(BTreeMap::from([(token, Living::Announced)]), Instant::now());
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+    }
+
+    #[test]
+    fn a_process_is_known_by_when_it_was_started() {
+        let text = "12 (a) b) S 1 12 12 0 -1 4194304 90 0 0 0 1 2 3 4 20 0 1 0 8675309 1000 50";
+        let stat = Stat::parse(text).unwrap();
+        assert_eq!((stat.is_dead, stat.born), (false, 8_675_309));
+        let text = text.replace(") S", ") Z");
+        assert!(Stat::parse(&text).unwrap().is_dead);
+        // One that has the number of a child that has ended is left alone: this one.
+        let own = rustix::process::getpid();
+        let another = Living::Started {
+            leader: own,
+            born: Some(1),
+            farewell: Duration::ZERO,
+        };
+        end(BTreeMap::from([("a".to_owned(), another)]), Instant::now());
+    }
+}

@@ -1,0 +1,109 @@
+//! The environment of programs that run jobs.
+//!
+//! A program has that of this process, less what is artisand's own
+//! (`ARTISAND_*`) and less the variables that other mappings name: their
+//! secrets are no business of this one. A mapping with `pass_env` names what its
+//! programs have instead, beside the few variables that any program expects.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fmt;
+
+/// Variables that any program expects, beside `LC_*`.
+const BASE: [&str; 8] = [
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR",
+];
+
+/// What a mapping says of its programs' environment (`env`, `pass_env`).
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Environment {
+    /// Variables and their values.
+    pub set: BTreeMap<String, String>,
+    /// The variables of this process that are passed on; without a list, those that no other mapping names.
+    pub pass: Option<BTreeSet<String>>,
+    /// Variables that other mappings name.
+    pub(super) others: BTreeSet<String>,
+}
+
+impl fmt::Debug for Environment {
+    /// Without values, which are often secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Environment")
+            .field("set", &self.set.keys())
+            .field("pass", &self.pass)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Environment {
+    /// These variables with these values, and those of this process that are named; without a list, those that no other mapping names.
+    pub fn new(set: BTreeMap<String, String>, pass: Option<BTreeSet<String>>) -> Self {
+        Self {
+            set,
+            pass,
+            others: BTreeSet::new(),
+        }
+    }
+
+    /// Gives it to a program that is about to be started.
+    pub(super) fn apply(&self, command: &mut tokio::process::Command) {
+        for (name, _) in std::env::vars_os() {
+            if !self.passes(&name) {
+                command.env_remove(name);
+            }
+        }
+        command.envs(&self.set);
+    }
+
+    /// Whether a variable of this process is passed on.
+    fn passes(&self, name: &OsStr) -> bool {
+        let text = name.to_string_lossy();
+        match &self.pass {
+            Some(pass) => {
+                pass.contains(&*text) || BASE.contains(&&*text) || text.starts_with("LC_")
+            }
+            None => !text.starts_with("ARTISAND_") && !self.others.contains(&*text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_has_what_is_nobody_elses_or_what_is_named() {
+        let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let all = Environment {
+            others: list(&["SHIPMENTS_SECRET"]),
+            ..Environment::default()
+        };
+        let named = Environment {
+            pass: Some(list(&["SHIPMENTS_SECRET", "ARTISAND_APP"])),
+            ..all.clone()
+        };
+        #[rustfmt::skip]
+        let rows = [
+            // name, all, named
+            ("PATH", true, true),
+            ("LC_ALL", true, true),
+            ("DB_PASSWORD", true, false),
+            ("ARTISAND_CONFIG", false, false),
+            ("ARTISAND_APP", false, true),
+            ("SHIPMENTS_SECRET", false, true),
+        ];
+        for (name, by_all, by_named) in rows {
+            let name = OsStr::new(name);
+            assert_eq!(
+                (all.passes(name), named.passes(name)),
+                (by_all, by_named),
+                "{name:?}"
+            );
+        }
+        let secret = Environment {
+            set: BTreeMap::from([("KEY".to_owned(), "hunter2".to_owned())]),
+            ..Environment::default()
+        };
+        assert!(!format!("{secret:?}").contains("hunter2"));
+    }
+}

@@ -1,0 +1,107 @@
+//! Which exceptions of a job are meant, and `FailOnException`.
+
+use std::sync::Arc;
+
+use super::{Middleware, Next, Panicked};
+use crate::handler::{BoxError, BoxFuture, JobContext, ModelNotFound, Pattern, causes};
+
+/// Says yes or no to an error.
+type Test = Arc<dyn Fn(&BoxError) -> bool + Send + Sync>;
+
+/// Class under which a handler's error is recorded.
+pub(crate) const HANDLER_ERROR: &str = "Artisand\\HandlerError";
+/// Class under which a handler's panic is recorded.
+pub(crate) const HANDLER_PANIC: &str = "Artisand\\HandlerPanic";
+/// Class under which a model that is gone is recorded, as in PHP.
+pub(crate) const MODEL_NOT_FOUND: &str = "Illuminate\\Database\\Eloquent\\ModelNotFoundException";
+
+/// Exceptions as a mapping names them: by the class under which they are recorded, or by what they say.
+#[derive(Debug, Clone)]
+pub struct Exceptions(Vec<Pattern>);
+
+impl Exceptions {
+    /// Those that one of the patterns matches: the class alone, or `Class: message` with all causes.
+    pub fn new(patterns: impl IntoIterator<Item = Pattern>) -> Self {
+        Self(patterns.into_iter().collect())
+    }
+
+    /// Whether an error is one of them.
+    pub fn include(&self, error: &BoxError) -> bool {
+        let class = match &**error {
+            error if ModelNotFound::within(error).is_some() => MODEL_NOT_FOUND,
+            error if error.is::<Panicked>() => HANDLER_PANIC,
+            _ => HANDLER_ERROR,
+        };
+        let text = format!("{class}: {}", causes(&**error).join(": "));
+        let is_meant = |pattern: &Pattern| pattern.matches(class) || pattern.matches(&text);
+        self.0.iter().any(is_meant)
+    }
+}
+
+/// Fails a job for good on certain exceptions, whatever attempts it has left.
+///
+/// # Source
+///
+/// `Illuminate\Queue\Middleware\FailOnException` (Laravel 12.16 and later).
+#[derive(Clone)]
+pub struct FailOnException(Test);
+
+impl std::fmt::Debug for FailOnException {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FailOnException")
+    }
+}
+
+impl FailOnException {
+    /// On errors of which this is true.
+    pub fn when(test: impl Fn(&BoxError) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(test))
+    }
+
+    async fn run(&self, context: &JobContext, next: Next<'_>) -> Result<(), BoxError> {
+        let Err(error) = next.run().await else {
+            return Ok(());
+        };
+        // What was cut off by its timeout or the worker's stop is no exception of the job.
+        if !context.is_cancelled() && (self.0)(&error) {
+            context.fail(causes(&*error).join(": "));
+        }
+        Err(error)
+    }
+}
+
+impl Middleware for FailOnException {
+    fn handle<'a>(
+        &'a self,
+        context: &'a JobContext,
+        next: Next<'a>,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(self.run(context, next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exceptions_are_named_by_their_class_or_by_what_they_say() {
+        let error = || BoxError::from("status 422: no such address");
+        let panic = || BoxError::from(Panicked("status 422".into()));
+        #[rustfmt::skip]
+        let rows = [
+            (r"artisand\handlererror",   error(), true),
+            (r"Artisand\HandlerError",   panic(), false),
+            (r"Artisand\HandlerPanic",   panic(), true),
+            (r"Artisand\*",              panic(), true),
+            ("/status 4\\d\\d/",         error(), true),
+            ("/^Artisand.HandlerError: status 422/", error(), true),
+            ("/status 5/",               error(), false),
+            (r"App\Exceptions\*",        error(), false),
+        ];
+        for (pattern, error, expected) in rows {
+            let exceptions = Exceptions::new([Pattern::parse(pattern).unwrap()]);
+            assert_eq!(exceptions.include(&error), expected, "{pattern} {error}");
+        }
+    }
+}

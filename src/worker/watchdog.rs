@@ -1,0 +1,234 @@
+//! Notices handlers that block a thread which other jobs, timers and signals need.
+//!
+//! An async handler that calls `std::thread::sleep`, or computes for long,
+//! cannot be cancelled: its timeout is looked at by the thread that it blocks.
+//! If it blocks the last thread of the runtime, nothing goes on at all. So this
+//! runs on a runtime of its own ([`Worker::with_overseer`]), beside signals and
+//! the renewal of reservations, and looks at what each handler leaves behind
+//! when it is polled ([`Turn`]).
+//!
+//! * A handler that does not come back to its thread for a second is named, once per class.
+//! * One that blocks beyond its timeout is as a blocking handler that does not
+//!   return: no more jobs are taken, others finish, and the process ends with
+//!   Laravel's code. Its job stays reserved until `retry_after`, with its attempt
+//!   counted, as if the process had been killed.
+//! * The same holds at the stop deadline.
+//!
+//! [`Worker::with_overseer`]: super::Worker::with_overseer
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::renew::Running;
+use super::stop::{Control, Orders, StopReason};
+use crate::handler::JobInfo;
+use crate::payload::JobUuid;
+
+/// How often is looked.
+const TICK: Duration = Duration::from_millis(250);
+/// Ticks for which a handler may be polled before it counts as one that blocks.
+const LONG: u64 = 4;
+/// How long a handler may block beyond its deadline: as long as a blocking one may take to notice it.
+const NOTICE: Duration = Duration::from_secs(1);
+/// Ticks after which a runtime that gave no sign counts as blocked.
+const SILENT: u64 = 8;
+/// How many classes are remembered that were named: names come from payloads.
+const MOST_NAMES: usize = 1000;
+
+/// A job whose handler runs here.
+#[derive(Debug)]
+struct Turn {
+    info: Arc<JobInfo>,
+    number: u64,
+    /// When its timeout has passed.
+    deadline: Option<Instant>,
+    /// The tick in which it was polled, as long as it is.
+    polled: AtomicU64,
+}
+
+/// What the watchdog looks at, and what it has found.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// Counts from 1; 0 without a watchdog.
+    tick: AtomicU64,
+    /// The tick of the worker's last sign of life.
+    alive: AtomicU64,
+    /// By the number of the job.
+    list: Mutex<HashMap<u64, Arc<Turn>>>,
+    /// Whether a handler blocks beyond its timeout: the worker is to stop.
+    is_overdue: AtomicBool,
+}
+
+/// Takes a turn out of the list.
+struct Guard<'a>(&'a Turns, u64);
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.0.turns().remove(&self.1);
+    }
+}
+
+impl Turns {
+    /// No turns yet; whether there will be a watchdog.
+    pub(super) fn new(is_watched: bool) -> Self {
+        Self {
+            tick: AtomicU64::new(is_watched.into()),
+            ..Self::default()
+        }
+    }
+
+    fn turns(&self) -> MutexGuard<'_, HashMap<u64, Arc<Turn>>> {
+        // Every change is a single insert or remove.
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a handler blocks beyond its timeout.
+    pub(super) fn is_overdue(&self) -> bool {
+        self.is_overdue.load(Ordering::Relaxed)
+    }
+
+    /// Runs a handler under watch.
+    pub(super) async fn watch<T>(
+        &self,
+        info: &Arc<JobInfo>,
+        number: u64,
+        timeout: Option<Duration>,
+        run: impl Future<Output = T>,
+    ) -> T {
+        if self.tick.load(Ordering::Relaxed) == 0 {
+            return run.await;
+        }
+        let turn = Arc::new(Turn {
+            info: Arc::clone(info),
+            number,
+            deadline: timeout.map(|timeout| Instant::now() + timeout),
+            polled: AtomicU64::new(0),
+        });
+        self.turns().insert(number, Arc::clone(&turn));
+        let _guard = Guard(self, number);
+        let mut run = std::pin::pin!(run);
+        std::future::poll_fn(|context| {
+            let tick = self.tick.load(Ordering::Relaxed);
+            turn.polled.store(tick, Ordering::Relaxed);
+            let polled = run.as_mut().poll(context);
+            turn.polled.store(0, Ordering::Relaxed);
+            polled
+        })
+        .await
+    }
+
+    /// Gives signs of life until the future is dropped; on the runtime that is watched.
+    pub(super) async fn keep_alive(self: Arc<Self>) {
+        loop {
+            self.alive
+                .store(self.tick.load(Ordering::Relaxed), Ordering::Relaxed);
+            tokio::time::sleep(TICK).await;
+        }
+    }
+
+    /// Handlers that block now, and for how long.
+    fn blocked(&self) -> Vec<(Arc<Turn>, Duration)> {
+        let tick = self.tick.load(Ordering::Relaxed);
+        let turns = self.turns();
+        let blocked = turns.values().filter_map(|turn| {
+            let polled = turn.polled.load(Ordering::Relaxed);
+            let ticks = tick.saturating_sub(polled);
+            let for_so_long = TICK * u32::try_from(ticks).unwrap_or(u32::MAX);
+            (polled > 0 && ticks >= LONG).then(|| (Arc::clone(turn), for_so_long))
+        });
+        blocked.collect()
+    }
+}
+
+/// What watches the handlers of a worker.
+pub(super) struct Watchdog {
+    pub(super) turns: Arc<Turns>,
+    pub(super) running: Arc<Running>,
+    pub(super) control: Control,
+    pub(super) orders: watch::Receiver<Orders>,
+    /// How long jobs may go on after an order to stop.
+    pub(super) grace: Option<Duration>,
+}
+
+impl Watchdog {
+    /// Watches until the future is dropped.
+    pub(super) async fn keep_watching(self) {
+        let mut named: HashSet<Box<str>> = HashSet::new();
+        let mut cut_since = None;
+        let mut told_to_quit = None;
+        let mut ticks = tokio::time::interval(TICK);
+        // After a pause of the whole process nothing has been blocked for long.
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.turns.tick.fetch_add(1, Ordering::Relaxed);
+            let now = Instant::now();
+            let orders = *self.orders.borrow();
+            if orders.quit {
+                told_to_quit.get_or_insert(now);
+            }
+            let is_cut = orders.hurry
+                || (told_to_quit.zip(self.grace))
+                    .is_some_and(|(since, grace)| now >= since + grace);
+            if is_cut {
+                cut_since.get_or_insert(now);
+            }
+            let blocked = self.turns.blocked();
+            for (turn, blocked_for) in &blocked {
+                let name = turn.info.payload.resolve_name();
+                if named.len() < MOST_NAMES && named.insert(name.into()) {
+                    tracing::warn!(
+                        job.uuid = uuid(turn),
+                        job.class = name,
+                        ?blocked_for,
+                        "a handler blocks a thread that other jobs need, so that it cannot be timed out or cut short: make it with `handler::blocking`, or let it await what it waits for"
+                    );
+                }
+            }
+            let is_late = |since: Instant| now >= since + NOTICE;
+            let stays = |turn: &Turn, why: &str, blocked_for: &Duration| {
+                // It is renewed no more.
+                self.running.remove(turn.number);
+                tracing::error!(
+                    job.uuid = uuid(turn),
+                    job.class = turn.info.payload.resolve_name(),
+                    attempts = turn.info.attempts,
+                    ?blocked_for,
+                    why,
+                    "a handler blocks its thread and cannot be ended; the process ends, and the job stays reserved until `retry_after`"
+                );
+            };
+            let mut code = None;
+            for (turn, blocked_for) in &blocked {
+                if turn.deadline.is_some_and(is_late) {
+                    if self.running.has(turn.number) {
+                        stays(turn, "it ran longer than its timeout", blocked_for);
+                    }
+                    self.turns.is_overdue.store(true, Ordering::Relaxed);
+                    code = Some(StopReason::TimedOut.exit_code());
+                } else if cut_since.is_some_and(is_late) {
+                    if self.running.has(turn.number) {
+                        stays(turn, "the stop deadline has passed", blocked_for);
+                    }
+                    code = code.or(Some(StopReason::Interrupted.exit_code()));
+                }
+            }
+            let alive = self.turns.alive.load(Ordering::Relaxed);
+            let is_silent = self.turns.tick.load(Ordering::Relaxed) > alive + SILENT;
+            if let Some(code) = code
+                && (is_silent || self.running.is_empty())
+            {
+                self.control.abandon(code);
+            }
+        }
+    }
+}
+
+fn uuid(turn: &Turn) -> Option<&str> {
+    turn.info.payload.uuid.as_ref().map(JobUuid::as_str)
+}

@@ -1,0 +1,373 @@
+//! All kinds of jobs under random kills: nothing lost, nothing stuck, nothing done twice that was not begun again.
+//!
+//! A short form runs with the suite; `make torture MINUTES=10 [SEED=..]` goes on for longer. The oracle is
+//! the journal that the jobs write into Redis, which keeps all it was told (`appendfsync always`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::harness::journal::{self, Line};
+use crate::harness::laravel::{Laravel, Served};
+use crate::harness::process::{ManagedChild, Workplace, poll};
+use crate::harness::redis::RedisServer;
+
+/// Many times what it takes: the machine may be busy with other tests.
+const LONG: Duration = Duration::from_secs(300);
+const RETRY_AFTER: u64 = 4;
+const CHAINS: usize = 3;
+const MEMBERS: usize = 6;
+const SINGLES: usize = 12;
+/// Of the steps of a chain: PHP's pool and Rust by turns.
+const CLASSES: [&str; 4] = ["Journal", "UniqueJournal", "EncryptedJournal", "Journal"];
+
+/// `Journal` goes to PHP, the rest runs in Rust.
+const MAPPINGS: &str = r#"
+[[map]]
+job = '/^App\\Jobs\\(Unique|UniqueUntil|Encrypted|Batch)Journal$/'
+handler = "journal"
+"#;
+
+struct Scene {
+    name: String,
+    redis: RedisServer,
+    laravel: Laravel,
+    php: Served,
+    workplace: Workplace,
+    random: fastrand::Rng,
+    /// Batches that were dispatched.
+    batches: Vec<String>,
+    /// Jobs that were dispatched, steps of chains included.
+    jobs: BTreeSet<String>,
+    faults: BTreeMap<&'static str, usize>,
+}
+
+impl Scene {
+    fn new(version: u8, seed: u64) -> Self {
+        let redis = RedisServer::start_durable();
+        let settings = [
+            ("REDIS_QUEUE_RETRY_AFTER", RETRY_AFTER.to_string()),
+            ("QUEUE_FAILED_DRIVER", "database-uuids".to_owned()),
+            ("DB_TRANSACTION_MODE", "IMMEDIATE".to_owned()),
+        ];
+        let laravel = Laravel::with_env(version, &redis, &settings);
+        let php = laravel.serve();
+        // The first look makes the tables.
+        php.run(&["interop:failed"]);
+        let mut manifest = laravel.manifest();
+        let classes = laravel.exported_classes();
+        for (key, value) in classes.as_object().unwrap() {
+            manifest[key] = value.clone();
+        }
+        Self {
+            name: format!("Laravel {version}, SEED={seed}"),
+            workplace: Workplace::with_manifest_and_pool(&laravel, &manifest, 2, MAPPINGS),
+            redis,
+            laravel,
+            php,
+            random: fastrand::Rng::with_seed(seed),
+            batches: Vec::new(),
+            jobs: BTreeSet::new(),
+            faults: BTreeMap::new(),
+        }
+    }
+
+    fn worker(&self, tries: u32) -> ManagedChild {
+        let tries = format!("--tries={tries}");
+        let args = ["--queue=rust,default", "--concurrency=4", "--sleep=0.2"];
+        self.workplace.worker(&[&args[..], &[&tries]].concat())
+    }
+
+    /// Plain `queue:work` beside; it has no batches, which PHP counts twice when Redis goes in between.
+    fn php_worker(&self, tries: u32) -> ManagedChild {
+        let tries = format!("--tries={tries}");
+        self.laravel
+            .worker(&["--queue=default", "--sleep=0.2", &tries])
+    }
+
+    /// Dispatches some jobs of each kind.
+    fn dispatch(&mut self, wave: usize) {
+        let classes = format!("--classes={}", CLASSES.join(","));
+        for chain in 0..CHAINS {
+            let id = format!("w{wave}-chain{chain}");
+            let steps: Vec<String> = (0..CLASSES.len()).map(|_| self.script()).collect();
+            let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
+            let head = ["interop:chain", &id];
+            let args = [&head[..], &steps, &[&*classes, "--without-catch"]].concat();
+            self.php.text(&args);
+            // Later steps are expected where those before have ended well.
+            self.jobs.insert(format!("{id}-1"));
+        }
+        for single in 0..SINGLES {
+            let id = format!("w{wave}-single{single}");
+            let script = format!("--script={}", self.script());
+            self.php.run(&["interop:journal", &id, &script]);
+            self.jobs.insert(id);
+        }
+        let members = ["sleep:0.02"; MEMBERS];
+        let args = [
+            "interop:batch",
+            "--queue=rust",
+            "--then",
+            "--finally",
+            "--allow-failures",
+        ];
+        let batch = self.php.run(&[&args[..1], &members, &args[1..]].concat());
+        self.batches.push(batch["id"].as_str().unwrap().to_owned());
+    }
+
+    /// What a job does at each of its attempts.
+    fn script(&mut self) -> String {
+        let naps = self.random.u32(1..30);
+        let end = format!("sleep:0.{naps:02}+note:end");
+        let attempts = match self.random.u8(..6) {
+            0 => vec!["sleep:0.05+throw".to_owned(), end.clone()],
+            1 => vec!["release:1".to_owned(), end.clone()],
+            _ => Vec::new(),
+        };
+        let more = std::iter::repeat_n(end, 12);
+        attempts
+            .into_iter()
+            .chain(more)
+            .collect::<Vec<_>>()
+            .join(",")
+    }
+
+    /// Does something to the workers or to Redis; ended workers are replaced.
+    fn strike(&mut self, workers: &mut [ManagedChild], tries: u32) {
+        let victim = self.random.usize(..workers.len());
+        let fault = match self.random.u8(..20) {
+            0..9 => {
+                workers[victim].signal(Signal::KILL);
+                workers[victim].wait_timeout(LONG);
+                "kills of artisand"
+            }
+            9..14 => {
+                let members = children(workers[victim].id());
+                if !members.is_empty() {
+                    send(members[self.random.usize(..members.len())], Signal::KILL);
+                }
+                "kills of a child"
+            }
+            14..17 => {
+                // Longer than its reservations, too.
+                workers[victim].signal(Signal::STOP);
+                self.nap(100..6000);
+                workers[victim].signal(Signal::CONT);
+                "stopped processes"
+            }
+            17..19 => {
+                workers[victim].signal(Signal::TERM);
+                workers[victim].wait_timeout(LONG);
+                "deploys"
+            }
+            _ => {
+                self.redis.stop();
+                self.nap(100..3000);
+                self.redis.restart();
+                self.php = self.laravel.serve();
+                "restarts of Redis"
+            }
+        };
+        *self.faults.entry(fault).or_default() += 1;
+        for worker in workers {
+            if !worker.is_running() {
+                *worker = self.worker(tries);
+            }
+        }
+    }
+
+    /// Waits for a random time: faults are to hit any moment, so no event is awaited.
+    fn nap(&mut self, milliseconds: std::ops::Range<u64>) {
+        std::thread::sleep(Duration::from_millis(self.random.u64(milliseconds)));
+    }
+
+    fn keys(&self, pattern: &str) -> Vec<String> {
+        self.redis.query(&[b"KEYS", pattern.as_bytes()])
+    }
+
+    fn is_busy(&self) -> bool {
+        let queues = self.keys("*queues:*");
+        !queues.iter().all(|key| key.ends_with(":notify")) || !self.keys("*artisand:*").is_empty()
+    }
+
+    /// Payloads in the store of failed jobs, by uuid.
+    fn failed(&self) -> BTreeMap<String, String> {
+        let failed = self.laravel.run(&["interop:failed"]).remove(0);
+        let row = |job: &Value| {
+            let text = job["payload"].as_str().unwrap().to_owned();
+            let payload: Value = serde_json::from_str(&text).unwrap();
+            (payload["uuid"].as_str().unwrap().to_owned(), text)
+        };
+        failed["jobs"].as_array().unwrap().iter().map(row).collect()
+    }
+
+    /// Compares what was written down with what may be.
+    fn judge(&self, by_php: &BTreeSet<u32>) {
+        let name = format!("{}, {:?}", self.name, self.faults);
+        let lines = journal::since(&self.redis, 0);
+        let mut of: BTreeMap<&str, Vec<&Line>> = BTreeMap::new();
+        for line in lines.iter().filter(|line| line.uuid.is_some()) {
+            of.entry(&line.id).or_default().push(line);
+        }
+        let failed = self.failed();
+        let (mut again, mut wrong) = (0, Vec::new());
+        for (id, lines) in &of {
+            let runs: Vec<_> = lines.iter().filter(|line| line.event == "run").collect();
+            let uuids: BTreeSet<_> = runs.iter().filter_map(|run| run.uuid.as_deref()).collect();
+            again += usize::from(runs.len() > 1);
+            // Of a step that PHP ran again, PHP pushes the next one again.
+            // Members of batches have the names of those of other batches.
+            let is_member = id.starts_with("member");
+            if uuids.len() > 1 && !is_member && !Self::was_before_run_again_by_php(id, &of) {
+                wrong.push(format!("{id} was pushed twice: {lines:?}"));
+            }
+            for uuid in uuids {
+                let of_one: Vec<_> = (lines.iter())
+                    .filter(|line| line.uuid.as_deref() == Some(uuid))
+                    .collect();
+                let runs: Vec<_> = of_one.iter().filter(|line| line.event == "run").collect();
+                let is_counted = runs.windows(2).all(|two| two[0].attempts < two[1].attempts);
+                if !is_counted {
+                    wrong.push(format!("{id}: an attempt ran twice: {of_one:?}"));
+                }
+                for two in runs.windows(2) {
+                    let ends_late = (of_one.iter()).any(|line| {
+                        line.pid == two[0].pid
+                            && line.event == "end"
+                            && line.at > two[1].at
+                            && line.attempts == two[0].attempts
+                    });
+                    if ends_late && !by_php.contains(&two[0].pid) {
+                        wrong.push(format!("{id}: two attempts at a time: {of_one:?}"));
+                    }
+                }
+                let is_over = of_one.iter().any(|line| line.event == "end");
+                if !is_over && !failed.contains_key(uuid) && !is_member {
+                    wrong.push(format!("{id} has no end: {of_one:?}"));
+                }
+            }
+        }
+        // One that was killed before it could write a line has failed, with one try.
+        let has_failed = |id: &str| {
+            let quoted = format!("{id}\\\"");
+            failed.values().any(|payload| payload.contains(&quoted))
+        };
+        let missing: Vec<_> = (self.jobs.iter())
+            .filter(|id| !of.contains_key(id.as_str()) && !has_failed(id))
+            .collect();
+        if !missing.is_empty() {
+            wrong.push(format!("never run: {missing:?}"));
+        }
+        for batch in &self.batches {
+            let row = self.php.run(&["interop:batch-state", batch]);
+            let of_batch = |uuid: &Value| failed.contains_key(uuid.as_str().unwrap_or_default());
+            let ids = row["failed_ids"].as_array().cloned().unwrap_or_default();
+            if row["pending"] != row["failed"] || !ids.iter().all(of_batch) {
+                wrong.push(format!("a batch is not exact: {row}"));
+            }
+        }
+        let locks = self.keys("*laravel_unique_job*");
+        if !locks.is_empty() {
+            wrong.push(format!("locks are left: {locks:?}"));
+        }
+        assert!(wrong.is_empty(), "{name}:\n{}", wrong.join("\n"));
+        #[expect(
+            clippy::print_stdout,
+            reason = "who runs it for hours wants to see it get on"
+        )]
+        {
+            println!(
+                "{name}: {} jobs, {again} of them begun again, {} failed",
+                of.len(),
+                failed.len()
+            );
+        }
+    }
+
+    /// Whether the step of a chain before this one was begun more than once, or in `queue:work`.
+    fn was_before_run_again_by_php(id: &str, of: &BTreeMap<&str, Vec<&Line>>) -> bool {
+        let Some((chain, step)) = id.rsplit_once('-') else {
+            return false;
+        };
+        let before = step
+            .parse::<usize>()
+            .ok()
+            .and_then(|step| step.checked_sub(1));
+        let Some(before) = before.map(|before| format!("{chain}-{before}")) else {
+            return false;
+        };
+        let runs = of.get(before.as_str()).into_iter().flatten();
+        let runs: Vec<_> = runs.filter(|line| line.event == "run").collect();
+        runs.len() > 1 && runs.iter().any(|run| run.by == "php")
+    }
+}
+
+/// Processes that this one has started.
+fn children(parent: u32) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_child = |pid: &u32| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // The name before may hold anything.
+        let rest = text.rsplit_once(") ").map(|(_, rest)| rest.to_owned());
+        let of = rest.and_then(|rest| rest.split(' ').nth(1)?.parse().ok());
+        of == Some(parent)
+    };
+    pids.filter(is_child).collect()
+}
+
+fn send(pid: u32, signal: Signal) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    // It may have ended just now.
+    let _ = pid.map(|pid| kill_process(pid, signal));
+}
+
+fn setting<T: std::str::FromStr>(name: &str) -> Option<T> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn torture(version: u8) {
+    let seed = setting("TORTURE_SEED").unwrap_or_else(|| fastrand::u64(..));
+    let minutes = setting("TORTURE_MINUTES").unwrap_or(0.25_f64);
+    let mut scene = Scene::new(version, seed);
+    let end = Instant::now() + Duration::from_secs_f64(minutes * 60.0);
+    let (mut wave, mut by_php) = (0, BTreeSet::new());
+    while Instant::now() < end {
+        let tries = if wave % 2 == 0 { 5 } else { 1 };
+        scene.dispatch(wave);
+        let mut workers = [scene.worker(tries), scene.worker(tries)];
+        let mut php = scene.php_worker(tries);
+        let until = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < until.min(end) {
+            by_php.insert(php.id());
+            scene.strike(&mut workers, tries);
+            // It ends with its connection, as Laravel has it.
+            if !php.is_running() {
+                php = scene.php_worker(tries);
+            }
+            scene.nap(50..900);
+        }
+        let done = poll(LONG, || {
+            for worker in &mut workers {
+                assert!(worker.is_running(), "{}: {}", scene.name, worker.describe());
+            }
+            (!scene.is_busy()).then_some(())
+        });
+        let state = || {
+            let workers: Vec<_> = workers.iter().map(ManagedChild::describe).collect();
+            format!("{}\n{}", scene.redis.state(), workers.join("\n"))
+        };
+        assert!(done.is_some(), "{}: no end: {}", scene.name, state());
+        for worker in workers.iter_mut().chain([&mut php]) {
+            worker.signal(Signal::TERM);
+            worker.wait_timeout(LONG);
+        }
+        scene.judge(&by_php);
+        wave += 1;
+    }
+}
+
+on_every_laravel!(torture);
