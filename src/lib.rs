@@ -57,6 +57,7 @@ mod new_file;
 pub mod payload;
 pub mod php;
 pub mod queue;
+mod shown;
 pub mod time;
 pub mod worker;
 

@@ -15,6 +15,7 @@ use super::log;
 use super::output::{LineWriter, printable};
 use super::style::{self, BLUE, GREEN_BOLD, GREY, RED_BOLD, Tag, YELLOW_BOLD, run_time};
 use crate::handler::{FailureText, JobInfo};
+use crate::payload::{JobId, JobUuid};
 use crate::worker::{Event, JobEnd, JobResult, Observer, StopReason, Tally, resident_memory};
 
 /// Prints the events of a worker.
@@ -113,23 +114,11 @@ impl Console {
         let failure = failure.filter(|_| status == "failed");
         let json = PhpJson::new()
             .text("level", Some(level))
-            .text(
-                "id",
-                payload
-                    .id
-                    .as_ref()
-                    .map(super::super::payload::JobId::as_str),
-            )
-            .text(
-                "uuid",
-                payload
-                    .uuid
-                    .as_ref()
-                    .map(super::super::payload::JobUuid::as_str),
-            )
+            .text("id", payload.id.as_ref().map(JobId::bounded))
+            .text("uuid", payload.uuid.as_ref().map(JobUuid::bounded))
             .text("connection", Some(job.connection.as_str()))
             .text("queue", Some(job.queue.as_str()))
-            .text("job", Some(payload.resolve_name()))
+            .text("job", Some(&payload.shown_name()))
             .text("status", Some(status))
             .text("result", result)
             .number("attempts", job.attempts)
@@ -182,13 +171,7 @@ impl Console {
             }
             Event::JobForwarded { job, to } => {
                 let json = warning("forwarded", job.queue.as_str());
-                let json = json.text(
-                    "uuid",
-                    job.payload
-                        .uuid
-                        .as_ref()
-                        .map(super::super::payload::JobUuid::as_str),
-                );
+                let json = json.text("uuid", job.payload.uuid.as_ref().map(JobUuid::bounded));
                 json.text("to", Some(to.as_str()))
                     .text("timestamp", Some(&self.json_time()))
                     .line()
@@ -316,12 +299,7 @@ impl Console {
             ),
             Event::JobForwarded { job, to } => {
                 let status = format!("FORWARDED to {to}");
-                notice(
-                    "Job",
-                    &printable(job.payload.resolve_name()),
-                    &status,
-                    YELLOW_BOLD,
-                )
+                notice("Job", &job.payload.shown_name(), &status, YELLOW_BOLD)
             }
             Event::WorkerPausing => notice("Worker", "", "PAUSED", YELLOW_BOLD),
             Event::WorkerResuming => notice("Worker", "", "RESUMED", GREEN_BOLD),
@@ -396,8 +374,8 @@ impl Style {
         status: &str,
         colour: &str,
     ) -> String {
-        let name = printable(job.payload.resolve_name());
-        let id = printable(job.payload.id.as_ref().map_or("", |id| id.as_str()));
+        let name = job.payload.shown_name();
+        let id = printable(job.payload.id.as_ref().map_or("", JobId::bounded));
         let (connection, queue) = (
             printable(job.connection.as_str()),
             printable(job.queue.as_str()),

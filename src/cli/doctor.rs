@@ -1097,7 +1097,7 @@ async fn look_at_queue(
         if let (Some(timeout), Some(retry_after)) = (payload.limits.timeout, retry_after)
             && timeout >= retry_after
         {
-            slow.insert(payload.resolve_name().to_owned());
+            slow.insert(payload.shown_name().into_owned());
         }
         encrypted.look_at(&mut payload, look);
         if is_closure(&payload) {
@@ -1120,7 +1120,7 @@ async fn look_at_queue(
             |router| taker(router, &payload, name, look),
         );
         *classes
-            .entry((payload.resolve_name().to_owned(), taker))
+            .entry((payload.shown_name().into_owned(), taker))
             .or_insert(0) += 1;
     }
     for ((class, taker), count) in classes {
@@ -1195,7 +1195,7 @@ impl Encrypted {
         match why {
             None => self.readable += 1,
             Some(why) => {
-                let class = payload.resolve_name().to_owned();
+                let class = payload.shown_name().into_owned();
                 self.unreadable.insert(class, why);
             }
         }

@@ -26,7 +26,7 @@ impl Fit {
         let Some(read) = preview.check(payload, queue) else {
             return;
         };
-        let class = payload.resolve_name().to_owned();
+        let class = payload.shown_name().into_owned();
         let tried = self.0.entry(class).or_default();
         tried.jobs += 1;
         if let Err(why) = read {
@@ -40,7 +40,6 @@ impl Fit {
     /// Says of each class whether its jobs fit.
     pub(super) fn tell(self, queue: &QueueName, report: &mut Report) {
         for (class, Tried { jobs, unfit, why }) in self.0 {
-            let class = printable(&class);
             if unfit == 0 {
                 report.ok(
                     "input",

@@ -1,6 +1,5 @@
 //! The only module that prints.
 
-use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -9,6 +8,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::handler::causes;
+use crate::shown::is_unfit;
+pub(super) use crate::shown::printable;
 
 /// Prints data.
 ///
@@ -20,16 +21,6 @@ pub(super) fn data(text: &str) -> anyhow::Result<()> {
             Err(anyhow::Error::from(error).context("could not write to standard output"))
         }
         _ => Ok(()),
-    }
-}
-
-/// Text from a payload, fit for a terminal: control characters would let a job paint what it likes.
-pub(super) fn printable(text: &str) -> Cow<'_, str> {
-    let is_unfit = |c: char| c.is_control() && c != '\t';
-    if text.contains(is_unfit) {
-        Cow::Owned(text.replace(is_unfit, "\u{fffd}"))
-    } else {
-        Cow::Borrowed(text)
     }
 }
 
@@ -188,17 +179,71 @@ impl Log {
 impl Write for Log {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = fit_to_show(&String::from_utf8_lossy(line));
         match &*lines {
-            Some(lines) => {
-                lines.line(String::from_utf8_lossy(line).into_owned());
-                Ok(line.len())
-            }
-            None => std::io::stderr().write(line),
+            Some(lines) => lines.line(shown),
+            None => std::io::stderr().write_all(shown.as_bytes())?,
         }
+        Ok(line.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
+    }
+}
+
+/// A line of the log without what payloads and programs could do with it: be megabytes long, turn the terminal's
+/// direction, or forge a line of its own.
+///
+/// The formatter has written out escapes in what is logged; those that are here are its colours.
+fn fit_to_show(line: &str) -> String {
+    use std::fmt::Write as _;
+    /// Most bytes of a line.
+    const LONGEST: usize = 16 << 10;
+    let text = line.strip_suffix('\n').unwrap_or(line);
+    if text.len() > LONGEST && text.starts_with('{') {
+        return shortened_json(text);
+    }
+    let end = text.floor_char_boundary(LONGEST);
+    let mut shown = String::with_capacity(end + 1);
+    for c in text[..end].chars() {
+        match c {
+            '\u{1b}' => shown.push(c),
+            '\n' => shown.push_str("\n    "),
+            c if is_unfit(c) => shown.extend(c.escape_unicode()),
+            c => shown.push(c),
+        }
+    }
+    if end < text.len() {
+        let _ = write!(shown, "… ({} bytes more)", text.len() - end);
+    }
+    shown.push('\n');
+    shown
+}
+
+/// A record with its long texts cut, so that it stays JSON.
+fn shortened_json(record: &str) -> String {
+    use std::fmt::Write as _;
+    const LONGEST_TEXT: usize = 2 << 10;
+    fn shorten(value: &mut serde_json::Value) {
+        match value {
+            serde_json::Value::String(text) if text.len() > LONGEST_TEXT => {
+                let end = text.floor_char_boundary(LONGEST_TEXT);
+                let more = text.len() - end;
+                text.truncate(end);
+                let _ = write!(text, "… ({more} bytes more)");
+            }
+            serde_json::Value::Array(values) => values.iter_mut().for_each(shorten),
+            serde_json::Value::Object(fields) => fields.values_mut().for_each(shorten),
+            _ => {}
+        }
+    }
+    match serde_json::from_str(record) {
+        Ok(mut value) => {
+            shorten(&mut value);
+            format!("{value}\n")
+        }
+        Err(_) => "{}\n".to_owned(),
     }
 }
 
@@ -310,6 +355,23 @@ mod tests {
             }
             Ok(())
         }
+    }
+
+    #[test]
+    fn what_payloads_say_forges_and_floods_no_log() {
+        let shown = fit_to_show("WARN\u{1b}[0m \u{202e}gpj\nERROR all is lost\u{7}\n");
+        assert_eq!(
+            shown,
+            "WARN\u{1b}[0m \\u{202e}gpj\n    ERROR all is lost\\u{7}\n"
+        );
+        let shown = fit_to_show(&"x".repeat(1 << 20));
+        assert!(shown.len() < 20 << 10 && shown.ends_with("bytes more)\n"));
+        let record =
+            serde_json::json!({"level": "ERROR", "fields": {"error": "é".repeat(1 << 20), "n": 3}});
+        let shown = fit_to_show(&format!("{record}\n"));
+        assert!(shown.len() < 4 << 10 && shown.ends_with("}\n"));
+        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(shown["fields"]["n"], 3);
     }
 
     #[test]

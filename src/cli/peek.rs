@@ -226,7 +226,7 @@ fn people_lines(
                 }
             }
             (
-                output::printable(payload.resolve_name()).into_owned(),
+                payload.shown_name().into_owned(),
                 right.unwrap_or_default(),
                 data,
             )

@@ -291,7 +291,7 @@ mod tests {
         let rows = [
             ("Done [x]", false, "   INFO  Done [x].  \n\n"),
             ("Really?", false, "   INFO  Really?  \n\n"),
-            ("A\u{1b}[0m [] [b", false, "   INFO  A\u{fffd}[0m [] [b.  \n\n"),
+            ("A\u{1b}[0m [] [b", false, "   INFO  A\\u{1b}[0m [] [b.  \n\n"),
             ("Done [x]", true, "  \u{1b}[37;44m INFO \u{1b}[0m Done \u{1b}[1m[x]\u{1b}[0m.  \n\n"),
             ("[] [b", true, "  \u{1b}[37;44m INFO \u{1b}[0m [] [b.  \n\n"),
         ];

@@ -14,7 +14,6 @@ use crate::worker::Event;
 /// Classes that are counted one by one: names come from payloads, which are not trusted.
 const MOST_CLASSES: usize = 500;
 /// Longest name that is kept, in characters.
-const LONGEST_NAME: usize = 200;
 /// Under this name all further classes are counted together.
 const OTHERS: &str = "(other classes)";
 
@@ -45,11 +44,7 @@ impl Summary {
             Event::JobFailed(end) => (end, false),
             _ => return,
         };
-        let name = end.job.payload.resolve_name();
-        let name = match name.char_indices().nth(LONGEST_NAME) {
-            Some((end, _)) => &name[..end],
-            None => name,
-        };
+        let name = &*end.job.payload.shown_name();
         let mut classes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = !classes.contains_key(name);
         let name = if is_new && classes.len() >= MOST_CLASSES {

@@ -1,6 +1,7 @@
 //! Handlers that need no code of one's own.
 
 use super::{BoxError, BoxFuture, Handler, JobContext};
+use crate::payload::JobUuid;
 
 /// Logs each job and counts it as done (`handler = "log"`).
 ///
@@ -13,8 +14,8 @@ impl Handler for Log {
     fn handle(&self, context: JobContext) -> BoxFuture<'_, Result<(), BoxError>> {
         Box::pin(async move {
             tracing::info!(
-                job.uuid = context.uuid().map(tracing::field::display),
-                job.class = context.payload().resolve_name(),
+                job.uuid = context.uuid().map(JobUuid::bounded),
+                job.class = &*context.payload().shown_name(),
                 queue = %context.queue(),
                 attempts = context.attempts(),
                 "job logged"

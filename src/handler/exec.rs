@@ -19,6 +19,8 @@ use tokio::process::Command;
 
 use super::child::ProcessGroup;
 use super::{BoxError, BoxFuture, Environment, Handler, JobContext};
+use crate::payload::{JobId, JobUuid};
+use crate::shown;
 
 /// `EX_DATAERR` of `sysexits.h`.
 const DATA_ERROR: i32 = 65;
@@ -90,10 +92,13 @@ impl Exec {
             .stderr(Stdio::piped())
             .env(
                 "ARTISAND_JOB_UUID",
-                context.uuid().map_or("", |uuid| uuid.as_str()),
+                &*shown::name(context.uuid().map_or("", JobUuid::as_str)),
             )
-            .env("ARTISAND_JOB_ID", context.id().map_or("", |id| id.as_str()))
-            .env("ARTISAND_JOB_CLASS", context.routed_class())
+            .env(
+                "ARTISAND_JOB_ID",
+                &*shown::name(context.id().map_or("", JobId::as_str)),
+            )
+            .env("ARTISAND_JOB_CLASS", &*shown::name(&context.routed_class()))
             .env("ARTISAND_JOB_KIND", kind_of(&context))
             .env("ARTISAND_JOB_ATTEMPTS", context.attempts().to_string())
             .env("ARTISAND_QUEUE", context.queue().as_str())

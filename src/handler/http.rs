@@ -352,10 +352,12 @@ impl Http {
         // Before Laravel 7 there was no uuid.
         let uuid = context.uuid().map(JobUuid::as_str);
         let key = uuid.or_else(|| context.id().map(JobId::as_str));
+        // Half of a key would be that of other jobs as well.
+        let key = key.filter(|key| key.len() <= LONGEST_KEY);
         let (attempts, class) = (context.attempts().to_string(), context.routed_class());
         let of_job = [
             (IDEMPOTENCY_KEY, key),
-            (JOB_CLASS, Some(&*class)),
+            (JOB_CLASS, Some(&*crate::shown::name(&class))),
             (JOB_ATTEMPTS, Some(&*attempts)),
             (QUEUE, Some(context.queue().as_str())),
         ];
@@ -401,6 +403,8 @@ impl Handler for Http {
     }
 }
 
+/// Longest id, in bytes, that is sent as a header; servers refuse long ones.
+const LONGEST_KEY: usize = 255;
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const JOB_CLASS: HeaderName = HeaderName::from_static("x-artisand-job-class");
 const JOB_ATTEMPTS: HeaderName = HeaderName::from_static("x-artisand-job-attempts");

@@ -97,6 +97,21 @@ text_newtype! {
     JobId
 }
 
+impl JobUuid {
+    /// At most 255 bytes of it, for logs.
+    pub(crate) fn bounded(&self) -> &str {
+        crate::shown::bounded(&self.0)
+    }
+}
+
+#[cfg(feature = "cli")]
+impl JobId {
+    /// At most 255 bytes of it, for logs.
+    pub(crate) fn bounded(&self) -> &str {
+        crate::shown::bounded(&self.0)
+    }
+}
+
 /// The `job` field of every job that is a PHP object.
 pub const CALL_QUEUED_HANDLER: &str = "Illuminate\\Queue\\CallQueuedHandler@call";
 
@@ -334,6 +349,11 @@ impl Payload {
         } else {
             &self.display_name
         }
+    }
+
+    /// The name for people: [`resolve_name`](Self::resolve_name), printable and at most 255 characters of it.
+    pub fn shown_name(&self) -> Cow<'_, str> {
+        crate::shown::name(self.resolve_name())
     }
 
     /// A scalar of the hidden log context as text, as PHP casts it.

@@ -243,10 +243,10 @@ fn mismatch(
 
 /// Says that jobs of a class do not fit, once, whatever else does not fit later.
 fn say_mismatch_once(shared: &Shared, payload: &Payload, why: &str) {
-    let class = payload.resolve_name();
+    let class = &*payload.shown_name();
     if shared.is_news_of_refusal(&format!("{class} does not fit")) {
         tracing::warn!(
-            job.uuid = payload.uuid.as_ref().map(JobUuid::as_str),
+            job.uuid = payload.uuid.as_ref().map(JobUuid::bounded),
             job.class = class,
             why,
             "a job does not fit its handler's input and goes the way of unmapped jobs (`on_mismatch`); of its class this is said once"
@@ -304,10 +304,10 @@ fn warn_once(shared: &Shared, payload: &Payload, why: &str) {
     let class = payload.command_name().unwrap_or_default();
     // A wrapper's class would say nothing.
     let is_wrapper = ClassName::new(class).is_some_and(|class| Kind::of_class(&class) != Kind::Job);
-    let class = if is_wrapper {
-        payload.resolve_name()
+    let class = &*if is_wrapper {
+        payload.shown_name()
     } else {
-        class
+        crate::shown::name(class)
     };
     if shared.is_news_of_refusal(&format!("{class}: {why}")) {
         tracing::warn!(
@@ -333,7 +333,7 @@ pub(super) fn refusal_around(shared: &Shared, payload: &Payload) -> Option<Strin
 pub(super) fn refusal(shared: &Shared, payload: &Payload, queue: &QueueName) -> Option<String> {
     let mut opened = payload.clone();
     let why = find(shared, &mut opened, queue).err()?;
-    let name = payload.resolve_name();
+    let name = payload.shown_name();
     Some(if opened.is_encrypted() {
         format!("{name} is encrypted and cannot be read: {why}")
     } else {

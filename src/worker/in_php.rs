@@ -131,8 +131,8 @@ impl Attempt {
             }
             return Some(seen);
         }
-        let name = info.payload.resolve_name();
-        let uuid = info.payload.uuid.as_ref().map(JobUuid::as_str);
+        let name = &*info.payload.shown_name();
+        let uuid = info.payload.uuid.as_ref().map(JobUuid::bounded);
         let (settlement, kind) = match (course.fate.take(), over) {
             (None, Over::Declined) => {
                 end.was_declined = true;
@@ -389,8 +389,8 @@ impl Attempt {
                 is_logged,
             } => {
                 tracing::error!(
-                    job.uuid = info.payload.uuid.as_ref().map(JobUuid::as_str),
-                    job.class = info.payload.resolve_name(),
+                    job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
+                    job.class = &*info.payload.shown_name(),
                     attempts = info.attempts,
                     reason = short(&failure.to_string()),
                     "job failed for good"
@@ -522,8 +522,8 @@ fn is_over_time(timeout: Option<Duration>, run: &Run) -> bool {
 
 fn log_thrown(info: &JobInfo, thrown: &FailureText) {
     tracing::error!(
-        job.uuid = info.payload.uuid.as_ref().map(JobUuid::as_str),
-        job.class = info.payload.resolve_name(),
+        job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
+        job.class = &*info.payload.shown_name(),
         attempts = info.attempts,
         error = short(&thrown.to_string()),
         "job threw"

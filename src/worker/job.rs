@@ -324,7 +324,7 @@ impl Attempt {
                     .await;
             }
             UnmappedPolicy::Fail => {
-                let name = info.payload.resolve_name();
+                let name = info.payload.shown_name();
                 let refusal = fetch::refusal(&self.shared, &info.payload, &info.queue);
                 let message = refusal.unwrap_or_else(|| {
                     format!("no mapping for {name}, and the policy for unmapped jobs is `fail`")
@@ -514,8 +514,8 @@ impl Attempt {
             "it will be run again"
         };
         tracing::warn!(
-            job.uuid = info.payload.uuid.as_ref().map(JobUuid::as_str),
-            job.class = info.payload.resolve_name(),
+            job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
+            job.class = &*info.payload.shown_name(),
             attempts = info.attempts,
             max_tries = rules.max_tries,
             ?elapsed,
@@ -533,8 +533,8 @@ impl Attempt {
         name: &str,
     ) -> (Ended, Decision) {
         tracing::error!(
-            job.uuid = info.payload.uuid.as_ref().map(JobUuid::as_str),
-            job.class = name,
+            job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
+            job.class = &*info.payload.shown_name(),
             error = why,
             "a job was run, and its chain cannot go on"
         );
@@ -583,8 +583,8 @@ impl Attempt {
             .deletes_when_missing_models(&info.payload);
         deletes.unwrap_or_else(|| {
             tracing::warn!(
-                job.uuid = info.payload.uuid.as_ref().map(JobUuid::as_str),
-                job.class = info.payload.resolve_name(),
+                job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
+                job.class = &*info.payload.shown_name(),
                 "a model of a job is gone, and without a manifest nothing says whether its class has `deleteWhenMissingModels`: the job fails"
             );
             false
@@ -619,7 +619,7 @@ impl Attempt {
             Err(_) => format!("no answer within {COUNTING:?}"),
         };
         tracing::warn!(
-            job.uuid = uuid.as_str(),
+            job.uuid = uuid.bounded(),
             error = problem,
             "an exception of a job could not be counted: the cache cannot be used"
         );
@@ -667,8 +667,8 @@ impl Attempt {
         (failure, by, elapsed): (FailureText, FailedBy, Duration),
     ) {
         tracing::error!(
-            job.uuid = info.payload.uuid.as_ref().map(JobUuid::as_str),
-            job.class = info.payload.resolve_name(),
+            job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
+            job.class = &*info.payload.shown_name(),
             attempts = info.attempts,
             // As text: what a payload or a program says is quoted then, and forges no line.
             reason = failure.to_string(),
@@ -805,8 +805,8 @@ fn deleted(effects: Vec<Effect>) -> Settlement {
 }
 
 fn log_outcome(info: &JobInfo, outcome: &Outcome, ended: &Ended, elapsed: Duration) {
-    let uuid = info.payload.uuid.as_ref().map(JobUuid::as_str);
-    let class = info.payload.resolve_name();
+    let uuid = info.payload.uuid.as_ref().map(JobUuid::bounded);
+    let class = &*info.payload.shown_name();
     match outcome {
         Outcome::Finished => {
             tracing::debug!(

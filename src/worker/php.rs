@@ -21,8 +21,8 @@
 
 use crate::handler::Services;
 use crate::payload::{
-    BuildError, Chain, ClosureError, Envelope, LogContext, NewData, NewPayload, Payload,
-    QueuedClosure, Scalar, Version, Waits, random_id, random_uuid,
+    BuildError, Chain, ClosureError, Envelope, LogContext, NewData, NewPayload, QueuedClosure,
+    Scalar, Version, Waits, random_id, random_uuid,
 };
 use crate::php::{ClassName, EditError, ObjectText, Value};
 use crate::time::UnixSeconds;
@@ -81,7 +81,7 @@ const NAMELESS: &str = "Closure (artisand:0)";
 
 /// Whether a payload is a closure that artisand has pushed: one that is not named like an app's own.
 #[cfg(feature = "cli")]
-pub(crate) fn is_closure(payload: &Payload) -> bool {
+pub(crate) fn is_closure(payload: &crate::payload::Payload) -> bool {
     payload.command_name() == Some("Illuminate\\Queue\\CallQueuedClosure")
         && (!payload.display_name.contains("Closure (") || &*payload.display_name == NAMELESS)
 }

@@ -365,7 +365,7 @@ fn finish(verdict: Verdict, settled: Settled, asked_again: bool, observers: &Obs
             Report::Quarantined(_) | Report::GivenBack => None,
         };
         tracing::warn!(
-            job.uuid = uuid.as_ref().map(crate::payload::JobUuid::as_str),
+            job.uuid = uuid.as_ref().map(crate::payload::JobUuid::bounded),
             queue = %verdict.job.queue,
             "the reservation of a job was gone when it ended: it ran out and another worker has the job, or the queue was cleared"
         );

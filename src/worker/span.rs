@@ -18,8 +18,8 @@ pub(super) fn of(context: &JobContext) -> Span {
     let payload = context.payload();
     let span = tracing::error_span!(
         "job",
-        job.uuid = payload.uuid.as_ref().map(JobUuid::as_str),
-        job.class = payload.resolve_name(),
+        job.uuid = payload.uuid.as_ref().map(JobUuid::bounded),
+        job.class = &*payload.shown_name(),
         queue = context.queue().as_str(),
         attempts = context.attempts(),
         context = Empty,

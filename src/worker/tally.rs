@@ -250,8 +250,8 @@ impl Shadow {
                 && counters.is_said()
             {
                 tracing::warn!(
-                    job.uuid = info.payload.uuid.as_ref().map(JobUuid::as_str),
-                    job.class = info.payload.resolve_name(),
+                    job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
+                    job.class = &*info.payload.shown_name(),
                     error,
                     "a shadow cannot read a job: its handler would fail"
                 );
@@ -301,8 +301,8 @@ impl Shadow {
         counters.different.fetch_add(1, Ordering::Relaxed);
         if counters.is_said() {
             tracing::warn!(
-                job.uuid = payload.uuid.as_ref().map(JobUuid::as_str),
-                job.class = payload.resolve_name(),
+                job.uuid = payload.uuid.as_ref().map(JobUuid::bounded),
+                job.class = &*payload.shown_name(),
                 difference,
                 "a shadow compared a job with its run in PHP, and there is a difference"
             );

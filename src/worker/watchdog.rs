@@ -180,11 +180,11 @@ impl Watchdog {
             }
             let blocked = self.turns.blocked();
             for (turn, blocked_for) in &blocked {
-                let name = turn.info.payload.resolve_name();
-                if named.len() < MOST_NAMES && named.insert(name.into()) {
+                let name = turn.info.payload.shown_name();
+                if named.len() < MOST_NAMES && named.insert(name.as_ref().into()) {
                     tracing::warn!(
                         job.uuid = uuid(turn),
-                        job.class = name,
+                        job.class = &*name,
                         ?blocked_for,
                         "a handler blocks a thread that other jobs need, so that it cannot be timed out or cut short: make it with `handler::blocking`, or let it await what it waits for"
                     );
@@ -196,7 +196,7 @@ impl Watchdog {
                 self.running.remove(turn.number);
                 tracing::error!(
                     job.uuid = uuid(turn),
-                    job.class = turn.info.payload.resolve_name(),
+                    job.class = &*turn.info.payload.shown_name(),
                     attempts = turn.info.attempts,
                     ?blocked_for,
                     why,
@@ -230,5 +230,5 @@ impl Watchdog {
 }
 
 fn uuid(turn: &Turn) -> Option<&str> {
-    turn.info.payload.uuid.as_ref().map(JobUuid::as_str)
+    turn.info.payload.uuid.as_ref().map(JobUuid::bounded)
 }

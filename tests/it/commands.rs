@@ -147,7 +147,7 @@ fn failed_jobs_are_listed_forgotten_and_pruned() {
     insta::assert_snapshot!(list.join("\n"), @r"
         exit 0
 
-          2026-01-01 00:00:01 b ......................... redis@default Mail�[31m@send
+          2026-01-01 00:00:01 b .................... redis@default Mail\u{1b}[31m@send
           2026-01-01 00:00:00 a ........................................ sync@default
         ");
     insta::assert_snapshot!(app.run(&["queue:forget", "a"]), @r"

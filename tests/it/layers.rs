@@ -6,7 +6,7 @@ use crate::harness::fixtures::project;
 
 /// Modules by row, the lowest first.
 const ROWS: [&[&str]; 8] = [
-    &["php", "time", "new_file"],
+    &["php", "time", "new_file", "shown"],
     &["payload", "app"],
     &["connection"],
     &["queue", "cache", "failed", "batch", "horizon"],

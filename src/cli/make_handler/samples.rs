@@ -191,7 +191,7 @@ impl<'a> Samples<'a> {
         let target = match Target::of(&payload) {
             Ok(target) => target,
             Err(error) => {
-                let name = output::printable(payload.resolve_name()).into_owned();
+                let name = payload.shown_name().into_owned();
                 if self.is_wanted_name(&name) {
                     self.cannot_read(locked.unwrap_or_else(|| causes(&error).join(": ")));
                 }

@@ -4,6 +4,7 @@ use super::{Middleware, Next};
 use crate::cache::name;
 use crate::handler::{BoxError, BoxFuture, JobContext, Missing, Services, Template};
 use crate::payload::Command;
+use crate::payload::JobUuid;
 use crate::php::Value;
 use crate::php::json::Graph;
 
@@ -56,8 +57,8 @@ impl Debounce {
         match current {
             Some(current) if !matches!(&current, Value::String(current) if *current == owner) => {
                 tracing::debug!(
-                    job.uuid = context.uuid().map(tracing::field::display),
-                    job.class = context.payload().resolve_name(),
+                    job.uuid = context.uuid().map(JobUuid::bounded),
+                    job.class = &*context.payload().shown_name(),
                     "a later job has replaced this one"
                 );
                 context.discard();

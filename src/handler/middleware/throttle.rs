@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::{AFTER_LIMIT, Giving, Middleware, Next};
 use crate::cache::{self, DurationLimiter, RateLimiter, name};
 use crate::handler::{BoxError, BoxFuture, JobContext, Missing, Services, Template};
+use crate::payload::JobUuid;
 use crate::time::Clock;
 
 /// Says yes or no to an error.
@@ -222,8 +223,8 @@ impl ThrottlesExceptions {
 
 fn warn(context: &JobContext, error: &(dyn std::error::Error + 'static), message: &str) {
     tracing::warn!(
-        job.uuid = context.uuid().map(tracing::field::display),
-        job.class = context.payload().resolve_name(),
+        job.uuid = context.uuid().map(JobUuid::bounded),
+        job.class = &*context.payload().shown_name(),
         error = super::super::causes(error).join(": "),
         "{message}"
     );

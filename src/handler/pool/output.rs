@@ -85,7 +85,7 @@ impl Log {
 
     fn uuid(&self) -> Option<&str> {
         let payload = &self.job.as_ref()?.payload;
-        payload.uuid.as_ref().map(JobUuid::as_str)
+        payload.uuid.as_ref().map(JobUuid::bounded)
     }
 
     fn line(&mut self, text: &str, stream: &'static str) {
@@ -100,7 +100,11 @@ impl Log {
         self.logged += text.len() + PER_LINE;
         tracing::info!(
             job.uuid = self.uuid(),
-            job.class = self.job.as_ref().map(|job| job.payload.resolve_name()),
+            job.class = self
+                .job
+                .as_ref()
+                .map(|job| job.payload.shown_name())
+                .as_deref(),
             php.process = self.process,
             stream,
             // Quoted by whoever prints it: what a job prints forges no line.

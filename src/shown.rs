@@ -1,0 +1,84 @@
+//! Text from payloads and programs, fit to be shown.
+//!
+//! It is data of strangers: as it stands it may paint a terminal, turn the
+//! direction of a line, forge lines or be megabytes long.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// Most characters of a name that are shown; Laravel's own columns hold 255.
+const LONGEST_NAME: usize = 255;
+
+/// The text with control characters and bidirectional marks written out, as `\u{1b}`. Tabs stay.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_unfit) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_unfit(c) {
+            let _ = write!(shown, "{}", c.escape_unicode());
+        } else {
+            shown.push(c);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// A name, printable and at most 255 characters of it.
+pub(crate) fn name(name: &str) -> Cow<'_, str> {
+    // A character has a byte at least.
+    if name.len() <= LONGEST_NAME {
+        return printable(name);
+    }
+    match name.char_indices().nth(LONGEST_NAME) {
+        Some((end, _)) => Cow::Owned(format!("{}…", printable(&name[..end]))),
+        None => printable(name),
+    }
+}
+
+/// The beginning of an id; what prints it writes out what is unfit.
+pub(crate) fn bounded(id: &str) -> &str {
+    &id[..id.floor_char_boundary(LONGEST_NAME)]
+}
+
+/// Whether a character does something to what is around it.
+pub(crate) fn is_unfit(c: char) -> bool {
+    match c {
+        '\t' => false,
+        // Bidirectional marks, embeddings, overrides and isolates; separators of lines.
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+            true
+        }
+        c => c.is_control(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_paints_or_turns_a_line_is_written_out() {
+        let rows = [
+            ("App\\Jobs\\Später", "App\\Jobs\\Später"),
+            ("a\tb", "a\tb"),
+            ("\u{1b}[2Jgone", "\\u{1b}[2Jgone"),
+            ("\u{9b}31m", "\\u{9b}31m"),
+            ("two\nlines\r\0", "two\\u{a}lines\\u{d}\\u{0}"),
+            ("txt.\u{202e}exe\u{2066}", "txt.\\u{202e}exe\\u{2066}"),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(printable(text), expected);
+            assert_eq!(name(text), expected);
+        }
+    }
+
+    #[test]
+    fn long_names_are_cut_at_a_character() {
+        let whole = "ä".repeat(LONGEST_NAME);
+        assert_eq!(name(&whole), whole);
+        let shown = name(&"ä".repeat(LONGEST_NAME + 1)).into_owned();
+        assert_eq!(shown, whole + "…");
+    }
+}
