@@ -385,10 +385,10 @@ fn work(
     };
     let failed_jobs = failed_jobs(config, &router)?;
     let services = config.services()?;
-    drop(entered);
     config.check_middleware(&router, &services)?;
     let held = services.held.clone();
     warn_of_gaps(config, &router, &services, failed_jobs.as_ref());
+    drop(entered);
     let is_php = *router.unmapped() == UnmappedPolicy::Php;
     let php = is_php.then(|| config.pool(&options, None).processes);
     let console = Arc::new(console(config, args, global, &options, php)?);

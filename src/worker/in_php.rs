@@ -29,7 +29,7 @@ const DECLINING: Duration = Duration::from_millis(120);
 /// How long a job that has left the queue may run on before that is written down.
 const EARLY: Duration = Duration::from_millis(5);
 /// How long the next job of a lone process waits for the record of one that failed.
-const RECORDING: Duration = Duration::from_secs(1);
+const RECORDING: Duration = Duration::from_secs(10);
 /// How long PHP may go on at the stop deadline with what follows the end of a job: `failed()`, a batch, a chain.
 const BEHIND_THE_END: Duration = Duration::from_secs(10);
 /// How long a killed process may take to end.

@@ -108,7 +108,14 @@ fn payloads_are_made_as_laravel_makes_them(version: u8) {
         let Some(command) = pushed.command() else {
             continue;
         };
-        let value = Value::from_bytes(command.as_bytes()).unwrap();
+        let value = match Value::from_bytes(command.as_bytes()) {
+            // What a reference means behind a body that only its class reads is not guessed.
+            Err(error) if kind == "custom" => {
+                assert!(error.to_string().contains("OldStyle"), "{error}");
+                continue;
+            }
+            read => read.unwrap(),
+        };
         match manifest.facts(&value, pushed.now()) {
             Ok(facts) => {
                 let remade = pushed.remade(&manifest, &facts, command.into());
@@ -326,7 +333,16 @@ fn the_next_job_of_a_chain_is_the_one_that_laravel_pushes(version: u8) {
         pushed: BTreeMap::new(),
         encrypted: Vec::new(),
     };
-    for second in Pushed::on(&redis, &laravel, &QUEUES) {
+    // What a reference means behind a body that only its class reads is not guessed: such a chain is PHP's.
+    let is_readable = |pushed: &Pushed| {
+        let version = scene.manifest.version().unwrap();
+        let command = pushed.command();
+        command.is_none_or(|command| Chain::read(command.as_bytes(), version).is_ok())
+    };
+    let seconds = Pushed::on(&redis, &laravel, &QUEUES);
+    let (seconds, unreadable): (Vec<_>, Vec<_>) = seconds.into_iter().partition(is_readable);
+    assert_eq!(unreadable.len(), 1, "Laravel {version}");
+    for second in seconds {
         match scene.kind(&second) {
             Some(kind) => {
                 scene.pushed.insert(kind, second);
@@ -339,7 +355,10 @@ fn the_next_job_of_a_chain_is_the_one_that_laravel_pushes(version: u8) {
         let kind = scene.kind(first).unwrap();
         scene.place = format!("Laravel {version} {kind}");
         let step = scene.step(first);
-        let value = Value::from_bytes(&step.command).unwrap();
+        let value = match Value::from_bytes(&step.command) {
+            Err(_) if kind == "custom" => continue,
+            read => read.unwrap(),
+        };
         let Ok(facts) = scene.manifest.facts(&value, Clock::System.now()) else {
             scene.pushed.remove(&kind);
             unmade.push(kind);

@@ -134,7 +134,14 @@ fn documents_are_what_php_says(version: u8) {
     assert_eq!(found.len(), documents.len(), "a job was run twice");
 
     let mut compared = 0;
-    for line in told.iter().filter(|line| is_ours(line)) {
+    // What a reference means behind a body that only its class reads is not guessed: that job fails.
+    let (unreadable, readable): (Vec<_>, Vec<_>) = told
+        .iter()
+        .filter(|line| is_ours(line))
+        .partition(|line| line["kind"] == "custom");
+    let failed = redis.list(&laravel.key("artisand:failed-spool"));
+    assert_eq!(failed.len(), unreadable.len(), "{}", redis.state());
+    for line in readable {
         let place = format!("Laravel {version} {}", line["kind"]);
         let document = found
             .get(line["uuid"].as_str().unwrap())
