@@ -354,11 +354,13 @@ fn the_next_job_of_a_chain_is_the_one_that_laravel_pushes(version: u8) {
     for first in &firsts {
         let kind = scene.kind(first).unwrap();
         scene.place = format!("Laravel {version} {kind}");
+        if kind == "custom" {
+            let chain = scene.chain(first.command().unwrap());
+            assert!(chain.next(|_| None).is_err(), "{}", scene.place);
+            continue;
+        }
         let step = scene.step(first);
-        let value = match Value::from_bytes(&step.command) {
-            Err(_) if kind == "custom" => continue,
-            read => read.unwrap(),
-        };
+        let value = Value::from_bytes(&step.command).unwrap();
         let Ok(facts) = scene.manifest.facts(&value, Clock::System.now()) else {
             scene.pushed.remove(&kind);
             unmade.push(kind);
