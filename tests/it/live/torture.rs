@@ -16,7 +16,7 @@ use crate::harness::redis::RedisServer;
 
 /// Many times what it takes: the machine may be busy with other tests.
 const LONG: Duration = Duration::from_secs(300);
-const RETRY_AFTER: u64 = 4;
+const RETRY_AFTER: u32 = 4;
 const CHAINS: usize = 3;
 const MEMBERS: usize = 6;
 const SINGLES: usize = 12;
@@ -42,6 +42,8 @@ struct Scene {
     /// Jobs that were dispatched, steps of chains included.
     jobs: BTreeSet<String>,
     faults: BTreeMap<&'static str, usize>,
+    /// Processes that stood still for long, from when to when: their reservations may have ended meanwhile.
+    stopped: Vec<(u32, std::ops::Range<f64>)>,
 }
 
 impl Scene {
@@ -71,6 +73,7 @@ impl Scene {
             batches: Vec::new(),
             jobs: BTreeSet::new(),
             faults: BTreeMap::new(),
+            stopped: Vec::new(),
         }
     }
 
@@ -153,9 +156,15 @@ impl Scene {
             }
             14..17 => {
                 // Longer than its reservations, too.
+                let began = now();
                 workers[victim].signal(Signal::STOP);
                 self.nap(100..6000);
                 workers[victim].signal(Signal::CONT);
+                let ended = now();
+                // Renewed at a third of their length.
+                if ended - began > f64::from(RETRY_AFTER) / 2.0 {
+                    self.stopped.push((workers[victim].id(), began..ended));
+                }
                 "stopped processes"
             }
             17..19 => {
@@ -222,7 +231,10 @@ impl Scene {
             // Members of batches have the names of those of other batches.
             let is_member = id.starts_with("member");
             if uuids.len() > 1 && !is_member && !Self::was_before_run_again_by_php(id, &of) {
-                wrong.push(format!("{id} was pushed twice: {lines:?}"));
+                let before = step_before(id).and_then(|before| of.get(before.as_str()));
+                wrong.push(format!(
+                    "{id} was pushed twice: {lines:?}\nthe step before it: {before:?}"
+                ));
             }
             for uuid in uuids {
                 let of_one: Vec<_> = (lines.iter())
@@ -240,7 +252,10 @@ impl Scene {
                             && line.at > two[1].at
                             && line.attempts == two[0].attempts
                     });
-                    if ends_late && !by_php.contains(&two[0].pid) {
+                    let stood_still = (self.stopped.iter()).any(|(pid, span)| {
+                        *pid == two[0].pid && span.start < two[1].at && two[0].at < span.end
+                    });
+                    if ends_late && !stood_still && !by_php.contains(&two[0].pid) {
                         wrong.push(format!("{id}: two attempts at a time: {of_one:?}"));
                     }
                 }
@@ -289,20 +304,26 @@ impl Scene {
 
     /// Whether the step of a chain before this one was begun more than once, or in `queue:work`.
     fn was_before_run_again_by_php(id: &str, of: &BTreeMap<&str, Vec<&Line>>) -> bool {
-        let Some((chain, step)) = id.rsplit_once('-') else {
-            return false;
-        };
-        let before = step
-            .parse::<usize>()
-            .ok()
-            .and_then(|step| step.checked_sub(1));
-        let Some(before) = before.map(|before| format!("{chain}-{before}")) else {
+        let Some(before) = step_before(id) else {
             return false;
         };
         let runs = of.get(before.as_str()).into_iter().flatten();
         let runs: Vec<_> = runs.filter(|line| line.event == "run").collect();
         runs.len() > 1 && runs.iter().any(|run| run.by == "php")
     }
+}
+
+/// The step of a chain before this one.
+fn step_before(id: &str) -> Option<String> {
+    let (chain, step) = id.rsplit_once('-')?;
+    let before = step.parse::<usize>().ok()?.checked_sub(1)?;
+    Some(format!("{chain}-{before}"))
+}
+
+/// The time as the journal has it, in unix seconds.
+fn now() -> f64 {
+    let since = std::time::UNIX_EPOCH.elapsed();
+    since.expect("the clock is behind 1970").as_secs_f64()
 }
 
 /// Processes that this one has started.
