@@ -4,10 +4,7 @@
 
 use crate::app::Manifest;
 use crate::config::Config;
-use crate::handler::{
-    HandlerChoice, Pattern, Route, Router, Services, TargetPattern, UnmappedPolicy,
-};
-use crate::payload::Target;
+use crate::handler::{HandlerChoice, Pattern, Router, Services, TargetPattern, UnmappedPolicy};
 use crate::php::ClassName;
 
 /// What does not work where the app's default cache store is one that only PHP reads.
@@ -52,7 +49,6 @@ pub(super) fn look(config: &Config, router: &Router, services: &Services) -> Vec
     unique(config, router, services, &mut findings);
     findings.push(php_queue(router, services));
     findings.extend(batch_key(config, router, services));
-    findings.extend(broadcasts(config, router, services));
     findings
 }
 
@@ -104,55 +100,6 @@ fn code(config: &Config, runs_something: bool) -> Vec<Finding> {
             format!("the app loads {} by `newQueryForRestoration()`: handlers here cannot load them, and have their ids", own.join(", ")),
             "leave jobs whose handlers would load them to PHP",
         ));
-    }
-    findings
-}
-
-/// Broadcast events that are mapped to the built-in handler: which of them PHP has to publish, and why.
-fn broadcasts(config: &Config, router: &Router, services: &Services) -> Vec<Finding> {
-    const CHECK: &str = "broadcast";
-    let is_ours = |name: &str| {
-        let class = ClassName::new(name).map(|class| Target::Broadcast { class });
-        let Some(Route::Handler { mapping, .. }) = class.map(|target| router.route(&target)) else {
-            return false;
-        };
-        let mapping = router.mappings().nth(mapping);
-        matches!(mapping.map(|mapping| &mapping.handler), Some(HandlerChoice::Named(name)) if name == "broadcast")
-    };
-    let classes = config
-        .manifest()
-        .into_iter()
-        .flat_map(|(_, manifest)| &manifest.classes);
-    let ours: Vec<_> = classes
-        .filter(|(name, class)| class.kind == "broadcast" && is_ours(name))
-        .collect();
-    if ours.is_empty() {
-        return Vec::new();
-    }
-    let mut findings = Vec::new();
-    if let Err(missing) = services.broadcasts() {
-        findings.push(gap(
-            CHECK,
-            format!("no event can be published here: {missing}"),
-            "write the manifest anew: `artisand manifest`",
-        ));
-    }
-    for (name, class) in &ours {
-        let why = match &class.broadcast {
-            Some(facts) => facts.needs_php(),
-            None => Some("the manifest does not say how it is broadcast".to_owned()),
-        };
-        findings.extend(why.map(|why| {
-            gap(
-                CHECK,
-                format!("PHP has to publish {name}: {why}"),
-                "leave it out of the mapping, or write its methods as one `return` and the manifest anew",
-            )
-        }));
-    }
-    if findings.is_empty() {
-        let found = format!("event classes that can be published here: {}", ours.len());
-        findings.push(well(CHECK, found));
     }
     findings
 }

@@ -24,7 +24,6 @@ use crate::connection::{
     self, Database, DatabaseKind, DatabaseOptions, Databases, Redis, RedisAddress, RedisOptions,
 };
 use crate::failed::{DatabaseFailedJobs, FailedJobs, FileFailedJobs, FileLock, Unlock};
-use crate::handler::{BroadcastConnection, BroadcastConnections, causes};
 use crate::payload::{Encrypter, KeyError};
 use crate::queue::{ConnectionName, RedisQueueOptions};
 use crate::time::Clock;
@@ -37,7 +36,7 @@ pub type EnvLookup = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 pub struct Laravel {
     /// Version of the framework, where it is known.
     pub version: Option<String>,
-    /// `{"app": .., "queue": .., "cache": .., "database": .., "broadcasting": ..}`.
+    /// `{"app": .., "queue": .., "cache": .., "database": ..}`.
     pub config: Value,
     /// The app's directory.
     pub base: PathBuf,
@@ -592,71 +591,6 @@ impl Laravel {
             set(&connection::percent_decode(key), &value.replace('+', " "));
         }
         Ok(())
-    }
-
-    // --- broadcasting
-
-    /// The broadcast connections, as far as they can be published on from here.
-    ///
-    /// # Errors
-    ///
-    /// They cannot be told.
-    ///
-    /// # Source
-    ///
-    /// `Illuminate\Broadcasting\BroadcastManager`.
-    pub fn broadcasts(&self) -> Found<BroadcastConnections> {
-        if self.at(&["broadcasting"])?.is_none() {
-            return Err(SettingError::Unknown {
-                path: "broadcasting".into(),
-                why: format!("{} does not have it", self.origin),
-            });
-        }
-        let default = self.text(&["broadcasting", "default"])?;
-        let text = |error: &SettingError| causes(error).join(": ");
-        let connection = |name: String| {
-            let opened = self.broadcast(&name).map_err(|error| text(&error));
-            (name, opened)
-        };
-        let names = self.names(&["broadcasting", "connections"])?;
-        Ok(BroadcastConnections::new(
-            default.unwrap_or_default(),
-            names.into_iter().map(connection),
-        ))
-    }
-
-    /// A broadcast connection, which has to be one on Redis.
-    fn broadcast(&self, name: &str) -> Found<BroadcastConnection> {
-        let of = |key: &'static str| ["broadcasting", "connections", name, key];
-        let driver = self.text(&of("driver"))?.unwrap_or_default();
-        let wrong = |path: String, found: String, expected: &str| SettingError::Wrong {
-            path,
-            found,
-            expected: expected.into(),
-        };
-        if driver != "redis" {
-            return Err(wrong(
-                of("driver").join("."),
-                format!("`{driver}`"),
-                "`redis`, the only driver that is published on without PHP",
-            ));
-        }
-        if !self.is_at_least(6, 11) {
-            return Err(wrong(
-                "the version".into(),
-                format!("{}", self.known_version()),
-                "6.11 or later: before, channels had other prefixes",
-            ));
-        }
-        let redis = self.text(&of("connection"))?;
-        let redis = self.redis(redis.as_deref().unwrap_or("default"))?;
-        let opened = Redis::new(&redis.options).map_err(|source| SettingError::Connection {
-            path: of("connection").join("."),
-            source,
-        })?;
-        // That of all connections, whatever this one's own is: Laravel puts it before channels itself.
-        let prefix = self.text(&["database", "redis", "options", "prefix"])?;
-        Ok(BroadcastConnection::new(opened, prefix.unwrap_or_default()))
     }
 
     // --- databases
@@ -1386,47 +1320,6 @@ mod tests {
         let prefix = |version| laravel(version, cache.clone()).cache_prefix("redis", "redis");
         assert_eq!(prefix("10.48").unwrap(), "shop_cache_:");
         assert_eq!(prefix("11.0").unwrap(), "shop_cache_");
-    }
-
-    #[test]
-    fn broadcasts_are_published_on_redis_only() {
-        let of = |version: &str, connection: Value, prefix: Value| {
-            let config = json!({
-                "broadcasting": {"default": "b", "connections": {"b": connection}},
-                "database": {"redis": {"options": {"prefix": prefix}, "default": {}, "own": {"prefix": "own_"}}},
-            });
-            match laravel(version, config).broadcast("b") {
-                Ok(found) => format!("{found:?}"),
-                Err(error) => causes(&error).join(": "),
-            }
-        };
-        let redis = |connection: Value| json!({"driver": "redis", "connection": connection});
-        #[rustfmt::skip]
-        let rows = [
-            ("13.0", redis(Value::Null), json!("all_"), r#"prefix: "all_" }"#),
-            // The prefix of all connections counts, for channels.
-            ("13.0", redis(json!("own")), json!("all_"), r#"prefix: "all_" }"#),
-            ("13.0", redis(json!("own")), Value::Null, r#"prefix: "" }"#),
-            ("13.0", redis(json!("gone")), json!("all_"), "no `database.redis.gone`"),
-            ("6.10.0", redis(Value::Null), json!("all_"), "6.11 or later"),
-            ("13.0", json!({"driver": "reverb"}), json!("all_"), "`broadcasting.connections.b.driver` of the app is `reverb`, expected `redis`"),
-            ("13.0", redis(Value::Null), json!({"$unknown": "config/database.php:3: calls `f()`"}), "calls `f()`"),
-        ];
-        for (version, connection, prefix, expected) in rows {
-            let found = of(version, connection.clone(), prefix.clone());
-            assert!(
-                found.contains(expected),
-                "{version} {connection} {prefix}: {found}"
-            );
-        }
-        let error = laravel("13.0", json!({}))
-            .broadcasts()
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("cannot tell `broadcasting` of the app: test does not have it"),
-            "{error}"
-        );
     }
 
     #[test]

@@ -770,13 +770,7 @@ impl Config {
     /// What middleware needs: of no importance to jobs that do not need it, so an error only for those.
     fn fill_middleware(&self, services: &mut Services) {
         let Some(laravel) = &self.laravel else {
-            for gap in [
-                Gap::Cache,
-                Gap::LimiterCache,
-                Gap::Redis,
-                Gap::Batches,
-                Gap::Broadcasts,
-            ] {
+            for gap in [Gap::Cache, Gap::LimiterCache, Gap::Redis, Gap::Batches] {
                 services.gaps.insert(gap, Error::NoApp.to_string());
             }
             return;
@@ -798,16 +792,6 @@ impl Config {
             Redis::new(&redis.options).map_err(|error| causes(&error).join(": "))
         });
         services.redis = or_gap(gaps, Gap::Redis, redis);
-        services.broadcasts = or_gap(
-            gaps,
-            Gap::Broadcasts,
-            if self.is_prefix_guessed(laravel) {
-                let app = laravel.base.clone();
-                Err(Error::Prefix { app }.to_string())
-            } else {
-                laravel.broadcasts().map_err(text)
-            },
-        );
         if services.batches.is_none() {
             let why = "they cannot be read, see the log".to_owned();
             gaps.insert(Gap::Batches, why);

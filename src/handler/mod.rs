@@ -9,7 +9,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 mod batch;
-mod broadcaster;
 mod builtin;
 mod canary;
 mod child;
@@ -34,7 +33,6 @@ mod template;
 pub mod view;
 
 pub use batch::{AddError, BatchHandle, BatchJob};
-pub use broadcaster::{BroadcastConnection, BroadcastConnections, BroadcastError, Broadcaster};
 pub use builtin::{Discard, Log};
 pub use canary::Canary;
 pub use child::supervise;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 
 use super::{
-    Broadcaster, Canary, Debounce, Discard, Environment, Exec, ExecOptions, Handler, Log, Missing,
-    Pattern, Persistent, PersistentOptions, Pipeline, Services, TargetPattern, panic_text,
+    Canary, Debounce, Discard, Environment, Exec, ExecOptions, Handler, Log, Missing, Pattern,
+    Persistent, PersistentOptions, Pipeline, Services, TargetPattern, panic_text,
 };
 #[cfg(feature = "http")]
 use super::{Http, HttpClient, HttpOptions, HttpSetupError, SecretSource};
@@ -19,7 +19,7 @@ use crate::payload::{Kind, Target};
 use crate::php::ClassName;
 use crate::queue::QueueName;
 
-/// Handlers by the names that mappings use. `broadcast`, `discard` and `log` are always there.
+/// Handlers by the names that mappings use. `discard` and `log` are always there.
 #[derive(Clone)]
 pub struct Registry {
     handlers: HashMap<String, Arc<dyn Handler>>,
@@ -43,7 +43,6 @@ impl Registry {
         Self {
             handlers: HashMap::new(),
         }
-        .with("broadcast", Broadcaster)
         .with("discard", Discard)
         .with("log", Log)
     }
@@ -207,6 +206,11 @@ pub enum MappingError {
         /// The names there are.
         known: String,
     },
+    /// The name was once that of a built-in handler.
+    #[error(
+        "no handler `broadcast`: only PHP broadcasts events. Delete this mapping to leave its jobs to PHP (`policy = \"php\"` under [unmapped]), or name a handler of your own"
+    )]
+    NoBroadcaster,
     /// `exec` without a program.
     #[error("`exec` names no program")]
     NoProgram,
@@ -317,6 +321,16 @@ pub struct Router {
     known_others: RwLock<HashMap<Box<str>, Route>>,
 }
 
+fn no_handler(name: &str, registry: &Registry) -> MappingError {
+    if name == "broadcast" {
+        return MappingError::NoBroadcaster;
+    }
+    MappingError::UnknownHandler {
+        name: name.to_owned(),
+        known: registry.names().join(", "),
+    }
+}
+
 /// How long handlers may take to end what they keep running.
 const STOPPING: Duration = Duration::from_secs(5);
 
@@ -392,14 +406,7 @@ impl Router {
             let route = match &mapping.handler {
                 HandlerChoice::Named(name) => {
                     let Some(handler) = registry.get(name) else {
-                        let known = registry.names().join(", ");
-                        return Err((
-                            position,
-                            MappingError::UnknownHandler {
-                                name: name.clone(),
-                                known,
-                            },
-                        ));
+                        return Err((position, no_handler(name, registry)));
                     };
                     run(Arc::clone(handler))
                 }
@@ -701,7 +708,7 @@ mod tests {
         );
         assert_eq!(
             unknown.unwrap_err().1.to_string(),
-            "no handler `nope` (there are: broadcast, discard, log)"
+            "no handler `nope` (there are: discard, log)"
         );
     }
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use super::Models;
 use super::middleware::{HeldLocks, Limiter};
-use super::{BroadcastConnections, Models};
 use crate::app::Manifest;
 use crate::batch::Batches;
 use crate::cache::{Cache, Stores};
@@ -50,8 +50,6 @@ pub struct Services {
     pub limiter_cache: Option<Cache>,
     /// Its Redis connection `default`.
     pub redis: Option<Redis>,
-    /// Its broadcast connections.
-    pub broadcasts: Option<BroadcastConnections>,
     /// Rate limiters by name.
     pub limiters: BTreeMap<String, Limiter>,
     /// Why what is not there is not.
@@ -72,8 +70,6 @@ pub enum Gap {
     Redis,
     /// [`Services::batches`]
     Batches,
-    /// [`Services::broadcasts`]
-    Broadcasts,
 }
 
 /// Something of the app is needed and not there.
@@ -137,16 +133,6 @@ impl Services {
     pub fn redis(&self) -> Result<&Redis, Missing> {
         let redis = self.redis.as_ref();
         redis.ok_or_else(|| self.missing(Gap::Redis, "the app's Redis connection `default`"))
-    }
-
-    /// The app's broadcast connections.
-    ///
-    /// # Errors
-    ///
-    /// Nothing is known of them, and why.
-    pub fn broadcasts(&self) -> Result<&BroadcastConnections, Missing> {
-        let broadcasts = self.broadcasts.as_ref();
-        broadcasts.ok_or_else(|| self.missing(Gap::Broadcasts, "the app's broadcast connections"))
     }
 
     /// The rate limiter of this name.

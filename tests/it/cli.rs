@@ -67,6 +67,7 @@ fn mistakes_in_the_configuration_are_named_with_their_line() {
     let rows = [
         "[worker]\nconcurency = 3\n",
         "\n[[map]]\njob = 'App\\Jobs\\X'\nhandler = 'nope'\n",
+        "\n[[map]]\nbroadcast = 'App\\Events\\X'\nhandler = 'broadcast'\n",
         "[[map]]\njob = '/(/'\nhandler = 'log'\n",
         "[unmapped]\npolicy = 'drop'\n",
         "[[map]]\njob = 'X'\nhandler = { run = 'x' }\n",

@@ -8,7 +8,6 @@
 
 mod batch_jobs;
 mod batches;
-mod broadcasts;
 mod cli;
 mod codec;
 mod commands;

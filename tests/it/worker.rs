@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use artisand::failed::FailedJob;
 use artisand::handler::{
-    self, Canary, Environment, ExecOptions, Handler, HandlerChoice, JobContext, Mapping, Mode,
-    OnMismatch, Pattern, Registry, Router, UnmappedPolicy,
+    self, BoxError, BoxFuture, Canary, Environment, ExecOptions, Handler, HandlerChoice,
+    JobContext, Mapping, Mode, OnMismatch, Pattern, Registry, Router, Services, UnmappedPolicy,
 };
 use artisand::payload::{CALL_QUEUED_HANDLER, Payload};
 use artisand::queue::{MemoryQueue, PopRequest, Queue, QueueName, Sizes, Spool};
@@ -1301,6 +1301,49 @@ async fn jobs_that_do_not_fit_their_handler_go_the_way_of_unmapped_ones_and_cost
         assert_eq!(left, [jobs[1].clone(), jobs[2].clone()], "{policy:?}");
         let tally = tallies.try_recv().unwrap();
         assert_eq!((tally.here, tally.mismatched), (2, counted), "{policy:?}");
+    }
+}
+
+/// Runs jobs with an even number only.
+struct Even;
+
+fn is_even(payload: &Payload) -> bool {
+    let number = payload.uuid.as_ref().unwrap().as_str();
+    let number: u32 = number.strip_prefix("uuid-").unwrap().parse().unwrap();
+    number.is_multiple_of(2)
+}
+
+impl Handler for Even {
+    fn handle(&self, context: JobContext) -> BoxFuture<'_, Result<(), BoxError>> {
+        assert!(is_even(context.payload()));
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn refuses(&self, payload: &Payload, _: &Services) -> Option<String> {
+        (!is_even(payload)).then(|| "it is odd".to_owned())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_its_handler_refuses_counts_as_unmapped() {
+    for (policy, stays, moved) in [
+        (UnmappedPolicy::Leave, 3, 0),
+        (UnmappedPolicy::Forward(name("php")), 0, 3),
+    ] {
+        let queue = queue();
+        let jobs: Vec<_> = (0..6).map(|n| job("A", n)).collect();
+        queue.push(&name("default"), &jobs).await.unwrap();
+        // Pattern `*`: no class is taken without a look.
+        let registry = Registry::new().with("even", Even);
+        let router = router(vec![mapping("*", "even", 0)], policy, &registry);
+        let worker = Worker::new(Arc::clone(&queue), router, options(2));
+        worker.run(&Control::new()).await;
+        let pending = |pending| Sizes {
+            pending,
+            ..Sizes::default()
+        };
+        assert_eq!(sizes(&queue).await, pending(stays));
+        assert_eq!(queue.sizes(&name("php")).await.unwrap(), pending(moved));
     }
 }
 

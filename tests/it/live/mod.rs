@@ -28,7 +28,6 @@ macro_rules! on_every_laravel {
 mod all_kinds;
 mod batches;
 mod blocked;
-mod broadcasts;
 mod cache;
 mod canary;
 mod castings;
