@@ -34,8 +34,7 @@ pub struct Manifest {
     pub complete: bool,
     /// Directories of the app.
     pub paths: Paths,
-    /// `config('app')`, `config('queue')`, `config('cache')` and `config('database')`, and of `config('broadcasting')`
-    /// which driver and Redis connection each connection has.
+    /// `config('app')`, `config('queue')`, `config('cache')` and `config('database')`.
     pub config: Value,
     /// Which settings come from variables; none with a cached configuration, and in a manifest of an older version.
     #[serde(default)]
@@ -43,9 +42,6 @@ pub struct Manifest {
     /// Prefix of each cache store as the store itself says it.
     #[serde(default)]
     pub cache_prefixes: BTreeMap<String, Option<String>>,
-    /// How the app broadcasts; none in a manifest of an older version.
-    #[serde(default)]
-    pub broadcasting: Option<Broadcasting>,
     /// Routes of classes to queues (`Queue::route`, Laravel 13): a queue, or connection and queue, by class.
     #[serde(default, deserialize_with = "map")]
     pub queue_routes: BTreeMap<String, Value>,
@@ -197,9 +193,6 @@ pub struct Class {
     /// What those of its methods return that do no more than that.
     #[serde(default)]
     pub methods: BTreeMap<String, Returned>,
-    /// What is published of it, if it is a broadcast event or a notification.
-    #[serde(default)]
-    pub broadcast: Option<super::broadcast::Facts>,
     /// Its middleware.
     #[serde(default)]
     pub middleware: Middleware,
@@ -254,20 +247,6 @@ pub struct Middleware {
     pub property: Vec<String>,
 }
 
-/// How the app broadcasts, apart from its events.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct Broadcasting {
-    /// Class of its broadcast manager.
-    pub manager: Option<String>,
-    /// Names of drivers that the app made itself (`Broadcast::extend`).
-    pub drivers: Vec<String>,
-    /// Whether its PHP writes floats into JSON as PHP does by default.
-    pub floats: bool,
-    /// Classes of dates that become JSON as Carbon does by default.
-    pub dates: Vec<String>,
-}
-
 /// What a method returns that consists of one `return`.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Returned {
@@ -285,27 +264,6 @@ pub enum Part {
     Literal(Value),
     /// A property of the object.
     Property(String),
-    /// A value inside a property.
-    Path(PropertyPath),
-}
-
-/// A value inside a property.
-#[derive(Debug, Clone, Deserialize)]
-pub struct PropertyPath {
-    /// The property of the object.
-    pub of: String,
-    /// The way from there.
-    pub steps: Vec<PathStep>,
-}
-
-/// A step into a value.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PathStep {
-    /// To a property.
-    Property(String),
-    /// To the value of a key.
-    Key(Value),
 }
 
 impl Class {
@@ -341,12 +299,6 @@ pub struct Model {
     /// Its primary key.
     #[serde(default)]
     pub key: Option<String>,
-    /// Whether the key is one that the database counts up.
-    #[serde(default)]
-    pub incrementing: bool,
-    /// Whether a method says on which channels its notifications are broadcast; none in a manifest of an older version.
-    #[serde(default)]
-    pub receives_broadcasts_on: Option<bool>,
     /// Type of the key in PHP: `int` or `string`.
     #[serde(default)]
     pub key_type: Option<String>,
@@ -536,7 +488,7 @@ impl Manifest {
                 reasons.push(format!("{} changed since", name.display()));
             }
         }
-        for name in ["app", "queue", "cache", "database", "broadcasting"] {
+        for name in ["app", "queue", "cache", "database"] {
             let name = format!("config/{name}.php");
             if self.paths.config_cache.is_none() && is_newer(&base.join(&name)) {
                 reasons.push(format!("{name} changed since"));

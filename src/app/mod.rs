@@ -1,6 +1,5 @@
 //! What is known of the Laravel app whose queues are worked.
 
-pub mod broadcast;
 mod class;
 mod classes;
 mod env;
@@ -16,8 +15,8 @@ pub use class::{Facts, Unique};
 pub use classes::{Classes, Presence, nearest};
 pub use env::{EnvError, EnvFile, cast};
 pub use manifest::{
-    Broadcasting, Class, Code, Manifest, ManifestError, Middleware, Model, Part, PathStep, Paths,
-    Pivot, Property, PropertyPath, Returned, UniqueId, is_same_directory,
+    Class, Code, Manifest, ManifestError, Middleware, Model, Part, Paths, Pivot, Property,
+    Returned, UniqueId, is_same_directory,
 };
 pub use slug::slug;
 pub use source::{AppConfig, Origin, SourceError, cached_config_path, framework_version, read};

@@ -1,7 +1,7 @@
 //! Where an app's configuration comes from, and what it is, without PHP.
 //!
-//! [`read`] answers what `config('app')`, `config('queue')`, `config('cache')`,
-//! `config('database')` and `config('broadcasting')` are in a Laravel app that is only looked at. It reads files
+//! [`read`] answers what `config('app')`, `config('queue')`, `config('cache')` and
+//! `config('database')` are in a Laravel app that is only looked at. It reads files
 //! below the app's root and nothing else; `.env` reaches it through the caller's
 //! look-up. Parts that cannot be found out are marked as [`php_config`](super::php_config)
 //! says, and [`AppConfig::notes`] tells what was assumed.
@@ -23,16 +23,12 @@ use serde_json::{Map, Value as Json};
 use super::php_config::{self, ConfigError, Scope};
 
 /// The parts of the configuration that a queue worker needs, and the parts in them that merge one level deeper.
-const PARTS: [(&str, Option<&str>); 5] = [
+const PARTS: [(&str, Option<&str>); 4] = [
     ("app", None),
     ("queue", Some("connections")),
     ("cache", Some("stores")),
     ("database", Some("connections")),
-    (BROADCASTING, Some("connections")),
 ];
-
-/// A part that few workers need: what is not known of it is said when it is needed, and no note.
-const BROADCASTING: &str = "broadcasting";
 
 /// What is assumed of an app whose framework has no version.
 const NEWEST: Version = Version {
@@ -46,7 +42,7 @@ const NEWEST: Version = Version {
 pub struct AppConfig {
     /// The framework's version, such as `11.3.0`, if it is written anywhere.
     pub laravel: Option<String>,
-    /// An object with the keys `app`, `queue`, `cache`, `database` and `broadcasting`; what is not configured is null.
+    /// An object with the keys `app`, `queue`, `cache` and `database`; what is not configured is null.
     pub config: Json,
     /// Where most of it comes from.
     pub origin: Origin,
@@ -218,9 +214,8 @@ impl Source<'_> {
         let mut config = Map::new();
         let mut origin = Origin::Defaults;
         for (name, merged_deeper) in PARTS {
-            let notes = self.notes.len();
             let own = self.own_file(name)?;
-            if own.is_some() && name != BROADCASTING {
+            if own.is_some() {
                 origin = Origin::Files;
             }
             let value = match (own, has_base, merges) {
@@ -236,9 +231,6 @@ impl Source<'_> {
                     self.embedded(name)
                 }
             };
-            if name == BROADCASTING {
-                self.notes.truncate(notes);
-            }
             config.insert(name.to_owned(), value);
         }
         Ok((Json::Object(config), origin))
@@ -300,7 +292,6 @@ impl Source<'_> {
             "app" => include_str!("base/app.php"),
             "queue" => include_str!("base/queue.php"),
             "cache" => include_str!("base/cache.php"),
-            BROADCASTING => include_str!("base/broadcasting.php"),
             _ => include_str!("base/database.php"),
         };
         let variables = [("version", Json::from(self.version.number()))];
@@ -585,14 +576,6 @@ return [
                 }},
                 "failed": {"database": "mysql", "table": "failed_jobs"},
             },
-            "broadcasting": {
-                "default": "null",
-                "connections": {
-                    "pusher": {"driver": "pusher"}, "ably": {"driver": "ably"},
-                    "redis": {"driver": "redis", "connection": "default"},
-                    "log": {"driver": "log"}, "null": {"driver": "null"},
-                },
-            },
             "cache": {"prefix": ""},
             "database": {
                 "default": "mysql",
@@ -728,7 +711,7 @@ return [
         assert_eq!(found.origin, Origin::Cached(path.clone()));
         assert_eq!(
             found.config,
-            json!({"app": {"x": null}, "queue": {"default": "redis"}, "cache": null, "database": null, "broadcasting": null})
+            json!({"app": {"x": null}, "queue": {"default": "redis"}, "cache": null, "database": null})
         );
         assert_eq!(found.storage, dir.path().join("storage"));
 

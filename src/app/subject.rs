@@ -102,7 +102,7 @@ impl<'a> Subject<'a> {
     }
 
     /// A public property that is in the bytes.
-    pub(super) fn written(&self, name: &str) -> Option<&'a Value> {
+    fn written(&self, name: &str) -> Option<&'a Value> {
         let mut properties = self.object.properties.iter().rev();
         let is_it = |key: &Key| matches!(key, Key::String(key) if key == name.as_bytes());
         let found = properties.find(|(key, _)| is_it(key));
@@ -174,11 +174,9 @@ impl<'a> Subject<'a> {
         Ok(Value::String(text))
     }
 
-    pub(super) fn part(&self, class: &Class, part: &Part) -> Option<Value> {
+    fn part(&self, class: &Class, part: &Part) -> Option<Value> {
         match part {
             Part::Literal(value) => plain(value),
-            // Of broadcast events only, which look themselves.
-            Part::Path(_) => None,
             Part::Property(name) => {
                 let mut properties = class
                     .properties
@@ -328,7 +326,7 @@ pub(super) fn is_method(said: &Json) -> bool {
 }
 
 /// A value of the manifest that is no more than a scalar or a list of them.
-pub(super) fn plain(json: &Json) -> Option<Value> {
+fn plain(json: &Json) -> Option<Value> {
     Some(match json {
         Json::Null => Value::Null,
         Json::Bool(value) => Value::Bool(*value),
@@ -346,7 +344,7 @@ pub(super) fn plain(json: &Json) -> Option<Value> {
 }
 
 /// The bytes that PHP makes of a value where it needs a string; `None` where that is not as simple.
-pub(super) fn bytes_of(value: &Value) -> Option<Vec<u8>> {
+fn bytes_of(value: &Value) -> Option<Vec<u8>> {
     Some(match value {
         Value::Null | Value::Bool(false) => Vec::new(),
         Value::Bool(true) => b"1".to_vec(),

@@ -114,17 +114,6 @@ impl<'v> Graph<'v> {
         }
     }
 
-    /// What a reference of this tree leads to, wherever the reference itself is kept.
-    pub(crate) fn resolved(&self, reference: &Value) -> Value {
-        match reference {
-            Value::ObjectRef(number) | Value::VarRef(number) => {
-                let target = self.slot(*number);
-                target.map_or(reference, |target| target.root).clone()
-            }
-            value => value.clone(),
-        }
-    }
-
     /// The value of a property, references followed.
     pub fn property(&self, object: &'v Object, name: &str) -> Option<&'v Value> {
         object.get(name).map(|value| self.resolve(value))
