@@ -32,7 +32,6 @@ mod date;
 mod de;
 mod detach;
 mod edit;
-pub mod encode;
 mod error;
 pub mod json;
 pub mod loose;

@@ -157,11 +157,6 @@ impl Array {
             .map(|(_, value)| value)
     }
 
-    /// The int that PHP makes of a key that is written as text; `None` if it stays text.
-    pub fn int_key(key: &[u8]) -> Option<i64> {
-        canonical_int(key)
-    }
-
     /// True if the keys are 0, 1, 2 and so on, in this order.
     pub fn is_list(&self) -> bool {
         self.pairs
@@ -831,12 +826,6 @@ pub(crate) fn write_float(out: &mut Vec<u8>, value: f64) {
         out.extend_from_slice(decimal(value.is_sign_negative(), &digits, exponent).as_bytes());
     }
     out.push(b';');
-}
-
-/// A finite float as PHP's `json_encode` writes it.
-pub(crate) fn json_float(value: f64) -> String {
-    let (digits, exponent) = shortest_digits(value);
-    decimal(value.is_sign_negative(), &digits, exponent).replace('E', "e")
 }
 
 pub(crate) fn write_int(out: &mut Vec<u8>, value: i64) {
