@@ -956,7 +956,6 @@ class Classes
             'debounce_via' => $class->hasMethod('debounceVia'),
             'display_name' => $class->hasMethod('displayName'),
             'methods' => (object) $this->methods($class),
-            'broadcast' => $this->broadcast($class),
             'middleware' => [
                 'method' => $class->hasMethod('middleware') && ! $this->isFrameworks($class, 'middleware'),
                 'property' => array_values(array_filter(
@@ -991,7 +990,6 @@ class Classes
             'connection' => Values::plain($model->getConnectionName()),
             'morph_class' => Values::plain($model->getMorphClass()),
             'pivot' => $this->pivot($class),
-            'receives_broadcasts_on' => $class->hasMethod('receivesBroadcastNotificationsOn'),
             'restored_by_code' => $class->hasMethod('newQueryForRestoration')
                 && ! preg_match(
                     '~[/\\\\]Illuminate[/\\\\]Database[/\\\\]~',
@@ -1204,119 +1202,6 @@ class Classes
         return $methods;
     }
 
-    /** What is published of a broadcast event, or of a notification that is broadcast. */
-    private function broadcast(\ReflectionClass $class)
-    {
-        $isEvent = $this->implementing($class, 'Illuminate\Contracts\Broadcasting\ShouldBroadcast');
-        if (! $isEvent && ! (class_exists('Illuminate\Notifications\Notification')
-            && $class->isSubclassOf('Illuminate\Notifications\Notification'))) {
-            return null;
-        }
-        $methods = [];
-        foreach (['broadcastOn', 'broadcastAs', 'broadcastWith', 'broadcastConnections', 'broadcastType'] as $name) {
-            if ($class->hasMethod($name)) {
-                $methods[$name] = Shape::by($class, $name);
-            }
-        }
-
-        return [
-            'methods' => (object) $methods,
-            'payload' => $this->payload($class),
-            'values' => (object) $this->values($class),
-            'code' => $this->broadcastCode($class, $isEvent),
-        ];
-    }
-
-    /** Names of public properties as reflection lists them; null if PHP has to be asked for a value. */
-    private function payload(\ReflectionClass $class)
-    {
-        $names = [];
-        foreach ($class->getProperties(\ReflectionProperty::IS_PUBLIC) as $property) {
-            if ($property->isStatic() || (method_exists($property, 'hasHooks') && $property->hasHooks())) {
-                return null;
-            }
-            $names[] = $property->getName();
-        }
-
-        return $names;
-    }
-
-    /**
-     * Classes that its public properties are declared to have, theirs too, and
-     * of which json_encode() shows the public properties: name => those.
-     */
-    private function values(\ReflectionClass $class)
-    {
-        $values = [];
-        $pending = [$class];
-        while ($owner = array_shift($pending)) {
-            foreach ($owner->getProperties(\ReflectionProperty::IS_PUBLIC) as $property) {
-                foreach (preg_split('/[|&()?]+/', (string) $this->type($property), -1, PREG_SPLIT_NO_EMPTY) as $name) {
-                    $value = class_exists($name) ? new \ReflectionClass($name) : null;
-                    if ($value === null || isset($values[$value->getName()]) || ! $this->isPlainValue($value)) {
-                        continue;
-                    }
-                    $values[$value->getName()] = array_map(function ($property) {
-                        return $property->getName();
-                    }, $value->getProperties(\ReflectionProperty::IS_PUBLIC));
-                    $pending[] = $value;
-                }
-            }
-        }
-
-        return $values;
-    }
-
-    private function isPlainValue(\ReflectionClass $class)
-    {
-        if ($class->isAbstract() || $this->payload($class) === null) {
-            return false;
-        }
-        for ($link = $class; $link; $link = $link->getParentClass()) {
-            if ($link->isInternal()) {
-                return $link->getName() === 'stdClass';
-            }
-        }
-        foreach (['JsonSerializable', 'Traversable', 'Serializable', 'UnitEnum'] as $interface) {
-            if ($this->implementing($class, $interface)) {
-                return false;
-            }
-        }
-        if ($this->implementing($class, 'Illuminate\Contracts\Support\Arrayable')) {
-            return false;
-        }
-        foreach (['__sleep', '__wakeup', '__serialize', '__unserialize'] as $name) {
-            if ($class->hasMethod($name)) {
-                return false;
-            }
-        }
-
-        return true;
-    }
-
-    /** The method because of which PHP has to run the event itself. */
-    private function broadcastCode(\ReflectionClass $class, $isEvent)
-    {
-        $restoring = [
-            '__sleep', '__wakeup', '__serialize', '__unserialize', 'getSerializedPropertyValue',
-            'getRestoredPropertyValue', 'restoreCollection', 'restoreModel', 'getPropertyValue',
-        ];
-        foreach ($restoring as $name) {
-            $file = $class->hasMethod($name) ? $class->getMethod($name)->getFileName() : null;
-            if ($class->hasMethod($name)
-                && ! (is_string($file) && preg_match('~[/\\\\]Illuminate[/\\\\]Queue[/\\\\]~', $file))) {
-                return $name;
-            }
-        }
-        foreach (['middleware', 'failed'] as $name) {
-            if ($isEvent && $class->hasMethod($name) && method_exists('Illuminate\Broadcasting\BroadcastEvent', $name)) {
-                return $name;
-            }
-        }
-
-        return null;
-    }
-
     private function source(\ReflectionClass $class, $name)
     {
         if ($class->hasMethod($name)) {
@@ -1448,13 +1333,13 @@ class Classes
  */
 class Returned
 {
-    protected $class;
+    private $class;
 
-    protected $tokens;
+    private $tokens;
 
     private $text = false;
 
-    protected function __construct(\ReflectionClass $class, array $tokens)
+    private function __construct(\ReflectionClass $class, array $tokens)
     {
         $this->class = $class;
         $this->tokens = $tokens;
@@ -1463,44 +1348,30 @@ class Returned
     /** `{"text":bool,"parts":[{"literal":..}|{"property":NAME}]}`: one part, or the parts of a string. */
     public static function by(\ReflectionClass $class, $name)
     {
-        $tokens = self::tokensOf($class->getMethod($name));
-
-        return $tokens === null ? null : (new self($class, $tokens))->body();
-    }
-
-    /** What follows the name of a method without parameters. */
-    protected static function tokensOf(\ReflectionMethod $method)
-    {
+        $method = $class->getMethod($name);
         $lines = is_string($method->getFileName()) ? @file($method->getFileName()) : false;
         if ($lines === false || $method->isStatic() || $method->isAbstract() || $method->getNumberOfParameters() > 0) {
             return null;
         }
         $first = $method->getStartLine() - 1;
-        $tokens = self::tokens(implode('', array_slice($lines, $first, $method->getEndLine() - $first)));
+        $code = implode('', array_slice($lines, $first, $method->getEndLine() - $first));
+        $tokens = [];
+        foreach (@token_get_all("<?php {$code}") as $token) {
+            $type = is_array($token) ? $token[0] : $token;
+            if (! in_array($type, [T_OPEN_TAG, T_WHITESPACE, T_COMMENT, T_DOC_COMMENT], true)) {
+                $tokens[] = [$type, is_array($token) ? $token[1] : $token];
+            }
+        }
         foreach ($tokens as $place => $token) {
             if ($token[0] === T_FUNCTION && isset($tokens[$place + 1]) && $tokens[$place + 1][1] === $method->getShortName()) {
-                return array_slice($tokens, $place + 2);
+                return (new self($class, array_slice($tokens, $place + 2)))->body();
             }
         }
 
         return null;
     }
 
-    /** Without what means nothing. */
-    protected static function tokens($code)
-    {
-        $tokens = [];
-        foreach (@token_get_all(strpos($code, '<?php') === 0 ? $code : "<?php {$code}") as $token) {
-            $type = is_array($token) ? $token[0] : $token;
-            if (! in_array($type, [T_OPEN_TAG, T_WHITESPACE, T_COMMENT, T_DOC_COMMENT], true)) {
-                $tokens[] = [$type, is_array($token) ? $token[1] : $token];
-            }
-        }
-
-        return $tokens;
-    }
-
-    protected function body()
+    private function body()
     {
         if (! $this->take('(') || ! $this->take(')')) {
             return null;
@@ -1513,17 +1384,11 @@ class Returned
         if (! $this->take('{') || ! $this->take(T_RETURN)) {
             return null;
         }
-        $value = $this->value();
-
-        return $value !== null && $this->take(';') && $this->take('}') ? $value : null;
-    }
-
-    protected function value()
-    {
-        $this->text = false;
         $parts = $this->expression();
 
-        return $parts === null ? null : ['text' => $this->text, 'parts' => $parts];
+        return $parts !== null && $this->take(';') && $this->take('}')
+            ? ['text' => $this->text, 'parts' => $parts]
+            : null;
     }
 
     private function expression()
@@ -1554,7 +1419,7 @@ class Returned
         return $literal === null || ($this->text && is_array($literal[0])) ? null : [['literal' => $literal[0]]];
     }
 
-    protected function property()
+    private function property()
     {
         array_shift($this->tokens);
         if (! $this->take(T_OBJECT_OPERATOR) || ! $this->tokens || $this->tokens[0][0] !== T_STRING) {
@@ -1593,7 +1458,7 @@ class Returned
     }
 
     /** The value in an array, since it may be null. */
-    protected function literal()
+    private function literal()
     {
         $negative = $this->take('-');
         if (! $this->tokens) {
@@ -1633,12 +1498,12 @@ class Returned
         return [$items];
     }
 
-    protected function isNext($text)
+    private function isNext($text)
     {
         return $this->tokens && $this->tokens[0][1] === $text;
     }
 
-    protected function take($type)
+    private function take($type)
     {
         if (! $this->tokens || $this->tokens[0][0] !== $type) {
             return false;
@@ -1646,191 +1511,6 @@ class Returned
         array_shift($this->tokens);
 
         return true;
-    }
-}
-
-/**
- * Reads what the methods of a broadcast event return: what Returned reads, arrays
- * of that, properties of properties, and channels made of it.
- *
- * `{"value":RETURNED}`, `{"items":[{"key":..,"value":SHAPE}]}` or
- * `{"channel":{"class":NAME,"name":RETURNED}}`; a key that is not written is null.
- */
-class Shape extends Returned
-{
-    const CHANNELS = ['Channel', 'PrivateChannel', 'PresenceChannel', 'EncryptedPrivateChannel'];
-
-    private $file;
-
-    public static function by(\ReflectionClass $class, $name)
-    {
-        $method = $class->getMethod($name);
-        $tokens = self::tokensOf($method);
-        if ($tokens === null) {
-            return null;
-        }
-        $shape = new self($class, $tokens);
-        $shape->file = $method->getFileName();
-
-        return $shape->body();
-    }
-
-    protected function value()
-    {
-        if ($this->take('[')) {
-            return $this->entries(']');
-        }
-        if ($this->tokens && $this->tokens[0][0] === T_ARRAY) {
-            array_shift($this->tokens);
-
-            return $this->take('(') ? $this->entries(')') : null;
-        }
-        if ($this->take(T_NEW)) {
-            return $this->channel();
-        }
-        $value = parent::value();
-
-        return $value === null ? null : ['value' => $value];
-    }
-
-    private function entries($end)
-    {
-        $items = [];
-        while (! $this->take($end)) {
-            $key = null;
-            if (isset($this->tokens[1]) && $this->tokens[1][0] === T_DOUBLE_ARROW) {
-                $key = $this->literal();
-                if ($key === null || (! is_string($key[0]) && ! is_int($key[0])) || ! $this->take(T_DOUBLE_ARROW)) {
-                    return null;
-                }
-                $key = $key[0];
-            }
-            $value = $this->value();
-            if ($value === null || ($this->tokens && $this->tokens[0][0] !== $end && ! $this->take(','))) {
-                return null;
-            }
-            $items[] = ['key' => $key, 'value' => $value];
-            if (! $this->tokens) {
-                return null;
-            }
-        }
-
-        return ['items' => $items];
-    }
-
-    private function channel()
-    {
-        $class = $this->className();
-        foreach (self::CHANNELS as $channel) {
-            if (strcasecmp($class, 'Illuminate\\Broadcasting\\'.$channel) === 0 && $this->take('(')) {
-                $name = parent::value();
-                $this->take(',');
-
-                return $name !== null && $this->take(')') ? ['channel' => ['class' => $channel, 'name' => $name]] : null;
-            }
-        }
-
-        return null;
-    }
-
-    /** A name as the file means it. */
-    private function className()
-    {
-        $name = $this->qualified();
-        if (strpos($name, '\\') === 0) {
-            return substr($name, 1);
-        }
-        list($namespace, $imports) = $this->imports();
-        $parts = explode('\\', $name, 2);
-        $first = strtolower($parts[0]);
-        if (isset($imports[$first])) {
-            return $imports[$first].(isset($parts[1]) ? '\\'.$parts[1] : '');
-        }
-
-        return $namespace.$name;
-    }
-
-    private function qualified()
-    {
-        $types = [T_STRING, T_NS_SEPARATOR];
-        foreach (['T_NAME_QUALIFIED', 'T_NAME_FULLY_QUALIFIED'] as $since8) {
-            if (defined($since8)) {
-                $types[] = constant($since8);
-            }
-        }
-        $name = '';
-        while ($this->tokens && in_array($this->tokens[0][0], $types, true)) {
-            $name .= array_shift($this->tokens)[1];
-        }
-
-        return $name;
-    }
-
-    /** Namespace, and what `use` stands for by its last word in lower case. */
-    private function imports()
-    {
-        $namespace = '';
-        $imports = [];
-        $tokens = self::tokens((string) @file_get_contents($this->file));
-        while ($tokens) {
-            list($type) = array_shift($tokens);
-            if (in_array($type, [T_CLASS, T_TRAIT, T_INTERFACE], true)) {
-                break;
-            }
-            if ($type !== T_NAMESPACE && $type !== T_USE) {
-                continue;
-            }
-            $text = '';
-            while ($tokens && $tokens[0][0] !== ';' && ! ($type === T_NAMESPACE && $tokens[0][0] === '{')) {
-                $token = array_shift($tokens);
-                $text .= $token[0] === T_AS ? ' as ' : ($token[0] === T_FUNCTION || $token[0] === T_CONST ? '!' : $token[1]);
-            }
-            if ($type === T_NAMESPACE) {
-                $namespace = $text === '' ? '' : $text.'\\';
-                continue;
-            }
-            $prefix = '';
-            if (preg_match('/^(.*)\{(.*)\}$/', $text, $matches)) {
-                list(, $prefix, $text) = $matches;
-            }
-            foreach (array_filter(explode(',', $text)) as $import) {
-                if (strpos($prefix.$import, '!') !== false) {
-                    continue;
-                }
-                $import = explode(' as ', ltrim($prefix.$import, '\\'));
-                $words = explode('\\', $import[0]);
-                $imports[strtolower(isset($import[1]) ? $import[1] : end($words))] = $import[0];
-            }
-        }
-
-        return [$namespace, $imports];
-    }
-
-    /** `$this->a`, and with what follows it: `->b`, `['c']`. */
-    protected function property()
-    {
-        $property = parent::property();
-        $steps = [];
-        while ($property !== null && $this->tokens) {
-            if ($this->take(T_OBJECT_OPERATOR)) {
-                if (! $this->tokens || $this->tokens[0][0] !== T_STRING) {
-                    return null;
-                }
-                $steps[] = ['property' => array_shift($this->tokens)[1]];
-            } elseif ($this->take('[')) {
-                $key = $this->literal();
-                if ($key === null || (! is_string($key[0]) && ! is_int($key[0])) || ! $this->take(']')) {
-                    return null;
-                }
-                $steps[] = ['key' => $key[0]];
-            } else {
-                break;
-            }
-        }
-
-        return $property === null || $steps === []
-            ? $property
-            : [['path' => ['of' => $property[0]['property'], 'steps' => $steps]]];
     }
 }
 
@@ -2046,7 +1726,6 @@ class Exporter
             }),
             'cache_prefixes' => (object) [],
             'limiters' => [],
-            'broadcasting' => null,
             'queue_routes' => (object) [],
             'queue_forwards' => (object) [],
             'payload_hooks' => [],
@@ -2062,8 +1741,6 @@ class Exporter
         $this->result['cache_prefixes'] = (object) $this->cachePrefixes($app);
         $this->doing = 'reading rate limiters';
         $this->result['limiters'] = $this->limiters($app);
-        $this->doing = 'reading how the app broadcasts';
-        $this->result['broadcasting'] = $this->broadcasting($app);
         $this->doing = 'reading queue routes';
         $this->routes($app);
         $this->doing = 'reading payload hooks';
@@ -2096,7 +1773,6 @@ class Exporter
         foreach (['queue', 'cache', 'database'] as $file) {
             $config[$file] = $get($file);
         }
-        $config['broadcasting'] = $this->broadcastConnections($get('broadcasting'));
 
         return $config;
     }
@@ -2125,49 +1801,6 @@ class Exporter
         } catch (\Throwable $e) {
             $this->notes->exception('which variables settings come from is not known', $e);
         }
-    }
-
-    /** Without the keys of services that we do not speak to. */
-    private function broadcastConnections($config)
-    {
-        if (! is_array($config)) {
-            return null;
-        }
-        $connections = [];
-        foreach (isset($config['connections']) ? (array) $config['connections'] : [] as $name => $connection) {
-            if (is_array($connection)) {
-                $connections[$name] = array_intersect_key($connection, ['driver' => true, 'connection' => true]);
-            }
-        }
-
-        return [
-            'default' => isset($config['default']) ? $config['default'] : null,
-            'connections' => $connections,
-        ];
-    }
-
-    /** What decides over the bytes that are published, apart from the event. */
-    private function broadcasting($app)
-    {
-        $broadcasting = ['manager' => null, 'drivers' => [], 'floats' => false, 'dates' => []];
-        try {
-            $floats = json_encode([0.1, 1.5, 1e25, 1 / 3]);
-            $broadcasting['floats'] = $floats === '[0.1,1.5,1.0e+25,0.3333333333333333]';
-            foreach (['Carbon\Carbon', 'Carbon\CarbonImmutable', 'Illuminate\Support\Carbon'] as $class) {
-                if (class_exists($class)
-                    && json_encode(new $class('2024-01-02 03:04:05.678901', new \DateTimeZone('Europe/Paris')))
-                        === '"2024-01-02T02:04:05.678901Z"') {
-                    $broadcasting['dates'][] = $class;
-                }
-            }
-            $manager = $app->make('Illuminate\Contracts\Broadcasting\Factory');
-            $broadcasting['manager'] = get_class($manager);
-            $broadcasting['drivers'] = array_map('strval', array_keys((array) $this->property($manager, 'customCreators')));
-        } catch (\Throwable $e) {
-            $this->notes->exception('how the app broadcasts is not known', $e);
-        }
-
-        return $broadcasting;
     }
 
     private function cachePrefixes($app)

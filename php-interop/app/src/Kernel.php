@@ -15,7 +15,6 @@ class Kernel extends ConsoleKernel
         Console\BatchRecord::class,
         Console\BatchState::class,
         Console\Cache::class,
-        Console\Cast::class,
         Console\Chain::class,
         Console\Chains::class,
         Console\Config::class,

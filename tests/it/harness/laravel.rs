@@ -116,7 +116,6 @@ impl Laravel {
         let keys = [
             "classes",
             "models",
-            "broadcasting",
             "queue_routes",
             "queue_forwards",
             "payload_hooks",

@@ -136,7 +136,6 @@ class Configure
                 'default' => $this->env('BROADCAST_CONNECTION', 'log'),
                 'connections' => [
                     'redis' => ['driver' => 'redis', 'connection' => 'default'],
-                    'second' => ['driver' => 'redis', 'connection' => 'cache'],
                     'log' => ['driver' => 'log'],
                     'null' => ['driver' => 'null'],
                     'seen' => ['driver' => 'seen'],

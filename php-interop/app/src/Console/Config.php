@@ -46,7 +46,7 @@ class Config extends Command
             // The sections of which workers need to know.
             'config' => array_map(
                 fn ($section) => self::mapped($section, $this->laravel->storagePath(), $root),
-                array_intersect_key(config()->all(), array_flip(['app', 'queue', 'cache', 'database', 'broadcasting']))
+                array_intersect_key(config()->all(), array_flip(['app', 'queue', 'cache', 'database']))
             ),
             // As this machine sees them, also when the app lives in a root.
             'app_path' => $root.base_path(),
