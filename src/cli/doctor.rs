@@ -1261,7 +1261,7 @@ fn taker(router: &Router, payload: &Payload, queue: &QueueName, look: &Look<'_>)
             )
         }
         Route::Forward(queue) => format!("forwarded to `{queue}`"),
-        Route::Unmapped | Route::Beside { .. } => unmapped(),
+        Route::Unmapped => unmapped(),
     }
 }
 

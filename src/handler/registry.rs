@@ -285,17 +285,7 @@ pub enum Route {
     },
     /// To the end of another queue.
     Forward(QueueName),
-    /// There is a mapping, and yet the policy for unmapped jobs holds: the job is not of its canary, does not fit its
-    /// handler, or its handler only looks.
-    Beside {
-        /// Position of the mapping.
-        mapping: usize,
-        /// The handler that looks at the job.
-        shadow: Option<Arc<dyn Handler>>,
-        /// Why the job does not fit the handler's input, if that is what keeps it from running.
-        mismatch: Option<Arc<str>>,
-    },
-    /// Nobody is responsible: the policy for unmapped jobs holds.
+    /// No mapping matches: the policy for unmapped jobs holds.
     Unmapped,
 }
 
@@ -304,7 +294,6 @@ impl fmt::Debug for Route {
         match self {
             Self::Handler { mapping, .. } => write!(f, "Handler(mapping {mapping})"),
             Self::Forward(queue) => write!(f, "Forward({queue})"),
-            Self::Beside { mapping, .. } => write!(f, "Beside(mapping {mapping})"),
             Self::Unmapped => f.write_str("Unmapped"),
         }
     }
@@ -583,7 +572,7 @@ impl Router {
                 mapping.concurrency.is_none() && !mapping.is_partial()
             }
             Route::Forward(_) => true,
-            Route::Beside { .. } | Route::Unmapped => false,
+            Route::Unmapped => false,
         };
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let mut classes: Vec<String> = known

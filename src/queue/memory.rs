@@ -75,7 +75,7 @@ impl MemoryQueue {
 }
 
 /// The payload with one attempt more, or `None` where Redis would quarantine it.
-fn bump_attempts(element: &[u8]) -> Option<Vec<u8>> {
+fn bump_attempts(element: &[u8]) -> Option<(Vec<u8>, u32)> {
     let fields: BTreeMap<&str, &RawValue> = serde_json::from_slice(element).ok()?;
     let attempts = fields.get("attempts")?.get();
     let attempts: i64 = attempts.trim_matches('"').parse().ok()?;
@@ -91,7 +91,8 @@ fn bump_attempts(element: &[u8]) -> Option<Vec<u8>> {
             format!("{}:{value}", serde_json::Value::from(*name))
         })
         .collect();
-    Some(format!("{{{}}}", members.join(",")).into_bytes())
+    let member = format!("{{{}}}", members.join(",")).into_bytes();
+    Some((member, super::number_of_attempts(attempts + 1)))
 }
 
 impl OneQueue {
@@ -183,21 +184,25 @@ impl Queue for MemoryQueue {
                 let Some(element) = queue.pending.pop_front() else {
                     break;
                 };
-                if !request
-                    .selection
-                    .as_mut()
-                    .is_none_or(|selection| (selection.choose)(name, &element))
-                {
-                    passed.push_back(element);
-                    continue;
-                }
-                if let Some(member) = bump_attempts(&element) {
+                let choice = match &mut request.selection {
+                    None => None,
+                    Some(selection) => {
+                        let Some(choice) = (selection.choose)(name, &element) else {
+                            passed.push_back(element);
+                            continue;
+                        };
+                        Some(choice)
+                    }
+                };
+                if let Some((member, attempts)) = bump_attempts(&element) {
                     queue.reserved.insert(member.clone(), expires);
                     popped.jobs.push(ReservedJob {
                         queue: name.clone(),
-                        element,
-                        member,
+                        payload: element.into(),
+                        attempts,
                         lease: self.retry_after.map(|_| expires),
+                        choice,
+                        ticket: member.into(),
                     });
                 } else {
                     queue.quarantine.push(element);
@@ -222,23 +227,23 @@ impl Queue for MemoryQueue {
         let mut state = self.state();
         let settled = jobs.iter().map(|(job, settlement)| {
             let queue = state.queues.entry(job.queue.clone()).or_default();
-            if queue.reserved.remove(&job.member).is_none() {
+            if queue.reserved.remove(&job.ticket[..]).is_none() {
                 return Settled::Gone;
             }
             match settlement {
                 Settlement::Delete => {}
                 Settlement::LeaveUntil(end) => {
-                    queue.reserved.insert(job.member.clone(), *end);
+                    queue.reserved.insert(job.ticket.to_vec(), *end);
                 }
-                Settlement::Release(due) => drop(queue.delayed.insert((*due, job.member.clone()))),
+                Settlement::Release(due) => drop(queue.delayed.insert((*due, job.ticket.to_vec()))),
                 Settlement::ReleaseUncounted(due) => {
-                    queue.delayed.insert((*due, job.element.clone()));
+                    queue.delayed.insert((*due, job.payload.to_vec()));
                 }
-                Settlement::PutBack => queue.pending.push_front(job.element.clone()),
-                Settlement::Quarantine => queue.quarantine.push(job.element.clone()),
+                Settlement::PutBack => queue.pending.push_front(job.payload.to_vec()),
+                Settlement::Quarantine => queue.quarantine.push(job.payload.to_vec()),
                 Settlement::Finish(effects) => {
                     if effects.contains(&Effect::Quarantine) {
-                        queue.quarantine.push(job.element.clone());
+                        queue.quarantine.push(job.payload.to_vec());
                     }
                     state.apply(effects);
                 }
@@ -248,7 +253,7 @@ impl Queue for MemoryQueue {
                         .entry(to.clone())
                         .or_default()
                         .pending
-                        .push_back(job.element.clone());
+                        .push_back(job.payload.to_vec());
                 }
             }
             Settled::Done
@@ -266,7 +271,7 @@ impl Queue for MemoryQueue {
             let end = state
                 .queues
                 .get_mut(&job.queue)
-                .and_then(|queue| queue.reserved.get_mut(&job.member));
+                .and_then(|queue| queue.reserved.get_mut(&job.ticket[..]));
             if let Some(end) = end {
                 *end = expires;
             }

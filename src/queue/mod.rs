@@ -40,13 +40,17 @@ text_newtype! {
 pub struct ReservedJob {
     /// Queue the job was popped from.
     pub queue: QueueName,
-    /// Payload as it stood in the list, `attempts` not yet counted up.
-    pub element: Vec<u8>,
-    /// Payload as it was reserved: the only thing by which the job is found again.
-    pub member: Vec<u8>,
+    /// The job's bytes as they stood in the queue: decoded, run, and recorded if it fails.
+    pub payload: Arc<[u8]>,
+    /// Number of this attempt, from 1.
+    pub attempts: u32,
     /// When any worker may have the job unless the reservation is renewed, counted from before the pop was sent;
     /// `None` for never.
     pub lease: Option<UnixSeconds>,
+    /// What the pop's [`Choose`] answered for it; `None` if it was not asked.
+    pub choice: Option<usize>,
+    /// By what the driver finds the job again; nothing else reads it. Redis: the payload as it was reserved.
+    pub ticket: Arc<[u8]>,
 }
 
 impl fmt::Debug for ReservedJob {
@@ -54,20 +58,21 @@ impl fmt::Debug for ReservedJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReservedJob")
             .field("queue", &self.queue)
-            .field("element", &format_args!("{} bytes", self.element.len()))
+            .field("attempts", &self.attempts)
+            .field("payload", &format_args!("{} bytes", self.payload.len()))
             .finish_non_exhaustive()
     }
 }
 
-/// Says of a payload whether it is to be taken.
-pub type Choose<'a> = &'a mut (dyn FnMut(&QueueName, &[u8]) -> bool + Send + Sync);
+/// Says of a payload whether it is to be taken: a number by which the caller knows the job again, or `None` to leave it.
+pub type Choose<'a> = &'a mut (dyn FnMut(&QueueName, &[u8]) -> Option<usize> + Send + Sync);
 
 /// Takes some of the jobs and leaves the rest where they are, in order.
 pub struct Selection<'a> {
     /// Texts of which a payload surely to be taken holds one: a run of such payloads at the head of a queue is taken
     /// without being shown to the caller first. The caller checks what it gets.
     pub needles: &'a [Vec<u8>],
-    /// Decides on the others, within a bounded window into each queue. A yes is a promise of a slot.
+    /// Decides on the others, within a bounded window into each queue. A job that is taken has a slot.
     pub choose: Choose<'a>,
 }
 
@@ -232,6 +237,11 @@ impl Error {
         };
         matches!(source, crate::connection::Error::Command { source, .. } if source.to_string().contains(SAID))
     }
+}
+
+/// The number of an attempt from what a payload says: a PHP integer, of which none below 1 means anything.
+fn number_of_attempts(attempts: i64) -> u32 {
+    u32::try_from(attempts.max(1)).unwrap_or(u32::MAX)
 }
 
 /// A queue connection: everything that can be done with the jobs of its queues.

@@ -14,9 +14,10 @@ use redis::{FromRedisValue, Script, Value};
 
 use super::{
     Choose, ConnectionName, Effect, Error, Keys, PopRequest, Popped, Queue, QueueName, ReservedJob,
-    Settled, Settlement, Sizes, Spool, Unsettled, Waiting,
+    Settled, Settlement, Sizes, Spool, Unsettled, Waiting, number_of_attempts,
 };
 use crate::connection::{Arg, Redis};
+use crate::payload::Payload;
 use crate::time::UnixSeconds;
 
 /// Settings of a Redis queue connection (`queue.connections.NAME`).
@@ -500,7 +501,7 @@ impl RedisQueue {
         request: &PopRequest<'_>,
         queue: &QueueName,
         (start, size): (usize, usize),
-        choose: &mut (dyn FnMut(&QueueName, &[u8]) -> bool + Send + Sync),
+        choose: Choose<'_>,
         popped: &mut Popped,
     ) -> Result<usize, Error> {
         let wrong = |script| {
@@ -539,8 +540,10 @@ impl RedisQueue {
             let Value::BulkString(element) = element else {
                 return Err(wrong("peek.lua")());
             };
-            if chosen.len() < room && choose(queue, &element) {
-                chosen.push(element);
+            if chosen.len() < room
+                && let Some(choice) = choose(queue, &element)
+            {
+                chosen.push((element, choice));
             }
         }
         let is_woken = request.woken.contains(queue);
@@ -564,13 +567,13 @@ impl RedisQueue {
             Self::flag(self.options.notify),
             Self::flag(is_woken && start == 0),
         ];
-        args.extend(chosen.iter().map(|element| Arg::Bytes(element)));
+        args.extend(chosen.iter().map(|(element, _)| Arg::Bytes(element)));
         let reply: Vec<Value> = self
             .call(queue, "claim.lua", &self.scripts.claim, &keys, &args)
             .await?;
         let mut reply = reply.into_iter();
         let mut quarantined = 0;
-        for element in chosen {
+        for (element, choice) in chosen {
             let (offset, text) = reply
                 .next()
                 .zip(reply.next())
@@ -581,7 +584,9 @@ impl RedisQueue {
                 offset => {
                     let lease = self.lease(request.now);
                     let job = read_job(queue, Value::BulkString(element), &offset, text, lease);
-                    popped.jobs.push(job.ok_or_else(wrong("claim.lua"))?);
+                    let mut job = job.ok_or_else(wrong("claim.lua"))?;
+                    job.choice = Some(choice);
+                    popped.jobs.push(job);
                 }
             }
         }
@@ -693,8 +698,12 @@ fn read_job(
     else {
         return None;
     };
-    let member = if *offset == -1 {
-        text
+    let (member, attempts) = if *offset == -1 {
+        // One that cannot be read goes to quarantine; there it has no attempts.
+        let read = Payload::parse(&text)
+            .ok()
+            .and_then(|payload| payload.attempts);
+        (text, read.unwrap_or(1).max(1))
     } else {
         let start = usize::try_from(*offset).ok()?;
         let digits = element
@@ -702,13 +711,18 @@ fn read_job(
             .iter()
             .take_while(|byte| byte.is_ascii_digit())
             .count();
-        [&element[..start], &text, &element[start + digits..]].concat()
+        let attempts = std::str::from_utf8(&text).ok()?.parse().ok()?;
+        let attempts = number_of_attempts(attempts);
+        let member = [&element[..start], &text, &element[start + digits..]].concat();
+        (member, attempts)
     };
     Some(ReservedJob {
         queue: queue.clone(),
-        element,
-        member,
+        payload: element.into(),
+        attempts,
         lease,
+        choice: None,
+        ticket: member.into(),
     })
 }
 
@@ -848,14 +862,14 @@ impl RedisQueue {
             SettleScript::Delete => {
                 // A script costs more than the command does, and of a single job that says all.
                 if let [(job, _)] = jobs {
-                    let command = redis::cmd("ZREM").arg(&reserved).arg(&job.member).take();
+                    let command = redis::cmd("ZREM").arg(&reserved).arg(&job.ticket).take();
                     let removed: i64 =
                         (self.redis.command(&command).await).map_err(failed("ZREM", queue))?;
                     return Ok(if removed == 0 { vec![1] } else { Vec::new() });
                 }
                 let args: Vec<_> = jobs
                     .iter()
-                    .map(|(job, _)| Arg::Bytes(&job.member))
+                    .map(|(job, _)| Arg::Bytes(&job.ticket))
                     .collect();
                 return self
                     .call(
@@ -878,10 +892,10 @@ impl RedisQueue {
         for (job, settlement) in jobs {
             let (value, score): (&[u8], i64) = match settlement {
                 Settlement::Release(due) | Settlement::LeaveUntil(due) => (b"", due.0),
-                Settlement::ReleaseUncounted(due) => (&job.element, due.0),
-                _ => (&job.element, 0),
+                Settlement::ReleaseUncounted(due) => (&job.payload, due.0),
+                _ => (&job.payload, 0),
             };
-            args.extend([Arg::Bytes(&job.member), Arg::Bytes(value), Arg::Int(score)]);
+            args.extend([Arg::Bytes(&job.ticket), Arg::Bytes(value), Arg::Int(score)]);
         }
         let keys: Vec<String> = [reserved, target].into_iter().chain(tell).collect();
         self.call(queue, "move.lua", &self.scripts.r#move, &keys, &args)
@@ -900,10 +914,10 @@ impl RedisQueue {
             let Settlement::Finish(effects) = settlement else {
                 continue;
             };
-            call.args.push(Arg::Bytes(&job.member));
+            call.args.push(Arg::Bytes(&job.ticket));
             call.number(effects.len());
             for effect in effects {
-                call.effect(self, queue, &job.element, effect);
+                call.effect(self, queue, &job.payload, effect);
             }
         }
         let script = &self.scripts.finish;
@@ -1006,7 +1020,7 @@ impl Queue for RedisQueue {
                 let mut command = redis::cmd("ZADD");
                 command.arg(self.keys.reserved(queue)).arg("XX");
                 for job in chunk {
-                    command.arg(expires).arg(&job.member);
+                    command.arg(expires).arg(&job.ticket);
                 }
                 let renewed = self.renewing.command::<i64>(&command).await;
                 result = renewed

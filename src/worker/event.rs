@@ -27,8 +27,8 @@ use std::time::Duration;
 
 use super::decide::Ended;
 use super::options::WorkerOptions;
+use super::stats::{CanaryStop, Tally};
 use super::stop::StopReason;
-use super::tally::{CanaryStop, Tally};
 use crate::handler::{FailureText, JobInfo, panic_text};
 use crate::queue::{ConnectionName, QueueName};
 

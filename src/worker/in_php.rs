@@ -105,9 +105,9 @@ impl Attempt {
         unsettled: Arc<()>,
         end: &mut TaskEnd,
     ) -> Option<RunInPhp> {
-        let left = |lease| self.shared.clock.until(lease);
+        let left = |lease| self.shared.triage.clock.until(lease);
         let lease = self.lease().map(|lease| Instant::now() + left(lease));
-        let Some(mut run) = seat.run(Arc::clone(&info), &self.job.member, lease) else {
+        let Some(mut run) = seat.run(Arc::clone(&info), &self.job.ticket, lease) else {
             end.was_declined = true;
             self.give_back().await;
             return None;
@@ -143,7 +143,7 @@ impl Attempt {
             (None, Over::Cut) => {
                 end.was_cut = true;
                 self.log_cut(&info, elapsed);
-                let now = self.shared.clock.now();
+                let now = self.shared.triage.clock.now();
                 let kind = EndKind::of_release(Ended::Stopped, Duration::ZERO, false);
                 (Settlement::Release(now), kind)
             }
@@ -379,7 +379,7 @@ impl Attempt {
                     None => EndKind::Processed(JobResult::Released, Some(delay)),
                 };
                 (
-                    Settlement::Release(self.shared.clock.now().plus(delay)),
+                    Settlement::Release(self.shared.triage.clock.now().plus(delay)),
                     kind,
                 )
             }
@@ -402,9 +402,9 @@ impl Attempt {
                         uuid: info.payload.uuid.as_ref().map(ToString::to_string),
                         connection: info.connection.to_string(),
                         queue: info.queue.to_string(),
-                        payload: String::from_utf8_lossy(&self.job.element).into_owned(),
+                        payload: String::from_utf8_lossy(&self.job.payload).into_owned(),
                         exception: text,
-                        failed_at: self.shared.clock.now().0,
+                        failed_at: self.shared.triage.clock.now().0,
                     };
                     Settlement::Finish(vec![Effect::Append(Spool::FailedJobs, record.to_json())])
                 };
@@ -434,7 +434,7 @@ impl Attempt {
 
     /// It stays reserved until the second at which Laravel's reservation would have ended.
     fn left(&self) -> Settlement {
-        Settlement::LeaveUntil(self.reservation_end(self.shared.clock.now()))
+        Settlement::LeaveUntil(self.reservation_end(self.shared.triage.clock.now()))
     }
 
     /// The job was not run: it goes back to where it was.

@@ -1,16 +1,16 @@
 //! One reserved job, from its bytes to its verdict. Every way out of here settles it.
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::aftermath::Aftermath;
+use super::attempt;
 use super::attempt::with_causes;
+use super::completion::Completion;
 use super::decide::{
     Asked, Decision, Defaults, Ended, Rules, after_attempt, before_attempt, timed_out,
 };
@@ -19,22 +19,21 @@ use super::exception::php_text;
 use super::record::Recordings;
 use super::renew::Running;
 use super::settle::{Report, Verdict};
-use super::tally::{Shadow, Tallies};
+use super::stats::Shadow;
+use super::triage::{BypassReason, Candidate, Refusal, Routed, Triage, Triaged};
 use super::unique::Unique;
 use super::unique::UntilProcessing;
 use super::watchdog::Turns;
-use super::{attempt, fetch};
 use crate::cache::{self, Cache};
-use crate::connection::Redis;
 use crate::failed::FailedJob;
 use crate::handler::pool::{Pool, Seat};
 use crate::handler::{
     BoxFuture, FailureText, Handler, InputError, JobContext, JobInfo, Middleware, Outcome,
-    Pipeline, Request, Route, Router, Services, UnmappedPolicy,
+    Pipeline, Request, UnmappedPolicy,
 };
-use crate::payload::{JobUuid, Payload, Version};
-use crate::queue::{ConnectionName, Effect, ReservedJob, Settled, Settlement, Spool};
-use crate::time::{Clock, UnixSeconds};
+use crate::payload::{JobUuid, Version};
+use crate::queue::{Effect, ReservedJob, Settled, Settlement, Spool};
+use crate::time::UnixSeconds;
 
 /// Asks the queue whether a job is still reserved, and renews it.
 pub(super) type Confirm =
@@ -42,8 +41,8 @@ pub(super) type Confirm =
 
 /// What all jobs of a worker share.
 pub(super) struct Shared {
-    pub(super) router: Arc<Router>,
-    pub(super) connection: ConnectionName,
+    /// Where jobs go, and what their ends bring about.
+    pub(super) triage: Arc<Triage>,
     pub(super) defaults: Defaults,
     /// Whether a slot stays taken until its job is settled: of a single slot people expect one job after the other.
     pub(super) is_sequential: bool,
@@ -54,7 +53,6 @@ pub(super) struct Shared {
     pub(super) confirm: Confirm,
     /// How long a reservation lives.
     pub(super) retry_after: Option<Duration>,
-    pub(super) clock: Clock,
     pub(super) verdicts: mpsc::Sender<Verdict>,
     pub(super) running: Arc<Running>,
     /// Handlers that are watched.
@@ -65,22 +63,10 @@ pub(super) struct Shared {
     pub(super) company: Company,
     /// Cancelled when the worker begins to stop.
     pub(super) stopping: CancellationToken,
-    /// Classes whose payloads said one class outside and held another inside.
-    pub(super) distrusted: Mutex<HashSet<Box<str>>>,
-    /// Classes of encrypted jobs that cannot be read, which was said.
-    pub(super) refused: Mutex<HashSet<Box<str>>>,
     /// Where exceptions are counted.
     pub(super) cache: Option<Cache>,
-    /// What is counted of mappings that do not run all of their jobs.
-    pub(super) tallies: Tallies,
     /// PHP processes that run what no mapping matches; only under that policy.
     pub(super) pool: Option<Pool>,
-    /// What the app offers to its jobs.
-    pub(super) services: Arc<Services>,
-    /// Whether PHP would take closures of ours; found out once, if not why.
-    pub(super) can_sign: OnceLock<Result<(), String>>,
-    /// Whether a lock that is kept on this connection can be freed in one step with a job's end.
-    pub(super) is_on_queue: Box<dyn Fn(&Redis) -> bool + Send + Sync>,
     /// Tells when failed jobs are recorded, where the app's database takes nothing from PHP meanwhile.
     pub(super) recording: Option<Recordings>,
     /// Attempts that wait for nothing but the server to settle their job.
@@ -128,15 +114,7 @@ pub(super) struct TaskEnd {
 impl Shared {
     /// Whether every job is for PHP.
     pub(super) fn has_only_php(&self) -> bool {
-        self.pool.is_some() && self.router.mappings().len() == 0
-    }
-
-    /// Whether jobs that no mapping matches stay in the queue, as far as slots here go.
-    pub(super) fn leaves_unmapped(&self) -> bool {
-        matches!(
-            self.router.unmapped(),
-            UnmappedPolicy::Leave | UnmappedPolicy::Php
-        )
+        self.pool.is_some() && self.triage.router.mappings().len() == 0
     }
 }
 
@@ -169,11 +147,11 @@ impl Drop for Attempt {
     }
 }
 
-/// Runs a reserved job and hands over its verdict; `payload` is what it says, if that was read before.
+/// Runs a reserved job and hands over its verdict; `candidate` is what was found out about it, if it was looked at before.
 pub(super) async fn run(
     shared: Arc<Shared>,
     job: Arc<ReservedJob>,
-    payload: Option<Payload>,
+    candidate: Option<Candidate>,
     number: u64,
     mapping: Option<usize>,
     given: Given,
@@ -198,7 +176,7 @@ pub(super) async fn run(
         was_cut: false,
         was_declined: false,
     };
-    attempt.run(payload, given, &mut end).await;
+    attempt.run(candidate, given, &mut end).await;
     if !rest.is_zero() && !end.was_cut {
         tokio::select! {
             () = tokio::time::sleep(rest) => {}
@@ -212,7 +190,7 @@ pub(super) async fn run(
 }
 
 impl Attempt {
-    async fn run(&self, payload: Option<Payload>, given: Given, end: &mut TaskEnd) {
+    async fn run(&self, candidate: Option<Candidate>, given: Given, end: &mut TaskEnd) {
         if !self.is_ours().await {
             // The worker that has it now settles it.
             tracing::warn!(
@@ -222,9 +200,11 @@ impl Attempt {
             end.was_declined = true;
             return;
         }
-        let payload = payload.map_or_else(|| Payload::parse(&self.job.element), Ok);
-        let mut payload = match payload {
-            Ok(payload) => payload,
+        let triage = &self.shared.triage;
+        let candidate =
+            candidate.map_or_else(|| triage.triage(&self.job.payload, &self.job.queue), Ok);
+        let Candidate { payload, triaged } = match candidate {
+            Ok(candidate) => candidate,
             Err(error) => {
                 let settlement = self.quarantine().await;
                 return self
@@ -232,55 +212,51 @@ impl Attempt {
                     .await;
             }
         };
-        let route = fetch::route(&self.shared, &mut payload, &self.job.queue);
         let info = Arc::new(JobInfo {
-            connection: self.shared.connection.clone(),
+            connection: triage.connection.clone(),
             queue: self.job.queue.clone(),
-            attempts: payload.attempts.unwrap_or(0).saturating_add(1),
-            payload: Arc::new(payload),
-            body: Arc::from(&self.job.element[..]),
+            attempts: self.job.attempts,
+            payload,
+            body: Arc::clone(&self.job.payload),
         });
-        let is_given_back = matches!(route, Route::Unmapped | Route::Beside { .. })
-            && self.shared.leaves_unmapped()
+        let is_given_back = matches!(triaged, Triaged::Unmapped(_) | Triaged::Bypass(_))
+            && triage.leaves_unmapped()
             && !matches!(given, Given::Php(Some(_), _));
         if !is_given_back {
             self.shared.tell(Event::JobPopped(&info));
         }
-        match route {
-            Route::Handler {
-                mapping,
-                handler,
-                pipeline,
-            } => {
-                self.shared.tallies.ran_here(mapping);
-                self.handle(mapping, &*handler, &pipeline, info, end).await;
+        match triaged {
+            Triaged::Run(routed) => {
+                triage.stats.ran_here(routed.mapping);
+                self.handle(routed, info, end).await;
             }
-            Route::Forward(to) => {
+            Triaged::Forward(to) => {
                 self.settle(Settlement::Forward(to), Report::Forwarded(info))
                     .await;
             }
-            Route::Unmapped => self.go_beside(info, given, None, end).await,
-            // Others have a look at it.
-            Route::Beside { .. } if is_given_back => self.go_beside(info, given, None, end).await,
-            Route::Beside {
-                mapping,
-                shadow,
-                mismatch,
-            } => {
-                let tallies = &self.shared.tallies;
-                tallies.went_beside(mapping, mismatch.is_some());
-                let look = |handler| Shadow::check(&self.shared, mapping, handler, &info);
-                let shadow = shadow.map(look);
-                self.go_beside(info, given, shadow, end).await;
+            Triaged::Unmapped(refusal) => {
+                self.go_elsewhere(info, given, refusal, None, end).await;
+            }
+            // Another worker has a look at it.
+            Triaged::Bypass(_) if is_given_back => {
+                self.go_elsewhere(info, given, None, None, end).await;
+            }
+            Triaged::Bypass(bypass) => {
+                let is_mismatch = matches!(bypass.reason, BypassReason::Mismatch(_));
+                triage.stats.went_beside(bypass.mapping, is_mismatch);
+                let shadow = (bypass.reason == BypassReason::Shadow)
+                    .then(|| Shadow::check(triage, bypass, &info));
+                self.go_elsewhere(info, given, None, shadow, end).await;
             }
         }
     }
 
     /// Does what the policy for unmapped jobs says.
-    async fn go_beside(
+    async fn go_elsewhere(
         &self,
         info: Arc<JobInfo>,
         given: Given,
+        refusal: Option<Refusal>,
         shadow: Option<Shadow>,
         end: &mut TaskEnd,
     ) {
@@ -290,7 +266,7 @@ impl Attempt {
                 end.was_declined = true;
                 return self.give_back().await;
             }
-            Given::Slot => return self.unmapped(info).await,
+            Given::Slot => return self.unmapped(info, refusal).await,
         };
         let run = self.run_in_php(info, seat, unsettled, end).await;
         if let Some(pool) = &self.shared.pool
@@ -300,15 +276,17 @@ impl Attempt {
             pool.changed();
         }
         if let (Some(shadow), Some(run)) = (shadow, run) {
-            shadow.compare(&self.shared, run).await;
+            let (triage, stop) = (&self.shared.triage, &self.shared.stop);
+            shadow.compare(triage, stop, run).await;
         }
     }
 
     /// Nobody will run the job as it is: its lock is freed, if that can be read.
     async fn quarantine(&self) -> Settlement {
-        let lock = Unique::rescued(&self.shared.services, &self.job.element);
+        let triage = &self.shared.triage;
+        let lock = Unique::rescued(&triage.services, &self.job.payload);
         let freed = match lock {
-            Some(lock) => lock.free(&self.shared).await,
+            Some(lock) => lock.free(triage).await,
             None => None,
         };
         match freed {
@@ -317,37 +295,35 @@ impl Attempt {
         }
     }
 
-    async fn unmapped(&self, info: Arc<JobInfo>) {
-        match self.shared.router.unmapped() {
+    async fn unmapped(&self, info: Arc<JobInfo>, refusal: Option<Refusal>) {
+        let triage = &self.shared.triage;
+        match triage.router.unmapped() {
             UnmappedPolicy::Forward(to) => {
                 self.settle(Settlement::Forward(to.clone()), Report::Forwarded(info))
                     .await;
             }
             UnmappedPolicy::Fail => {
                 let name = info.payload.shown_name();
-                let refusal = fetch::refusal(&self.shared, &info.payload, &info.queue);
-                let message = refusal.unwrap_or_else(|| {
-                    format!("no mapping for {name}, and the policy for unmapped jobs is `fail`")
-                });
+                let completion = match Completion::of(triage, &info.payload, &info.queue) {
+                    Ok(completion) if refusal.is_none() && !info.payload.is_encrypted() => {
+                        completion
+                    }
+                    _ => Completion::of_refused(triage, &info),
+                };
+                let message = match refusal {
+                    Some(refusal) => refusal.of(&name),
+                    None => {
+                        format!("no mapping for {name}, and the policy for unmapped jobs is `fail`")
+                    }
+                };
                 let failure = FailureText::new("Artisand\\UnmappedJob", message);
                 self.shared.tell(Event::JobProcessing(&info));
-                let aftermath = match Aftermath::of(&self.shared, &info.payload, &info.queue) {
-                    Ok(aftermath) if !info.payload.is_encrypted() => aftermath,
-                    _ => Aftermath::of_refused(&self.shared, &info),
-                };
                 let by = FailedBy::Exception(failure.clone());
                 let ended = (failure, by, Duration::ZERO);
-                self.fail(None, info, &aftermath, ended).await;
+                self.fail(None, Arc::clone(&info), &completion, ended).await;
             }
             UnmappedPolicy::Leave | UnmappedPolicy::Php => {
-                // It was taken by the class it names outside, and holds another or something for PHP: look inside from now on.
-                for class in fetch::classes_in(&self.shared, &self.job.element) {
-                    tracing::warn!(
-                        class,
-                        "a job of this class was taken and is not for this worker: from now on its jobs are looked into before they are taken"
-                    );
-                    self.shared.distrusted().insert(class.into());
-                }
+                triage.inspect_from_now_on(&self.job.payload);
                 self.settle(Settlement::PutBack, Report::GivenBack).await;
             }
         }
@@ -357,38 +333,39 @@ impl Attempt {
         clippy::too_many_lines,
         reason = "an attempt from its start to its verdict, in order"
     )]
-    async fn handle(
-        &self,
-        mapping: usize,
-        handler: &dyn Handler,
-        pipeline: &Pipeline,
-        info: Arc<JobInfo>,
-        end: &mut TaskEnd,
-    ) {
+    async fn handle(&self, routed: Routed, info: Arc<JobInfo>, end: &mut TaskEnd) {
+        let Routed {
+            mapping,
+            handler,
+            pipeline,
+            completion,
+        } = routed;
+        let handler = &*handler;
         let name = info.payload.resolve_name();
         let rules = Rules::of(&info.payload.limits, &self.shared.defaults);
-        let Ok(aftermath) = Aftermath::of(&self.shared, &info.payload, &info.queue) else {
-            // Found out when it was routed; what changed since is no reason to run it.
-            return self.unmapped(info).await;
-        };
         let context = JobContext::new(
             Arc::clone(&info),
             CancellationToken::new(),
-            Arc::clone(&self.shared.services),
+            Arc::clone(&self.shared.triage.services),
         );
         self.shared.tell(Event::JobProcessing(&info));
-        if let Some(failure) = before_attempt(&rules, info.attempts, self.shared.clock.now(), name)
+        if let Some(failure) =
+            before_attempt(&rules, info.attempts, self.shared.triage.clock.now(), name)
         {
             let told = Some((handler, context));
             let by = FailedBy::Exception(failure.clone());
             let ended = (failure, by, Duration::ZERO);
-            return self.fail(told, Arc::clone(&info), &aftermath, ended).await;
+            return self.fail(told, Arc::clone(&info), &completion, ended).await;
         }
         let timeout = rules.timeout.filter(|_| self.shared.has_timeouts);
         let began = Instant::now();
-        let until = until_processing(&aftermath, info.attempts, self.shared.services.version);
+        let until = until_processing(
+            &completion,
+            info.attempts,
+            self.shared.triage.services.version,
+        );
         let (outcome, mut request) = self
-            .run_through(handler, pipeline, &context, timeout, until, &info)
+            .run_through(handler, &pipeline, &context, timeout, until, &info)
             .await;
         let elapsed = began.elapsed();
         end.is_stuck = matches!(outcome, Outcome::Stuck);
@@ -399,15 +376,16 @@ impl Attempt {
             self.log_cut(&info, elapsed);
         }
         let edits = std::mem::take(&mut request.chain);
-        if let (Ended::Finished, Err(why)) =
-            (&ended, aftermath.check_edits(&self.shared, &info, &edits))
-        {
+        if let (Ended::Finished, Err(why)) = (
+            &ended,
+            completion.check_edits(&self.shared.triage, &info, &edits),
+        ) {
             ended = Ended::Threw(FailureText::new("Artisand\\ChainError", why));
         }
         self.count_for_canary(mapping, &ended, &request);
         let asked = attempt::asked(request);
         let exceptions = self.count_exception(&info, &rules, &ended, &asked).await;
-        let now = self.shared.clock.now();
+        let now = self.shared.triage.clock.now();
         let mut decision = after_attempt(
             &rules,
             info.attempts,
@@ -425,7 +403,10 @@ impl Attempt {
         }
         let mut effects = Vec::new();
         if let (Decision::Delete, Ended::Finished) = (&decision, &ended) {
-            match aftermath.of_success(&self.shared, &info, edits).await {
+            match completion
+                .on_success(&self.shared.triage, &info, edits)
+                .await
+            {
                 Ok(found) => effects = found,
                 Err(why) => {
                     // As in Laravel, whose exception comes from there, too: deleted now, the chain would be lost.
@@ -444,16 +425,18 @@ impl Attempt {
             Decision::Fail(failure) => {
                 let told = Some((handler, context));
                 let ended = (failure, FailedBy::of(ended), elapsed);
-                return self.fail(told, Arc::clone(&info), &aftermath, ended).await;
+                return self.fail(told, Arc::clone(&info), &completion, ended).await;
             }
             Decision::Delete => {
                 if !matches!(ended, Ended::Finished) {
-                    effects = aftermath.of_deletion(&self.shared).await;
+                    effects = completion.on_deletion(&self.shared.triage).await;
                 }
                 (deleted(effects), EndKind::of_deletion(ended))
             }
             Decision::DeleteMissing => {
-                let effects = aftermath.of_missing_model(&self.shared, &info).await;
+                let effects = completion
+                    .on_missing_model(&self.shared.triage, &info)
+                    .await;
                 (deleted(effects), EndKind::of_deletion(ended))
             }
             Decision::Discard => (Settlement::Delete, EndKind::of_deletion(ended)),
@@ -492,7 +475,7 @@ impl Attempt {
             Ended::ModelMissing { deletes, .. } => !deletes,
             Ended::Threw(_) | Ended::TimedOut => true,
         };
-        if let Some(stop) = self.shared.tallies.ended(mapping, has_failed) {
+        if let Some(stop) = self.shared.triage.stats.ended(mapping, has_failed) {
             tracing::error!(
                 mapping = stop.target,
                 failures = stop.failures,
@@ -507,7 +490,7 @@ impl Attempt {
     pub(super) fn log_cut(&self, info: &JobInfo, elapsed: Duration) {
         let rules = Rules::of(&info.payload.limits, &self.shared.defaults);
         let next = info.attempts.saturating_add(1);
-        let now = self.shared.clock.now();
+        let now = self.shared.triage.clock.now();
         let becomes = if before_attempt(&rules, next, now, "").is_some() {
             "it will fail when it is popped again"
         } else {
@@ -541,7 +524,7 @@ impl Attempt {
         let ended = Ended::Threw(FailureText::new("Artisand\\ChainError", why));
         let asked = Asked::default();
         let exceptions = self.count_exception(info, rules, &ended, &asked).await;
-        let now = self.shared.clock.now();
+        let now = self.shared.triage.clock.now();
         let of_ended = ended.clone();
         let decision = after_attempt(rules, info.attempts, of_ended, asked, exceptions, now, name);
         (ended, decision)
@@ -557,7 +540,7 @@ impl Attempt {
         until: Option<Arc<UntilProcessing>>,
         info: &Arc<JobInfo>,
     ) -> (Outcome, Request) {
-        let services = &self.shared.services;
+        let services = &self.shared.triage.services;
         let pipeline = around(pipeline, until.as_ref(), services.version);
         let stop = &self.shared.stop;
         let run = attempt::run(handler, &pipeline, context, timeout, stop);
@@ -579,6 +562,7 @@ impl Attempt {
     fn deletes_when_missing_models(&self, info: &JobInfo) -> bool {
         let deletes = self
             .shared
+            .triage
             .services
             .deletes_when_missing_models(&info.payload);
         deletes.unwrap_or_else(|| {
@@ -630,7 +614,7 @@ impl Attempt {
     ///
     /// A reply that took long, or a process that was stopped meanwhile: the queue is asked, and only then.
     async fn is_ours(&self) -> bool {
-        let (Some(lease), now) = (self.job.lease, self.shared.clock.now()) else {
+        let (Some(lease), now) = (self.job.lease, self.shared.triage.clock.now()) else {
             return true;
         };
         if now.plus(CLOCKS_DIFFER) < lease {
@@ -663,7 +647,7 @@ impl Attempt {
         &self,
         handler: Option<(&dyn Handler, JobContext)>,
         info: Arc<JobInfo>,
-        aftermath: &Aftermath,
+        completion: &Completion,
         (failure, by, elapsed): (FailureText, FailedBy, Duration),
     ) {
         tracing::error!(
@@ -678,12 +662,16 @@ impl Attempt {
             uuid: info.payload.uuid.as_ref().map(ToString::to_string),
             connection: info.connection.to_string(),
             queue: info.queue.to_string(),
-            payload: String::from_utf8_lossy(&self.job.element).into_owned(),
+            payload: String::from_utf8_lossy(&self.job.payload).into_owned(),
             exception: php_text(&failure, info.payload.resolve_name()),
-            failed_at: self.shared.clock.now().0,
+            failed_at: self.shared.triage.clock.now().0,
         };
         let mut effects = vec![Effect::Append(Spool::FailedJobs, record.to_json())];
-        effects.extend(aftermath.of_failure(&self.shared, &info, &failure).await);
+        effects.extend(
+            completion
+                .on_failure(&self.shared.triage, &info, &failure)
+                .await,
+        );
         let report = Report::Ended {
             info,
             elapsed,
@@ -763,11 +751,11 @@ impl Attempt {
 /// Since Laravel 13.5, where nothing says whose the lock is, only the first
 /// attempt frees it: later it may be that of a job dispatched since.
 fn until_processing(
-    aftermath: &Aftermath,
+    completion: &Completion,
     attempts: u32,
     version: Version,
 ) -> Option<Arc<UntilProcessing>> {
-    let lock = aftermath.lock_until_processing()?;
+    let lock = completion.lock_until_processing()?;
     let may_free = attempts <= 1 || lock.owner.is_some() || !version.is_at_least(13, 5);
     may_free.then(|| Arc::new(UntilProcessing::new(lock.clone())))
 }

@@ -10,10 +10,9 @@
 //! run. Whoever holds a reserved job settles it: there is no early return
 //! between pop and settle.
 
-use std::collections::HashSet;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
@@ -21,10 +20,10 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-mod aftermath;
 mod attempt;
 mod background;
 mod backoff;
+mod completion;
 pub mod decide;
 mod event;
 mod exception;
@@ -42,9 +41,10 @@ mod record;
 mod renew;
 mod settle;
 mod span;
+mod stats;
 mod step;
 mod stop;
-mod tally;
+mod triage;
 mod unique;
 mod watch;
 mod watchdog;
@@ -55,27 +55,27 @@ pub use options::WorkerOptions;
 pub(crate) use php::is_closure;
 #[cfg(feature = "cli")]
 pub(crate) use preview::Preview;
+pub use stats::{CanaryStop, Tally};
 pub use stop::{Control, Orders, StopReason, resident_memory};
-pub use tally::{CanaryStop, Tally};
 pub use watch::ControlPlane;
 
 use crate::connection::is_away;
 use crate::failed::FailedJobs;
 use crate::handler::pool::Pool;
 use crate::handler::{Router, Services, UnmappedPolicy, remember_places};
-use crate::payload::Payload;
 use crate::queue::{Popped, Queue, QueueName, ReservedJob, Settled, Settlement};
 use crate::time::UnixSeconds;
 use attempt::with_causes;
 use background::{Following, Patience, Recording};
 use backoff::Reconnect;
 use event::Observers;
-use fetch::Chosen;
+use fetch::Selector;
 use follow_up::{Left, LeftDone};
 use job::{Company, Given, Shared, TaskEnd};
 use lane::{Due, Lane};
 use renew::Running;
 use settle::Returns;
+use triage::{Candidate, Triage, Triaged};
 use watch::{Heard, Watch};
 use watchdog::{Turns, Watchdog};
 
@@ -326,10 +326,23 @@ enum For {
 }
 
 /// What came of a pop.
-struct Fetched {
+struct Fetched<'a> {
     popped: Popped,
     taken: usize,
-    chosen: Chosen,
+    selector: Option<Selector<'a>>,
+}
+
+impl Fetched<'_> {
+    /// The jobs, each with what was found out about it when it was selected.
+    fn into_jobs(self) -> impl Iterator<Item = (ReservedJob, Option<Candidate>)> {
+        let mut selector = self.selector;
+        self.popped.jobs.into_iter().map(move |job| {
+            let candidate = selector
+                .as_mut()
+                .and_then(|selector| selector.candidate(&job));
+            (job, candidate)
+        })
+    }
 }
 
 /// How often to look for jobs of ours among those for PHP processes that are all at work.
@@ -418,9 +431,16 @@ impl<Q: Queue> Loop<Q> {
         let (heard, first_look) = start_watch(&mut helpers, &control_plane, &options);
         let per_mapping = vec![0; router.mappings().len()];
         let shared = Arc::new(Shared {
-            tallies: tally::Tallies::new(&router),
-            router: Arc::clone(&router),
-            connection: options.connection.clone(),
+            triage: Arc::new(Triage::new(
+                Arc::clone(&router),
+                Arc::clone(&services),
+                options.connection.clone(),
+                options.clock,
+                {
+                    let queue = Arc::clone(&queue);
+                    move |redis| queue.is_on(redis)
+                },
+            )),
             defaults: options.defaults.clone(),
             has_timeouts: !options.once,
             is_sequential: options.concurrency == NonZeroUsize::MIN,
@@ -436,7 +456,6 @@ impl<Q: Queue> Loop<Q> {
                 }
             }),
             retry_after: queue.retry_after(),
-            clock: options.clock,
             verdicts,
             running,
             turns,
@@ -444,16 +463,8 @@ impl<Q: Queue> Loop<Q> {
             stop: CancellationToken::new(),
             company: Company::default(),
             stopping: CancellationToken::new(),
-            distrusted: Mutex::default(),
-            refused: Mutex::default(),
-            can_sign: std::sync::OnceLock::new(),
             cache: control_plane.cache,
             pool: pool.filter(|_| *router.unmapped() == UnmappedPolicy::Php),
-            services: Arc::clone(&services),
-            is_on_queue: Box::new({
-                let queue = Arc::clone(&queue);
-                move |redis| queue.is_on(redis)
-            }),
             recording: (recording.as_ref())
                 .filter(|_| keeps_others_out)
                 .map(Recording::recordings),
@@ -609,7 +620,7 @@ impl<Q: Queue> Loop<Q> {
             tell(Event::MaintenanceMode(heard.down));
         }
         if heard.resumes != self.told.resumes {
-            for target in self.shared.tallies.resume() {
+            for target in self.shared.triage.stats.resume() {
                 tracing::info!(
                     mapping = target,
                     "a canary that had stopped itself runs jobs again"
@@ -705,8 +716,8 @@ impl<Q: Queue> Loop<Q> {
             Vec::new()
         };
         let shared = Arc::clone(&self.shared);
-        let chooser = selects.then(|| fetch::Chooser::new(&shared, &self.per_mapping));
-        let Some(mut fetched) = self.pop(slots, chooser, &woken, For::Slots).await else {
+        let selector = selects.then(|| Selector::for_handlers(&shared.triage, &self.per_mapping));
+        let Some(fetched) = self.pop(slots, selector, &woken, For::Slots).await else {
             return;
         };
         if selects && fetched.taken == 0 {
@@ -720,9 +731,8 @@ impl<Q: Queue> Loop<Q> {
                 self.lane.is_due_by(now + BESIDE_PHP);
             }
         }
-        for job in fetched.popped.jobs {
-            let opened = fetched.chosen.take(&job.element);
-            self.start(job, opened, Given::Slot);
+        for (job, candidate) in fetched.into_jobs() {
+            self.start(job, candidate, Given::Slot);
         }
     }
 
@@ -730,8 +740,8 @@ impl<Q: Queue> Loop<Q> {
     async fn fetch_for_php(&mut self, slots: NonZeroUsize) {
         let woken = std::mem::take(&mut self.woken);
         let shared = Arc::clone(&self.shared);
-        let chooser = fetch::Chooser::for_php(&shared);
-        let Some(mut fetched) = self.pop(slots, chooser, &woken, For::Php).await else {
+        let selector = (!shared.has_only_php()).then(|| Selector::for_php(&shared.triage));
+        let Some(fetched) = self.pop(slots, selector, &woken, For::Php).await else {
             return;
         };
         let now = Instant::now();
@@ -747,11 +757,10 @@ impl<Q: Queue> Loop<Q> {
                 self.php_lane.is_due_by(now + BESIDE_PHP);
             }
         }
-        for job in fetched.popped.jobs {
-            let opened = fetched.chosen.take(&job.element);
+        for (job, candidate) in fetched.into_jobs() {
             let seat = shared.pool.as_ref().and_then(Pool::take);
             let given = Given::Php(seat, Arc::clone(&self.unsettled_in_php));
-            self.start(job, opened, given);
+            self.start(job, candidate, given);
         }
     }
 
@@ -768,20 +777,19 @@ impl<Q: Queue> Loop<Q> {
     }
 
     /// Pops up to so many jobs, and takes note of what that says of the queues; `None` if there was no pop.
-    async fn pop(
+    async fn pop<'a>(
         &mut self,
         slots: NonZeroUsize,
-        chooser: Option<fetch::Chooser<'_>>,
+        mut selector: Option<Selector<'a>>,
         woken: &[QueueName],
         what: For,
-    ) -> Option<Fetched> {
+    ) -> Option<Fetched<'a>> {
         // Before the pop: a job settled after it may be back in the queue.
         let is_quiet = self.tasks.is_empty() && self.shared.running.is_empty();
         if self.is_vetoed() {
             self.rest_after_veto(what, is_quiet);
             return None;
         }
-        let mut chosen = Chosen::default();
         let is_open = |queue: &&QueueName| !self.told.paused.contains(queue);
         let queues: Vec<QueueName> = self
             .options
@@ -797,16 +805,7 @@ impl<Q: Queue> Loop<Q> {
         let popping = async {
             self.renew_overdue().await?;
             let now = self.options.clock.now();
-            fetch::pop(
-                &*self.queue,
-                &queues,
-                now,
-                slots,
-                woken,
-                chooser,
-                &mut chosen,
-            )
-            .await
+            fetch::pop(&*self.queue, &queues, now, slots, woken, selector.as_mut()).await
         };
         let mut orders = self.orders.clone();
         let Some(popped) = unless_told_to_quit(popping, &mut orders).await else {
@@ -844,7 +843,7 @@ impl<Q: Queue> Loop<Q> {
         } else if self.is_bounded() && !is_quiet && self.tasks.is_empty() {
             // The last jobs are being settled: look again when they are.
             Due::At(now + Duration::from_millis(2))
-        } else if chosen.limited {
+        } else if selector.as_ref().is_some_and(|selector| selector.limited) {
             // Jobs are there whose mapping has no slot: the end of one of them makes the queue due.
             Due::At(now + self.options.sleep)
         } else {
@@ -870,7 +869,7 @@ impl<Q: Queue> Loop<Q> {
         Some(Fetched {
             popped,
             taken,
-            chosen,
+            selector,
         })
     }
 
@@ -925,22 +924,23 @@ impl<Q: Queue> Loop<Q> {
 
     /// Whether a pop has to choose among the jobs.
     fn selects(&self) -> bool {
-        self.shared.leaves_unmapped()
-            || self
-                .shared
-                .router
-                .mappings()
-                .any(|mapping| mapping.concurrency.is_some())
+        self.shared.triage.leaves_unmapped() || self.has_limited_mappings()
     }
 
-    fn start(&mut self, job: ReservedJob, mut payload: Option<Payload>, given: Given) {
+    /// Whether any mapping has a limit of its own.
+    fn has_limited_mappings(&self) -> bool {
+        let mut mappings = self.shared.triage.router.mappings();
+        mappings.any(|mapping| mapping.concurrency.is_some())
+    }
+
+    fn start(&mut self, job: ReservedJob, mut candidate: Option<Candidate>, given: Given) {
         self.begun += 1;
         self.next_number += 1;
         let number = self.next_number;
         let job = Arc::new(job);
         self.shared.running.insert(number, Arc::clone(&job));
         let mapping = match given {
-            Given::Slot => self.limited_mapping(&job, &mut payload),
+            Given::Slot => self.limited_mapping(&job, &mut candidate),
             Given::Php(..) => None,
         };
         if let Some(mapping) = mapping {
@@ -949,25 +949,33 @@ impl<Q: Queue> Loop<Q> {
         let shared = Arc::clone(&self.shared);
         let in_php = matches!(given, Given::Php(..)).then(|| Arc::clone(&self.in_php));
         self.tasks.spawn(async move {
-            let end = job::run(shared, job, payload, number, mapping, given).await;
+            let end = job::run(shared, job, candidate, number, mapping, given).await;
             (end, in_php)
         });
     }
 
-    /// The mapping whose own limit the job counts against; `payload` is filled if it has to be read for this.
-    fn limited_mapping(&self, job: &ReservedJob, payload: &mut Option<Payload>) -> Option<usize> {
-        let has_limits = self
-            .shared
-            .router
-            .mappings()
-            .any(|mapping| mapping.concurrency.is_some());
-        if !has_limits {
+    /// The mapping whose own limit the job counts against.
+    ///
+    /// A job that was taken unseen is looked at for this, if any mapping has a limit.
+    fn limited_mapping(
+        &self,
+        job: &ReservedJob,
+        candidate: &mut Option<Candidate>,
+    ) -> Option<usize> {
+        if !self.has_limited_mappings() {
             return None;
         }
-        if payload.is_none() {
-            *payload = Payload::parse(&job.element).ok();
+        let triage = &self.shared.triage;
+        if candidate.is_none() {
+            *candidate = triage.triage(&job.payload, &job.queue).ok();
         }
-        fetch::mapping_of(&self.shared, payload.as_mut()?, &job.queue)
+        match &candidate.as_ref()?.triaged {
+            Triaged::Run(routed) => {
+                let limit = triage.router.mapping(routed.mapping)?.concurrency;
+                limit.map(|_| routed.mapping)
+            }
+            _ => None,
+        }
     }
 
     /// Takes note of tasks that have ended.
@@ -1102,7 +1110,7 @@ impl<Q: Queue> Loop<Q> {
 
     /// Tells what was counted and has changed.
     fn tell_tallies(&mut self) {
-        let tallies = self.shared.tallies.read();
+        let tallies = self.shared.triage.stats.read();
         for tally in tallies
             .iter()
             .filter(|tally| !self.tallied.1.contains(tally))
@@ -1242,7 +1250,7 @@ impl<Q: Queue> Loop<Q> {
             ..
         } = self;
         let observers = shared.observers.clone();
-        let router = Arc::clone(&shared.router);
+        let router = Arc::clone(&shared.triage.router);
         if let Some(pool) = &shared.pool {
             pool.stop().await;
         }
@@ -1354,19 +1362,5 @@ async fn sleep_until(moment: Option<Instant>) {
 impl Shared {
     fn tell(&self, event: Event<'_>) {
         self.observers.tell(&event);
-    }
-
-    /// Whether it was not said before that jobs of a class cannot be run here, for this reason.
-    fn is_news_of_refusal(&self, class_and_why: &str) -> bool {
-        /// Names come from payloads, which are not trusted.
-        const MOST: usize = 1000;
-        let mut said = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        said.len() < MOST && said.insert(class_and_why.into())
-    }
-
-    fn distrusted(&self) -> std::sync::MutexGuard<'_, HashSet<Box<str>>> {
-        self.distrusted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }

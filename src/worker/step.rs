@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::attempt::with_causes;
 use super::follow_up::{FollowUp, Outgoing, Wanted};
-use super::job::Shared;
+use super::triage::Triage;
 use crate::cache::{name, random_owner};
 use crate::handler::DispatchError;
 use crate::handler::dispatch::{self, Draft};
@@ -63,16 +63,16 @@ struct Planned {
 }
 
 /// Says whether the next step can be taken here.
-pub(super) fn check(shared: &Shared, chain: &Chain) -> Result<(), NotHere> {
-    let planned = plan(shared, chain)?;
+pub(super) fn check(triage: &Triage, chain: &Chain) -> Result<(), NotHere> {
+    let planned = plan(triage, chain)?;
     // All that could go wrong when the job has ended: then it would be too late to say so.
-    planned.lock(shared)?;
-    planned.draft.finish(&shared.services, None)?;
+    planned.lock(triage)?;
+    planned.draft.finish(&triage.services, None)?;
     Ok(())
 }
 
-fn plan(shared: &Shared, chain: &Chain) -> Result<Planned, NotHere> {
-    let services = &shared.services;
+fn plan(triage: &Triage, chain: &Chain) -> Result<Planned, NotHere> {
+    let services = &triage.services;
     let manifest = dispatch::manifest(services)?;
     let class = chain.next_class()?;
     let default = |property: &str| manifest.default(class.as_ref()?, property);
@@ -84,13 +84,13 @@ fn plan(shared: &Shared, chain: &Chain) -> Result<Planned, NotHere> {
         StepKind::Closure => return Err(NotHere::Kind("a closure")),
         StepKind::Batch => return Err(NotHere::Kind("a batch")),
     }
-    let draft = Draft::of(services, step.command, shared.clock.now())?;
+    let draft = Draft::of(services, step.command, triage.clock.now())?;
     let facts = &draft.facts;
     if !facts.is_queued {
         return Err(NotHere::Kind("a job that is not queued"));
     }
     let (name, destination) = dispatch::destination(services, facts.connection.as_deref())?;
-    let is_here = name == shared.connection.as_str();
+    let is_here = name == triage.connection.as_str();
     if !is_here {
         dispatch::queues(name, destination)?;
     }
@@ -124,24 +124,24 @@ enum Kept {
 }
 
 /// Takes the next step. The push, and the lock it may need, come about together with the job's end or after it.
-pub(super) fn take(shared: &Shared, chain: &Chain, place: &Place<'_>) -> Result<Effect, NotHere> {
-    let mut planned = plan(shared, chain)?;
-    let lock = planned.lock(shared)?;
+pub(super) fn take(triage: &Triage, chain: &Chain, place: &Place<'_>) -> Result<Effect, NotHere> {
+    let mut planned = plan(triage, chain)?;
+    let lock = planned.lock(triage)?;
     if let Some(lock) = &lock
         && planned.draft.facts.is_queueable
-        && shared.services.version.is_at_least(13, 24)
+        && triage.services.version.is_at_least(13, 24)
     {
         let owner = Value::from(&*lock.owner).to_bytes();
         let command = ObjectText::parse(&planned.draft.command).map_err(EditError::from)?;
         planned.draft.command = command.with(&[("uniqueLockOwner", &owner)])?;
     }
-    planned.effect(shared, lock, place)
+    planned.effect(triage, lock, place)
 }
 
 impl Planned {
     /// The lock that the next job needs.
-    fn lock(&self, shared: &Shared) -> Result<Option<Lock>, NotHere> {
-        let services = &shared.services;
+    fn lock(&self, triage: &Triage) -> Result<Option<Lock>, NotHere> {
+        let services = &triage.services;
         let Some(unique) = &self.draft.facts.unique else {
             return Ok(None);
         };
@@ -160,7 +160,7 @@ impl Planned {
         let name = name::unique_lock(services.version, class, display_name, &unique.id);
         let ttl = Duration::from_secs(u64::try_from(unique.seconds).unwrap_or(0));
         let kept = match cache.redis_lock(&name) {
-            Some((redis, key)) if self.is_here && (shared.is_on_queue)(redis) => Kept::OnQueue(key),
+            Some((redis, key)) if self.is_here && (triage.is_on_queue)(redis) => Kept::OnQueue(key),
             _ if cache.is_shared() => Kept::Elsewhere,
             _ => Kept::Nowhere,
         };
@@ -175,11 +175,11 @@ impl Planned {
 
     fn effect(
         self,
-        shared: &Shared,
+        triage: &Triage,
         lock: Option<Lock>,
         place: &Place<'_>,
     ) -> Result<Effect, NotHere> {
-        let services = &shared.services;
+        let services = &triage.services;
         let context = context(services.version, place.context, lock.as_ref());
         let drafted = self.draft.finish(services, context.as_ref())?;
         let (claim, wanted) = match lock {

@@ -143,7 +143,7 @@ async fn take(queue: &MemoryQueue, name: &str) -> Vec<Payload> {
         selection: None,
     };
     let popped = queue.pop(request).await.unwrap();
-    let parse = |job: &artisand::queue::ReservedJob| Payload::parse(&job.element).unwrap();
+    let parse = |job: &artisand::queue::ReservedJob| Payload::parse(&job.payload).unwrap();
     popped.jobs.iter().map(parse).collect()
 }
 

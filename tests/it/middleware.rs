@@ -273,7 +273,7 @@ async fn a_job_that_is_kept_out_goes_back_and_its_attempt_may_not_count() {
             selection: None,
         };
         let popped = queue.pop(request).await.unwrap().jobs.remove(0);
-        let element: serde_json::Value = serde_json::from_slice(&popped.element).unwrap();
+        let element: serde_json::Value = serde_json::from_slice(&popped.payload).unwrap();
         assert_eq!(element["attempts"], attempts);
     }
     assert_eq!(counting.runs(), 0);

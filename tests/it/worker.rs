@@ -1297,7 +1297,7 @@ async fn jobs_that_do_not_fit_their_handler_go_the_way_of_unmapped_ones_and_cost
             })
             .await
             .unwrap();
-        let left: Vec<_> = popped.jobs.iter().map(|job| job.element.clone()).collect();
+        let left: Vec<_> = popped.jobs.iter().map(|job| job.payload.to_vec()).collect();
         assert_eq!(left, [jobs[1].clone(), jobs[2].clone()], "{policy:?}");
         let tally = tallies.try_recv().unwrap();
         assert_eq!((tally.here, tally.mismatched), (2, counted), "{policy:?}");

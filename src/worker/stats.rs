@@ -10,10 +10,8 @@ use futures_util::FutureExt as _;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::aftermath::{Aftermath, Refusal};
 use super::attempt::with_causes;
-use super::fetch;
-use super::job::Shared;
+use super::triage::{Bypass, Triage, check_input};
 use crate::handler::{
     BoxError, Canary, Handler, JobContext, JobInfo, Mapping, Mode, Router, RunInPhp, panic_text,
 };
@@ -53,7 +51,7 @@ impl Tally {
 
 /// The counters of all mappings.
 #[derive(Debug)]
-pub(super) struct Tallies(Vec<Option<Counters>>);
+pub(super) struct MappingStats(Vec<Option<Counters>>);
 
 /// A canary that stopped itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,7 +95,7 @@ static COMPARISONS: Semaphore = Semaphore::const_new(64);
 /// How long a comparison may take.
 const COMPARING: Duration = Duration::from_secs(60);
 
-impl Tallies {
+impl MappingStats {
     pub(super) fn new(router: &Router) -> Self {
         let counters = |mapping: &Mapping| {
             mapping.is_partial().then(|| Counters {
@@ -216,31 +214,21 @@ pub(super) struct Shadow {
 }
 
 impl Shadow {
-    /// Reads the job's input.
-    pub(super) fn check(
-        shared: &Shared,
-        mapping: usize,
-        handler: Arc<dyn Handler>,
-        info: &Arc<JobInfo>,
-    ) -> Self {
-        let services = Arc::clone(&shared.services);
+    /// Reads the job's input, and asks what would keep the handler from running the job.
+    pub(super) fn check(triage: &Triage, bypass: Bypass, info: &Arc<JobInfo>) -> Self {
+        let Bypass {
+            mapping,
+            handler,
+            pipeline,
+            ..
+        } = bypass;
+        let services = Arc::clone(&triage.services);
         let context = JobContext::new(Arc::clone(info), CancellationToken::new(), services);
-        let check = AssertUnwindSafe(|| handler.check(&context));
-        // What would keep a handler from a job before it is taken.
-        let aftermath = || match Aftermath::of(shared, &info.payload, &info.queue) {
-            Ok(_) => None,
-            Err(Refusal(why)) => Some(why),
-        };
-        let refused = handler.refuses(&info.payload, &shared.services);
-        let refused = refused
-            .or_else(aftermath)
-            .or_else(|| fetch::refusal_around(shared, &info.payload));
-        let checked = match std::panic::catch_unwind(check) {
-            Ok(Ok(())) => refused.map_or(Ok(()), Err),
-            Ok(Err(error)) => Err(with_causes(&*error)),
-            Err(panic) => Err(format!("it panicked: {}", panic_text(&*panic))),
-        };
-        if let Some(counters) = shared.tallies.of(mapping) {
+        let (payload, queue) = (&info.payload, &info.queue);
+        let fit = triage.fit(payload, queue, mapping, &*handler, &pipeline);
+        let checked = check_input(&*handler, &context)
+            .and_then(|()| fit.map(drop).map_err(|refusal| refusal.to_string()));
+        if let Some(counters) = triage.stats.of(mapping) {
             let counter = match checked {
                 Ok(()) => &counters.readable,
                 Err(_) => &counters.unreadable,
@@ -266,11 +254,11 @@ impl Shadow {
     }
 
     /// Compares what the handler would do with what PHP did, if it can.
-    pub(super) async fn compare(self, shared: &Shared, run: RunInPhp) {
+    pub(super) async fn compare(self, triage: &Triage, stop: &CancellationToken, run: RunInPhp) {
         if !self.is_readable {
             return;
         }
-        let Some(counters) = shared.tallies.of(self.mapping) else {
+        let Some(counters) = triage.stats.of(self.mapping) else {
             return;
         };
         // A slow one must not keep jobs waiting, nor memory.
@@ -287,7 +275,7 @@ impl Shadow {
         let comparing = AssertUnwindSafe(comparing).catch_unwind();
         let compared = tokio::select! {
             compared = tokio::time::timeout(COMPARING, comparing) => compared,
-            () = shared.stop.cancelled() => return,
+            () = stop.cancelled() => return,
         };
         let different = match compared {
             Ok(Ok(Ok(None))) => return,

@@ -17,9 +17,9 @@
 
 use super::attempt::with_causes;
 use super::follow_up::{Count, FollowUp, NO_PHP_QUEUE, random_token};
-use super::job::Shared;
 use super::php::HandOver;
 use super::step::{self, Place};
+use super::triage::{Refusal, Triage};
 use super::unique::Unique;
 use crate::batch::{Ended, JobOutcome};
 use crate::handler::{ChainEdit, FailureText, JobInfo, UnmappedPolicy};
@@ -28,7 +28,7 @@ use crate::queue::{Effect, Push, QueueName};
 
 /// What the end of one job brings about.
 #[derive(Debug, Default)]
-pub(super) struct Aftermath {
+pub(super) struct Completion {
     unique: Option<Unique>,
     batch: Option<Box<str>>,
     chain: Option<Chain>,
@@ -38,14 +38,10 @@ pub(super) struct Aftermath {
     php_queue: Option<QueueName>,
 }
 
-/// Why a job is not taken although it has a handler: its end could not be seen to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Refusal(pub(super) String);
-
 /// A queue that PHP serves, for closures that follow a job of this queue.
-fn php_queue(shared: &Shared, queue: &QueueName) -> Option<QueueName> {
-    let named = shared.services.php_queue.clone();
-    named.or_else(|| match shared.router.unmapped() {
+fn php_queue(triage: &Triage, queue: &QueueName) -> Option<QueueName> {
+    let named = triage.services.php_queue.clone();
+    named.or_else(|| match triage.router.unmapped() {
         UnmappedPolicy::Forward(to) => Some(to.clone()),
         // PHP workers take from the same queue what is not mapped.
         UnmappedPolicy::Leave | UnmappedPolicy::Php => Some(queue.clone()),
@@ -59,7 +55,7 @@ fn chain(command: &Command, version: Version) -> Result<Option<Chain>, Refusal> 
         return Ok(None);
     }
     let chain = Chain::read(command.as_bytes(), version);
-    let chain = chain.map_err(|error| Refusal(with_causes(&error)))?;
+    let chain = chain.map_err(|error| Refusal::new(with_causes(&error)))?;
     let is_needed = !chain.is_empty() || chain.catch_callbacks().is_some();
     Ok(is_needed.then_some(chain))
 }
@@ -75,34 +71,34 @@ fn has_chain(command: &[u8]) -> bool {
         || memchr::memmem::find(command, b"S:7:").is_some()
 }
 
-impl Aftermath {
+impl Completion {
     /// Finds out what the end of a job will bring about.
     pub(super) fn of(
-        shared: &Shared,
+        triage: &Triage,
         payload: &Payload,
         queue: &QueueName,
     ) -> Result<Self, Refusal> {
-        let services = &shared.services;
+        let services = &triage.services;
         let Ok(Some(command)) = Command::of(payload) else {
             return Ok(Self::default());
         };
         let batch = command.batch_id();
-        let batch = batch.map_err(|error| Refusal(with_causes(&error)))?;
+        let batch = batch.map_err(|error| Refusal::new(with_causes(&error)))?;
         let chain = chain(&command, services.version)?;
         let found = Self {
-            unique: Unique::of(services, payload, &command).map_err(Refusal)?,
+            unique: Unique::of(services, payload, &command).map_err(Refusal::new)?,
             batch: batch.map(Into::into),
             is_secret: payload.was_encrypted(),
-            php_queue: php_queue(shared, queue),
+            php_queue: php_queue(triage, queue),
             chain,
         };
-        found.check(shared, payload)?;
+        found.check(triage, payload)?;
         Ok(found)
     }
 
     /// What follows a job that is not run and fails: its lock is freed and its batch counts, as far as they can be told.
-    pub(super) fn of_refused(shared: &Shared, info: &JobInfo) -> Self {
-        let services = &shared.services;
+    pub(super) fn of_refused(triage: &Triage, info: &JobInfo) -> Self {
+        let services = &triage.services;
         let command = Command::of(&info.payload).ok().flatten();
         let unique = command.as_ref().and_then(|command| {
             let unique = Unique::of(services, &info.payload, command);
@@ -116,50 +112,50 @@ impl Aftermath {
         }
     }
 
-    fn check(&self, shared: &Shared, payload: &Payload) -> Result<(), Refusal> {
+    fn check(&self, triage: &Triage, payload: &Payload) -> Result<(), Refusal> {
         if self.batch.is_some() && payload.uuid.is_none() {
-            return Err(Refusal("a job of a batch has no uuid".to_owned()));
+            return Err(Refusal::new("a job of a batch has no uuid"));
         }
         if self.batch.is_none() && self.chain.is_none() {
             return Ok(());
         }
-        let Err(why) = self.can_hand_over(shared) else {
+        let Err(why) = self.can_hand_over(triage) else {
             return Ok(());
         };
         // Callbacks are PHP's; a step of a chain is, too, unless everything about the next class is known.
         let has_callbacks = |chain: &Chain| chain.catch_callbacks().is_some();
         if self.batch.is_some() || self.chain.as_ref().is_some_and(has_callbacks) {
-            return Err(Refusal(format!(
+            return Err(Refusal::new(format!(
                 "it is in a batch, or in a chain with catch callbacks, which PHP has to run: {why}"
             )));
         }
         let Some(chain) = &self.chain else {
             return Ok(());
         };
-        match step::check(shared, chain) {
+        match step::check(triage, chain) {
             Ok(()) => Ok(()),
-            Err(missing) => Err(Refusal(format!(
+            Err(missing) => Err(Refusal::new(format!(
                 "the next step of its chain needs PHP ({missing}): {why}"
             ))),
         }
     }
 
-    fn hand_over<'a>(&self, shared: &'a Shared, name: &'a str) -> HandOver<'a> {
+    fn hand_over<'a>(&self, triage: &'a Triage, name: &'a str) -> HandOver<'a> {
         HandOver {
-            services: &shared.services,
-            now: shared.clock.now(),
+            services: &triage.services,
+            now: triage.clock.now(),
             name,
             is_secret: self.is_secret,
         }
     }
 
-    fn can_hand_over(&self, shared: &Shared) -> Result<(), String> {
+    fn can_hand_over(&self, triage: &Triage) -> Result<(), String> {
         if self.php_queue.is_none() {
             return Err(NO_PHP_QUEUE.to_owned());
         }
         // The same for every job.
-        let checked = shared.can_sign.get_or_init(|| {
-            let checked = self.hand_over(shared, "").check();
+        let checked = triage.can_sign.get_or_init(|| {
+            let checked = self.hand_over(triage, "").check();
             checked.map_err(|error| with_causes(&error))
         });
         checked.clone()
@@ -172,30 +168,30 @@ impl Aftermath {
     /// # Errors
     ///
     /// The next step of the chain cannot be taken, which in Laravel is an exception of the job.
-    pub(super) async fn of_success(
+    pub(super) async fn on_success(
         &self,
-        shared: &Shared,
+        triage: &Triage,
         info: &JobInfo,
         edits: Vec<ChainEdit>,
     ) -> Result<Vec<Effect>, String> {
-        let chain = self.chain_after(shared, info, edits)?;
+        let chain = self.chain_after(triage, info, edits)?;
         let mut effects = Vec::new();
         if let Some(unique) = &self.unique
             && !unique.until_processing
         {
-            effects.extend(unique.free(shared).await);
+            effects.extend(unique.free(triage).await);
         }
         if let Some(chain) = &chain {
-            effects.extend(self.step(shared, info, chain)?);
+            effects.extend(self.step(triage, info, chain)?);
         }
-        effects.extend(self.count(shared, info, JobOutcome::Succeeded, None));
+        effects.extend(self.count(triage, info, JobOutcome::Succeeded, None));
         Ok(effects)
     }
 
     /// What follows a job that failed for good.
-    pub(super) async fn of_failure(
+    pub(super) async fn on_failure(
         &self,
-        shared: &Shared,
+        triage: &Triage,
         info: &JobInfo,
         failure: &FailureText,
     ) -> Vec<Effect> {
@@ -203,15 +199,15 @@ impl Aftermath {
         if let Some(unique) = &self.unique
             && !unique.until_processing
         {
-            effects.extend(unique.free(shared).await);
+            effects.extend(unique.free(triage).await);
         }
         let outcome = JobOutcome::Failed;
-        effects.extend(self.count(shared, info, outcome, Some(&failure.message)));
+        effects.extend(self.count(triage, info, outcome, Some(&failure.message)));
         let callbacks = self.chain.as_ref().and_then(Chain::catch_callbacks);
         if let Some(callbacks) = callbacks {
             let payload = {
                 let context = info.payload.context.as_deref();
-                self.hand_over(shared, info.payload.resolve_name()).catches(
+                self.hand_over(triage, info.payload.resolve_name()).catches(
                     callbacks,
                     &failure.message,
                     context,
@@ -225,13 +221,13 @@ impl Aftermath {
     /// What follows a job that was deleted because a model of it is gone.
     ///
     /// Since Laravel 12.51 its batch counts it as done; before, it waits for it for ever.
-    pub(super) async fn of_missing_model(&self, shared: &Shared, info: &JobInfo) -> Vec<Effect> {
+    pub(super) async fn on_missing_model(&self, triage: &Triage, info: &JobInfo) -> Vec<Effect> {
         let mut effects = Vec::new();
         if let Some(unique) = &self.unique {
-            effects.extend(unique.free(shared).await);
+            effects.extend(unique.free(triage).await);
         }
-        if shared.services.version.is_at_least(12, 51) {
-            effects.extend(self.count(shared, info, JobOutcome::Succeeded, None));
+        if triage.services.version.is_at_least(12, 51) {
+            effects.extend(self.count(triage, info, JobOutcome::Succeeded, None));
         }
         effects
     }
@@ -239,9 +235,9 @@ impl Aftermath {
     /// What follows a job that deleted itself and then threw: its chain ends, its batch waits.
     ///
     /// Laravel leaves the lock until it ends by itself; nobody would free it.
-    pub(super) async fn of_deletion(&self, shared: &Shared) -> Vec<Effect> {
+    pub(super) async fn on_deletion(&self, triage: &Triage) -> Vec<Effect> {
         match &self.unique {
-            Some(unique) => unique.free(shared).await.into_iter().collect(),
+            Some(unique) => unique.free(triage).await.into_iter().collect(),
             None => Vec::new(),
         }
     }
@@ -256,15 +252,15 @@ impl Aftermath {
     /// Says why jobs that a handler adds to the chain could not follow.
     pub(super) fn check_edits(
         &self,
-        shared: &Shared,
+        triage: &Triage,
         info: &JobInfo,
         edits: &[ChainEdit],
     ) -> Result<(), String> {
         if edits.is_empty() {
             return Ok(());
         }
-        let chain = self.edited(shared, info, edits.to_vec())?;
-        match (step::check(shared, &chain), self.can_hand_over(shared)) {
+        let chain = self.edited(triage, info, edits.to_vec())?;
+        match (step::check(triage, &chain), self.can_hand_over(triage)) {
             (Err(missing), Err(why)) => Err(format!(
                 "the job added to the chain needs PHP ({missing}): {why}"
             )),
@@ -275,14 +271,14 @@ impl Aftermath {
     /// What is to follow the job; `None` at the end of the chain.
     fn chain_after(
         &self,
-        shared: &Shared,
+        triage: &Triage,
         info: &JobInfo,
         edits: Vec<ChainEdit>,
     ) -> Result<Option<Chain>, String> {
         let chain = if edits.is_empty() {
             self.chain.clone()
         } else {
-            Some(self.edited(shared, info, edits)?)
+            Some(self.edited(triage, info, edits)?)
         };
         Ok(chain.filter(|chain| !chain.is_empty()))
     }
@@ -292,12 +288,12 @@ impl Aftermath {
     /// # Errors
     ///
     /// Neither we nor PHP can take it.
-    fn step(&self, shared: &Shared, info: &JobInfo, chain: &Chain) -> Result<Vec<Effect>, String> {
+    fn step(&self, triage: &Triage, info: &JobInfo, chain: &Chain) -> Result<Vec<Effect>, String> {
         let place = Place {
             uuid: info.payload.uuid.as_ref().map(JobUuid::as_str),
             context: info.payload.context.as_deref(),
         };
-        match step::take(shared, chain, &place) {
+        match step::take(triage, chain, &place) {
             Ok(effect) => Ok(vec![effect]),
             Err(missing) => {
                 tracing::debug!(
@@ -305,8 +301,8 @@ impl Aftermath {
                     missing = missing.to_string(),
                     "the next step of a chain is left to PHP"
                 );
-                let payload = self.can_hand_over(shared).and_then(|()| {
-                    let hand_over = self.hand_over(shared, info.payload.resolve_name());
+                let payload = self.can_hand_over(triage).and_then(|()| {
+                    let hand_over = self.hand_over(triage, info.payload.resolve_name());
                     let payload = hand_over.goes_on(chain, place.context);
                     payload.map_err(|error| with_causes(&error))
                 });
@@ -330,14 +326,14 @@ impl Aftermath {
     /// The chain with what the handler added to it.
     fn edited(
         &self,
-        shared: &Shared,
+        triage: &Triage,
         info: &JobInfo,
         edits: Vec<ChainEdit>,
     ) -> Result<Chain, String> {
         let read = || {
             let command = Command::of(&info.payload).ok().flatten();
             let bytes = command.as_ref().map_or(&b"N;"[..], Command::as_bytes);
-            Chain::read(bytes, shared.services.version)
+            Chain::read(bytes, triage.services.version)
         };
         let chain = self.chain.clone().map_or_else(read, Ok);
         let edited = chain.and_then(|mut chain| {
@@ -356,16 +352,16 @@ impl Aftermath {
     /// The record that lets the batch count the job.
     fn count(
         &self,
-        shared: &Shared,
+        triage: &Triage,
         info: &JobInfo,
         outcome: JobOutcome,
         message: Option<&str>,
     ) -> Option<Effect> {
         let batch = self.batch.as_deref()?;
         let uuid = info.payload.uuid.as_ref()?.as_str();
-        if shared.services.batches.is_none() {
+        if triage.services.batches.is_none() {
             // Where they are only PHP knows: it counts every job.
-            let hand_over = self.hand_over(shared, info.payload.resolve_name());
+            let hand_over = self.hand_over(triage, info.payload.resolve_name());
             let payload = match outcome {
                 JobOutcome::Succeeded => hand_over.counts_success(batch, uuid, None),
                 JobOutcome::Failed => {

@@ -1,0 +1,520 @@
+//! Decides where a job goes, once: to a handler here, to PHP, to another queue, or by the policy for unmapped jobs.
+//!
+//! The answer travels with the job until it is settled: its parsed payload,
+//! and for a job that runs here the handler, what is around it, and what its
+//! end will bring about. Nothing behind this module parses, decrypts or routes
+//! a second time.
+//!
+//! A job that has a mapping is not run here if its end could not be seen to,
+//! or if something around it is only PHP's: it counts as unmapped, and a
+//! [`Refusal`] says why.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+
+use super::attempt::with_causes;
+use super::completion::Completion;
+use super::stats::MappingStats;
+use crate::connection::Redis;
+use crate::handler::{
+    Handler, JobContext, JobInfo, Mode, OnMismatch, Pipeline, Route, Router, Services,
+    UnmappedPolicy, in_payload, panic_text,
+};
+use crate::payload::{Command, JobUuid, Kind, Payload, Target};
+use crate::php::ClassName;
+use crate::queue::{ConnectionName, QueueName};
+use crate::time::Clock;
+
+/// All that decides where a job goes and what its end brings about.
+pub(crate) struct Triage {
+    pub(super) router: Arc<Router>,
+    /// What the app offers to its jobs.
+    pub(super) services: Arc<Services>,
+    pub(super) connection: ConnectionName,
+    pub(super) clock: Clock,
+    pub(super) stats: MappingStats,
+    /// Whether a lock that is kept on this Redis is freed in one step with a job's end.
+    pub(super) is_on_queue: Box<dyn Fn(&Redis) -> bool + Send + Sync>,
+    /// Whether PHP would run closures that are signed here, or why not; found out once.
+    pub(super) can_sign: OnceLock<Result<(), String>>,
+    /// Classes seen with another class inside than the payload names outside: the prefilter is not used for them.
+    inspect_always: Mutex<HashSet<Box<str>>>,
+    /// What was said already of classes whose jobs are not run here.
+    reported: Mutex<HashSet<Box<str>>>,
+}
+
+/// A job's payload and where the job goes.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    pub(super) payload: Arc<Payload>,
+    pub(super) triaged: Triaged,
+}
+
+/// Where a job goes.
+#[derive(Debug)]
+pub(super) enum Triaged {
+    /// Its handler runs it here.
+    Run(Routed),
+    /// It has a mapping that does not run it: the policy for unmapped jobs holds.
+    Bypass(Bypass),
+    /// To the end of another queue, as it is.
+    Forward(QueueName),
+    /// The policy for unmapped jobs holds; why, if it has a mapping.
+    Unmapped(Option<Refusal>),
+}
+
+/// A job that a handler runs here.
+pub(super) struct Routed {
+    /// Position of the mapping.
+    pub(super) mapping: usize,
+    pub(super) handler: Arc<dyn Handler>,
+    /// What is around the handler.
+    pub(super) pipeline: Pipeline,
+    pub(super) completion: Completion,
+}
+
+/// A job that its mapping leaves to the policy for unmapped jobs.
+pub(super) struct Bypass {
+    /// Position of the mapping.
+    pub(super) mapping: usize,
+    pub(super) handler: Arc<dyn Handler>,
+    pub(super) pipeline: Pipeline,
+    pub(super) reason: BypassReason,
+}
+
+/// Why a mapping does not run a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum BypassReason {
+    /// Its handler only looks at what PHP runs.
+    Shadow,
+    /// The job is not in the canary's share, or the canary has stopped itself.
+    Canary,
+    /// The job does not fit the handler's input, and why.
+    Mismatch(String),
+}
+
+/// Why a job that has a mapping is not run here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal {
+    why: String,
+    /// Whether it could not be decrypted.
+    is_unread: bool,
+}
+
+impl Refusal {
+    /// Of a job that can be read.
+    pub(super) fn new(why: impl Into<String>) -> Self {
+        Self {
+            why: why.into(),
+            is_unread: false,
+        }
+    }
+
+    /// The sentence for a failed job of this name.
+    pub(super) fn of(&self, name: &str) -> String {
+        let how = if self.is_unread {
+            "is encrypted and cannot be read"
+        } else {
+            "cannot be run here"
+        };
+        format!("{name} {how}: {self}")
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl fmt::Debug for Routed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Routed")
+            .field("mapping", &self.mapping)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Bypass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bypass")
+            .field("mapping", &self.mapping)
+            .field("reason", &self.reason)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Triage {
+    pub(super) fn new(
+        router: Arc<Router>,
+        services: Arc<Services>,
+        connection: ConnectionName,
+        clock: Clock,
+        is_on_queue: impl Fn(&Redis) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            stats: MappingStats::new(&router),
+            router,
+            services,
+            connection,
+            clock,
+            is_on_queue: Box::new(is_on_queue),
+            can_sign: OnceLock::new(),
+            inspect_always: Mutex::default(),
+            reported: Mutex::default(),
+        }
+    }
+
+    /// Reads a payload and decides where its job goes. What keeps a mapped job from being run here is logged once.
+    ///
+    /// # Errors
+    ///
+    /// The payload cannot be decoded.
+    pub(super) fn triage(
+        &self,
+        payload: &[u8],
+        queue: &QueueName,
+    ) -> Result<Candidate, crate::payload::Error> {
+        let candidate = self.of(Payload::parse(payload)?, queue);
+        let payload = &*candidate.payload;
+        match &candidate.triaged {
+            Triaged::Unmapped(Some(refusal)) => self.warn_of_refusal(payload, refusal),
+            Triaged::Bypass(Bypass {
+                reason: BypassReason::Mismatch(why),
+                ..
+            }) => self.warn_of_mismatch(payload, why),
+            _ => {}
+        }
+        Ok(candidate)
+    }
+
+    /// Decides where the job of a payload goes. Its command is decrypted if a handler is to run it.
+    pub(super) fn of(&self, mut payload: Payload, queue: &QueueName) -> Candidate {
+        let found = self.route(&mut payload);
+        let payload = Arc::new(payload);
+        let triaged = match found {
+            Ok(Found::Mapped(route)) => self.admit(&payload, queue, route),
+            Ok(Found::Elsewhere(triaged)) => Ok(triaged),
+            Err(refusal) => Err(refusal),
+        };
+        let triaged = triaged.unwrap_or_else(|refusal| Triaged::Unmapped(Some(refusal)));
+        Candidate { payload, triaged }
+    }
+
+    fn route(&self, payload: &mut Payload) -> Result<Found, Refusal> {
+        if payload.is_encrypted() {
+            // The class it names outside says whether the rest is worth a look. What a wrapper wraps is not said: the
+            // name that is shown is the app's choice.
+            match Target::of(payload).map(|target| self.router.route(&target)) {
+                Ok(Route::Handler { .. }) => {}
+                Ok(elsewhere) => return Ok(elsewhere.into()),
+                Err(_) if self.may_be_mapped(payload) => {}
+                Err(_) => return Ok(Route::Unmapped.into()),
+            }
+            self.decrypt(payload)?;
+        }
+        let (Ok(target), Ok(_)) = (Target::of(payload), Command::of(payload)) else {
+            return Ok(Route::Unmapped.into());
+        };
+        Ok(self.router.route(&target).into())
+    }
+
+    /// Whether a job that has a handler is run by it.
+    fn admit(
+        &self,
+        payload: &Arc<Payload>,
+        queue: &QueueName,
+        route: MappedRoute,
+    ) -> Result<Triaged, Refusal> {
+        let MappedRoute {
+            mapping,
+            handler,
+            pipeline,
+        } = route;
+        let bypass = |handler, pipeline, reason| {
+            Ok(Triaged::Bypass(Bypass {
+                mapping,
+                handler,
+                pipeline,
+                reason,
+            }))
+        };
+        if let Some(reason) = self.left_to_others(payload, mapping) {
+            return bypass(handler, pipeline, reason);
+        }
+        let (around, completion) = self.fit(payload, queue, mapping, &*handler, &pipeline)?;
+        if let Some(why) = self.mismatch(payload, queue, mapping, &*handler) {
+            return bypass(handler, pipeline, BypassReason::Mismatch(why));
+        }
+        Ok(Triaged::Run(Routed {
+            mapping,
+            handler,
+            pipeline: around,
+            completion,
+        }))
+    }
+
+    /// What is around a job and what its end will bring about.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be run here.
+    pub(super) fn fit(
+        &self,
+        payload: &Payload,
+        queue: &QueueName,
+        mapping: usize,
+        handler: &dyn Handler,
+        pipeline: &Pipeline,
+    ) -> Result<(Pipeline, Completion), Refusal> {
+        if let Some(why) = handler.refuses(payload, &self.services) {
+            return Err(Refusal::new(why));
+        }
+        let completion = Completion::of(self, payload, queue)?;
+        self.check_counting(payload)?;
+        let around = self.around(payload, mapping, pipeline)?;
+        Ok((around, completion))
+    }
+
+    /// Refuses a job with a limit of exceptions where they could not be counted with those that PHP has counted.
+    fn check_counting(&self, payload: &Payload) -> Result<(), Refusal> {
+        let (Some(_), Some(stores)) = (payload.limits.max_exceptions, &self.services.stores) else {
+            return Ok(());
+        };
+        let store = stores.get(stores.default_name());
+        store.map(drop).map_err(|error| {
+            let why = with_causes(&error);
+            Refusal::new(format!(
+                "it has `maxExceptions`, which are counted in the default cache store: {why}"
+            ))
+        })
+    }
+
+    /// The pipeline of the mapping with what the job's own bytes put around it.
+    fn around(
+        &self,
+        payload: &Payload,
+        mapping: usize,
+        pipeline: &Pipeline,
+    ) -> Result<Pipeline, Refusal> {
+        let command = Command::of(payload).map_err(|error| Refusal::new(with_causes(&error)))?;
+        let Some(command) = command else {
+            return Ok(pipeline.clone());
+        };
+        let debounce = self.router.debounce(mapping);
+        in_payload(&command, pipeline, debounce, &self.services)
+            .map_err(|why| Refusal::new(why.to_string()))
+    }
+
+    /// Why a job does not fit its handler's input, where its mapping sends such jobs to PHP.
+    fn mismatch(
+        &self,
+        payload: &Arc<Payload>,
+        queue: &QueueName,
+        mapping: usize,
+        handler: &dyn Handler,
+    ) -> Option<String> {
+        let falls_back = self.router.mapping(mapping)?.on_mismatch == OnMismatch::Php;
+        if !falls_back {
+            return None;
+        }
+        self.check_input(payload, queue, handler).err()
+    }
+
+    /// Reads the input of a job as its handler would.
+    ///
+    /// # Errors
+    ///
+    /// It does not fit, and why.
+    pub(super) fn check_input(
+        &self,
+        payload: &Arc<Payload>,
+        queue: &QueueName,
+        handler: &dyn Handler,
+    ) -> Result<(), String> {
+        let info = JobInfo {
+            connection: self.connection.clone(),
+            queue: queue.clone(),
+            attempts: payload.attempts.unwrap_or(0).saturating_add(1),
+            payload: Arc::clone(payload),
+            // It is looked at before it is popped, too.
+            body: Arc::default(),
+        };
+        let services = Arc::clone(&self.services);
+        let context = JobContext::new(Arc::new(info), CancellationToken::new(), services);
+        check_input(handler, &context)
+    }
+
+    /// Why a mapping leaves a job to others that it could run.
+    fn left_to_others(&self, payload: &Payload, position: usize) -> Option<BypassReason> {
+        let mapping = self.router.mapping(position)?;
+        if mapping.mode == Mode::Shadow {
+            return Some(BypassReason::Shadow);
+        }
+        let is_left_out = mapping.canary.is_some_and(|canary| !canary.takes(payload))
+            || self.stats.is_stopped(position);
+        is_left_out.then_some(BypassReason::Canary)
+    }
+
+    /// Whether what an encrypted wrapper holds may have a mapping.
+    fn may_be_mapped(&self, payload: &Payload) -> bool {
+        let class = payload.command_name().and_then(ClassName::new);
+        class.is_some_and(|class| self.router.maps(Kind::of_class(&class)))
+    }
+
+    /// Puts the plain command into a payload.
+    fn decrypt(&self, payload: &mut Payload) -> Result<(), Refusal> {
+        let unread = |why| Refusal {
+            why,
+            is_unread: true,
+        };
+        let Some(encrypter) = &self.services.encrypter else {
+            let why = self.services.encrypter_missing.as_deref();
+            let why = why.unwrap_or("the worker was not given the app's key");
+            return Err(unread(why.to_owned()));
+        };
+        payload.decrypt(encrypter).map_err(|error| {
+            let remedy = if self.services.version.is_at_least(11, 0) {
+                "if APP_KEY was changed, put the old key into APP_PREVIOUS_KEYS".to_owned()
+            } else {
+                let version = self.services.version;
+                format!(
+                    "Laravel {version} reads the current key only: if APP_KEY was changed, change it back until such jobs are done"
+                )
+            };
+            unread(format!("{}; {remedy}", with_causes(&error)))
+        })
+    }
+
+    /// Whether unmapped jobs stay in the queue as far as handlers here go.
+    pub(super) fn leaves_unmapped(&self) -> bool {
+        matches!(
+            self.router.unmapped(),
+            UnmappedPolicy::Leave | UnmappedPolicy::Php
+        )
+    }
+
+    /// Texts of which a payload holds one that is surely for a handler here: the prefilter of a pop that selects.
+    pub(super) fn needles(&self) -> Vec<Vec<u8>> {
+        let inspect_always = lock(&self.inspect_always);
+        let classes = self.router.unlimited_classes();
+        classes
+            .iter()
+            .filter(|class| !inspect_always.contains(class.as_str()))
+            .map(|class| needle(class))
+            .collect()
+    }
+
+    /// Takes note of a job that the prefilter took and that is not for a handler here: it names one class outside and
+    /// holds another inside.
+    pub(super) fn inspect_from_now_on(&self, payload: &[u8]) {
+        let mut classes = self.router.unlimited_classes();
+        classes.retain(|class| memchr::memmem::find(payload, &needle(class)).is_some());
+        for class in classes {
+            tracing::warn!(
+                class,
+                "a job of this class was taken and is not for this worker: from now on its jobs are looked into before they are taken"
+            );
+            lock(&self.inspect_always).insert(class.into());
+        }
+    }
+
+    /// Says once for each class and reason why jobs are not run here.
+    fn warn_of_refusal(&self, payload: &Payload, refusal: &Refusal) {
+        let class = payload.command_name().unwrap_or_default();
+        // A wrapper's class would say nothing.
+        let is_wrapper =
+            ClassName::new(class).is_some_and(|class| Kind::of_class(&class) != Kind::Job);
+        let class = &*if is_wrapper {
+            payload.shown_name()
+        } else {
+            crate::shown::name(class)
+        };
+        if self.report_once(&format!("{class}: {refusal}")) {
+            tracing::warn!(
+                job.class = class,
+                why = refusal.why,
+                "jobs of a class have a handler and cannot be run here: they count as unmapped"
+            );
+        }
+    }
+
+    /// Says once for each class that a job does not fit, whatever else does not fit later.
+    fn warn_of_mismatch(&self, payload: &Payload, why: &str) {
+        let class = &*payload.shown_name();
+        if self.report_once(&format!("{class} does not fit")) {
+            tracing::warn!(
+                job.uuid = payload.uuid.as_ref().map(JobUuid::bounded),
+                job.class = class,
+                why,
+                "a job does not fit its handler's input and goes the way of unmapped jobs (`on_mismatch`); of its class this is said once"
+            );
+        }
+    }
+
+    /// Remembers something that was said of a class; whether it is new.
+    fn report_once(&self, class_and_why: &str) -> bool {
+        /// Names come from payloads, which are not trusted.
+        const MOST: usize = 1000;
+        let mut reported = lock(&self.reported);
+        reported.len() < MOST && reported.insert(class_and_why.into())
+    }
+}
+
+/// Reads the input of a job as its handler would; a panic of the app's code is an error like any other.
+///
+/// # Errors
+///
+/// It does not fit, and why.
+pub(super) fn check_input(handler: &dyn Handler, context: &JobContext) -> Result<(), String> {
+    let check = AssertUnwindSafe(|| handler.check(context));
+    match std::panic::catch_unwind(check) {
+        Ok(read) => read.map_err(|error| with_causes(&*error)),
+        Err(panic) => Err(format!("reading it panicked: {}", panic_text(&*panic))),
+    }
+}
+
+/// What the mappings say of a target.
+enum Found {
+    Mapped(MappedRoute),
+    Elsewhere(Triaged),
+}
+
+/// The mapping of a target that runs jobs.
+struct MappedRoute {
+    mapping: usize,
+    handler: Arc<dyn Handler>,
+    pipeline: Pipeline,
+}
+
+impl From<Route> for Found {
+    fn from(route: Route) -> Self {
+        match route {
+            Route::Handler {
+                mapping,
+                handler,
+                pipeline,
+            } => Self::Mapped(MappedRoute {
+                mapping,
+                handler,
+                pipeline,
+            }),
+            Route::Forward(to) => Self::Elsewhere(Triaged::Forward(to)),
+            Route::Unmapped => Self::Elsewhere(Triaged::Unmapped(None)),
+        }
+    }
+}
+
+/// The text that Laravel writes into a payload of this class, and of a plain command.
+fn needle(class: &str) -> Vec<u8> {
+    let class = serde_json::to_string(class).expect("text is always JSON");
+    format!("\"commandName\":{class},\"command\":\"O:").into_bytes()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
