@@ -42,6 +42,15 @@ pub(crate) fn bounded(id: &str) -> &str {
     &id[..id.floor_char_boundary(LONGEST_NAME)]
 }
 
+/// As much of a text as a line of the log bears.
+pub(crate) fn short(text: &str) -> Cow<'_, str> {
+    const LONGEST: usize = 2000;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => Cow::Owned(format!("{} ..", &text[..end])),
+        None => Cow::Borrowed(text),
+    }
+}
+
 /// Whether a character does something to what is around it.
 pub(crate) fn is_unfit(c: char) -> bool {
     match c {

@@ -8,7 +8,9 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use super::middleware::Holds;
-use super::{BatchHandle, BoxError, ModelError, ModelIdentifier, Models, Services, Template};
+use super::{
+    BatchHandle, BoxError, FailureText, ModelError, ModelIdentifier, Models, Services, Template,
+};
 use crate::app::Class;
 use crate::batch;
 use crate::payload::{
@@ -47,7 +49,7 @@ pub struct JobInfo {
 }
 
 /// What a handler asked for; the first request of a kind that ends the job counts.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a request of its own"
@@ -57,8 +59,8 @@ pub struct Request {
     pub release: Option<Duration>,
     /// Whether that release leaves the attempt uncounted.
     pub is_uncounted: bool,
-    /// Failed for good, with the reason if one was given.
-    pub fail: Option<Option<BoxError>>,
+    /// Failed for good, and why.
+    pub fail: Option<FailureText>,
     /// Gone without having been handled.
     pub delete: bool,
     /// Gone, and nothing follows: another job has taken its place.
@@ -389,8 +391,12 @@ impl JobContext {
 
     /// Asks for the job to be recorded as failed, without further attempts.
     pub fn fail(&self, error: impl Into<BoxError>) {
+        const MANUALLY_FAILED: &str = "Illuminate\\Queue\\ManuallyFailedException";
+        let error = error.into();
         self.request(|request| {
-            request.fail.get_or_insert_with(|| Some(error.into()));
+            request
+                .fail
+                .get_or_insert_with(|| FailureText::of(MANUALLY_FAILED, &*error));
         });
     }
 

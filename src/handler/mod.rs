@@ -71,23 +71,6 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// What handlers return when they fail: any error.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// How an attempt ended, before anybody judged it.
-#[derive(Debug)]
-pub enum Outcome {
-    /// The handler returned without an error.
-    Finished,
-    /// It returned an error, or the job's data did not fit its type.
-    Threw(BoxError),
-    /// It panicked; the text is the panic's message.
-    Panicked(String),
-    /// It ran longer than its timeout and was cancelled.
-    TimedOut,
-    /// It ran longer than its timeout and cannot be cancelled: a blocking function that still runs.
-    Stuck,
-    /// The worker had to stop before it ended.
-    Stopped,
-}
-
 /// Something that can run jobs.
 ///
 /// Mostly made by [`function`] or [`blocking`]; implement it to run jobs of

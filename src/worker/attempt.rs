@@ -8,20 +8,17 @@ use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use super::decide::{Asked, Ended};
+use super::outcome::Outcome;
 use super::span;
-use crate::handler::{
-    BoxError, FailureText, HANDLER_ERROR, HANDLER_PANIC, Handler, JobContext, MODEL_NOT_FOUND,
-    ModelNotFound, Outcome, Panicked, Pipeline, Request, causes, panic_text,
-};
+use crate::handler::{FailureText, Handler, JobContext, Pipeline, causes, panic_text};
 
 /// How long a blocking handler may take to notice that it was cancelled.
 const NOTICE: Duration = Duration::from_secs(1);
 
 /// Runs a handler with what is around it until it ends, its timeout has passed, or `stop` is cancelled.
 ///
-/// Locks that the job held and nobody uses any more are then free, unless their
-/// store takes too long.
+/// Locks that the job held are then free, unless their store takes too long.
+/// `deletes` says what a model that is gone does to the job.
 ///
 /// # Cancel safety
 ///
@@ -32,13 +29,31 @@ pub(super) async fn run(
     context: &JobContext,
     timeout: Option<Duration>,
     stop: &CancellationToken,
-) -> Outcome {
-    let outcome = run_to_end(handler, pipeline, context, timeout, stop).await;
+    deletes: impl FnOnce() -> bool,
+) -> Ran {
+    let ran = run_to_end(handler, pipeline, context, timeout, stop, deletes).await;
     if !pipeline.is_empty() {
         // Whoever gets the job next must not be kept out by us.
         context.holds().freed().await;
     }
-    outcome
+    ran
+}
+
+/// How a handler's run ended.
+#[derive(Debug)]
+pub(super) struct Ran {
+    pub(super) outcome: Outcome,
+    /// Whether it still runs, and cannot be stopped.
+    pub(super) is_stuck: bool,
+}
+
+impl From<Outcome> for Ran {
+    fn from(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            is_stuck: false,
+        }
+    }
 }
 
 async fn run_to_end(
@@ -47,7 +62,8 @@ async fn run_to_end(
     context: &JobContext,
     timeout: Option<Duration>,
     stop: &CancellationToken,
-) -> Outcome {
+    deletes: impl FnOnce() -> bool,
+) -> Ran {
     // The handler's own code before its first await runs inside as well: it may panic too.
     let run = async {
         if pipeline.is_empty() {
@@ -66,29 +82,20 @@ async fn run_to_end(
     };
     let interrupted = tokio::select! {
         biased;
-        result = &mut running => return ended(result),
+        result = &mut running => return Outcome::of(result, deletes).into(),
         () = timed_out => Outcome::TimedOut,
         () = stop.cancelled() => Outcome::Stopped,
     };
     context.cancellation().cancel();
     if !handler.is_blocking() {
-        return interrupted;
+        return interrupted.into();
     }
-    match (tokio::time::timeout(NOTICE, running).await, interrupted) {
-        (Err(_), Outcome::TimedOut) => Outcome::Stuck,
-        // It gave up in time, and what it returned after its timeout counts for nothing; or the process ends anyway.
-        (_, interrupted) => interrupted,
-    }
-}
-
-fn ended(result: Result<Result<(), BoxError>, Box<dyn std::any::Any + Send>>) -> Outcome {
-    match result {
-        Ok(Ok(())) => Outcome::Finished,
-        Ok(Err(error)) => match error.downcast::<Panicked>() {
-            Ok(panicked) => Outcome::Panicked(panicked.0),
-            Err(error) => Outcome::Threw(error),
-        },
-        Err(panic) => Outcome::Panicked(panic_text(&*panic)),
+    // If it gave up in time, what it returned after its timeout counts for nothing.
+    let runs_on = tokio::time::timeout(NOTICE, running).await.is_err();
+    Ran {
+        // At the stop deadline the process ends anyway.
+        is_stuck: runs_on && interrupted == Outcome::TimedOut,
+        outcome: interrupted,
     }
 }
 
@@ -117,39 +124,4 @@ pub(super) async fn failed(
 /// An error's message with those of its causes.
 pub(super) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     causes(error).join(": ")
-}
-
-/// What the rules need to know of an outcome; `deletes` says what a model that is gone does to the job.
-pub(super) fn ended_as(outcome: &Outcome, deletes: impl FnOnce() -> bool) -> Ended {
-    match outcome {
-        Outcome::Finished => Ended::Finished,
-        Outcome::Threw(error) => match ModelNotFound::within(&**error) {
-            Some(missing) => Ended::ModelMissing {
-                failure: FailureText::new(MODEL_NOT_FOUND, missing.to_string()),
-                deletes: deletes(),
-            },
-            None => Ended::Threw(FailureText::of(HANDLER_ERROR, &**error)),
-        },
-        Outcome::Panicked(message) => {
-            Ended::Threw(FailureText::new(HANDLER_PANIC, message.clone()))
-        }
-        Outcome::TimedOut | Outcome::Stuck => Ended::TimedOut,
-        Outcome::Stopped => Ended::Stopped,
-    }
-}
-
-const MANUALLY_FAILED: &str = "Illuminate\\Queue\\ManuallyFailedException";
-
-/// What the rules need to know of a handler's requests.
-pub(super) fn asked(request: Request) -> Asked {
-    Asked {
-        release: request.release,
-        is_uncounted: request.is_uncounted,
-        discard: request.discard,
-        fail: request.fail.map(|reason| match reason {
-            Some(error) => FailureText::of(MANUALLY_FAILED, &*error),
-            None => FailureText::new(MANUALLY_FAILED, ""),
-        }),
-        delete: request.delete,
-    }
 }

@@ -16,7 +16,8 @@
 
 use std::time::Duration;
 
-use crate::handler::FailureText;
+use super::outcome::Outcome;
+use crate::handler::{FailureText, Request};
 use crate::payload::{Backoff, Limits};
 use crate::time::UnixSeconds;
 
@@ -84,41 +85,6 @@ impl Rules {
         let wait = Self::WAITS.get(place).or(Self::WAITS.last());
         wait.copied().map(Duration::from_secs)
     }
-}
-
-/// How an attempt ended, as far as the rules care.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
-    /// Without an exception.
-    Finished,
-    /// With an exception (an error or a panic).
-    Threw(FailureText),
-    /// A model of the job is gone.
-    ModelMissing {
-        /// Laravel's exception.
-        failure: FailureText,
-        /// Whether jobs of this class are deleted then.
-        deletes: bool,
-    },
-    /// It ran longer than its timeout.
-    TimedOut,
-    /// The worker stopped first.
-    Stopped,
-}
-
-/// What the handler asked for while it ran.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Asked {
-    /// To be run again after this wait.
-    pub release: Option<Duration>,
-    /// Whether that release leaves the attempt uncounted.
-    pub is_uncounted: bool,
-    /// To fail for good.
-    pub fail: Option<FailureText>,
-    /// To be deleted.
-    pub delete: bool,
-    /// To be deleted because another job has taken its place.
-    pub discard: bool,
 }
 
 /// What becomes of the job.
@@ -196,30 +162,29 @@ pub fn before_attempt(
 pub fn after_attempt(
     rules: &Rules,
     attempts: u32,
-    ended: Ended,
-    asked: Asked,
+    outcome: &Outcome,
+    request: &Request,
     exceptions: Option<i64>,
     now: UnixSeconds,
     name: &str,
 ) -> Decision {
-    let asked_release = asked.release.map(|delay| {
-        if asked.is_uncounted {
-            return Decision::ReleaseUncounted { delay };
-        }
-        Decision::Release {
-            delay,
-            after_exception: false,
-        }
-    });
-    if let Some(failure) = asked.fail {
-        return Decision::Fail(failure);
+    if let Some(failure) = &request.fail {
+        return Decision::Fail(failure.clone());
     }
-    if asked.discard {
+    if request.discard {
         return Decision::Discard;
     }
-    if asked.delete {
+    if request.delete {
         return Decision::Delete;
     }
+    let release = |delay, after_exception| Decision::Release {
+        delay,
+        after_exception,
+    };
+    let asked = request.release.map(|delay| match request.is_uncounted {
+        true => Decision::ReleaseUncounted { delay },
+        false => release(delay, false),
+    });
     let is_last = match (rules.retry_until, rules.max_tries) {
         (Some(retry_until), _) => retry_until <= now,
         (None, Some(max_tries)) => max_tries > 0 && i64::from(attempts) >= max_tries,
@@ -229,28 +194,27 @@ pub fn after_attempt(
         .max_exceptions
         .zip(exceptions)
         .is_some_and(|(max_exceptions, exceptions)| max_exceptions <= exceptions);
-    match ended {
-        Ended::Finished => asked_release.unwrap_or(Decision::Delete),
+    let is_over = is_last || too_many_exceptions;
+    match outcome {
+        Outcome::Finished => asked.unwrap_or(Decision::Delete),
         // No exception to the rules: no limit is asked, and none is counted.
-        Ended::ModelMissing { deletes: true, .. } => Decision::DeleteMissing,
-        Ended::ModelMissing { failure, .. } => Decision::Fail(failure),
-        Ended::Threw(failure) if is_last || too_many_exceptions => Decision::Fail(failure),
-        Ended::Threw(_) => {
-            let delay = rules.backoff.after(attempts);
-            asked_release.unwrap_or(Decision::Release {
-                delay,
-                after_exception: true,
-            })
+        Outcome::ModelMissing { deletes: true, .. } => Decision::DeleteMissing,
+        Outcome::ModelMissing { failure, .. } => Decision::Fail(failure.clone()),
+        Outcome::Threw { failure, .. } if is_over => Decision::Fail(failure.clone()),
+        Outcome::Threw { is_unreadable, .. } => {
+            let wait = rules.wait_of_unreadable(attempts);
+            let wait = wait.filter(|_| *is_unreadable).unwrap_or_default();
+            match asked {
+                Some(Decision::Release { delay, .. }) => release(delay.max(wait), false),
+                Some(asked) => asked,
+                None => release(rules.backoff.after(attempts).max(wait), true),
+            }
         }
-        Ended::TimedOut if is_last || too_many_exceptions || rules.fail_on_timeout => {
-            Decision::Fail(timed_out(name))
-        }
-        Ended::TimedOut => asked_release.unwrap_or(Decision::Leave),
+        Outcome::TimedOut if is_over || rules.fail_on_timeout => Decision::Fail(timed_out(name)),
+        Outcome::TimedOut => asked.unwrap_or(Decision::Leave),
         // Its attempt counts, as it would had the process been killed: a job of one try is not run a second time.
-        Ended::Stopped => asked_release.unwrap_or(Decision::Release {
-            delay: Duration::ZERO,
-            after_exception: false,
-        }),
+        Outcome::Stopped => asked.unwrap_or(release(Duration::ZERO, false)),
+        Outcome::Lost(_) => Decision::Leave,
     }
 }
 
@@ -304,12 +268,12 @@ mod tests {
         ];
         for (max_tries, retry_until, attempts, now, expected) in rows {
             let rules = rules(max_tries, retry_until);
-            let ended = Ended::Threw(thrown());
+            let ended = Outcome::threw(thrown());
             let decision = after_attempt(
                 &rules,
                 attempts,
-                ended,
-                Asked::default(),
+                &ended,
+                &Request::default(),
                 None,
                 UnixSeconds(now),
                 "X",
@@ -367,8 +331,8 @@ mod tests {
             let decision = after_attempt(
                 &rules,
                 attempts,
-                Ended::TimedOut,
-                Asked::default(),
+                &Outcome::TimedOut,
+                &Request::default(),
                 None,
                 UnixSeconds(10),
                 "X",
@@ -379,55 +343,55 @@ mod tests {
 
     #[test]
     fn what_the_handler_asked_for_counts() {
-        let asked_release = || Asked {
+        let asked_release = || Request {
             release: Some(S(7)),
-            ..Asked::default()
+            ..Request::default()
         };
-        let asked_delete = || Asked {
+        let asked_delete = || Request {
             delete: true,
-            ..Asked::default()
+            ..Request::default()
         };
-        let asked_fail = || Asked {
+        let asked_fail = || Request {
             fail: Some(thrown()),
-            ..Asked::default()
+            ..Request::default()
         };
         let released = |delay| Decision::Release {
             delay,
             after_exception: false,
         };
-        let asked_uncounted = || Asked {
+        let asked_uncounted = || Request {
             is_uncounted: true,
             ..asked_release()
         };
         let uncounted = |delay| Decision::ReleaseUncounted { delay };
-        let asked_discard = || Asked {
+        let asked_discard = || Request {
             discard: true,
             ..asked_delete()
         };
         let other = || FailureText::new("Other", "");
-        let missing = |deletes| Ended::ModelMissing {
+        let missing = |deletes| Outcome::ModelMissing {
             failure: other(),
             deletes,
         };
         #[rustfmt::skip]
         let rows = [
-            (Asked::default(), Ended::Finished, 1, Decision::Delete),
-            (asked_release(),  Ended::Finished, 1, released(S(7))),
+            (Request::default(), Outcome::Finished, 1, Decision::Delete),
+            (asked_release(),  Outcome::Finished, 1, released(S(7))),
             // Released by itself: no limit applies until the next attempt begins.
-            (asked_release(),  Ended::Finished, 9, released(S(7))),
-            (asked_release(),  Ended::Threw(thrown()), 1, released(S(7))),
-            (asked_release(),  Ended::Threw(thrown()), 3, Decision::Fail(thrown())),
-            (asked_uncounted(), Ended::Finished, 9, uncounted(S(7))),
-            (asked_uncounted(), Ended::Threw(thrown()), 3, Decision::Fail(thrown())),
-            (asked_discard(),  Ended::Finished, 1, Decision::Discard),
-            (asked_delete(),   Ended::Threw(thrown()), 3, Decision::Delete),
-            (asked_fail(),     Ended::Finished, 1, Decision::Fail(thrown())),
-            (asked_fail(),     Ended::Threw(other()), 1, Decision::Fail(thrown())),
-            (Asked::default(), Ended::Stopped, 3, released(S(0))),
+            (asked_release(),  Outcome::Finished, 9, released(S(7))),
+            (asked_release(),  Outcome::threw(thrown()), 1, released(S(7))),
+            (asked_release(),  Outcome::threw(thrown()), 3, Decision::Fail(thrown())),
+            (asked_uncounted(), Outcome::Finished, 9, uncounted(S(7))),
+            (asked_uncounted(), Outcome::threw(thrown()), 3, Decision::Fail(thrown())),
+            (asked_discard(),  Outcome::Finished, 1, Decision::Discard),
+            (asked_delete(),   Outcome::threw(thrown()), 3, Decision::Delete),
+            (asked_fail(),     Outcome::Finished, 1, Decision::Fail(thrown())),
+            (asked_fail(),     Outcome::threw(other()), 1, Decision::Fail(thrown())),
+            (Request::default(), Outcome::Stopped, 3, released(S(0))),
             // A model that is gone ends the job on any attempt, released or not.
-            (Asked::default(), missing(true),  1, Decision::DeleteMissing),
-            (Asked::default(), missing(false), 1, Decision::Fail(other())),
-            (Asked::default(), missing(true),  3, Decision::DeleteMissing),
+            (Request::default(), missing(true),  1, Decision::DeleteMissing),
+            (Request::default(), missing(false), 1, Decision::Fail(other())),
+            (Request::default(), missing(true),  3, Decision::DeleteMissing),
             (asked_release(),  missing(true),  1, Decision::DeleteMissing),
             (asked_release(),  missing(false), 1, Decision::Fail(other())),
             (asked_delete(),   missing(false), 1, Decision::Delete),
@@ -438,8 +402,8 @@ mod tests {
             let decision = after_attempt(
                 &rules(3, None),
                 attempts,
-                ended,
-                asked,
+                &ended,
+                &asked,
                 None,
                 UnixSeconds(10),
                 "X",
@@ -484,12 +448,12 @@ mod tests {
             ..rules(0, None)
         };
         let decide = |exceptions| {
-            let ended = Ended::Threw(thrown());
+            let ended = Outcome::threw(thrown());
             after_attempt(
                 &rules,
                 1,
-                ended,
-                Asked::default(),
+                &ended,
+                &Request::default(),
                 exceptions,
                 UnixSeconds(10),
                 "X",

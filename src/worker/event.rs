@@ -25,7 +25,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::decide::Ended;
 use super::options::WorkerOptions;
 use super::stats::{CanaryStop, Tally};
 use super::stop::StopReason;
@@ -229,144 +228,7 @@ pub enum JobResult {
     Left,
 }
 
-/// How an attempt ended, for those who hear of it once it is settled.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum EndKind {
-    /// Without an exception; with the wait if it was released.
-    Processed(JobResult, Option<Duration>),
-    /// With an exception, after which the job was released.
-    ReleasedAfterException(FailureText, Duration),
-    /// With an exception, after the job had released or deleted itself.
-    Threw(FailureText, JobResult, Option<Duration>),
-    /// Failed for good, with what was thrown, if anything was.
-    Failed {
-        failure: FailureText,
-        ended: FailedBy,
-    },
-    /// Timed out, and still reserved.
-    TimedOut(FailureText),
-    /// What ran it is gone, and it is still reserved.
-    Lost(FailureText),
-}
-
-/// How the attempt ended with which a job failed for good.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum FailedBy {
-    /// Something was thrown.
-    Exception(FailureText),
-    /// Its time was over.
-    Timeout,
-    /// The handler asked for it: for the worker an attempt like any other.
-    Itself,
-}
-
-impl FailedBy {
-    pub(super) fn of(ended: Ended) -> Self {
-        match ended {
-            // PHP throws it a second time, when it reads the job to tell its class of the failure.
-            Ended::Threw(thrown)
-            | Ended::ModelMissing {
-                failure: thrown, ..
-            } => Self::Exception(thrown),
-            Ended::TimedOut => Self::Timeout,
-            Ended::Finished | Ended::Stopped => Self::Itself,
-        }
-    }
-}
-
-impl EndKind {
-    /// Of a job that is deleted without having failed.
-    pub(super) fn of_deletion(ended: Ended) -> Self {
-        Self::by_itself(ended, JobResult::Deleted, None)
-    }
-
-    /// Of a job that is released.
-    pub(super) fn of_release(ended: Ended, delay: Duration, after_exception: bool) -> Self {
-        match ended {
-            Ended::Threw(failure) if after_exception => {
-                Self::ReleasedAfterException(failure, delay)
-            }
-            Ended::Stopped => {
-                let failure = FailureText::new(
-                    "Artisand\\WorkerStopped",
-                    "the worker stopped before the job had ended",
-                );
-                Self::ReleasedAfterException(failure, delay)
-            }
-            ended => Self::by_itself(ended, JobResult::Released, Some(delay)),
-        }
-    }
-
-    fn by_itself(ended: Ended, result: JobResult, delay: Option<Duration>) -> Self {
-        match ended {
-            Ended::Threw(failure) => Self::Threw(failure, result, delay),
-            _ => Self::Processed(result, delay),
-        }
-    }
-
-    /// Tells of an attempt that is settled.
-    pub(super) fn tell(&self, job: &Arc<JobInfo>, elapsed: Duration, observers: &Observers) {
-        let end = |result, failure, delay| JobEnd {
-            job,
-            elapsed,
-            result,
-            failure,
-            delay,
-        };
-        let tell = |event: Event<'_>| observers.tell(&event);
-        let attempted = match self {
-            Self::Processed(result, delay) => {
-                let end = end(*result, None, *delay);
-                tell(Event::JobProcessed(&end));
-                if *result == JobResult::Released {
-                    tell(Event::JobReleased(&end));
-                }
-                end
-            }
-            Self::ReleasedAfterException(failure, delay) => {
-                let end = end(JobResult::Released, Some(failure), Some(*delay));
-                tell(Event::JobReleasedAfterException(&end));
-                end
-            }
-            Self::Threw(failure, result, delay) => end(*result, Some(failure), *delay),
-            Self::Failed { failure, ended } => {
-                let failed = end(JobResult::Deleted, Some(failure), None);
-                tell(Event::JobFailed(&failed));
-                match ended {
-                    FailedBy::Exception(failure) => {
-                        tell(Event::JobExceptionOccurred(&JobException {
-                            job,
-                            elapsed,
-                            failure,
-                        }));
-                        end(JobResult::Deleted, Some(failure), None)
-                    }
-                    FailedBy::Timeout => {
-                        tell(Event::JobTimedOut(&failed));
-                        failed
-                    }
-                    FailedBy::Itself => {
-                        tell(Event::JobProcessed(&failed));
-                        end(JobResult::Deleted, None, None)
-                    }
-                }
-            }
-            Self::TimedOut(failure) => {
-                let end = end(JobResult::Left, Some(failure), None);
-                tell(Event::JobTimedOut(&end));
-                end
-            }
-            Self::Lost(failure) => {
-                let end = end(JobResult::Left, Some(failure), None);
-                tell(Event::JobLost(&end));
-                end
-            }
-        };
-        tell(Event::JobAttempted(&attempted));
-    }
-}
-
-/// All who hear what happens. Nothing they do ends whoever tells them.
+/// All observers. A panic of one of them ends nothing.
 #[derive(Clone, Default)]
 pub(super) struct Observers(Arc<[Listening]>);
 
@@ -387,7 +249,8 @@ impl FromIterator<Arc<dyn Observer>> for Observers {
 }
 
 impl Observers {
-    pub(super) fn tell(&self, event: &Event<'_>) {
+    /// Tells all of them.
+    pub(super) fn emit(&self, event: &Event<'_>) {
         for listening in &*self.0 {
             let hear = AssertUnwindSafe(|| listening.observer.on_event(event));
             let Err(panic) = std::panic::catch_unwind(hear) else {
@@ -400,64 +263,6 @@ impl Observers {
                     "an observer panicked; it is told of later events, and this is said once"
                 );
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Mutex;
-
-    use super::*;
-    use crate::payload::Payload;
-
-    #[test]
-    fn an_end_is_told_in_laravels_order() {
-        let payload = Payload::parse(br#"{"job":"A@b","attempts":0}"#).unwrap();
-        let job = Arc::new(JobInfo {
-            connection: "redis".into(),
-            queue: "default".into(),
-            attempts: 1,
-            payload: Arc::new(payload),
-            body: Arc::from(&b""[..]),
-        });
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let listener = {
-            let heard = Arc::clone(&heard);
-            move |event: &Event<'_>| {
-                let (name, failure) = match event {
-                    Event::JobAttempted(end) => ("JobAttempted", end.failure),
-                    Event::JobExceptionOccurred(it) => (event.name(), Some(it.failure)),
-                    Event::JobFailed(end) => (event.name(), end.failure),
-                    event => (event.name(), None),
-                };
-                let failure = failure.map_or(String::new(), |it| format!("({})", it.message));
-                heard.lock().unwrap().push(format!("{name}{failure}"));
-            }
-        };
-        let panics: Arc<dyn Observer> = Arc::new(|_: &Event<'_>| panic!("a bug"));
-        let observers: Observers = [panics, Arc::new(listener)].into_iter().collect();
-        let text = |text: &str| FailureText::new("E", text);
-        let failed = |ended| EndKind::Failed {
-            failure: text("f"),
-            ended,
-        };
-        let second = Duration::from_secs(1);
-        #[rustfmt::skip]
-        let rows = [
-            (EndKind::Processed(JobResult::Deleted, None), "JobProcessed JobAttempted"),
-            (EndKind::Processed(JobResult::Released, Some(second)), "JobProcessed JobReleased JobAttempted"),
-            (EndKind::ReleasedAfterException(text("e"), second), "JobReleasedAfterException JobAttempted(e)"),
-            (EndKind::Threw(text("e"), JobResult::Deleted, None), "JobAttempted(e)"),
-            (failed(FailedBy::Exception(text("e"))), "JobFailed(f) JobExceptionOccurred(e) JobAttempted(e)"),
-            (failed(FailedBy::Itself), "JobFailed(f) JobProcessed JobAttempted"),
-            (failed(FailedBy::Timeout), "JobFailed(f) JobTimedOut JobAttempted(f)"),
-            (EndKind::TimedOut(text("t")), "JobTimedOut JobAttempted(t)"),
-        ];
-        for (kind, expected) in rows {
-            kind.tell(&job, second, &observers);
-            let told = std::mem::take(&mut *heard.lock().unwrap());
-            assert_eq!(told.join(" "), expected, "{kind:?}");
         }
     }
 }

@@ -8,19 +8,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::decide::{Ended, Rules, timed_out};
-use super::event::{EndKind, Event, FailedBy, JobException, JobResult};
-use super::job::{Attempt, TaskEnd};
+use super::decide::{Decision, Rules};
+use super::ending::Ending;
+use super::event::Event;
+use super::job::{Attempt, TaskEnd, log_failure, log_outcome};
+use super::outcome::Outcome;
 use super::record::{Failing, Passes, Recordings};
-use super::settle::Report;
-use crate::failed::FailedJob;
 use crate::handler::pool::{Run, Said, Seat};
 use crate::handler::{EndInPhp, FailureText, JobInfo, RunInPhp};
-use crate::payload::{Command, JobUuid};
-use crate::queue::{Effect, Settled, Settlement, Spool};
+use crate::payload::Command;
+use crate::queue::{Effect, Settled, Settlement};
 
 /// How long Laravel may take, behind the timeout, to fail the job and to end its process.
 const AFTER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -96,6 +96,33 @@ enum Over {
     Cut,
 }
 
+/// What became of a job that PHP ran.
+#[derive(Debug)]
+struct Judged {
+    outcome: Outcome,
+    decision: Decision,
+    /// What comes about together with its end.
+    effects: Vec<Effect>,
+}
+
+impl Judged {
+    /// Of a job that Laravel has not settled.
+    fn left(outcome: Outcome) -> Self {
+        let decision = match outcome {
+            Outcome::Stopped => Decision::Release {
+                delay: Duration::ZERO,
+                after_exception: false,
+            },
+            _ => Decision::Leave,
+        };
+        Self {
+            outcome,
+            decision,
+            effects: Vec::new(),
+        }
+    }
+}
+
 impl Attempt {
     /// Runs the job in a process of the pool; says what came of it, unless it was not begun or cut short.
     pub(super) async fn run_in_php(
@@ -131,53 +158,24 @@ impl Attempt {
             }
             return Some(seen);
         }
-        let name = &*info.payload.shown_name();
-        let uuid = info.payload.uuid.as_ref().map(JobUuid::bounded);
-        let (settlement, kind) = match (course.fate.take(), over) {
+        let judged = match (course.fate.take(), over) {
             (None, Over::Declined) => {
                 end.was_declined = true;
                 self.give_back().await;
                 return None;
             }
-            (Some(fate), _) => self.of_fate(&info, fate, &mut course),
-            (None, Over::Cut) => {
-                end.was_cut = true;
-                self.log_cut(&info, elapsed);
-                let now = self.shared.triage.clock.now();
-                let kind = EndKind::of_release(Ended::Stopped, Duration::ZERO, false);
-                (Settlement::Release(now), kind)
-            }
-            (None, Over::Done) => {
-                let kind = match course.thrown.take() {
-                    Some(thrown) => EndKind::Threw(thrown, JobResult::Left, None),
-                    None => EndKind::Processed(JobResult::Left, None),
-                };
-                (self.left(), kind)
-            }
-            (None, Over::Ended(_)) if course.has_timed_out => {
-                tracing::error!(
-                    job.uuid = uuid,
-                    job.class = name,
-                    attempts = info.attempts,
-                    ?elapsed,
-                    "job timed out"
-                );
-                (self.left(), EndKind::TimedOut(timed_out(name)))
-            }
-            (None, Over::Ended(how)) => {
-                tracing::error!(
-                    job.uuid = uuid,
-                    job.class = name,
-                    attempts = info.attempts,
-                    how = short(&how),
-                    "the PHP process that ran a job ended: the job stays reserved until `retry_after`"
-                );
-                let message = format!("the PHP process that ran {name} ended: {how}");
-                let failure = FailureText::new("Artisand\\PhpProcessEnded", message);
-                (self.left(), EndKind::Lost(failure))
-            }
+            (Some(fate), _) => self.judged(&info, fate, &course),
+            (None, over) => Judged::left(unsettled_by_php(&info, over, &mut course)),
         };
-        self.end(settlement, info, elapsed, kind).await;
+        end.was_cut = judged.outcome == Outcome::Stopped;
+        match judged.outcome {
+            Outcome::Stopped => self.log_cut(&info, elapsed),
+            Outcome::TimedOut | Outcome::Lost(_) if judged.decision == Decision::Leave => {
+                log_outcome(&info, &judged.outcome, false, elapsed);
+            }
+            _ => {}
+        }
+        self.end(judged, &info, elapsed).await;
         (!end.was_cut).then_some(seen)
     }
 
@@ -208,7 +206,7 @@ impl Attempt {
                 said = run.next() => said,
                 () = sleep_until(announced) => {
                     announced = None;
-                    self.shared.tell(Event::JobProcessing(info));
+                    self.shared.emit(Event::JobProcessing(info));
                     continue;
                 }
                 () = sleep_until(early) => {
@@ -243,7 +241,7 @@ impl Attempt {
             };
             let is_declined = matches!(said, Some(Said::Declined));
             if !is_declined && announced.take().is_some() {
-                self.shared.tell(Event::JobProcessing(info));
+                self.shared.emit(Event::JobProcessing(info));
             }
             match said {
                 Some(Said::Deleted { last }) => {
@@ -284,7 +282,8 @@ impl Attempt {
                 }
                 Some(Said::Exception { class, message }) => {
                     let thrown = FailureText::new(class, message);
-                    log_thrown(info, &thrown);
+                    let outcome = Outcome::threw(thrown.clone());
+                    log_outcome(info, &outcome, false, Duration::ZERO);
                     course.thrown = Some(thrown);
                 }
                 Some(Said::Timeout) => course.has_timed_out = true,
@@ -323,18 +322,12 @@ impl Attempt {
         let Some(fate) = course.fate.clone() else {
             return false;
         };
-        let (settlement, kind) = self.of_fate(info, fate, course);
+        let judged = self.judged(info, fate, course);
         course.is_settled = true;
         course.failing = self.shared.recording.as_ref().map(Recordings::failing);
-        course.recording = self.recording_of(&settlement);
-        let report = Report::Ended {
-            info: Arc::clone(info),
-            elapsed,
-            kind,
-        };
-        let (done, settled) = oneshot::channel();
-        self.send(settlement, report, Some(done)).await;
-        let settled = self.wait_until(settled).await;
+        let ending = self.ending(judged, info, elapsed);
+        course.recording = self.recording_of(&ending.settlement);
+        let settled = self.settle_and_wait(ending).await;
         course.unsettled = None;
         settled == Some(Settled::Done)
     }
@@ -345,9 +338,9 @@ impl Attempt {
     async fn settle_early(&self, info: &Arc<JobInfo>, course: &mut Course, run: &Run) {
         let elapsed = run.began().map_or(Duration::ZERO, |began| began.elapsed());
         if let Some(fate) = course.fate.clone() {
-            let (settlement, kind) = self.of_fate(info, fate, course);
+            let judged = self.judged(info, fate, course);
             course.is_settled = true;
-            self.end(settlement, Arc::clone(info), elapsed, kind).await;
+            self.end(judged, info, elapsed).await;
             course.unsettled = None;
             if let Some(pool) = self.shared.pool.as_ref().filter(|pool| pool.size() == 1) {
                 // Its process may be given the next one.
@@ -356,66 +349,53 @@ impl Attempt {
         }
     }
 
-    fn of_fate(
-        &self,
-        info: &Arc<JobInfo>,
-        fate: Fate,
-        course: &mut Course,
-    ) -> (Settlement, EndKind) {
-        let thrown = course.thrown.clone();
+    /// What Laravel has done with the job, in the worker's words.
+    fn judged(&self, info: &Arc<JobInfo>, fate: Fate, course: &Course) -> Judged {
+        let outcome = match &course.thrown {
+            Some(thrown) => Outcome::threw(thrown.clone()),
+            None => Outcome::Finished,
+        };
         match fate {
-            Fate::Deleted => {
-                let kind = match thrown {
-                    Some(thrown) => EndKind::Threw(thrown, JobResult::Deleted, None),
-                    None => EndKind::Processed(JobResult::Deleted, None),
-                };
-                (Settlement::Delete, kind)
-            }
+            Fate::Deleted => Judged {
+                outcome,
+                decision: Decision::Delete,
+                effects: Vec::new(),
+            },
             Fate::Released(delay) => {
-                let wait = thrown.as_ref().and_then(|_| self.wait_of_unreadable(info));
-                let delay = wait.map_or(delay, |wait| wait.max(delay));
-                let kind = match thrown {
-                    Some(thrown) => EndKind::ReleasedAfterException(thrown, delay),
-                    None => EndKind::Processed(JobResult::Released, Some(delay)),
-                };
-                (
-                    Settlement::Release(self.shared.triage.clock.now().plus(delay)),
-                    kind,
-                )
+                let after_exception = outcome.thrown().is_some();
+                let wait = self.wait_of_unreadable(info).filter(|_| after_exception);
+                Judged {
+                    outcome,
+                    decision: Decision::Release {
+                        delay: wait.map_or(delay, |wait| wait.max(delay)),
+                        after_exception,
+                    },
+                    effects: Vec::new(),
+                }
             }
             Fate::Failed {
                 failure,
                 text,
                 is_logged,
             } => {
-                tracing::error!(
-                    job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
-                    job.class = &*info.payload.shown_name(),
-                    attempts = info.attempts,
-                    reason = short(&failure.to_string()),
-                    "job failed for good"
-                );
-                let settlement = if is_logged {
-                    Settlement::Delete
-                } else {
-                    let record = FailedJob {
-                        uuid: info.payload.uuid.as_ref().map(ToString::to_string),
-                        connection: info.connection.to_string(),
-                        queue: info.queue.to_string(),
-                        payload: String::from_utf8_lossy(&self.job.payload).into_owned(),
-                        exception: text,
-                        failed_at: self.shared.triage.clock.now().0,
-                    };
-                    Settlement::Finish(vec![Effect::Append(Spool::FailedJobs, record.to_json())])
-                };
-                let ended = match thrown {
-                    _ if course.has_timed_out => FailedBy::Timeout,
-                    Some(thrown) => FailedBy::Exception(thrown),
+                log_failure(info, &failure);
+                let outcome = match &course.thrown {
+                    _ if course.has_timed_out => Outcome::TimedOut,
+                    Some(_) => outcome,
                     // Laravel judges an exception before it tells of it.
-                    None if failure.class.ends_with("ManuallyFailedException") => FailedBy::Itself,
-                    None => FailedBy::Exception(failure.clone()),
+                    None if failure.class.ends_with("ManuallyFailedException") => outcome,
+                    None => Outcome::threw(failure.clone()),
                 };
-                (settlement, EndKind::Failed { failure, ended })
+                let effects = if is_logged {
+                    Vec::new()
+                } else {
+                    vec![self.failed_job(info, text)]
+                };
+                Judged {
+                    outcome,
+                    decision: Decision::Fail(failure),
+                    effects,
+                }
             }
         }
     }
@@ -432,52 +412,38 @@ impl Attempt {
         (!command.unwrap_or(false)).then_some(wait)
     }
 
-    /// It stays reserved until the second at which Laravel's reservation would have ended.
-    fn left(&self) -> Settlement {
-        Settlement::LeaveUntil(self.reservation_end(self.shared.triage.clock.now()))
-    }
-
     /// The job was not run: it goes back to where it was.
     pub(super) async fn give_back(&self) {
-        let (done, settled) = oneshot::channel();
-        self.send(Settlement::PutBack, Report::GivenBack, Some(done))
-            .await;
-        self.is_settled(settled).await;
+        self.settle_for_php(Ending::put_back()).await;
     }
 
-    /// Waits for that where the next job must not be popped before.
-    async fn is_settled(&self, settled: oneshot::Receiver<Settled>) {
+    /// Hands a job over to be settled; waits for that where the next job must not be popped before.
+    async fn settle_for_php(&self, ending: Ending) {
         let pool = self.shared.pool.as_ref();
         if pool.is_some_and(|pool| pool.size() == 1) {
-            self.wait_until(settled).await;
+            self.settle_and_wait(ending).await;
+        } else {
+            self.send(ending, None).await;
         }
     }
 
-    async fn end(
-        &self,
-        settlement: Settlement,
-        info: Arc<JobInfo>,
-        elapsed: Duration,
-        kind: EndKind,
-    ) {
-        if let EndKind::ReleasedAfterException(failure, _)
-        | EndKind::Threw(failure, JobResult::Released, _) = &kind
-        {
-            self.shared.tell(Event::JobExceptionOccurred(&JobException {
-                job: &info,
-                elapsed,
-                failure,
-            }));
+    fn ending(&self, judged: Judged, info: &Arc<JobInfo>, elapsed: Duration) -> Ending {
+        let Judged {
+            outcome,
+            decision,
+            effects,
+        } = judged;
+        let circumstances = self.circumstances(info, elapsed);
+        Ending::of(outcome, decision, effects, &circumstances)
+    }
+
+    async fn end(&self, judged: Judged, info: &Arc<JobInfo>, elapsed: Duration) {
+        if !matches!(judged.decision, Decision::Fail(_)) {
+            self.emit_exception(info, &judged.outcome, elapsed);
         }
-        let report = Report::Ended {
-            info,
-            elapsed,
-            kind,
-        };
-        let recording = self.recording_of(&settlement);
-        let (done, settled) = oneshot::channel();
-        self.send(settlement, report, Some(done)).await;
-        self.is_settled(settled).await;
+        let ending = self.ending(judged, info, elapsed);
+        let recording = self.recording_of(&ending.settlement);
+        self.settle_for_php(ending).await;
         if let Some((recording, begun)) = recording {
             self.is_recorded(recording, begun).await;
         }
@@ -520,25 +486,21 @@ fn is_over_time(timeout: Option<Duration>, run: &Run) -> bool {
         .is_some_and(|(timeout, elapsed)| elapsed >= timeout)
 }
 
-fn log_thrown(info: &JobInfo, thrown: &FailureText) {
-    tracing::error!(
-        job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
-        job.class = &*info.payload.shown_name(),
-        attempts = info.attempts,
-        error = short(&thrown.to_string()),
-        "job threw"
-    );
-}
-
-/// As much of a text as a line of the log bears: PHP's messages have no limit.
-fn short(text: &str) -> String {
-    const LONGEST: usize = 2000;
-    let mut cut = text.chars();
-    let mut short: String = cut.by_ref().take(LONGEST).collect();
-    if cut.next().is_some() {
-        short.push_str(" ..");
+/// Of a job of which PHP has said no end: it stays reserved, or goes back if the worker has cut it off.
+fn unsettled_by_php(info: &JobInfo, over: Over, course: &mut Course) -> Outcome {
+    match over {
+        Over::Cut => Outcome::Stopped,
+        Over::Ended(_) if course.has_timed_out => Outcome::TimedOut,
+        Over::Ended(how) => {
+            let name = info.payload.shown_name();
+            let message = format!("the PHP process that ran {name} ended: {how}");
+            Outcome::Lost(FailureText::new("Artisand\\PhpProcessEnded", message))
+        }
+        Over::Done | Over::Declined => match course.thrown.take() {
+            Some(thrown) => Outcome::threw(thrown),
+            None => Outcome::Finished,
+        },
     }
-    short
 }
 
 async fn sleep_until(moment: Option<Instant>) {

@@ -9,16 +9,16 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::attempt;
-use super::attempt::with_causes;
+use super::attempt::{Ran, with_causes};
 use super::completion::Completion;
-use super::decide::{
-    Asked, Decision, Defaults, Ended, Rules, after_attempt, before_attempt, timed_out,
-};
-use super::event::{EndKind, Event, FailedBy, JobException, Observers};
+use super::decide::{Decision, Defaults, Rules, after_attempt, before_attempt};
+use super::ending::{Circumstances, Ending, Report};
+use super::event::{Event, JobException, Observers};
 use super::exception::php_text;
+use super::outcome::Outcome;
 use super::record::Recordings;
 use super::renew::Running;
-use super::settle::{Report, Verdict};
+use super::settle::PendingSettlement;
 use super::stats::Shadow;
 use super::triage::{BypassReason, Candidate, Refusal, Routed, Triage, Triaged};
 use super::unique::Unique;
@@ -28,11 +28,12 @@ use crate::cache::{self, Cache};
 use crate::failed::FailedJob;
 use crate::handler::pool::{Pool, Seat};
 use crate::handler::{
-    BoxFuture, FailureText, Handler, InputError, JobContext, JobInfo, Middleware, Outcome,
+    BoxFuture, FailureText, HANDLER_ERROR, HANDLER_PANIC, Handler, JobContext, JobInfo, Middleware,
     Pipeline, Request, UnmappedPolicy,
 };
 use crate::payload::{JobUuid, Version};
 use crate::queue::{Effect, ReservedJob, Settled, Settlement, Spool};
+use crate::shown;
 use crate::time::UnixSeconds;
 
 /// Asks the queue whether a job is still reserved, and renews it.
@@ -53,7 +54,8 @@ pub(super) struct Shared {
     pub(super) confirm: Confirm,
     /// How long a reservation lives.
     pub(super) retry_after: Option<Duration>,
-    pub(super) verdicts: mpsc::Sender<Verdict>,
+    /// Jobs that have ended, on their way to be settled.
+    pub(super) settlements: mpsc::Sender<PendingSettlement>,
     pub(super) running: Arc<Running>,
     /// Handlers that are watched.
     pub(super) turns: Arc<Turns>,
@@ -112,6 +114,11 @@ pub(super) struct TaskEnd {
 }
 
 impl Shared {
+    /// Tells observers what happens.
+    pub(super) fn emit(&self, event: Event<'_>) {
+        self.observers.emit(&event);
+    }
+
     /// Whether every job is for PHP.
     pub(super) fn has_only_php(&self) -> bool {
         self.pool.is_some() && self.triage.router.mappings().len() == 0
@@ -206,10 +213,11 @@ impl Attempt {
         let Candidate { payload, triaged } = match candidate {
             Ok(candidate) => candidate,
             Err(error) => {
-                let settlement = self.quarantine().await;
-                return self
-                    .settle(settlement, Report::Quarantined(with_causes(&error)))
-                    .await;
+                let ending = Ending {
+                    settlement: self.quarantine().await,
+                    report: Report::Quarantined(with_causes(&error)),
+                };
+                return self.settle(ending).await;
             }
         };
         let info = Arc::new(JobInfo {
@@ -223,17 +231,14 @@ impl Attempt {
             && triage.leaves_unmapped()
             && !matches!(given, Given::Php(Some(_), _));
         if !is_given_back {
-            self.shared.tell(Event::JobPopped(&info));
+            self.shared.emit(Event::JobPopped(&info));
         }
         match triaged {
             Triaged::Run(routed) => {
                 triage.stats.ran_here(routed.mapping);
                 self.handle(routed, info, end).await;
             }
-            Triaged::Forward(to) => {
-                self.settle(Settlement::Forward(to), Report::Forwarded(info))
-                    .await;
-            }
+            Triaged::Forward(to) => self.settle(Ending::forward(info, to)).await,
             Triaged::Unmapped(refusal) => {
                 self.go_elsewhere(info, given, refusal, None, end).await;
             }
@@ -298,10 +303,7 @@ impl Attempt {
     async fn unmapped(&self, info: Arc<JobInfo>, refusal: Option<Refusal>) {
         let triage = &self.shared.triage;
         match triage.router.unmapped() {
-            UnmappedPolicy::Forward(to) => {
-                self.settle(Settlement::Forward(to.clone()), Report::Forwarded(info))
-                    .await;
-            }
+            UnmappedPolicy::Forward(to) => self.settle(Ending::forward(info, to.clone())).await,
             UnmappedPolicy::Fail => {
                 let name = info.payload.shown_name();
                 let completion = match Completion::of(triage, &info.payload, &info.queue) {
@@ -317,163 +319,141 @@ impl Attempt {
                     }
                 };
                 let failure = FailureText::new("Artisand\\UnmappedJob", message);
-                self.shared.tell(Event::JobProcessing(&info));
-                let by = FailedBy::Exception(failure.clone());
-                let ended = (failure, by, Duration::ZERO);
-                self.fail(None, Arc::clone(&info), &completion, ended).await;
+                self.shared.emit(Event::JobProcessing(&info));
+                let outcome = Outcome::threw(failure.clone());
+                self.fail(&info, &completion, (outcome, failure, Duration::ZERO), None)
+                    .await;
             }
             UnmappedPolicy::Leave | UnmappedPolicy::Php => {
                 triage.inspect_from_now_on(&self.job.payload);
-                self.settle(Settlement::PutBack, Report::GivenBack).await;
+                self.settle(Ending::put_back()).await;
             }
         }
     }
 
-    #[expect(
-        clippy::too_many_lines,
-        reason = "an attempt from its start to its verdict, in order"
-    )]
+    /// Runs a job by its handler, and settles it.
     async fn handle(&self, routed: Routed, info: Arc<JobInfo>, end: &mut TaskEnd) {
-        let Routed {
-            mapping,
-            handler,
-            pipeline,
-            completion,
-        } = routed;
-        let handler = &*handler;
-        let name = info.payload.resolve_name();
+        let triage = &self.shared.triage;
         let rules = Rules::of(&info.payload.limits, &self.shared.defaults);
         let context = JobContext::new(
             Arc::clone(&info),
             CancellationToken::new(),
-            Arc::clone(&self.shared.triage.services),
+            Arc::clone(&triage.services),
         );
-        self.shared.tell(Event::JobProcessing(&info));
-        if let Some(failure) =
-            before_attempt(&rules, info.attempts, self.shared.triage.clock.now(), name)
-        {
-            let told = Some((handler, context));
-            let by = FailedBy::Exception(failure.clone());
-            let ended = (failure, by, Duration::ZERO);
-            return self.fail(told, Arc::clone(&info), &completion, ended).await;
+        self.shared.emit(Event::JobProcessing(&info));
+        let (handler, completion) = (&*routed.handler, &routed.completion);
+        let name = info.payload.resolve_name();
+        if let Some(failure) = before_attempt(&rules, info.attempts, triage.clock.now(), name) {
+            let outcome = Outcome::threw(failure.clone());
+            let ended = (outcome, failure, Duration::ZERO);
+            return self
+                .fail(&info, completion, ended, Some((handler, context)))
+                .await;
         }
-        let timeout = rules.timeout.filter(|_| self.shared.has_timeouts);
         let began = Instant::now();
-        let until = until_processing(
-            &completion,
-            info.attempts,
-            self.shared.triage.services.version,
-        );
-        let (outcome, mut request) = self
-            .run_through(handler, &pipeline, &context, timeout, until, &info)
-            .await;
+        let (ran, mut request) = self.run_handler(&routed, &info, &context, &rules).await;
         let elapsed = began.elapsed();
-        end.is_stuck = matches!(outcome, Outcome::Stuck);
-        end.was_cut = matches!(outcome, Outcome::Stopped);
-        let mut ended = attempt::ended_as(&outcome, || self.deletes_when_missing_models(&info));
-        log_outcome(&info, &outcome, &ended, elapsed);
+        let mut outcome = ran.outcome;
+        end.is_stuck = ran.is_stuck;
+        end.was_cut = outcome == Outcome::Stopped;
+        log_outcome(&info, &outcome, ran.is_stuck, elapsed);
         if end.was_cut {
             self.log_cut(&info, elapsed);
         }
         let edits = std::mem::take(&mut request.chain);
-        if let (Ended::Finished, Err(why)) = (
-            &ended,
-            completion.check_edits(&self.shared.triage, &info, &edits),
-        ) {
-            ended = Ended::Threw(FailureText::new("Artisand\\ChainError", why));
+        if let (Outcome::Finished, Err(why)) =
+            (&outcome, completion.check_edits(triage, &info, &edits))
+        {
+            outcome = Outcome::threw(FailureText::new(CHAIN_ERROR, why));
         }
-        self.count_for_canary(mapping, &ended, &request);
-        let asked = attempt::asked(request);
-        let exceptions = self.count_exception(&info, &rules, &ended, &asked).await;
+        self.count_for_canary(routed.mapping, &outcome, &request);
+        let mut decision = self.decide(&info, &rules, &outcome, &request).await;
+        let mut effects = Vec::new();
+        match (&decision, &outcome) {
+            (Decision::Delete, Outcome::Finished) => {
+                match completion.on_success(triage, &info, edits).await {
+                    Ok(found) => effects = found,
+                    Err(why) => {
+                        // As in Laravel, whose exception comes from there, too: deleted now, the chain would be lost.
+                        log_chain_error(&info, &why);
+                        outcome = Outcome::threw(FailureText::new(CHAIN_ERROR, why));
+                        let request = Request::default();
+                        decision = self.decide(&info, &rules, &outcome, &request).await;
+                    }
+                }
+            }
+            (Decision::Delete, _) => effects = completion.on_deletion(triage).await,
+            (Decision::DeleteMissing, _) => {
+                effects = completion.on_missing_model(triage, &info).await;
+            }
+            _ => {}
+        }
+        if let Decision::Fail(failure) = decision {
+            let ended = (outcome, failure, elapsed);
+            return self
+                .fail(&info, completion, ended, Some((handler, context)))
+                .await;
+        }
+        self.emit_exception(&info, &outcome, elapsed);
+        let circumstances = self.circumstances(&info, elapsed);
+        self.settle(Ending::of(outcome, decision, effects, &circumstances))
+            .await;
+    }
+
+    /// Says what becomes of a job after an attempt; counts its exception where that is limited.
+    async fn decide(
+        &self,
+        info: &JobInfo,
+        rules: &Rules,
+        outcome: &Outcome,
+        request: &Request,
+    ) -> Decision {
+        let exceptions = self.count_exception(info, rules, outcome, request).await;
         let now = self.shared.triage.clock.now();
-        let mut decision = after_attempt(
-            &rules,
+        let name = info.payload.resolve_name();
+        after_attempt(
+            rules,
             info.attempts,
-            ended.clone(),
-            asked,
+            outcome,
+            request,
             exceptions,
             now,
             name,
-        );
-        if let (Decision::Release { delay, .. }, Outcome::Threw(error)) = (&mut decision, &outcome)
-            && error.is::<InputError>()
-            && let Some(wait) = rules.wait_of_unreadable(info.attempts)
-        {
-            *delay = wait.max(*delay);
-        }
-        let mut effects = Vec::new();
-        if let (Decision::Delete, Ended::Finished) = (&decision, &ended) {
-            match completion
-                .on_success(&self.shared.triage, &info, edits)
-                .await
-            {
-                Ok(found) => effects = found,
-                Err(why) => {
-                    // As in Laravel, whose exception comes from there, too: deleted now, the chain would be lost.
-                    (ended, decision) = self.cannot_follow(&info, &rules, why, name).await;
-                }
-            }
-        }
-        if let (Ended::Threw(failure), false) = (&ended, matches!(decision, Decision::Fail(_))) {
-            self.shared.tell(Event::JobExceptionOccurred(&JobException {
-                job: &info,
+        )
+    }
+
+    /// Tells of an exception of a job that will be tried again, or has settled itself: before it is settled.
+    pub(super) fn emit_exception(&self, job: &Arc<JobInfo>, outcome: &Outcome, elapsed: Duration) {
+        if let Some(failure) = outcome.thrown() {
+            self.shared.emit(Event::JobExceptionOccurred(&JobException {
+                job,
                 elapsed,
                 failure,
             }));
         }
-        let (settlement, kind) = match decision {
-            Decision::Fail(failure) => {
-                let told = Some((handler, context));
-                let ended = (failure, FailedBy::of(ended), elapsed);
-                return self.fail(told, Arc::clone(&info), &completion, ended).await;
-            }
-            Decision::Delete => {
-                if !matches!(ended, Ended::Finished) {
-                    effects = completion.on_deletion(&self.shared.triage).await;
-                }
-                (deleted(effects), EndKind::of_deletion(ended))
-            }
-            Decision::DeleteMissing => {
-                let effects = completion
-                    .on_missing_model(&self.shared.triage, &info)
-                    .await;
-                (deleted(effects), EndKind::of_deletion(ended))
-            }
-            Decision::Discard => (Settlement::Delete, EndKind::of_deletion(ended)),
-            Decision::ReleaseUncounted { delay } => (
-                Settlement::ReleaseUncounted(now.plus(delay)),
-                EndKind::of_release(ended, delay, false),
-            ),
-            Decision::Release {
-                delay,
-                after_exception,
-            } => {
-                let kind = EndKind::of_release(ended, delay, after_exception);
-                (Settlement::Release(now.plus(delay)), kind)
-            }
-            Decision::Leave => (
-                Settlement::LeaveUntil(self.reservation_end(now)),
-                EndKind::TimedOut(timed_out(name)),
-            ),
-        };
-        self.settle(
-            settlement,
-            Report::Ended {
-                info: Arc::clone(&info),
-                elapsed,
-                kind,
-            },
-        )
-        .await;
+    }
+
+    pub(super) fn circumstances<'a>(
+        &self,
+        job: &'a Arc<JobInfo>,
+        elapsed: Duration,
+    ) -> Circumstances<'a> {
+        let now = self.shared.triage.clock.now();
+        Circumstances {
+            job,
+            elapsed,
+            now,
+            reservation_end: self.reservation_end(now),
+        }
     }
 
     /// Takes note of how an attempt ended, if it was one of a canary's: too many failures stop it.
-    fn count_for_canary(&self, mapping: usize, ended: &Ended, request: &Request) {
-        let has_failed = match ended {
-            Ended::Stopped => return,
-            Ended::Finished => request.fail.is_some() || request.has_thrown,
-            Ended::ModelMissing { deletes, .. } => !deletes,
-            Ended::Threw(_) | Ended::TimedOut => true,
+    fn count_for_canary(&self, mapping: usize, outcome: &Outcome, request: &Request) {
+        let has_failed = match outcome {
+            Outcome::Stopped => return,
+            Outcome::Finished => request.fail.is_some() || request.has_thrown,
+            Outcome::ModelMissing { deletes, .. } => !deletes,
+            Outcome::Threw { .. } | Outcome::TimedOut | Outcome::Lost(_) => true,
         };
         if let Some(stop) = self.shared.triage.stats.ended(mapping, has_failed) {
             tracing::error!(
@@ -482,7 +462,7 @@ impl Attempt {
                 runs = stop.runs,
                 "a canary stopped itself, as too many of its last runs failed: its jobs go the way of unmapped ones until this worker starts again or hears of `artisand canary:resume`"
             );
-            self.shared.tell(Event::CanaryStopped(&stop));
+            self.shared.emit(Event::CanaryStopped(&stop));
         }
     }
 
@@ -507,55 +487,30 @@ impl Attempt {
         );
     }
 
-    /// What becomes of a job that was run and whose chain cannot go on.
-    async fn cannot_follow(
-        &self,
-        info: &JobInfo,
-        rules: &Rules,
-        why: String,
-        name: &str,
-    ) -> (Ended, Decision) {
-        tracing::error!(
-            job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
-            job.class = &*info.payload.shown_name(),
-            error = why,
-            "a job was run, and its chain cannot go on"
-        );
-        let ended = Ended::Threw(FailureText::new("Artisand\\ChainError", why));
-        let asked = Asked::default();
-        let exceptions = self.count_exception(info, rules, &ended, &asked).await;
-        let now = self.shared.triage.clock.now();
-        let of_ended = ended.clone();
-        let decision = after_attempt(rules, info.attempts, of_ended, asked, exceptions, now, name);
-        (ended, decision)
-    }
-
     /// Runs the handler with all that is around it; what it asked for, too.
-    async fn run_through(
+    async fn run_handler(
         &self,
-        handler: &dyn Handler,
-        pipeline: &Pipeline,
-        context: &JobContext,
-        timeout: Option<Duration>,
-        until: Option<Arc<UntilProcessing>>,
+        routed: &Routed,
         info: &Arc<JobInfo>,
-    ) -> (Outcome, Request) {
+        context: &JobContext,
+        rules: &Rules,
+    ) -> (Ran, Request) {
         let services = &self.shared.triage.services;
-        let pipeline = around(pipeline, until.as_ref(), services.version);
+        let timeout = rules.timeout.filter(|_| self.shared.has_timeouts);
+        let until = until_processing(&routed.completion, info.attempts, services.version);
+        let pipeline = around(&routed.pipeline, until.as_ref(), services.version);
+        let deletes = || self.deletes_when_missing_models(info);
         let stop = &self.shared.stop;
-        let run = attempt::run(handler, &pipeline, context, timeout, stop);
+        let run = attempt::run(&*routed.handler, &pipeline, context, timeout, stop, deletes);
         let turns = &self.shared.turns;
-        let outcome = turns.watch(info, self.number, timeout, run).await;
+        let ran = turns.watch(info, self.number, timeout, run).await;
         let request = context.take_request();
-        let was_killed = matches!(
-            outcome,
-            Outcome::TimedOut | Outcome::Stuck | Outcome::Stopped
-        );
+        let was_killed = matches!(ran.outcome, Outcome::TimedOut | Outcome::Stopped);
         let is_kept = was_killed || request.release.is_some() || request.discard;
         if let Some(until) = until.filter(|_| !is_kept) {
             until.free_at_the_end(services).await;
         }
-        (outcome, request)
+        (ran, request)
     }
 
     /// Whether a job whose model is gone is deleted; not where nothing says so, as in Laravel.
@@ -582,11 +537,11 @@ impl Attempt {
         &self,
         info: &JobInfo,
         rules: &Rules,
-        ended: &Ended,
-        asked: &Asked,
+        outcome: &Outcome,
+        request: &Request,
     ) -> Option<i64> {
-        let is_exception = matches!(ended, Ended::Threw(_) | Ended::TimedOut);
-        if !is_exception || asked.fail.is_some() || asked.delete || asked.discard {
+        let is_exception = matches!(outcome, Outcome::Threw { .. } | Outcome::TimedOut);
+        if !is_exception || request.fail.is_some() || request.delete || request.discard {
             return None;
         }
         let (cache, uuid) = (self.shared.cache.as_ref()?, info.payload.uuid.as_ref()?);
@@ -645,72 +600,64 @@ impl Attempt {
     /// Records a failure and deletes the job, then tells the handler.
     async fn fail(
         &self,
-        handler: Option<(&dyn Handler, JobContext)>,
-        info: Arc<JobInfo>,
+        info: &Arc<JobInfo>,
         completion: &Completion,
-        (failure, by, elapsed): (FailureText, FailedBy, Duration),
+        (outcome, failure, elapsed): (Outcome, FailureText, Duration),
+        hook: Option<(&dyn Handler, JobContext)>,
     ) {
-        tracing::error!(
-            job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
-            job.class = &*info.payload.shown_name(),
-            attempts = info.attempts,
-            // As text: what a payload or a program says is quoted then, and forges no line.
-            reason = failure.to_string(),
-            "job failed for good"
+        log_failure(info, &failure);
+        let exception = php_text(&failure, info.payload.resolve_name());
+        let mut effects = vec![self.failed_job(info, exception)];
+        let triage = &self.shared.triage;
+        effects.extend(completion.on_failure(triage, info, &failure).await);
+        let decision = Decision::Fail(failure.clone());
+        let ending = Ending::of(
+            outcome,
+            decision,
+            effects,
+            &self.circumstances(info, elapsed),
         );
+        let settled = self.settle_and_wait(ending).await;
+        // Told only of failures that this worker has written down.
+        let Some((handler, context)) = hook.filter(|_| settled == Some(Settled::Done)) else {
+            return;
+        };
+        let timeout = self.shared.defaults.timeout;
+        if let Err(error) = attempt::failed(handler, context, Arc::new(failure), timeout).await {
+            tracing::error!(
+                job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
+                error,
+                "the failed hook of a job did not end well"
+            );
+        }
+    }
+
+    /// The record of a job that has failed for good, with the exception as PHP prints it.
+    pub(super) fn failed_job(&self, info: &JobInfo, exception: String) -> Effect {
         let record = FailedJob {
             uuid: info.payload.uuid.as_ref().map(ToString::to_string),
             connection: info.connection.to_string(),
             queue: info.queue.to_string(),
             payload: String::from_utf8_lossy(&self.job.payload).into_owned(),
-            exception: php_text(&failure, info.payload.resolve_name()),
+            exception,
             failed_at: self.shared.triage.clock.now().0,
         };
-        let mut effects = vec![Effect::Append(Spool::FailedJobs, record.to_json())];
-        effects.extend(
-            completion
-                .on_failure(&self.shared.triage, &info, &failure)
-                .await,
-        );
-        let report = Report::Ended {
-            info,
-            elapsed,
-            kind: EndKind::Failed {
-                failure: failure.clone(),
-                ended: by,
-            },
-        };
-        let (done, settled) = oneshot::channel();
-        self.send(Settlement::Finish(effects), report, Some(done))
-            .await;
-        // Told only of failures that were written down by us.
-        if let (Some((handler, context)), Some(Settled::Done)) =
-            (handler, self.wait_until(settled).await)
-        {
-            let told = attempt::failed(
-                handler,
-                context,
-                Arc::new(failure),
-                self.shared.defaults.timeout,
-            )
-            .await;
-            if let Err(error) = told {
-                tracing::error!(
-                    job.uuid = record.uuid,
-                    error,
-                    "the failed hook of a job did not end well"
-                );
-            }
+        Effect::Append(Spool::FailedJobs, record.to_json())
+    }
+
+    async fn settle(&self, ending: Ending) {
+        if self.shared.is_sequential {
+            self.settle_and_wait(ending).await;
+        } else {
+            self.send(ending, None).await;
         }
     }
 
-    pub(super) async fn settle(&self, settlement: Settlement, report: Report) {
-        if !self.shared.is_sequential {
-            return self.send(settlement, report, None).await;
-        }
+    /// Hands a job over to be settled, and waits until it is; `None` if it could not be, which was reported.
+    pub(super) async fn settle_and_wait(&self, ending: Ending) -> Option<Settled> {
         let (done, settled) = oneshot::channel();
-        self.send(settlement, report, Some(done)).await;
-        self.wait_until(settled).await;
+        self.send(ending, Some(done)).await;
+        self.wait_until(settled).await
     }
 
     /// Waits until a job is settled; `None` if it could not be, which was reported.
@@ -721,27 +668,21 @@ impl Attempt {
         settled
     }
 
-    pub(super) async fn send(
-        &self,
-        settlement: Settlement,
-        report: Report,
-        done: Option<oneshot::Sender<Settled>>,
-    ) {
-        if matches!(settlement, Settlement::LeaveUntil(_)) {
+    pub(super) async fn send(&self, ending: Ending, done: Option<oneshot::Sender<Settled>>) {
+        if matches!(ending.settlement, Settlement::LeaveUntil(_)) {
             // A renewal on its way would push the end ahead again.
             self.shared.running.remove(self.number);
         }
-        let verdict = Verdict {
+        let pending = PendingSettlement {
             job: Arc::clone(&self.job),
-            settlement,
+            ending,
             number: self.number,
-            report,
             done,
         };
-        if self.shared.verdicts.send(verdict).await.is_ok() {
+        if self.shared.settlements.send(pending).await.is_ok() {
             self.is_handed_over.store(true, Ordering::Relaxed);
         } else {
-            tracing::error!(queue = %self.job.queue, "nobody settles jobs any more; a job stays reserved");
+            tracing::error!(queue = %self.job.queue, "the task that settles jobs has ended: a job stays reserved");
         }
     }
 }
@@ -783,72 +724,76 @@ const CONFIRMING: Duration = Duration::from_secs(3);
 /// How long the cache may take to count an exception.
 const COUNTING: Duration = Duration::from_secs(3);
 
-/// The settlement of a job that is gone, and what follows.
-fn deleted(effects: Vec<Effect>) -> Settlement {
-    if effects.is_empty() {
-        Settlement::Delete
-    } else {
-        Settlement::Finish(effects)
-    }
+/// Class of the failure of a job whose chain cannot go on.
+const CHAIN_ERROR: &str = "Artisand\\ChainError";
+
+fn log_chain_error(info: &JobInfo, why: &str) {
+    tracing::error!(
+        job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
+        job.class = &*info.payload.shown_name(),
+        error = why,
+        "a job was run, and its chain cannot go on"
+    );
 }
 
-fn log_outcome(info: &JobInfo, outcome: &Outcome, ended: &Ended, elapsed: Duration) {
-    let uuid = info.payload.uuid.as_ref().map(JobUuid::bounded);
-    let class = &*info.payload.shown_name();
+/// Says that a job has failed for good.
+pub(super) fn log_failure(info: &JobInfo, failure: &FailureText) {
+    tracing::error!(
+        job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
+        job.class = &*info.payload.shown_name(),
+        attempts = info.attempts,
+        // As text: what a payload or a program says is quoted then, and forges no line.
+        reason = &*shown::short(&failure.to_string()),
+        "job failed for good"
+    );
+}
+
+/// Says how an attempt ended, unless what becomes of its job says it better.
+pub(super) fn log_outcome(info: &JobInfo, outcome: &Outcome, is_stuck: bool, elapsed: Duration) {
+    macro_rules! log {
+        ($level:ident, $message:literal $(, $($field:tt)+)?) => {
+            tracing::$level!(
+                job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
+                job.class = &*info.payload.shown_name(),
+                attempts = info.attempts,
+                $($($field)+,)?
+                $message
+            )
+        };
+    }
     match outcome {
-        Outcome::Finished => {
-            tracing::debug!(
-                job.uuid = uuid,
-                job.class = class,
-                attempts = info.attempts,
-                ?elapsed,
-                "job finished"
+        Outcome::Finished => log!(debug, "job finished", ?elapsed),
+        Outcome::ModelMissing { failure, .. } => {
+            log!(
+                info,
+                "a model of the job is gone",
+                error = &*shown::short(&failure.message)
             );
         }
-        Outcome::Threw(error) if matches!(ended, Ended::ModelMissing { .. }) => {
-            tracing::info!(
-                job.uuid = uuid,
-                job.class = class,
-                attempts = info.attempts,
-                error = with_causes(&**error),
-                "a model of the job is gone"
+        Outcome::Threw { failure, .. } if failure.class == HANDLER_PANIC => {
+            log!(
+                error,
+                "job panicked",
+                message = &*shown::short(&failure.message)
             );
         }
-        Outcome::Threw(error) => {
-            tracing::error!(
-                job.uuid = uuid,
-                job.class = class,
-                attempts = info.attempts,
-                error = with_causes(&**error),
-                "job threw"
-            );
+        Outcome::Threw { failure, .. } => {
+            let error = match &*failure.class {
+                HANDLER_ERROR => failure.message.clone(),
+                _ => failure.to_string(),
+            };
+            log!(error, "job threw", error = &*shown::short(&error));
         }
-        Outcome::Panicked(message) => {
-            tracing::error!(
-                job.uuid = uuid,
-                job.class = class,
-                attempts = info.attempts,
-                message,
-                "job panicked"
-            );
-        }
-        Outcome::TimedOut => {
-            tracing::error!(
-                job.uuid = uuid,
-                job.class = class,
-                attempts = info.attempts,
-                ?elapsed,
-                "job timed out"
-            );
-        }
-        Outcome::Stuck => {
-            tracing::error!(
-                job.uuid = uuid,
-                job.class = class,
-                attempts = info.attempts,
-                "job timed out and its blocking handler does not return; the worker stops after its other jobs"
-            );
-        }
+        Outcome::TimedOut if is_stuck => log!(
+            error,
+            "job timed out and its blocking handler does not return; the worker stops after its other jobs"
+        ),
+        Outcome::TimedOut => log!(error, "job timed out", ?elapsed),
+        Outcome::Lost(failure) => log!(
+            error,
+            "the PHP process that ran a job ended: the job stays reserved until `retry_after`",
+            how = &*shown::short(&failure.message)
+        ),
         // Said with what becomes of it.
         Outcome::Stopped => {}
     }

@@ -25,6 +25,7 @@ mod background;
 mod backoff;
 mod completion;
 pub mod decide;
+mod ending;
 mod event;
 mod exception;
 mod fetch;
@@ -34,6 +35,7 @@ mod job;
 mod lane;
 mod lease;
 mod options;
+mod outcome;
 mod php;
 #[cfg(feature = "cli")]
 mod preview;
@@ -371,7 +373,7 @@ impl<Q: Queue> Loop<Q> {
         let observers: Observers = observers.into_iter().collect();
         let running = Arc::new(Running::default());
         let give_up = CancellationToken::new();
-        let (verdicts, received) = mpsc::channel(options.concurrency.get().max(64));
+        let (settlements, received) = mpsc::channel(options.concurrency.get().max(64));
         let spooled = Arc::new(Notify::new());
         let left: Arc<Left> = Arc::default();
         let returns = Arc::new(Returns::default());
@@ -456,7 +458,7 @@ impl<Q: Queue> Loop<Q> {
                 }
             }),
             retry_after: queue.retry_after(),
-            verdicts,
+            settlements,
             running,
             turns,
             observers,
@@ -529,7 +531,7 @@ impl<Q: Queue> Loop<Q> {
 
     async fn run(mut self) -> Report {
         if !self.options.once {
-            self.shared.tell(Event::WorkerStarting(&self.options));
+            self.shared.emit(Event::WorkerStarting(&self.options));
         }
         if let Some(looked) = self.first_look.take() {
             // Nothing is popped before the app had a chance to say that it is down.
@@ -545,7 +547,7 @@ impl<Q: Queue> Loop<Q> {
             let orders = *self.orders.borrow_and_update();
             if orders.paused != paused {
                 paused = orders.paused;
-                self.shared.tell(if paused {
+                self.shared.emit(if paused {
                     Event::WorkerPausing
                 } else {
                     Event::WorkerResuming
@@ -600,7 +602,7 @@ impl<Q: Queue> Loop<Q> {
             }
             heard.clone()
         };
-        let tell = |event: Event<'_>| self.shared.tell(event);
+        let tell = |event: Event<'_>| self.shared.emit(event);
         for queue in heard
             .paused
             .iter()
@@ -798,7 +800,7 @@ impl<Q: Queue> Loop<Q> {
             .filter(is_open)
             .cloned()
             .collect();
-        self.shared.tell(Event::JobPopping {
+        self.shared.emit(Event::JobPopping {
             connection: &self.options.connection,
             queues: &queues,
         });
@@ -855,7 +857,7 @@ impl<Q: Queue> Loop<Q> {
         lane.is_empty = taken == 0 && !has_moved && is_quiet;
         for (queue, count) in &popped.quarantined {
             tracing::error!(%queue, count, "payloads cannot be decoded and went to quarantine");
-            self.shared.tell(Event::JobsQuarantined {
+            self.shared.emit(Event::JobsQuarantined {
                 queue,
                 count: *count,
             });
@@ -910,7 +912,7 @@ impl<Q: Queue> Loop<Q> {
             return false;
         }
         let looping = Looping::new(&self.options);
-        self.shared.tell(Event::Looping(&looping));
+        self.shared.emit(Event::Looping(&looping));
         looping.is_vetoed()
     }
 
@@ -1115,7 +1117,7 @@ impl<Q: Queue> Loop<Q> {
             .iter()
             .filter(|tally| !self.tallied.1.contains(tally))
         {
-            self.shared.tell(Event::Tallied(tally));
+            self.shared.emit(Event::Tallied(tally));
         }
         self.tallied = (Instant::now(), tallies);
     }
@@ -1289,7 +1291,7 @@ impl<Q: Queue> Loop<Q> {
         tokio::join!(recorded, followed, router.stop());
         // `--once` stops without a word, as in Laravel.
         if !options.once {
-            observers.tell(&Event::WorkerStopping {
+            observers.emit(&Event::WorkerStopping {
                 reason,
                 jobs_processed: begun,
                 options: &options,
@@ -1356,11 +1358,5 @@ async fn sleep_until(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment).await,
         None => std::future::pending().await,
-    }
-}
-
-impl Shared {
-    fn tell(&self, event: Event<'_>) {
-        self.observers.tell(&event);
     }
 }

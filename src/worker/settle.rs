@@ -15,29 +15,29 @@ use tokio_util::sync::CancellationToken;
 
 use super::attempt::with_causes;
 use super::backoff::Reconnect;
-use super::event::{EndKind, Event, Observers};
+use super::ending::{Ending, Report};
+use super::event::{Event, Observers};
 use super::follow_up::Left;
 use super::renew::Running;
 use crate::connection::is_away;
-use crate::handler::JobInfo;
+use crate::payload::JobUuid;
 use crate::queue::{Effect, Queue, ReservedJob, Settled, Settlement, Spool, Unsettled};
 use crate::time::UnixSeconds;
 
-/// A job with its verdict, on the way to the server.
-pub(super) struct Verdict {
+/// A job that has ended, on the way to the server.
+pub(super) struct PendingSettlement {
     pub(super) job: Arc<ReservedJob>,
-    pub(super) settlement: Settlement,
+    pub(super) ending: Ending,
     /// Number under which the job's reservation is renewed.
     pub(super) number: u64,
-    pub(super) report: Report,
-    /// Told when it is settled, for whoever has to wait for that.
+    /// Told when it is settled, if the attempt waits for that.
     pub(super) done: Option<oneshot::Sender<Settled>>,
 }
 
-impl Verdict {
+impl PendingSettlement {
     /// Whether a job is pushed with its end.
     fn pushes(&self) -> bool {
-        matches!(&self.settlement, Settlement::Finish(effects)
+        matches!(&self.ending.settlement, Settlement::Finish(effects)
             if effects.iter().any(|effect| matches!(effect, Effect::Push(_))))
     }
 
@@ -45,30 +45,14 @@ impl Verdict {
     /// that goes.
     fn comes_back_the_same(&self) -> bool {
         use Settlement::{PutBack, ReleaseUncounted};
-        matches!(self.settlement, PutBack | ReleaseUncounted(_))
+        matches!(self.ending.settlement, PutBack | ReleaseUncounted(_))
     }
 
     /// Whether it leaves a record in this list.
     fn spools(&self, spool: Spool) -> bool {
-        matches!(&self.settlement, Settlement::Finish(effects)
+        matches!(&self.ending.settlement, Settlement::Finish(effects)
             if effects.iter().any(|effect| matches!(effect, Effect::Append(to, _) if *to == spool)))
     }
-}
-
-/// What observers are told once the job is settled.
-pub(super) enum Report {
-    /// An attempt ended.
-    Ended {
-        info: Arc<JobInfo>,
-        elapsed: Duration,
-        kind: EndKind,
-    },
-    /// The payload cannot be decoded; the text says why.
-    Quarantined(String),
-    /// It moved to another queue.
-    Forwarded(Arc<JobInfo>),
-    /// It was given back without having been run.
-    GivenBack,
 }
 
 /// What settling needs of the worker.
@@ -140,14 +124,14 @@ const MOST_PARKED: usize = 64;
 /// that cannot be written keeps nobody from deleting what is done.
 pub(super) async fn keep_settling<Q: Queue>(
     settler: Settler<Q>,
-    mut verdicts: mpsc::Receiver<Verdict>,
+    mut settlements: mpsc::Receiver<PendingSettlement>,
 ) -> usize {
     const AT_ONCE: usize = 1024;
     let settler = Arc::new(settler);
     let mut parked = JoinSet::new();
     let mut batch = Vec::with_capacity(64);
     let mut unsettled = 0;
-    while verdicts.recv_many(&mut batch, AT_ONCE).await > 0 {
+    while settlements.recv_many(&mut batch, AT_ONCE).await > 0 {
         let batch = std::mem::replace(&mut batch, Vec::with_capacity(64));
         for refused in settler.settle(batch).await {
             let settler = Arc::clone(&settler);
@@ -168,24 +152,24 @@ pub(super) async fn keep_settling<Q: Queue>(
 
 impl<Q: Queue> Settler<Q> {
     /// Settles a batch; returns those that could not be, in groups that fail or succeed together.
-    async fn settle(&self, batch: Vec<Verdict>) -> Vec<Vec<Verdict>> {
+    async fn settle(&self, batch: Vec<PendingSettlement>) -> Vec<Vec<PendingSettlement>> {
         let Err((batch, error)) = self.try_settle(batch, false).await else {
             return Vec::new();
         };
         report(error.as_ref(), batch.len());
-        let mut groups: Vec<Vec<Verdict>> = Vec::new();
-        for verdict in batch {
-            let kind = std::mem::discriminant(&verdict.settlement);
-            let is_same = |group: &&mut Vec<Verdict>| {
+        let mut groups: Vec<Vec<PendingSettlement>> = Vec::new();
+        for pending in batch {
+            let kind = std::mem::discriminant(&pending.ending.settlement);
+            let is_same = |group: &&mut Vec<PendingSettlement>| {
                 let first = &group[0];
                 // One whose effects cannot be carried out must not keep the others.
-                !matches!(first.settlement, Settlement::Finish(_))
-                    && first.job.queue == verdict.job.queue
-                    && std::mem::discriminant(&first.settlement) == kind
+                !matches!(first.ending.settlement, Settlement::Finish(_))
+                    && first.job.queue == pending.job.queue
+                    && std::mem::discriminant(&first.ending.settlement) == kind
             };
             match groups.iter_mut().find(is_same) {
-                Some(group) => group.push(verdict),
-                None => groups.push(vec![verdict]),
+                Some(group) => group.push(pending),
+                None => groups.push(vec![pending]),
             }
         }
         let mut refused = Vec::new();
@@ -198,7 +182,7 @@ impl<Q: Queue> Settler<Q> {
     }
 
     /// Tries until it succeeds, or the worker has to stop; returns how many were left.
-    async fn settle_again(&self, mut batch: Vec<Verdict>) -> usize {
+    async fn settle_again(&self, mut batch: Vec<PendingSettlement>) -> usize {
         let mut reconnect = Reconnect::default();
         let mut refusals = 0;
         loop {
@@ -222,7 +206,7 @@ impl<Q: Queue> Settler<Q> {
                     batch = left;
                     let is_wrong = |error: &crate::queue::Error| error.is_wrong_kind();
                     refusals += u32::from(error.as_ref().is_some_and(is_wrong));
-                    if refusals >= MOST_REFUSALS && batch.iter().all(Verdict::pushes) {
+                    if refusals >= MOST_REFUSALS && batch.iter().all(PendingSettlement::pushes) {
                         return self.let_go(batch);
                     }
                 }
@@ -246,16 +230,16 @@ impl<Q: Queue> Settler<Q> {
     /// As in Laravel, where that is an exception, they are run again until
     /// their attempts are spent. Tried for ever, they would keep all others
     /// from being settled.
-    fn let_go(&self, batch: Vec<Verdict>) -> usize {
+    fn let_go(&self, batch: Vec<PendingSettlement>) -> usize {
         let count = batch.len();
         tracing::error!(
             jobs = count,
             "jobs cannot push what is to follow them; they stay reserved until `retry_after` and are run again"
         );
-        for verdict in batch {
-            self.running.remove(verdict.number);
-            if let Some(done) = verdict.done {
-                // Whoever asked may have stopped waiting.
+        for pending in batch {
+            self.running.remove(pending.number);
+            if let Some(done) = pending.done {
+                // The attempt may have stopped waiting.
                 let _ = done.send(Settled::Gone);
             }
         }
@@ -284,12 +268,12 @@ impl<Q: Queue> Settler<Q> {
     /// Settles jobs; otherwise gives back those that could not be.
     async fn try_settle(
         &self,
-        batch: Vec<Verdict>,
+        batch: Vec<PendingSettlement>,
         asked_again: bool,
-    ) -> Result<(), (Vec<Verdict>, Option<crate::queue::Error>)> {
+    ) -> Result<(), (Vec<PendingSettlement>, Option<crate::queue::Error>)> {
         let rows: Vec<_> = batch
             .iter()
-            .map(|verdict| (Arc::clone(&verdict.job), verdict.settlement.clone()))
+            .map(|pending| (Arc::clone(&pending.job), pending.ending.settlement.clone()))
             .collect();
         let (settled, error) = match self.settle_unless_over(&rows).await {
             Ok(settled) => (settled.into_iter().map(Some).collect(), None),
@@ -299,17 +283,17 @@ impl<Q: Queue> Settler<Q> {
         let is_unknown = (error.as_ref()).is_some_and(crate::queue::Error::is_of_unknown_outcome);
         let mut left = Vec::new();
         let mut done = Vec::with_capacity(batch.len());
-        for (verdict, settled) in batch.into_iter().zip(settled) {
+        for (pending, settled) in batch.into_iter().zip(settled) {
             match settled {
-                Some(settled) => done.push((verdict, settled)),
-                None if is_unknown && verdict.comes_back_the_same() => {
+                Some(settled) => done.push((pending, settled)),
+                None if is_unknown && pending.comes_back_the_same() => {
                     tracing::warn!(
-                        queue = %verdict.job.queue,
+                        queue = %pending.job.queue,
                         "it is not known whether a job went back to its queue; if not, it does when its reservation ends"
                     );
-                    done.push((verdict, Settled::Done));
+                    done.push((pending, Settled::Done));
                 }
-                None => left.push(verdict),
+                None => left.push(pending),
             }
         }
         self.tell_of(done, asked_again);
@@ -320,21 +304,21 @@ impl<Q: Queue> Settler<Q> {
     }
 
     /// Tells whom it concerns that jobs are settled.
-    fn tell_of(&self, done: Vec<(Verdict, Settled)>, asked_again: bool) {
-        let spools = |spool| done.iter().any(|(verdict, _)| verdict.spools(spool));
+    fn tell_of(&self, done: Vec<(PendingSettlement, Settled)>, asked_again: bool) {
+        let spools = |spool| done.iter().any(|(pending, _)| pending.spools(spool));
         if spools(Spool::FailedJobs) {
             self.spooled.notify_one();
         }
         if spools(Spool::FollowUps) {
             self.left.note();
         }
-        let back = (done.iter()).filter_map(|(verdict, _)| returns_at(&verdict.settlement));
+        let back = (done.iter()).filter_map(|(pending, _)| returns_at(&pending.ending.settlement));
         if let Some(at) = back.min() {
             self.returns.add(at);
         }
-        for (verdict, settled) in done {
-            self.running.remove(verdict.number);
-            finish(verdict, settled, asked_again, &self.observers);
+        for (pending, settled) in done {
+            self.running.remove(pending.number);
+            finish(pending, settled, asked_again, &self.observers);
         }
     }
 }
@@ -356,43 +340,38 @@ const LAST_TRIES: Duration = Duration::from_millis(100);
 /// How long a server that went away is waited for after the worker's stop deadline.
 const LAST_CHANCE: Duration = Duration::from_secs(3);
 
-fn finish(verdict: Verdict, settled: Settled, asked_again: bool, observers: &Observers) {
+fn finish(pending: PendingSettlement, settled: Settled, asked_again: bool, observers: &Observers) {
     // After a lost reply "gone" mostly means that the first call did it.
     let settled = if asked_again { Settled::Done } else { settled };
+    let PendingSettlement {
+        job, ending, done, ..
+    } = pending;
     if settled == Settled::Gone {
-        let uuid = match &verdict.report {
-            Report::Ended { info, .. } | Report::Forwarded(info) => info.payload.uuid.clone(),
+        let uuid = match &ending.report {
+            Report::Ended(end) => end.job.payload.uuid.as_ref(),
+            Report::Forwarded(job, _) => job.payload.uuid.as_ref(),
             Report::Quarantined(_) | Report::GivenBack => None,
         };
         tracing::warn!(
-            job.uuid = uuid.as_ref().map(crate::payload::JobUuid::bounded),
-            queue = %verdict.job.queue,
+            job.uuid = uuid.map(JobUuid::bounded),
+            queue = %job.queue,
             "the reservation of a job was gone when it ended: it ran out and another worker has the job, or the queue was cleared"
         );
     }
-    let tell = |event: Event<'_>| observers.tell(&event);
-    match &verdict.report {
-        Report::Ended {
-            info,
-            elapsed,
-            kind,
-        } => kind.tell(info, *elapsed, observers),
+    match &ending.report {
+        Report::Ended(end) => end.emit(observers),
         Report::Quarantined(reason) => {
-            tracing::error!(queue = %verdict.job.queue, reason, "a payload cannot be decoded and went to quarantine");
-            tell(Event::JobsQuarantined {
-                queue: &verdict.job.queue,
+            tracing::error!(queue = %job.queue, reason, "a payload cannot be decoded and went to quarantine");
+            observers.emit(&Event::JobsQuarantined {
+                queue: &job.queue,
                 count: 1,
             });
         }
-        Report::Forwarded(info) => {
-            if let Settlement::Forward(to) = &verdict.settlement {
-                tell(Event::JobForwarded { job: info, to });
-            }
-        }
+        Report::Forwarded(job, to) => observers.emit(&Event::JobForwarded { job, to }),
         Report::GivenBack => {}
     }
-    if let Some(done) = verdict.done {
-        // Whoever asked may have stopped waiting.
+    if let Some(done) = done {
+        // The attempt may have stopped waiting.
         let _ = done.send(settled);
     }
 }

@@ -300,7 +300,7 @@ async fn the_status_of_an_answer_is_the_verdict() {
     for (number, (path, expected)) in rows.into_iter().enumerate() {
         let (result, request) = attempt(&handler(&to(server.url(path)))).await;
         let release = request.release.map(|wait| wait.as_secs());
-        let fail = request.fail.map(|reason| reason.unwrap().to_string());
+        let fail = request.fail.map(|reason| reason.message);
         let text = match (&expected, &result, release, &fail) {
             (Done, Ok(()), None, None) => "",
             (Released(wait), Ok(()), Some(asked), None) if asked == *wait => "",

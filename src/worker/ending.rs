@@ -1,0 +1,374 @@
+//! The end of an attempt: how its job is settled, and what is told once it is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::decide::{Decision, timed_out};
+use super::event::{Event, JobEnd, JobException, JobResult, Observers};
+use super::outcome::Outcome;
+use crate::handler::{FailureText, JobInfo};
+use crate::queue::{Effect, QueueName, Settlement};
+use crate::time::UnixSeconds;
+
+/// How a job is settled and what is told once it is.
+#[derive(Debug)]
+pub(super) struct Ending {
+    pub(super) settlement: Settlement,
+    pub(super) report: Report,
+}
+
+/// What observers are told once a job is settled.
+#[derive(Debug)]
+pub(super) enum Report {
+    /// An attempt ended.
+    Ended(AttemptEnd),
+    /// The payload cannot be decoded; the text says why.
+    Quarantined(String),
+    /// It moved to another queue.
+    Forwarded(Arc<JobInfo>, QueueName),
+    /// It was given back without having been run.
+    GivenBack,
+}
+
+/// The end of an attempt, for observers.
+#[derive(Debug)]
+pub(super) struct AttemptEnd {
+    pub(super) job: Arc<JobInfo>,
+    elapsed: Duration,
+    result: JobResult,
+    delay: Option<Duration>,
+    /// Why the job failed, timed out, was lost or is to be tried again.
+    failure: Option<FailureText>,
+    /// What ended the attempt, if that was no return: an exception or a timeout.
+    thrown: Option<FailureText>,
+    events: &'static [EndEvent],
+}
+
+/// What is told of the end of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EndEvent {
+    Processed,
+    Released,
+    ReleasedAfterException,
+    Failed,
+    ExceptionOccurred,
+    TimedOut,
+    Lost,
+    Attempted,
+}
+
+/// What an ending needs to know beside outcome and decision.
+pub(super) struct Circumstances<'a> {
+    pub(super) job: &'a Arc<JobInfo>,
+    pub(super) elapsed: Duration,
+    pub(super) now: UnixSeconds,
+    /// When the reservation ends that nobody renews.
+    pub(super) reservation_end: UnixSeconds,
+}
+
+impl Ending {
+    /// The ending of an attempt, with what comes about together with the end of its job.
+    pub(super) fn of(
+        outcome: Outcome,
+        decision: Decision,
+        effects: Vec<Effect>,
+        circumstances: &Circumstances<'_>,
+    ) -> Self {
+        let Circumstances {
+            job,
+            elapsed,
+            now,
+            reservation_end,
+        } = *circumstances;
+        let settlement = match &decision {
+            Decision::Delete | Decision::DeleteMissing | Decision::Discard | Decision::Fail(_)
+                if effects.is_empty() =>
+            {
+                Settlement::Delete
+            }
+            Decision::Delete | Decision::DeleteMissing | Decision::Discard | Decision::Fail(_) => {
+                Settlement::Finish(effects)
+            }
+            Decision::Release { delay, .. } => Settlement::Release(now.plus(*delay)),
+            Decision::ReleaseUncounted { delay } => Settlement::ReleaseUncounted(now.plus(*delay)),
+            Decision::Leave => Settlement::LeaveUntil(reservation_end),
+        };
+        let told = Told::of(outcome, decision, job.payload.resolve_name());
+        Self {
+            settlement,
+            report: Report::Ended(AttemptEnd {
+                job: Arc::clone(job),
+                elapsed,
+                result: told.result,
+                delay: told.delay,
+                failure: told.failure,
+                thrown: told.thrown,
+                events: told.events,
+            }),
+        }
+    }
+
+    /// A job that is given back as it was before it was popped.
+    pub(super) fn put_back() -> Self {
+        Self {
+            settlement: Settlement::PutBack,
+            report: Report::GivenBack,
+        }
+    }
+
+    /// A job that goes to another queue.
+    pub(super) fn forward(job: Arc<JobInfo>, to: QueueName) -> Self {
+        Self {
+            settlement: Settlement::Forward(to.clone()),
+            report: Report::Forwarded(job, to),
+        }
+    }
+}
+
+/// Which events follow from outcome and decision, and what is in them.
+struct Told {
+    result: JobResult,
+    delay: Option<Duration>,
+    failure: Option<FailureText>,
+    thrown: Option<FailureText>,
+    events: &'static [EndEvent],
+}
+
+impl Told {
+    fn of(outcome: Outcome, decision: Decision, name: &str) -> Self {
+        use EndEvent::{
+            Attempted, ExceptionOccurred, Failed, Lost, Processed, Released,
+            ReleasedAfterException, TimedOut,
+        };
+        let (result, delay) = match &decision {
+            Decision::Release { delay, .. } | Decision::ReleaseUncounted { delay } => {
+                (JobResult::Released, Some(*delay))
+            }
+            Decision::Leave => (JobResult::Left, None),
+            _ => (JobResult::Deleted, None),
+        };
+        let told = |failure: Option<FailureText>, thrown, events| Self {
+            result,
+            delay,
+            failure,
+            thrown,
+            events,
+        };
+        let both =
+            |failure: FailureText, events| told(Some(failure.clone()), Some(failure), events);
+        match (decision, outcome) {
+            (
+                Decision::Fail(failure),
+                Outcome::Threw {
+                    failure: thrown, ..
+                }
+                // PHP throws it a second time, when it reads the job to tell its class of the failure.
+                | Outcome::ModelMissing {
+                    failure: thrown, ..
+                }
+                | Outcome::Lost(thrown),
+            ) => told(
+                Some(failure),
+                Some(thrown),
+                &[Failed, ExceptionOccurred, Attempted],
+            ),
+            (Decision::Fail(failure), Outcome::TimedOut) => {
+                both(failure, &[Failed, TimedOut, Attempted])
+            }
+            (Decision::Fail(failure), Outcome::Finished | Outcome::Stopped) => {
+                told(Some(failure), None, &[Failed, Processed, Attempted])
+            }
+            (
+                Decision::Release {
+                    after_exception: true,
+                    ..
+                },
+                Outcome::Threw { failure, .. },
+            ) => both(failure, &[ReleasedAfterException, Attempted]),
+            (Decision::Release { .. } | Decision::ReleaseUncounted { .. }, Outcome::Stopped) => {
+                let failure = FailureText::new(
+                    "Artisand\\WorkerStopped",
+                    "the worker stopped before the job had ended",
+                );
+                both(failure, &[ReleasedAfterException, Attempted])
+            }
+            (Decision::Leave, Outcome::TimedOut) => both(timed_out(name), &[TimedOut, Attempted]),
+            (Decision::Leave, Outcome::Lost(failure)) => both(failure, &[Lost, Attempted]),
+            (_, Outcome::Threw { failure, .. }) => told(None, Some(failure), &[Attempted]),
+            (Decision::Release { .. } | Decision::ReleaseUncounted { .. }, _) => {
+                told(None, None, &[Processed, Released, Attempted])
+            }
+            _ => told(None, None, &[Processed, Attempted]),
+        }
+    }
+}
+
+impl AttemptEnd {
+    /// Tells of an attempt whose job is settled.
+    pub(super) fn emit(&self, observers: &Observers) {
+        for event in self.events {
+            let failure = match event {
+                EndEvent::Attempted => &self.thrown,
+                _ => &self.failure,
+            };
+            let end = JobEnd {
+                job: &self.job,
+                elapsed: self.elapsed,
+                result: self.result,
+                failure: failure.as_ref(),
+                delay: self.delay,
+            };
+            let thrown = self.thrown.as_ref().map(|failure| JobException {
+                job: &self.job,
+                elapsed: self.elapsed,
+                failure,
+            });
+            let event = match event {
+                EndEvent::Processed => Event::JobProcessed(&end),
+                EndEvent::Released => Event::JobReleased(&end),
+                EndEvent::ReleasedAfterException => Event::JobReleasedAfterException(&end),
+                EndEvent::Failed => Event::JobFailed(&end),
+                EndEvent::TimedOut => Event::JobTimedOut(&end),
+                EndEvent::Lost => Event::JobLost(&end),
+                EndEvent::Attempted => Event::JobAttempted(&end),
+                EndEvent::ExceptionOccurred => match &thrown {
+                    Some(thrown) => Event::JobExceptionOccurred(thrown),
+                    None => continue,
+                },
+            };
+            observers.emit(&event);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::super::event::Observer;
+    use super::*;
+    use crate::payload::Payload;
+
+    fn job() -> Arc<JobInfo> {
+        let payload = Payload::parse(br#"{"job":"A@b","attempts":0}"#).unwrap();
+        Arc::new(JobInfo {
+            connection: "redis".into(),
+            queue: "default".into(),
+            attempts: 1,
+            payload: Arc::new(payload),
+            body: Arc::from(&b""[..]),
+        })
+    }
+
+    #[test]
+    fn an_end_is_told_in_laravels_order() {
+        let job = job();
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let listener = {
+            let heard = Arc::clone(&heard);
+            move |event: &Event<'_>| {
+                let (name, failure) = match event {
+                    Event::JobAttempted(end) => ("JobAttempted", end.failure),
+                    Event::JobExceptionOccurred(it) => (event.name(), Some(it.failure)),
+                    Event::JobFailed(end) => (event.name(), end.failure),
+                    event => (event.name(), None),
+                };
+                let failure = failure.map_or(String::new(), |it| format!("({})", it.message));
+                heard.lock().unwrap().push(format!("{name}{failure}"));
+            }
+        };
+        let panics: Arc<dyn Observer> = Arc::new(|_: &Event<'_>| panic!("a bug"));
+        let observers: Observers = [panics, Arc::new(listener)].into_iter().collect();
+        let text = |text: &str| FailureText::new("E", text);
+        let second = Duration::from_secs(1);
+        let threw = || Outcome::threw(text("e"));
+        let missing = |deletes| Outcome::ModelMissing {
+            failure: text("m"),
+            deletes,
+        };
+        let fail = || Decision::Fail(text("f"));
+        let release = |after_exception| Decision::Release {
+            delay: second,
+            after_exception,
+        };
+        let uncounted = || Decision::ReleaseUncounted { delay: second };
+        #[rustfmt::skip]
+        let rows = [
+            (Outcome::Finished, Decision::Delete,        "JobProcessed JobAttempted"),
+            (Outcome::Finished, Decision::Discard,       "JobProcessed JobAttempted"),
+            (missing(true),     Decision::DeleteMissing, "JobProcessed JobAttempted"),
+            (Outcome::Finished, release(false),          "JobProcessed JobReleased JobAttempted"),
+            (Outcome::TimedOut, release(false),          "JobProcessed JobReleased JobAttempted"),
+            (Outcome::Finished, uncounted(),             "JobProcessed JobReleased JobAttempted"),
+            (Outcome::Finished, Decision::Leave,         "JobProcessed JobAttempted"),
+            (Outcome::Stopped,  release(false),          "JobReleasedAfterException JobAttempted(the worker stopped before the job had ended)"),
+            (threw(),           release(true),           "JobReleasedAfterException JobAttempted(e)"),
+            (threw(),           release(false),          "JobAttempted(e)"),
+            (threw(),           uncounted(),             "JobAttempted(e)"),
+            (threw(),           Decision::Delete,        "JobAttempted(e)"),
+            (threw(),           Decision::Leave,         "JobAttempted(e)"),
+            (threw(),           fail(),                  "JobFailed(f) JobExceptionOccurred(e) JobAttempted(e)"),
+            (missing(false),    fail(),                  "JobFailed(f) JobExceptionOccurred(m) JobAttempted(m)"),
+            (Outcome::Finished, fail(),                  "JobFailed(f) JobProcessed JobAttempted"),
+            (Outcome::TimedOut, fail(),                  "JobFailed(f) JobTimedOut JobAttempted(f)"),
+            (Outcome::TimedOut, Decision::Leave,         "JobTimedOut JobAttempted(A@b has timed out.)"),
+            (Outcome::Lost(text("l")), Decision::Leave,  "JobLost JobAttempted(l)"),
+        ];
+        let circumstances = Circumstances {
+            job: &job,
+            elapsed: second,
+            now: UnixSeconds(100),
+            reservation_end: UnixSeconds(190),
+        };
+        for (outcome, decision, expected) in rows {
+            let place = format!("{outcome:?} {decision:?}");
+            let ending = Ending::of(outcome, decision, Vec::new(), &circumstances);
+            let Report::Ended(end) = ending.report else {
+                panic!("{place}");
+            };
+            end.emit(&observers);
+            let told = std::mem::take(&mut *heard.lock().unwrap());
+            assert_eq!(told.join(" "), expected, "{place}");
+        }
+    }
+
+    #[test]
+    fn a_decision_says_how_the_job_is_settled() {
+        let job = job();
+        let circumstances = Circumstances {
+            job: &job,
+            elapsed: Duration::ZERO,
+            now: UnixSeconds(100),
+            reservation_end: UnixSeconds(190),
+        };
+        let fail = || Decision::Fail(FailureText::new("E", "f"));
+        let delay = Duration::from_secs(7);
+        let release = Decision::Release {
+            delay,
+            after_exception: true,
+        };
+        let finish = || Settlement::Finish(vec![Effect::Quarantine]);
+        #[rustfmt::skip]
+        let rows = [
+            (Decision::Delete,        false, Settlement::Delete),
+            (Decision::Delete,        true,  finish()),
+            (Decision::DeleteMissing, true,  finish()),
+            (fail(),                  true,  finish()),
+            // PHP has recorded the failure.
+            (fail(),                  false, Settlement::Delete),
+            (release,                 false, Settlement::Release(UnixSeconds(107))),
+            (Decision::ReleaseUncounted { delay }, false, Settlement::ReleaseUncounted(UnixSeconds(107))),
+            (Decision::Leave,         false, Settlement::LeaveUntil(UnixSeconds(190))),
+        ];
+        for (decision, has_effects, expected) in rows {
+            let effects = if has_effects {
+                vec![Effect::Quarantine]
+            } else {
+                Vec::new()
+            };
+            let place = format!("{decision:?}");
+            let ending = Ending::of(Outcome::Finished, decision, effects, &circumstances);
+            assert_eq!(ending.settlement, expected, "{place}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! How an attempt ended: error, panic, timeout and stop of a handler, and what PHP says of a job, as one value.
+
+use crate::handler::{
+    BoxError, FailureText, HANDLER_ERROR, HANDLER_PANIC, InputError, MODEL_NOT_FOUND,
+    ModelNotFound, Panicked, panic_text,
+};
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Without an exception.
+    Finished,
+    /// With an exception: an error or a panic.
+    Threw {
+        /// What was thrown.
+        failure: FailureText,
+        /// Whether the job's data did not fit its handler: no later attempt of this program can help.
+        is_unreadable: bool,
+    },
+    /// A model of the job is gone.
+    ModelMissing {
+        /// Laravel's exception.
+        failure: FailureText,
+        /// Whether jobs of this class are deleted then.
+        deletes: bool,
+    },
+    /// It ran longer than its timeout.
+    TimedOut,
+    /// The worker stopped first.
+    Stopped,
+    /// The PHP process that ran it ended.
+    Lost(FailureText),
+}
+
+impl Outcome {
+    /// Of an exception.
+    pub fn threw(failure: FailureText) -> Self {
+        Self::Threw {
+            failure,
+            is_unreadable: false,
+        }
+    }
+
+    /// Of what a handler returned; `deletes` says what a model that is gone does to the job.
+    pub(super) fn of(
+        result: Result<Result<(), BoxError>, Box<dyn std::any::Any + Send>>,
+        deletes: impl FnOnce() -> bool,
+    ) -> Self {
+        let panicked = |message| Self::threw(FailureText::new(HANDLER_PANIC, message));
+        let error = match result {
+            Ok(Ok(())) => return Self::Finished,
+            Ok(Err(error)) => error,
+            Err(panic) => return panicked(panic_text(&*panic)),
+        };
+        let error = match error.downcast::<Panicked>() {
+            Ok(panic) => return panicked(panic.0),
+            Err(error) => error,
+        };
+        match ModelNotFound::within(&*error) {
+            Some(missing) => Self::ModelMissing {
+                failure: FailureText::new(MODEL_NOT_FOUND, missing.to_string()),
+                deletes: deletes(),
+            },
+            None => Self::Threw {
+                failure: FailureText::of(HANDLER_ERROR, &*error),
+                is_unreadable: error.is::<InputError>(),
+            },
+        }
+    }
+
+    /// What was thrown and is to be told as an exception of the attempt.
+    pub(super) fn thrown(&self) -> Option<&FailureText> {
+        match self {
+            Self::Threw { failure, .. } => Some(failure),
+            _ => None,
+        }
+    }
+}
