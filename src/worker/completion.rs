@@ -15,11 +15,13 @@
 //! `Illuminate\Queue\CallQueuedHandler::call`, `failed`;
 //! docs/protocol/payload.md 11 and 12.
 
+use std::fmt;
+
+use super::app_context::AppContext;
 use super::attempt::with_causes;
 use super::follow_up::{Count, FollowUp, NO_PHP_QUEUE, random_token};
 use super::php::HandOver;
 use super::step::{self, Place};
-use super::triage::{Refusal, Triage};
 use super::unique::Unique;
 use crate::batch::{Ended, JobOutcome};
 use crate::handler::{ChainEdit, FailureText, JobInfo, UnmappedPolicy};
@@ -38,10 +40,52 @@ pub(super) struct Completion {
     php_queue: Option<QueueName>,
 }
 
+/// Why a job that has a mapping is not run here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal {
+    why: String,
+    /// Whether it could not be decrypted.
+    is_unread: bool,
+}
+
+impl Refusal {
+    /// Of a job that can be read.
+    pub(super) fn new(why: impl Into<String>) -> Self {
+        Self {
+            why: why.into(),
+            is_unread: false,
+        }
+    }
+
+    /// Of a job that cannot be decrypted.
+    pub(super) fn unread(why: String) -> Self {
+        Self {
+            why,
+            is_unread: true,
+        }
+    }
+
+    /// The sentence for a failed job of this name.
+    pub(super) fn of(&self, name: &str) -> String {
+        let how = if self.is_unread {
+            "is encrypted and cannot be read"
+        } else {
+            "cannot be run here"
+        };
+        format!("{name} {how}: {self}")
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
 /// A queue that PHP serves, for closures that follow a job of this queue.
-fn php_queue(triage: &Triage, queue: &QueueName) -> Option<QueueName> {
-    let named = triage.services.php_queue.clone();
-    named.or_else(|| match triage.router.unmapped() {
+fn php_queue(app: &AppContext, queue: &QueueName) -> Option<QueueName> {
+    let named = app.services.php_queue.clone();
+    named.or_else(|| match app.router.unmapped() {
         UnmappedPolicy::Forward(to) => Some(to.clone()),
         // PHP workers take from the same queue what is not mapped.
         UnmappedPolicy::Leave | UnmappedPolicy::Php => Some(queue.clone()),
@@ -74,11 +118,11 @@ fn has_chain(command: &[u8]) -> bool {
 impl Completion {
     /// Finds out what the end of a job will bring about.
     pub(super) fn of(
-        triage: &Triage,
+        app: &AppContext,
         payload: &Payload,
         queue: &QueueName,
     ) -> Result<Self, Refusal> {
-        let services = &triage.services;
+        let services = &app.services;
         let Ok(Some(command)) = Command::of(payload) else {
             return Ok(Self::default());
         };
@@ -89,16 +133,16 @@ impl Completion {
             unique: Unique::of(services, payload, &command).map_err(Refusal::new)?,
             batch: batch.map(Into::into),
             is_secret: payload.was_encrypted(),
-            php_queue: php_queue(triage, queue),
+            php_queue: php_queue(app, queue),
             chain,
         };
-        found.check(triage, payload)?;
+        found.check(app, payload)?;
         Ok(found)
     }
 
     /// What follows a job that is not run and fails: its lock is freed and its batch counts, as far as they can be told.
-    pub(super) fn of_refused(triage: &Triage, info: &JobInfo) -> Self {
-        let services = &triage.services;
+    pub(super) fn of_refused(app: &AppContext, info: &JobInfo) -> Self {
+        let services = &app.services;
         let command = Command::of(&info.payload).ok().flatten();
         let unique = command.as_ref().and_then(|command| {
             let unique = Unique::of(services, &info.payload, command);
@@ -112,14 +156,14 @@ impl Completion {
         }
     }
 
-    fn check(&self, triage: &Triage, payload: &Payload) -> Result<(), Refusal> {
+    fn check(&self, app: &AppContext, payload: &Payload) -> Result<(), Refusal> {
         if self.batch.is_some() && payload.uuid.is_none() {
             return Err(Refusal::new("a job of a batch has no uuid"));
         }
         if self.batch.is_none() && self.chain.is_none() {
             return Ok(());
         }
-        let Err(why) = self.can_hand_over(triage) else {
+        let Err(why) = self.can_hand_over(app) else {
             return Ok(());
         };
         // Callbacks are PHP's; a step of a chain is, too, unless everything about the next class is known.
@@ -132,7 +176,7 @@ impl Completion {
         let Some(chain) = &self.chain else {
             return Ok(());
         };
-        match step::check(triage, chain) {
+        match step::check(app, chain) {
             Ok(()) => Ok(()),
             Err(missing) => Err(Refusal::new(format!(
                 "the next step of its chain needs PHP ({missing}): {why}"
@@ -140,22 +184,22 @@ impl Completion {
         }
     }
 
-    fn hand_over<'a>(&self, triage: &'a Triage, name: &'a str) -> HandOver<'a> {
+    fn hand_over<'a>(&self, app: &'a AppContext, name: &'a str) -> HandOver<'a> {
         HandOver {
-            services: &triage.services,
-            now: triage.clock.now(),
+            services: &app.services,
+            now: app.clock.now(),
             name,
             is_secret: self.is_secret,
         }
     }
 
-    fn can_hand_over(&self, triage: &Triage) -> Result<(), String> {
+    fn can_hand_over(&self, app: &AppContext) -> Result<(), String> {
         if self.php_queue.is_none() {
             return Err(NO_PHP_QUEUE.to_owned());
         }
         // The same for every job.
-        let checked = triage.can_sign.get_or_init(|| {
-            let checked = self.hand_over(triage, "").check();
+        let checked = app.can_sign.get_or_init(|| {
+            let checked = self.hand_over(app, "").check();
             checked.map_err(|error| with_causes(&error))
         });
         checked.clone()
@@ -170,28 +214,28 @@ impl Completion {
     /// The next step of the chain cannot be taken, which in Laravel is an exception of the job.
     pub(super) async fn on_success(
         &self,
-        triage: &Triage,
+        app: &AppContext,
         info: &JobInfo,
         edits: Vec<ChainEdit>,
     ) -> Result<Vec<Effect>, String> {
-        let chain = self.chain_after(triage, info, edits)?;
+        let chain = self.chain_after(app, info, edits)?;
         let mut effects = Vec::new();
         if let Some(unique) = &self.unique
             && !unique.until_processing
         {
-            effects.extend(unique.free(triage).await);
+            effects.extend(unique.free(app).await);
         }
         if let Some(chain) = &chain {
-            effects.extend(self.step(triage, info, chain)?);
+            effects.extend(self.step(app, info, chain)?);
         }
-        effects.extend(self.count(triage, info, JobOutcome::Succeeded, None));
+        effects.extend(self.count(app, info, JobOutcome::Succeeded, None));
         Ok(effects)
     }
 
     /// What follows a job that failed for good.
     pub(super) async fn on_failure(
         &self,
-        triage: &Triage,
+        app: &AppContext,
         info: &JobInfo,
         failure: &FailureText,
     ) -> Vec<Effect> {
@@ -199,15 +243,15 @@ impl Completion {
         if let Some(unique) = &self.unique
             && !unique.until_processing
         {
-            effects.extend(unique.free(triage).await);
+            effects.extend(unique.free(app).await);
         }
         let outcome = JobOutcome::Failed;
-        effects.extend(self.count(triage, info, outcome, Some(&failure.message)));
+        effects.extend(self.count(app, info, outcome, Some(&failure.message)));
         let callbacks = self.chain.as_ref().and_then(Chain::catch_callbacks);
         if let Some(callbacks) = callbacks {
             let payload = {
                 let context = info.payload.context.as_deref();
-                self.hand_over(triage, info.payload.resolve_name()).catches(
+                self.hand_over(app, info.payload.resolve_name()).catches(
                     callbacks,
                     &failure.message,
                     context,
@@ -221,13 +265,13 @@ impl Completion {
     /// What follows a job that was deleted because a model of it is gone.
     ///
     /// Since Laravel 12.51 its batch counts it as done; before, it waits for it for ever.
-    pub(super) async fn on_missing_model(&self, triage: &Triage, info: &JobInfo) -> Vec<Effect> {
+    pub(super) async fn on_missing_model(&self, app: &AppContext, info: &JobInfo) -> Vec<Effect> {
         let mut effects = Vec::new();
         if let Some(unique) = &self.unique {
-            effects.extend(unique.free(triage).await);
+            effects.extend(unique.free(app).await);
         }
-        if triage.services.version.is_at_least(12, 51) {
-            effects.extend(self.count(triage, info, JobOutcome::Succeeded, None));
+        if app.services.version.is_at_least(12, 51) {
+            effects.extend(self.count(app, info, JobOutcome::Succeeded, None));
         }
         effects
     }
@@ -235,9 +279,9 @@ impl Completion {
     /// What follows a job that deleted itself and then threw: its chain ends, its batch waits.
     ///
     /// Laravel leaves the lock until it ends by itself; nobody would free it.
-    pub(super) async fn on_deletion(&self, triage: &Triage) -> Vec<Effect> {
+    pub(super) async fn on_deletion(&self, app: &AppContext) -> Vec<Effect> {
         match &self.unique {
-            Some(unique) => unique.free(triage).await.into_iter().collect(),
+            Some(unique) => unique.free(app).await.into_iter().collect(),
             None => Vec::new(),
         }
     }
@@ -252,15 +296,15 @@ impl Completion {
     /// Says why jobs that a handler adds to the chain could not follow.
     pub(super) fn check_edits(
         &self,
-        triage: &Triage,
+        app: &AppContext,
         info: &JobInfo,
         edits: &[ChainEdit],
     ) -> Result<(), String> {
         if edits.is_empty() {
             return Ok(());
         }
-        let chain = self.edited(triage, info, edits.to_vec())?;
-        match (step::check(triage, &chain), self.can_hand_over(triage)) {
+        let chain = self.edited(app, info, edits.to_vec())?;
+        match (step::check(app, &chain), self.can_hand_over(app)) {
             (Err(missing), Err(why)) => Err(format!(
                 "the job added to the chain needs PHP ({missing}): {why}"
             )),
@@ -271,14 +315,14 @@ impl Completion {
     /// What is to follow the job; `None` at the end of the chain.
     fn chain_after(
         &self,
-        triage: &Triage,
+        app: &AppContext,
         info: &JobInfo,
         edits: Vec<ChainEdit>,
     ) -> Result<Option<Chain>, String> {
         let chain = if edits.is_empty() {
             self.chain.clone()
         } else {
-            Some(self.edited(triage, info, edits)?)
+            Some(self.edited(app, info, edits)?)
         };
         Ok(chain.filter(|chain| !chain.is_empty()))
     }
@@ -288,12 +332,12 @@ impl Completion {
     /// # Errors
     ///
     /// Neither we nor PHP can take it.
-    fn step(&self, triage: &Triage, info: &JobInfo, chain: &Chain) -> Result<Vec<Effect>, String> {
+    fn step(&self, app: &AppContext, info: &JobInfo, chain: &Chain) -> Result<Vec<Effect>, String> {
         let place = Place {
             uuid: info.payload.uuid.as_ref().map(JobUuid::as_str),
             context: info.payload.context.as_deref(),
         };
-        match step::take(triage, chain, &place) {
+        match step::take(app, chain, &place) {
             Ok(effect) => Ok(vec![effect]),
             Err(missing) => {
                 tracing::debug!(
@@ -301,8 +345,8 @@ impl Completion {
                     missing = missing.to_string(),
                     "the next step of a chain is left to PHP"
                 );
-                let payload = self.can_hand_over(triage).and_then(|()| {
-                    let hand_over = self.hand_over(triage, info.payload.resolve_name());
+                let payload = self.can_hand_over(app).and_then(|()| {
+                    let hand_over = self.hand_over(app, info.payload.resolve_name());
                     let payload = hand_over.goes_on(chain, place.context);
                     payload.map_err(|error| with_causes(&error))
                 });
@@ -326,14 +370,14 @@ impl Completion {
     /// The chain with what the handler added to it.
     fn edited(
         &self,
-        triage: &Triage,
+        app: &AppContext,
         info: &JobInfo,
         edits: Vec<ChainEdit>,
     ) -> Result<Chain, String> {
         let read = || {
             let command = Command::of(&info.payload).ok().flatten();
             let bytes = command.as_ref().map_or(&b"N;"[..], Command::as_bytes);
-            Chain::read(bytes, triage.services.version)
+            Chain::read(bytes, app.services.version)
         };
         let chain = self.chain.clone().map_or_else(read, Ok);
         let edited = chain.and_then(|mut chain| {
@@ -352,16 +396,16 @@ impl Completion {
     /// The record that lets the batch count the job.
     fn count(
         &self,
-        triage: &Triage,
+        app: &AppContext,
         info: &JobInfo,
         outcome: JobOutcome,
         message: Option<&str>,
     ) -> Option<Effect> {
         let batch = self.batch.as_deref()?;
         let uuid = info.payload.uuid.as_ref()?.as_str();
-        if triage.services.batches.is_none() {
+        if app.services.batches.is_none() {
             // Where they are only PHP knows: it counts every job.
-            let hand_over = self.hand_over(triage, info.payload.resolve_name());
+            let hand_over = self.hand_over(app, info.payload.resolve_name());
             let payload = match outcome {
                 JobOutcome::Succeeded => hand_over.counts_success(batch, uuid, None),
                 JobOutcome::Failed => {

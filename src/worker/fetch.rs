@@ -39,7 +39,7 @@ impl<'a> Selector<'a> {
             let limit = mapping.concurrency;
             limit.map_or(usize::MAX, |limit| limit.get().saturating_sub(*running))
         };
-        let mappings = triage.router.mappings().zip(per_mapping);
+        let mappings = triage.app.router.mappings().zip(per_mapping);
         let wanted = Wanted::Mapped {
             room: mappings.map(room).collect(),
         };

@@ -132,7 +132,7 @@ impl Attempt {
         unsettled: Arc<()>,
         end: &mut TaskEnd,
     ) -> Option<RunInPhp> {
-        let left = |lease| self.shared.triage.clock.until(lease);
+        let left = |lease| self.shared.triage.app.clock.until(lease);
         let lease = self.lease().map(|lease| Instant::now() + left(lease));
         let Some(mut run) = seat.run(Arc::clone(&info), &self.job.ticket, lease) else {
             end.was_declined = true;

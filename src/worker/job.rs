@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::attempt;
 use super::attempt::{Ran, with_causes};
-use super::completion::Completion;
+use super::completion::{Completion, Refusal};
 use super::decide::{Decision, Defaults, Rules, after_attempt, before_attempt};
 use super::ending::{Circumstances, Ending, Report};
 use super::event::{Event, JobException, Observers};
@@ -20,7 +20,7 @@ use super::record::Recordings;
 use super::renew::Running;
 use super::settle::PendingSettlement;
 use super::stats::Shadow;
-use super::triage::{BypassReason, Candidate, Refusal, Routed, Triage, Triaged};
+use super::triage::{BypassReason, Candidate, Routed, Triage, Triaged};
 use super::unique::Unique;
 use super::unique::UntilProcessing;
 use super::watchdog::Turns;
@@ -121,7 +121,7 @@ impl Shared {
 
     /// Whether every job is for PHP.
     pub(super) fn has_only_php(&self) -> bool {
-        self.pool.is_some() && self.triage.router.mappings().len() == 0
+        self.pool.is_some() && self.triage.app.router.mappings().len() == 0
     }
 }
 
@@ -221,7 +221,7 @@ impl Attempt {
             }
         };
         let info = Arc::new(JobInfo {
-            connection: triage.connection.clone(),
+            connection: triage.app.connection.clone(),
             queue: self.job.queue.clone(),
             attempts: self.job.attempts,
             payload,
@@ -289,9 +289,9 @@ impl Attempt {
     /// Nobody will run the job as it is: its lock is freed, if that can be read.
     async fn quarantine(&self) -> Settlement {
         let triage = &self.shared.triage;
-        let lock = Unique::rescued(&triage.services, &self.job.payload);
+        let lock = Unique::rescued(&triage.app.services, &self.job.payload);
         let freed = match lock {
-            Some(lock) => lock.free(triage).await,
+            Some(lock) => lock.free(&triage.app).await,
             None => None,
         };
         match freed {
@@ -302,15 +302,15 @@ impl Attempt {
 
     async fn unmapped(&self, info: Arc<JobInfo>, refusal: Option<Refusal>) {
         let triage = &self.shared.triage;
-        match triage.router.unmapped() {
+        match triage.app.router.unmapped() {
             UnmappedPolicy::Forward(to) => self.settle(Ending::forward(info, to.clone())).await,
             UnmappedPolicy::Fail => {
                 let name = info.payload.shown_name();
-                let completion = match Completion::of(triage, &info.payload, &info.queue) {
+                let completion = match Completion::of(&triage.app, &info.payload, &info.queue) {
                     Ok(completion) if refusal.is_none() && !info.payload.is_encrypted() => {
                         completion
                     }
-                    _ => Completion::of_refused(triage, &info),
+                    _ => Completion::of_refused(&triage.app, &info),
                 };
                 let message = match refusal {
                     Some(refusal) => refusal.of(&name),
@@ -338,12 +338,12 @@ impl Attempt {
         let context = JobContext::new(
             Arc::clone(&info),
             CancellationToken::new(),
-            Arc::clone(&triage.services),
+            Arc::clone(&triage.app.services),
         );
         self.shared.emit(Event::JobProcessing(&info));
         let (handler, completion) = (&*routed.handler, &routed.completion);
         let name = info.payload.resolve_name();
-        if let Some(failure) = before_attempt(&rules, info.attempts, triage.clock.now(), name) {
+        if let Some(failure) = before_attempt(&rules, info.attempts, triage.app.clock.now(), name) {
             let outcome = Outcome::threw(failure.clone());
             let ended = (outcome, failure, Duration::ZERO);
             return self
@@ -362,7 +362,7 @@ impl Attempt {
         }
         let edits = std::mem::take(&mut request.chain);
         if let (Outcome::Finished, Err(why)) =
-            (&outcome, completion.check_edits(triage, &info, &edits))
+            (&outcome, completion.check_edits(&triage.app, &info, &edits))
         {
             outcome = Outcome::threw(FailureText::new(CHAIN_ERROR, why));
         }
@@ -371,7 +371,7 @@ impl Attempt {
         let mut effects = Vec::new();
         match (&decision, &outcome) {
             (Decision::Delete, Outcome::Finished) => {
-                match completion.on_success(triage, &info, edits).await {
+                match completion.on_success(&triage.app, &info, edits).await {
                     Ok(found) => effects = found,
                     Err(why) => {
                         // As in Laravel, whose exception comes from there, too: deleted now, the chain would be lost.
@@ -382,9 +382,9 @@ impl Attempt {
                     }
                 }
             }
-            (Decision::Delete, _) => effects = completion.on_deletion(triage).await,
+            (Decision::Delete, _) => effects = completion.on_deletion(&triage.app).await,
             (Decision::DeleteMissing, _) => {
-                effects = completion.on_missing_model(triage, &info).await;
+                effects = completion.on_missing_model(&triage.app, &info).await;
             }
             _ => {}
         }
@@ -409,7 +409,7 @@ impl Attempt {
         request: &Request,
     ) -> Decision {
         let exceptions = self.count_exception(info, rules, outcome, request).await;
-        let now = self.shared.triage.clock.now();
+        let now = self.shared.triage.app.clock.now();
         let name = info.payload.resolve_name();
         after_attempt(
             rules,
@@ -438,7 +438,7 @@ impl Attempt {
         job: &'a Arc<JobInfo>,
         elapsed: Duration,
     ) -> Circumstances<'a> {
-        let now = self.shared.triage.clock.now();
+        let now = self.shared.triage.app.clock.now();
         Circumstances {
             job,
             elapsed,
@@ -470,7 +470,7 @@ impl Attempt {
     pub(super) fn log_cut(&self, info: &JobInfo, elapsed: Duration) {
         let rules = Rules::of(&info.payload.limits, &self.shared.defaults);
         let next = info.attempts.saturating_add(1);
-        let now = self.shared.triage.clock.now();
+        let now = self.shared.triage.app.clock.now();
         let becomes = if before_attempt(&rules, next, now, "").is_some() {
             "it will fail when it is popped again"
         } else {
@@ -495,7 +495,7 @@ impl Attempt {
         context: &JobContext,
         rules: &Rules,
     ) -> (Ran, Request) {
-        let services = &self.shared.triage.services;
+        let services = &self.shared.triage.app.services;
         let timeout = rules.timeout.filter(|_| self.shared.has_timeouts);
         let until = until_processing(&routed.completion, info.attempts, services.version);
         let pipeline = around(&routed.pipeline, until.as_ref(), services.version);
@@ -518,6 +518,7 @@ impl Attempt {
         let deletes = self
             .shared
             .triage
+            .app
             .services
             .deletes_when_missing_models(&info.payload);
         deletes.unwrap_or_else(|| {
@@ -569,7 +570,7 @@ impl Attempt {
     ///
     /// A reply that took long, or a process that was stopped meanwhile: the queue is asked, and only then.
     async fn is_ours(&self) -> bool {
-        let (Some(lease), now) = (self.job.lease, self.shared.triage.clock.now()) else {
+        let (Some(lease), now) = (self.job.lease, self.shared.triage.app.clock.now()) else {
             return true;
         };
         if now.plus(CLOCKS_DIFFER) < lease {
@@ -609,7 +610,7 @@ impl Attempt {
         let exception = php_text(&failure, info.payload.resolve_name());
         let mut effects = vec![self.failed_job(info, exception)];
         let triage = &self.shared.triage;
-        effects.extend(completion.on_failure(triage, info, &failure).await);
+        effects.extend(completion.on_failure(&triage.app, info, &failure).await);
         let decision = Decision::Fail(failure.clone());
         let ending = Ending::of(
             outcome,
@@ -640,7 +641,7 @@ impl Attempt {
             queue: info.queue.to_string(),
             payload: String::from_utf8_lossy(&self.job.payload).into_owned(),
             exception,
-            failed_at: self.shared.triage.clock.now().0,
+            failed_at: self.shared.triage.app.clock.now().0,
         };
         Effect::Append(Spool::FailedJobs, record.to_json())
     }

@@ -11,8 +11,8 @@
 //! between pop and settle.
 
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+mod app_context;
 mod attempt;
 mod background;
 mod backoff;
@@ -67,6 +68,7 @@ use crate::handler::pool::Pool;
 use crate::handler::{Router, Services, UnmappedPolicy, remember_places};
 use crate::queue::{Popped, Queue, QueueName, ReservedJob, Settled, Settlement};
 use crate::time::UnixSeconds;
+use app_context::AppContext;
 use attempt::with_causes;
 use background::{Following, Patience, Recording};
 use backoff::Reconnect;
@@ -433,16 +435,17 @@ impl<Q: Queue> Loop<Q> {
         let (heard, first_look) = start_watch(&mut helpers, &control_plane, &options);
         let per_mapping = vec![0; router.mappings().len()];
         let shared = Arc::new(Shared {
-            triage: Arc::new(Triage::new(
-                Arc::clone(&router),
-                Arc::clone(&services),
-                options.connection.clone(),
-                options.clock,
-                {
+            triage: Arc::new(Triage::new(Arc::new(AppContext {
+                router: Arc::clone(&router),
+                services: Arc::clone(&services),
+                connection: options.connection.clone(),
+                clock: options.clock,
+                is_on_queue: Box::new({
                     let queue = Arc::clone(&queue);
                     move |redis| queue.is_on(redis)
-                },
-            )),
+                }),
+                can_sign: OnceLock::new(),
+            }))),
             defaults: options.defaults.clone(),
             has_timeouts: !options.once,
             is_sequential: options.concurrency == NonZeroUsize::MIN,
@@ -931,7 +934,7 @@ impl<Q: Queue> Loop<Q> {
 
     /// Whether any mapping has a limit of its own.
     fn has_limited_mappings(&self) -> bool {
-        let mut mappings = self.shared.triage.router.mappings();
+        let mut mappings = self.shared.triage.app.router.mappings();
         mappings.any(|mapping| mapping.concurrency.is_some())
     }
 
@@ -973,7 +976,7 @@ impl<Q: Queue> Loop<Q> {
         }
         match &candidate.as_ref()?.triaged {
             Triaged::Run(routed) => {
-                let limit = triage.router.mapping(routed.mapping)?.concurrency;
+                let limit = triage.app.router.mapping(routed.mapping)?.concurrency;
                 limit.map(|_| routed.mapping)
             }
             _ => None,
@@ -1252,7 +1255,7 @@ impl<Q: Queue> Loop<Q> {
             ..
         } = self;
         let observers = shared.observers.clone();
-        let router = Arc::clone(&shared.triage.router);
+        let router = Arc::clone(&shared.triage.app.router);
         if let Some(pool) = &shared.pool {
             pool.stop().await;
         }

@@ -1,7 +1,8 @@
 //! What a worker would make of waiting jobs, for those who only look.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use super::app_context::AppContext;
 use super::options::WorkerOptions;
 use super::triage::{Bypass, BypassReason, Candidate, Routed, Triage, Triaged};
 use crate::handler::{Router, Services};
@@ -19,7 +20,14 @@ impl Preview {
         connection: ConnectionName,
     ) -> Self {
         let clock = WorkerOptions::default().clock;
-        Self(Triage::new(router, services, connection, clock, |_| false))
+        Self(Triage::new(Arc::new(AppContext {
+            router,
+            services,
+            connection,
+            clock,
+            is_on_queue: Box::new(|_| false),
+            can_sign: OnceLock::new(),
+        })))
     }
 
     /// Reads the input of a job as its handler would, also one that only looks; `None` if no handler is to.

@@ -222,7 +222,7 @@ impl Shadow {
             pipeline,
             ..
         } = bypass;
-        let services = Arc::clone(&triage.services);
+        let services = Arc::clone(&triage.app.services);
         let context = JobContext::new(Arc::clone(info), CancellationToken::new(), services);
         let (payload, queue) = (&info.payload, &info.queue);
         let fit = triage.fit(payload, queue, mapping, &*handler, &pipeline);

@@ -10,9 +10,9 @@
 
 use std::time::Duration;
 
+use super::app_context::AppContext;
 use super::attempt::with_causes;
 use super::follow_up::{FollowUp, Outgoing, Wanted};
-use super::triage::Triage;
 use crate::cache::{name, random_owner};
 use crate::handler::DispatchError;
 use crate::handler::dispatch::{self, Draft};
@@ -63,16 +63,16 @@ struct Planned {
 }
 
 /// Says whether the next step can be taken here.
-pub(super) fn check(triage: &Triage, chain: &Chain) -> Result<(), NotHere> {
-    let planned = plan(triage, chain)?;
+pub(super) fn check(app: &AppContext, chain: &Chain) -> Result<(), NotHere> {
+    let planned = plan(app, chain)?;
     // All that could go wrong when the job has ended: then it would be too late to say so.
-    planned.lock(triage)?;
-    planned.draft.finish(&triage.services, None)?;
+    planned.lock(app)?;
+    planned.draft.finish(&app.services, None)?;
     Ok(())
 }
 
-fn plan(triage: &Triage, chain: &Chain) -> Result<Planned, NotHere> {
-    let services = &triage.services;
+fn plan(app: &AppContext, chain: &Chain) -> Result<Planned, NotHere> {
+    let services = &app.services;
     let manifest = dispatch::manifest(services)?;
     let class = chain.next_class()?;
     let default = |property: &str| manifest.default(class.as_ref()?, property);
@@ -84,13 +84,13 @@ fn plan(triage: &Triage, chain: &Chain) -> Result<Planned, NotHere> {
         StepKind::Closure => return Err(NotHere::Kind("a closure")),
         StepKind::Batch => return Err(NotHere::Kind("a batch")),
     }
-    let draft = Draft::of(services, step.command, triage.clock.now())?;
+    let draft = Draft::of(services, step.command, app.clock.now())?;
     let facts = &draft.facts;
     if !facts.is_queued {
         return Err(NotHere::Kind("a job that is not queued"));
     }
     let (name, destination) = dispatch::destination(services, facts.connection.as_deref())?;
-    let is_here = name == triage.connection.as_str();
+    let is_here = name == app.connection.as_str();
     if !is_here {
         dispatch::queues(name, destination)?;
     }
@@ -124,24 +124,24 @@ enum Kept {
 }
 
 /// Takes the next step. The push, and the lock it may need, come about together with the job's end or after it.
-pub(super) fn take(triage: &Triage, chain: &Chain, place: &Place<'_>) -> Result<Effect, NotHere> {
-    let mut planned = plan(triage, chain)?;
-    let lock = planned.lock(triage)?;
+pub(super) fn take(app: &AppContext, chain: &Chain, place: &Place<'_>) -> Result<Effect, NotHere> {
+    let mut planned = plan(app, chain)?;
+    let lock = planned.lock(app)?;
     if let Some(lock) = &lock
         && planned.draft.facts.is_queueable
-        && triage.services.version.is_at_least(13, 24)
+        && app.services.version.is_at_least(13, 24)
     {
         let owner = Value::from(&*lock.owner).to_bytes();
         let command = ObjectText::parse(&planned.draft.command).map_err(EditError::from)?;
         planned.draft.command = command.with(&[("uniqueLockOwner", &owner)])?;
     }
-    planned.effect(triage, lock, place)
+    planned.effect(app, lock, place)
 }
 
 impl Planned {
     /// The lock that the next job needs.
-    fn lock(&self, triage: &Triage) -> Result<Option<Lock>, NotHere> {
-        let services = &triage.services;
+    fn lock(&self, app: &AppContext) -> Result<Option<Lock>, NotHere> {
+        let services = &app.services;
         let Some(unique) = &self.draft.facts.unique else {
             return Ok(None);
         };
@@ -160,7 +160,7 @@ impl Planned {
         let name = name::unique_lock(services.version, class, display_name, &unique.id);
         let ttl = Duration::from_secs(u64::try_from(unique.seconds).unwrap_or(0));
         let kept = match cache.redis_lock(&name) {
-            Some((redis, key)) if self.is_here && (triage.is_on_queue)(redis) => Kept::OnQueue(key),
+            Some((redis, key)) if self.is_here && (app.is_on_queue)(redis) => Kept::OnQueue(key),
             _ if cache.is_shared() => Kept::Elsewhere,
             _ => Kept::Nowhere,
         };
@@ -175,11 +175,11 @@ impl Planned {
 
     fn effect(
         self,
-        triage: &Triage,
+        app: &AppContext,
         lock: Option<Lock>,
         place: &Place<'_>,
     ) -> Result<Effect, NotHere> {
-        let services = &triage.services;
+        let services = &app.services;
         let context = context(services.version, place.context, lock.as_ref());
         let drafted = self.draft.finish(services, context.as_ref())?;
         let (claim, wanted) = match lock {

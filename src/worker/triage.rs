@@ -12,35 +12,26 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
+use super::app_context::AppContext;
 use super::attempt::with_causes;
-use super::completion::Completion;
+use super::completion::{Completion, Refusal};
 use super::stats::MappingStats;
-use crate::connection::Redis;
 use crate::handler::{
-    Handler, JobContext, JobInfo, Mode, OnMismatch, Pipeline, Route, Router, Services,
-    UnmappedPolicy, in_payload, panic_text,
+    Handler, JobContext, JobInfo, Mode, OnMismatch, Pipeline, Route, UnmappedPolicy, in_payload,
+    panic_text,
 };
 use crate::payload::{Command, JobUuid, Kind, Payload, Target};
 use crate::php::ClassName;
-use crate::queue::{ConnectionName, QueueName};
-use crate::time::Clock;
+use crate::queue::QueueName;
 
 /// All that decides where a job goes and what its end brings about.
 pub(crate) struct Triage {
-    pub(super) router: Arc<Router>,
-    /// What the app offers to its jobs.
-    pub(super) services: Arc<Services>,
-    pub(super) connection: ConnectionName,
-    pub(super) clock: Clock,
+    pub(super) app: Arc<AppContext>,
     pub(super) stats: MappingStats,
-    /// Whether a lock that is kept on this Redis is freed in one step with a job's end.
-    pub(super) is_on_queue: Box<dyn Fn(&Redis) -> bool + Send + Sync>,
-    /// Whether PHP would run closures that are signed here, or why not; found out once.
-    pub(super) can_sign: OnceLock<Result<(), String>>,
     /// Classes seen with another class inside than the payload names outside: the prefilter is not used for them.
     inspect_always: Mutex<HashSet<Box<str>>>,
     /// What was said already of classes whose jobs are not run here.
@@ -97,40 +88,6 @@ pub(super) enum BypassReason {
     Mismatch(String),
 }
 
-/// Why a job that has a mapping is not run here.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Refusal {
-    why: String,
-    /// Whether it could not be decrypted.
-    is_unread: bool,
-}
-
-impl Refusal {
-    /// Of a job that can be read.
-    pub(super) fn new(why: impl Into<String>) -> Self {
-        Self {
-            why: why.into(),
-            is_unread: false,
-        }
-    }
-
-    /// The sentence for a failed job of this name.
-    pub(super) fn of(&self, name: &str) -> String {
-        let how = if self.is_unread {
-            "is encrypted and cannot be read"
-        } else {
-            "cannot be run here"
-        };
-        format!("{name} {how}: {self}")
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)
-    }
-}
-
 impl fmt::Debug for Routed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Routed")
@@ -149,21 +106,10 @@ impl fmt::Debug for Bypass {
 }
 
 impl Triage {
-    pub(super) fn new(
-        router: Arc<Router>,
-        services: Arc<Services>,
-        connection: ConnectionName,
-        clock: Clock,
-        is_on_queue: impl Fn(&Redis) -> bool + Send + Sync + 'static,
-    ) -> Self {
+    pub(super) fn new(app: Arc<AppContext>) -> Self {
         Self {
-            stats: MappingStats::new(&router),
-            router,
-            services,
-            connection,
-            clock,
-            is_on_queue: Box::new(is_on_queue),
-            can_sign: OnceLock::new(),
+            stats: MappingStats::new(&app.router),
+            app,
             inspect_always: Mutex::default(),
             reported: Mutex::default(),
         }
@@ -209,7 +155,7 @@ impl Triage {
         if payload.is_encrypted() {
             // The class it names outside says whether the rest is worth a look. What a wrapper wraps is not said: the
             // name that is shown is the app's choice.
-            match Target::of(payload).map(|target| self.router.route(&target)) {
+            match Target::of(payload).map(|target| self.app.router.route(&target)) {
                 Ok(Route::Handler { .. }) => {}
                 Ok(elsewhere) => return Ok(elsewhere.into()),
                 Err(_) if self.may_be_mapped(payload) => {}
@@ -220,7 +166,7 @@ impl Triage {
         let (Ok(target), Ok(_)) = (Target::of(payload), Command::of(payload)) else {
             return Ok(Route::Unmapped.into());
         };
-        Ok(self.router.route(&target).into())
+        Ok(self.app.router.route(&target).into())
     }
 
     /// Whether a job that has a handler is run by it.
@@ -271,10 +217,10 @@ impl Triage {
         handler: &dyn Handler,
         pipeline: &Pipeline,
     ) -> Result<(Pipeline, Completion), Refusal> {
-        if let Some(why) = handler.refuses(payload, &self.services) {
+        if let Some(why) = handler.refuses(payload, &self.app.services) {
             return Err(Refusal::new(why));
         }
-        let completion = Completion::of(self, payload, queue)?;
+        let completion = Completion::of(&self.app, payload, queue)?;
         self.check_counting(payload)?;
         let around = self.around(payload, mapping, pipeline)?;
         Ok((around, completion))
@@ -282,7 +228,8 @@ impl Triage {
 
     /// Refuses a job with a limit of exceptions where they could not be counted with those that PHP has counted.
     fn check_counting(&self, payload: &Payload) -> Result<(), Refusal> {
-        let (Some(_), Some(stores)) = (payload.limits.max_exceptions, &self.services.stores) else {
+        let (Some(_), Some(stores)) = (payload.limits.max_exceptions, &self.app.services.stores)
+        else {
             return Ok(());
         };
         let store = stores.get(stores.default_name());
@@ -305,8 +252,8 @@ impl Triage {
         let Some(command) = command else {
             return Ok(pipeline.clone());
         };
-        let debounce = self.router.debounce(mapping);
-        in_payload(&command, pipeline, debounce, &self.services)
+        let debounce = self.app.router.debounce(mapping);
+        in_payload(&command, pipeline, debounce, &self.app.services)
             .map_err(|why| Refusal::new(why.to_string()))
     }
 
@@ -318,7 +265,7 @@ impl Triage {
         mapping: usize,
         handler: &dyn Handler,
     ) -> Option<String> {
-        let falls_back = self.router.mapping(mapping)?.on_mismatch == OnMismatch::Php;
+        let falls_back = self.app.router.mapping(mapping)?.on_mismatch == OnMismatch::Php;
         if !falls_back {
             return None;
         }
@@ -337,21 +284,21 @@ impl Triage {
         handler: &dyn Handler,
     ) -> Result<(), String> {
         let info = JobInfo {
-            connection: self.connection.clone(),
+            connection: self.app.connection.clone(),
             queue: queue.clone(),
             attempts: payload.attempts.unwrap_or(0).saturating_add(1),
             payload: Arc::clone(payload),
             // It is looked at before it is popped, too.
             body: Arc::default(),
         };
-        let services = Arc::clone(&self.services);
+        let services = Arc::clone(&self.app.services);
         let context = JobContext::new(Arc::new(info), CancellationToken::new(), services);
         check_input(handler, &context)
     }
 
     /// Why a mapping leaves a job to others that it could run.
     fn left_to_others(&self, payload: &Payload, position: usize) -> Option<BypassReason> {
-        let mapping = self.router.mapping(position)?;
+        let mapping = self.app.router.mapping(position)?;
         if mapping.mode == Mode::Shadow {
             return Some(BypassReason::Shadow);
         }
@@ -363,37 +310,33 @@ impl Triage {
     /// Whether what an encrypted wrapper holds may have a mapping.
     fn may_be_mapped(&self, payload: &Payload) -> bool {
         let class = payload.command_name().and_then(ClassName::new);
-        class.is_some_and(|class| self.router.maps(Kind::of_class(&class)))
+        class.is_some_and(|class| self.app.router.maps(Kind::of_class(&class)))
     }
 
     /// Puts the plain command into a payload.
     fn decrypt(&self, payload: &mut Payload) -> Result<(), Refusal> {
-        let unread = |why| Refusal {
-            why,
-            is_unread: true,
-        };
-        let Some(encrypter) = &self.services.encrypter else {
-            let why = self.services.encrypter_missing.as_deref();
+        let Some(encrypter) = &self.app.services.encrypter else {
+            let why = self.app.services.encrypter_missing.as_deref();
             let why = why.unwrap_or("the worker was not given the app's key");
-            return Err(unread(why.to_owned()));
+            return Err(Refusal::unread(why.to_owned()));
         };
         payload.decrypt(encrypter).map_err(|error| {
-            let remedy = if self.services.version.is_at_least(11, 0) {
+            let remedy = if self.app.services.version.is_at_least(11, 0) {
                 "if APP_KEY was changed, put the old key into APP_PREVIOUS_KEYS".to_owned()
             } else {
-                let version = self.services.version;
+                let version = self.app.services.version;
                 format!(
                     "Laravel {version} reads the current key only: if APP_KEY was changed, change it back until such jobs are done"
                 )
             };
-            unread(format!("{}; {remedy}", with_causes(&error)))
+            Refusal::unread(format!("{}; {remedy}", with_causes(&error)))
         })
     }
 
     /// Whether unmapped jobs stay in the queue as far as handlers here go.
     pub(super) fn leaves_unmapped(&self) -> bool {
         matches!(
-            self.router.unmapped(),
+            self.app.router.unmapped(),
             UnmappedPolicy::Leave | UnmappedPolicy::Php
         )
     }
@@ -401,7 +344,7 @@ impl Triage {
     /// Texts of which a payload holds one that is surely for a handler here: the prefilter of a pop that selects.
     pub(super) fn needles(&self) -> Vec<Vec<u8>> {
         let inspect_always = lock(&self.inspect_always);
-        let classes = self.router.unlimited_classes();
+        let classes = self.app.router.unlimited_classes();
         classes
             .iter()
             .filter(|class| !inspect_always.contains(class.as_str()))
@@ -412,7 +355,7 @@ impl Triage {
     /// Takes note of a job that the prefilter took and that is not for a handler here: it names one class outside and
     /// holds another inside.
     pub(super) fn inspect_from_now_on(&self, payload: &[u8]) {
-        let mut classes = self.router.unlimited_classes();
+        let mut classes = self.app.router.unlimited_classes();
         classes.retain(|class| memchr::memmem::find(payload, &needle(class)).is_some());
         for class in classes {
             tracing::warn!(
@@ -437,7 +380,7 @@ impl Triage {
         if self.report_once(&format!("{class}: {refusal}")) {
             tracing::warn!(
                 job.class = class,
-                why = refusal.why,
+                why = refusal.to_string(),
                 "jobs of a class have a handler and cannot be run here: they count as unmapped"
             );
         }

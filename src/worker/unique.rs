@@ -10,9 +10,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::app_context::AppContext;
 use super::attempt::with_causes;
 use super::follow_up::FollowUp;
-use super::triage::Triage;
 use crate::cache::{self, Cache, name};
 use crate::handler::{BoxError, BoxFuture, JobContext, Middleware, Next, Services};
 use crate::payload::{Command, Kind, Payload};
@@ -187,8 +187,8 @@ impl Unique {
     }
 
     /// The effect of freeing the lock; `None` if there is nothing to free.
-    pub(super) async fn free(&self, triage: &Triage) -> Option<Effect> {
-        let cache = match self.cache(&triage.services) {
+    pub(super) async fn free(&self, app: &AppContext) -> Option<Effect> {
+        let cache = match self.cache(&app.services) {
             Ok(cache) => cache,
             Err(error) => {
                 tracing::error!(
@@ -200,7 +200,7 @@ impl Unique {
             }
         };
         if let Some((redis, key)) = cache.redis_lock(&self.name)
-            && (triage.is_on_queue)(redis)
+            && (app.is_on_queue)(redis)
         {
             let owner = self.owner.clone();
             return Some(Effect::Unlock(queue::Unlock { key, owner }));

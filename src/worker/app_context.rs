@@ -1,0 +1,21 @@
+//! What a worker knows of its app and its connection.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::connection::Redis;
+use crate::handler::{Router, Services};
+use crate::queue::ConnectionName;
+use crate::time::Clock;
+
+/// The app and the connection that a worker works for.
+pub(super) struct AppContext {
+    pub(super) router: Arc<Router>,
+    /// What the app offers to its jobs.
+    pub(super) services: Arc<Services>,
+    pub(super) connection: ConnectionName,
+    pub(super) clock: Clock,
+    /// Whether a lock that is kept on this Redis is freed in one step with a job's end.
+    pub(super) is_on_queue: Box<dyn Fn(&Redis) -> bool + Send + Sync>,
+    /// Whether PHP would run closures that are signed here, or why not; found out once.
+    pub(super) can_sign: OnceLock<Result<(), String>>,
+}
