@@ -13,7 +13,7 @@
 //!   │ handler::Router::route          mappings -> handler
 //!   │ worker                          runs it; error, panic, timeout and stop become one value
 //! Outcome
-//!   │ worker::decide::after_attempt   Laravel's limits and backoff
+//!   │ worker::attempt::decide   Laravel's limits and backoff
 //! Decision
 //!   │ queue::Queue::settle            record first, delete last; one call for many jobs
 //! Event -> observers

@@ -63,6 +63,25 @@ pub(crate) fn is_unfit(c: char) -> bool {
     }
 }
 
+/// The messages of an error and of its causes, each said once: some errors repeat their cause in their own text.
+pub(crate) fn causes(error: &(dyn std::error::Error + 'static)) -> Vec<String> {
+    let mut chain = vec![error.to_string()];
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !chain.iter().any(|said| said.contains(&text)) {
+            chain.push(text);
+        }
+        cause = error.source();
+    }
+    chain
+}
+
+/// The messages of an error and of its causes, in one line.
+pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    causes(error).join(": ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

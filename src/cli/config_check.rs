@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use super::doctor::{self, Report};
 use super::{GlobalArgs, output};
 use crate::config::{Config, Error};
-use crate::handler::{Registry, causes};
+use crate::handler::Registry;
+use crate::shown::with_causes;
 
 /// Exit codes of the commands that report what they find.
 pub(super) const EXIT_CODES: &str = "Exit codes: 0 no errors, 1 warnings (with --strict), 2 errors";
@@ -50,7 +51,7 @@ pub(super) fn run(
 }
 
 fn chain(error: &Error) -> String {
-    causes(error).join(": ")
+    with_causes(error)
 }
 
 fn examine(config: &Config, report: &mut Report) {

@@ -17,11 +17,12 @@ use crate::connection::Redis;
 use crate::failed::FailedJobs;
 use crate::handler::pool::{Pool, PoolOptions};
 use crate::handler::{
-    HandlerChoice, MappingError, Mode, Pattern, Registry, Route, Router, UnmappedPolicy, causes,
+    HandlerChoice, MappingError, Mode, Pattern, Registry, Route, Router, UnmappedPolicy,
 };
 use crate::payload::{Command, Encrypter, KeyError, Kind, Payload, Target};
 use crate::php::Value;
 use crate::queue::{Queue as _, QueueName, RedisQueue, Spool};
+use crate::shown::with_causes;
 use crate::time::{Clock, UnixSeconds};
 use crate::worker::{Preview, WorkerOptions, is_closure};
 
@@ -163,7 +164,7 @@ impl Report {
 }
 
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    causes(error).join(": ")
+    with_causes(error)
 }
 
 pub(super) async fn run(

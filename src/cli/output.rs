@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::handler::causes;
+use crate::shown::causes;
 use crate::shown::is_unfit;
 pub(super) use crate::shown::printable;
 

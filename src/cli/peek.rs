@@ -7,9 +7,9 @@ use serde_json::value::RawValue;
 
 use super::{GlobalArgs, open, output};
 use crate::config::SettingError;
-use crate::handler::causes;
 use crate::payload::{Document, Encrypter, Payload, Target};
 use crate::queue::{Queue as _, QueueName, Waiting};
+use crate::shown::with_causes;
 
 /// Arguments of `queue:peek`, as given.
 #[derive(Debug, clap::Args)]
@@ -114,7 +114,7 @@ pub(super) async fn run(args: PeekArgs, global: &GlobalArgs) -> anyhow::Result<E
 type Key<'a> = Result<&'a Encrypter, String>;
 
 fn causes_of(error: &SettingError) -> String {
-    causes(error).join(": ")
+    with_causes(error)
 }
 
 /// Why a job's command stays encrypted; `None` if it does not.
@@ -126,7 +126,7 @@ fn decrypt(payload: &mut Payload, key: &Key<'_>) -> Option<String> {
         Ok(encrypter) => payload
             .decrypt(encrypter)
             .err()
-            .map(|error| causes(&error).join(": ")),
+            .map(|error| with_causes(&error)),
         Err(why) => Some(why.clone()),
     }
 }

@@ -19,8 +19,9 @@ use crate::handler::pool::{Pool, PoolError};
 use crate::handler::{HeldLocks, Registry, Router, Services, UnmappedPolicy};
 use crate::payload::Backoff;
 use crate::queue::QueueName;
+use crate::shown::with_causes;
 use crate::time::Clock;
-use crate::worker::decide::Defaults;
+use crate::worker::Defaults;
 use crate::worker::{Control, ControlPlane, Observer, Worker, WorkerOptions};
 
 /// Arguments of `queue:work`, as given.
@@ -259,7 +260,7 @@ fn failed_jobs(
             return Err(error);
         }
         tracing::info!(
-            why = crate::handler::causes(&error).join(": "),
+            why = with_causes(&error),
             "failed jobs are recorded by PHP alone"
         );
         Ok(None)

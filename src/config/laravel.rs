@@ -26,6 +26,7 @@ use crate::connection::{
 use crate::failed::{DatabaseFailedJobs, FailedJobs, FileFailedJobs, FileLock, Unlock};
 use crate::payload::{Encrypter, KeyError};
 use crate::queue::{ConnectionName, RedisQueueOptions};
+use crate::shown::with_causes;
 use crate::time::Clock;
 
 /// Looks up a variable of the process environment or `.env`, cast as Laravel casts it.
@@ -946,7 +947,7 @@ impl Laravel {
         let names = self.names(&["database", "connections"]).unwrap_or_default();
         let options = |name: String| {
             let options = self.database(Some(&name));
-            let options = options.map_err(|error| crate::handler::causes(&error).join(": "));
+            let options = options.map_err(|error| with_causes(&error));
             (name, options)
         };
         Databases::new(default, names.into_iter().map(options))

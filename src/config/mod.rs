@@ -42,12 +42,13 @@ use crate::failed::FailedJobs;
 use crate::handler::pool::PoolOptions;
 use crate::handler::{
     Gap, Mapping, MappingError, Models, Registry, Router, Services, TargetPatternError,
-    UnmappedPolicy, causes,
+    UnmappedPolicy,
 };
 use crate::payload::Encrypter;
 use crate::queue::{
     ConnectionName, Connections, Destination, QueueName, RedisQueue, RedisQueueOptions,
 };
+use crate::shown::with_causes;
 use crate::worker::WorkerOptions;
 
 /// An error in what somebody set.
@@ -687,7 +688,7 @@ impl Config {
                     "the app keeps its batches in DynamoDB, where PHP has to count each of their jobs"
                 ),
                 Err(error) => tracing::warn!(
-                    error = causes(&error).join(": "),
+                    error = with_causes(&error),
                     "the app's batches cannot be used here: PHP counts each of their jobs"
                 ),
             }
@@ -695,7 +696,7 @@ impl Config {
         match self.encrypter() {
             Ok(encrypter) => services.encrypter = Some(Arc::new(encrypter)),
             // Most apps encrypt no job: whoever needs the key says why there is none.
-            Err(error) => services.encrypter_missing = Some(causes(&error).join(": ").into()),
+            Err(error) => services.encrypter_missing = Some(with_causes(&error).into()),
         }
         if let Some((_, manifest)) = &self.manifest {
             services.manifest = Some(Arc::new(manifest.clone()));
@@ -716,16 +717,13 @@ impl Config {
     /// All queue connections, as far as they can be used.
     fn destinations(&self) -> Connections {
         let destination = |name: String| {
-            let opened = self
-                .connection(&name)
-                .map_err(|error| causes(&error).join(": "));
+            let opened = self.connection(&name).map_err(|error| with_causes(&error));
             let default_queue = match &opened {
                 Ok(connection) => connection.default_queue.clone(),
                 Err(_) => "default".into(),
             };
             let queues = opened.and_then(|connection| {
-                let redis =
-                    Redis::new(&connection.redis).map_err(|error| causes(&error).join(": "))?;
+                let redis = Redis::new(&connection.redis).map_err(|error| with_causes(&error))?;
                 Ok(Arc::new(RedisQueue::new(redis, connection.queue)))
             });
             let destination = Destination {
@@ -777,20 +775,19 @@ impl Config {
         };
         let stores = services.stores.clone();
         let open = |name: String| match &stores {
-            Some(stores) => stores.get(&name).map_err(|error| causes(&error).join(": ")),
-            None => laravel
-                .cache(&name)
-                .map_err(|error| causes(&error).join(": ")),
+            Some(stores) => stores.get(&name).map_err(|error| with_causes(&error)),
+            None => laravel.cache(&name).map_err(|error| with_causes(&error)),
         };
-        let text = |error: SettingError| causes(&error).join(": ");
+        let text = |error: SettingError| with_causes(&error);
         let gaps = &mut services.gaps;
         let cache = laravel.default_cache().map_err(text).and_then(open);
         services.cache = or_gap(gaps, Gap::Cache, cache);
         let cache = laravel.limiter_cache().map_err(text).and_then(open);
         services.limiter_cache = or_gap(gaps, Gap::LimiterCache, cache);
-        let redis = laravel.redis("default").map_err(text).and_then(|redis| {
-            Redis::new(&redis.options).map_err(|error| causes(&error).join(": "))
-        });
+        let redis = laravel
+            .redis("default")
+            .map_err(text)
+            .and_then(|redis| Redis::new(&redis.options).map_err(|error| with_causes(&error)));
         services.redis = or_gap(gaps, Gap::Redis, redis);
         if services.batches.is_none() {
             let why = "they cannot be read, see the log".to_owned();
@@ -1442,7 +1439,7 @@ handler = { exec = ["x"], env = { TOKEN = "hunter2" }, persistent = true }
         let error = |toml: &str| {
             let toml = format!("[[map]]\n{toml}\nhandler = 'log'\n");
             let error = config(&toml, &[]).router(&Registry::new()).unwrap_err();
-            causes(&error).join(": ")
+            with_causes(&error)
         };
         #[rustfmt::skip]
         let rows = [
@@ -1528,7 +1525,7 @@ limits = [{ max = 10, per = 60, by = "{user.id}" }, { max = 100, per = 3600 }]
         let services = config.services().unwrap();
         assert!(services.limiter("backups").is_ok());
         let error = config.check_middleware(&router, &services).unwrap_err();
-        let error = causes(&error).join(": ");
+        let error = with_causes(&error);
         assert!(
             error.contains("the app's default cache store cannot be used: no Laravel app is known"),
             "{error}"

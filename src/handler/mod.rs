@@ -64,6 +64,7 @@ pub use shadow::{EndInPhp, RunInPhp};
 pub use template::{Path, PathError, Template, TemplateError};
 
 use crate::payload::Payload;
+use crate::shown::causes;
 
 /// A boxed future, as trait objects need it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -191,18 +192,4 @@ impl fmt::Display for FailureText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.class, self.message)
     }
-}
-
-/// The messages of an error and of its causes, each said once: some errors repeat their cause in their own text.
-pub(crate) fn causes(error: &(dyn std::error::Error + 'static)) -> Vec<String> {
-    let mut chain = vec![error.to_string()];
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let text = error.to_string();
-        if !chain.iter().any(|said| said.contains(&text)) {
-            chain.push(text);
-        }
-        cause = error.source();
-    }
-    chain
 }

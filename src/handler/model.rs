@@ -655,7 +655,7 @@ mod tests {
         let boxed: super::super::BoxError = own.into();
         assert!(ModelNotFound::within(&*boxed).is_some());
         let found = not_found();
-        let message = crate::handler::causes(&found).join(": ");
+        let message = crate::shown::with_causes(&found);
         assert_eq!(message, "No query results for model [A\\B].");
         let io = std::io::Error::other(found);
         assert!(ModelNotFound::within(&io).is_some());

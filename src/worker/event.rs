@@ -25,11 +25,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::options::WorkerOptions;
-use super::stats::{CanaryStop, Tally};
-use super::stop::StopReason;
 use crate::handler::{FailureText, JobInfo, panic_text};
 use crate::queue::{ConnectionName, QueueName};
+use crate::worker::options::WorkerOptions;
+use crate::worker::stats::{CanaryStop, Tally};
+use crate::worker::stop::StopReason;
 
 /// Hears what happens. Called on the worker's own tasks: be quick, never block.
 ///

@@ -22,65 +22,53 @@ use tokio_util::sync::CancellationToken;
 
 mod app_context;
 mod attempt;
-mod background;
 mod backoff;
+mod completer;
 mod completion;
-pub mod decide;
-mod ending;
 mod event;
-mod exception;
-mod fetch;
-mod follow_up;
-mod in_php;
-mod job;
 mod lane;
-mod lease;
 mod options;
-mod outcome;
-mod php;
+mod outbox;
 #[cfg(feature = "cli")]
 mod preview;
-mod record;
 mod renew;
-mod settle;
-mod span;
+mod select;
+mod signals;
 mod stats;
-mod step;
 mod stop;
 mod triage;
-mod unique;
-mod watch;
 mod watchdog;
 
+pub use attempt::decide::Defaults;
+#[cfg(feature = "cli")]
+pub(crate) use completion::hand_over::is_closure;
 pub use event::{Event, JobEnd, JobException, JobResult, Looping, Observer};
 pub use options::WorkerOptions;
 #[cfg(feature = "cli")]
-pub(crate) use php::is_closure;
-#[cfg(feature = "cli")]
 pub(crate) use preview::Preview;
+pub use signals::ControlPlane;
 pub use stats::{CanaryStop, Tally};
 pub use stop::{Control, Orders, StopReason, resident_memory};
-pub use watch::ControlPlane;
 
 use crate::connection::is_away;
 use crate::failed::FailedJobs;
 use crate::handler::pool::Pool;
 use crate::handler::{Router, Services, UnmappedPolicy, remember_places};
 use crate::queue::{Popped, Queue, QueueName, ReservedJob, Settled, Settlement};
+use crate::shown::with_causes;
 use crate::time::UnixSeconds;
 use app_context::AppContext;
-use attempt::with_causes;
-use background::{Following, Patience, Recording};
+use attempt::{Company, Given, Shared, TaskEnd};
 use backoff::Reconnect;
+use completer::Returns;
 use event::Observers;
-use fetch::Selector;
-use follow_up::{Left, LeftDone};
-use job::{Company, Given, Shared, TaskEnd};
 use lane::{Due, Lane};
+use outbox::follow_ups::{Left, LeftDone};
+use outbox::{Following, Patience, Recording};
 use renew::Running;
-use settle::Returns;
+use select::Selector;
+use signals::{Heard, Watch};
 use triage::{Candidate, Triage, Triaged};
-use watch::{Heard, Watch};
 use watchdog::{Turns, Watchdog};
 
 /// Runs the jobs of some queues.
@@ -379,7 +367,7 @@ impl<Q: Queue> Loop<Q> {
         let spooled = Arc::new(Notify::new());
         let left: Arc<Left> = Arc::default();
         let returns = Arc::new(Returns::default());
-        let settler = settle::Settler {
+        let settler = completer::Settler {
             queue: Arc::clone(&queue),
             running: Arc::clone(&running),
             observers: observers.clone(),
@@ -389,7 +377,7 @@ impl<Q: Queue> Loop<Q> {
             give_up: give_up.clone(),
             over_at: std::sync::OnceLock::new(),
         };
-        let settling = tokio::spawn(settle::keep_settling(settler, received));
+        let settling = tokio::spawn(completer::keep_settling(settler, received));
         let mut helpers = JoinSet::new();
         let renewing =
             renew::keep_renewing(Arc::clone(&queue), Arc::clone(&running), options.clock);
@@ -412,7 +400,7 @@ impl<Q: Queue> Loop<Q> {
         let (announce, pushed) = mpsc::channel(1);
         if queue.announces_pushes() {
             let (queue, queues) = (Arc::clone(&queue), options.queues.clone());
-            helpers.spawn(fetch::keep_waiting(
+            helpers.spawn(select::keep_waiting(
                 queue,
                 queues,
                 Arc::clone(&arm_waiter),
@@ -539,7 +527,7 @@ impl<Q: Queue> Loop<Q> {
         if let Some(looked) = self.first_look.take() {
             // Nothing is popped before the app had a chance to say that it is down.
             tokio::select! {
-                () = watch::first_look(looked) => {}
+                () = signals::first_look(looked) => {}
                 () = told_to_quit(&mut self.orders) => {}
             }
         }
@@ -810,7 +798,7 @@ impl<Q: Queue> Loop<Q> {
         let popping = async {
             self.renew_overdue().await?;
             let now = self.options.clock.now();
-            fetch::pop(&*self.queue, &queues, now, slots, woken, selector.as_mut()).await
+            select::pop(&*self.queue, &queues, now, slots, woken, selector.as_mut()).await
         };
         let mut orders = self.orders.clone();
         let Some(popped) = unless_told_to_quit(popping, &mut orders).await else {
@@ -954,7 +942,7 @@ impl<Q: Queue> Loop<Q> {
         let shared = Arc::clone(&self.shared);
         let in_php = matches!(given, Given::Php(..)).then(|| Arc::clone(&self.in_php));
         self.tasks.spawn(async move {
-            let end = job::run(shared, job, candidate, number, mapping, given).await;
+            let end = attempt::run(shared, job, candidate, number, mapping, given).await;
             (end, in_php)
         });
     }

@@ -3,10 +3,10 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use super::decide::Defaults;
 use crate::payload::Backoff;
 use crate::queue::{ConnectionName, QueueName};
 use crate::time::Clock;
+use crate::worker::attempt::decide::Defaults;
 
 /// Options of `queue:work`, with Laravel 13's defaults, and ours.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::app_context::AppContext;
-use super::options::WorkerOptions;
-use super::triage::{Bypass, BypassReason, Candidate, Routed, Triage, Triaged};
 use crate::handler::{Router, Services};
 use crate::payload::Payload;
 use crate::queue::{ConnectionName, QueueName};
+use crate::worker::app_context::AppContext;
+use crate::worker::options::WorkerOptions;
+use crate::worker::triage::{Bypass, BypassReason, Candidate, Routed, Triage, Triaged};
 
 /// What a worker would make of waiting jobs, without one.
 pub(crate) struct Preview(Triage);

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::attempt::with_causes;
 use crate::connection::is_away;
 use crate::queue::{Queue, ReservedJob};
+use crate::shown::with_causes;
 use crate::time::Clock;
 
 /// Jobs that run, and since when.

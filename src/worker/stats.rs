@@ -10,12 +10,12 @@ use futures_util::FutureExt as _;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::attempt::with_causes;
-use super::triage::{Bypass, Triage, check_input};
 use crate::handler::{
     BoxError, Canary, Handler, JobContext, JobInfo, Mapping, Mode, Router, RunInPhp, panic_text,
 };
 use crate::payload::JobUuid;
+use crate::shown::with_causes;
+use crate::worker::triage::{Bypass, Triage, check_input};
 
 /// Counts of one mapping since the worker's start.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,10 +16,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-use super::app_context::AppContext;
-use super::attempt::with_causes;
-use super::completion::{Completion, Refusal};
-use super::stats::MappingStats;
 use crate::handler::{
     Handler, JobContext, JobInfo, Mode, OnMismatch, Pipeline, Route, UnmappedPolicy, in_payload,
     panic_text,
@@ -27,6 +23,10 @@ use crate::handler::{
 use crate::payload::{Command, JobUuid, Kind, Payload, Target};
 use crate::php::ClassName;
 use crate::queue::QueueName;
+use crate::shown::with_causes;
+use crate::worker::app_context::AppContext;
+use crate::worker::completion::{Completion, Refusal};
+use crate::worker::stats::MappingStats;
 
 /// All that decides where a job goes and what its end brings about.
 pub(crate) struct Triage {

@@ -24,10 +24,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::renew::Running;
-use super::stop::{Control, Orders, StopReason};
 use crate::handler::JobInfo;
 use crate::payload::JobUuid;
+use crate::worker::renew::Running;
+use crate::worker::stop::{Control, Orders, StopReason};
 
 /// How often is looked.
 const TICK: Duration = Duration::from_millis(250);

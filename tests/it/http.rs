@@ -12,8 +12,8 @@ use artisand::handler::{
 };
 use artisand::payload::Payload;
 use artisand::queue::Queue as _;
+use artisand::worker::Defaults;
 use artisand::worker::WorkerOptions;
-use artisand::worker::decide::Defaults;
 use hmac::{Hmac, Mac as _};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;

@@ -165,7 +165,7 @@ async fn a_handler_gets_the_typed_job_and_what_it_returns_is_what_happens() {
         }
         Ok(())
     });
-    let defaults = artisand::worker::decide::Defaults {
+    let defaults = artisand::worker::Defaults {
         tries: 3,
         ..WorkerOptions::default().defaults
     };

@@ -14,11 +14,11 @@ use super::{
 };
 use crate::cli::{doctor, failed, open, output};
 use crate::config::Config;
-use crate::handler::causes;
 use crate::payload::{Data, Document, Encrypter, Kind, Payload, Target, subject_of};
 use crate::php::ClassName;
 use crate::php::json::Graph;
 use crate::queue::{QueueName, Waiting};
+use crate::shown::with_causes;
 
 /// Jobs that are looked at in one place of a queue, in the failed-job store and in a file.
 const MOST_LOOKED_AT: usize = 10_000;
@@ -60,7 +60,7 @@ impl<'a> Samples<'a> {
             wanted,
             limit,
             config,
-            encrypter: encrypter.map_err(|error| causes(&error).join(": ")),
+            encrypter: encrypter.map_err(|error| with_causes(&error)),
             kind: None,
             name: String::new(),
             method: None,
@@ -184,7 +184,7 @@ impl<'a> Samples<'a> {
                 Ok(encrypter) => payload
                     .decrypt(encrypter)
                     .err()
-                    .map(|error| causes(&error).join(": ")),
+                    .map(|error| with_causes(&error)),
                 Err(why) => Some(why.clone()),
             };
         }
@@ -193,7 +193,7 @@ impl<'a> Samples<'a> {
             Err(error) => {
                 let name = payload.shown_name().into_owned();
                 if self.is_wanted_name(&name) {
-                    self.cannot_read(locked.unwrap_or_else(|| causes(&error).join(": ")));
+                    self.cannot_read(locked.unwrap_or_else(|| with_causes(&error)));
                 }
                 return self.other(name);
             }
@@ -285,15 +285,13 @@ impl<'a> Samples<'a> {
                 attempts: 0,
                 payload,
             };
-            let json = document
-                .to_json()
-                .map_err(|error| causes(&error).join(": "))?;
+            let json = document.to_json().map_err(|error| with_causes(&error))?;
             let mut json: serde_json::Value =
                 serde_json::from_str(&json).map_err(|error| error.to_string())?;
             self.inference.add_json(&json["data"].take());
             return Ok(());
         }
-        let value = subject_of(payload).map_err(|error| causes(&error).join(": "))?;
+        let value = subject_of(payload).map_err(|error| with_causes(&error))?;
         self.inference.add(&value, &Graph::new(&value));
         Ok(())
     }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{Middleware, Next, Panicked};
-use crate::handler::{BoxError, BoxFuture, JobContext, ModelNotFound, Pattern, causes};
+use crate::handler::{BoxError, BoxFuture, JobContext, ModelNotFound, Pattern};
+use crate::shown::with_causes;
 
 /// Says yes or no to an error.
 type Test = Arc<dyn Fn(&BoxError) -> bool + Send + Sync>;
@@ -32,7 +33,7 @@ impl Exceptions {
             error if error.is::<Panicked>() => HANDLER_PANIC,
             _ => HANDLER_ERROR,
         };
-        let text = format!("{class}: {}", causes(&**error).join(": "));
+        let text = format!("{class}: {}", with_causes(&**error));
         let is_meant = |pattern: &Pattern| pattern.matches(class) || pattern.matches(&text);
         self.0.iter().any(is_meant)
     }
@@ -64,7 +65,7 @@ impl FailOnException {
         };
         // What was cut off by its timeout or the worker's stop is no exception of the job.
         if !context.is_cancelled() && (self.0)(&error) {
-            context.fail(causes(&*error).join(": "));
+            context.fail(with_causes(&*error));
         }
         Err(error)
     }

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::cache::{Error, Lock};
+use crate::shown::with_causes;
 
 /// The locks that jobs of this process hold.
 #[derive(Clone, Default)]
@@ -242,7 +243,7 @@ async fn renew(lock: &Lock, ttl: Duration, ended: &CancellationToken) -> bool {
             Err(error) => {
                 tracing::warn!(
                     lock = lock.name(),
-                    error = super::super::causes(&error).join(": "),
+                    error = with_causes(&error),
                     "could not renew the lock of a running job, trying again"
                 );
             }
@@ -269,7 +270,7 @@ async fn free(lock: &Lock, ttl: Duration) {
                 );
                 return;
             }
-            Err(error) => super::super::causes(&error).join(": "),
+            Err(error) => with_causes(&error),
         };
         if Instant::now() >= until {
             tracing::error!(

@@ -8,6 +8,7 @@ use super::{AFTER_LIMIT, Giving, Middleware, Next};
 use crate::cache::{self, DurationLimiter, RateLimiter, name};
 use crate::handler::{BoxError, BoxFuture, JobContext, Missing, Services, Template};
 use crate::payload::JobUuid;
+use crate::shown::with_causes;
 use crate::time::Clock;
 
 /// Says yes or no to an error.
@@ -225,7 +226,7 @@ fn warn(context: &JobContext, error: &(dyn std::error::Error + 'static), message
     tracing::warn!(
         job.uuid = context.uuid().map(JobUuid::bounded),
         job.class = &*context.payload().shown_name(),
-        error = super::super::causes(error).join(": "),
+        error = with_causes(error),
         "{message}"
     );
 }

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::handler::{JobContext, JobInfo, ModelIdentifier, ModelKey, Services, Template, input};
 use crate::payload::Payload;
+use crate::shown::with_causes;
 
 fn context(body: &Value) -> JobContext {
     let body = body.to_string();
@@ -314,6 +315,6 @@ fn a_view_of_another_kind_of_job_is_refused_by_name() {
 fn errors_inside_a_view_name_the_property() {
     let context = listener(r#"a:1:{i:0;O:1:"E":1:{s:5:"order";i:1;}}"#);
     let error = input::<Listener<OrderShipped>>(&context).unwrap_err();
-    let error = crate::handler::causes(&error).join(": ");
+    let error = with_causes(&error);
     assert!(error.contains("order"), "{error}");
 }

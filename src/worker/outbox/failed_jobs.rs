@@ -12,26 +12,26 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::attempt::with_causes;
-use super::backoff::Reconnect;
-use super::lease::{Drained, Lease, Progress, unreachable};
 use crate::failed::{FailedJob, FailedJobs, Recorded};
 use crate::queue::{Queue, Spool};
+use crate::shown::with_causes;
 use crate::time::Clock;
+use crate::worker::backoff::Reconnect;
+use crate::worker::outbox::lease::{Drained, Lease, Progress, unreachable};
 
 /// What the task needs.
-pub(super) struct Recorder<Q> {
-    pub(super) queue: Arc<Q>,
-    pub(super) store: Arc<FailedJobs>,
-    pub(super) clock: Clock,
+pub(crate) struct Recorder<Q> {
+    pub(crate) queue: Arc<Q>,
+    pub(crate) store: Arc<FailedJobs>,
+    pub(crate) clock: Clock,
     /// Told when a job went to the spool.
-    pub(super) spooled: Arc<Notify>,
+    pub(crate) spooled: Arc<Notify>,
     /// Cancelled when no more jobs will.
-    pub(super) last: CancellationToken,
-    pub(super) progress: Progress,
-    pub(super) passes: watch::Sender<Passes>,
+    pub(crate) last: CancellationToken,
+    pub(crate) progress: Progress,
+    pub(crate) passes: watch::Sender<Passes>,
     /// Failed jobs behind which PHP is still at work, in a database that takes one writer at a time.
-    pub(super) failing: watch::Receiver<usize>,
+    pub(crate) failing: watch::Receiver<usize>,
 }
 
 /// What was said already, so that it is not said every second.
@@ -79,33 +79,33 @@ const REPLACE_AFTER: i64 = 15;
 
 /// How often the spool was looked through.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Passes {
-    pub(super) begun: u64,
-    pub(super) ended: u64,
+pub(crate) struct Passes {
+    pub(crate) begun: u64,
+    pub(crate) ended: u64,
     /// The store does not take records, and nothing hurries to try it again.
-    pub(super) is_refused: bool,
+    pub(crate) is_refused: bool,
 }
 
 /// What attempts in PHP have to know of the recorder, and it of them.
 #[derive(Debug, Clone)]
-pub(super) struct Recordings {
+pub(crate) struct Recordings {
     passes: watch::Receiver<Passes>,
     /// Failed jobs behind which PHP is still at work.
     failing: Arc<watch::Sender<usize>>,
 }
 
 impl Recordings {
-    pub(super) fn new(passes: watch::Receiver<Passes>, failing: Arc<watch::Sender<usize>>) -> Self {
+    pub(crate) fn new(passes: watch::Receiver<Passes>, failing: Arc<watch::Sender<usize>>) -> Self {
         Self { passes, failing }
     }
 
     /// Tells of each look through the spool.
-    pub(super) fn passes(&self) -> watch::Receiver<Passes> {
+    pub(crate) fn passes(&self) -> watch::Receiver<Passes> {
         self.passes.clone()
     }
 
     /// Has the recorder wait until this is dropped.
-    pub(super) fn failing(&self) -> Failing {
+    pub(crate) fn failing(&self) -> Failing {
         self.failing.send_modify(|failing| *failing += 1);
         Failing(Arc::clone(&self.failing))
     }
@@ -113,7 +113,7 @@ impl Recordings {
 
 /// Behind the failure of a job PHP is still at work.
 #[derive(Debug)]
-pub(super) struct Failing(Arc<watch::Sender<usize>>);
+pub(crate) struct Failing(Arc<watch::Sender<usize>>);
 
 impl Drop for Failing {
     fn drop(&mut self) {
@@ -125,7 +125,7 @@ impl Drop for Failing {
 const FAILING: Duration = Duration::from_secs(5);
 
 /// Brings records to the store until no more will come.
-pub(super) async fn keep_recording<Q: Queue>(recorder: Recorder<Q>) {
+pub(crate) async fn keep_recording<Q: Queue>(recorder: Recorder<Q>) {
     let mut reconnect = Reconnect::default();
     let mut said = Said::default();
     loop {

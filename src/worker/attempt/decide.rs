@@ -16,14 +16,14 @@
 
 use std::time::Duration;
 
-use super::outcome::Outcome;
 use crate::handler::{FailureText, Request};
 use crate::payload::{Backoff, Limits};
 use crate::time::UnixSeconds;
+use crate::worker::attempt::outcome::Outcome;
 
 /// What holds for one job: its own limits, and the worker's where it has none.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rules {
+pub(crate) struct Rules {
     /// Most attempts; `None` for no limit.
     pub max_tries: Option<i64>,
     /// No new attempt after this moment, and `max_tries` does not count.
@@ -51,7 +51,7 @@ pub struct Defaults {
 
 impl Rules {
     /// Puts a job's limits over the worker's defaults; here Laravel's 0 becomes "no limit".
-    pub fn of(limits: &Limits, defaults: &Defaults) -> Self {
+    pub(crate) fn of(limits: &Limits, defaults: &Defaults) -> Self {
         Self {
             max_tries: Some(limits.max_tries.unwrap_or(defaults.tries)).filter(|tries| *tries != 0),
             retry_until: limits.retry_until,
@@ -75,7 +75,7 @@ impl Rules {
     ///
     /// Nothing but another program or another payload can help: until then
     /// Laravel tries it as fast as it can.
-    pub fn wait_of_unreadable(&self, attempts: u32) -> Option<Duration> {
+    pub(crate) fn wait_of_unreadable(&self, attempts: u32) -> Option<Duration> {
         let has_end = (self.max_tries.is_some() && self.retry_until.is_none())
             || self.max_exceptions.is_some();
         if has_end || !self.backoff.after(attempts).is_zero() {
@@ -89,7 +89,7 @@ impl Rules {
 
 /// What becomes of the job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decision {
+pub(crate) enum Decision {
     /// Done, or deleted by itself.
     Delete,
     /// Deleted because a model of it is gone: not failed, and nothing was done.
@@ -123,7 +123,7 @@ fn too_many_attempts(name: &str) -> FailureText {
 }
 
 /// Text of the exception for a job that ran too long.
-pub fn timed_out(name: &str) -> FailureText {
+pub(crate) fn timed_out(name: &str) -> FailureText {
     FailureText::new(
         "Illuminate\\Queue\\TimeoutExceededException",
         format!("{name} has timed out."),
@@ -137,7 +137,7 @@ pub fn timed_out(name: &str) -> FailureText {
 /// # Source
 ///
 /// `Illuminate\Queue\Worker::markJobAsFailedIfAlreadyExceedsMaxAttempts`.
-pub fn before_attempt(
+pub(crate) fn before_attempt(
     rules: &Rules,
     attempts: u32,
     now: UnixSeconds,
@@ -159,7 +159,7 @@ pub fn before_attempt(
 ///
 /// `Illuminate\Queue\Worker::process`, `handleJobException`,
 /// `registerTimeoutHandler`; `CallQueuedHandler::handleModelNotFound`.
-pub fn after_attempt(
+pub(crate) fn after_attempt(
     rules: &Rules,
     attempts: u32,
     outcome: &Outcome,

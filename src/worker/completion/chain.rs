@@ -10,27 +10,27 @@
 
 use std::time::Duration;
 
-use super::app_context::AppContext;
-use super::attempt::with_causes;
-use super::follow_up::{FollowUp, Outgoing, Wanted};
 use crate::cache::{name, random_owner};
 use crate::handler::DispatchError;
 use crate::handler::dispatch::{self, Draft};
 use crate::payload::{Chain, ChainError, LogContext, StepKind};
 use crate::php::{EditError, ObjectText, Value};
 use crate::queue::{Claim, Effect, Push, QueueName};
+use crate::shown::with_causes;
+use crate::worker::app_context::AppContext;
+use crate::worker::outbox::follow_ups::{FollowUp, Outgoing, Wanted};
 
 /// The job that has ended.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
-    pub(super) uuid: Option<&'a str>,
+pub(crate) struct Place<'a> {
+    pub(crate) uuid: Option<&'a str>,
     /// Jobs that are dispatched by a job have its log context.
-    pub(super) context: Option<&'a LogContext>,
+    pub(crate) context: Option<&'a LogContext>,
 }
 
 /// Why only PHP can take a step.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NotHere {
+pub(crate) enum NotHere {
     /// The job cannot be pushed from here.
     #[error(transparent)]
     Dispatch(#[from] DispatchError),
@@ -63,7 +63,7 @@ struct Planned {
 }
 
 /// Says whether the next step can be taken here.
-pub(super) fn check(app: &AppContext, chain: &Chain) -> Result<(), NotHere> {
+pub(crate) fn check(app: &AppContext, chain: &Chain) -> Result<(), NotHere> {
     let planned = plan(app, chain)?;
     // All that could go wrong when the job has ended: then it would be too late to say so.
     planned.lock(app)?;
@@ -124,7 +124,7 @@ enum Kept {
 }
 
 /// Takes the next step. The push, and the lock it may need, come about together with the job's end or after it.
-pub(super) fn take(app: &AppContext, chain: &Chain, place: &Place<'_>) -> Result<Effect, NotHere> {
+pub(crate) fn take(app: &AppContext, chain: &Chain, place: &Place<'_>) -> Result<Effect, NotHere> {
     let mut planned = plan(app, chain)?;
     let lock = planned.lock(app)?;
     if let Some(lock) = &lock

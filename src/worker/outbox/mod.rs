@@ -1,5 +1,9 @@
 //! Tasks that go on beside the jobs, and have the last word when the worker stops.
 
+pub(crate) mod failed_jobs;
+pub(crate) mod follow_ups;
+mod lease;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,18 +12,17 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::follow_up::Left;
-use super::lease::{Drained, Progress};
-use super::record::{Passes, Recordings};
-use super::stop::Orders;
-use super::{follow_up, record};
 use crate::failed::FailedJobs;
 use crate::handler::Services;
 use crate::queue::{ConnectionName, Queue};
 use crate::time::Clock;
+use crate::worker::outbox::failed_jobs::{Passes, Recordings};
+use crate::worker::outbox::follow_ups::Left;
+use crate::worker::outbox::lease::{Drained, Progress};
+use crate::worker::stop::Orders;
 
 /// The task that brings failed jobs to their store.
-pub(super) struct Recording {
+pub(crate) struct Recording {
     task: JoinHandle<()>,
     last: CancellationToken,
     progress: Progress,
@@ -27,14 +30,14 @@ pub(super) struct Recording {
 }
 
 /// The task that does what is left to do for jobs that have ended.
-pub(super) struct Following {
+pub(crate) struct Following {
     task: JoinHandle<Drained>,
     last: CancellationToken,
     progress: Progress,
 }
 
 impl Recording {
-    pub(super) fn start<Q: Queue>(
+    pub(crate) fn start<Q: Queue>(
         queue: &Arc<Q>,
         store: Arc<FailedJobs>,
         spooled: Arc<Notify>,
@@ -43,7 +46,7 @@ impl Recording {
         let (last, progress) = (CancellationToken::new(), Progress::default());
         let (passes, seen) = watch::channel(Passes::default());
         let (failing, is_failing) = watch::channel(0);
-        let recorder = record::Recorder {
+        let recorder = failed_jobs::Recorder {
             queue: Arc::clone(queue),
             store,
             clock,
@@ -53,7 +56,7 @@ impl Recording {
             passes,
             failing: is_failing,
         };
-        let task = tokio::spawn(record::keep_recording(recorder));
+        let task = tokio::spawn(failed_jobs::keep_recording(recorder));
         Self {
             task,
             last,
@@ -63,12 +66,12 @@ impl Recording {
     }
 
     /// What attempts in PHP have to know of it.
-    pub(super) fn recordings(&self) -> Recordings {
+    pub(crate) fn recordings(&self) -> Recordings {
         self.recordings.clone()
     }
 
     /// Brings the last records to the store, as long as that gets on; otherwise the next worker brings them there.
-    pub(super) async fn finish(mut self, patience: Patience) {
+    pub(crate) async fn finish(mut self, patience: Patience) {
         self.last.cancel();
         if patience
             .wait(&mut self.task, &self.progress)
@@ -84,7 +87,7 @@ impl Recording {
 }
 
 impl Following {
-    pub(super) fn start<Q: Queue>(
+    pub(crate) fn start<Q: Queue>(
         queue: &Arc<Q>,
         services: Arc<Services>,
         connection: ConnectionName,
@@ -92,7 +95,7 @@ impl Following {
         clock: Clock,
     ) -> Self {
         let (last, progress) = (CancellationToken::new(), Progress::default());
-        let task = follow_up::Follower {
+        let task = follow_ups::Follower {
             queue: Arc::clone(queue),
             services,
             connection,
@@ -101,7 +104,7 @@ impl Following {
             last: last.clone(),
             progress: progress.clone(),
         };
-        let task = tokio::spawn(follow_up::keep_following(task));
+        let task = tokio::spawn(follow_ups::keep_following(task));
         Self {
             task,
             last,
@@ -110,7 +113,7 @@ impl Following {
     }
 
     /// Does what is left, as long as that gets on; otherwise the next worker does it.
-    pub(super) async fn finish(mut self, patience: Patience) {
+    pub(crate) async fn finish(mut self, patience: Patience) {
         self.last.cancel();
         let ended = patience.wait(&mut self.task, &self.progress).await;
         if !matches!(ended, Some(Ok(Drained::All))) {
@@ -124,13 +127,13 @@ impl Following {
 
 /// How long the last things may take.
 #[derive(Debug, Clone)]
-pub(super) struct Patience {
+pub(crate) struct Patience {
     /// What the worker is told meanwhile.
-    pub(super) orders: watch::Receiver<Orders>,
+    pub(crate) orders: watch::Receiver<Orders>,
     /// When the worker should have stopped, if it was told to.
-    pub(super) deadline: Option<Instant>,
+    pub(crate) deadline: Option<Instant>,
     /// How long it may take once it is told to, if that has a limit.
-    pub(super) grace: Option<Duration>,
+    pub(crate) grace: Option<Duration>,
 }
 
 impl Patience {

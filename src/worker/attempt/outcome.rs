@@ -7,7 +7,7 @@ use crate::handler::{
 
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// Without an exception.
     Finished,
     /// With an exception: an error or a panic.
@@ -34,7 +34,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Of an exception.
-    pub fn threw(failure: FailureText) -> Self {
+    pub(crate) fn threw(failure: FailureText) -> Self {
         Self::Threw {
             failure,
             is_unreadable: false,
@@ -42,7 +42,7 @@ impl Outcome {
     }
 
     /// Of what a handler returned; `deletes` says what a model that is gone does to the job.
-    pub(super) fn of(
+    pub(crate) fn of(
         result: Result<Result<(), BoxError>, Box<dyn std::any::Any + Send>>,
         deletes: impl FnOnce() -> bool,
     ) -> Self {
@@ -69,7 +69,7 @@ impl Outcome {
     }
 
     /// What was thrown and is to be told as an exception of the attempt.
-    pub(super) fn thrown(&self) -> Option<&FailureText> {
+    pub(crate) fn thrown(&self) -> Option<&FailureText> {
         match self {
             Self::Threw { failure, .. } => Some(failure),
             _ => None,

@@ -11,16 +11,16 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::decide::{Decision, Rules};
-use super::ending::Ending;
-use super::event::Event;
-use super::job::{Attempt, TaskEnd, log_failure, log_outcome};
-use super::outcome::Outcome;
-use super::record::{Failing, Passes, Recordings};
 use crate::handler::pool::{Run, Said, Seat};
 use crate::handler::{EndInPhp, FailureText, JobInfo, RunInPhp};
 use crate::payload::Command;
 use crate::queue::{Effect, Settled, Settlement};
+use crate::worker::attempt::decide::{Decision, Rules};
+use crate::worker::attempt::ending::Ending;
+use crate::worker::attempt::outcome::Outcome;
+use crate::worker::attempt::{Attempt, TaskEnd, log_failure, log_outcome};
+use crate::worker::event::Event;
+use crate::worker::outbox::failed_jobs::{Failing, Passes, Recordings};
 
 /// How long Laravel may take, behind the timeout, to fail the job and to end its process.
 const AFTER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -125,7 +125,7 @@ impl Judged {
 
 impl Attempt {
     /// Runs the job in a process of the pool; says what came of it, unless it was not begun or cut short.
-    pub(super) async fn run_in_php(
+    pub(crate) async fn run_in_php(
         &self,
         info: Arc<JobInfo>,
         seat: Seat,
@@ -413,7 +413,7 @@ impl Attempt {
     }
 
     /// The job was not run: it goes back to where it was.
-    pub(super) async fn give_back(&self) {
+    pub(crate) async fn give_back(&self) {
         self.settle_for_php(Ending::put_back()).await;
     }
 

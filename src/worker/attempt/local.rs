@@ -8,9 +8,9 @@ use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use super::outcome::Outcome;
-use super::span;
-use crate::handler::{FailureText, Handler, JobContext, Pipeline, causes, panic_text};
+use crate::handler::{FailureText, Handler, JobContext, Pipeline, panic_text};
+use crate::worker::attempt::outcome::Outcome;
+use crate::worker::attempt::span;
 
 /// How long a blocking handler may take to notice that it was cancelled.
 const NOTICE: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ const NOTICE: Duration = Duration::from_secs(1);
 /// # Cancel safety
 ///
 /// Dropping the future drops an async handler; a blocking one runs on.
-pub(super) async fn run(
+pub(crate) async fn run(
     handler: &dyn Handler,
     pipeline: &Pipeline,
     context: &JobContext,
@@ -41,10 +41,10 @@ pub(super) async fn run(
 
 /// How a handler's run ended.
 #[derive(Debug)]
-pub(super) struct Ran {
-    pub(super) outcome: Outcome,
+pub(crate) struct Ran {
+    pub(crate) outcome: Outcome,
     /// Whether it still runs, and cannot be stopped.
-    pub(super) is_stuck: bool,
+    pub(crate) is_stuck: bool,
 }
 
 impl From<Outcome> for Ran {
@@ -100,7 +100,7 @@ async fn run_to_end(
 }
 
 /// Tells a handler that its job failed for good; a panic or a hook without end is reported.
-pub(super) async fn failed(
+pub(crate) async fn failed(
     handler: &dyn Handler,
     context: JobContext,
     failure: Arc<FailureText>,
@@ -119,9 +119,4 @@ pub(super) async fn failed(
         Ok(Err(panic)) => Err(panic_text(&*panic)),
         Err(_) => Err(format!("it ran longer than {timeout:?}")),
     }
-}
-
-/// An error's message with those of its causes.
-pub(super) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
-    causes(error).join(": ")
 }

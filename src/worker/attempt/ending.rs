@@ -3,23 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::decide::{Decision, timed_out};
-use super::event::{Event, JobEnd, JobException, JobResult, Observers};
-use super::outcome::Outcome;
 use crate::handler::{FailureText, JobInfo};
 use crate::queue::{Effect, QueueName, Settlement};
 use crate::time::UnixSeconds;
+use crate::worker::attempt::decide::{Decision, timed_out};
+use crate::worker::attempt::outcome::Outcome;
+use crate::worker::event::{Event, JobEnd, JobException, JobResult, Observers};
 
 /// How a job is settled and what is told once it is.
 #[derive(Debug)]
-pub(super) struct Ending {
-    pub(super) settlement: Settlement,
-    pub(super) report: Report,
+pub(crate) struct Ending {
+    pub(crate) settlement: Settlement,
+    pub(crate) report: Report,
 }
 
 /// What observers are told once a job is settled.
 #[derive(Debug)]
-pub(super) enum Report {
+pub(crate) enum Report {
     /// An attempt ended.
     Ended(AttemptEnd),
     /// The payload cannot be decoded; the text says why.
@@ -32,8 +32,8 @@ pub(super) enum Report {
 
 /// The end of an attempt, for observers.
 #[derive(Debug)]
-pub(super) struct AttemptEnd {
-    pub(super) job: Arc<JobInfo>,
+pub(crate) struct AttemptEnd {
+    pub(crate) job: Arc<JobInfo>,
     elapsed: Duration,
     result: JobResult,
     delay: Option<Duration>,
@@ -58,17 +58,17 @@ enum EndEvent {
 }
 
 /// What an ending needs to know beside outcome and decision.
-pub(super) struct Circumstances<'a> {
-    pub(super) job: &'a Arc<JobInfo>,
-    pub(super) elapsed: Duration,
-    pub(super) now: UnixSeconds,
+pub(crate) struct Circumstances<'a> {
+    pub(crate) job: &'a Arc<JobInfo>,
+    pub(crate) elapsed: Duration,
+    pub(crate) now: UnixSeconds,
     /// When the reservation ends that nobody renews.
-    pub(super) reservation_end: UnixSeconds,
+    pub(crate) reservation_end: UnixSeconds,
 }
 
 impl Ending {
     /// The ending of an attempt, with what comes about together with the end of its job.
-    pub(super) fn of(
+    pub(crate) fn of(
         outcome: Outcome,
         decision: Decision,
         effects: Vec<Effect>,
@@ -109,7 +109,7 @@ impl Ending {
     }
 
     /// A job that is given back as it was before it was popped.
-    pub(super) fn put_back() -> Self {
+    pub(crate) fn put_back() -> Self {
         Self {
             settlement: Settlement::PutBack,
             report: Report::GivenBack,
@@ -117,7 +117,7 @@ impl Ending {
     }
 
     /// A job that goes to another queue.
-    pub(super) fn forward(job: Arc<JobInfo>, to: QueueName) -> Self {
+    pub(crate) fn forward(job: Arc<JobInfo>, to: QueueName) -> Self {
         Self {
             settlement: Settlement::Forward(to.clone()),
             report: Report::Forwarded(job, to),
@@ -205,7 +205,7 @@ impl Told {
 
 impl AttemptEnd {
     /// Tells of an attempt whose job is settled.
-    pub(super) fn emit(&self, observers: &Observers) {
+    pub(crate) fn emit(&self, observers: &Observers) {
         for event in self.events {
             let failure = match event {
                 EndEvent::Attempted => &self.thrown,
@@ -245,9 +245,9 @@ impl AttemptEnd {
 mod tests {
     use std::sync::Mutex;
 
-    use super::super::event::Observer;
     use super::*;
     use crate::payload::Payload;
+    use crate::worker::event::Observer;
 
     fn job() -> Arc<JobInfo> {
         let payload = Payload::parse(br#"{"job":"A@b","attempts":0}"#).unwrap();

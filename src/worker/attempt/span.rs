@@ -14,7 +14,7 @@ const MAX_CONTEXT: usize = 2048;
 /// Of the level of errors, so that it is there whenever anything is logged.
 /// Nothing is read or formatted unless somebody listens. All text is quoted by
 /// whoever prints it: what a payload says forges no line.
-pub(super) fn of(context: &JobContext) -> Span {
+pub(crate) fn of(context: &JobContext) -> Span {
     let payload = context.payload();
     let span = tracing::error_span!(
         "job",

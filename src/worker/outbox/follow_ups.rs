@@ -33,21 +33,21 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::attempt::with_causes;
-use super::backoff::Reconnect;
-use super::lease::{Drained, Hold, Lease, Progress, unreachable};
-use super::php::HandOver;
-use super::unique;
 use crate::batch::{Batches, Ended, JobOutcome, Recorded};
 use crate::cache::Cache;
 use crate::handler::Services;
 use crate::queue::{ConnectionName, Effect, Push, Queue, QueueName, RedisQueue, Spool};
+use crate::shown::with_causes;
 use crate::time::{Clock, UnixSeconds};
+use crate::worker::backoff::Reconnect;
+use crate::worker::completion::hand_over::HandOver;
+use crate::worker::completion::unique;
+use crate::worker::outbox::lease::{Drained, Hold, Lease, Progress, unreachable};
 
 /// A record of what is left to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
-pub(super) enum FollowUp {
+pub(crate) enum FollowUp {
     /// Count the end of a job in its batch.
     Count(Count),
     /// Take the marks of ends that were counted out of the batch.
@@ -72,56 +72,56 @@ pub(super) enum FollowUp {
 
 /// A job that is to be pushed once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Outgoing {
+pub(crate) struct Outgoing {
     /// Name of the queue connection.
-    pub(super) connection: String,
+    pub(crate) connection: String,
     /// Queue on it.
-    pub(super) queue: String,
+    pub(crate) queue: String,
     /// The payload.
-    pub(super) payload: String,
+    pub(crate) payload: String,
     /// When it becomes due.
-    pub(super) due: Option<i64>,
+    pub(crate) due: Option<i64>,
     /// Identity of the payload: it is pushed once.
-    pub(super) id: String,
+    pub(crate) id: String,
     /// The lock that must be had first; if somebody else has it, nothing is pushed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) lock: Option<Wanted>,
+    pub(crate) lock: Option<Wanted>,
 }
 
 /// A lock to take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     /// Name of the cache store.
-    pub(super) store: String,
+    pub(crate) store: String,
     /// Name of the lock, below the store's prefix.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Who takes it.
-    pub(super) owner: String,
+    pub(crate) owner: String,
     /// Seconds it lives; 0 for as long as the store keeps such locks.
-    pub(super) seconds: u64,
+    pub(crate) seconds: u64,
 }
 
 /// The end of a job that is to be counted in its batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Count {
+pub(crate) struct Count {
     /// The batch.
-    pub(super) batch: String,
+    pub(crate) batch: String,
     /// The job, and how it ended.
     #[serde(flatten)]
-    pub(super) ended: Ended,
+    pub(crate) ended: Ended,
     /// Queue that PHP serves, for when callbacks are due; they wait if none was known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) queue: Option<String>,
+    pub(crate) queue: Option<String>,
     /// Why it failed, for the callbacks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) message: Option<String>,
+    pub(crate) message: Option<String>,
     /// Name of the job, for a closure that counts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) name: Option<String>,
+    pub(crate) name: Option<String>,
 }
 
 /// What tells the end of a job from the others of the same job.
-pub(super) fn random_token() -> String {
+pub(crate) fn random_token() -> String {
     format!("{:016x}", fastrand::u64(..))
 }
 
@@ -131,28 +131,28 @@ impl FollowUp {
     }
 
     /// The effect of leaving this record.
-    pub(super) fn effect(&self) -> Effect {
+    pub(crate) fn effect(&self) -> Effect {
         Effect::Append(Spool::FollowUps, self.to_record())
     }
 }
 
 /// What the task needs.
-pub(super) struct Follower<Q> {
-    pub(super) queue: Arc<Q>,
-    pub(super) services: Arc<Services>,
+pub(crate) struct Follower<Q> {
+    pub(crate) queue: Arc<Q>,
+    pub(crate) services: Arc<Services>,
     /// Name of the connection that `queue` is.
-    pub(super) connection: ConnectionName,
-    pub(super) clock: Clock,
+    pub(crate) connection: ConnectionName,
+    pub(crate) clock: Clock,
     /// Told when a record was left, and tells when all are done.
-    pub(super) left: Arc<Left>,
+    pub(crate) left: Arc<Left>,
     /// Cancelled when no more will be.
-    pub(super) last: CancellationToken,
-    pub(super) progress: Progress,
+    pub(crate) last: CancellationToken,
+    pub(crate) progress: Progress,
 }
 
 /// What jobs of this worker have left to do, and how much of it is done.
 #[derive(Debug)]
-pub(super) struct Left {
+pub(crate) struct Left {
     /// How often a record was left.
     noted: AtomicU64,
     told: Notify,
@@ -161,7 +161,7 @@ pub(super) struct Left {
 
 /// How far the records are done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct LeftDone {
+pub(crate) struct LeftDone {
     /// Up to which of them.
     up_to: u64,
     /// Something could not be reached: it may take long.
@@ -180,19 +180,19 @@ impl Default for Left {
 
 impl Left {
     /// Says that a record was left.
-    pub(super) fn note(&self) {
+    pub(crate) fn note(&self) {
         self.noted.fetch_add(1, Ordering::Release);
         self.told.notify_one();
     }
 
     /// Whether all records so far are done, or it cannot be said when they will be.
-    pub(super) fn is_clear(&self) -> bool {
+    pub(crate) fn is_clear(&self) -> bool {
         let LeftDone { up_to, is_stuck } = *self.done.borrow();
         is_stuck || up_to >= self.noted.load(Ordering::Acquire)
     }
 
     /// Tells whenever more of them are done.
-    pub(super) fn changes(&self) -> watch::Receiver<LeftDone> {
+    pub(crate) fn changes(&self) -> watch::Receiver<LeftDone> {
         self.done.subscribe()
     }
 
@@ -259,7 +259,7 @@ impl Said {
 }
 
 /// Does what is left until no more will come; says how the last pass ended.
-pub(super) async fn keep_following<Q: Queue>(follower: Follower<Q>) -> Drained {
+pub(crate) async fn keep_following<Q: Queue>(follower: Follower<Q>) -> Drained {
     let mut reconnect = Reconnect::default();
     let mut said = Said::default();
     let mut start = 0;
@@ -816,7 +816,7 @@ enum Pushing {
 type Problem = (&'static str, String);
 
 /// Why something for PHP waits.
-pub(super) const NO_PHP_QUEUE: &str =
+pub(crate) const NO_PHP_QUEUE: &str =
     "no queue is known that PHP serves: set `queue` under [php] in artisand.toml";
 
 const NO_BATCHES: &str = "nothing is known of the app's batches";

@@ -10,28 +10,28 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::app_context::AppContext;
-use super::attempt::with_causes;
-use super::follow_up::FollowUp;
 use crate::cache::{self, Cache, name};
 use crate::handler::{BoxError, BoxFuture, JobContext, Middleware, Next, Services};
 use crate::payload::{Command, Kind, Payload};
 use crate::php::Value;
 use crate::queue::{self, Effect};
+use crate::shown::with_causes;
+use crate::worker::app_context::AppContext;
+use crate::worker::outbox::follow_ups::FollowUp;
 
 const UNIQUE_BROADCAST_EVENT: &str = "Illuminate\\Broadcasting\\UniqueBroadcastEvent";
 
 /// The lock of a unique job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Unique {
+pub(crate) struct Unique {
     /// Name of the cache store.
-    pub(super) store: String,
+    pub(crate) store: String,
     /// Name of the lock, below the store's prefix.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Who must hold it; whoever holds it where the version knows no owners.
-    pub(super) owner: Option<String>,
+    pub(crate) owner: Option<String>,
     /// Whether it is free as soon as the job is run (`ShouldBeUniqueUntilProcessing`).
-    pub(super) until_processing: bool,
+    pub(crate) until_processing: bool,
 }
 
 /// What is known of a job's uniqueness beside its context.
@@ -98,7 +98,7 @@ impl Unique {
     /// # Errors
     ///
     /// It is unique, and its lock cannot be told: why, and what would help.
-    pub(super) fn of(
+    pub(crate) fn of(
         services: &Services,
         payload: &Payload,
         command: &Command,
@@ -158,7 +158,7 @@ impl Unique {
     }
 
     /// The lock that a payload names which is no job's.
-    pub(super) fn rescued(services: &Services, element: &[u8]) -> Option<Self> {
+    pub(crate) fn rescued(services: &Services, element: &[u8]) -> Option<Self> {
         let json: serde_json::Value = serde_json::from_slice(element).ok()?;
         let hidden = json.get("illuminate:log:context")?.get("hidden")?;
         let text = |key: &str| {
@@ -187,7 +187,7 @@ impl Unique {
     }
 
     /// The effect of freeing the lock; `None` if there is nothing to free.
-    pub(super) async fn free(&self, app: &AppContext) -> Option<Effect> {
+    pub(crate) async fn free(&self, app: &AppContext) -> Option<Effect> {
         let cache = match self.cache(&app.services) {
             Ok(cache) => cache,
             Err(error) => {
@@ -234,7 +234,7 @@ impl Unique {
     /// # Errors
     ///
     /// The store cannot be used; the lock may be free.
-    pub(super) async fn free_now(&self, services: &Services) -> Result<(), String> {
+    pub(crate) async fn free_now(&self, services: &Services) -> Result<(), String> {
         let cache = self.cache(services)?;
         free(&cache, &self.name, self.owner.as_deref())
             .await
@@ -243,13 +243,13 @@ impl Unique {
 }
 
 /// Frees the lock of a job that is unique only until it is run, as a step of its pipeline.
-pub(super) struct UntilProcessing {
+pub(crate) struct UntilProcessing {
     lock: Unique,
     is_freed: AtomicBool,
 }
 
 impl UntilProcessing {
-    pub(super) fn new(lock: Unique) -> Self {
+    pub(crate) fn new(lock: Unique) -> Self {
         Self {
             lock,
             is_freed: AtomicBool::new(false),
@@ -257,7 +257,7 @@ impl UntilProcessing {
     }
 
     /// Frees the lock of a job that its middleware ended without running or releasing it (since 12.21).
-    pub(super) async fn free_at_the_end(&self, services: &Services) {
+    pub(crate) async fn free_at_the_end(&self, services: &Services) {
         if self.is_freed.load(Ordering::Relaxed) || !services.version.is_at_least(12, 21) {
             return;
         }
@@ -286,7 +286,7 @@ impl Middleware for UntilProcessing {
 }
 
 /// Frees a lock, by its owner if there is one.
-pub(super) async fn free(
+pub(crate) async fn free(
     cache: &Cache,
     name: &str,
     owner: Option<&str>,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::attempt::with_causes;
 use crate::queue::{Effect, Error, Queue, Spool};
+use crate::shown::with_causes;
 
 /// How long a lease lives if its holder dies.
 const LIVES: Duration = Duration::from_secs(10);
@@ -16,7 +16,7 @@ const RENEW: Duration = Duration::from_secs(3);
 
 /// How a pass over a list ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Drained {
+pub(crate) enum Drained {
     /// Nothing is left.
     All,
     /// Some have to wait for a moment, or another process is at it.
@@ -26,29 +26,29 @@ pub(super) enum Drained {
 }
 
 impl Drained {
-    pub(super) fn or(self, other: Self) -> Self {
+    pub(crate) fn or(self, other: Self) -> Self {
         if self == Self::Failed { self } else { other }
     }
 }
 
 /// How many records a task has taken out of its list: what tells one that has much to do from one that is stuck.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Progress(Arc<AtomicU64>);
+pub(crate) struct Progress(Arc<AtomicU64>);
 
 impl Progress {
     /// Records so far.
-    pub(super) fn records(&self) -> u64 {
+    pub(crate) fn records(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
     /// So many more were.
-    pub(super) fn add(&self, records: u64) {
+    pub(crate) fn add(&self, records: u64) {
         self.0.fetch_add(records, Ordering::Relaxed);
     }
 }
 
 /// What a list that cannot be reached means for a pass.
-pub(super) fn unreachable(error: &Error) -> Drained {
+pub(crate) fn unreachable(error: &Error) -> Drained {
     // The loop that pops reports a server that is gone.
     tracing::debug!(error = with_causes(error), "could not reach the spool");
     Drained::Failed
@@ -59,14 +59,14 @@ pub(super) fn unreachable(error: &Error) -> Drained {
 /// A process may sleep longer than its lease lives, at any point, and not
 /// notice. What must not happen twice is therefore bound to the lease itself:
 /// records are taken out of the list only by who has it ([`Hold::advance`]).
-pub(super) struct Lease<Q> {
+pub(crate) struct Lease<Q> {
     hold: Hold<Q>,
     renew_at: Instant,
 }
 
 /// What says that a lease is held. A lease that was lost never is the same again.
 #[derive(Debug)]
-pub(super) struct Hold<Q> {
+pub(crate) struct Hold<Q> {
     queue: Arc<Q>,
     spool: Spool,
     holder: Arc<str>,
@@ -86,13 +86,13 @@ impl<Q> Clone for Hold<Q> {
 
 impl<Q: Queue> Hold<Q> {
     /// Whether the lease is held still; then it lives on from now.
-    pub(super) async fn lasts(&self) -> bool {
+    pub(crate) async fn lasts(&self) -> bool {
         let kept = self.queue.keep_spool(self.spool, &self.holder, LIVES).await;
         matches!(kept, Ok(true))
     }
 
     /// Takes records out of the list, and does what follows; 0 if somebody else has the lease.
-    pub(super) async fn advance(
+    pub(crate) async fn advance(
         &self,
         records: &[Vec<u8>],
         effects: &[Effect],
@@ -108,7 +108,7 @@ impl<Q: Queue> Hold<Q> {
 
 impl<Q: Queue> Lease<Q> {
     /// Takes the lease of a list that has records; otherwise says how the pass ended.
-    pub(super) async fn take(
+    pub(crate) async fn take(
         queue: &Arc<Q>,
         spool: Spool,
         progress: &Progress,
@@ -135,7 +135,7 @@ impl<Q: Queue> Lease<Q> {
     }
 
     /// What says that it is held.
-    pub(super) fn hold(&self) -> Hold<Q> {
+    pub(crate) fn hold(&self) -> Hold<Q> {
         self.hold.clone()
     }
 
@@ -143,7 +143,7 @@ impl<Q: Queue> Lease<Q> {
     ///
     /// Without the lease somebody else is at it: what we did not finish, they
     /// find done or do.
-    pub(super) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+    pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = std::pin::pin!(work);
         loop {
             if self.renew_at <= Instant::now() {
@@ -159,7 +159,7 @@ impl<Q: Queue> Lease<Q> {
     }
 
     /// Gives the lease up.
-    pub(super) async fn give_up(self) {
+    pub(crate) async fn give_up(self) {
         let Hold {
             queue,
             spool,

@@ -4,7 +4,7 @@
 //! crash in between doubles what was done. Here all of it is one list of
 //! [`Effect`]s that happen in one step with the deletion. What is elsewhere (a
 //! lock in another store, the counters of a batch, a queue on another server)
-//! leaves a record in that step, and [`follow_up`](super::follow_up) does it
+//! leaves a record in that step, and [`follow_up`](crate::worker::follow_up) does it
 //! right after.
 //!
 //! What must be known for that is found out before the job is run: a job whose
@@ -15,22 +15,26 @@
 //! `Illuminate\Queue\CallQueuedHandler::call`, `failed`;
 //! docs/protocol/payload.md 11 and 12.
 
+mod chain;
+pub(crate) mod hand_over;
+pub(crate) mod unique;
+
 use std::fmt;
 
-use super::app_context::AppContext;
-use super::attempt::with_causes;
-use super::follow_up::{Count, FollowUp, NO_PHP_QUEUE, random_token};
-use super::php::HandOver;
-use super::step::{self, Place};
-use super::unique::Unique;
 use crate::batch::{Ended, JobOutcome};
 use crate::handler::{ChainEdit, FailureText, JobInfo, UnmappedPolicy};
 use crate::payload::{Chain, Command, JobUuid, Payload, Version};
 use crate::queue::{Effect, Push, QueueName};
+use crate::shown::with_causes;
+use crate::worker::app_context::AppContext;
+use crate::worker::completion::chain::Place;
+use crate::worker::completion::hand_over::HandOver;
+use crate::worker::completion::unique::Unique;
+use crate::worker::outbox::follow_ups::{Count, FollowUp, NO_PHP_QUEUE, random_token};
 
 /// What the end of one job brings about.
 #[derive(Debug, Default)]
-pub(super) struct Completion {
+pub(crate) struct Completion {
     unique: Option<Unique>,
     batch: Option<Box<str>>,
     chain: Option<Chain>,
@@ -42,7 +46,7 @@ pub(super) struct Completion {
 
 /// Why a job that has a mapping is not run here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(crate) struct Refusal {
     why: String,
     /// Whether it could not be decrypted.
     is_unread: bool,
@@ -50,7 +54,7 @@ pub(super) struct Refusal {
 
 impl Refusal {
     /// Of a job that can be read.
-    pub(super) fn new(why: impl Into<String>) -> Self {
+    pub(crate) fn new(why: impl Into<String>) -> Self {
         Self {
             why: why.into(),
             is_unread: false,
@@ -58,7 +62,7 @@ impl Refusal {
     }
 
     /// Of a job that cannot be decrypted.
-    pub(super) fn unread(why: String) -> Self {
+    pub(crate) fn unread(why: String) -> Self {
         Self {
             why,
             is_unread: true,
@@ -66,7 +70,7 @@ impl Refusal {
     }
 
     /// The sentence for a failed job of this name.
-    pub(super) fn of(&self, name: &str) -> String {
+    pub(crate) fn of(&self, name: &str) -> String {
         let how = if self.is_unread {
             "is encrypted and cannot be read"
         } else {
@@ -117,7 +121,7 @@ fn has_chain(command: &[u8]) -> bool {
 
 impl Completion {
     /// Finds out what the end of a job will bring about.
-    pub(super) fn of(
+    pub(crate) fn of(
         app: &AppContext,
         payload: &Payload,
         queue: &QueueName,
@@ -141,7 +145,7 @@ impl Completion {
     }
 
     /// What follows a job that is not run and fails: its lock is freed and its batch counts, as far as they can be told.
-    pub(super) fn of_refused(app: &AppContext, info: &JobInfo) -> Self {
+    pub(crate) fn of_refused(app: &AppContext, info: &JobInfo) -> Self {
         let services = &app.services;
         let command = Command::of(&info.payload).ok().flatten();
         let unique = command.as_ref().and_then(|command| {
@@ -176,7 +180,7 @@ impl Completion {
         let Some(chain) = &self.chain else {
             return Ok(());
         };
-        match step::check(app, chain) {
+        match chain::check(app, chain) {
             Ok(()) => Ok(()),
             Err(missing) => Err(Refusal::new(format!(
                 "the next step of its chain needs PHP ({missing}): {why}"
@@ -212,7 +216,7 @@ impl Completion {
     /// # Errors
     ///
     /// The next step of the chain cannot be taken, which in Laravel is an exception of the job.
-    pub(super) async fn on_success(
+    pub(crate) async fn on_success(
         &self,
         app: &AppContext,
         info: &JobInfo,
@@ -233,7 +237,7 @@ impl Completion {
     }
 
     /// What follows a job that failed for good.
-    pub(super) async fn on_failure(
+    pub(crate) async fn on_failure(
         &self,
         app: &AppContext,
         info: &JobInfo,
@@ -265,7 +269,7 @@ impl Completion {
     /// What follows a job that was deleted because a model of it is gone.
     ///
     /// Since Laravel 12.51 its batch counts it as done; before, it waits for it for ever.
-    pub(super) async fn on_missing_model(&self, app: &AppContext, info: &JobInfo) -> Vec<Effect> {
+    pub(crate) async fn on_missing_model(&self, app: &AppContext, info: &JobInfo) -> Vec<Effect> {
         let mut effects = Vec::new();
         if let Some(unique) = &self.unique {
             effects.extend(unique.free(app).await);
@@ -279,7 +283,7 @@ impl Completion {
     /// What follows a job that deleted itself and then threw: its chain ends, its batch waits.
     ///
     /// Laravel leaves the lock until it ends by itself; nobody would free it.
-    pub(super) async fn on_deletion(&self, app: &AppContext) -> Vec<Effect> {
+    pub(crate) async fn on_deletion(&self, app: &AppContext) -> Vec<Effect> {
         match &self.unique {
             Some(unique) => unique.free(app).await.into_iter().collect(),
             None => Vec::new(),
@@ -287,14 +291,14 @@ impl Completion {
     }
 
     /// The lock that is free as soon as the job is run.
-    pub(super) fn lock_until_processing(&self) -> Option<&Unique> {
+    pub(crate) fn lock_until_processing(&self) -> Option<&Unique> {
         self.unique
             .as_ref()
             .filter(|unique| unique.until_processing)
     }
 
     /// Says why jobs that a handler adds to the chain could not follow.
-    pub(super) fn check_edits(
+    pub(crate) fn check_edits(
         &self,
         app: &AppContext,
         info: &JobInfo,
@@ -304,7 +308,7 @@ impl Completion {
             return Ok(());
         }
         let chain = self.edited(app, info, edits.to_vec())?;
-        match (step::check(app, &chain), self.can_hand_over(app)) {
+        match (chain::check(app, &chain), self.can_hand_over(app)) {
             (Err(missing), Err(why)) => Err(format!(
                 "the job added to the chain needs PHP ({missing}): {why}"
             )),
@@ -337,7 +341,7 @@ impl Completion {
             uuid: info.payload.uuid.as_ref().map(JobUuid::as_str),
             context: info.payload.context.as_deref(),
         };
-        match step::take(app, chain, &place) {
+        match chain::take(app, chain, &place) {
             Ok(effect) => Ok(vec![effect]),
             Err(missing) => {
                 tracing::debug!(
@@ -430,7 +434,7 @@ impl Completion {
 
     fn push_to_php(
         &self,
-        payload: Result<Vec<u8>, super::php::HandOverError>,
+        payload: Result<Vec<u8>, crate::worker::completion::hand_over::HandOverError>,
         what: &'static str,
         info: &JobInfo,
     ) -> Option<Effect> {

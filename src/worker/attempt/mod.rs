@@ -1,5 +1,13 @@
 //! One reserved job, from its bytes to its verdict. Every way out of here settles it.
 
+pub(crate) mod decide;
+pub(crate) mod ending;
+mod exception;
+mod local;
+pub(crate) mod outcome;
+mod php;
+mod span;
+
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -8,22 +16,6 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::attempt;
-use super::attempt::{Ran, with_causes};
-use super::completion::{Completion, Refusal};
-use super::decide::{Decision, Defaults, Rules, after_attempt, before_attempt};
-use super::ending::{Circumstances, Ending, Report};
-use super::event::{Event, JobException, Observers};
-use super::exception::php_text;
-use super::outcome::Outcome;
-use super::record::Recordings;
-use super::renew::Running;
-use super::settle::PendingSettlement;
-use super::stats::Shadow;
-use super::triage::{BypassReason, Candidate, Routed, Triage, Triaged};
-use super::unique::Unique;
-use super::unique::UntilProcessing;
-use super::watchdog::Turns;
 use crate::cache::{self, Cache};
 use crate::failed::FailedJob;
 use crate::handler::pool::{Pool, Seat};
@@ -34,62 +26,78 @@ use crate::handler::{
 use crate::payload::{JobUuid, Version};
 use crate::queue::{Effect, ReservedJob, Settled, Settlement, Spool};
 use crate::shown;
+use crate::shown::with_causes;
 use crate::time::UnixSeconds;
+use crate::worker::attempt::decide::{Decision, Defaults, Rules, after_attempt, before_attempt};
+use crate::worker::attempt::ending::{Circumstances, Ending, Report};
+use crate::worker::attempt::exception::php_text;
+use crate::worker::attempt::local::Ran;
+use crate::worker::attempt::outcome::Outcome;
+use crate::worker::completer::PendingSettlement;
+use crate::worker::completion::unique::Unique;
+use crate::worker::completion::unique::UntilProcessing;
+use crate::worker::completion::{Completion, Refusal};
+use crate::worker::event::{Event, JobException, Observers};
+use crate::worker::outbox::failed_jobs::Recordings;
+use crate::worker::renew::Running;
+use crate::worker::stats::Shadow;
+use crate::worker::triage::{BypassReason, Candidate, Routed, Triage, Triaged};
+use crate::worker::watchdog::Turns;
 
 /// Asks the queue whether a job is still reserved, and renews it.
-pub(super) type Confirm =
+pub(crate) type Confirm =
     Box<dyn Fn(Arc<ReservedJob>, UnixSeconds) -> BoxFuture<'static, bool> + Send + Sync>;
 
 /// What all jobs of a worker share.
-pub(super) struct Shared {
+pub(crate) struct Shared {
     /// Where jobs go, and what their ends bring about.
-    pub(super) triage: Arc<Triage>,
-    pub(super) defaults: Defaults,
+    pub(crate) triage: Arc<Triage>,
+    pub(crate) defaults: Defaults,
     /// Whether a slot stays taken until its job is settled: of a single slot people expect one job after the other.
-    pub(super) is_sequential: bool,
+    pub(crate) is_sequential: bool,
     /// False with `--once`, which in Laravel arms no timeout.
-    pub(super) has_timeouts: bool,
-    pub(super) rest: Duration,
+    pub(crate) has_timeouts: bool,
+    pub(crate) rest: Duration,
     /// Renews the reservation of one job until this second; false unless the job was still reserved.
-    pub(super) confirm: Confirm,
+    pub(crate) confirm: Confirm,
     /// How long a reservation lives.
-    pub(super) retry_after: Option<Duration>,
+    pub(crate) retry_after: Option<Duration>,
     /// Jobs that have ended, on their way to be settled.
-    pub(super) settlements: mpsc::Sender<PendingSettlement>,
-    pub(super) running: Arc<Running>,
+    pub(crate) settlements: mpsc::Sender<PendingSettlement>,
+    pub(crate) running: Arc<Running>,
     /// Handlers that are watched.
-    pub(super) turns: Arc<Turns>,
-    pub(super) observers: Observers,
+    pub(crate) turns: Arc<Turns>,
+    pub(crate) observers: Observers,
     /// Cancelled at the stop deadline.
-    pub(super) stop: CancellationToken,
-    pub(super) company: Company,
+    pub(crate) stop: CancellationToken,
+    pub(crate) company: Company,
     /// Cancelled when the worker begins to stop.
-    pub(super) stopping: CancellationToken,
+    pub(crate) stopping: CancellationToken,
     /// Where exceptions are counted.
-    pub(super) cache: Option<Cache>,
+    pub(crate) cache: Option<Cache>,
     /// PHP processes that run what no mapping matches; only under that policy.
-    pub(super) pool: Option<Pool>,
+    pub(crate) pool: Option<Pool>,
     /// Tells when failed jobs are recorded, where the app's database takes nothing from PHP meanwhile.
-    pub(super) recording: Option<Recordings>,
+    pub(crate) recording: Option<Recordings>,
     /// Attempts that wait for nothing but the server to settle their job.
-    pub(super) only_settling: AtomicUsize,
+    pub(crate) only_settling: AtomicUsize,
 }
 
 /// Wakes the loop once so many jobs have ended: under load, one wake for several slots.
 #[derive(Debug, Default)]
-pub(super) struct Company {
+pub(crate) struct Company {
     missing: AtomicIsize,
     complete: Notify,
 }
 
 impl Company {
     /// Sets how many ends to wait for. Those just before count or not: whoever waits has a deadline as well.
-    pub(super) fn expect(&self, missing: usize) {
+    pub(crate) fn expect(&self, missing: usize) {
         self.missing
             .store(missing.try_into().unwrap_or(isize::MAX), Ordering::Relaxed);
     }
 
-    pub(super) async fn is_complete(&self) {
+    pub(crate) async fn is_complete(&self) {
         self.complete.notified().await;
     }
 
@@ -102,32 +110,32 @@ impl Company {
 
 /// What the loop has to know of a job that has ended.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct TaskEnd {
+pub(crate) struct TaskEnd {
     /// The mapping whose limit it counted against.
-    pub(super) mapping: Option<usize>,
+    pub(crate) mapping: Option<usize>,
     /// Its handler still runs and cannot be stopped.
-    pub(super) is_stuck: bool,
+    pub(crate) is_stuck: bool,
     /// It was cut short at the stop deadline.
-    pub(super) was_cut: bool,
+    pub(crate) was_cut: bool,
     /// It was given back and not begun.
-    pub(super) was_declined: bool,
+    pub(crate) was_declined: bool,
 }
 
 impl Shared {
     /// Tells observers what happens.
-    pub(super) fn emit(&self, event: Event<'_>) {
+    pub(crate) fn emit(&self, event: Event<'_>) {
         self.observers.emit(&event);
     }
 
     /// Whether every job is for PHP.
-    pub(super) fn has_only_php(&self) -> bool {
+    pub(crate) fn has_only_php(&self) -> bool {
         self.pool.is_some() && self.triage.app.router.mappings().len() == 0
     }
 }
 
 /// What a job was popped for.
 #[derive(Debug)]
-pub(super) enum Given {
+pub(crate) enum Given {
     /// A slot here.
     Slot,
     /// A PHP process, if that has not ended meanwhile; and what counts the job until its end is written down.
@@ -135,9 +143,9 @@ pub(super) enum Given {
 }
 
 /// A job on its way through one attempt.
-pub(super) struct Attempt {
-    pub(super) shared: Arc<Shared>,
-    pub(super) job: Arc<ReservedJob>,
+pub(crate) struct Attempt {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) job: Arc<ReservedJob>,
     number: u64,
     /// When the reservation ends if nobody renews it; later than the job says if it was renewed before the start.
     lease: OnceLock<UnixSeconds>,
@@ -155,7 +163,7 @@ impl Drop for Attempt {
 }
 
 /// Runs a reserved job and hands over its verdict; `candidate` is what was found out about it, if it was looked at before.
-pub(super) async fn run(
+pub(crate) async fn run(
     shared: Arc<Shared>,
     job: Arc<ReservedJob>,
     candidate: Option<Candidate>,
@@ -423,7 +431,7 @@ impl Attempt {
     }
 
     /// Tells of an exception of a job that will be tried again, or has settled itself: before it is settled.
-    pub(super) fn emit_exception(&self, job: &Arc<JobInfo>, outcome: &Outcome, elapsed: Duration) {
+    pub(crate) fn emit_exception(&self, job: &Arc<JobInfo>, outcome: &Outcome, elapsed: Duration) {
         if let Some(failure) = outcome.thrown() {
             self.shared.emit(Event::JobExceptionOccurred(&JobException {
                 job,
@@ -433,7 +441,7 @@ impl Attempt {
         }
     }
 
-    pub(super) fn circumstances<'a>(
+    pub(crate) fn circumstances<'a>(
         &self,
         job: &'a Arc<JobInfo>,
         elapsed: Duration,
@@ -467,7 +475,7 @@ impl Attempt {
     }
 
     /// Says that the stop deadline has cut a job, and what that means for it.
-    pub(super) fn log_cut(&self, info: &JobInfo, elapsed: Duration) {
+    pub(crate) fn log_cut(&self, info: &JobInfo, elapsed: Duration) {
         let rules = Rules::of(&info.payload.limits, &self.shared.defaults);
         let next = info.attempts.saturating_add(1);
         let now = self.shared.triage.app.clock.now();
@@ -501,7 +509,7 @@ impl Attempt {
         let pipeline = around(&routed.pipeline, until.as_ref(), services.version);
         let deletes = || self.deletes_when_missing_models(info);
         let stop = &self.shared.stop;
-        let run = attempt::run(&*routed.handler, &pipeline, context, timeout, stop, deletes);
+        let run = local::run(&*routed.handler, &pipeline, context, timeout, stop, deletes);
         let turns = &self.shared.turns;
         let ran = turns.watch(info, self.number, timeout, run).await;
         let request = context.take_request();
@@ -589,12 +597,12 @@ impl Attempt {
     }
 
     /// When another worker may have the job unless it is renewed; `None` for never.
-    pub(super) fn lease(&self) -> Option<UnixSeconds> {
+    pub(crate) fn lease(&self) -> Option<UnixSeconds> {
         self.lease.get().copied().or(self.job.lease)
     }
 
     /// The second at which Laravel's reservation, which nobody renews, would have ended.
-    pub(super) fn reservation_end(&self, now: UnixSeconds) -> UnixSeconds {
+    pub(crate) fn reservation_end(&self, now: UnixSeconds) -> UnixSeconds {
         self.lease().map_or(now, |lease| lease.max(now))
     }
 
@@ -624,7 +632,7 @@ impl Attempt {
             return;
         };
         let timeout = self.shared.defaults.timeout;
-        if let Err(error) = attempt::failed(handler, context, Arc::new(failure), timeout).await {
+        if let Err(error) = local::failed(handler, context, Arc::new(failure), timeout).await {
             tracing::error!(
                 job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
                 error,
@@ -634,7 +642,7 @@ impl Attempt {
     }
 
     /// The record of a job that has failed for good, with the exception as PHP prints it.
-    pub(super) fn failed_job(&self, info: &JobInfo, exception: String) -> Effect {
+    pub(crate) fn failed_job(&self, info: &JobInfo, exception: String) -> Effect {
         let record = FailedJob {
             uuid: info.payload.uuid.as_ref().map(ToString::to_string),
             connection: info.connection.to_string(),
@@ -655,21 +663,21 @@ impl Attempt {
     }
 
     /// Hands a job over to be settled, and waits until it is; `None` if it could not be, which was reported.
-    pub(super) async fn settle_and_wait(&self, ending: Ending) -> Option<Settled> {
+    pub(crate) async fn settle_and_wait(&self, ending: Ending) -> Option<Settled> {
         let (done, settled) = oneshot::channel();
         self.send(ending, Some(done)).await;
         self.wait_until(settled).await
     }
 
     /// Waits until a job is settled; `None` if it could not be, which was reported.
-    pub(super) async fn wait_until(&self, settled: oneshot::Receiver<Settled>) -> Option<Settled> {
+    pub(crate) async fn wait_until(&self, settled: oneshot::Receiver<Settled>) -> Option<Settled> {
         self.shared.only_settling.fetch_add(1, Ordering::Relaxed);
         let settled = settled.await.ok();
         self.shared.only_settling.fetch_sub(1, Ordering::Relaxed);
         settled
     }
 
-    pub(super) async fn send(&self, ending: Ending, done: Option<oneshot::Sender<Settled>>) {
+    pub(crate) async fn send(&self, ending: Ending, done: Option<oneshot::Sender<Settled>>) {
         if matches!(ending.settlement, Settlement::LeaveUntil(_)) {
             // A renewal on its way would push the end ahead again.
             self.shared.running.remove(self.number);
@@ -738,7 +746,7 @@ fn log_chain_error(info: &JobInfo, why: &str) {
 }
 
 /// Says that a job has failed for good.
-pub(super) fn log_failure(info: &JobInfo, failure: &FailureText) {
+pub(crate) fn log_failure(info: &JobInfo, failure: &FailureText) {
     tracing::error!(
         job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
         job.class = &*info.payload.shown_name(),
@@ -750,7 +758,7 @@ pub(super) fn log_failure(info: &JobInfo, failure: &FailureText) {
 }
 
 /// Says how an attempt ended, unless what becomes of its job says it better.
-pub(super) fn log_outcome(info: &JobInfo, outcome: &Outcome, is_stuck: bool, elapsed: Duration) {
+pub(crate) fn log_outcome(info: &JobInfo, outcome: &Outcome, is_stuck: bool, elapsed: Duration) {
     macro_rules! log {
         ($level:ident, $message:literal $(, $($field:tt)+)?) => {
             tracing::$level!(

@@ -12,7 +12,7 @@ const FILE: &str = "artisand";
 /// # Source
 ///
 /// `Throwable::__toString` (docs/protocol/failed-and-batches.md 2.3).
-pub(super) fn php_text(failure: &FailureText, name: &str) -> String {
+pub(crate) fn php_text(failure: &FailureText, name: &str) -> String {
     let single = std::slice::from_ref(&failure.message);
     let chain = if failure.chain.is_empty() {
         single

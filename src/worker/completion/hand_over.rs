@@ -29,18 +29,18 @@ use crate::time::UnixSeconds;
 
 /// Makes payloads for PHP workers.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct HandOver<'a> {
-    pub(super) services: &'a Services,
-    pub(super) now: UnixSeconds,
+pub(crate) struct HandOver<'a> {
+    pub(crate) services: &'a Services,
+    pub(crate) now: UnixSeconds,
     /// Name of the job that the closure follows, under which it is listed.
-    pub(super) name: &'a str,
+    pub(crate) name: &'a str,
     /// Whether the closure is encrypted: it carries something that was.
-    pub(super) is_secret: bool,
+    pub(crate) is_secret: bool,
 }
 
 /// Why something cannot be handed to PHP.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum HandOverError {
+pub(crate) enum HandOverError {
     /// Closures are signed, and the key is not known.
     #[error("PHP takes only closures that are signed with the app's key: {0}")]
     NoKey(Box<str>),
@@ -106,14 +106,14 @@ const NOTHING: &str = "function () {}";
 
 impl HandOver<'_> {
     /// Says whether PHP can be handed anything at all.
-    pub(super) fn check(&self) -> Result<(), HandOverError> {
+    pub(crate) fn check(&self) -> Result<(), HandOverError> {
         self.closure(NOTHING, Vec::new()).map(drop)
     }
 
     /// Goes on with a chain: PHP runs nothing and takes the next step as after any job.
     ///
     /// `context` is that of the job that has ended.
-    pub(super) fn goes_on(
+    pub(crate) fn goes_on(
         &self,
         chain: &Chain,
         context: Option<&LogContext>,
@@ -131,7 +131,7 @@ impl HandOver<'_> {
     ///
     /// `mark` is what the batch holds until it is counted; without one, a
     /// closure that runs twice counts twice.
-    pub(super) fn counts_success(
+    pub(crate) fn counts_success(
         &self,
         batch: &str,
         uuid: &str,
@@ -165,7 +165,7 @@ impl HandOver<'_> {
     /// Counts the failure of a job in its batch, and calls what is due then.
     ///
     /// The batch does not hold the job among its failed ones until that is counted.
-    pub(super) fn counts_failure(
+    pub(crate) fn counts_failure(
         &self,
         batch: &str,
         uuid: &str,
@@ -185,7 +185,7 @@ impl HandOver<'_> {
     }
 
     /// Runs a chain's catch callbacks.
-    pub(super) fn catches(
+    pub(crate) fn catches(
         &self,
         callbacks: &[u8],
         message: &str,

@@ -13,16 +13,16 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::attempt::with_causes;
-use super::backoff::Reconnect;
-use super::ending::{Ending, Report};
-use super::event::{Event, Observers};
-use super::follow_up::Left;
-use super::renew::Running;
 use crate::connection::is_away;
 use crate::payload::JobUuid;
 use crate::queue::{Effect, Queue, ReservedJob, Settled, Settlement, Spool, Unsettled};
+use crate::shown::with_causes;
 use crate::time::UnixSeconds;
+use crate::worker::attempt::ending::{Ending, Report};
+use crate::worker::backoff::Reconnect;
+use crate::worker::event::{Event, Observers};
+use crate::worker::outbox::follow_ups::Left;
+use crate::worker::renew::Running;
 
 /// A job that has ended, on the way to the server.
 pub(super) struct PendingSettlement {

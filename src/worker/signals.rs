@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::attempt::with_causes;
 use crate::cache::{Cache, Maintenance, Signals, Watched};
 use crate::connection::is_away;
 use crate::queue::QueueName;
+use crate::shown::with_causes;
 
 /// Where the app says what concerns its workers.
 #[derive(Debug, Clone, Default)]

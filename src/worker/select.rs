@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 
-use super::attempt::with_causes;
-use super::backoff::Reconnect;
-use super::triage::{Candidate, Triage, Triaged};
 use crate::handler::Mapping;
 use crate::queue::{Error, PopRequest, Popped, Queue, QueueName, ReservedJob, Selection};
+use crate::shown::with_causes;
 use crate::time::UnixSeconds;
+use crate::worker::backoff::Reconnect;
+use crate::worker::triage::{Candidate, Triage, Triaged};
 
 /// Which executor the jobs are for.
 enum Wanted {
