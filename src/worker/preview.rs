@@ -33,15 +33,15 @@ impl Preview {
     /// Reads the input of a job as its handler would, also one that only looks; `None` if no handler is to.
     pub(crate) fn check(&self, payload: &Payload, queue: &QueueName) -> Option<Result<(), String>> {
         let Candidate { payload, triaged } = self.0.of(payload.clone(), queue);
-        let handler = match triaged {
-            Triaged::Run(Routed { handler, .. })
-            // Without canary and shadow: others of its class are run, or will be.
-            | Triaged::Bypass(Bypass {
-                handler,
-                reason: BypassReason::Canary | BypassReason::Shadow,
-                ..
-            }) => handler,
-            _ => return None,
+        // Of a canary or shadow, others of the job's class are run, or will be.
+        let (Triaged::Run(Routed { handler, .. })
+        | Triaged::Bypass(Bypass {
+            handler,
+            reason: BypassReason::Canary | BypassReason::Shadow,
+            ..
+        })) = triaged
+        else {
+            return None;
         };
         Some(self.0.check_input(&payload, queue, &*handler))
     }

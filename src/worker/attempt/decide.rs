@@ -181,9 +181,12 @@ pub(crate) fn after_attempt(
         delay,
         after_exception,
     };
-    let asked = request.release.map(|delay| match request.is_uncounted {
-        true => Decision::ReleaseUncounted { delay },
-        false => release(delay, false),
+    let asked = request.release.map(|delay| {
+        if request.is_uncounted {
+            Decision::ReleaseUncounted { delay }
+        } else {
+            release(delay, false)
+        }
     });
     let is_last = match (rules.retry_until, rules.max_tries) {
         (Some(retry_until), _) => retry_until <= now,

@@ -37,7 +37,7 @@ use crate::worker::outbox::follow_ups::{Count, FollowUp, NO_PHP_QUEUE, random_to
 pub(crate) struct Completion {
     unique: Option<Unique>,
     batch: Option<Box<str>>,
-    chain: Option<Chain>,
+    chain: Option<Box<Chain>>,
     /// Whether PHP may not see the job's text in the clear either.
     is_secret: bool,
     /// Queue that PHP serves.
@@ -138,7 +138,7 @@ impl Completion {
             batch: batch.map(Into::into),
             is_secret: payload.was_encrypted(),
             php_queue: php_queue(app, queue),
-            chain,
+            chain: chain.map(Box::new),
         };
         found.check(app, payload)?;
         Ok(found)
@@ -172,7 +172,7 @@ impl Completion {
         };
         // Callbacks are PHP's; a step of a chain is, too, unless everything about the next class is known.
         let has_callbacks = |chain: &Chain| chain.catch_callbacks().is_some();
-        if self.batch.is_some() || self.chain.as_ref().is_some_and(has_callbacks) {
+        if self.batch.is_some() || self.chain.as_deref().is_some_and(has_callbacks) {
             return Err(Refusal::new(format!(
                 "it is in a batch, or in a chain with catch callbacks, which PHP has to run: {why}"
             )));
@@ -251,7 +251,7 @@ impl Completion {
         }
         let outcome = JobOutcome::Failed;
         effects.extend(self.count(app, info, outcome, Some(&failure.message)));
-        let callbacks = self.chain.as_ref().and_then(Chain::catch_callbacks);
+        let callbacks = self.chain.as_deref().and_then(Chain::catch_callbacks);
         if let Some(callbacks) = callbacks {
             let payload = {
                 let context = info.payload.context.as_deref();
@@ -324,7 +324,7 @@ impl Completion {
         edits: Vec<ChainEdit>,
     ) -> Result<Option<Chain>, String> {
         let chain = if edits.is_empty() {
-            self.chain.clone()
+            self.chain.as_deref().cloned()
         } else {
             Some(self.edited(app, info, edits)?)
         };
@@ -383,7 +383,7 @@ impl Completion {
             let bytes = command.as_ref().map_or(&b"N;"[..], Command::as_bytes);
             Chain::read(bytes, app.services.version)
         };
-        let chain = self.chain.clone().map_or_else(read, Ok);
+        let chain = self.chain.as_deref().cloned().map_or_else(read, Ok);
         let edited = chain.and_then(|mut chain| {
             // Of several put before the rest, the last comes first: each call does so.
             for edit in edits {
