@@ -896,9 +896,16 @@ impl Pool {
     async fn begin(&self) -> Result<Open, SqlError> {
         match *self {
             #[cfg(feature = "sqlite")]
-            Self::Sqlite(ref pool) => Ok(Open::Sqlite(pool.begin_with("BEGIN IMMEDIATE").await?)),
+            Self::Sqlite(ref pool) => {
+                let pool = pool.clone();
+                let begin = async move { pool.begin_with("BEGIN IMMEDIATE").await };
+                Ok(Open::Sqlite(begun(begin).await?))
+            }
             #[cfg(feature = "mysql")]
-            Self::MySql(ref pool) => Ok(Open::MySql(pool.begin().await?)),
+            Self::MySql(ref pool) => {
+                let pool = pool.clone();
+                Ok(Open::MySql(begun(async move { pool.begin().await }).await?))
+            }
             #[cfg(feature = "postgres")]
             Self::Postgres {
                 ref pool,
@@ -1010,13 +1017,28 @@ impl Open {
     }
 }
 
+/// Begins a transaction to its end, also if this future is dropped: then it is rolled back.
+///
+/// sqlx 0.8 and 0.9 give a connection back to the pool inside an open transaction when `begin` is dropped while
+/// `BEGIN` is on its way (transact-rs/sqlx#4385): what is written on it later would not be committed.
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+async fn begun<T: Send + 'static>(
+    begin: impl Future<Output = Result<T, sqlx::Error>> + Send + 'static,
+) -> Result<T, sqlx::Error> {
+    match tokio::spawn(begin).await {
+        Ok(begun) => begun,
+        Err(_) => Err(sqlx::Error::WorkerCrashed),
+    }
+}
+
 /// Begins a transaction, which keeps one server of a pooler for all it consists of.
 #[cfg(feature = "postgres")]
 async fn begin(
     pool: &sqlx::PgPool,
     search_path: Option<&str>,
 ) -> Result<sqlx::Transaction<'static, sqlx::Postgres>, sqlx::Error> {
-    let mut transaction = pool.begin().await?;
+    let pool = pool.clone();
+    let mut transaction = begun(async move { pool.begin().await }).await?;
     if let Some(search_path) = search_path {
         let set = sqlx::query("select set_config('search_path', $1, true)").persistent(false);
         set.bind(search_path).execute(&mut *transaction).await?;

@@ -2,12 +2,16 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use artisand::config::Laravel;
-use artisand::connection::{Database, Redis, RedisAddress, RedisOptions};
+use artisand::connection::{Database, DatabaseOptions, Redis, RedisAddress, RedisOptions};
 use artisand::queue::{Queue as _, QueueName, RedisQueue, RedisQueueOptions, Sizes};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::harness::process::artisand;
 use crate::harness::redis::RedisServer;
@@ -225,6 +229,20 @@ try {
     echo 'refused';
 }"#;
 
+/// The database connection of an app with these fields.
+fn database_of(fields: &Value) -> DatabaseOptions {
+    let laravel = Laravel {
+        version: Some("13.0".into()),
+        config: json!({"database": {"connections": {"a": fields}}}),
+        base: "/".into(),
+        storage: "/".into(),
+        cache_prefixes: std::collections::BTreeMap::default(),
+        origin: "test".into(),
+        env: Arc::new(|_| None),
+    };
+    laravel.database(Some("a")).unwrap()
+}
+
 /// `is_stricter`: what PDO reaches is refused.
 async fn check_tls<E: Engine>(server: &SqlServer<E>, more: &Value, is_stricter: bool) {
     let fields = fields(server, more);
@@ -234,23 +252,14 @@ async fn check_tls<E: Engine>(server: &SqlServer<E>, more: &Value, is_stricter: 
         .unwrap();
     let by_pdo = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(!by_pdo.is_empty(), "{output:?}");
-    let laravel = Laravel {
-        version: Some("13.0".into()),
-        config: json!({"database": {"connections": {"a": fields}}}),
-        base: "/".into(),
-        storage: "/".into(),
-        cache_prefixes: std::collections::BTreeMap::default(),
-        origin: "test".into(),
-        env: std::sync::Arc::new(|_| None),
-    };
-    let database = laravel.database(Some("a")).unwrap();
+    let options = database_of(&fields);
     let sql = match E::SCHEME {
         "postgres" => {
             "select '', case when ssl then 'tls' else '' end from pg_stat_ssl where pid = pg_backend_pid()"
         }
         _ => "show status like 'Ssl_cipher'",
     };
-    let rows = match Database::new(&database) {
+    let rows = match Database::new(&options) {
         Ok(database) => database.rows(sql, &[]).await,
         Err(error) => Err(error),
     };
@@ -319,4 +328,72 @@ async fn postgres_is_reached_over_tls_where_pdo_reaches_it() {
             check_tls(&server, &more, is_stricter).await;
         }
     }
+}
+
+/// Passes everything on to a server at once, and its answers after a delay that can be changed.
+async fn slow_proxy(server: u16) -> (u16, Arc<AtomicU64>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let delay = Arc::<AtomicU64>::default();
+    let of_answers = Arc::clone(&delay);
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
+            let (mut from_client, mut to_client) = client.into_split();
+            let (mut from_server, mut to_server) = server.into_split();
+            tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+            let delay = Arc::clone(&of_answers);
+            tokio::spawn(async move {
+                let mut answer = vec![0; 1 << 16];
+                while let Ok(length @ 1..) = from_server.read(&mut answer).await {
+                    let delay = Duration::from_millis(delay.load(Ordering::Relaxed));
+                    tokio::time::sleep(delay).await;
+                    if to_client.write_all(&answer[..length]).await.is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    (port, delay)
+}
+
+/// transact-rs/sqlx#4385: the connection went back to the pool inside the transaction that was to begin.
+async fn check_dropped_begin<E: Engine>(server: &SqlServer<E>) {
+    let direct = fields(server, &json!({}));
+    let (port, delay) = slow_proxy(direct["port"].as_str().unwrap().parse().unwrap()).await;
+    let fields = fields(server, &json!({"host": "127.0.0.1", "port": port}));
+    let database = Database::new(&database_of(&fields)).unwrap();
+    database
+        .execute("create table written (number int)", &[])
+        .await
+        .unwrap();
+    // The connection goes back to the pool, which asks whether it lives.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    // The pool asks first whether the connection lives: it is dropped between that answer and the one to `BEGIN`.
+    delay.store(600, Ordering::Relaxed);
+    let begun = tokio::time::timeout(Duration::from_millis(900), database.begin()).await;
+    assert!(begun.is_err(), "the answer came too soon");
+    delay.store(0, Ordering::Relaxed);
+    for number in 0..30 {
+        let insert = format!("insert into written values ({number})");
+        database.execute(&insert, &[]).await.unwrap();
+        // The connection comes back to the pool in this time, and the pool uses it again.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // Another connection sees what is committed only.
+    let rows = server.query("select count(*) from written");
+    assert_eq!(rows, [[Some("30".to_owned())]], "{}", E::SCHEME);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs MariaDB (make test)"]
+async fn a_transaction_that_is_dropped_while_it_begins_keeps_nothing_open_in_mariadb() {
+    check_dropped_begin(&MariaDbServer::start()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL (make test)"]
+async fn a_transaction_that_is_dropped_while_it_begins_keeps_nothing_open_in_postgres() {
+    check_dropped_begin(&PostgresServer::start()).await;
 }
