@@ -1025,10 +1025,9 @@ impl Open {
 async fn begun<T: Send + 'static>(
     begin: impl Future<Output = Result<T, sqlx::Error>> + Send + 'static,
 ) -> Result<T, sqlx::Error> {
-    match tokio::spawn(begin).await {
-        Ok(begun) => begun,
-        Err(_) => Err(sqlx::Error::WorkerCrashed),
-    }
+    tokio::spawn(begin)
+        .await
+        .unwrap_or(Err(sqlx::Error::WorkerCrashed))
 }
 
 /// Begins a transaction, which keeps one server of a pooler for all it consists of.

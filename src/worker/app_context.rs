@@ -6,6 +6,7 @@ use crate::connection::Redis;
 use crate::handler::{Router, Services};
 use crate::queue::ConnectionName;
 use crate::time::Clock;
+use crate::worker::options::WorkerOptions;
 
 /// The app and the connection that a worker works for.
 pub(super) struct AppContext {
@@ -18,4 +19,22 @@ pub(super) struct AppContext {
     pub(super) is_on_queue: Box<dyn Fn(&Redis) -> bool + Send + Sync>,
     /// Whether PHP would run closures that are signed here, or why not; found out once.
     pub(super) can_sign: OnceLock<Result<(), String>>,
+}
+
+impl AppContext {
+    pub(super) fn new(
+        router: Arc<Router>,
+        services: Arc<Services>,
+        options: &WorkerOptions,
+        is_on_queue: impl Fn(&Redis) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            router,
+            services,
+            connection: options.connection.clone(),
+            clock: options.clock,
+            is_on_queue: Box::new(is_on_queue),
+            can_sign: OnceLock::new(),
+        }
+    }
 }

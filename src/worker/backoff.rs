@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 /// Doubling waits with jitter, so that the workers of a fleet do not come back all at once.
 #[derive(Debug, Default)]
 pub(super) struct Reconnect {
@@ -34,6 +36,42 @@ impl Reconnect {
     }
 }
 
+/// The wait after pops that have failed.
+#[derive(Debug, Default)]
+pub(super) struct PopRetry {
+    reconnect: Reconnect,
+    /// No pop before this moment, whatever happens.
+    again: Option<Instant>,
+    has_failed: bool,
+}
+
+impl PopRetry {
+    /// The last pop has failed: how long to wait.
+    pub(super) fn fail(&mut self, now: Instant) -> Duration {
+        let wait = self.reconnect.next_wait();
+        self.again = Some(now + wait);
+        self.has_failed = true;
+        wait
+    }
+
+    /// The last pop has succeeded.
+    pub(super) fn succeed(&mut self) {
+        if std::mem::take(&mut self.has_failed) {
+            self.reconnect.reset();
+        }
+    }
+
+    /// Whether the last pop has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// When the wait is over, if there is one.
+    pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
+        self.again.filter(|moment| *moment > now)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,5 +90,21 @@ mod tests {
         assert_eq!(Reconnect::ceiling(19), Reconnect::LONGEST);
         reconnect.reset();
         assert!(reconnect.next_wait() <= Reconnect::SHORTEST);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pop_that_failed_is_waited_out_and_a_success_forgets_it() {
+        let mut retry = PopRetry::default();
+        let now = Instant::now();
+        assert_eq!(retry.deadline(now), None);
+        for _ in 0..10 {
+            let wait = retry.fail(now);
+            assert_eq!(retry.deadline(now), Some(now + wait));
+            assert_eq!(retry.deadline(now + wait), None);
+        }
+        assert!(retry.has_failed());
+        retry.succeed();
+        assert!(!retry.has_failed());
+        assert!(retry.fail(now) <= Reconnect::SHORTEST);
     }
 }

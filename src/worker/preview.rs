@@ -1,6 +1,6 @@
 //! What a worker would make of waiting jobs, for those who only look.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crate::handler::{Router, Services};
 use crate::payload::Payload;
@@ -19,15 +19,12 @@ impl Preview {
         services: Arc<Services>,
         connection: ConnectionName,
     ) -> Self {
-        let clock = WorkerOptions::default().clock;
-        Self(Triage::new(Arc::new(AppContext {
-            router,
-            services,
+        let options = WorkerOptions {
             connection,
-            clock,
-            is_on_queue: Box::new(|_| false),
-            can_sign: OnceLock::new(),
-        })))
+            ..WorkerOptions::default()
+        };
+        let app = AppContext::new(router, services, &options, |_| false);
+        Self(Triage::new(Arc::new(app)))
     }
 
     /// Reads the input of a job as its handler would, also one that only looks; `None` if no handler is to.

@@ -1,16 +1,10 @@
 //! Which jobs next: one call for as many as there are free slots.
 
 use std::num::NonZeroUsize;
-use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::sync::{Notify, mpsc};
 
 use crate::handler::Mapping;
 use crate::queue::{Error, PopRequest, Popped, Queue, QueueName, ReservedJob, Selection};
-use crate::shown::with_causes;
 use crate::time::UnixSeconds;
-use crate::worker::backoff::Reconnect;
 use crate::worker::triage::{Candidate, Triage, Triaged};
 
 /// Which executor the jobs are for.
@@ -127,33 +121,4 @@ pub(super) async fn pop<Q: Queue>(
             ..request
         })
         .await
-}
-
-/// Waits for pushes whenever armed, and says to which queue one came, until the future is dropped.
-pub(super) async fn keep_waiting<Q: Queue>(
-    queue: Arc<Q>,
-    queues: Vec<QueueName>,
-    armed: Arc<Notify>,
-    announce: mpsc::Sender<QueueName>,
-) {
-    const AT_A_TIME: Duration = Duration::from_secs(10);
-    let mut reconnect = Reconnect::default();
-    loop {
-        armed.notified().await;
-        let pushed = loop {
-            match queue.wait_for_push(&queues, AT_A_TIME).await {
-                Ok(Some(queue)) => break queue,
-                Ok(None) => reconnect.reset(),
-                Err(error) => {
-                    // The loop that pops reports the loss; here it would be said twice.
-                    tracing::debug!(error = with_causes(&error), "could not wait for pushes");
-                    reconnect.wait().await;
-                }
-            }
-        };
-        reconnect.reset();
-        if announce.send(pushed).await.is_err() {
-            return;
-        }
-    }
 }

@@ -341,6 +341,12 @@ impl Triage {
         )
     }
 
+    /// Whether any mapping has a limit of its own.
+    pub(super) fn has_limited_mappings(&self) -> bool {
+        let mut mappings = self.app.router.mappings();
+        mappings.any(|mapping| mapping.concurrency.is_some())
+    }
+
     /// Texts of which a payload holds one that is surely for a handler here: the prefilter of a pop that selects.
     pub(super) fn needles(&self) -> Vec<Vec<u8>> {
         let inspect_always = lock(&self.inspect_always);

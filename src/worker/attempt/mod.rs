@@ -8,11 +8,11 @@ pub(crate) mod outcome;
 mod php;
 mod span;
 
-use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +38,8 @@ use crate::worker::completion::unique::Unique;
 use crate::worker::completion::unique::UntilProcessing;
 use crate::worker::completion::{Completion, Refusal};
 use crate::worker::event::{Event, JobException, Observers};
+use crate::worker::gauge::{Gauge, Held};
+use crate::worker::linger::EndCounter;
 use crate::worker::outbox::failed_jobs::Recordings;
 use crate::worker::renew::Running;
 use crate::worker::stats::Shadow;
@@ -52,60 +54,61 @@ pub(crate) type Confirm =
 pub(crate) struct Shared {
     /// Where jobs go, and what their ends bring about.
     pub(crate) triage: Arc<Triage>,
-    pub(crate) defaults: Defaults,
-    /// Whether a slot stays taken until its job is settled: of a single slot people expect one job after the other.
-    pub(crate) is_sequential: bool,
-    /// False with `--once`, which in Laravel arms no timeout.
-    pub(crate) has_timeouts: bool,
-    pub(crate) rest: Duration,
-    /// Renews the reservation of one job until this second; false unless the job was still reserved.
-    pub(crate) confirm: Confirm,
-    /// How long a reservation lives.
-    pub(crate) retry_after: Option<Duration>,
-    /// Jobs that have ended, on their way to be settled.
-    pub(crate) settlements: mpsc::Sender<PendingSettlement>,
-    pub(crate) running: Arc<Running>,
+    pub(crate) terms: Terms,
+    pub(crate) leases: Leases,
+    pub(crate) settlements: Settlements,
     /// Handlers that are watched.
     pub(crate) turns: Arc<Turns>,
     pub(crate) observers: Observers,
-    /// Cancelled at the stop deadline.
-    pub(crate) stop: CancellationToken,
-    pub(crate) company: Company,
-    /// Cancelled when the worker begins to stop.
-    pub(crate) stopping: CancellationToken,
+    pub(crate) stops: Stops,
+    /// Ends of jobs, for a pop that lingers.
+    pub(crate) ends: EndCounter,
     /// Where exceptions are counted.
     pub(crate) cache: Option<Cache>,
     /// PHP processes that run what no mapping matches; only under that policy.
     pub(crate) pool: Option<Pool>,
     /// Tells when failed jobs are recorded, where the app's database takes nothing from PHP meanwhile.
     pub(crate) recording: Option<Recordings>,
+}
+
+/// On what terms jobs are run.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    /// Limits of jobs that have none of their own.
+    pub(crate) defaults: Defaults,
+    /// Whether a slot stays taken until its job is settled: with one slot, one job comes after the other.
+    pub(crate) is_sequential: bool,
+    /// False with `--once`, which in Laravel arms no timeout.
+    pub(crate) has_timeouts: bool,
+    /// How long a slot rests after each job.
+    pub(crate) rest: Duration,
+}
+
+/// The reservations of running jobs.
+pub(crate) struct Leases {
+    /// Jobs whose reservations are renewed.
+    pub(crate) running: Arc<Running>,
+    /// Renews the reservation of one job until this second; false unless the job was still reserved.
+    pub(crate) confirm: Confirm,
+    /// How long a reservation lives.
+    pub(crate) retry_after: Option<Duration>,
+}
+
+/// The way to be settled.
+pub(crate) struct Settlements {
+    /// Jobs that have ended.
+    pub(crate) sender: mpsc::Sender<PendingSettlement>,
     /// Attempts that wait for nothing but the server to settle their job.
-    pub(crate) only_settling: AtomicUsize,
+    pub(crate) waiting: Gauge,
 }
 
-/// Wakes the loop once so many jobs have ended: under load, one wake for several slots.
+/// How far the worker's stop has come.
 #[derive(Debug, Default)]
-pub(crate) struct Company {
-    missing: AtomicIsize,
-    complete: Notify,
-}
-
-impl Company {
-    /// Sets how many ends to wait for. Those just before count or not: whoever waits has a deadline as well.
-    pub(crate) fn expect(&self, missing: usize) {
-        self.missing
-            .store(missing.try_into().unwrap_or(isize::MAX), Ordering::Relaxed);
-    }
-
-    pub(crate) async fn is_complete(&self) {
-        self.complete.notified().await;
-    }
-
-    fn one_more(&self) {
-        if self.missing.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.complete.notify_one();
-        }
-    }
+pub(crate) struct Stops {
+    /// Cancelled when the worker begins to stop.
+    pub(crate) begun: CancellationToken,
+    /// Cancelled at the stop deadline: running jobs are cut.
+    pub(crate) cut: CancellationToken,
 }
 
 /// What the loop has to know of a job that has ended.
@@ -117,7 +120,7 @@ pub(crate) struct TaskEnd {
     pub(crate) is_stuck: bool,
     /// It was cut short at the stop deadline.
     pub(crate) was_cut: bool,
-    /// It was given back and not begun.
+    /// It was placement back and not begun.
     pub(crate) was_declined: bool,
 }
 
@@ -134,12 +137,26 @@ impl Shared {
 }
 
 /// What a job was popped for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Executor {
+    /// Handlers in this process.
+    Local,
+    /// PHP processes.
+    Php,
+}
+
+/// Where a job is run.
 #[derive(Debug)]
-pub(crate) enum Given {
-    /// A slot here.
-    Slot,
-    /// A PHP process, if that has not ended meanwhile; and what counts the job until its end is written down.
-    Php(Option<Seat>, Arc<()>),
+pub(crate) enum Placement {
+    /// In a slot here.
+    Local,
+    /// In a PHP process.
+    Php {
+        /// The process, if it has not ended meanwhile.
+        seat: Option<Seat>,
+        /// Counts the job until its end is written down.
+        unsettled: Held,
+    },
 }
 
 /// A job on its way through one attempt.
@@ -157,7 +174,7 @@ impl Drop for Attempt {
     fn drop(&mut self) {
         if !self.is_handed_over.load(Ordering::Relaxed) {
             // Something of ours failed: let the reservation run out, so that another worker gets the job.
-            self.shared.running.remove(self.number);
+            self.shared.leases.running.remove(self.number);
         }
     }
 }
@@ -169,14 +186,14 @@ pub(crate) async fn run(
     candidate: Option<Candidate>,
     number: u64,
     mapping: Option<usize>,
-    given: Given,
+    placement: Placement,
 ) -> TaskEnd {
-    let is_in_php = matches!(given, Given::Php(..));
+    let is_in_php = matches!(placement, Placement::Php { .. });
     // A PHP process takes its rest by itself.
     let rest = if is_in_php {
         Duration::ZERO
     } else {
-        shared.rest
+        shared.terms.rest
     };
     let attempt = Attempt {
         shared,
@@ -191,21 +208,21 @@ pub(crate) async fn run(
         was_cut: false,
         was_declined: false,
     };
-    attempt.run(candidate, given, &mut end).await;
+    attempt.run(candidate, placement, &mut end).await;
     if !rest.is_zero() && !end.was_cut {
         tokio::select! {
             () = tokio::time::sleep(rest) => {}
-            () = attempt.shared.stopping.cancelled() => {}
+            () = attempt.shared.stops.begun.cancelled() => {}
         }
     }
     if !is_in_php {
-        attempt.shared.company.one_more();
+        attempt.shared.ends.count();
     }
     end
 }
 
 impl Attempt {
-    async fn run(&self, candidate: Option<Candidate>, given: Given, end: &mut TaskEnd) {
+    async fn run(&self, candidate: Option<Candidate>, placement: Placement, end: &mut TaskEnd) {
         if !self.is_ours().await {
             // The worker that has it now settles it.
             tracing::warn!(
@@ -237,7 +254,7 @@ impl Attempt {
         });
         let is_given_back = matches!(triaged, Triaged::Unmapped(_) | Triaged::Bypass(_))
             && triage.leaves_unmapped()
-            && !matches!(given, Given::Php(Some(_), _));
+            && !matches!(placement, Placement::Php { seat: Some(_), .. });
         if !is_given_back {
             self.shared.emit(Event::JobPopped(&info));
         }
@@ -248,18 +265,18 @@ impl Attempt {
             }
             Triaged::Forward(to) => self.settle(Ending::forward(info, to)).await,
             Triaged::Unmapped(refusal) => {
-                self.go_elsewhere(info, given, refusal, None, end).await;
+                self.go_elsewhere(info, placement, refusal, None, end).await;
             }
             // Another worker has a look at it.
             Triaged::Bypass(_) if is_given_back => {
-                self.go_elsewhere(info, given, None, None, end).await;
+                self.go_elsewhere(info, placement, None, None, end).await;
             }
             Triaged::Bypass(bypass) => {
                 let is_mismatch = matches!(bypass.reason, BypassReason::Mismatch(_));
                 triage.stats.went_beside(bypass.mapping, is_mismatch);
                 let shadow = (bypass.reason == BypassReason::Shadow)
                     .then(|| Shadow::check(triage, bypass, &info));
-                self.go_elsewhere(info, given, None, shadow, end).await;
+                self.go_elsewhere(info, placement, None, shadow, end).await;
             }
         }
     }
@@ -268,28 +285,31 @@ impl Attempt {
     async fn go_elsewhere(
         &self,
         info: Arc<JobInfo>,
-        given: Given,
+        placement: Placement,
         refusal: Option<Refusal>,
         shadow: Option<Shadow>,
         end: &mut TaskEnd,
     ) {
-        let (seat, unsettled) = match given {
-            Given::Php(Some(seat), unsettled) => (seat, unsettled),
-            Given::Php(None, _) => {
+        let (seat, unsettled) = match placement {
+            Placement::Php {
+                seat: Some(seat),
+                unsettled,
+            } => (seat, unsettled),
+            Placement::Php { seat: None, .. } => {
                 end.was_declined = true;
                 return self.give_back().await;
             }
-            Given::Slot => return self.unmapped(info, refusal).await,
+            Placement::Local => return self.unmapped(info, refusal).await,
         };
         let run = self.run_in_php(info, seat, unsettled, end).await;
         if let Some(pool) = &self.shared.pool
             && pool.size() == 1
         {
-            // Its process may be given the next one.
+            // Its process may be placement the next one.
             pool.changed();
         }
         if let (Some(shadow), Some(run)) = (shadow, run) {
-            let (triage, stop) = (&self.shared.triage, &self.shared.stop);
+            let (triage, stop) = (&self.shared.triage, &self.shared.stops.cut);
             shadow.compare(triage, stop, run).await;
         }
     }
@@ -342,7 +362,7 @@ impl Attempt {
     /// Runs a job by its handler, and settles it.
     async fn handle(&self, routed: Routed, info: Arc<JobInfo>, end: &mut TaskEnd) {
         let triage = &self.shared.triage;
-        let rules = Rules::of(&info.payload.limits, &self.shared.defaults);
+        let rules = Rules::of(&info.payload.limits, &self.shared.terms.defaults);
         let context = JobContext::new(
             Arc::clone(&info),
             CancellationToken::new(),
@@ -476,7 +496,7 @@ impl Attempt {
 
     /// Says that the stop deadline has cut a job, and what that means for it.
     pub(crate) fn log_cut(&self, info: &JobInfo, elapsed: Duration) {
-        let rules = Rules::of(&info.payload.limits, &self.shared.defaults);
+        let rules = Rules::of(&info.payload.limits, &self.shared.terms.defaults);
         let next = info.attempts.saturating_add(1);
         let now = self.shared.triage.app.clock.now();
         let becomes = if before_attempt(&rules, next, now, "").is_some() {
@@ -504,11 +524,11 @@ impl Attempt {
         rules: &Rules,
     ) -> (Ran, Request) {
         let services = &self.shared.triage.app.services;
-        let timeout = rules.timeout.filter(|_| self.shared.has_timeouts);
+        let timeout = rules.timeout.filter(|_| self.shared.terms.has_timeouts);
         let until = until_processing(&routed.completion, info.attempts, services.version);
         let pipeline = around(&routed.pipeline, until.as_ref(), services.version);
         let deletes = || self.deletes_when_missing_models(info);
-        let stop = &self.shared.stop;
+        let stop = &self.shared.stops.cut;
         let run = local::run(&*routed.handler, &pipeline, context, timeout, stop, deletes);
         let turns = &self.shared.turns;
         let ran = turns.watch(info, self.number, timeout, run).await;
@@ -558,8 +578,8 @@ impl Attempt {
         let counting = cache::count_exception(cache, uuid.as_str(), most);
         let counted = tokio::select! {
             counted = tokio::time::timeout(COUNTING, counting) => counted,
-            // The job has to be given back, now.
-            () = self.shared.stop.cancelled() => return None,
+            // The job has to be placement back, now.
+            () = self.shared.stops.cut.cancelled() => return None,
         };
         let problem = match counted {
             Ok(Ok(count)) => return Some(count),
@@ -585,11 +605,11 @@ impl Attempt {
             return true;
         }
         // As long as the reservation was made for.
-        let until = now.plus(self.shared.retry_after.unwrap_or_default());
-        let asked = (self.shared.confirm)(Arc::clone(&self.job), until);
+        let until = now.plus(self.shared.leases.retry_after.unwrap_or_default());
+        let asked = (self.shared.leases.confirm)(Arc::clone(&self.job), until);
         let is_ours = tokio::select! {
             is_ours = tokio::time::timeout(CONFIRMING, asked) => is_ours.unwrap_or(false),
-            () = self.shared.stop.cancelled() => false,
+            () = self.shared.stops.cut.cancelled() => false,
         };
         // Set once, here.
         let _ = self.lease.set(until);
@@ -631,7 +651,7 @@ impl Attempt {
         let Some((handler, context)) = hook.filter(|_| settled == Some(Settled::Done)) else {
             return;
         };
-        let timeout = self.shared.defaults.timeout;
+        let timeout = self.shared.terms.defaults.timeout;
         if let Err(error) = local::failed(handler, context, Arc::new(failure), timeout).await {
             tracing::error!(
                 job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
@@ -655,7 +675,7 @@ impl Attempt {
     }
 
     async fn settle(&self, ending: Ending) {
-        if self.shared.is_sequential {
+        if self.shared.terms.is_sequential {
             self.settle_and_wait(ending).await;
         } else {
             self.send(ending, None).await;
@@ -671,16 +691,14 @@ impl Attempt {
 
     /// Waits until a job is settled; `None` if it could not be, which was reported.
     pub(crate) async fn wait_until(&self, settled: oneshot::Receiver<Settled>) -> Option<Settled> {
-        self.shared.only_settling.fetch_add(1, Ordering::Relaxed);
-        let settled = settled.await.ok();
-        self.shared.only_settling.fetch_sub(1, Ordering::Relaxed);
-        settled
+        let _waiting = self.shared.settlements.waiting.hold();
+        settled.await.ok()
     }
 
     pub(crate) async fn send(&self, ending: Ending, done: Option<oneshot::Sender<Settled>>) {
         if matches!(ending.settlement, Settlement::LeaveUntil(_)) {
             // A renewal on its way would push the end ahead again.
-            self.shared.running.remove(self.number);
+            self.shared.leases.running.remove(self.number);
         }
         let pending = PendingSettlement {
             job: Arc::clone(&self.job),
@@ -688,7 +706,7 @@ impl Attempt {
             number: self.number,
             done,
         };
-        if self.shared.settlements.send(pending).await.is_ok() {
+        if self.shared.settlements.sender.send(pending).await.is_ok() {
             self.is_handed_over.store(true, Ordering::Relaxed);
         } else {
             tracing::error!(queue = %self.job.queue, "the task that settles jobs has ended: a job stays reserved");

@@ -20,6 +20,7 @@ use crate::worker::attempt::ending::Ending;
 use crate::worker::attempt::outcome::Outcome;
 use crate::worker::attempt::{Attempt, TaskEnd, log_failure, log_outcome};
 use crate::worker::event::Event;
+use crate::worker::gauge::Held;
 use crate::worker::outbox::failed_jobs::{Failing, Passes, Recordings};
 
 /// How long Laravel may take, behind the timeout, to fail the job and to end its process.
@@ -70,7 +71,7 @@ struct Course {
     /// The end of the job is written down already.
     is_settled: bool,
     /// Counts the job until its end is written down.
-    unsettled: Option<Arc<()>>,
+    unsettled: Option<Held>,
     /// Keeps the record of its failure out of the way of what PHP writes behind `fail()`, for a batch.
     failing: Option<Failing>,
     /// The recording of its failure, if the next job has to wait for it.
@@ -129,7 +130,7 @@ impl Attempt {
         &self,
         info: Arc<JobInfo>,
         seat: Seat,
-        unsettled: Arc<()>,
+        unsettled: Held,
         end: &mut TaskEnd,
     ) -> Option<RunInPhp> {
         let left = |lease| self.shared.triage.app.clock.until(lease);
@@ -191,8 +192,8 @@ impl Attempt {
         course: &mut Course,
         began: Instant,
     ) -> Over {
-        let timeout = Rules::of(&info.payload.limits, &self.shared.defaults).timeout;
-        let timeout = timeout.filter(|_| self.shared.has_timeouts);
+        let timeout = Rules::of(&info.payload.limits, &self.shared.terms.defaults).timeout;
+        let timeout = timeout.filter(|_| self.shared.terms.has_timeouts);
         // Laravel ends a job that runs too long by itself; this is for processes that cannot.
         let mut deadline = timeout.map(|timeout| began + timeout + AFTER_TIMEOUT);
         let mut is_cut = false;
@@ -214,14 +215,14 @@ impl Attempt {
                     self.settle_early(info, course, run).await;
                     continue;
                 }
-                () = self.shared.stop.cancelled(), if !is_cut && !has_time && course.has_end() => {
+                () = self.shared.stops.cut.cancelled(), if !is_cut && !has_time && course.has_end() => {
                     // The job will not be run again: what is cut off now would never be done.
                     has_time = true;
                     let last = Instant::now() + BEHIND_THE_END;
                     deadline = Some(deadline.map_or(last, |deadline| deadline.min(last)));
                     continue;
                 }
-                () = self.shared.stop.cancelled(), if !is_cut && !course.has_end() => {
+                () = self.shared.stops.cut.cancelled(), if !is_cut && !course.has_end() => {
                     is_cut = true;
                     run.kill();
                     deadline = Some(Instant::now() + DEATH);
@@ -402,7 +403,7 @@ impl Attempt {
 
     /// How long a job waits at least that PHP could not read: it would come back at once, without an end.
     fn wait_of_unreadable(&self, info: &JobInfo) -> Option<Duration> {
-        let rules = Rules::of(&info.payload.limits, &self.shared.defaults);
+        let rules = Rules::of(&info.payload.limits, &self.shared.terms.defaults);
         let wait = rules.wait_of_unreadable(info.attempts)?;
         let command = Command::of(&info.payload).map(|command| {
             // What is encrypted only PHP may have read.
@@ -466,7 +467,7 @@ impl Attempt {
         tokio::select! {
             // Nobody records any more, or has.
             _ = recording.wait_for(has_ended) => {}
-            () = self.shared.stop.cancelled() => {}
+            () = self.shared.stops.cut.cancelled() => {}
             () = tokio::time::sleep(RECORDING) => {}
         }
     }

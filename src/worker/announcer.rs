@@ -1,0 +1,181 @@
+//! Tells observers what was heard of the app and what was counted of mappings, when that changes.
+
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::event::{Event, Observers};
+use super::options::WorkerOptions;
+use super::signals::{ControlPlane, Heard, Watch, first_look};
+use super::stats::{MappingStats, Tally};
+use crate::queue::QueueName;
+
+/// How often observers are told what was counted of canaries and shadows.
+const STATS_EVERY: Duration = Duration::from_secs(60);
+
+/// What was heard and counted, and what of it was told.
+pub(super) struct Announcer {
+    heard: watch::Receiver<Heard>,
+    told: Heard,
+    /// Ends when the first look at the app's signals is over.
+    first_look: Option<oneshot::Receiver<()>>,
+    stats_told: Vec<Tally>,
+    stats_told_at: Instant,
+}
+
+impl Announcer {
+    /// Starts to look at the app's signals, if there is anything to look at.
+    pub(super) fn start(
+        control_plane: &ControlPlane,
+        options: &WorkerOptions,
+        helpers: &mut JoinSet<()>,
+    ) -> Self {
+        let (hear, heard) = watch::channel(Heard::default());
+        let watch = Watch::new(control_plane, options.connection.as_str(), &options.queues);
+        let first_look = watch.map(|watch| {
+            let (looked, first_look) = oneshot::channel();
+            helpers.spawn(watch.keep_looking(hear, looked));
+            first_look
+        });
+        Self {
+            heard,
+            told: Heard::default(),
+            first_look,
+            stats_told: Vec::new(),
+            stats_told_at: Instant::now(),
+        }
+    }
+
+    /// Waits until the app had a chance to say that it is down.
+    pub(super) async fn first_look(&mut self) {
+        if let Some(looked) = self.first_look.take() {
+            first_look(looked).await;
+        }
+    }
+
+    /// Waits for news of the app; for ever if nothing looks for it.
+    pub(super) async fn changed(&mut self) {
+        if self.heard.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Tells what the app has said since the last call; whether there was anything.
+    pub(super) fn announce(&mut self, observers: &Observers, stats: &MappingStats) -> bool {
+        let heard = self.heard.borrow_and_update().clone();
+        if heard == self.told {
+            return false;
+        }
+        let told = std::mem::replace(&mut self.told, heard);
+        let heard = &self.told;
+        let new = |queues: &[QueueName], before: &[QueueName]| {
+            let new = queues.iter().filter(|queue| !before.contains(queue));
+            new.cloned().collect::<Vec<_>>()
+        };
+        for queue in new(&heard.paused, &told.paused) {
+            observers.emit(&Event::WorkerQueuePaused(&queue));
+        }
+        for queue in new(&told.paused, &heard.paused) {
+            observers.emit(&Event::WorkerQueueResumed(&queue));
+        }
+        if heard.down != told.down {
+            observers.emit(&Event::MaintenanceMode(heard.down));
+        }
+        if heard.resumes != told.resumes {
+            for target in stats.resume() {
+                tracing::info!(
+                    mapping = target,
+                    "a canary that had stopped itself runs jobs again"
+                );
+                observers.emit(&Event::CanaryResumed(target));
+            }
+        }
+        true
+    }
+
+    /// What was heard of the app.
+    pub(super) fn heard(&self) -> &Heard {
+        &self.told
+    }
+
+    /// Tells what was counted of mappings and has changed, now and then.
+    pub(super) fn announce_stats_sometimes(&mut self, observers: &Observers, stats: &MappingStats) {
+        if self.stats_told_at.elapsed() >= STATS_EVERY {
+            self.announce_stats(observers, stats);
+        }
+    }
+
+    /// Tells what was counted of mappings and has changed.
+    pub(super) fn announce_stats(&mut self, observers: &Observers, stats: &MappingStats) {
+        let counted = stats.read();
+        for tally in counted
+            .iter()
+            .filter(|tally| !self.stats_told.contains(tally))
+        {
+            observers.emit(&Event::Tallied(tally));
+        }
+        self.stats_told = counted;
+        self.stats_told_at = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::handler::{Registry, Router, UnmappedPolicy};
+    use crate::worker::event::Observer;
+
+    #[tokio::test]
+    async fn what_the_app_says_is_told_once_when_it_changes() {
+        let (hear, heard) = watch::channel(Heard::default());
+        let mut announcer = Announcer {
+            heard,
+            told: Heard::default(),
+            first_look: None,
+            stats_told: Vec::new(),
+            stats_told_at: Instant::now(),
+        };
+        let router = Router::new(Vec::new(), UnmappedPolicy::Leave, &Registry::new()).unwrap();
+        let stats = MappingStats::new(&router);
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let listener: Arc<dyn Observer> = {
+            let events = Arc::clone(&events);
+            Arc::new(move |event: &Event<'_>| {
+                events.lock().unwrap().push(match event {
+                    Event::WorkerQueuePaused(queue) => format!("paused {queue}"),
+                    Event::WorkerQueueResumed(queue) => format!("resumed {queue}"),
+                    Event::MaintenanceMode(down) => format!("down {down}"),
+                    event => event.name().to_owned(),
+                });
+            })
+        };
+        let observers: Observers = [listener].into_iter().collect();
+        let paused = |queues: &[&str]| Heard {
+            paused: queues.iter().map(|queue| QueueName::from(*queue)).collect(),
+            ..Heard::default()
+        };
+        let down = Heard {
+            down: true,
+            ..paused(&["b"])
+        };
+        let rows = [
+            (paused(&[]), ""),
+            (paused(&["a", "b"]), "paused a, paused b"),
+            (paused(&["a", "b"]), ""),
+            (down, "resumed a, down true"),
+            (paused(&[]), "resumed b, down false"),
+        ];
+        for (heard, expected) in rows {
+            hear.send_replace(heard.clone());
+            let is_news = announcer.announce(&observers, &stats);
+            let told = std::mem::take(&mut *events.lock().unwrap()).join(", ");
+            assert_eq!(told, expected, "{heard:?}");
+            assert_eq!(is_news, !expected.is_empty(), "{heard:?}");
+            assert_eq!(*announcer.heard(), heard);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Tasks that go on beside the jobs: settling, renewing, watching handlers, the outbox.
+
+use std::sync::{Arc, OnceLock};
+
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::completer::{PendingSettlement, Returns, Settler, keep_settling};
+use super::event::Observers;
+use super::options::WorkerOptions;
+use super::outbox::follow_ups::{Left, LeftDone};
+use super::outbox::{Following, Recording};
+use super::renew::{Running, keep_renewing};
+use super::stop::Control;
+use super::watchdog::{Turns, Watchdog};
+use crate::failed::FailedJobs;
+use crate::handler::Services;
+use crate::handler::pool::Pool;
+use crate::queue::Queue;
+
+/// The tasks of a worker, and what they tell the loop.
+pub(super) struct Background {
+    /// Tasks that live as long as the loop.
+    pub(super) helpers: JoinSet<()>,
+    /// Settles jobs until no more come; says how many could not be.
+    pub(super) settling: JoinHandle<usize>,
+    /// When jobs are back that were released.
+    pub(super) returns: Arc<Returns>,
+    /// A server that stays away is waited for no longer.
+    pub(super) give_up: CancellationToken,
+    pub(super) recording: Option<Recording>,
+    pub(super) following: Following,
+    /// What is left to do for jobs that have ended.
+    pub(super) left: Arc<Left>,
+    /// Changes when more of that is done.
+    pub(super) followed_up: watch::Receiver<LeftDone>,
+}
+
+/// What the tasks work with.
+pub(super) struct Premises<'a, Q> {
+    pub(super) queue: &'a Arc<Q>,
+    pub(super) options: &'a WorkerOptions,
+    pub(super) control: &'a Control,
+    pub(super) observers: &'a Observers,
+    pub(super) services: &'a Arc<Services>,
+    pub(super) running: &'a Arc<Running>,
+    pub(super) turns: &'a Arc<Turns>,
+    pub(super) failed_jobs: Option<Arc<FailedJobs>>,
+    /// A runtime that no handler can block.
+    pub(super) overseer: Option<&'a tokio::runtime::Handle>,
+}
+
+impl Background {
+    /// Starts the tasks; jobs that have ended are sent to be settled.
+    pub(super) fn start<Q: Queue>(
+        premises: Premises<'_, Q>,
+    ) -> (Self, mpsc::Sender<PendingSettlement>) {
+        let Premises {
+            queue,
+            options,
+            observers,
+            services,
+            running,
+            ..
+        } = premises;
+        let (give_up, spooled) = (CancellationToken::new(), Arc::new(Notify::new()));
+        let (left, returns) = (Arc::<Left>::default(), Arc::<Returns>::default());
+        let (settlements, received) = mpsc::channel(options.concurrency.get().max(64));
+        let settler = Settler {
+            queue: Arc::clone(queue),
+            running: Arc::clone(running),
+            observers: observers.clone(),
+            spooled: Arc::clone(&spooled),
+            left: Arc::clone(&left),
+            returns: Arc::clone(&returns),
+            give_up: give_up.clone(),
+            over_at: OnceLock::new(),
+        };
+        let settling = tokio::spawn(keep_settling(settler, received));
+        let following = Following::start(
+            queue,
+            Arc::clone(services),
+            options.connection.clone(),
+            Arc::clone(&left),
+            options.clock,
+        );
+        let helpers = start_watching(&premises);
+        let recording = premises
+            .failed_jobs
+            .map(|store| Recording::start(queue, store, spooled, options.clock));
+        let background = Self {
+            helpers,
+            settling,
+            returns,
+            give_up,
+            recording,
+            following,
+            followed_up: left.changes(),
+            left,
+        };
+        (background, settlements)
+    }
+
+    /// Passes signals on to the processes of a pool, which takes no more jobs then.
+    pub(super) fn pass_signals(&mut self, pool: Pool, control: &Control) {
+        let mut signals = control.signals();
+        self.helpers.spawn(async move {
+            while signals.changed().await.is_ok() {
+                if let Some(signal) = *signals.borrow_and_update() {
+                    // Before members that end by it: they are not to be replaced.
+                    pool.close();
+                    pool.signal(signal);
+                }
+            }
+        });
+    }
+}
+
+/// Starts to renew reservations and to watch handlers, on a runtime that no handler can block if there is one.
+fn start_watching<Q: Queue>(premises: &Premises<'_, Q>) -> JoinSet<()> {
+    let Premises {
+        queue,
+        options,
+        control,
+        running,
+        turns,
+        overseer,
+        ..
+    } = premises;
+    let mut helpers = JoinSet::new();
+    let renewing = keep_renewing(Arc::clone(queue), Arc::clone(running), options.clock);
+    let Some(overseer) = overseer else {
+        helpers.spawn(renewing);
+        return helpers;
+    };
+    helpers.spawn_on(renewing, overseer);
+    helpers.spawn(Arc::clone(turns).keep_alive());
+    let watchdog = Watchdog {
+        turns: Arc::clone(turns),
+        running: Arc::clone(running),
+        control: (*control).clone(),
+        orders: control.subscribe(),
+        grace: options.grace,
+    };
+    helpers.spawn_on(watchdog.keep_watching(), overseer);
+    helpers
+}

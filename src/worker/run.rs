@@ -1,0 +1,532 @@
+//! The worker's loop: pops jobs while there are free slots, starts them, and waits for something to happen.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinError;
+use tokio::time::Instant;
+
+use super::announcer::Announcer;
+use super::attempt::{Executor, Shared};
+use super::background::Background;
+use super::backoff::PopRetry;
+use super::event::{Event, Looping};
+use super::intake::{Found, Intake};
+use super::limits::{LIMITS_EVERY, Limits, Snapshot};
+use super::options::WorkerOptions;
+use super::select::{self, Selector};
+use super::slots::{Slots, TaskOutput};
+use super::stop::{Orders, StopReason};
+use super::triage::Candidate;
+use super::wakeups::{Wakeups, Woken};
+use crate::connection::is_away;
+use crate::handler::pool::Pool;
+use crate::queue::{Popped, Queue, QueueName, ReservedJob};
+use crate::shown::with_causes;
+use crate::time::UnixSeconds;
+
+/// A worker that runs.
+pub(super) struct Run<Q> {
+    pub(super) shared: Arc<Shared>,
+    pub(super) queue: Arc<Q>,
+    pub(super) options: WorkerOptions,
+    pub(super) orders: watch::Receiver<Orders>,
+    pub(super) slots: Slots,
+    /// Jobs for handlers here.
+    pub(super) local: Intake,
+    /// Jobs for PHP.
+    pub(super) php: Intake,
+    pub(super) wakeups: Wakeups,
+    pub(super) retry: PopRetry,
+    pub(super) limits: Limits,
+    pub(super) announcer: Announcer,
+    pub(super) background: Background,
+}
+
+/// Something that happened while the loop waited.
+enum Wake {
+    Ended(Result<TaskOutput, JoinError>),
+    Woken(Woken),
+    /// An order, or news of the app.
+    Told,
+    /// A job that was released is back then.
+    Returns(UnixSeconds),
+    /// What was left to do for jobs that have ended is done.
+    FollowedUp,
+    Time,
+}
+
+/// What came of a pop.
+struct Fetched<'a> {
+    popped: Popped,
+    selector: Option<Selector<'a>>,
+}
+
+impl Fetched<'_> {
+    /// The jobs, each with what was found out about it when it was selected.
+    fn into_jobs(self) -> impl Iterator<Item = (ReservedJob, Option<Candidate>)> {
+        let mut selector = self.selector;
+        self.popped.jobs.into_iter().map(move |job| {
+            let candidate = selector
+                .as_mut()
+                .and_then(|selector| selector.candidate(&job));
+            (job, candidate)
+        })
+    }
+}
+
+/// How often to look for jobs for one executor behind jobs that the other has not taken yet.
+const BEHIND_OTHERS: Duration = Duration::from_millis(100);
+/// How long the server may take to answer a pop once the worker is told to quit.
+const LAST_POP: Duration = Duration::from_secs(1);
+
+impl<Q: Queue> Run<Q> {
+    /// Works the queues until something stops the worker; says what.
+    pub(super) async fn work(&mut self) -> StopReason {
+        let mut paused = false;
+        loop {
+            while let Some(end) = self.slots.try_next_end() {
+                self.ended(end);
+            }
+            let stats = &self.shared.triage.stats;
+            if self.announcer.announce(&self.shared.observers, stats) {
+                self.look_again();
+            }
+            let orders = *self.orders.borrow_and_update();
+            if orders.paused != paused {
+                paused = orders.paused;
+                self.shared.emit(if paused {
+                    Event::WorkerPausing
+                } else {
+                    Event::WorkerResuming
+                });
+                self.look_again();
+            }
+            self.limits.measure_memory(self.options.memory);
+            let stats = &self.shared.triage.stats;
+            self.announcer
+                .announce_stats_sometimes(&self.shared.observers, stats);
+            if let Some(reason) = self.stop_reason(orders) {
+                return reason;
+            }
+            let now = Instant::now();
+            let may_pop = !paused && self.has_open_queue() && self.retry.deadline(now).is_none();
+            let mut has_popped = false;
+            let is_busy = !self.slots.is_empty();
+            if let Some(slots) = self.local_slots().filter(|_| may_pop)
+                && self.local.is_due(slots, is_busy, now)
+            {
+                self.pop_for_handlers(slots).await;
+                has_popped = true;
+            }
+            if let Some(slots) = self.php_slots().filter(|_| may_pop)
+                && self.php.is_due(slots, is_busy, Instant::now())
+            {
+                self.pop_for_php(slots).await;
+                has_popped = true;
+            }
+            if !has_popped {
+                self.wait(may_pop).await;
+            }
+        }
+    }
+
+    /// Whether the app lets any of the queues be worked now.
+    fn has_open_queue(&self) -> bool {
+        let heard = self.announcer.heard();
+        let is_paused = |queue: &QueueName| heard.paused.contains(queue);
+        !heard.down && !self.options.queues.iter().all(is_paused)
+    }
+
+    /// Both executors look at the queues at once.
+    fn look_again(&mut self) {
+        self.local.look_again();
+        self.php.look_again();
+    }
+
+    /// How many jobs may still be begun.
+    fn left(&self) -> usize {
+        let max_jobs = if self.options.once {
+            Some(1)
+        } else {
+            self.options.max_jobs
+        };
+        let begun = self.slots.begun();
+        let left = max_jobs.map_or(u64::MAX, |max_jobs| max_jobs.saturating_sub(begun));
+        usize::try_from(left).unwrap_or(usize::MAX)
+    }
+
+    /// Free slots that may be filled now.
+    fn local_slots(&self) -> Option<NonZeroUsize> {
+        if self.shared.has_only_php() {
+            return None;
+        }
+        NonZeroUsize::new(self.slots.free().min(self.left()))
+    }
+
+    /// PHP processes that wait for a job.
+    ///
+    /// With `--once`, local jobs are waited for, too. A single process must see job N settled before job N+1 is
+    /// popped, as in `queue:work`.
+    fn php_slots(&self) -> Option<NonZeroUsize> {
+        let pool = self.shared.pool.as_ref()?;
+        let is_free = (!self.options.once || self.slots.is_empty())
+            && (pool.size() > 1 || self.slots.is_php_settled());
+        NonZeroUsize::new(pool.waiting().min(self.left())).filter(|_| is_free)
+    }
+
+    /// Pops and starts jobs that run here.
+    async fn pop_for_handlers(&mut self, slots: NonZeroUsize) {
+        // Announced jobs that are not for handlers here are for PHP, whose turn comes next.
+        let is_last = self.shared.pool.is_none() || self.php_slots().is_none();
+        let woken = if is_last {
+            self.wakeups.take()
+        } else {
+            Vec::new()
+        };
+        let shared = Arc::clone(&self.shared);
+        let selects = shared.triage.leaves_unmapped() || shared.triage.has_limited_mappings();
+        let selector =
+            selects.then(|| Selector::for_handlers(&shared.triage, self.slots.per_mapping()));
+        let Some(fetched) = self.pop(slots, selector, &woken, Executor::Local).await else {
+            return;
+        };
+        if selects && fetched.popped.jobs.is_empty() {
+            let now = Instant::now();
+            if !woken.is_empty() {
+                // What was announced is for another worker: let it see the next announcements first.
+                self.wakeups.rest_until(now + LIMITS_EVERY);
+            }
+            if self.shared.pool.is_some() && self.wakeups.rests(now) {
+                // It may be for this worker's own PHP processes, all busy: jobs for handlers are not announced meanwhile.
+                self.local.look_by(now + BEHIND_OTHERS);
+            }
+        }
+        self.start(fetched, Executor::Local);
+    }
+
+    /// Pops jobs for the PHP processes that wait, and gives each of them one.
+    async fn pop_for_php(&mut self, slots: NonZeroUsize) {
+        let woken = self.wakeups.take();
+        let shared = Arc::clone(&self.shared);
+        let selector = (!shared.has_only_php()).then(|| Selector::for_php(&shared.triage));
+        let Some(fetched) = self.pop(slots, selector, &woken, Executor::Php).await else {
+            return;
+        };
+        let now = Instant::now();
+        if fetched.popped.jobs.is_empty() {
+            if !woken.is_empty() {
+                // What was announced is for slots that are all taken: this worker must not hear of it again and again.
+                self.wakeups.rest_until(now + LIMITS_EVERY);
+            }
+            if self.wakeups.rests(now) {
+                self.php.look_by(now + BEHIND_OTHERS);
+            }
+        } else {
+            // Behind what they took there may be jobs for handlers here.
+            self.local.look_by(now + BEHIND_OTHERS);
+        }
+        self.start(fetched, Executor::Php);
+    }
+
+    fn start(&mut self, fetched: Fetched<'_>, executor: Executor) {
+        for (job, candidate) in fetched.into_jobs() {
+            self.slots.start(&self.shared, job, candidate, executor);
+        }
+    }
+
+    fn intake(&mut self, executor: Executor) -> &mut Intake {
+        match executor {
+            Executor::Local => &mut self.local,
+            Executor::Php => &mut self.php,
+        }
+    }
+
+    /// Pops up to so many jobs, and takes note of what that says of the queues; `None` if there was no pop.
+    async fn pop<'a>(
+        &mut self,
+        slots: NonZeroUsize,
+        selector: Option<Selector<'a>>,
+        woken: &[QueueName],
+        executor: Executor,
+    ) -> Option<Fetched<'a>> {
+        // Before the pop: a job settled after it may be back in the queue.
+        let was_quiet = self.slots.is_empty() && self.shared.leases.running.is_empty();
+        self.intake(executor).begin_pop();
+        if self.ask_listeners() {
+            self.rest_after_veto(executor, was_quiet);
+            return None;
+        }
+        let mut selector = selector;
+        let popped = self.ask_queue(slots, selector.as_mut(), woken).await?;
+        let now = Instant::now();
+        let popped = match popped {
+            Ok(popped) => popped,
+            Err(error) => {
+                let wait = self.retry.fail(now);
+                // That the server is away is said once for all, by the connection.
+                if !is_away(&error) {
+                    tracing::error!(error = with_causes(&error), retry_in = ?wait, "could not pop jobs");
+                }
+                self.local.fail_pop();
+                self.php.fail_pop();
+                return None;
+            }
+        };
+        self.retry.succeed();
+        let found = Found {
+            taken: popped.jobs.len(),
+            has_moved: popped.migrated > 0 || !popped.quarantined.is_empty(),
+            was_quiet,
+            wait: if self.is_bounded() && !was_quiet && self.slots.is_empty() {
+                // The last jobs are being settled: look again when they are.
+                Duration::from_millis(2)
+            } else if selector.as_ref().is_some_and(|selector| selector.limited) {
+                // Jobs are there whose mapping has no slot: the end of one of them makes the queue due.
+                self.options.sleep
+            } else {
+                self.idle_wait(&popped)
+            },
+        };
+        self.intake(executor).end_pop(slots, found, now);
+        for (queue, count) in &popped.quarantined {
+            tracing::error!(%queue, count, "payloads cannot be decoded and went to quarantine");
+            self.shared.emit(Event::JobsQuarantined {
+                queue,
+                count: *count,
+            });
+        }
+        if found.taken > 0 {
+            self.limits.note_jobs(now);
+            // What they do may leave something for either.
+            self.local.may_fill();
+            self.php.may_fill();
+        }
+        Some(Fetched { popped, selector })
+    }
+
+    /// Asks the queue for jobs; `None` if it does not answer and the worker is told to quit.
+    async fn ask_queue(
+        &self,
+        slots: NonZeroUsize,
+        selector: Option<&mut Selector<'_>>,
+        woken: &[QueueName],
+    ) -> Option<Result<Popped, crate::queue::Error>> {
+        let paused = &self.announcer.heard().paused;
+        let open = self.options.queues.iter();
+        let queues: Vec<QueueName> = open
+            .filter(|queue| !paused.contains(queue))
+            .cloned()
+            .collect();
+        self.shared.emit(Event::JobPopping {
+            connection: &self.options.connection,
+            queues: &queues,
+        });
+        let popping = async {
+            self.renew_overdue().await?;
+            let now = self.options.clock.now();
+            select::pop(&*self.queue, &queues, now, slots, woken, selector).await
+        };
+        let mut orders = self.orders.clone();
+        let popped = unless_told_to_quit(popping, &mut orders).await;
+        if popped.is_none() {
+            tracing::warn!(
+                "the server does not answer: stopping without the reply of the last pop"
+            );
+        }
+        popped
+    }
+
+    /// Looks at the queues again only after a rest.
+    fn rest_after_veto(&mut self, executor: Executor, is_quiet: bool) {
+        let rest = if self.options.sleep.is_zero() {
+            LIMITS_EVERY
+        } else {
+            self.options.sleep
+        };
+        let until = Instant::now() + rest;
+        self.intake(executor).veto(until, is_quiet);
+        // Pushes are of no interest until then.
+        self.wakeups.rest_until(until);
+    }
+
+    /// Renews reservations that could not be renewed in time, so that the pop takes no job that runs here.
+    async fn renew_overdue(&self) -> Result<(), crate::queue::Error> {
+        let Some(retry_after) = self.queue.retry_after() else {
+            return Ok(());
+        };
+        let now = Instant::now();
+        let running = &self.shared.leases.running;
+        let overdue = running.overdue(retry_after);
+        if !overdue.is_empty() {
+            self.queue.renew(&overdue, self.options.clock.now()).await?;
+            running.renewed_at(now);
+        }
+        Ok(())
+    }
+
+    /// Asks listeners whether the queues may be looked at; whether one of them says no.
+    fn ask_listeners(&self) -> bool {
+        if self.options.once {
+            return false;
+        }
+        let looping = Looping::new(&self.options);
+        self.shared.emit(Event::Looping(&looping));
+        looping.is_vetoed()
+    }
+
+    /// How long to wait when there is no job: until one is due, at most as long as `--sleep` says.
+    fn idle_wait(&self, popped: &Popped) -> Duration {
+        let due = popped.next_due.map(|due| self.options.clock.until(due));
+        // A moment past the second, so that the clock is surely there; never a busy loop on a due job that is not taken.
+        let due = due.map(|due| due.max(Duration::from_millis(20)) + Duration::from_millis(1));
+        due.map_or(self.options.sleep, |due| due.min(self.options.sleep))
+    }
+
+    /// Takes note of a job's task that has ended.
+    pub(super) fn ended(&mut self, end: Result<TaskOutput, JoinError>) {
+        if self.is_bounded() {
+            // It may have left something in the queue.
+            self.look_again();
+        }
+        if self.slots.note_end(end) {
+            self.local.look_again();
+        }
+    }
+
+    /// Waits until something happens that the loop has to look at.
+    async fn wait(&mut self, may_pop: bool) {
+        let now = Instant::now();
+        let local_slots = self.local_slots().filter(|_| may_pop);
+        let can_pop_for_php = may_pop && self.php_slots().is_some();
+        let local = local_slots.map(|_| self.local.next_pop(now));
+        let php = can_pop_for_php.then(|| self.php.next_pop(now));
+        let next_pop = local.into_iter().chain(php).min();
+        let is_busy = !self.slots.is_empty();
+        let until = next_pop.unwrap_or(now + LIMITS_EVERY);
+        let until = (self
+            .limits
+            .next_look(&self.options, is_busy, now)
+            .into_iter())
+        .chain(self.wakeups.rest_end(now))
+        .chain(self.retry.deadline(now))
+        .fold(until, Instant::min);
+        let is_idle = (local.is_none() || self.local.is_waiting())
+            && (php.is_none() || self.php.is_waiting());
+        // No BLPOP with `--stop-when-empty`: the end of this process would swallow a notification meant for another.
+        if next_pop.is_some() && is_idle && !self.is_bounded() {
+            self.wakeups.arm(now);
+        }
+        let missing = local_slots.and_then(|slots| self.local.missing(slots));
+        if let Some(missing) = missing {
+            self.shared.ends.expect(missing);
+        }
+        match self.next_wake(until, missing.is_some()).await {
+            Wake::Ended(end) => self.ended(end),
+            Wake::Woken(Woken::Pushed) => self.look_again(),
+            Wake::Returns(at) => {
+                let wait = self.options.clock.until(at);
+                // A moment past the second, as for those that a pop has seen.
+                let wait = if wait.is_zero() {
+                    wait
+                } else {
+                    wait + Duration::from_millis(1)
+                };
+                let moment = Instant::now() + wait;
+                self.local.look_by(moment);
+                self.php.look_by(moment);
+            }
+            Wake::FollowedUp => {
+                self.local.may_fill();
+                self.php.may_fill();
+                self.look_again();
+            }
+            Wake::Woken(Woken::Php) | Wake::Told | Wake::Time => {}
+        }
+    }
+
+    /// The next thing that happens, at the latest the time `until`.
+    async fn next_wake(&mut self, until: Instant, lingers: bool) -> Wake {
+        let follows = self.ends_when_empty();
+        let background = &mut self.background;
+        tokio::select! {
+            biased;
+            // While a pop lingers, the ends of jobs are counted and not each waited for.
+            () = self.shared.ends.reached(), if lingers => Wake::Time,
+            end = self.slots.next_end(), if !lingers => Wake::Ended(end),
+            woken = self.wakeups.next() => Wake::Woken(woken),
+            _ = self.orders.changed() => Wake::Told,
+            () = self.announcer.changed() => Wake::Told,
+            at = background.returns.next() => Wake::Returns(at),
+            Ok(()) = background.followed_up.changed(), if follows => Wake::FollowedUp,
+            () = tokio::time::sleep_until(until) => Wake::Time,
+        }
+    }
+
+    /// Whether the worker stops once there is no job.
+    fn ends_when_empty(&self) -> bool {
+        self.is_bounded() || self.options.stop_when_empty_for.is_some()
+    }
+
+    /// Whether the worker is to run only until there is no job.
+    fn is_bounded(&self) -> bool {
+        self.options.once || self.options.stop_when_empty
+    }
+
+    /// Why the worker is to stop now.
+    fn stop_reason(&self, orders: Orders) -> Option<StopReason> {
+        let shared = &self.shared;
+        // Queues that are closed count as empty ones, as in Laravel.
+        let is_closed = !self.has_open_queue() && shared.leases.running.is_empty();
+        // And PHP that may not ask for jobs finds none.
+        let is_php_idle = |pool: &Pool| self.php.is_empty() || pool.is_paused();
+        let is_empty = (self.local.is_empty() || shared.has_only_php())
+            && shared.pool.as_ref().is_none_or(is_php_idle);
+        let is_busy = !self.slots.is_empty();
+        let snapshot = Snapshot {
+            quit: orders.quit,
+            is_stuck: self.slots.is_stuck() || shared.turns.is_overdue(),
+            restart: self.announcer.heard().restart,
+            has_no_php: shared.pool.as_ref().and_then(Pool::problem).is_some(),
+            lost_connection: self.retry.has_failed(),
+            is_busy,
+            // What an ended job brings about may be more jobs, such as the callbacks of its batch.
+            is_idle: (is_empty || is_closed) && !is_busy && self.background.left.is_clear(),
+            begun: self.slots.begun(),
+            in_php: self.slots.in_php(),
+        };
+        let now = Instant::now();
+        self.limits.stop_reason(snapshot, &self.options, now)
+    }
+}
+
+/// Ends when the worker is told to quit.
+pub(super) async fn told_to_quit(orders: &mut watch::Receiver<Orders>) {
+    while !orders.borrow_and_update().quit {
+        if orders.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Waits for a pop; given up only when the worker is told to quit and the server hangs.
+///
+/// Jobs of a reply that never came stay reserved until `retry_after`, as if this
+/// process had been killed: which is what would happen next.
+async fn unless_told_to_quit<T>(
+    pop: impl Future<Output = T>,
+    orders: &mut watch::Receiver<Orders>,
+) -> Option<T> {
+    let mut pop = std::pin::pin!(pop);
+    let told = async {
+        told_to_quit(orders).await;
+        tokio::time::sleep(LAST_POP).await;
+    };
+    tokio::select! {
+        biased;
+        popped = &mut pop => Some(popped),
+        () = told => None,
+    }
+}

@@ -1,0 +1,228 @@
+//! How a worker stops: running jobs end or are cut, all are settled, and the outbox has the last word.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::Report;
+use super::event::Event;
+use super::limits::LIMITS_EVERY;
+use super::outbox::Patience;
+use super::run::Run;
+use super::stop::{Orders, StopReason};
+use crate::queue::Queue;
+
+/// How long a server that went away is waited for once no job runs and the worker is told to quit; after that a last
+/// chance.
+const SERVER_AWAY: Duration = Duration::from_secs(5);
+
+/// How far a stop has come.
+#[derive(Debug, Default)]
+struct Stopping {
+    /// Whether an order to quit was given: then a supervisor may be waiting with SIGKILL.
+    is_asked: bool,
+    /// When running jobs are cut.
+    deadline: Option<Instant>,
+    /// When a server that is away is waited for no longer, once nothing else is waited for.
+    server_until: Option<Instant>,
+}
+
+impl Stopping {
+    /// Takes note of orders; the deadline runs from the first order to quit.
+    fn note(&mut self, orders: Orders, grace: Option<Duration>, now: Instant) {
+        self.is_asked |= orders.quit;
+        if self.is_asked && self.deadline.is_none() {
+            self.deadline = grace.map(|grace| now + grace);
+        }
+    }
+
+    /// Whether running jobs are to be cut now.
+    fn cuts(&self, orders: Orders, now: Instant) -> bool {
+        orders.hurry || self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+
+    /// Takes note of whether nothing but the server is waited for; whether it is waited for no longer.
+    fn gives_up_on_server(&mut self, only_server: bool, now: Instant) -> bool {
+        self.server_until =
+            (self.is_asked && only_server).then(|| self.server_until.unwrap_or(now + SERVER_AWAY));
+        self.server_until.is_some_and(|until| until <= now)
+    }
+}
+
+impl<Q: Queue> Run<Q> {
+    /// Lets running jobs finish, cuts them at the deadline, and waits until all are settled.
+    pub(super) async fn stop(mut self, reason: StopReason) -> Report {
+        if let Some(pool) = &self.shared.pool {
+            pool.close();
+        }
+        let mut stopping = Stopping {
+            is_asked: reason == StopReason::Interrupted,
+            ..Stopping::default()
+        };
+        self.finish_jobs(&mut stopping).await;
+        let stats = &self.shared.triage.stats;
+        self.announcer.announce_stats(&self.shared.observers, stats);
+        if let Some(pool) = &self.shared.pool {
+            pool.stop().await;
+        }
+        // Dropping the last sender ends the settling task once it has done everything.
+        let Self {
+            shared,
+            orders,
+            options,
+            slots,
+            mut background,
+            ..
+        } = self;
+        let observers = shared.observers.clone();
+        let router = Arc::clone(&shared.triage.app.router);
+        drop(shared);
+        let mut of_settling = orders.clone();
+        let give_up = &background.give_up;
+        let settling = &mut background.settling;
+        let unsettled = tokio::select! {
+            biased;
+            settled = settling => settled,
+            never = stopping.watch_settling(&mut of_settling, give_up) => match never {},
+        };
+        let unsettled = unsettled.unwrap_or_else(|error| {
+            tracing::error!(%error, "the settling task ended abnormally");
+            1
+        });
+        let patience = Patience {
+            orders,
+            deadline: stopping.deadline,
+            grace: options.grace,
+        };
+        let recorded = async {
+            if let Some(recording) = background.recording {
+                recording.finish(patience.clone()).await;
+            }
+        };
+        let followed = background.following.finish(patience.clone());
+        tokio::join!(recorded, followed, router.stop());
+        // `--once` stops without a word, as in Laravel.
+        if !options.once {
+            observers.emit(&Event::WorkerStopping {
+                reason,
+                jobs_processed: slots.begun(),
+                options: &options,
+            });
+        }
+        background.helpers.shutdown().await;
+        Report {
+            reason,
+            jobs_processed: slots.begun(),
+            released: slots.released(),
+            unsettled: unsettled as u64,
+        }
+    }
+
+    /// Waits until no job runs.
+    async fn finish_jobs(&mut self, stopping: &mut Stopping) {
+        while !self.slots.is_empty() {
+            let now = Instant::now();
+            let orders = *self.orders.borrow_and_update();
+            stopping.note(orders, self.options.grace, now);
+            let (cut, give_up) = (&self.shared.stops.cut, &self.background.give_up);
+            if stopping.cuts(orders, now) {
+                cut.cancel();
+                give_up.cancel();
+            }
+            let only_server = self.shared.settlements.waiting.count() == self.slots.len();
+            if stopping.gives_up_on_server(only_server, now) {
+                give_up.cancel();
+            }
+            let until = stopping.deadline.filter(|_| !cut.is_cancelled());
+            let look_again = stopping.is_asked.then(|| now + LIMITS_EVERY);
+            let until = until.into_iter().chain(look_again).min();
+            tokio::select! {
+                end = self.slots.next_end() => self.ended(end),
+                _ = self.orders.changed() => {}
+                () = sleep_until(until) => {}
+            }
+        }
+    }
+}
+
+impl Stopping {
+    /// Gives up on the server when it was waited for long enough, or at once when there is no time.
+    async fn watch_settling(
+        &mut self,
+        orders: &mut watch::Receiver<Orders>,
+        give_up: &tokio_util::sync::CancellationToken,
+    ) -> std::convert::Infallible {
+        loop {
+            let now = Instant::now();
+            let Orders { quit, hurry, .. } = *orders.borrow_and_update();
+            self.is_asked |= quit;
+            let is_over = self.gives_up_on_server(true, now);
+            if hurry || is_over || self.deadline.is_some() {
+                give_up.cancel();
+            }
+            let until = self.server_until.filter(|_| !give_up.is_cancelled());
+            tokio::select! {
+                Ok(()) = orders.changed() => {}
+                () = sleep_until(until) => {}
+            }
+        }
+    }
+}
+
+async fn sleep_until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: fn(u64) -> Duration = Duration::from_secs;
+
+    fn orders(quit: bool, hurry: bool) -> Orders {
+        Orders {
+            quit,
+            hurry,
+            ..Orders::default()
+        }
+    }
+
+    #[test]
+    fn the_deadline_runs_from_the_first_order_to_quit() {
+        let now = Instant::now();
+        let mut stopping = Stopping::default();
+        // A limit of the worker's own: jobs have their time.
+        stopping.note(orders(false, false), Some(S(8)), now);
+        assert!(!stopping.cuts(orders(false, false), now + S(999)));
+        stopping.note(orders(true, false), Some(S(8)), now);
+        stopping.note(orders(true, false), Some(S(8)), now + S(5));
+        assert!(!stopping.cuts(orders(true, false), now + S(7)));
+        assert!(stopping.cuts(orders(true, false), now + S(8)));
+        assert!(stopping.cuts(orders(true, true), now));
+        // As in Laravel, jobs finish.
+        let mut stopping = Stopping::default();
+        stopping.note(orders(true, false), None, now);
+        assert!(!stopping.cuts(orders(true, false), now + S(999)));
+    }
+
+    #[test]
+    fn a_server_that_is_away_is_waited_for_once_nothing_else_is() {
+        let now = Instant::now();
+        let mut stopping = Stopping::default();
+        assert!(!stopping.gives_up_on_server(true, now));
+        assert!(!stopping.gives_up_on_server(true, now + S(99)));
+        stopping.is_asked = true;
+        assert!(!stopping.gives_up_on_server(true, now));
+        assert!(!stopping.gives_up_on_server(true, now + S(4)));
+        // A job ran in between.
+        assert!(!stopping.gives_up_on_server(false, now + S(5)));
+        assert!(!stopping.gives_up_on_server(true, now + S(6)));
+        assert!(!stopping.gives_up_on_server(true, now + S(10)));
+        assert!(stopping.gives_up_on_server(true, now + S(11)));
+    }
+}

@@ -1,0 +1,191 @@
+//! The jobs that run: how many, of which mapping, and where.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use tokio::task::{JoinError, JoinSet};
+
+use super::attempt::{self, Executor, Placement, Shared, TaskEnd};
+use super::gauge::{Gauge, Held};
+use super::triage::{Candidate, Triaged};
+use crate::handler::pool::Pool;
+use crate::queue::ReservedJob;
+
+/// How a job's task ended; and what counts it as one for PHP until the loop has taken note.
+pub(super) type TaskOutput = (TaskEnd, Option<Held>);
+
+/// The jobs that run.
+pub(super) struct Slots {
+    tasks: JoinSet<TaskOutput>,
+    concurrency: NonZeroUsize,
+    /// Slots taken for good by handlers that do not return.
+    lost: usize,
+    /// Jobs running per mapping that has a limit of its own.
+    per_mapping: Vec<usize>,
+    next_number: u64,
+    /// Attempts begun.
+    begun: u64,
+    /// Jobs cut short at the stop deadline and released.
+    released: u64,
+    /// Jobs that PHP runs.
+    in_php: Gauge,
+    /// Jobs of PHP whose end is not written down.
+    unsettled_in_php: Gauge,
+}
+
+impl Slots {
+    pub(super) fn new(concurrency: NonZeroUsize, mappings: usize) -> Self {
+        Self {
+            tasks: JoinSet::new(),
+            concurrency,
+            lost: 0,
+            per_mapping: vec![0; mappings],
+            next_number: 0,
+            begun: 0,
+            released: 0,
+            in_php: Gauge::default(),
+            unsettled_in_php: Gauge::default(),
+        }
+    }
+
+    /// Tasks of jobs, those that wait to be settled included.
+    pub(super) fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// Attempts begun.
+    pub(super) fn begun(&self) -> u64 {
+        self.begun
+    }
+
+    /// Jobs cut short at the stop deadline and released.
+    pub(super) fn released(&self) -> u64 {
+        self.released
+    }
+
+    /// Whether a handler runs on behind its timeout.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.lost > 0
+    }
+
+    /// Jobs that PHP runs.
+    pub(super) fn in_php(&self) -> usize {
+        self.in_php.count()
+    }
+
+    /// Whether the end of every job of PHP is written down.
+    pub(super) fn is_php_settled(&self) -> bool {
+        self.unsettled_in_php.count() == 0
+    }
+
+    /// Jobs running per mapping that has a limit of its own.
+    pub(super) fn per_mapping(&self) -> &[usize] {
+        &self.per_mapping
+    }
+
+    /// Free slots for handlers here.
+    pub(super) fn free(&self) -> usize {
+        let taken = self.tasks.len().saturating_sub(self.in_php()) + self.lost;
+        self.concurrency.get().saturating_sub(taken)
+    }
+
+    /// Begins an attempt.
+    pub(super) fn start(
+        &mut self,
+        shared: &Arc<Shared>,
+        job: ReservedJob,
+        mut candidate: Option<Candidate>,
+        executor: Executor,
+    ) {
+        self.begun += 1;
+        self.next_number += 1;
+        let number = self.next_number;
+        let job = Arc::new(job);
+        shared.leases.running.insert(number, Arc::clone(&job));
+        let (placement, mapping, in_php) = match executor {
+            Executor::Local => {
+                let mapping = limited_mapping(shared, &job, &mut candidate);
+                (Placement::Local, mapping, None)
+            }
+            Executor::Php => {
+                let placement = Placement::Php {
+                    seat: shared.pool.as_ref().and_then(Pool::take),
+                    unsettled: self.unsettled_in_php.hold(),
+                };
+                (placement, None, Some(self.in_php.hold()))
+            }
+        };
+        if let Some(mapping) = mapping {
+            self.per_mapping[mapping] += 1;
+        }
+        let shared = Arc::clone(shared);
+        self.tasks.spawn(async move {
+            let end = attempt::run(shared, job, candidate, number, mapping, placement).await;
+            (end, in_php)
+        });
+    }
+
+    /// Waits for the next task to end; for ever if there is none.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost.
+    pub(super) async fn next_end(&mut self) -> Result<TaskOutput, JoinError> {
+        match self.tasks.join_next().await {
+            Some(end) => end,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// A task that has ended.
+    pub(super) fn try_next_end(&mut self) -> Option<Result<TaskOutput, JoinError>> {
+        self.tasks.try_join_next()
+    }
+
+    /// Takes note of a task that has ended; whether a mapping has a slot more.
+    pub(super) fn note_end(&mut self, end: Result<TaskOutput, JoinError>) -> bool {
+        let end = match end {
+            Ok((end, _in_php)) => end,
+            // Handlers' panics are caught inside: this is a fault of the worker, and the job stays reserved.
+            Err(error) => {
+                tracing::error!(%error, "a job's task ended abnormally; its job stays reserved");
+                return false;
+            }
+        };
+        if let Some(mapping) = end.mapping {
+            self.per_mapping[mapping] -= 1;
+        }
+        self.lost += usize::from(end.is_stuck);
+        self.released += u64::from(end.was_cut);
+        self.begun -= u64::from(end.was_declined);
+        end.mapping.is_some()
+    }
+}
+
+/// The mapping whose own limit a job counts against.
+///
+/// A job that was taken unseen is looked at for this, if any mapping has a limit.
+fn limited_mapping(
+    shared: &Shared,
+    job: &ReservedJob,
+    candidate: &mut Option<Candidate>,
+) -> Option<usize> {
+    let triage = &shared.triage;
+    if !triage.has_limited_mappings() {
+        return None;
+    }
+    if candidate.is_none() {
+        *candidate = triage.triage(&job.payload, &job.queue).ok();
+    }
+    match &candidate.as_ref()?.triaged {
+        Triaged::Run(routed) => {
+            let limit = triage.app.router.mapping(routed.mapping)?.concurrency;
+            limit.map(|_| routed.mapping)
+        }
+        _ => None,
+    }
+}

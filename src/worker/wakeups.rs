@@ -1,0 +1,145 @@
+//! What wakes a worker that has nothing to do: announced pushes, and PHP processes that wait for jobs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::backoff::Reconnect;
+use crate::queue::{Queue, QueueName};
+use crate::shown::with_causes;
+
+/// Pushes that were announced, and changes in the PHP pool.
+pub(super) struct Wakeups {
+    /// Queues whose announcements were taken since the last pop.
+    woken: Vec<QueueName>,
+    /// Lets the waiter take the next announcement.
+    arm: Arc<Notify>,
+    /// No announcement is taken before: they are for other workers.
+    rests_until: Option<Instant>,
+    pushed: mpsc::Receiver<QueueName>,
+    /// Changes when a PHP process begins or ends to wait.
+    php: Option<watch::Receiver<u64>>,
+}
+
+/// What has happened.
+#[derive(Debug)]
+pub(super) enum Woken {
+    /// A push was announced.
+    Pushed,
+    /// A PHP process begins or ends to wait.
+    Php,
+}
+
+impl Wakeups {
+    /// Starts to wait for pushes, if the queue announces any.
+    pub(super) fn start<Q: Queue>(
+        queue: &Arc<Q>,
+        queues: &[QueueName],
+        php: Option<watch::Receiver<u64>>,
+        helpers: &mut JoinSet<()>,
+    ) -> Self {
+        let arm = Arc::new(Notify::new());
+        let (announce, pushed) = mpsc::channel(1);
+        if queue.announces_pushes() {
+            let (queue, queues) = (Arc::clone(queue), queues.to_vec());
+            helpers.spawn(keep_waiting(queue, queues, Arc::clone(&arm), announce));
+        }
+        Self {
+            woken: Vec::new(),
+            arm,
+            rests_until: None,
+            pushed,
+            php,
+        }
+    }
+
+    /// The queues whose announcements were taken, for the next pop.
+    pub(super) fn take(&mut self) -> Vec<QueueName> {
+        std::mem::take(&mut self.woken)
+    }
+
+    /// Leaves announcements to other workers until then.
+    pub(super) fn rest_until(&mut self, moment: Instant) {
+        self.rests_until = Some(moment);
+    }
+
+    /// Whether announcements are left to other workers.
+    pub(super) fn rests(&self, now: Instant) -> bool {
+        self.rest_end(now).is_some()
+    }
+
+    /// When announcements are taken again, if not now.
+    pub(super) fn rest_end(&self, now: Instant) -> Option<Instant> {
+        self.rests_until.filter(|until| *until > now)
+    }
+
+    /// Takes the next announcement, unless that is left to other workers.
+    pub(super) fn arm(&mut self, now: Instant) {
+        if !self.rests(now) {
+            self.rests_until = None;
+            self.arm.notify_one();
+        }
+    }
+
+    /// Waits for something to happen.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost.
+    pub(super) async fn next(&mut self) -> Woken {
+        let pushed = async |pushed: &mut mpsc::Receiver<QueueName>| match pushed.recv().await {
+            Some(queue) => queue,
+            None => std::future::pending().await,
+        };
+        let queue = tokio::select! {
+            biased;
+            queue = pushed(&mut self.pushed) => queue,
+            () = changed(&mut self.php) => return Woken::Php,
+        };
+        self.woken.push(queue);
+        Woken::Pushed
+    }
+}
+
+/// Waits for a change in who waits for jobs in PHP; for ever without a pool.
+async fn changed(changes: &mut Option<watch::Receiver<u64>>) {
+    let is_told = match changes {
+        Some(changes) => changes.changed().await.is_ok(),
+        None => false,
+    };
+    if !is_told {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Waits for pushes whenever armed, and says to which queue one came, until the future is dropped.
+async fn keep_waiting<Q: Queue>(
+    queue: Arc<Q>,
+    queues: Vec<QueueName>,
+    armed: Arc<Notify>,
+    announce: mpsc::Sender<QueueName>,
+) {
+    const AT_A_TIME: Duration = Duration::from_secs(10);
+    let mut reconnect = Reconnect::default();
+    loop {
+        armed.notified().await;
+        let pushed = loop {
+            match queue.wait_for_push(&queues, AT_A_TIME).await {
+                Ok(Some(queue)) => break queue,
+                Ok(None) => reconnect.reset(),
+                Err(error) => {
+                    // The loop that pops reports the loss; here it would be said twice.
+                    tracing::debug!(error = with_causes(&error), "could not wait for pushes");
+                    reconnect.wait().await;
+                }
+            }
+        };
+        reconnect.reset();
+        if announce.send(pushed).await.is_err() {
+            return;
+        }
+    }
+}
