@@ -1,4 +1,4 @@
-//! `make:handler`: what it prints compiles, is formatted, and reads the jobs that it was made from.
+//! `make:handler`: what it prints compiles, and reads the jobs that it was made from.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -69,7 +69,7 @@ impl Crate {
         self.modules.push(name.to_owned());
     }
 
-    /// Checks formatting, compiles without a warning and reads every job.
+    /// Compiles without a warning and reads every job.
     fn check(&self) {
         let directory = self.directory.path();
         let source = directory.join("src");
@@ -86,11 +86,6 @@ impl Crate {
         main.push_str("    std::process::exit(i32::from(wrong > 0));\n}\n");
         std::fs::write(source.join("lib.rs"), library).unwrap();
         std::fs::write(source.join("main.rs"), main).unwrap();
-        self.run(
-            tool("rustfmt")
-                .args(["--check", "--edition", "2024"])
-                .args(self.modules.iter().map(|module| format!("src/{module}.rs"))),
-        );
         let libraries = libraries();
         let rustc = |args: &[&str]| {
             let mut command = tool("rustc");
@@ -126,7 +121,7 @@ impl Crate {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Where the files stay for whoever looks into a failure.
+    /// Where the files stay to look into a failure.
     fn kept(&self) -> String {
         let kept = std::env::temp_dir().join("artisand-made");
         let _ = std::fs::remove_dir_all(&kept);

@@ -1,6 +1,6 @@
 //! `make:handler`
 
-use std::fs::OpenOptions;
+use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,6 +15,7 @@ mod types;
 use self::render::render;
 use self::samples::Samples;
 use super::{GlobalArgs, UsageError, output};
+use crate::payload::{Kind, Target, is_bookkeeping};
 
 /// Arguments of `make:handler`, as given.
 #[derive(Debug, clap::Args)]
@@ -67,97 +68,54 @@ pub(super) async fn run(args: MakeHandlerArgs, global: &GlobalArgs) -> anyhow::R
         let connection = args.connection.clone();
         let connection = connection.unwrap_or_else(|| config.default_connection());
         let looked = samples.look_into_queues(&connection, &args.queue).await;
-        told(looked, asks_for_queues, &mut samples, "its queues")?;
+        samples.told(looked, asks_for_queues, "its queues")?;
     }
     if args.failed || asks_for_nothing {
         let looked = samples.look_at_failed_jobs().await;
-        told(looked, args.failed, &mut samples, "failed jobs")?;
+        samples.told(looked, args.failed, "failed jobs")?;
     }
     let (about, inference) = samples.finish()?;
     let manifest = config.manifest().map(|(_, manifest)| manifest);
-    let text = render(&about, inference, manifest);
+    let text = render(&about, inference, manifest).context("could not make the file")?;
     match &args.output {
         None => output::data(&text)?,
-        Some(path) => {
-            let mut file = OpenOptions::new().write(true).create_new(true).open(path);
-            let written = file
-                .as_mut()
-                .map_err(|error| std::io::Error::new(error.kind(), error.to_string()))
-                .and_then(|file| file.write_all(text.as_bytes()));
-            written.with_context(|| format!("could not write {}", path.display()))?;
-        }
+        Some(path) => File::create_new(path)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .with_context(|| format!("could not write {}", path.display()))?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A source that was asked for must be there; of the others it is said that they are not.
-fn told(
-    looked: anyhow::Result<()>,
-    was_asked_for: bool,
-    samples: &mut Samples<'_>,
-    source: &str,
-) -> anyhow::Result<()> {
-    match looked {
-        Err(error) if was_asked_for => Err(error),
-        Err(error) => {
-            samples.could_not_look(source, &error);
-            Ok(())
-        }
-        Ok(()) => Ok(()),
+/// The method that a target names.
+fn method(target: &Target) -> Option<&str> {
+    match target {
+        Target::Listener { method, .. } | Target::String { method, .. } => Some(method),
+        _ => None,
     }
 }
 
-/// Whether a job document leaves a property out, or it says how a job is run and not what it does.
-fn is_laravels(name: &str) -> bool {
-    const LIMITS: [&str; 10] = [
-        "backoff",
-        "debounceFor",
-        "deleteWhenMissingModels",
-        "failOnTimeout",
-        "maxExceptions",
-        "retryUntil",
-        "shouldBeEncrypted",
-        "timeout",
-        "tries",
-        "uniqueFor",
-    ];
-    crate::payload::is_bookkeeping(name) || LIMITS.contains(&name)
+/// A target with its method, as mappings name it.
+fn whole_name(target: &Target) -> String {
+    let method = method(target).filter(|method| !method.is_empty());
+    let method = method.map(|method| format!("@{method}"));
+    format!("{}{}", target.name(), method.unwrap_or_default())
 }
 
-/// Of an event: the socket of who caused it, too.
-fn is_laravels_of_event(name: &str) -> bool {
-    name == "socket" || is_laravels(name)
-}
-
-/// Of a notification: what the view has.
-fn is_laravels_of_notification(name: &str) -> bool {
-    matches!(name, "id" | "locale") || is_laravels(name)
-}
-
-/// Of a mailable: the properties of Laravel's own class, which the view has.
-fn is_laravels_of_mailable(name: &str) -> bool {
-    const MAILABLE: [&str; 21] = [
-        "assertionableRenderStrings",
-        "attachments",
-        "bcc",
-        "callbacks",
-        "cc",
-        "diskAttachments",
-        "from",
-        "html",
-        "locale",
-        "mailer",
-        "markdown",
-        "metadata",
-        "rawAttachments",
-        "replyTo",
-        "subject",
-        "tags",
-        "textView",
-        "theme",
-        "to",
-        "view",
-        "viewData",
-    ];
-    MAILABLE.contains(&name) || is_laravels(name)
+/// Whether a job document leaves out a property of what a job of this kind is about, or it says how
+/// a job is run and not what it does, or the handler's view has it.
+fn is_laravels(kind: Kind, name: &str) -> bool {
+    const LIMITS: &str = "backoff debounceFor deleteWhenMissingModels failOnTimeout maxExceptions \
+        retryUntil shouldBeEncrypted timeout tries uniqueFor";
+    const MAILABLE: &str = "assertionableRenderStrings attachments bcc callbacks cc diskAttachments \
+        from html locale mailer markdown metadata rawAttachments replyTo subject tags textView theme \
+        to view viewData";
+    let of_kind = match kind {
+        Kind::Job => "",
+        Kind::Listener | Kind::Broadcast => "socket",
+        Kind::Notification => "id locale",
+        Kind::Mailable => MAILABLE,
+        Kind::Command | Kind::Closure | Kind::Batch | Kind::String => return false,
+    };
+    let mut names = LIMITS.split(' ').chain(of_kind.split(' '));
+    is_bookkeeping(name) || names.any(|known| known == name)
 }

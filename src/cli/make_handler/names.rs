@@ -1,13 +1,17 @@
-//! Names, literals and comments made of what payloads say.
+//! Names, comments and mappings made of what payloads say.
 //!
 //! Class and property names are untrusted: whoever can push a job chooses
-//! them. Identifiers are ASCII and bounded, literals escape all that is not
-//! plain, comments never end early and show no control characters.
+//! them. Identifiers are ASCII and bounded, comments never end early and show
+//! no control characters.
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
+
+use heck::{ToSnakeCase as _, ToUpperCamelCase as _};
+use proc_macro2::Span;
+use syn::Ident;
 
 use crate::app::slug;
+use crate::shown;
 
 /// Longest identifier that is made of a name.
 const LONGEST: usize = 40;
@@ -16,70 +20,11 @@ const LONGEST: usize = 40;
 const SLUGS_OF: u32 = 13;
 
 /// Names that a generated type cannot have: it would hide what the file itself uses.
-const TAKEN_TYPES: [&str; 53] = [
-    "ArtisanCommand",
-    "AsMut",
-    "AsRef",
-    "BTreeMap",
-    "BoxError",
-    "Box",
-    "Broadcast",
-    "Clone",
-    "Copy",
-    "Debug",
-    "Default",
-    "Deserialize",
-    "DoubleEndedIterator",
-    "Drop",
-    "Eq",
-    "Err",
-    "ExactSizeIterator",
-    "Extend",
-    "Fn",
-    "FnMut",
-    "FnOnce",
-    "From",
-    "FromIterator",
-    "Future",
-    "Hash",
-    "Into",
-    "IntoFuture",
-    "IntoIterator",
-    "Iterator",
-    "JobContext",
-    "Listener",
-    "Mailable",
-    "ModelIdentifier",
-    "None",
-    "Notification",
-    "Ok",
-    "Option",
-    "Ord",
-    "PartialEq",
-    "PartialOrd",
-    "Registry",
-    "Result",
-    "Self",
-    "Send",
-    "Sized",
-    "Some",
-    "String",
-    "StringJob",
-    "Sync",
-    "ToOwned",
-    "ToString",
-    "TryFrom",
-    "Vec",
-];
-
-/// Keywords of all editions, in use or reserved; `r#` does for all but the last four.
-const KEYWORDS: [&str; 52] = [
-    "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "do", "dyn",
-    "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let",
-    "loop", "macro", "match", "mod", "move", "mut", "override", "priv", "pub", "ref", "return",
-    "static", "struct", "trait", "true", "try", "type", "typeof", "unsafe", "unsized", "use",
-    "virtual", "where", "while", "yield", "Self", "crate", "self", "super",
-];
+const TAKEN_TYPES: &str = "ArtisanCommand AsMut AsRef BTreeMap BoxError Box Broadcast Clone Copy \
+    Debug Default Deserialize DoubleEndedIterator Drop Eq Err ExactSizeIterator Extend Fn FnMut \
+    FnOnce From FromIterator Future Hash Into IntoFuture IntoIterator Iterator JobContext Listener \
+    Mailable ModelIdentifier None Notification Ok Option Ord PartialEq PartialOrd Registry Result \
+    Self Send Sized Some String StringJob Sync ToOwned ToString TryFrom Vec";
 
 /// Names given out in one namespace.
 #[derive(Debug, Default)]
@@ -88,159 +33,78 @@ pub(super) struct Names(HashSet<String>);
 impl Names {
     /// A namespace of types.
     pub(super) fn of_types() -> Self {
-        Self(TAKEN_TYPES.into_iter().map(str::to_owned).collect())
+        let taken = TAKEN_TYPES.split_whitespace();
+        Self(taken.map(str::to_owned).collect())
     }
 
     /// Takes the first of these names that is free, or the first one with a number.
     pub(super) fn take(&mut self, candidates: &[String]) -> String {
-        let free = candidates.iter().find(|name| !self.0.contains(*name));
-        let name = free.cloned().unwrap_or_else(|| {
-            let first = candidates.first().map_or("Value", String::as_str);
-            let needs_none =
-                first.starts_with(|c: char| c.is_ascii_uppercase()) || first.ends_with('_');
-            let separator = if needs_none { "" } else { "_" };
-            // One more than there are names: one of them is free.
-            (2..self.0.len() + 3)
-                .map(|number| format!("{first}{separator}{number}"))
-                .find(|name| !self.0.contains(name))
-                .unwrap_or_default()
-        });
-        self.0.insert(name.clone());
-        name
+        let first = candidates.first().map_or("", String::as_str);
+        let is_type = first.starts_with(|c: char| c.is_ascii_uppercase());
+        let separator = if is_type { "" } else { "_" };
+        let stem = first.trim_end_matches('_');
+        let numbered = (2..).map(|number| format!("{stem}{separator}{number}"));
+        let mut names = candidates.iter().cloned().chain(numbered);
+        let free = names.find(|name| self.0.insert(name.clone()));
+        free.unwrap_or_default()
     }
 }
 
-/// The letters and digits of a name in ASCII, everything else as a space.
+/// The text in ASCII, as far as it is to become a name.
 fn ascii(text: &str) -> String {
-    let mut out = String::new();
-    for c in text.chars().take(4 * LONGEST) {
-        if c.is_ascii_alphanumeric() {
-            out.push(c);
-        } else if c.is_ascii() {
-            out.push(' ');
-        } else {
-            out.push_str(&slug(c.encode_utf8(&mut [0; 4]), ' ', SLUGS_OF));
-        }
-    }
-    out
-}
-
-/// A name of a type: `UpperCamelCase`; `or` if nothing is left of it.
-pub(super) fn type_name(text: &str, or: &str) -> String {
-    let mut name = String::new();
-    for piece in ascii(text).split(' ').filter(|piece| !piece.is_empty()) {
-        let (first, rest) = piece.split_at(1);
-        name.push_str(&first.to_ascii_uppercase());
-        // `SMS` is `Sms` in Rust, `OrderID` stays.
-        if piece.len() > 1 && rest.bytes().all(|b| !b.is_ascii_lowercase()) {
-            name.push_str(&rest.to_ascii_lowercase());
-        } else {
-            name.push_str(rest);
-        }
-    }
-    name.truncate(LONGEST);
-    match name.as_bytes().first() {
-        None => or.to_owned(),
-        Some(first) if first.is_ascii_digit() => format!("{or}{name}"),
-        Some(_) => name,
-    }
-}
-
-/// A name of a field or function: `snake_case`, not yet fit to be written, see [`raw`]; `or` if nothing is left of it.
-pub(super) fn snake(text: &str, or: &str) -> String {
-    let text: Vec<char> = ascii(text).chars().collect();
-    let mut name = String::new();
-    for (index, &c) in text.iter().enumerate() {
-        if c == ' ' {
-            if !name.is_empty() && !name.ends_with('_') {
-                name.push('_');
+    let chars = text.chars().take(4 * LONGEST).map(String::from);
+    chars
+        .map(|c| {
+            if c.is_ascii() {
+                c
+            } else {
+                slug(&c, ' ', SLUGS_OF)
             }
-            continue;
-        }
-        let before = index.checked_sub(1).map(|before| text[before]);
-        let after = text.get(index + 1);
-        let begins_word = c.is_ascii_uppercase()
-            && before.is_some_and(|before| {
-                before.is_ascii_lowercase()
-                    || before.is_ascii_digit()
-                    || (before.is_ascii_uppercase() && after.is_some_and(char::is_ascii_lowercase))
-            });
-        if begins_word && !name.ends_with('_') {
-            name.push('_');
-        }
-        name.push(c.to_ascii_lowercase());
-    }
+        })
+        .collect()
+}
+
+/// A name that begins with a letter; `or` stands before one that does not.
+fn named(mut name: String, or: &str, separator: &str) -> String {
     name.truncate(LONGEST);
     let name = name.trim_end_matches('_');
     match name.as_bytes().first() {
         None => or.to_owned(),
-        Some(first) if first.is_ascii_digit() => format!("{or}_{name}"),
-        Some(_) if matches!(name, "self" | "super" | "crate") => format!("{name}_"),
+        Some(first) if first.is_ascii_digit() => format!("{or}{separator}{name}"),
         Some(_) => name.to_owned(),
     }
 }
 
+/// A name of a type: `UpperCamelCase`; `or` if nothing is left of it.
+pub(super) fn type_name(text: &str, or: &str) -> String {
+    named(ascii(text).to_upper_camel_case(), or, "")
+}
+
+/// A name of a field or function: `snake_case`; `or` if nothing is left of it.
+pub(super) fn snake(text: &str, or: &str) -> String {
+    let name = named(ascii(text).to_snake_case(), or, "_");
+    // The keywords that `r#` does not help.
+    match &*name {
+        "self" | "super" | "crate" => format!("{name}_"),
+        _ => name,
+    }
+}
+
 /// An identifier as source code has it.
-pub(super) fn raw(name: &str) -> String {
-    if KEYWORDS.contains(&name) {
-        format!("r#{name}")
+pub(super) fn ident(name: &str) -> Ident {
+    // `gen` is a keyword since the edition of 2024.
+    let is_keyword = name == "gen" || syn::parse_str::<Ident>(name).is_err();
+    let make = if is_keyword {
+        Ident::new_raw
     } else {
-        name.to_owned()
-    }
-}
-
-/// What serde's `rename_all = "camelCase"` makes of a field's name.
-pub(super) fn camel(name: &str) -> String {
-    let mut camel = String::new();
-    let mut begins_word = false;
-    for c in name.chars() {
-        if c == '_' {
-            begins_word = true;
-        } else if std::mem::take(&mut begins_word) && !camel.is_empty() {
-            camel.push(c.to_ascii_uppercase());
-        } else {
-            camel.push(c);
-        }
-    }
-    // What stands first is made small.
-    camel[..camel.len().min(1)].to_ascii_lowercase() + camel.get(1..).unwrap_or_default()
-}
-
-/// Whether a character is what it looks like: no control, no space but the plain one, no mark of direction.
-fn is_plain(c: char) -> bool {
-    c == ' ' || c.is_ascii_graphic() || (!c.is_ascii() && c.is_alphanumeric())
-}
-
-/// A string literal of Rust.
-pub(super) fn literal(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            c if is_plain(c) => out.push(c),
-            c => out.extend(c.escape_unicode()),
-        }
-    }
-    out.push('"');
-    out
+        Ident::new
+    };
+    make(name, Span::call_site())
 }
 
 /// Text for a comment, between backticks: one line that ends neither comment nor code.
 pub(super) fn quoted(text: &str) -> String {
-    const MOST: usize = 120;
-    let mut out = String::from("`");
-    for c in text.chars().take(MOST) {
-        out.push(match c {
-            '`' => '\'',
-            c if is_plain(c) => c,
-            _ => '\u{fffd}',
-        });
-    }
-    if text.chars().nth(MOST).is_some() {
-        out.push_str(" ...");
-    }
-    out.push('`');
-    out
+    format!("`{}`", shown::name(text).replace('`', "'"))
 }
 
 /// A string of TOML, as a mapping names a target exactly.
@@ -250,21 +114,16 @@ pub(super) fn toml_pattern(name: &str) -> String {
     } else {
         name.to_owned()
     };
-    if pattern.chars().all(is_plain) && !pattern.contains('\'') {
+    if !pattern.contains(shown::is_unfit) && !pattern.contains('\'') {
         return format!("'{pattern}'");
     }
-    let mut out = String::from("\"");
-    for c in pattern.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            c if is_plain(c) => out.push(c),
-            c => {
-                let _ = write!(out, "\\U{:08x}", u32::from(c));
-            }
-        }
-    }
-    out.push('"');
-    out
+    // What JSON escapes TOML does, too, but it leaves more as it is.
+    let json = serde_json::Value::from(pattern).to_string();
+    let escaped = |c: char| match c {
+        c if shown::is_unfit(c) => format!("\\U{:08x}", u32::from(c)),
+        c => c.to_string(),
+    };
+    json.chars().map(escaped).collect()
 }
 
 #[cfg(test)]
@@ -277,9 +136,10 @@ mod tests {
         let rows = [
             ("orderId", "order_id", "OrderId"),
             ("ProcessPodcast", "process_podcast", "ProcessPodcast"),
-            ("SendSMS", "send_sms", "SendSMS"),
+            ("SendSMS", "send_sms", "SendSms"),
             ("SMS", "sms", "Sms"),
-            ("HTMLBody", "html_body", "HTMLBody"),
+            ("HTMLBody", "html_body", "HtmlBody"),
+            ("IN_PROGRESS", "in_progress", "InProgress"),
             ("address2", "address2", "Address2"),
             ("line2Text", "line2_text", "Line2Text"),
             ("with space", "with_space", "WithSpace"),
@@ -297,8 +157,9 @@ mod tests {
             assert_eq!(type_name(text, "Field"), ty, "{text:?}");
         }
         assert_eq!(snake(&"a".repeat(500), "field").len(), LONGEST);
-        assert_eq!(raw("type"), "r#type");
-        assert_eq!(raw("order"), "order");
+        for (name, expected) in [("type", "r#type"), ("gen", "r#gen"), ("order", "order")] {
+            assert_eq!(ident(name).to_string(), expected);
+        }
     }
 
     #[test]
@@ -327,7 +188,8 @@ mod tests {
             ("x_2", "x2"),
             ("a_b_c", "aBC"),
         ] {
-            assert_eq!(camel(field), expected);
+            // What `rename_all = "camelCase"` makes of a field's name.
+            assert_eq!(heck::AsLowerCamelCase(field).to_string(), expected);
         }
     }
 
@@ -337,13 +199,13 @@ mod tests {
         let rows = [
             ("plain", "\"plain\"", "`plain`"),
             ("a\"b\\", "\"a\\\"b\\\\\"", "`a\"b\\`"),
-            ("a\nfn x() {}", "\"a\\u{a}fn x() {}\"", "`a\u{fffd}fn x() {}`"),
-            ("`]\r\u{2028}", "\"`]\\u{d}\\u{2028}\"", "`']\u{fffd}\u{fffd}`"),
-            ("\u{202e}abc", "\"\\u{202e}abc\"", "`\u{fffd}abc`"),
+            ("a\nfn x() {}", "\"a\\nfn x() {}\"", "`a\\u{a}fn x() {}`"),
+            ("`]\r\u{2028}", "\"`]\\r\\u{2028}\"", "`']\\u{d}\\u{2028}`"),
+            ("\u{202e}abc", "\"\\u{202e}abc\"", "`\\u{202e}abc`"),
             ("żółć", "\"żółć\"", "`żółć`"),
         ];
         for (text, as_literal, as_comment) in rows {
-            assert_eq!(literal(text), as_literal);
+            assert_eq!(quote::quote!(#text).to_string(), as_literal);
             assert_eq!(quoted(text), as_comment);
         }
     }
@@ -354,7 +216,7 @@ mod tests {
         let rows = [
             ("App\\Jobs\\X", "'App\\Jobs\\X'"),
             ("it's", "\"it's\""),
-            ("a\nb\\", "\"a\\U0000000ab\\\\\""),
+            ("a\nb\\", "\"a\\nb\\\\\""),
             ("a*", "'/^a\\*$/'"),
             ("/x", "'/^/x$/'"),
         ];

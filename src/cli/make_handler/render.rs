@@ -1,840 +1,561 @@
 //! The file: a struct, a handler, and how to put them to use.
 //!
-//! The text is what rustfmt makes of it, so that the first change to the file
-//! shows no other. Nothing in it is taken over from a payload as it is; see
+//! It is made as tokens and printed by `prettyplease`: what a payload says gets
+//! into it as an identifier, a literal or a doc comment, and never as code; see
 //! [`names`](super::names).
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
-use std::fmt::Write as _;
+use std::collections::{BTreeSet, HashMap};
 
-use super::names::{Names, camel, literal, quoted, raw, snake, toml_pattern, type_name};
-use super::types::{Cases, Field, Fields, Inference, Mark, Slot, Type};
+use heck::ToLowerCamelCase as _;
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::{Ident, Item};
+
+use super::names::{Names, ident, quoted, snake, toml_pattern, type_name};
+use super::types::{Field, Fields, Inference, Slot, Type};
+use super::{method, whole_name};
 use crate::app::{Class, Manifest, Property};
-use crate::payload::Kind;
+use crate::payload::{Kind, Target};
 use crate::php::{ClassName, Value};
 
-/// Longest line that rustfmt leaves alone.
-const WIDTH: usize = 100;
-/// Longest arguments of an attribute that rustfmt leaves on one line.
-const ATTRIBUTE_WIDTH: usize = 70;
+/// Longest text that is written into the file as a default.
+const LONGEST_DEFAULT: usize = 60;
 
-/// Longest arguments of a call that rustfmt leaves on one line.
-const CALL_WIDTH: usize = 60;
+/// PHP's types of dates.
+const DATES: &str = "DateTime DateTimeImmutable DateTimeInterface Carbon\\Carbon \
+    Carbon\\CarbonImmutable Carbon\\CarbonInterface Illuminate\\Support\\Carbon";
 
 /// What the file is about.
 #[derive(Debug)]
 pub(super) struct About {
     /// What is handled.
-    pub(super) kind: Kind,
-    /// Its name, as mappings match it.
-    pub(super) name: String,
-    /// The method of a listener or string job.
-    pub(super) method: Option<String>,
-    /// Channels of a notification that were seen.
-    pub(super) channels: BTreeSet<String>,
+    pub(super) target: Target,
+    /// Further lines of the mapping.
+    pub(super) mapping: String,
     /// What the types were inferred from, in words.
     pub(super) sources: String,
-    /// What else is to be said.
-    pub(super) notes: Vec<String>,
-}
-
-/// How jobs of a kind are mapped, and how a handler takes them.
-struct Form {
-    /// Key of the mapping.
-    key: &'static str,
-    /// Type around the handler's own, if there is one.
-    view: Option<&'static str>,
-    /// What the handler's own type is, where its class does not name it.
-    suffix: &'static str,
-}
-
-fn form(kind: Kind) -> Form {
-    let (key, view, suffix) = match kind {
-        Kind::Job | Kind::Closure | Kind::Batch => ("job", None, "Job"),
-        Kind::Listener => ("listener", Some("Listener"), "Event"),
-        Kind::Notification => ("notification", Some("Notification"), "Notification"),
-        Kind::Mailable => ("mailable", Some("Mailable"), "Mailable"),
-        Kind::Broadcast => ("broadcast", Some("Broadcast"), "Event"),
-        Kind::Command => ("command", Some("ArtisanCommand"), "Parameters"),
-        Kind::String => ("string", Some("StringJob"), "Data"),
-    };
-    Form { key, view, suffix }
-}
-
-/// What the handler is for, in words.
-fn purpose(about: &About) -> String {
-    let name = quoted(&about.name);
-    match about.kind {
-        Kind::Job | Kind::Closure | Kind::Batch => format!("Does what `handle()` of {name} does"),
-        Kind::Listener | Kind::String => {
-            let method = about.method.as_deref().unwrap_or("handle");
-            format!("Does what the method {} of {name} does", quoted(method))
-        }
-        Kind::Notification => format!("Sends the notification {name} as its channels do"),
-        Kind::Mailable => format!("Sends the mailable {name} as the mailer does"),
-        Kind::Broadcast => format!("Broadcasts the event {name} as the broadcaster does"),
-        Kind::Command => format!("Does what the artisan command {name} does"),
-    }
 }
 
 /// Writes the file.
-pub(super) fn render(about: &About, inference: Inference, manifest: Option<&Manifest>) -> String {
+pub(super) fn render(
+    about: &About,
+    inference: Inference,
+    manifest: Option<&Manifest>,
+) -> syn::Result<String> {
     let mut writer = Writer {
         inference,
         manifest,
         types: Names::of_types(),
-        values: Names::default(),
-        class_names: HashMap::new(),
-        enum_names: HashMap::new(),
-        pending: VecDeque::new(),
-        items: String::new(),
-        uses_map: false,
-        uses_model: false,
-        uses_serde: false,
-        root: String::new(),
-        model_field: None,
-        crates: BTreeSet::new(),
+        ..Writer::default()
     };
     writer.values.take(&["register".to_owned()]);
-    writer.file(about)
+    writer.crates.insert("artisand");
+    let usual = "artisand::handler::{self, BoxError, JobContext, Registry}";
+    writer.uses.insert(usual);
+    let mut file: syn::File = syn::parse2(writer.file(about)?)?;
+    let is_use = |item: &Item| matches!(item, Item::Use(_));
+    let (uses, items): (Vec<Item>, Vec<Item>) = file.items.drain(..).partition(is_use);
+    let mut text = prettyplease::unparse(&file);
+    file.attrs.clear();
+    // An empty line between items, but none between those of `use`.
+    for part in std::iter::once(uses).chain(items.into_iter().map(|item| vec![item])) {
+        file.items = part;
+        text.push('\n');
+        text.push_str(&prettyplease::unparse(&file));
+    }
+    Ok(text)
 }
 
-enum Item {
-    Class(usize),
-    Record {
-        name: String,
-        fields: Box<Fields>,
-        owner: Option<usize>,
-    },
-    Enum(usize),
-}
-
+#[derive(Default)]
 struct Writer<'a> {
     inference: Inference,
     manifest: Option<&'a Manifest>,
     types: Names,
     values: Names,
-    class_names: HashMap<usize, String>,
-    enum_names: HashMap<usize, String>,
-    pending: VecDeque<Item>,
-    items: String,
-    uses_map: bool,
-    uses_model: bool,
-    uses_serde: bool,
-    /// Name of the handler's own type.
-    root: String,
-    /// The first field of the handler's own type that is a model and always there.
-    model_field: Option<String>,
-    /// Other crates that the file needs.
+    class_names: HashMap<usize, Ident>,
+    enum_names: HashMap<usize, Ident>,
+    /// Classes whose structs are being written, one inside the other.
+    open: Vec<usize>,
+    /// Types, the handler's own first.
+    items: Vec<TokenStream>,
+    /// What makes defaults.
+    functions: Vec<TokenStream>,
+    /// What the file imports.
+    uses: BTreeSet<&'static str>,
+    /// Crates that it needs.
     crates: BTreeSet<&'static str>,
-}
-
-/// A field as it is written.
-struct Line {
-    docs: Vec<String>,
-    /// What serde reads it from.
-    php: String,
-    name: String,
-    ty: String,
-    default: Option<String>,
-    is_model: bool,
+    /// The first field of the handler's own type that is a model and always there.
+    model: Option<Ident>,
 }
 
 impl Writer<'_> {
-    fn file(mut self, about: &About) -> String {
-        let form = form(about.kind);
-        let base = about.name.rsplit('\\').next().unwrap_or(&about.name);
-        let root = self.root(base, &form);
-        self.root.clone_from(&root);
-        let method = about.method.as_deref().filter(|method| {
-            !matches!(*method, "handle" | "fire" | "__invoke") && about.kind != Kind::Job
-        });
-        let function = match method {
-            Some(method) => snake(&format!("{base} {method}"), "handle"),
-            None => snake(base, "handle"),
+    fn file(&mut self, about: &About) -> syn::Result<TokenStream> {
+        let (kind, target) = (about.target.kind(), about.target.name());
+        // The key of the mapping, the kind in words, what is around the handler's own type, the end of
+        // that one's name where its class does not name it, and what the handler does.
+        #[rustfmt::skip]
+        let (key, words, view, suffix, does) = match kind {
+            Kind::Job | Kind::Closure | Kind::Batch => ("job", "job", "", "Job", "Does what `handle()` of {name} does"),
+            Kind::Listener => ("listener", "listener", "artisand::handler::view::Listener", "Event", "Does what the method {method} of {name} does"),
+            Kind::Notification => ("notification", "notification", "artisand::handler::view::Notification", "Notification", "Sends the notification {name} as its channels do"),
+            Kind::Mailable => ("mailable", "mailable", "artisand::handler::view::Mailable", "Mailable", "Sends the mailable {name} as the mailer does"),
+            Kind::Broadcast => ("broadcast", "broadcast event", "artisand::handler::view::Broadcast", "Event", "Broadcasts the event {name} as the broadcaster does"),
+            Kind::Command => ("command", "artisan command", "artisand::handler::view::ArtisanCommand", "Parameters", "Does what the artisan command {name} does"),
+            Kind::String => ("string", "string job", "artisand::handler::view::StringJob", "Data", "Does what the method {method} of {name} does"),
         };
-        let function = self.values.take(&[function]);
-        while let Some(item) = self.pending.pop_front() {
-            self.item(item);
-        }
-        let handler = self.handler(about, &form, &root, &function);
-        let mut out = self.header(about, &form, &function);
-        out.push('\n');
-        if self.uses_map {
-            out.push_str("use std::collections::BTreeMap;\n\n");
-        }
-        let mut names = vec!["BoxError", "JobContext"];
-        if self.uses_model {
-            names.push("ModelIdentifier");
-        }
-        names.push("Registry");
-        names.sort_unstable();
-        if let Some(view) = form.view {
-            let _ = writeln!(out, "use artisand::handler::view::{view};");
-        }
-        let _ = writeln!(
-            out,
-            "use artisand::handler::{{self, {}}};",
-            names.join(", ")
+        let base = target.rsplit('\\').next().unwrap_or(target);
+        let root = self.root(base, suffix);
+        let method = method(&about.target).unwrap_or("handle");
+        let is_usual = matches!(method, "handle" | "fire" | "__invoke");
+        let name = format!("{base} {}", if is_usual { "" } else { method });
+        let name = self.values.take(&[snake(&name, "handle")]);
+        let function = ident(&name);
+        let does = does.replace("{method}", &quoted(method));
+        let does = does.replace("{name}", &quoted(target));
+        let mut row = String::new();
+        let mut body = quote!(let _ = job;);
+        let argument = if let Some((_, own)) = view.rsplit_once("::") {
+            self.uses.insert(view);
+            let own = ident(own);
+            // The parameters of a command are read when they are asked for.
+            if kind == Kind::Command {
+                body = quote!(let parameters: #root = job.parameters()?; let _ = parameters;);
+                quote!(#own)
+            } else {
+                quote!(#own<#root>)
+            }
+        } else {
+            if let Some(model) = &self.model {
+                row = format!(
+                    "The row of a model: `let row: YourRow = context.model(&job.{model}).await?;`\n\n"
+                );
+            }
+            root
+        };
+        let handler_docs = docs(&format!(
+            "{does} in PHP.\n\n{row}# Errors\n\n\
+             An error is what an exception is in PHP: the job is tried again, or fails. Until the\n\
+             handler is written there always is one, so that no job counts as done."
+        ));
+        let imports = self.uses.iter().map(|path| syn::parse_str(path));
+        let imports: Vec<syn::UseTree> = imports.collect::<syn::Result<_>>()?;
+        let crates: Vec<&str> = self.crates.iter().copied().collect();
+        let crates = crates.join(", ");
+        let whole = toml_pattern(&whole_name(&about.target));
+        let head = format!(
+            "Handler of the {words} {}, made by `artisand make:handler`.\n\n\
+             Types are those of {}.\n\n\
+             In `artisand.toml`:\n\n\
+             ```toml\n[[map]]\n{key} = {whole}\n{}handler = \"{name}\"\n```\n\n\
+             Give `register` the worker's registry. Needs the crates {crates}.",
+            quoted(target),
+            about.sources,
+            about.mapping
         );
-        if self.uses_serde {
-            out.push_str("use serde::Deserialize;\n");
-        }
-        out.push_str(&handler);
-        out.push_str(&self.items);
-        out
+        let head = lines(&head);
+        let (items, functions) = (&self.items, &self.functions);
+        Ok(quote! {
+            #(#![doc = #head])*
+            #(use #imports;)*
+
+            #handler_docs
+            pub async fn #function(job: #argument, context: JobContext) -> Result<(), BoxError> {
+                #body
+                Err(format!("no code yet, attempt {}", context.attempts()).into())
+            }
+
+            /// Adds the handler to those of a worker.
+            pub fn register(registry: Registry) -> Registry {
+                let handler = handler::function(#function);
+                registry.with(#name, handler)
+            }
+
+            #(#items)*
+            #(#functions)*
+        })
     }
 
     /// The handler's own type.
-    fn root(&mut self, base: &str, form: &Form) -> String {
+    fn root(&mut self, base: &str, suffix: &str) -> TokenStream {
         let slot = std::mem::take(&mut self.inference.root);
-        let name = match &slot.ty {
-            Type::Object(index) if !slot.nullable => return self.class_name(*index),
-            Type::Any if !slot.opaque && !slot.nullable => {
-                self.crates.insert("serde_json");
-                return "serde_json::Value".to_owned();
-            }
+        if matches!(slot.ty, Type::Object(_) | Type::Any) && !slot.nullable {
+            return self.ty(&slot, base, true);
+        }
+        let hint = type_name(&format!("{} {suffix}", type_name(base, "")), suffix);
+        let name = ident(&self.types.take(std::slice::from_ref(&hint)));
+        match slot.ty {
+            Type::Record(fields) if !slot.nullable => self.structure(&name, fields),
             _ => {
-                let name = type_name(base, "");
-                self.types
-                    .take(&[type_name(&format!("{name}{}", form.suffix), form.suffix)])
+                let at = self.reserve();
+                let inner = self.ty(&slot, &hint, true);
+                self.items[at] = quote! {
+                    /// What PHP gave the job.
+                    #[derive(Debug, Deserialize)]
+                    pub struct #name(pub #inner);
+                };
             }
-        };
-        if let Slot {
-            ty: Type::Record(fields),
-            nullable: false,
-            ..
-        } = slot
-        {
-            self.pending.push_back(Item::Record {
-                name: name.clone(),
-                fields,
-                owner: None,
-            });
-            return name;
         }
-        let inner = self.type_text(&slot, &name, None);
-        self.uses_serde = true;
-        let line = format!("pub struct {name}(pub {inner});");
-        let skip = if line.len() > WIDTH {
-            "#[rustfmt::skip]\n"
-        } else {
-            ""
-        };
-        let _ = write!(
-            self.items,
-            "\n/// What PHP gave the job.\n#[derive(Debug, Deserialize)]\n{skip}{line}\n"
-        );
-        name
+        quote!(#name)
     }
 
-    fn header(&self, about: &About, form: &Form, function: &str) -> String {
-        let mut out = format!(
-            "//! Handler of the {} {}, made by `artisand make:handler`.\n//!\n",
-            match about.kind {
-                Kind::Broadcast => "broadcast event".to_owned(),
-                Kind::Command => "artisan command".to_owned(),
-                Kind::String => "string job".to_owned(),
-                kind => kind.to_string(),
-            },
-            quoted(&about.name)
-        );
-        let mut line = |text: &str| {
-            let _ = writeln!(out, "//! {text}");
-        };
-        line(&format!("Types are those of {}.", about.sources));
-        for note in &about.notes {
-            line(note);
-        }
-        let _ = writeln!(out, "//!\n//! In `artisand.toml`:\n//!\n//! ```toml");
-        let target = match (about.kind, &about.method) {
-            (Kind::Listener | Kind::String, Some(method)) => format!("{}@{method}", about.name),
-            _ => about.name.clone(),
-        };
-        let _ = writeln!(out, "//! [[map]]");
-        let _ = writeln!(out, "//! {} = {}", form.key, toml_pattern(&target));
-        if let (1, Some(channel)) = (about.channels.len(), about.channels.first()) {
-            let _ = writeln!(out, "//! channel = {}", toml_pattern(channel));
-        }
-        let _ = writeln!(out, "//! handler = \"{function}\"\n//! ```");
-        if about.channels.len() > 1 {
-            let channels: Vec<String> = about.channels.iter().map(|name| quoted(name)).collect();
-            let _ = writeln!(
-                out,
-                "//!\n//! Channels seen: {}; `channel = ..` in the mapping chooses one.",
-                channels.join(", ")
-            );
-        }
-        let mut crates = vec!["artisand"];
-        if self.uses_serde {
-            crates.push("serde (with its feature `derive`)");
-        }
-        let more = self
-            .crates
-            .iter()
-            .filter(|name| **name != "serde" || !self.uses_serde);
-        crates.extend(more);
-        let _ = writeln!(
-            out,
-            "//!\n//! Give `register` the worker's registry. Needs the crates {}.",
-            crates.join(", ")
-        );
-        out
+    /// A place among the types; those that one holds stand behind it.
+    fn reserve(&mut self) -> usize {
+        self.uses.insert("serde::Deserialize");
+        self.crates.insert("serde (with its feature `derive`)");
+        self.items.push(TokenStream::new());
+        self.items.len() - 1
     }
 
-    fn handler(&self, about: &About, form: &Form, root: &str, function: &str) -> String {
-        let argument = match form.view {
-            // Its parameters are read when they are asked for.
-            Some(view) if about.kind == Kind::Command => view.to_owned(),
-            Some(view) => format!("{view}<{root}>"),
-            None => root.to_owned(),
-        };
-        let name = raw(function);
-        let one_line = format!(
-            "pub async fn {name}(job: {argument}, context: JobContext) -> Result<(), BoxError> {{"
-        );
-        let signature = if one_line.len() <= WIDTH {
-            one_line
-        } else {
-            format!(
-                "pub async fn {name}(\n    job: {argument},\n    context: JobContext,\n) -> Result<(), BoxError> {{"
-            )
-        };
-        let mut body = String::new();
-        if about.kind == Kind::Command {
-            let _ = writeln!(body, "    let parameters: {root} = job.parameters()?;");
-        }
-        if let (Some(field), None) = (&self.model_field, form.view) {
-            let _ = writeln!(
-                body,
-                "    // The row of a model: `let row: YourRow = context.model(&job.{field}).await?;`"
-            );
-        }
-        let taken = if about.kind == Kind::Command {
-            "parameters"
-        } else {
-            "job"
-        };
-        let mut out = format!(
-            "\n/// {} in PHP.\n///\n/// # Errors\n///\n/// An error is what an exception is in PHP: the job is tried again, or fails.\n{signature}\n{body}",
-            purpose(about)
-        );
-        let _ = writeln!(
-            out,
-            "    // As long as nothing is written here the job must not count as done.\n    let _ = {taken};\n    Err(format!(\"no code yet, attempt {{}}\", context.attempts()).into())\n}}"
-        );
-        let arguments = format!("\"{function}\", handler::function({name})");
-        let with = if arguments.len() <= CALL_WIDTH {
-            format!("    registry.with({arguments})\n")
-        } else {
-            format!(
-                "    registry.with(\n        \"{function}\",\n        handler::function({name}),\n    )\n"
-            )
-        };
-        let _ = write!(
-            out,
-            "\n/// Adds the handler to those of a worker.\npub fn register(registry: Registry) -> Registry {{\n{with}}}\n"
-        );
-        out
-    }
-
-    fn class_name(&mut self, index: usize) -> String {
+    fn class_name(&mut self, index: usize) -> Ident {
         if let Some(name) = self.class_names.get(&index) {
             return name.clone();
         }
-        let class = self.inference.classes[index].class.as_ref();
-        let name = self.types.take(&candidates(class, "Object"));
+        let fields = self.inference.classes[index].clone();
+        let name = self
+            .types
+            .take(&candidates(fields.class.as_ref(), "Object"));
+        let name = ident(&name);
         self.class_names.insert(index, name.clone());
-        self.pending.push_back(Item::Class(index));
+        self.open.push(index);
+        self.structure(&name, fields);
+        self.open.pop();
         name
     }
 
-    fn enum_name(&mut self, index: usize) -> String {
+    fn enum_name(&mut self, index: usize) -> Ident {
         if let Some(name) = self.enum_names.get(&index) {
             return name.clone();
         }
-        let class = &self.inference.enums[index].class;
-        let name = self.types.take(&candidates(Some(class), "Enum"));
+        let (class, cases) = &self.inference.enums[index];
+        let name = ident(&self.types.take(&candidates(Some(class), "Enum")));
         self.enum_names.insert(index, name.clone());
-        self.pending.push_back(Item::Enum(index));
+        let doc = docs(&format!(
+            "Cases of {} that were seen; add the others of the PHP enum.",
+            quoted(class.as_str())
+        ));
+        let variants = variants(cases).into_iter().map(|(variant, case)| {
+            let rename = (variant != *case).then(|| quote!(#[serde(rename = #case)]));
+            let (doc, variant) = (docs(&format!("`case` {}", quoted(case))), ident(&variant));
+            quote!(#doc #rename #variant,)
+        });
+        let tokens = quote! {
+            #doc
+            #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+            pub enum #name { #(#variants)* }
+        };
+        let at = self.reserve();
+        self.items[at] = tokens;
         name
     }
 
-    fn item(&mut self, item: Item) {
-        match item {
-            Item::Class(index) => {
-                let fields = self.inference.classes[index].clone();
-                let name = self.class_names[&index].clone();
-                self.structure(&name, fields, Some(index));
-            }
-            Item::Record {
-                name,
-                fields,
-                owner,
-            } => self.structure(&name, *fields, owner),
-            Item::Enum(index) => self.enumeration(index),
-        }
-    }
-
-    fn enumeration(&mut self, index: usize) {
-        let Cases { class, cases } = self.inference.enums[index].clone();
-        let name = self.enum_names[&index].clone();
-        self.uses_serde = true;
-        let _ = write!(
-            self.items,
-            "\n/// Cases of {} that were seen; add the others of the PHP enum.\n#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]\npub enum {name} {{\n",
-            quoted(class.as_str())
-        );
-        for (variant, case) in variants(&cases) {
-            let _ = writeln!(self.items, "    /// `case` {}", quoted(&case));
-            if variant != case {
-                let arguments = [format!("rename = {}", literal(&case))];
-                self.items.push_str(&attribute(&arguments));
-            }
-            let _ = writeln!(self.items, "    {variant},");
-        }
-        self.items.push_str("}\n");
-    }
-
-    fn structure(&mut self, name: &str, mut fields: Fields, owner: Option<usize>) {
-        self.uses_serde = true;
-        let manifest = self.manifest;
-        let known = fields.class.as_ref().zip(manifest);
+    fn structure(&mut self, name: &Ident, mut fields: Fields) {
+        let at = self.reserve();
+        let known = fields.class.as_ref().zip(self.manifest);
         let known = known.and_then(|(class, manifest)| manifest.class(class));
         if let Some(known) = known {
             self.add_declared(known, &mut fields);
         }
-        let doc = match &fields.class {
-            Some(class) => quoted(class.as_str()),
-            None => "An array.".to_owned(),
-        };
         let mut names = Names::default();
-        let mut defaults = String::new();
         let mut lines = Vec::new();
-        for field in fields.list.clone() {
-            let property = known.and_then(|known| property(known, &field));
-            let line = self.line(name, &fields, field, property, known, owner, &mut defaults);
-            let ident = names.take(&[snake(&line.php, "field")]);
-            lines.push(Line {
-                name: ident,
-                ..line
-            });
+        for field in &fields.list {
+            lines.push((names.take(&[snake(&field.name, "field")]), field));
         }
-        let is_camel = lines
-            .iter()
-            .any(|line| line.name != line.php && camel(&line.name) == line.php);
-        if self.root == name {
-            let model = lines.iter().find(|line| line.is_model);
-            self.model_field = model.map(|line| raw(&line.name));
-        }
-        let _ = write!(self.items, "\n/// {doc}\n#[derive(Debug, Deserialize)]\n");
-        if is_camel {
-            self.items
-                .push_str("#[serde(rename_all = \"camelCase\")]\n");
-        }
-        if lines.is_empty() {
-            let _ = writeln!(self.items, "pub struct {name} {{}}");
-        } else {
-            let _ = writeln!(self.items, "pub struct {name} {{");
-            for line in &lines {
-                self.field(line, is_camel);
-            }
-            self.items.push_str("}\n");
-        }
-        self.items.push_str(&defaults);
-    }
-
-    fn field(&mut self, line: &Line, is_camel: bool) {
-        for doc in &line.docs {
-            let _ = writeln!(self.items, "    /// {doc}.");
-        }
-        let read_from = if is_camel {
-            camel(&line.name)
-        } else {
-            line.name.clone()
+        let is_camel = |(name, field): &(String, &Field)| {
+            *name != field.name && name.to_lower_camel_case() == field.name
         };
-        let mut arguments = Vec::new();
-        arguments.extend(line.default.clone());
-        if read_from != line.php {
-            arguments.push(format!("rename = {}", literal(&line.php)));
+        let is_camel = lines.iter().any(is_camel);
+        let mut tokens = TokenStream::new();
+        for (own, field) in lines {
+            let php = &field.name;
+            let is_same = *php
+                == if is_camel {
+                    own.to_lower_camel_case()
+                } else {
+                    own.clone()
+                };
+            let rename = (!is_same).then(|| quote!(rename = #php));
+            let own = ident(&own);
+            let (docs, ty, default) = self.field(name, &fields, field, known);
+            if at == 0 && ty.to_string() == "ModelIdentifier" {
+                self.model.get_or_insert_with(|| own.clone());
+            }
+            let arguments: Vec<_> = default.into_iter().chain(rename).collect();
+            let attribute = (!arguments.is_empty()).then(|| quote!(#[serde(#(#arguments),*)]));
+            tokens.extend(quote!(#docs #attribute pub #own: #ty,));
         }
-        if !arguments.is_empty() {
-            self.items.push_str(&attribute(&arguments));
-        }
-        let ident = raw(&line.name);
-        let ty = &line.ty;
-        if ident.len() + ty.len() + 11 > WIDTH {
-            self.items.push_str("    #[rustfmt::skip]\n");
-        }
-        let _ = writeln!(self.items, "    pub {ident}: {ty},");
+        let class = fields.class.as_ref().map(|class| quoted(class.as_str()));
+        let doc = docs(class.as_deref().unwrap_or("An array."));
+        let rename_all = is_camel.then(|| quote!(#[serde(rename_all = "camelCase")]));
+        self.items[at] = quote! {
+            #doc
+            #[derive(Debug, Deserialize)]
+            #rename_all
+            pub struct #name { #tokens }
+        };
     }
 
     /// Adds what no sample has, but the class declares.
-    fn add_declared(&mut self, known: &Class, fields: &mut Fields) {
-        let left_out = self.inference.left_out;
-        let is_root = fields.class == self.inference.root_class;
+    fn add_declared(&self, known: &Class, fields: &mut Fields) {
         for property in &known.properties {
-            let is_laravels = property.class.starts_with("Illuminate\\");
-            let is_left_out = is_root && left_out.is_some_and(|left_out| left_out(&property.name));
-            let is_there = fields.list.iter().any(|field| field.name == property.name);
-            if is_laravels || is_left_out || is_there {
-                continue;
+            let name = &property.name;
+            let is_laravels = property.class.starts_with("Illuminate\\")
+                || self.inference.leaves_out(fields.class.as_ref(), name);
+            if !is_laravels && fields.list.iter().all(|field| field.name != *name) {
+                fields.list.push(Field {
+                    name: name.clone(),
+                    visibility: property.visibility.clone(),
+                    slot: Slot::default(),
+                    seen: 0,
+                });
             }
-            fields.list.push(Field {
-                name: property.name.clone(),
-                mark: match &*property.visibility {
-                    "protected" => Mark::Protected,
-                    "private" => Mark::Private,
-                    _ => Mark::Public,
-                },
-                slot: Slot::default(),
-                seen: 0,
-            });
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of one struct")]
-    fn line(
+    /// What is said of a field, its type, and what serde makes of it where it is absent.
+    fn field(
         &mut self,
-        of: &str,
+        of: &Ident,
         fields: &Fields,
-        field: Field,
-        property: Option<&Property>,
+        field: &Field,
         known: Option<&Class>,
-        owner: Option<usize>,
-        defaults: &mut String,
-    ) -> Line {
-        let Field {
-            name,
-            mark,
-            mut slot,
-            seen,
-        } = field;
-        let declared = property.and_then(|property| property.type_name.as_deref());
-        if let Some(declared) = declared.map(|text| self.declared(text)) {
-            slot.nullable |= declared.nullable;
-            let is_scalar = matches!(
-                declared.ty,
-                Type::Bool | Type::Int | Type::Float | Type::Text
-            );
-            if seen == 0 || (is_scalar && slot.ty != Type::Any) {
-                slot = self.inference.join(slot, declared);
-            }
+    ) -> (TokenStream, TokenStream, Option<TokenStream>) {
+        let property = known.and_then(|known| property(known, &field.name));
+        let mut slot = field.slot.clone();
+        if let Some(text) = property.and_then(|property| property.type_name.as_deref()) {
+            let declared = self.declared(text);
+            let joined = self.inference.join(slot.clone(), declared);
+            // What is in the bytes is right where the two do not agree.
+            let ty = if joined.ty == Type::Any {
+                slot.ty
+            } else {
+                joined.ty
+            };
+            slot = Slot { ty, ..joined };
         }
         // Since 9.4 `SerializesModels` leaves out what is equal to the class's default.
         let default = property.and_then(|property| property.default.as_ref());
         let leaves_out = known.is_some_and(Class::serializes_models) && default.is_some();
-        let is_missing = seen < fields.count;
-        if let Some(default) = default.filter(|_| leaves_out || seen == 0) {
+        if let Some(default) = default.filter(|_| leaves_out || field.seen == 0) {
             let of_default = self.inference.slot_of(default);
             slot = self.inference.join(slot, of_default);
         }
-        let mut docs = vec![describe(&name, &mark, &slot)];
-        let absent = (is_missing || leaves_out).then(|| {
-            let (said, absent) = self.absent(&mut slot, default, &mark);
-            docs.push(said.to_owned());
-            absent
-        });
-        let hint = type_name(&format!("{of} {name}"), "Item");
-        let is_model = matches!(slot.ty, Type::Model(_)) && !slot.nullable;
-        let mut ty = self.type_text(&slot, &hint, owner);
-        if let (Type::Object(inner), Some(owner)) = (&slot.ty, owner)
-            && !self.inference.classes[*inner].is_wide
-            && self.reaches(*inner, owner)
-        {
-            ty = match ty.strip_prefix("Option<") {
-                Some(rest) => format!("Option<Box<{}>>", &rest[..rest.len() - 1]),
-                None => format!("Box<{ty}>"),
+        let mut said = describe(field, &slot);
+        let value = default.and_then(|default| self.expression(default, &slot));
+        let is_absent = field.seen < fields.count || leaves_out;
+        if is_absent {
+            slot.nullable |= value.is_none();
+            said += match (default, &value) {
+                (Some(_), Some(_)) => "\nAbsent, it is the class's default.",
+                (Some(_), None) => "\nAbsent, it is the class's default, which is no simple value.",
+                (None, _) if field.visibility.is_empty() => "\nNot in all samples.",
+                (None, _) => "\nNot in all samples: absent, it is the class's default.",
             };
         }
-        let default = absent.map(|absent| match absent {
-            None => "default".to_owned(),
-            Some(value) => {
-                let function = snake(&format!("default {of} {name}"), "default");
-                let function = self.values.take(&[function]);
-                let _ = write!(defaults, "\nfn {function}() -> {ty} {{\n    {value}\n}}\n");
-                format!("default = \"{function}\"")
-            }
-        });
-        Line {
-            docs,
-            php: name,
-            name: String::new(),
-            ty,
-            default,
-            is_model,
-        }
-    }
-
-    /// What is said of a field that may be absent, and its value then, unless it is the type's own default.
-    fn absent(
-        &mut self,
-        slot: &mut Slot,
-        default: Option<&Value>,
-        mark: &Mark,
-    ) -> (&'static str, Option<String>) {
-        let Some(value) = default else {
-            slot.nullable = true;
-            let said = if *mark == Mark::Key {
-                "Not in all samples"
-            } else {
-                "Not in all samples: absent, it is the class's default"
+        let hint = type_name(&format!("{of} {}", field.name), "Item");
+        let ty = self.ty(&slot, &hint, false);
+        let default = is_absent.then(|| {
+            let Some((value, false)) = value else {
+                return quote!(default);
             };
-            return (said, None);
-        };
-        if let Some((text, is_rusts)) = self.expression(value, slot) {
-            let text = (!is_rusts).then_some(text);
-            return ("Absent, it is the class's default", text);
-        }
-        slot.nullable = true;
-        let said = "Absent, it is the class's default, which is no simple value";
-        (said, None)
+            let name = snake(&format!("default {of} {}", field.name), "default");
+            let name = self.values.take(&[name]);
+            let function = ident(&name);
+            self.functions
+                .push(quote!(fn #function() -> #ty { #value }));
+            quote!(default = #name)
+        });
+        (docs(&said), ty, default)
     }
 
     /// A value as Rust writes it, and whether it is the type's own default.
-    fn expression(&mut self, value: &Value, slot: &Slot) -> Option<(String, bool)> {
-        if *value == Value::Null {
-            return slot.nullable.then(|| ("None".to_owned(), true));
-        }
+    fn expression(&mut self, value: &Value, slot: &Slot) -> Option<(TokenStream, bool)> {
         let (text, is_rusts) = match (value, &slot.ty) {
+            (Value::Null, _) => return slot.nullable.then(|| (quote!(None), true)),
             (Value::Bool(value), Type::Bool) => (value.to_string(), !value),
             (Value::Int(value), Type::Int) => (value.to_string(), *value == 0),
-            (Value::Int(value), Type::Float) => (format!("{value}.0"), *value == 0),
             (Value::Float(value), Type::Float) if value.get().is_finite() => {
-                let value = value.get();
-                (format!("{value:?}"), value.to_bits() == 0)
+                (format!("{:?}", value.get()), value.get().to_bits() == 0)
             }
             (Value::String(_), Type::Text) => {
-                let text = value.as_str()?;
-                let literal = literal(text);
-                if literal.len() > 60 {
-                    return None;
-                }
-                (format!("String::from({literal})"), text.is_empty())
+                let text = value
+                    .as_str()
+                    .filter(|text| text.len() <= LONGEST_DEFAULT)?;
+                (format!("String::from({text:?})"), text.is_empty())
             }
-            (Value::Array(array), Type::List(_) | Type::Map { .. }) if array.pairs.is_empty() => {
-                let ty = if matches!(slot.ty, Type::List(_)) {
-                    "Vec"
-                } else {
-                    "BTreeMap"
-                };
-                (format!("{ty}::new()"), true)
-            }
-            (Value::Array(array), Type::Empty) if array.pairs.is_empty() => {
-                ("serde_json::Value::Array(Vec::new())".to_owned(), false)
-            }
+            (Value::Array(array), ty) if array.pairs.is_empty() => match ty {
+                ty if ty.is_empty() => ("serde_json::Value::Array(Vec::new())".to_owned(), false),
+                Type::List(_) => ("Vec::new()".to_owned(), true),
+                Type::Map(..) => ("BTreeMap::new()".to_owned(), true),
+                _ => return None,
+            },
             (Value::Enum(case), Type::Enum(index)) => {
                 let name = self.enum_name(*index);
-                let cases = variants(&self.inference.enums[*index].cases);
-                let (variant, _) = cases
-                    .into_iter()
-                    .find(|(_, known)| known.as_bytes() == &*case.case)?;
+                let mut variants = variants(&self.inference.enums[*index].1).into_iter();
+                let (variant, _) = variants.find(|(_, known)| known.as_bytes() == &*case.case)?;
                 (format!("{name}::{variant}"), false)
             }
             _ => return None,
         };
-        Some(if slot.nullable {
-            (format!("Some({text})"), false)
-        } else {
-            (text, is_rusts)
-        })
+        if slot.nullable {
+            return Some((format!("Some({text})").parse().ok()?, false));
+        }
+        Some((text.parse().ok()?, is_rusts))
     }
 
-    /// What PHP's declaration says of a type; of else it says nothing.
-    fn declared(&mut self, text: &str) -> Slot {
-        const DATES: [&str; 7] = [
-            "DateTime",
-            "DateTimeImmutable",
-            "DateTimeInterface",
-            "Carbon\\Carbon",
-            "Carbon\\CarbonImmutable",
-            "Carbon\\CarbonInterface",
-            "Illuminate\\Support\\Carbon",
-        ];
-        let (nullable, text) = match text.strip_prefix('?') {
-            Some(text) => (true, text),
-            None => (false, text),
-        };
+    /// What PHP's declaration says of a type.
+    fn declared(&self, text: &str) -> Slot {
+        let models = self
+            .manifest
+            .into_iter()
+            .flat_map(|manifest| manifest.models.keys());
+        let models: Vec<&str> = models.map(String::as_str).collect();
         let mut slot = Slot {
-            nullable,
+            nullable: text.starts_with('?') || text == "mixed",
             ..Slot::default()
         };
-        let mut is_unknown = false;
-        for part in text.split('|') {
+        for part in text.trim_start_matches('?').split('|') {
+            let is = |name: &str| part.eq_ignore_ascii_case(name);
             let ty = match part {
-                "null" => {
-                    slot.nullable = true;
-                    continue;
-                }
                 "int" => Type::Int,
                 "float" => Type::Float,
                 "string" => Type::Text,
                 "bool" | "true" | "false" => Type::Bool,
-                "mixed" => {
-                    slot.nullable = true;
-                    Type::Any
-                }
-                part => {
-                    let class = ClassName::new(part);
-                    let is = |name: &str| class.as_ref().is_some_and(|class| *class == *name);
-                    let models = self.manifest.map(|manifest| &manifest.models);
-                    let is_model = models.is_some_and(|models| models.keys().any(|name| is(name)));
-                    if DATES.iter().any(|date| is(date)) {
-                        Type::Date
-                    } else if is_model {
-                        Type::Model([part.to_owned()].into())
-                    } else {
-                        is_unknown = true;
-                        continue;
-                    }
-                }
+                "null" => Type::Unknown,
+                _ if DATES.split(' ').any(is) => Type::Date,
+                _ if models.iter().copied().any(is) => Type::Model([part.to_owned()].into()),
+                _ => Type::Any,
             };
-            slot = self.inference.join(slot, Slot::of(ty));
+            let nullable = part == "null";
+            slot = self.inference.join(
+                slot,
+                Slot {
+                    ty,
+                    nullable,
+                    opaque: false,
+                },
+            );
         }
-        if is_unknown {
+        // Of what is not known here it says nothing.
+        if slot.ty == Type::Any {
             slot.ty = Type::Unknown;
         }
         slot
     }
 
-    fn type_text(&mut self, slot: &Slot, path: &str, owner: Option<usize>) -> String {
-        let text = self.bare_type_text(slot, path, owner);
-        if slot.nullable {
-            format!("Option<{text}>")
-        } else {
-            text
-        }
-    }
-
-    fn bare_type_text(&mut self, slot: &Slot, path: &str, owner: Option<usize>) -> String {
-        match &slot.ty {
-            Type::Bool => "bool".to_owned(),
-            Type::Int => "i64".to_owned(),
-            Type::Float => "f64".to_owned(),
-            Type::Text => "String".to_owned(),
-            Type::Bytes => {
-                self.crates.insert("serde_bytes");
-                "serde_bytes::ByteBuf".to_owned()
-            }
-            Type::Date => "artisand::php::Date".to_owned(),
+    /// A type; one that is not on the heap must not hold itself.
+    fn ty(&mut self, slot: &Slot, hint: &str, is_on_heap: bool) -> TokenStream {
+        let mut of_crate = |name, ty| {
+            self.crates.insert(name);
+            ty
+        };
+        let ty = match &slot.ty {
+            Type::Bool => quote!(bool),
+            Type::Int => quote!(i64),
+            Type::Float => quote!(f64),
+            Type::Text => quote!(String),
+            Type::Bytes => of_crate("serde_bytes", quote!(serde_bytes::ByteBuf)),
+            Type::Date => quote!(artisand::php::Date),
             Type::Model(_) => {
-                self.uses_model = true;
-                "ModelIdentifier".to_owned()
+                self.uses.insert("artisand::handler::ModelIdentifier");
+                quote!(ModelIdentifier)
             }
-            Type::List(element) => format!("Vec<{}>", self.type_text(element, path, owner)),
-            Type::Map { ints, value } => {
-                self.uses_map = true;
-                let key = if *ints { "i64" } else { "String" };
-                format!("BTreeMap<{key}, {}>", self.type_text(value, path, owner))
+            Type::List(element) if !slot.ty.is_empty() => {
+                let element = self.ty(element, hint, true);
+                quote!(Vec<#element>)
             }
-            Type::Record(fields) if fields.is_wide || fields.is_map() => {
-                let ty = self.inference.as_map((**fields).clone());
-                let slot = Slot {
-                    ty,
-                    nullable: false,
-                    opaque: slot.opaque,
-                };
-                self.bare_type_text(&slot, path, owner)
+            Type::Map(ints, value) => {
+                self.uses.insert("std::collections::BTreeMap");
+                let key = ident(if *ints { "i64" } else { "String" });
+                let value = self.ty(value, hint, true);
+                quote!(BTreeMap<#key, #value>)
             }
             Type::Record(fields) => {
-                let name = self.types.take(&[type_name(path, "Item")]);
-                self.pending.push_back(Item::Record {
-                    name: name.clone(),
-                    fields: fields.clone(),
-                    owner,
-                });
-                name
-            }
-            Type::Object(index) if !self.inference.classes[*index].is_wide => {
-                self.class_name(*index)
-            }
-            Type::Enum(index) => self.enum_name(*index),
-            Type::Unknown | Type::Empty | Type::Any | Type::Object(_) => {
-                if slot.opaque {
-                    self.crates.insert("serde");
-                    "serde::de::IgnoredAny".to_owned()
+                if let Some(ty) = self.inference.map_of(fields) {
+                    self.ty(
+                        &Slot {
+                            ty,
+                            nullable: false,
+                            opaque: slot.opaque,
+                        },
+                        hint,
+                        true,
+                    )
                 } else {
-                    self.crates.insert("serde_json");
-                    "serde_json::Value".to_owned()
+                    let name = ident(&self.types.take(&[hint.to_owned()]));
+                    self.structure(&name, fields.clone());
+                    quote!(#name)
                 }
             }
-        }
-    }
-
-    /// Whether a struct holds another, or itself, without a list or map between.
-    fn reaches(&self, from: usize, target: usize) -> bool {
-        let mut seen = HashSet::new();
-        let mut open = vec![from];
-        while let Some(index) = open.pop() {
-            if index == target {
-                return true;
+            Type::Object(index) => {
+                let is_inside = self.open.contains(index);
+                let name = self.class_name(*index);
+                if is_inside && !is_on_heap {
+                    quote!(Box<#name>)
+                } else {
+                    quote!(#name)
+                }
             }
-            if seen.insert(index) {
-                held(&self.inference.classes[index], &mut open);
+            Type::Enum(index) => {
+                let name = self.enum_name(*index);
+                quote!(#name)
             }
+            Type::Unknown | Type::List(_) | Type::Any if slot.opaque => of_crate(
+                "serde (with its feature `derive`)",
+                quote!(serde::de::IgnoredAny),
+            ),
+            Type::Unknown | Type::List(_) | Type::Any => {
+                of_crate("serde_json", quote!(serde_json::Value))
+            }
+        };
+        if slot.nullable {
+            quote!(Option<#ty>)
+        } else {
+            ty
         }
-        false
     }
 }
 
-/// The structs that fields hold as they are.
-fn held(fields: &Fields, into: &mut Vec<usize>) {
-    for field in &fields.list {
-        match &field.slot.ty {
-            Type::Object(index) => into.push(*index),
-            Type::Record(fields) => held(fields, into),
-            _ => {}
-        }
-    }
+/// Lines as doc comments have them.
+fn lines(text: &str) -> impl Iterator<Item = String> {
+    let space = |line: &str| if line.is_empty() { "" } else { " " };
+    text.lines()
+        .map(move |line| format!("{}{line}", space(line)))
 }
 
-/// An attribute on a field or variant.
-fn attribute(arguments: &[String]) -> String {
-    let one_line = arguments.join(", ");
-    if one_line.len() <= ATTRIBUTE_WIDTH {
-        format!("    #[serde({one_line})]\n")
-    } else {
-        let lines = arguments.join(",\n        ");
-        format!("    #[serde(\n        {lines}\n    )]\n")
-    }
+fn docs(text: &str) -> TokenStream {
+    let lines = lines(text);
+    quote!(#(#[doc = #lines])*)
 }
 
 /// What a field is, in words.
-fn describe(name: &str, mark: &Mark, slot: &Slot) -> String {
-    let property = || quoted(&format!("${}", name.rsplit("::").next().unwrap_or(name)));
-    let mut text = match mark {
-        Mark::Public => format!("{} (public)", property()),
-        Mark::Protected => format!("{} (protected)", property()),
-        Mark::Private => format!("{} (private)", property()),
-        Mark::PrivateOf(class) => format!("{} (private of {})", property(), quoted(class)),
-        Mark::Key => format!("The key {}", quoted(name)),
+fn describe(field: &Field, slot: &Slot) -> String {
+    let name = field.name.rsplit("::").next().unwrap_or(&field.name);
+    let what = if field.visibility.is_empty() {
+        format!("The key {}", quoted(&field.name))
+    } else {
+        format!("{} ({})", quoted(&format!("${name}")), field.visibility)
     };
-    match &slot.ty {
-        Type::Model(classes) if classes.is_empty() => text.push_str(": a model or a collection"),
+    let more = match &slot.ty {
+        Type::Model(classes) if classes.is_empty() => ": a model or a collection",
         Type::Model(classes) => {
             let classes: Vec<String> = classes.iter().map(|class| quoted(class)).collect();
-            let _ = write!(text, ": a model, {}", classes.join(" or "));
+            &format!(": a model, {}", classes.join(" or "))
         }
-        Type::Unknown if slot.nullable => text.push_str(": only null was seen"),
-        Type::Unknown => text.push_str(": no value was seen"),
-        Type::Empty => text.push_str(": only the empty array was seen"),
-        Type::Any if slot.opaque => text.push_str(": leads in a circle or too deep, is skipped"),
-        Type::Any => text.push_str(": values of several types"),
-        _ => {}
-    }
-    text
+        Type::Unknown if slot.nullable => ": only null was seen",
+        Type::Unknown => ": no value was seen",
+        ty if ty.is_empty() => ": only the empty array was seen",
+        Type::Any if slot.opaque => ": leads in a circle or too deep, is skipped",
+        Type::Any => ": values of several types",
+        _ => "",
+    };
+    format!("{what}{more}.")
 }
 
-/// The declaration of a property.
-fn property<'c>(known: &'c Class, field: &Field) -> Option<&'c Property> {
-    let is_it = |property: &&Property| match &field.mark {
-        Mark::PrivateOf(class) => {
-            property.class.eq_ignore_ascii_case(class)
-                && field.name.rsplit("::").next() == Some(&property.name)
-        }
-        Mark::Key => false,
-        _ => property.name == field.name,
-    };
+/// The declaration of a property, by the name that the codec shows.
+fn property<'c>(known: &'c Class, shown: &str) -> Option<&'c Property> {
+    let (class, name) = shown.rsplit_once("::").unwrap_or(("", shown));
+    let is_of = |declaring: &str| class.is_empty() || declaring.eq_ignore_ascii_case(class);
+    let is_it = |property: &&Property| property.name == name && is_of(&property.class);
     // The class's own comes behind those that parents keep to themselves.
     known.properties.iter().rfind(is_it)
 }
@@ -848,18 +569,12 @@ fn candidates(class: Option<&ClassName>, or: &str) -> Vec<String> {
 }
 
 /// Variants for the cases of an enum.
-fn variants(cases: &[String]) -> Vec<(String, String)> {
+fn variants(cases: &[String]) -> Vec<(String, &String)> {
     let mut names = Names::default();
     // `Self` is the one name that no variant can have.
     names.take(&["Self".to_owned()]);
-    let variant = |case: &String| {
-        // `IN_PROGRESS`
-        let text = if case.bytes().any(|byte| byte.is_ascii_lowercase()) {
-            case.clone()
-        } else {
-            case.to_lowercase().replace('_', " ")
-        };
-        (names.take(&[type_name(&text, "Case")]), case.clone())
-    };
-    cases.iter().map(variant).collect()
+    let cases = cases.iter();
+    cases
+        .map(|case| (names.take(&[type_name(case, "Case")]), case))
+        .collect()
 }
