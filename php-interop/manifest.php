@@ -947,6 +947,7 @@ class Classes
                     $class,
                     'Illuminate\Contracts\Events\ShouldHandleEventsAfterCommit'
                 ),
+                'failed' => $class->hasMethod('failed') && ! $this->isFrameworks($class, 'failed'),
                 'queues_itself' => $class->hasMethod('queue'),
                 'prepares_for_dispatch' => $this->implementing($class, 'Illuminate\Contracts\Queue\PreparesForDispatch'),
             ],
@@ -962,6 +963,7 @@ class Classes
                     (array) $this->publicDefault($class, 'middleware'),
                     'is_string'
                 )),
+                'named' => $class->hasMethod('middleware') ? $this->named($class->getMethod('middleware')) : [],
             ],
             'handle' => $this->parameters($class),
             'listens' => $events,
@@ -1237,6 +1239,27 @@ class Classes
         $file = (new \ReflectionMethod($class->getName(), $method))->getFileName();
 
         return is_string($file) && preg_match('~[/\\\\]Illuminate[/\\\\](Bus|Mail|Notifications|Queue)[/\\\\]~', $file);
+    }
+
+    /** Classes of Laravel's own middleware that a method names, in the order in which they stand there. */
+    private function named(\ReflectionMethod $method)
+    {
+        $lines = is_string($method->getFileName()) ? @file($method->getFileName()) : false;
+        $lines = $lines === false ? [] : $lines;
+        $first = $method->getStartLine() - 1;
+        $code = implode('', array_slice($lines, $first, $method->getEndLine() - $first));
+        preg_match_all('/\bnew\s+\\\\?(?:\w+\\\\)*(\w+)|(\w+)::/', $code, $matches, PREG_SET_ORDER);
+        $names = [];
+        foreach ($matches as $match) {
+            $name = end($match);
+            // Another class may have the same name.
+            $import = '~Illuminate\\\\Queue\\\\Middleware\\\\(\{[^}]*\b)?'.$name.'\b~';
+            if (preg_match($import, implode('', $lines)) && ! in_array($name, $names, true)) {
+                $names[] = $name;
+            }
+        }
+
+        return $names;
     }
 
     private function implementing(\ReflectionClass $class, $interface)

@@ -273,6 +273,21 @@ impl Class {
         self.is("batchable")
     }
 
+    /// Whether its jobs have a lock while they are queued.
+    pub fn is_unique(&self) -> bool {
+        self.is("unique")
+    }
+
+    /// Whether it has a method `failed`, as far as the manifest says.
+    pub fn has_failed(&self) -> bool {
+        self.is("failed")
+    }
+
+    /// Whether its jobs are encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.is("encrypted")
+    }
+
     /// Whether its objects have the properties of `Illuminate\Bus\Queueable`, such as those of chains.
     pub fn is_queueable(&self) -> bool {
         self.uses(QUEUEABLE)

@@ -205,6 +205,12 @@ pub struct Class {
     /// All traits, those of parents and traits, too.
     #[serde(default)]
     pub uses: Vec<String>,
+    /// Classes of the parameters of its `handle` or `__invoke`, with a bar between those of one; none for other types.
+    #[serde(default)]
+    pub handle: Vec<Option<String>>,
+    /// Which events its methods listen to.
+    #[serde(default)]
+    pub listens: Vec<Listens>,
 }
 
 /// A property of a class.
@@ -227,6 +233,15 @@ pub struct Property {
     pub default: Option<php::Value>,
 }
 
+/// A method of a listener and an event that it is registered for.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Listens {
+    /// Name of the event, mostly its class.
+    pub event: String,
+    /// The method; `handle` also where it is `__invoke`.
+    pub method: String,
+}
+
 /// Where the id of a unique lock comes from.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(default)]
@@ -245,6 +260,8 @@ pub struct Middleware {
     pub method: bool,
     /// Class names in the default of the property `middleware`.
     pub property: Vec<String>,
+    /// Names of Laravel's own classes in the method, without their namespace.
+    pub named: Vec<String>,
 }
 
 /// What a method returns that consists of one `return`.

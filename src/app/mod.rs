@@ -14,6 +14,7 @@ pub use crate::payload::{Version, VersionError};
 pub use class::{Facts, Unique};
 pub use classes::{Classes, Presence, nearest};
 pub use env::{EnvError, EnvFile, cast};
+pub use manifest::Listens;
 pub use manifest::{
     Class, Code, Manifest, ManifestError, Middleware, Model, Part, Paths, Pivot, Property,
     Returned, UniqueId, is_same_directory,
