@@ -602,6 +602,20 @@ fn hostile_string_jobs() -> Vec<(&'static str, &'static str, Vec<String>)> {
     ]
 }
 
+/// Handlers made of the manifest alone, with the jobs that real Laravel made of such classes.
+fn add_kinds(made_crate: &mut Crate) {
+    let (directory, config) = place_of(&kinds_manifest());
+    let none = directory.path().join("jobs.jsonl");
+    for kind in ["listener", "notification", "mailable", "plain"] {
+        let payload = fixture(kind);
+        let wanted = wanted(&payload).unwrap();
+        let class = wanted.split('@').next().unwrap();
+        let code = made(&[class, "--fixture", none.to_str().unwrap(), &config]);
+        assert!(code.contains("the manifest alone"), "{code}");
+        made_crate.add(&format!("kind_{kind}"), &code, &[payload]);
+    }
+}
+
 #[test]
 fn what_is_made_compiles_and_reads_the_jobs_it_was_made_from() {
     let mut made_crate = Crate::new();
@@ -618,14 +632,20 @@ fn what_is_made_compiles_and_reads_the_jobs_it_was_made_from() {
         assert!(!code.lines().any(is_evil), "{code}");
         made_crate.add(&format!("hostile_{name}"), &code, &payloads);
     }
+    add_kinds(&mut made_crate);
     made_crate.check();
+}
+
+/// The payload of a fixture.
+fn fixture(kind: &str) -> String {
+    let lines = lines("payloads/laravel-13.jsonl");
+    let (_, line) = lines.iter().find(|(_, line)| line["kind"] == kind).unwrap();
+    line["element"].as_str().unwrap().to_owned()
 }
 
 /// Puts the payload of a fixture into a queue.
 fn push(redis: &RedisServer, kind: &str, key: &str) {
-    let lines = lines("payloads/laravel-13.jsonl");
-    let (_, line) = lines.iter().find(|(_, line)| line["kind"] == kind).unwrap();
-    let element = line["element"].as_str().unwrap();
+    let element = fixture(kind);
     redis.query::<i64>(&[b"RPUSH", key.as_bytes(), element.as_bytes()]);
 }
 
@@ -778,6 +798,121 @@ fn types_come_from_samples_and_the_manifest() {
     );
     std::fs::write(place("jobs.jsonl"), "").unwrap();
     insta::assert_snapshot!("manifest_alone", made(&[&args[..], &[&config]].concat()));
+}
+
+/// What the app's PHP would write down of a listener with its event, a notification, a mailable and a job.
+fn kinds_manifest() -> Value {
+    let class = |kind: &str, file: &str, more: Value| {
+        let mut class = json!({
+            "kind": kind, "file": file, "uses": ["Illuminate\\Queue\\SerializesModels"],
+            "flags": {"queued": true},
+        });
+        let class_facts = class.as_object_mut().unwrap();
+        class_facts.extend(more.as_object().unwrap().clone());
+        class
+    };
+    let property = |class: &str, visibility: &str, name: &str, ty: Value| json!({"name": name, "visibility": visibility, "class": class, "type": ty});
+    let event = "App\\Events\\OrderShipped";
+    let with_default = json!({
+        "name": "carrier", "visibility": "public", "class": event, "type": null,
+        "default": BASE64.encode(b"s:4:\"post\";"),
+    });
+    let mut manifest = order_manifest();
+    manifest["classes"] = json!({
+        "App\\Listeners\\SendShipmentNotification": class("listener", "a.php", json!({
+            "listens": [{"event": event, "method": "handle"}, {"event": "App\\Events\\Other", "method": "onOther"}],
+            "handle": [format!("{event}|App\\Events\\Unknown")],
+            "flags": {"queued": true, "failed": true, "unique": true},
+            "middleware": {"method": true, "named": [], "property": []},
+        })),
+        event: class("event", "b.php", json!({"properties": [
+            with_default,
+            property(event, "public", "user", json!("App\\Models\\User")),
+            property(event, "public", "at", json!("Illuminate\\Support\\Carbon")),
+            property(event, "protected", "items", json!("array")),
+            property(event, "public", "socket", Value::Null),
+        ]})),
+        "App\\Events\\Other": class("event", "c.php", json!({"uses": [], "properties": [
+            property("App\\Events\\Other", "public", "user", json!("?App\\Models\\User")),
+        ]})),
+        "App\\Notifications\\InvoicePaid": class("notification", "d.php", json!({
+            "flags": {"queued": true, "encrypted": true},
+        })),
+        "App\\Mail\\OrderConfirmation": class("mailable", "e.php", json!({})),
+        "App\\Jobs\\Plain": class("job", "f.php", json!({
+            "flags": {"queued": true, "failed": true, "batchable": true, "unique": true, "encrypted": true},
+            "unique_via": true,
+            "limits": {"debounceFor": 5},
+            "middleware": {"method": true, "property": [], "named": [
+                "WithoutOverlapping",
+                "RateLimited",
+                "ThrottlesExceptionsWithRedis",
+                "SkipIfBatchCancelled",
+                "Skip",
+                "FailOnException",
+            ]},
+        })),
+    });
+    manifest
+}
+
+/// A directory with a configuration of this manifest, and the option that names it.
+fn place_of(manifest: &Value) -> (tempfile::TempDir, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let place = |name: &str| directory.path().join(name);
+    std::fs::write(place("artisand.json"), manifest.to_string()).unwrap();
+    std::fs::write(place("jobs.jsonl"), "").unwrap();
+    std::fs::write(place("artisand.toml"), "manifest = \"artisand.json\"\n").unwrap();
+    let config = format!("--config={}", place("artisand.toml").display());
+    (directory, config)
+}
+
+#[test]
+fn kinds_events_and_what_is_around_a_class_come_from_the_manifest() {
+    let (directory, config) = place_of(&kinds_manifest());
+    let fixture = directory.path().join("jobs.jsonl");
+    let args = |class| [class, "--fixture", fixture.to_str().unwrap(), &config];
+    let listener = "App\\Listeners\\SendShipmentNotification";
+    insta::assert_snapshot!("listener_of_manifest", made(&args(listener)));
+    let job = made(&args("App\\Jobs\\Plain"));
+    insta::assert_snapshot!("surroundings", job);
+    let mapping = job.split("```").nth(1).unwrap().replace("//! ", "\n");
+    let mapping = mapping
+        .trim_start_matches("toml")
+        .replace("\n# middleware", "\nmiddleware")
+        .replace("\n#  ", "\n")
+        .replace("\n# ]", "\n]");
+    let mapping: toml::Table = mapping
+        .replace("\n# debounce", "\ndebounce")
+        .parse()
+        .unwrap();
+    assert_eq!(mapping["map"][0]["middleware"].as_array().unwrap().len(), 6);
+    assert_eq!(mapping["map"][0]["debounce"].as_str(), Some("{PROPERTY}"));
+
+    // A method that is named has an event of its own; a model that is no reference is read as it is.
+    let other = format!("{listener}@onOther");
+    let other = made(&args(&other));
+    for part in [
+        "SendShipmentNotification@onOther'",
+        "event = 'App\\Events\\Other'",
+        "job: Listener<Other>",
+        "pub user: Option<serde_json::Value>,",
+        "fn send_shipment_notification_on_other(",
+    ] {
+        assert!(other.contains(part), "{part} in {other}");
+    }
+    let notification = made(&args("App\\Notifications\\InvoicePaid"));
+    assert!(
+        notification.contains("notification = 'App\\Notifications\\InvoicePaid'\n"),
+        "{notification}"
+    );
+    assert!(notification.contains("* Encryption"), "{notification}");
+    let output = make(&args("App\\Events\\OrderShipped"));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        error.contains("It is an event: name a listener of it"),
+        "{error}"
+    );
 }
 
 #[test]

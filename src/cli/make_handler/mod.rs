@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
+mod facts;
 mod names;
 mod render;
 mod samples;
@@ -89,15 +90,16 @@ pub(super) async fn run(args: MakeHandlerArgs, global: &GlobalArgs) -> anyhow::R
 /// The method that a target names.
 fn method(target: &Target) -> Option<&str> {
     match target {
-        Target::Listener { method, .. } | Target::String { method, .. } => Some(method),
+        Target::Listener { method, .. } | Target::String { method, .. } => {
+            Some(&**method).filter(|method| !method.is_empty())
+        }
         _ => None,
     }
 }
 
 /// A target with its method, as mappings name it.
 fn whole_name(target: &Target) -> String {
-    let method = method(target).filter(|method| !method.is_empty());
-    let method = method.map(|method| format!("@{method}"));
+    let method = method(target).map(|method| format!("@{method}"));
     format!("{}{}", target.name(), method.unwrap_or_default())
 }
 

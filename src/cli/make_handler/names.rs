@@ -1,6 +1,6 @@
 //! Names, comments and mappings made of what payloads say.
 //!
-//! Class and property names are untrusted: whoever can push a job chooses
+//! Class and property names are untrusted: who can push a job chooses
 //! them. Identifiers are ASCII and bounded, comments never end early and show
 //! no control characters.
 

@@ -34,6 +34,8 @@ pub(super) struct About {
     pub(super) mapping: String,
     /// What the types were inferred from, in words.
     pub(super) sources: String,
+    /// What else the class has in PHP, as lines of a list.
+    pub(super) notes: String,
 }
 
 /// Writes the file.
@@ -142,12 +144,17 @@ impl Writer<'_> {
         let crates: Vec<&str> = self.crates.iter().copied().collect();
         let crates = crates.join(", ");
         let whole = toml_pattern(&whole_name(&about.target));
+        let notes = if about.notes.is_empty() {
+            String::new()
+        } else {
+            format!("The PHP class also has:\n\n{}\n", about.notes)
+        };
         let head = format!(
             "Handler of the {words} {}, made by `artisand make:handler`.\n\n\
              Types are those of {}.\n\n\
              In `artisand.toml`:\n\n\
              ```toml\n[[map]]\n{key} = {whole}\n{}handler = \"{name}\"\n```\n\n\
-             Give `register` the worker's registry. Needs the crates {crates}.",
+             {notes}Give `register` the worker's registry. Needs the crates {crates}.",
             quoted(target),
             about.sources,
             about.mapping
@@ -211,10 +218,8 @@ impl Writer<'_> {
             return name.clone();
         }
         let fields = self.inference.classes[index].clone();
-        let name = self
-            .types
-            .take(&candidates(fields.class.as_ref(), "Object"));
-        let name = ident(&name);
+        let names = candidates(fields.class.as_ref(), "Object");
+        let name = ident(&self.types.take(&names));
         self.class_names.insert(index, name.clone());
         self.open.push(index);
         self.structure(&name, fields);
@@ -322,7 +327,11 @@ impl Writer<'_> {
         let property = known.and_then(|known| property(known, &field.name));
         let mut slot = field.slot.clone();
         if let Some(text) = property.and_then(|property| property.type_name.as_deref()) {
-            let declared = self.declared(text);
+            let mut declared = self.declared(text);
+            let is_model = matches!(declared.ty, Type::Model(_));
+            if is_model && !known.is_some_and(Class::serializes_models) {
+                declared.ty = Type::Unknown;
+            }
             let joined = self.inference.join(slot.clone(), declared);
             // What is in the bytes is right where the two do not agree.
             let ty = if joined.ty == Type::Any {

@@ -241,59 +241,62 @@ impl<'a> Samples<'a> {
     /// What the file is about; from the manifest alone if there are no samples.
     pub(super) fn finish(mut self) -> anyhow::Result<(About, Inference)> {
         let class = self.wanted_class();
-        let mut classes = self
-            .config
-            .manifest()
-            .into_iter()
-            .flat_map(|(_, manifest)| &manifest.classes);
+        let manifest = self.config.manifest().map(|(_, manifest)| manifest);
+        let mut classes = manifest.iter().flat_map(|manifest| &manifest.classes);
         let known = classes.find(|(name, _)| name.eq_ignore_ascii_case(class));
-        let mut sources;
-        let target = if let Some(target) = self.target.take() {
+        let mut about = if let Some(target) = self.target.take() {
             let found = self.found.iter();
             let found: Vec<String> = found.map(|(source, n)| format!("{n} {source}")).collect();
-            sources = format!("the jobs found ({})", found.join(", "));
+            let mut sources = format!("the jobs found ({})", found.join(", "));
             if known.is_some() {
                 sources += " and of the manifest";
             } else if target.kind() == Kind::Job {
                 sources += ".\nSince Laravel 9.4 a property that is equal to its default is left out of the bytes;\n\
                     `artisand manifest` lets this command know the defaults";
             }
-            target
-        } else {
-            sources = "the manifest alone: no job of the class was found".to_owned();
-            let target = known.and_then(|(name, class)| target_of(name, &class.kind));
-            target.ok_or_else(|| self.nothing())?
-        };
-        if self.found.is_empty() {
-            self.inference.kind = Some(target.kind());
-            if let Target::Listener { .. } = target {
-                sources += ".\nOf a listener's event only a job can tell the class";
-            } else {
-                self.inference.root_class = ClassName::new(target.name());
+            About {
+                target,
+                sources,
+                mapping: self.channels(),
+                notes: String::new(),
             }
+        } else {
+            let about = known.zip(manifest).and_then(|((name, class), manifest)| {
+                About::of_class(name, class, self.wanted, manifest)
+            });
+            let is_event = known.is_some_and(|(_, class)| class.kind == "event");
+            let about = about.ok_or_else(|| self.nothing(is_event))?;
+            self.inference.kind = Some(about.target.kind());
+            self.inference.root_class = match &about.target {
+                Target::Listener { event, .. } => event.clone(),
+                target => ClassName::new(target.name()),
+            };
             let class = self.inference.root_class.clone();
             let index = class.and_then(|class| self.inference.class(&class));
             self.inference.root.ty = index.map_or(Type::Any, Type::Object);
+            about
+        };
+        if let Some((_, class)) = known {
+            about.tell_around(class);
         }
-        let channels: Vec<String> = self.channels.iter().map(|name| quoted(name)).collect();
-        let mapping = match (self.channels.first(), channels.len()) {
-            (None, _) => String::new(),
-            (Some(channel), 1) => format!("channel = {}\n", toml_pattern(channel)),
-            _ => format!(
-                "# Channels seen: {}; `channel = ..` chooses one.\n",
-                channels.join(", ")
-            ),
-        };
-        let about = About {
-            target,
-            mapping,
-            sources,
-        };
         Ok((about, self.inference))
     }
 
+    /// Lines of the mapping about the channels that were seen.
+    fn channels(&self) -> String {
+        let quoted: Vec<String> = self.channels.iter().map(|name| quoted(name)).collect();
+        match (self.channels.first(), quoted.len()) {
+            (None, _) => String::new(),
+            (Some(channel), 1) => format!("channel = {}\n", toml_pattern(channel)),
+            _ => {
+                let seen = quoted.join(", ");
+                format!("# Channels seen: {seen}; `channel = ..` chooses one.\n")
+            }
+        }
+    }
+
     /// Says where was looked in vain, and what to do.
-    fn nothing(&self) -> anyhow::Error {
+    fn nothing(&self, is_event: bool) -> anyhow::Error {
         let mut text = format!("no job of `{}` was found", output::printable(self.wanted));
         if let (count @ 1.., why) = &self.unreadable {
             let _ = write!(text, " that can be read ({count} cannot: {why})");
@@ -314,6 +317,7 @@ impl<'a> Samples<'a> {
             let _ = write!(text, ". {what}{list}");
         }
         let _ = match self.config.manifest() {
+            _ if is_event => write!(text, ". It is an event: name a listener of it"),
             Some((path, _)) => {
                 let path = path.display();
                 write!(text, ". The manifest {path} does not have the class either")
@@ -334,26 +338,6 @@ fn shown(target: &Target) -> String {
         kind @ (Kind::Closure | Kind::Batch) => format!("({kind})"),
         kind => format!("{name} ({kind})"),
     }
-}
-
-/// What jobs of a class are for, by what the manifest calls it.
-fn target_of(name: &str, kind: &str) -> Option<Target> {
-    let class = ClassName::new(name)?;
-    Some(match kind {
-        "job" => Target::Job { class },
-        "listener" => Target::Listener {
-            class,
-            method: Box::default(),
-            event: None,
-        },
-        "notification" => Target::Notification {
-            class,
-            channel: None,
-        },
-        "mailable" => Target::Mailable { class },
-        "broadcast" => Target::Broadcast { class },
-        _ => return None,
-    })
 }
 
 /// The payload in a line of another form.

@@ -48,5 +48,24 @@ fn handlers_are_made_of_what_waits(version: u8) {
     let plain = made("App\\Jobs\\Plain");
     assert!(plain.contains("the manifest alone"), "{plain}");
     assert!(plain.contains("pub struct Plain {"), "{plain}");
+
+    // A listener's method and event, and what a class has around it.
+    let count = made("App\\Listeners\\CountReading");
+    for part in [
+        "listener = 'App\\Listeners\\CountReading@count'\n",
+        "event = 'App\\Events\\ArticleRead'\n",
+        "job: Listener<ArticleRead>,",
+        "pub article: i64,",
+        "pub share: f64,",
+    ] {
+        assert!(count.contains(part), "{part} in {count}");
+    }
+    let guarded = made("App\\Jobs\\Guarded");
+    assert!(guarded.contains("# middleware = [\n"), "{guarded}");
+    assert!(guarded.contains("* `failed()`, "), "{guarded}");
+    // Registered as a listener only while the app runs, which the manifest does not see.
+    let wrapped = made("App\\Wrapped\\Guarded");
+    let line = "//! #     { without_overlapping = { key = \"{PROPERTY}\" } },\n";
+    assert!(wrapped.contains(line), "{wrapped}");
     assert_eq!(redis.state(), before);
 }
