@@ -425,19 +425,18 @@ fn work(
         });
         working.await.context("the worker ended abnormally")
     };
+    // Before the first job: a signal that is not caught would end the process with it.
     let signals = {
-        let control = control.clone();
         let runtime = overseer.as_ref().unwrap_or(&runtime);
-        runtime.spawn(async move { control.obey_signals().await })
+        let _entered = runtime.enter();
+        let obeying = control.obey_signals();
+        runtime.spawn(obeying.context("could not listen for signals")?)
     };
     let ended = runtime.block_on(async {
         let report = tokio::select! {
             report = working => report,
             code = control.abandoned() => return Ok(Err(code)),
-            signals = signals => {
-                signals.context("the signals' task ended")?.context("could not listen for signals")?;
-                unreachable!("signals are obeyed for ever")
-            }
+            signals = signals => match signals.context("the task of signals ended")? {},
             summed = sum_up(summary.as_deref(), &console) => {
                 summed.context("could not listen for SIGUSR1")?;
                 unreachable!("signals are obeyed for ever")

@@ -1,5 +1,6 @@
 //! Why and how a worker stops: signals, limits, and what its process reports.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -195,40 +196,44 @@ impl Control {
     /// quit, change nothing: process groups and wrappers deliver them twice.
     /// SIGUSR2 pauses and SIGCONT resumes.
     ///
+    /// Signals are caught from this call on, and obeyed while the future is awaited. Call it in a runtime.
+    ///
     /// # Errors
     ///
     /// A signal handler cannot be installed.
-    pub async fn obey_signals(&self) -> std::io::Result<()> {
+    pub fn obey_signals(&self) -> std::io::Result<impl Future<Output = Infallible> + Send + use<>> {
         use tokio::signal::unix::{SignalKind, signal};
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut quit = signal(SignalKind::quit())?;
         let mut pause = signal(SignalKind::user_defined2())?;
         let mut resume = signal(SignalKind::from_raw(rustix::process::Signal::CONT.as_raw()))?;
-        let mut interrupts = Interrupts::default();
-        loop {
-            let order = tokio::select! {
-                _ = terminate.recv() => Order::Quit(Signal::TERM),
-                _ = quit.recv() => Order::Quit(Signal::QUIT),
-                _ = interrupt.recv() => Order::Interrupt,
-                _ = pause.recv() => Order::Pause(true),
-                _ = resume.recv() => Order::Pause(false),
-            };
-            let signal = match order {
-                Order::Quit(signal) => Some(signal),
-                Order::Interrupt => Some(Signal::INT),
-                Order::Pause(_) => None,
-            };
-            match order {
-                Order::Interrupt if interrupts.is_second(Instant::now()) => self.hurry(),
-                Order::Quit(_) | Order::Interrupt => self.quit(),
-                Order::Pause(paused) => self.pause(paused),
+        let (control, mut interrupts) = (self.clone(), Interrupts::default());
+        Ok(async move {
+            loop {
+                let order = tokio::select! {
+                    _ = terminate.recv() => Order::Quit(Signal::TERM),
+                    _ = quit.recv() => Order::Quit(Signal::QUIT),
+                    _ = interrupt.recv() => Order::Interrupt,
+                    _ = pause.recv() => Order::Pause(true),
+                    _ = resume.recv() => Order::Pause(false),
+                };
+                let signal = match order {
+                    Order::Quit(signal) => Some(signal),
+                    Order::Interrupt => Some(Signal::INT),
+                    Order::Pause(_) => None,
+                };
+                match order {
+                    Order::Interrupt if interrupts.is_second(Instant::now()) => control.hurry(),
+                    Order::Quit(_) | Order::Interrupt => control.quit(),
+                    Order::Pause(paused) => control.pause(paused),
+                }
+                // After the order: members that end by it are not to be replaced.
+                if signal.is_some() {
+                    control.signals.send_replace(signal);
+                }
             }
-            // After the order: members that end by it are not to be replaced.
-            if signal.is_some() {
-                self.signals.send_replace(signal);
-            }
-        }
+        })
     }
 }
 
