@@ -4,20 +4,21 @@
 //!
 //! ```text
 //! Redis list element
-//!   │ queue::Queue::pop               one script call for many jobs; they are now reserved
-//! ReservedJob                         bytes, kept until the end
-//!   │ payload::Payload::parse
-//! Payload
-//!   │ payload::Target::of             unwraps listeners, notifications, mailables ..
-//! Target
-//!   │ handler::Router::route          mappings -> handler
-//!   │ worker                          runs it; error, panic, timeout and stop become one value
+//!   │ queue::Queue::pop          one script call for many jobs; they are now reserved
+//! ReservedJob                    bytes, kept until the end
+//!   │ worker: triage             parses, decrypts and routes, once
+//! Candidate                      payload; handler, middleware and completion
+//!   │ worker: attempt            runs it; error, panic, timeout and stop become one value
 //! Outcome
-//!   │ worker::attempt::decide   Laravel's limits and backoff
+//!   │ worker: decide             Laravel's limits and backoff
 //! Decision
-//!   │ queue::Queue::settle            record first, delete last; one call for many jobs
+//!   │ worker: completion, ending what follows the job, which events
+//! Ending
+//!   │ queue::Queue::settle       record first, delete last; one call for many jobs
 //! Event -> observers
 //! ```
+//!
+//! `docs/architecture.md` follows one job through the files and explains the words.
 //!
 //! A program with handlers of its own, and artisan's command line:
 //!
