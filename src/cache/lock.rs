@@ -141,3 +141,17 @@ impl Lock {
         }
     }
 }
+
+/// Frees a lock: that of this owner, or any where the version knows no owners.
+///
+/// # Errors
+///
+/// The store cannot be reached; the lock may be free.
+pub(crate) async fn free_lock(cache: &Cache, name: &str, owner: Option<&str>) -> Result<(), Error> {
+    let lock = cache.lock(name, owner.unwrap_or_default(), Duration::ZERO);
+    let freed = match owner {
+        Some(_) => lock.release().await,
+        None => lock.force_release().await,
+    };
+    freed.map(drop)
+}

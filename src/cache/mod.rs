@@ -26,6 +26,7 @@ mod value;
 pub use database::{DatabaseStore, DatabaseStoreOptions};
 pub use file::{FileStore, FileStoreOptions};
 pub use limiter::{DurationLimiter, RateLimiter, Span};
+pub(crate) use lock::free_lock;
 pub use lock::{Lock, random_owner};
 pub use redis::RedisStore;
 pub use signal::{Maintenance, Signals, Watched, count_exception, keys};

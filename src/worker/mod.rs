@@ -34,6 +34,7 @@ mod preview;
 mod renew;
 mod run;
 mod select;
+mod shadow;
 mod shutdown;
 mod signals;
 mod slots;

@@ -1,21 +1,10 @@
 //! What was counted of mappings that do not run all of their jobs: canaries, shadows, and those with `on_mismatch`.
 
 use std::collections::VecDeque;
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use futures_util::FutureExt as _;
-use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
-
-use crate::handler::{
-    BoxError, Canary, Handler, JobContext, JobInfo, Mapping, Mode, Router, RunInPhp, panic_text,
-};
-use crate::payload::JobUuid;
-use crate::shown::with_causes;
-use crate::worker::triage::{Bypass, Triage, check_input};
+use crate::handler::{Canary, Mapping, Mode, Router};
 
 /// Counts of one mapping since the worker's start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,17 +55,17 @@ pub struct CanaryStop {
 }
 
 #[derive(Debug, Default)]
-struct Counters {
+pub(super) struct Counters {
     target: String,
     canary: Option<Canary>,
     is_shadow: bool,
     here: AtomicU64,
     beside: AtomicU64,
     mismatched: AtomicU64,
-    readable: AtomicU64,
-    unreadable: AtomicU64,
-    compared: AtomicU64,
-    different: AtomicU64,
+    pub(super) readable: AtomicU64,
+    pub(super) unreadable: AtomicU64,
+    pub(super) compared: AtomicU64,
+    pub(super) different: AtomicU64,
     /// Differences that were logged.
     said: AtomicU64,
     /// Whether the canary stopped itself.
@@ -90,11 +79,6 @@ const LAST_RUNS: usize = 100;
 
 /// Most differences of a mapping that are logged one by one.
 const MOST_SAID: u64 = 100;
-/// Comparisons at the same time; jobs beyond that are not compared.
-static COMPARISONS: Semaphore = Semaphore::const_new(64);
-/// How long a comparison may take.
-const COMPARING: Duration = Duration::from_secs(60);
-
 impl MappingStats {
     pub(super) fn new(router: &Router) -> Self {
         let counters = |mapping: &Mapping| {
@@ -108,7 +92,7 @@ impl MappingStats {
         Self(router.mappings().map(counters).collect())
     }
 
-    fn of(&self, mapping: usize) -> Option<&Counters> {
+    pub(super) fn of(&self, mapping: usize) -> Option<&Counters> {
         self.0.get(mapping)?.as_ref()
     }
 
@@ -193,7 +177,7 @@ impl Counters {
     }
 
     /// Whether another difference is to be logged.
-    fn is_said(&self) -> bool {
+    pub(super) fn is_said(&self) -> bool {
         let said = self.said.fetch_add(1, Ordering::Relaxed);
         if said == MOST_SAID {
             tracing::warn!(
@@ -202,98 +186,5 @@ impl Counters {
             );
         }
         said < MOST_SAID
-    }
-}
-
-/// A handler that looks at a job that PHP runs.
-pub(super) struct Shadow {
-    handler: Arc<dyn Handler>,
-    mapping: usize,
-    context: JobContext,
-    is_readable: bool,
-}
-
-impl Shadow {
-    /// Reads the job's input, and asks what would keep the handler from running the job.
-    pub(super) fn check(triage: &Triage, bypass: Bypass, info: &Arc<JobInfo>) -> Self {
-        let Bypass {
-            mapping,
-            handler,
-            pipeline,
-            ..
-        } = bypass;
-        let services = Arc::clone(&triage.app.services);
-        let context = JobContext::new(Arc::clone(info), CancellationToken::new(), services);
-        let (payload, queue) = (&info.payload, &info.queue);
-        let fit = triage.fit(payload, queue, mapping, &*handler, &pipeline);
-        let checked = check_input(&*handler, &context)
-            .and_then(|()| fit.map(drop).map_err(|refusal| refusal.to_string()));
-        if let Some(counters) = triage.stats.of(mapping) {
-            let counter = match checked {
-                Ok(()) => &counters.readable,
-                Err(_) => &counters.unreadable,
-            };
-            counter.fetch_add(1, Ordering::Relaxed);
-            if let Err(error) = &checked
-                && counters.is_said()
-            {
-                tracing::warn!(
-                    job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
-                    job.class = &*info.payload.shown_name(),
-                    error,
-                    "a shadow cannot read a job: its handler would fail"
-                );
-            }
-        }
-        Self {
-            handler,
-            mapping,
-            context,
-            is_readable: checked.is_ok(),
-        }
-    }
-
-    /// Compares what the handler would do with what PHP did, if it can.
-    pub(super) async fn compare(self, triage: &Triage, stop: &CancellationToken, run: RunInPhp) {
-        if !self.is_readable {
-            return;
-        }
-        let Some(counters) = triage.stats.of(self.mapping) else {
-            return;
-        };
-        // A slow one must not keep jobs waiting, nor memory.
-        let Ok(_permit) = COMPARISONS.try_acquire() else {
-            return;
-        };
-        let payload = Arc::clone(&self.context.info().payload);
-        let comparing = async {
-            match self.handler.compare(self.context.clone(), Arc::new(run)) {
-                Some(comparing) => comparing.await.map(Some),
-                None => Ok::<_, BoxError>(None),
-            }
-        };
-        let comparing = AssertUnwindSafe(comparing).catch_unwind();
-        let compared = tokio::select! {
-            compared = tokio::time::timeout(COMPARING, comparing) => compared,
-            () = stop.cancelled() => return,
-        };
-        let different = match compared {
-            Ok(Ok(Ok(None))) => return,
-            Ok(Ok(Ok(Some(())))) => None,
-            Ok(Ok(Err(error))) => Some(with_causes(&*error)),
-            Ok(Err(panic)) => Some(format!("it panicked: {}", panic_text(&*panic))),
-            Err(_) => Some(format!("it took longer than {COMPARING:?}")),
-        };
-        counters.compared.fetch_add(1, Ordering::Relaxed);
-        let Some(difference) = different else { return };
-        counters.different.fetch_add(1, Ordering::Relaxed);
-        if counters.is_said() {
-            tracing::warn!(
-                job.uuid = payload.uuid.as_ref().map(JobUuid::bounded),
-                job.class = &*payload.shown_name(),
-                difference,
-                "a shadow compared a job with its run in PHP, and there is a difference"
-            );
-        }
     }
 }

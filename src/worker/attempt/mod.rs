@@ -42,7 +42,7 @@ use crate::worker::gauge::{Gauge, Held};
 use crate::worker::linger::EndCounter;
 use crate::worker::outbox::failed_jobs::Recordings;
 use crate::worker::renew::Running;
-use crate::worker::stats::Shadow;
+use crate::worker::shadow::Shadow;
 use crate::worker::triage::{BypassReason, Candidate, Routed, Triage, Triaged};
 use crate::worker::watchdog::Turns;
 

@@ -236,7 +236,7 @@ impl Unique {
     /// The store cannot be used; the lock may be free.
     pub(crate) async fn free_now(&self, services: &Services) -> Result<(), String> {
         let cache = self.cache(services)?;
-        free(&cache, &self.name, self.owner.as_deref())
+        cache::free_lock(&cache, &self.name, self.owner.as_deref())
             .await
             .map_err(|error| with_causes(&error))
     }
@@ -283,20 +283,6 @@ impl Middleware for UntilProcessing {
             next.run().await
         })
     }
-}
-
-/// Frees a lock, by its owner if there is one.
-pub(crate) async fn free(
-    cache: &Cache,
-    name: &str,
-    owner: Option<&str>,
-) -> Result<(), cache::Error> {
-    let lock = cache.lock(name, owner.unwrap_or_default(), std::time::Duration::ZERO);
-    let freed = match owner {
-        Some(_) => lock.release().await,
-        None => lock.force_release().await,
-    };
-    freed.map(drop)
 }
 
 /// Whether a lock that a payload's context names is that of a job of this class.

@@ -34,14 +34,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::batch::{Batches, Ended, JobOutcome, Recorded};
-use crate::cache::Cache;
+use crate::cache::{self, Cache};
 use crate::handler::Services;
 use crate::queue::{ConnectionName, Effect, Push, Queue, QueueName, RedisQueue, Spool};
 use crate::shown::with_causes;
 use crate::time::{Clock, UnixSeconds};
 use crate::worker::backoff::Reconnect;
 use crate::worker::completion::hand_over::HandOver;
-use crate::worker::completion::unique;
 use crate::worker::outbox::lease::{Drained, Hold, Lease, Progress, unreachable};
 
 /// A record of what is left to do.
@@ -547,7 +546,7 @@ impl<Q: Queue> Follower<Q> {
     async fn unlock(&self, store: &str, name: &str, owner: &str) -> Result<(), Problem> {
         let what = "free a lock";
         let cache = self.cache(store, what)?;
-        let freed = unique::free(&cache, name, Some(owner)).await;
+        let freed = cache::free_lock(&cache, name, Some(owner)).await;
         freed.map_err(|error| (what, with_causes(&error)))
     }
 
