@@ -5,9 +5,11 @@
  * bytes of its jobs do not say: configuration as resolved, key prefixes, and the
  * shape of every class that can be queued.
  *
- *   php manifest.php APP_DIR [--with-secrets] [--env=NAME]
- *   php manifest.php APP_DIR [--with-secrets] --config-only [CACHED_CONFIG]
- *   php -- APP_DIR [OPTIONS] < manifest.php
+ *   php manifest.php [APP_DIR] [--with-secrets] [--env=NAME] [--config-only] > artisand.json
+ *   php -- [APP_DIR] [OPTIONS] < manifest.php
+ *
+ * With --config-only it loads the configuration as Laravel does, boots nothing, and
+ * prints nothing else: that is how artisand asks an app for its settings.
  *
  * The JSON stands on one line of standard output between two lines that hold
  * nothing but `---artisand-manifest---`, because an app may print while it
@@ -1590,11 +1592,7 @@ class Exporter
                 throw new Failure("no directory `{$this->directory}`: give the one that holds the app's `artisan`");
             }
             chdir($base);
-            if ($this->options['config_only']) {
-                $this->cachedConfig($base);
-            } else {
-                $this->boot($base);
-            }
+            $this->boot($base);
             $this->finish(0);
         } catch (Failure $e) {
             $this->fail($e->getMessage());
@@ -1634,52 +1632,6 @@ class Exporter
         return $text === '' ? '' : ' after printing `'.Values::text(substr($text, 0, 300)).'`';
     }
 
-    private function cachedConfig($base)
-    {
-        $path = $this->options['config_path'];
-        if ($path === null) {
-            $path = getenv('APP_CONFIG_CACHE');
-            $path = $path === false || $path === '' ? 'bootstrap/cache/config.php' : $path;
-        }
-        $absolute = preg_match('~^([/\\\\]|[A-Za-z]:)~', $path) ? $path : $base.'/'.$path;
-        if (! is_file($absolute)) {
-            throw new Failure(
-                "no cached configuration at `{$absolute}`: run `php artisan config:cache` in {$base}, "
-                .'or leave out --config-only to boot the app'
-            );
-        }
-
-        $this->doing = "reading {$absolute}";
-        try {
-            $config = require $absolute;
-        } catch (\Throwable $e) {
-            // Objects in it need their classes.
-            if (! is_file($base.'/vendor/autoload.php')) {
-                throw $e;
-            }
-            require_once $base.'/vendor/autoload.php';
-            $config = require $absolute;
-        }
-        if (! is_array($config)) {
-            throw new Failure("`{$absolute}` does not return an array: run `php artisan config:cache` again");
-        }
-
-        $this->result = [
-            'artisand' => 1,
-            'complete' => true,
-            'php' => PHP_VERSION,
-            'generated_at' => time(),
-            'paths' => ['base' => $base, 'config_cache' => $absolute],
-            'config' => $this->config(function ($key) use ($config) {
-                foreach (explode('.', $key) as $part) {
-                    $config = is_array($config) && isset($config[$part]) ? $config[$part] : null;
-                }
-
-                return $config;
-            }),
-        ];
-    }
-
     private function boot($base)
     {
         $composer = $this->composer($base);
@@ -1706,7 +1658,9 @@ class Exporter
         $GLOBALS['argc'] = count($arguments);
         defined('LARAVEL_START') || define('LARAVEL_START', microtime(true));
 
-        $this->redirects->environment($base);
+        if (! $this->options['config_only']) {
+            $this->redirects->environment($base);
+        }
         $this->doing = 'loading the app';
         require_once $autoload;
         $app = require $base.'/bootstrap/app.php';
@@ -1716,13 +1670,18 @@ class Exporter
                 .(is_object($app) ? get_class($app) : gettype($app)).': only Laravel 5.5 and later can be exported'
             );
         }
-        $this->redirects->application($app);
-
         // Laravel looks twice: now, to skip .env, and again when .env may have
         // named another file.
         $environmentSkipped = is_file($app->getCachedConfigPath());
-        $this->doing = 'booting the app';
-        $app->make('Illuminate\Contracts\Console\Kernel')->bootstrap();
+        $kernel = $app->make('Illuminate\Contracts\Console\Kernel');
+        if ($this->options['config_only']) {
+            $this->doing = 'loading the configuration';
+            $app->bootstrapWith($this->loaders($kernel));
+        } else {
+            $this->redirects->application($app);
+            $this->doing = 'booting the app';
+            $kernel->bootstrap();
+        }
         // Laravel's handler makes exceptions of warnings and logs deprecations.
         set_error_handler(function () {
             return true;
@@ -1747,6 +1706,13 @@ class Exporter
             'config' => $this->config(function ($key) use ($config) {
                 return $config->get($key);
             }),
+        ];
+        if ($this->options['config_only']) {
+            $this->result['config'] += $this->packages($base.'/'.$vendor, $config, $cached !== null);
+
+            return;
+        }
+        $this->result += [
             'cache_prefixes' => (object) [],
             'limiters' => [],
             'queue_routes' => (object) [],
@@ -1777,9 +1743,49 @@ class Exporter
         $this->variables($app, $cached);
     }
 
+    /**
+     * What the app's kernel runs before it handles errors and registers facades and
+     * providers: LoadEnvironmentVariables, LoadConfiguration, and what the app puts
+     * there itself.
+     */
+    private function loaders($kernel)
+    {
+        $method = new \ReflectionMethod($kernel, 'bootstrappers');
+        $method->setAccessible(true);
+        $loaders = [];
+        foreach ($method->invoke($kernel) as $class) {
+            if (preg_match('/\\\\(HandleExceptions|SetRequestForConsole|(Register|Boot)[A-Za-z]+)$/', $class)) {
+                break;
+            }
+            $loaders[] = $class;
+        }
+
+        return $loaders;
+    }
+
+    /** Configuration of packages as their providers would merge it, which nothing boots here. */
+    private function packages($vendor, $config, $cached)
+    {
+        $packages = [];
+        foreach (['horizon', 'pulse', 'telescope'] as $name) {
+            $file = "{$vendor}/laravel/{$name}/config/{$name}.php";
+            if (! is_file($file)) {
+                continue;
+            }
+            $own = (array) $config->get($name, []);
+            $packages[$name] = $cached ? $own : array_merge(require $file, $own);
+        }
+
+        return $this->plain($packages);
+    }
+
     private function config(callable $get)
     {
-        $config = $this->parts($get);
+        return $this->plain($this->parts($get));
+    }
+
+    private function plain(array $config)
+    {
         if (! $this->options['with_secrets']) {
             $config = (new Secrets($this->notes))->removed($config);
         }
@@ -2207,7 +2213,7 @@ class Exporter
 
     public static function main(array $arguments)
     {
-        $options = ['with_secrets' => false, 'config_only' => false, 'config_path' => null, 'env' => null];
+        $options = ['with_secrets' => false, 'config_only' => false, 'env' => null];
         $rest = [];
         foreach ($arguments as $argument) {
             if ($argument === '--with-secrets') {
@@ -2220,18 +2226,15 @@ class Exporter
                 $rest[] = $argument;
             }
         }
-        $known = $options['config_only'] ? 2 : 1;
-        if ($rest === [] || count($rest) > $known || preg_grep('/^-/', $rest)) {
+        if (count($rest) > 1 || preg_grep('/^-/', $rest)) {
             fwrite(
                 fopen('php://stderr', 'wb'),
-                "manifest: usage: php manifest.php APP_DIR [--with-secrets] [--env=NAME]\n"
-                ."                 php manifest.php APP_DIR [--with-secrets] --config-only [CACHED_CONFIG]\n"
+                "manifest: usage: php manifest.php [APP_DIR] [--with-secrets] [--env=NAME] [--config-only]\n"
             );
             exit(1);
         }
-        $options['config_path'] = isset($rest[1]) ? $rest[1] : null;
 
-        (new self($rest[0], $options))->run();
+        (new self($rest === [] ? '.' : $rest[0], $options))->run();
     }
 }
 

@@ -15,6 +15,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::php;
 
+/// Stands before and after what the exporter has to say: an app may print while it boots.
+const MARK: &str = "---artisand-manifest---";
+
 /// Format that this version reads.
 const FORMAT: u64 = 1;
 
@@ -375,6 +378,12 @@ pub enum ManifestError {
     },
 }
 
+/// What the exporter said, out of everything that was printed; `None` if it said nothing.
+pub(crate) fn between_marks(printed: &str) -> Option<&str> {
+    let said = printed.split(MARK).nth(1)?.trim();
+    Some(said).filter(|said| !said.is_empty())
+}
+
 impl Manifest {
     /// Reads a manifest.
     ///
@@ -389,12 +398,14 @@ impl Manifest {
         Self::parse(path, &text)
     }
 
-    /// Reads a manifest's text; `path` is for messages.
+    /// Reads a manifest's text, which may be all that the exporter printed; `path` is for messages.
     ///
     /// # Errors
     ///
     /// It is no manifest, or of another format.
     pub fn parse(path: &Path, text: &[u8]) -> Result<Self, ManifestError> {
+        let printed = std::str::from_utf8(text).ok().and_then(between_marks);
+        let text = printed.map_or(text, str::as_bytes);
         let manifest: Self =
             serde_json::from_slice(text).map_err(|source| ManifestError::Content {
                 path: path.to_owned(),
@@ -669,6 +680,9 @@ mod tests {
             reasons.contains(&"it knows no class of the app".to_owned()),
             "{reasons:?}"
         );
+        let printed = format!("noise\n{MARK}\n{text}\n{MARK}\n");
+        let alone = Manifest::parse(path, printed.as_bytes()).unwrap();
+        assert_eq!(alone.laravel, "13.31.0");
         let other = text.to_string().replace("\"artisand\":1", "\"artisand\":9");
         let error = Manifest::parse(path, other.as_bytes())
             .unwrap_err()

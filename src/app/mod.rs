@@ -3,10 +3,9 @@
 mod class;
 mod classes;
 mod env;
+mod framework;
 mod manifest;
-pub mod php_config;
 mod slug;
-mod source;
 mod subject;
 mod variables;
 
@@ -14,13 +13,14 @@ pub use crate::payload::{Version, VersionError};
 pub use class::{Facts, Unique};
 pub use classes::{Classes, Presence, nearest};
 pub use env::{EnvError, EnvFile, cast};
+pub use framework::{cached_config_path, framework_version};
+pub(crate) use manifest::between_marks;
 pub use manifest::Listens;
 pub use manifest::{
     Class, Code, Manifest, ManifestError, Middleware, Model, Part, Paths, Pivot, Property,
     Returned, UniqueId, is_same_directory,
 };
 pub use slug::slug;
-pub use source::{AppConfig, Origin, SourceError, cached_config_path, framework_version, read};
 pub use subject::Missing;
 pub use variables::{Overrides, Variables};
 

@@ -67,7 +67,12 @@ fn examine(config: &Config, report: &mut Report) {
             let version = laravel.version.as_deref().unwrap_or("of unknown version");
             let base = laravel.base.display();
             report.ok("app", format!("Laravel {version} in {base}"));
-            report.ok("settings", laravel.origin.clone());
+            let last_word = if config.is_php_unasked() {
+                "; where PHP runs, it is asked for them"
+            } else {
+                ""
+            };
+            report.ok("settings", format!("{}{last_word}", laravel.origin));
         }
         None => report.ok(
             "app",
@@ -104,6 +109,10 @@ fn look_at_connection(config: &Config, report: &mut Report) {
                 connection.redis.address,
                 output::printable(&connection.redis.prefix),
             ),
+        ),
+        Err(error) if config.is_php_unasked() && error.is_unknown_setting() => report.ok(
+            "queue",
+            format!("connection `{name}`: PHP says where it is"),
         ),
         // The machine that checks need not have the variables of the one that works.
         Err(error @ Error::NoPrefix { .. }) => report.warn(

@@ -12,7 +12,7 @@ use super::fit::Fit;
 use super::{GlobalArgs, Program, gaps, open, output};
 use crate::app::Manifest;
 use crate::cache::{Cache, Watched, keys};
-use crate::config::{Config, Laravel, SettingError, php};
+use crate::config::{Config, Laravel, Origin, SettingError, php};
 use crate::connection::Redis;
 use crate::failed::FailedJobs;
 use crate::handler::pool::{Pool, PoolOptions};
@@ -175,7 +175,7 @@ pub(super) async fn run(
 ) -> anyhow::Result<ExitCode> {
     let mut report = Report::default();
     look_at_program(program, registry, &mut report);
-    match global.load_config() {
+    match global.read_config() {
         Ok(config) => examine(&args, &config, registry, &mut report).await,
         Err(error) => report.error(
             "settings",
@@ -286,7 +286,10 @@ fn look_at_app(args: &DoctorArgs, config: &Config, report: &mut Report) {
     look_at_settings(config, laravel, report);
     match config.manifest() {
         Some((path, manifest)) => look_at_manifest(config, laravel, path, manifest, report),
-        None => report.ok("manifest", "none; the app's files are read directly"),
+        None => report.ok(
+            "manifest",
+            "none; of the app's classes only their files are known",
+        ),
     }
     for exposure in config
         .exposures()
@@ -311,9 +314,13 @@ fn look_at_app(args: &DoctorArgs, config: &Config, report: &mut Report) {
     }
 }
 
+/// What to do where PHP should have said the settings.
+const OTHERWISE_MANIFEST: &str = "correct this: the settings are those of the manifest until PHP says them; or set `settings = \"manifest\"` in artisand.toml";
+
 /// Where the app's settings come from.
 fn look_at_settings(config: &Config, laravel: &Laravel, report: &mut Report) {
-    if laravel.origin.starts_with("cached") && laravel.base.join(".env").is_file() {
+    let is_cached = matches!(&laravel.origin, Origin::Php { cached: Some(_) });
+    if is_cached && laravel.base.join(".env").is_file() {
         report.ok(
             "settings",
             format!(
@@ -322,7 +329,10 @@ fn look_at_settings(config: &Config, laravel: &Laravel, report: &mut Report) {
             ),
         );
     } else {
-        report.ok("settings", laravel.origin.clone());
+        report.ok("settings", laravel.origin.to_string());
+    }
+    if let Some(why) = config.php_failure() {
+        report.warn("settings", why, OTHERWISE_MANIFEST);
     }
     for note in &config.notes {
         report.warn(

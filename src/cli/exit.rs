@@ -21,8 +21,13 @@ pub struct UsageError(pub String);
 /// The exit code for an error that ended a command.
 pub(super) fn code_of(error: &anyhow::Error) -> ExitCode {
     let config = error.downcast_ref::<crate::config::Error>();
-    // Laravel ends with 1 where a connection is not configured.
-    let is_laravels = matches!(config, Some(crate::config::Error::UnknownConnection { .. }));
+    // Laravel ends with 1 where a connection is not configured, and where the app cannot be loaded.
+    let is_laravels = matches!(
+        config,
+        Some(
+            crate::config::Error::UnknownConnection { .. } | crate::config::Error::Settings { .. }
+        )
+    );
     let is_usage = (config.is_some() && !is_laravels) || error.is::<UsageError>();
     ExitCode::from(if is_usage { USAGE } else { 1 })
 }

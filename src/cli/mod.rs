@@ -211,7 +211,19 @@ struct GlobalArgs {
 }
 
 impl GlobalArgs {
+    /// Reads the settings, and warns if they are not from where they should be.
     fn load_config(&self) -> anyhow::Result<Config> {
+        let config = self.read_config()?;
+        if let Some(why) = config.php_failure() {
+            output::notice(&format!(
+                "PHP did not say the app's settings, which are those of the manifest: {why}"
+            ));
+        }
+        Ok(config)
+    }
+
+    /// Reads the settings.
+    fn read_config(&self) -> anyhow::Result<Config> {
         Ok(Config::load(
             self.config.as_deref(),
             self.app.as_deref(),

@@ -342,7 +342,7 @@ pub(super) fn run(
     registry: &Registry,
     observers: Vec<Arc<dyn Observer>>,
 ) -> anyhow::Result<ExitCode> {
-    let config = global.load_config()?;
+    let config = global.read_config()?;
     let lines = Log::new().context("could not start the thread that writes the log")?;
     log::start(global, args.json, config.timezone()?, lines.clone())?;
     // Whatever comes of it, the log is written before anything is said of it.
@@ -551,6 +551,12 @@ fn warn_of_gaps(
         tracing::warn!(
             reason,
             "the manifest may be out of date: write it anew with `artisand manifest`"
+        );
+    }
+    if let Some(why) = config.php_failure() {
+        tracing::warn!(
+            why,
+            "PHP did not say the app's settings: they are those of the manifest"
         );
     }
     if config.manifest().is_none() {

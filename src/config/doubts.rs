@@ -293,7 +293,8 @@ mod tests {
     fn a_directory_that_is_no_app_is_doubted() {
         let directory = tempfile::tempdir().unwrap();
         let doubts = || {
-            let config = Config::load(None, Some(directory.path()), []).unwrap();
+            let env = [("ARTISAND_SETTINGS".to_owned(), "env".to_owned())];
+            let config = Config::load(None, Some(directory.path()), env).unwrap();
             config.doubts()
         };
         assert!(doubts()[0].is_certain);

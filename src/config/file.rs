@@ -28,6 +28,8 @@ pub struct File {
     pub app: Option<PathBuf>,
     /// The manifest (`artisand manifest`), if not `artisand.json` in the app's directory or the current one.
     pub manifest: Option<PathBuf>,
+    /// Where the app's settings come from: `php`, `manifest` or `env`; the first of them that there is if nothing is said.
+    pub settings: Option<Source>,
     /// Version of the app's Laravel (`"5.7"`, `"13"`), where it cannot be found out.
     pub laravel: Option<String>,
     /// Queue connections by name.
@@ -48,6 +50,18 @@ pub struct File {
     /// Rate limiters by name.
     #[serde(default)]
     pub limiters: BTreeMap<String, LimiterTable>,
+}
+
+/// Where the app's settings come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// The app's PHP, which loads its configuration.
+    Php,
+    /// The manifest.
+    Manifest,
+    /// The process environment and `.env` alone.
+    Env,
 }
 
 /// `[connections.NAME]`: what is not said comes from the app's environment.

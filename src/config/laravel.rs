@@ -1,6 +1,6 @@
 //! The app's configuration, as Laravel's own components would use it.
 //!
-//! Wherever it came from (a manifest, cached configuration, `config/*.php`), it
+//! Wherever it came from (PHP, a manifest, the environment), it
 //! is the value of `config('app')`, `config('queue')`, `config('cache')` and
 //! `config('database')`; what Laravel makes of it depends on its version and
 //! is done here (docs/protocol/app-config.md 5 to 9). What could not be found
@@ -45,10 +45,37 @@ pub struct Laravel {
     pub storage: PathBuf,
     /// Prefixes of cache stores, where the stores said them themselves.
     pub cache_prefixes: BTreeMap<String, Option<String>>,
-    /// Where it came from, for messages.
-    pub origin: String,
+    /// Where it came from.
+    pub origin: Origin,
     /// Secrets are looked up here.
     pub env: EnvLookup,
+}
+
+/// Where a configuration came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// PHP loaded it.
+    Php {
+        /// The cached configuration, if that was in use.
+        cached: Option<PathBuf>,
+    },
+    /// This manifest.
+    Manifest(PathBuf),
+    /// The process environment and the `.env` in this directory.
+    Environment(PathBuf),
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Php { cached: None } => f.write_str("config/*.php and .env, loaded by PHP"),
+            Self::Php { cached: Some(path) } => {
+                write!(f, "cached configuration {}, loaded by PHP", path.display())
+            }
+            Self::Manifest(path) => write!(f, "manifest {}", path.display()),
+            Self::Environment(base) => write!(f, ".env in {}", base.display()),
+        }
+    }
 }
 
 impl std::fmt::Debug for Laravel {
@@ -66,7 +93,7 @@ impl std::fmt::Debug for Laravel {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingError {
-    /// It could not be found out without PHP.
+    /// It could not be found out.
     #[error("cannot tell `{path}` of the app: {why}; write a manifest with `artisand manifest`")]
     Unknown {
         /// Path of the setting.
@@ -166,6 +193,11 @@ type Found<T> = Result<T, SettingError>;
 const SECRETS: [&str; 4] = ["password", "url", "key", "previous_keys"];
 
 impl Laravel {
+    /// Whether PHP has loaded it now.
+    pub(super) fn is_of_php(&self) -> bool {
+        matches!(self.origin, Origin::Php { .. })
+    }
+
     /// The framework's version as two numbers; where it is unknown, the newest.
     pub fn major_minor(&self) -> (u32, u32) {
         let known = self.known_version();
@@ -339,7 +371,7 @@ impl Laravel {
         self.text(&["queue", "connections", name, "driver"])
     }
 
-    /// A queue connection, which has to be one on Redis.
+    /// A queue connection, which has to be one on Redis; `prefix` is said for it and beats the app's key prefix.
     ///
     /// # Errors
     ///
@@ -348,7 +380,7 @@ impl Laravel {
     /// # Source
     ///
     /// `Illuminate\Queue\Connectors\RedisConnector`.
-    pub fn queue(&self, name: &str) -> Found<QueueSettings> {
+    pub fn queue(&self, name: &str, prefix: Option<&str>) -> Found<QueueSettings> {
         let path = ["queue", "connections", name];
         let of = |key: &'static str| ["queue", "connections", name, key];
         if self.at(&path)?.is_none() {
@@ -365,7 +397,7 @@ impl Laravel {
         let redis = self
             .text(&of("connection"))?
             .unwrap_or_else(|| "default".into());
-        let redis = self.redis(&redis)?;
+        let redis = self.prefixed_redis(&redis, prefix)?;
         let retry_after = self.number(&of("retry_after"))?.unwrap_or(60);
         let defaults = RedisQueueOptions::default();
         let batch = self.number(&of("migration_batch_size"))?;
@@ -411,6 +443,10 @@ impl Laravel {
     ///
     /// `Illuminate\Redis\RedisManager`, `Illuminate\Redis\Connectors\PhpRedisConnector`.
     pub fn redis(&self, name: &str) -> Found<RedisSettings> {
+        self.prefixed_redis(name, None)
+    }
+
+    fn prefixed_redis(&self, name: &str, prefix: Option<&str>) -> Found<RedisSettings> {
         let path = ["database", "redis", name];
         let Some(connection) = self.at(&path)? else {
             if self.at(&["database", "redis", "clusters", name])?.is_some() {
@@ -452,6 +488,9 @@ impl Laravel {
             .filter(|_| self.is_at_least(9, 12) || is_predis)
         {
             merged.insert("prefix".into(), prefix.clone());
+        }
+        if let Some(prefix) = prefix {
+            merged.insert("prefix".into(), prefix.into());
         }
         let option = |key: &'static str| match merged.get(key) {
             Some(value) => self.scalar(value, &["database", "redis", "options", key]),
@@ -704,9 +743,9 @@ impl Laravel {
             return Ok(Tls::default());
         };
         self.known(options, &path("")[..4])?;
-        // By its name in the app's files, and by the number that it has in every PHP with mysqlnd.
+        // By the number that it has in every PHP with mysqlnd.
         let option = |name: &'static str, number: &str| {
-            let value = options.get(name).or_else(|| options.get(number));
+            let value = options.get(number);
             let text = value.map(|value| self.scalar(value, &path(name)));
             // Null counts as set, and is as good as an empty text.
             Found::Ok(text.transpose()?.map(Option::unwrap_or_default))
@@ -1243,7 +1282,7 @@ mod tests {
             base: "/app".into(),
             storage: "/app/storage".into(),
             cache_prefixes: BTreeMap::new(),
-            origin: "test".into(),
+            origin: Origin::Php { cached: None },
             env: Arc::new(|name| (name == "REDIS_PASSWORD").then(|| "secret".to_owned())),
         }
     }
@@ -1534,12 +1573,11 @@ mod tests {
             (json!({}), "none - - -"),
             (json!({"1002": "set x", "1014": true}), "none - - -"),
             (json!({"1009": "/ca"}), "verify-full /ca - -"),
-            (json!({"PDO::MYSQL_ATTR_SSL_CA": "ca.pem"}), "verify-full /app/ca.pem - -"),
+            (json!({"1009": "ca.pem"}), "verify-full /app/ca.pem - -"),
             (json!({"1009": "/ca", "1014": true}), "verify-full /ca - -"),
             (json!({"1009": "/ca", "1014": false}), "require /ca - -"),
             (json!({"1009": "/ca", "1014": "0"}), "require /ca - -"),
             (json!({"1009": "/ca", "1014": null}), "require /ca - -"),
-            (json!({"PDO::MYSQL_ATTR_SSL_CA": "/ca", "PDO::MYSQL_ATTR_SSL_VERIFY_SERVER_CERT": false}), "require /ca - -"),
             (json!({"1009": ""}), "verify-full - - -"),
             (json!({"1009": null, "1014": false}), "require - - -"),
             (json!({"1007": "/key", "1008": "/cert"}), "verify-full - /cert /key"),

@@ -1,8 +1,10 @@
 //! Settings: `artisand.toml`, the environment and the app's `.env`, into the structs of the modules below.
 //!
 //! What is said twice is taken from the first of: command line flag,
-//! `ARTISAND_*` variable, `artisand.toml`, process environment, the app's
-//! `.env`, Laravel's default.
+//! `ARTISAND_*` variable, `artisand.toml`, the app's own configuration. That is
+//! what PHP makes of it where PHP runs; else what a manifest says, with the
+//! process environment over it; else the process environment and the app's
+//! `.env` alone.
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU64, NonZeroUsize};
@@ -11,8 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
+use serde_json::Value;
 
 mod doubts;
+mod environment;
 mod exposure;
 mod file;
 mod laravel;
@@ -24,17 +28,18 @@ mod target;
 pub use doubts::Doubt;
 pub use exposure::Exposure;
 pub use file::{
-    ConnectionTable, ErrorPlace, File, HandlerTable, MapTable, OneOrMore, PhpTable, UnmappedTable,
-    WorkerTable,
+    ConnectionTable, ErrorPlace, File, HandlerTable, MapTable, OneOrMore, PhpTable, Source,
+    UnmappedTable, WorkerTable,
 };
-pub use laravel::{EnvLookup, Laravel, QueueSettings, RedisSettings, SettingError};
+pub use laravel::{EnvLookup, Laravel, Origin, QueueSettings, RedisSettings, SettingError};
 pub use middleware::{
     ExceptionsTable, LimiterTable, MiddlewareTable, OverlapTable, RateLimitedTable, ReleaseTable,
     Spend, ThrottleTable,
 };
 
+use self::environment::Environment;
 use self::target::Problem;
-use crate::app::{self, EnvError, EnvFile, Manifest, ManifestError, SourceError, Version, cast};
+use crate::app::{self, EnvError, EnvFile, Manifest, ManifestError, Version, cast};
 use crate::batch::Batches;
 use crate::cache::{Cache, Maintenance, Stores};
 use crate::connection::{self, Redis, RedisAddress, RedisOptions};
@@ -97,22 +102,6 @@ pub enum Error {
         /// The names there are.
         configured: String,
     },
-    /// The app's configuration cannot be read.
-    #[error("cannot read the configuration of the app in {app}")]
-    App {
-        /// The app's directory.
-        app: PathBuf,
-        /// Why not.
-        source: Box<SourceError>,
-    },
-    /// The key prefix of the app would be a guess.
-    #[error(
-        "cannot tell the Redis key prefix of {app}: it has no config/database.php, and its version of Laravel is not known; set REDIS_PREFIX in its .env, `prefix` under [connections.redis], or `laravel` (the version) in artisand.toml"
-    )]
-    Prefix {
-        /// The app's directory.
-        app: PathBuf,
-    },
     /// Nothing says which keys of a Redis are the app's.
     #[error(
         "no app and no key prefix is known for queue connection `{connection}`: run this in the app's directory or give that with --app, or set `prefix` under [connections.{connection}] in artisand.toml (`prefix = \"\"` if the keys have none), or REDIS_PREFIX{seen}"
@@ -123,9 +112,19 @@ pub enum Error {
         /// What keys of queues the server shows, as the end of the sentence; empty if it was not asked.
         seen: String,
     },
-    /// The cached configuration cannot be read, not even with PHP.
+    /// PHP cannot describe the app.
     #[error("{0}")]
     Php(String),
+    /// PHP cannot load the app's configuration, and nothing else says it.
+    #[error(
+        "{0}; without PHP, write a manifest where it runs (`artisand manifest`), or set `settings = \"env\"` in artisand.toml to take the settings from the environment and .env alone"
+    )]
+    Settings(String),
+    /// Settings are to come from a manifest, and there is none.
+    #[error(
+        "`settings` is `manifest`, and there is no manifest: write one with `artisand manifest`"
+    )]
+    NoManifest,
     /// A command needs an app, and none is set.
     #[error(
         "no Laravel app is known: run this in its directory, or give that with --app, ARTISAND_APP or `app` in artisand.toml, or give a manifest"
@@ -186,6 +185,13 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether a setting is only not known here.
+    pub fn is_unknown_setting(&self) -> bool {
+        matches!(self, Self::Setting { source, .. } if matches!(**source, SettingError::Unknown { .. }))
+    }
+}
+
 /// Everything that was set, before flags.
 #[derive(Default)]
 pub struct Config {
@@ -201,6 +207,10 @@ pub struct Config {
     manifest: Option<(PathBuf, Manifest)>,
     /// What the environment says otherwise than the manifest.
     overrides: app::Overrides,
+    /// Whether PHP would be asked for the settings, and was not.
+    is_php_unasked: bool,
+    /// Why PHP did not say the app's settings, where it should have.
+    php_failure: Option<String>,
     /// What was assumed of the app, one sentence each.
     pub notes: Vec<String>,
     /// Process environment, taken once.
@@ -238,7 +248,8 @@ pub const MANIFEST_FILE: &str = "artisand.json";
 pub const DEFAULT_FILE: &str = "artisand.toml";
 
 impl Config {
-    /// Reads the file (or `artisand.toml` in the current directory if there is one), and the app's `.env`.
+    /// Reads the file (or `artisand.toml` in the current directory if there is one) and the app's `.env`, and asks PHP
+    /// for the app's settings, where it runs.
     ///
     /// # Errors
     ///
@@ -385,20 +396,91 @@ impl Config {
         parsed.map(Some)
     }
 
-    /// Finds out what is known of the app: from its manifest, else from its files.
+    /// Finds out what is known of the app.
     fn learn(&mut self, may_ask_php: bool) -> Result<(), Error> {
-        let named = self.named_manifest();
+        self.read_manifest()?;
+        let source = self.source()?;
+        match source {
+            Some(Source::Env) => return self.learn_from_environment(source),
+            Some(Source::Manifest) if self.manifest.is_none() => return Err(Error::NoManifest),
+            Some(Source::Manifest) => {}
+            Some(Source::Php) | None if !may_ask_php => {
+                self.is_php_unasked = self.app_to_ask().is_some();
+            }
+            Some(Source::Php) | None => match self.ask_php() {
+                Some(Ok(answer)) => return self.learn_from_php(&answer),
+                Some(Err(failed)) => {
+                    // Where PHP is only looked for, it may be missing.
+                    let is_meant = source.is_some() || self.names_php();
+                    if is_meant || !failed.is_missing {
+                        if source.is_some() || self.manifest.is_none() {
+                            return Err(Error::Settings(failed.why));
+                        }
+                        self.php_failure = Some(failed.why);
+                    }
+                }
+                None if source.is_some() => return Err(Error::NoApp),
+                None => {}
+            },
+        }
+        match self.manifest.clone() {
+            Some((path, manifest)) => self.learn_from(&manifest, Origin::Manifest(path)),
+            None => self.learn_from_environment(source),
+        }
+    }
+
+    /// Where the settings are to come from, if that is said.
+    fn source(&self) -> Result<Option<Source>, Error> {
+        const NAME: &str = "ARTISAND_SETTINGS";
+        match self.process.get(NAME).map(String::as_str) {
+            None | Some("") => Ok(self.file.settings),
+            Some("php") => Ok(Some(Source::Php)),
+            Some("manifest") => Ok(Some(Source::Manifest)),
+            Some("env") => Ok(Some(Source::Env)),
+            Some(other) => Err(Error::Variable {
+                name: NAME.to_owned(),
+                value: other.to_owned(),
+                expected: "`php`, `manifest` or `env`",
+            }),
+        }
+    }
+
+    /// Reads the manifest that is named, or the one that is there.
+    fn read_manifest(&mut self) -> Result<(), Error> {
         let of_app = self.app.as_ref().map(|app| app.join(MANIFEST_FILE));
-        let path = named
+        let path = self
+            .named_manifest()
             .or_else(|| of_app.filter(|path| path.is_file()))
             .or_else(|| self.manifest_here());
-        if let Some(path) = path {
-            return self.learn_from_manifest(path);
-        }
-        match self.app.clone() {
-            Some(base) => self.learn_from_files(&base, may_ask_php),
-            None => Ok(()),
-        }
+        let Some(path) = path else {
+            return Ok(());
+        };
+        let mut manifest = Manifest::read(&path)?;
+        manifest.distrust_changed(self.app.as_ref().unwrap_or(&manifest.paths.base.clone()));
+        self.notes.extend(manifest.notes.iter().cloned());
+        self.manifest = Some((path, manifest));
+        Ok(())
+    }
+
+    /// The directory of the app as PHP sees it; `None` if there is none that it could load.
+    fn app_to_ask(&self) -> Option<PathBuf> {
+        let is_app = |base: &PathBuf| base.join("bootstrap/app.php").is_file();
+        let here = || self.base().filter(is_app);
+        self.file.php.app.clone().or_else(here)
+    }
+
+    /// The app's directory, if that is said here or in the manifest.
+    fn base(&self) -> Option<PathBuf> {
+        let of_manifest = || Some(self.manifest.as_ref()?.1.paths.base.clone());
+        self.app.clone().or_else(of_manifest)
+    }
+
+    /// Asks PHP for the settings; `None` if there is no app to ask about.
+    fn ask_php(&self) -> Option<Result<Manifest, php::NoAnswer>> {
+        let base = self.app_to_ask()?;
+        let environment = self.process.get("APP_ENV").map(String::as_str);
+        let answer = php::settings(&self.php_program(), &base, environment, &self.process);
+        Some(answer)
     }
 
     /// The manifest in the current directory, unless it is another app's.
@@ -426,24 +508,26 @@ impl Config {
         }
     }
 
-    fn learn_from_manifest(&mut self, path: PathBuf) -> Result<(), Error> {
-        let mut manifest = Manifest::read(&path)?;
-        let base = self
-            .app
-            .clone()
-            .unwrap_or_else(|| manifest.paths.base.clone());
-        manifest.distrust_changed(&base);
-        if self.app.is_none() && base.is_dir() {
-            // Secrets are in its `.env`.
-            self.env_file = Arc::new(read_env_file(&base, &self.process)?);
-        }
+    fn learn_from_php(&mut self, answer: &Manifest) -> Result<(), Error> {
+        let cached = answer.paths.config_cache.clone();
+        self.learn_from(answer, Origin::Php { cached })
+    }
+
+    /// Takes the settings that PHP said, now or when it wrote the manifest.
+    fn learn_from(&mut self, facts: &Manifest, origin: Origin) -> Result<(), Error> {
+        let paths = &facts.paths;
+        let base = self.base().unwrap_or_else(|| paths.base.clone());
+        self.read_env_of(&base)?;
         // An app that was moved took its storage with it.
-        let storage = match manifest.paths.storage.strip_prefix(&manifest.paths.base) {
+        let storage = match paths.storage.strip_prefix(&paths.base) {
             Ok(inside) => base.join(inside),
-            Err(_) => manifest.paths.storage.clone(),
+            Err(_) => paths.storage.clone(),
         };
-        let mut config = manifest.config.clone();
-        if let Some(variables) = &manifest.variables {
+        let mut config = facts.config.clone();
+        if base.is_dir() && !app::is_same_directory(&base, &paths.base) {
+            move_paths(&mut config, &paths.base, &base);
+        }
+        if let Some(variables) = &facts.variables {
             let process = Arc::clone(&self.process);
             let env = |name: &str| process.get(name).map(String::as_str);
             self.overrides = variables.apply(&mut config, env);
@@ -451,58 +535,68 @@ impl Config {
         let cache_prefixes = if self.overrides.concern_cache_prefixes() {
             BTreeMap::new()
         } else {
-            manifest.cache_prefixes.clone()
+            facts.cache_prefixes.clone()
         };
         self.laravel = Some(Laravel {
-            version: Some(manifest.laravel.clone()),
+            version: Some(facts.laravel.clone()),
             config,
             base,
             storage,
             cache_prefixes,
-            origin: format!("manifest {}", path.display()),
+            origin,
             env: self.env_lookup(),
         });
-        self.notes.extend(manifest.notes.iter().cloned());
-        self.manifest = Some((path, manifest));
         Ok(())
     }
 
-    fn learn_from_files(&mut self, base: &Path, may_ask_php: bool) -> Result<(), Error> {
+    /// Reads the `.env` of an app whose directory nothing but PHP or a manifest says: secrets are there.
+    fn read_env_of(&mut self, base: &Path) -> Result<(), Error> {
+        if self.app.is_none() && base.is_dir() {
+            self.env_file = Arc::new(read_env_file(base, &self.process)?);
+        }
+        Ok(())
+    }
+
+    /// Takes the settings that the process environment and `.env` say.
+    fn learn_from_environment(&mut self, source: Option<Source>) -> Result<(), Error> {
+        let Some(base) = self.base() else {
+            return Ok(());
+        };
+        self.read_env_of(&base)?;
+        let of_manifest = || Some(self.manifest.as_ref()?.1.laravel.clone());
+        let laravel = app::framework_version(&base)
+            .or_else(of_manifest)
+            .or_else(|| self.file.laravel.clone());
+        let version = laravel.as_deref().and_then(|version| version.parse().ok());
         let (process, env_file) = (Arc::clone(&self.process), Arc::clone(&self.env_file));
         let real = |name: &str| process.get(name).cloned();
-        let env = |name: &str| real(name).or_else(|| env_file.get(name).map(str::to_owned));
-        let version = self.file.laravel.as_deref();
-        let unreadable = |source| Error::App {
-            app: base.to_owned(),
-            source: Box::new(source),
-        };
-        let mut found = match app::read(base, version, &env, &real) {
-            Err(SourceError::Cached { path, .. }) if may_ask_php => {
-                // What we cannot follow, PHP itself reads.
-                let config = php::cached_config(base, &path).map_err(Error::Php)?;
-                app::AppConfig {
-                    laravel: app::framework_version(base).or_else(|| version.map(str::to_owned)),
-                    config,
-                    origin: app::Origin::Cached(path),
-                    storage: base.join("storage"),
-                    notes: Vec::new(),
-                }
+        let variable = |name: &str| real(name).or_else(|| env_file.get(name).map(str::to_owned));
+        let storage = match variable("LARAVEL_STORAGE_PATH") {
+            Some(path) if version.is_none_or(|version: Version| version.is_at_least(10, 20)) => {
+                path.into()
             }
-            found => found.map_err(unreadable)?,
+            _ => base.join("storage"),
         };
-        let origin = match &found.origin {
-            app::Origin::Cached(path) => format!("cached configuration {}", path.display()),
-            app::Origin::Files => format!("{} and .env", base.join("config").display()),
-            app::Origin::Defaults => format!(".env in {}", base.display()),
+        let environment = Environment {
+            base: &base,
+            storage: &storage,
+            version,
+            variable: &variable,
         };
-        self.notes.append(&mut found.notes);
+        // With it, no variable counts.
+        let cached = app::cached_config_path(&base, real);
+        let config = match cached.filter(|_| source != Some(Source::Env)) {
+            Some(path) => environment::config_behind(&path),
+            None => environment.config(),
+        };
+        self.notes.extend(environment.notes());
         self.laravel = Some(Laravel {
-            version: found.laravel,
-            config: found.config,
-            base: base.to_owned(),
-            storage: found.storage,
+            version: laravel,
+            config,
+            origin: Origin::Environment(base.clone()),
+            base,
+            storage,
             cache_prefixes: BTreeMap::new(),
-            origin,
             env: self.env_lookup(),
         });
         Ok(())
@@ -531,6 +625,16 @@ impl Config {
     /// None is set.
     pub fn known_laravel(&self) -> Result<&Laravel, Error> {
         self.laravel.as_ref().ok_or(Error::NoApp)
+    }
+
+    /// Whether PHP has the last word on the settings and was not asked: so it is after [`check`](Self::check).
+    pub fn is_php_unasked(&self) -> bool {
+        self.is_php_unasked
+    }
+
+    /// Why PHP did not say the app's settings, which are now those of the manifest.
+    pub fn php_failure(&self) -> Option<&str> {
+        self.php_failure.as_deref()
     }
 
     /// The manifest in use, and where it is.
@@ -568,7 +672,7 @@ impl Config {
             origin: self
                 .laravel
                 .as_ref()
-                .map_or_else(String::new, |laravel| laravel.origin.clone()),
+                .map_or_else(String::new, |laravel| laravel.origin.to_string()),
             source: Box::new(source),
         })
     }
@@ -935,11 +1039,14 @@ impl Config {
         let empty = ConnectionTable::default();
         let table = self.file.connections.get(name).unwrap_or(&empty);
         let of_app = match &self.laravel {
-            Some(laravel) if laravel.has_queue_connection(name) => match laravel.queue(name) {
-                // What the file says in full needs nothing of the app.
-                Err(_) if table.says_all() => None,
-                found => Some(self.setting(found)?),
-            },
+            Some(laravel) if laravel.has_queue_connection(name) => {
+                let found = laravel.queue(name, table.prefix.as_deref());
+                match found {
+                    // What the file says in full needs nothing of the app.
+                    Err(_) if table.says_all() => None,
+                    found => Some(self.setting(found)?),
+                }
+            }
             _ => None,
         };
         let mut redis = match &of_app {
@@ -971,13 +1078,6 @@ impl Config {
         redis.username = table.username.clone().or(redis.username);
         redis.password = table.password.clone().or(redis.password);
         redis.database = table.database.unwrap_or(redis.database);
-        if let (None, Some(laravel)) = (&table.prefix, &self.laravel)
-            && self.is_prefix_guessed(laravel)
-        {
-            return Err(Error::Prefix {
-                app: laravel.base.clone(),
-            });
-        }
         redis.prefix = match (&table.prefix, &of_app) {
             (Some(prefix), _) => prefix.clone(),
             (None, Some(of_app)) => of_app.redis.prefix.clone(),
@@ -1064,15 +1164,6 @@ impl Config {
         Ok(redis)
     }
 
-    /// Whether the prefix could only be that of the newest skeleton, which the app may not be.
-    fn is_prefix_guessed(&self, laravel: &Laravel) -> bool {
-        self.manifest.is_none()
-            && laravel.version.is_none()
-            && !self.is_set("REDIS_PREFIX")
-            && !laravel.base.join("config/database.php").is_file()
-            && laravel.origin.starts_with(".env")
-    }
-
     /// Whether nothing says which key prefix the app has.
     fn is_prefix_unknown(&self, connection: &str) -> bool {
         let table = self.file.connections.get(connection);
@@ -1103,7 +1194,9 @@ impl Config {
         let mappings = self.file.map.iter().enumerate().filter_map(of_mapping);
         let policy = policy.err().map(|problem| self.policy_error(problem));
         let mut mistakes: Vec<Error> = mappings.chain(policy).collect();
-        if mistakes.is_empty() && self.laravel.is_some() {
+        // What middleware needs of the app may be only in what PHP says.
+        let is_known = !self.is_php_unasked || self.manifest.is_some();
+        if mistakes.is_empty() && self.laravel.is_some() && is_known {
             let mappings = self.file.map.iter().map(|table| self.mapping(table));
             let mappings = mappings.filter_map(Result::ok).collect();
             if let Ok(router) = Router::new(mappings, unmapped, registry) {
@@ -1199,7 +1292,8 @@ impl Config {
 
     /// Whoever names a program wants it to be used, and is told if it cannot be.
     fn has_php(&self) -> bool {
-        self.names_php() || php::version(php::PHP).is_some()
+        let has_answered = self.laravel.as_ref().is_some_and(Laravel::is_of_php);
+        has_answered || self.names_php() || php::version(php::PHP).is_some()
     }
 
     /// Laravel's worker before 8 ends its process instead of returning.
@@ -1277,6 +1371,25 @@ impl Config {
                 .and_then(|connection| connection.queue.retry_after),
             once: worker.once,
         }
+    }
+}
+
+/// Makes paths below one directory lead below another: PHP may see the app elsewhere, in a container.
+fn move_paths(value: &mut Value, from: &Path, to: &Path) {
+    match value {
+        Value::String(text) => {
+            let inside = Path::new(text).strip_prefix(from);
+            if let Ok(inside) = inside.map(|inside| to.join(inside)) {
+                *text = inside.to_string_lossy().into_owned();
+            }
+        }
+        Value::Array(list) => list
+            .iter_mut()
+            .for_each(|value| move_paths(value, from, to)),
+        Value::Object(map) => map
+            .values_mut()
+            .for_each(|value| move_paths(value, from, to)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -1397,6 +1510,23 @@ handler = { exec = ["x"], env = { TOKEN = "hunter2" }, persistent = true }
             !shown.contains("MDEy") && !shown.contains("0123") && !shown.contains("48, 49"),
             "{shown}"
         );
+    }
+
+    #[test]
+    fn paths_of_an_app_lead_to_where_it_is() {
+        let text = |path: &str| {
+            let mut value = serde_json::json!({"a": [path, 5, null]});
+            move_paths(&mut value, Path::new("/var/www"), Path::new("/srv/app"));
+            value["a"][0].as_str().unwrap().to_owned()
+        };
+        for (path, expected) in [
+            ("/var/www/storage/x", "/srv/app/storage/x"),
+            ("/var/www", "/srv/app"),
+            ("/var/www2/x", "/var/www2/x"),
+            ("var/www", "var/www"),
+        ] {
+            assert_eq!(text(path).trim_end_matches('/'), expected);
+        }
     }
 
     #[test]

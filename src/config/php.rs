@@ -1,21 +1,37 @@
 //! The app's own PHP, asked for what only it can say.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{Read, Write as _};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use crate::app::{Manifest, between_marks};
 
 /// The exporter, fed to PHP on its standard input.
 const EXPORTER: &str = include_str!("../../php-interop/manifest.php");
-/// Stands before and after the answer: an app may print while it boots.
-const MARK: &str = "---artisand-manifest---";
 
 /// Name of the program that is PHP, unless said otherwise.
 pub const PHP: &str = "php";
+
+/// How long an app may take to boot and be described.
+const BOOT: Duration = Duration::from_secs(120);
+/// How long an app may take to load its configuration.
+const LOAD: Duration = Duration::from_secs(20);
+/// How long output is waited for after the program has ended: what it started may hold the pipes open.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Why there is no answer: in words, for the person who asked.
+#[derive(Debug)]
+pub(super) struct NoAnswer {
+    /// What failed.
+    pub(super) why: String,
+    /// Whether there is no such program.
+    pub(super) is_missing: bool,
+}
 
 /// Boots the app and returns its manifest, as JSON text on one line.
 ///
@@ -28,27 +44,34 @@ pub fn manifest(
     environment: Option<&str>,
     with_secrets: bool,
 ) -> Result<String, String> {
-    let mut args = vec![base.as_os_str().to_owned()];
-    args.extend(environment.map(|name| OsString::from(format!("--env={name}"))));
-    args.extend(with_secrets.then(|| OsString::from("--with-secrets")));
-    ask(php, base, &args)
+    let options = with_secrets.then_some("--with-secrets");
+    let args = arguments(base, environment, options);
+    ask(Command::new(php), base, &args, BOOT, "--php").map_err(|error| error.why)
 }
 
-/// Reads a cached configuration with PHP.
+/// Loads the app's configuration, boots nothing, and returns it with its secrets, in the form of a manifest.
 ///
 /// # Errors
 ///
-/// PHP is not there, or cannot read it: in words, for the person who asked.
-pub fn cached_config(base: &Path, path: &Path) -> Result<Value, String> {
-    let args = [
-        base.as_os_str().to_owned(),
-        "--config-only".into(),
-        path.as_os_str().to_owned(),
-    ];
-    let answer = ask(PHP, base, &args)?;
-    let mut answer: Value = serde_json::from_str(&answer)
-        .map_err(|error| format!("PHP's answer about {} is not JSON: {error}", path.display()))?;
-    Ok(answer["config"].take())
+/// PHP is not there, or the configuration cannot be loaded.
+pub(super) fn settings(
+    php: &[String],
+    base: &Path,
+    environment: Option<&str>,
+    variables: &BTreeMap<String, String>,
+) -> Result<Manifest, NoAnswer> {
+    let (program, own) = match php {
+        [program, own @ ..] => (program.as_str(), own),
+        [] => (PHP, &[][..]),
+    };
+    let mut command = Command::new(program);
+    command.args(own).env_clear().envs(variables);
+    let args = arguments(base, environment, ["--config-only", "--with-secrets"]);
+    let answer = ask(command, base, &args, LOAD, "`binary` under [php]")?;
+    Manifest::parse(Path::new("PHP's answer"), answer.as_bytes()).map_err(|error| NoAnswer {
+        why: crate::shown::with_causes(&error),
+        is_missing: false,
+    })
 }
 
 /// Version of PHP; `None` if it cannot be run.
@@ -76,103 +99,151 @@ pub fn artisan(php: &str, base: &Path, args: &[&str]) -> Result<String, String> 
         .current_dir(base)
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| not_run(php, &error))?;
+        .map_err(|error| not_run(php, &error, "--php").why)?;
     if !output.status.success() {
         return Err(format!(
             "`{php} artisan {}` ended with {}: {}",
             args.join(" "),
             output.status,
-            last_lines(&output)
+            last_lines(&output.stdout, &output.stderr)
         ));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn not_run(php: &str, error: &std::io::Error) -> String {
-    format!("could not run `{php}`: {error}; name the app's PHP with --php")
+/// Arguments of the exporter.
+fn arguments<'o>(
+    base: &Path,
+    environment: Option<&str>,
+    options: impl IntoIterator<Item = &'o str>,
+) -> Vec<OsString> {
+    let mut args = vec![base.as_os_str().to_owned()];
+    args.extend(environment.map(|name| OsString::from(format!("--env={name}"))));
+    args.extend(options.into_iter().map(OsString::from));
+    args
 }
 
-fn ask(php: &str, base: &Path, args: &[OsString]) -> Result<String, String> {
-    let mut child = Command::new(php)
+fn not_run(php: &str, error: &std::io::Error, place: &str) -> NoAnswer {
+    NoAnswer {
+        why: format!("could not run `{php}`: {error}; name the app's PHP with {place}"),
+        is_missing: error.kind() == std::io::ErrorKind::NotFound,
+    }
+}
+
+/// Runs the exporter; `place` is where PHP can be named.
+fn ask(
+    mut command: Command,
+    base: &Path,
+    args: &[OsString],
+    limit: Duration,
+    place: &str,
+) -> Result<String, NoAnswer> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    command
         // Warnings of an old app under a new PHP must not look like answers.
         .args(["-d", "display_errors=stderr", "--"])
-        .args(args)
-        .current_dir(base)
+        .args(args);
+    if base.is_dir() {
+        command.current_dir(base);
+    }
+    let ended = run(&mut command, limit).map_err(|error| not_run(&program, &error, place))?;
+    let (status, output) = match ended {
+        Ended::Exited(output) => (output.status.to_string(), output),
+        Ended::Killed(output) => (format!("it took more than {} s", limit.as_secs()), output),
+    };
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    match between_marks(&stdout) {
+        Some(answer) if output.status.success() => Ok(answer.to_owned()),
+        _ => Err(NoAnswer {
+            why: format!(
+                "PHP could not describe the app in {} ({status}): {}",
+                base.display(),
+                last_lines(&output.stdout, &output.stderr)
+            ),
+            is_missing: false,
+        }),
+    }
+}
+
+/// How a program ended.
+enum Ended {
+    Exited(Output),
+    /// It took too long.
+    Killed(Output),
+}
+
+/// Runs a program with the exporter as its input; one that takes too long is killed, and its output ends there.
+fn run(command: &mut Command, limit: Duration) -> std::io::Result<Ended> {
+    let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| not_run(php, &error))?;
-    let mut stdin = child.stdin.take();
-    let fed = match &mut stdin {
-        Some(stdin) => stdin.write_all(EXPORTER.as_bytes()),
-        None => Ok(()),
-    };
-    drop(stdin);
-    let output = wait(child, BOOT).map_err(|error| not_run(php, &error))?;
-    let stdout = String::from_utf8_lossy(&output.stdout);
-    let answer = stdout
-        .split(MARK)
-        .nth(1)
-        .map(str::trim)
-        .filter(|answer| !answer.is_empty());
-    match answer {
-        Some(answer) if output.status.success() => Ok(answer.to_owned()),
-        _ => {
-            let why = match fed {
-                Err(error) => format!("{error}; "),
-                Ok(()) => String::new(),
-            };
-            let said = last_lines(&output);
-            Err(format!(
-                "PHP could not describe the app in {} ({}): {why}{said}",
-                base.display(),
-                output.status
-            ))
-        }
-    }
-}
-
-/// How long an app may take to boot and be described.
-const BOOT: Duration = Duration::from_secs(120);
-
-/// Waits for a program; one that takes too long is killed, and its output ends there.
-fn wait(mut child: Child, limit: Duration) -> std::io::Result<Output> {
-    fn read(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
-        std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            if let Some(mut pipe) = pipe {
-                // What was read until then counts.
-                let _ = pipe.read_to_end(&mut bytes);
-            }
-            bytes
-        })
-    }
-    let (stdout, stderr) = (read(child.stdout.take()), read(child.stderr.take()));
+        .spawn()?;
+    let stdin = child.stdin.take();
+    let (stdout, stderr) = (
+        Reader::start(child.stdout.take()),
+        Reader::start(child.stderr.take()),
+    );
+    std::thread::spawn(move || {
+        // A program that does not read it does not answer either.
+        stdin.map(|mut stdin| stdin.write_all(EXPORTER.as_bytes()))
+    });
     let deadline = Instant::now() + limit;
-    let status = loop {
+    let ended = |status: ExitStatus| {
+        let until = Instant::now() + LINGER;
+        Output {
+            status,
+            stdout: stdout.finish(until),
+            stderr: stderr.finish(until),
+        }
+    };
+    loop {
         if let Some(status) = child.try_wait()? {
-            break status;
+            return Ok(Ended::Exited(ended(status)));
         }
         if Instant::now() >= deadline {
             child.kill()?;
-            break child.wait()?;
+            return Ok(Ended::Killed(ended(child.wait()?)));
         }
-        std::thread::sleep(Duration::from_millis(10));
-    };
-    Ok(Output {
-        status,
-        stdout: stdout.join().unwrap_or_default(),
-        stderr: stderr.join().unwrap_or_default(),
-    })
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Reads a pipe in a thread of its own.
+struct Reader {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    thread: JoinHandle<()>,
+}
+
+impl Reader {
+    fn start(pipe: Option<impl Read + Send + 'static>) -> Self {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let into = Arc::clone(&bytes);
+        let thread = std::thread::spawn(move || {
+            let mut buffer = vec![0; 64 * 1024];
+            let Some(mut pipe) = pipe else { return };
+            while let Ok(read @ 1..) = pipe.read(&mut buffer) {
+                let mut bytes = into.lock().unwrap_or_else(PoisonError::into_inner);
+                bytes.extend_from_slice(&buffer[..read]);
+            }
+        });
+        Self { bytes, thread }
+    }
+
+    /// What was read, until the pipe is closed or this instant.
+    fn finish(self, until: Instant) -> Vec<u8> {
+        while !self.thread.is_finished() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::mem::take(&mut *self.bytes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// The end of what a program said about its failure.
-fn last_lines(output: &Output) -> String {
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    let stdout = String::from_utf8_lossy(&output.stdout);
+fn last_lines(stdout: &[u8], stderr: &[u8]) -> String {
+    let stderr = String::from_utf8_lossy(stderr);
     let said = if stderr.trim().is_empty() {
-        stdout
+        String::from_utf8_lossy(stdout)
     } else {
         stderr
     };
@@ -183,4 +254,62 @@ fn last_lines(output: &Output) -> String {
         .collect();
     let last = lines.len().saturating_sub(5);
     lines[last..].join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARK: &str = "---artisand-manifest---";
+
+    /// What is said of the program with this text, which stands in for PHP.
+    fn answer(script: &str) -> Result<Manifest, NoAnswer> {
+        let program = ["sh", "-c", script].map(str::to_owned);
+        settings(&program, Path::new("/"), None, &BTreeMap::new())
+    }
+
+    #[test]
+    fn an_answer_is_found_in_what_an_app_prints() {
+        let facts = r#"{"artisand":1,"laravel":"13.0.0","generated_at":1,"paths":{"base":"/a","storage":"/a/s"},"config":{}}"#;
+        let script =
+            format!("cat >/dev/null; echo noise; echo noise >&2; echo '{MARK}\n{facts}\n{MARK}'");
+        assert_eq!(answer(&script).unwrap().laravel, "13.0.0");
+        // A process that it leaves behind may hold the pipes.
+        let script = format!("{script}; sleep 5 &");
+        assert_eq!(answer(&script).unwrap().laravel, "13.0.0");
+        for (script, expected) in [
+            (
+                "echo 'Fatal error: x' >&2; exit 255",
+                "(exit status: 255): Fatal error: x",
+            ),
+            ("echo said; exit 0", "(exit status: 0): said"),
+            (
+                &*format!("echo '{MARK}'; echo '[]'; echo '{MARK}'"),
+                "PHP's answer is not a manifest",
+            ),
+        ] {
+            let error = answer(script).unwrap_err();
+            assert!(
+                error.why.contains(expected) && !error.is_missing,
+                "{}",
+                error.why
+            );
+        }
+        let missing = ["/no/such/php".to_owned()];
+        let error = settings(&missing, Path::new("/"), None, &BTreeMap::new()).unwrap_err();
+        assert!(
+            error.is_missing && error.why.contains("could not run `/no/such/php`"),
+            "{}",
+            error.why
+        );
+    }
+
+    #[test]
+    fn a_program_that_takes_too_long_is_killed() {
+        let started = Instant::now();
+        // It reads nothing, and the exporter is longer than a pipe.
+        let ended = run(Command::new("sleep").arg("60"), Duration::from_millis(50)).unwrap();
+        assert!(matches!(ended, Ended::Killed(_)));
+        assert!(started.elapsed() < Duration::from_secs(20));
+    }
 }

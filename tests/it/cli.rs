@@ -350,7 +350,8 @@ fn the_app_in_the_current_directory_is_the_one_that_is_meant() {
     redis.query::<i64>(&[b"RPUSH", b"shop-queues:default", b"not json"]);
     let peek = |args: &[&str]| {
         let mut command = artisand(&[&["queue:peek"], args].concat());
-        run(command.current_dir(app.path()))
+        // There is nothing that a PHP could load.
+        run(command.current_dir(app.path()).env("PATH", "/nonexistent"))
     };
     // `artisan` alone may be a file of anything.
     let said = peek(&[]);
@@ -382,6 +383,178 @@ fn the_app_in_the_current_directory_is_the_one_that_is_meant() {
     write("artisand.toml", &format!("app = '{named}'\n"));
     let said = peek(&[]);
     assert!(said.contains("default: 0 pending"), "{said}");
+}
+
+/// An app whose settings say another key prefix in each place: 1 job under that of PHP, 2 under that of the manifest, 3
+/// under that of the environment.
+struct Sources {
+    app: tempfile::TempDir,
+    redis: RedisServer,
+}
+
+impl Sources {
+    fn new() -> Self {
+        let app = tempfile::tempdir().unwrap();
+        let redis = RedisServer::start();
+        for (count, prefix) in (1..).zip(["php-", "made-", "env-"]) {
+            let queue = format!("{prefix}queues:default");
+            for _ in 0..count {
+                redis.query::<i64>(&[b"RPUSH", queue.as_bytes(), b"not json"]);
+            }
+        }
+        let sources = Self { app, redis };
+        sources.write("artisan", "");
+        sources.write("bootstrap/app.php", "<?php");
+        sources.write("answer", &sources.facts("php-"));
+        sources.set_env("REDIS_PREFIX=env-\n");
+        sources
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.app.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    fn set_env(&self, more: &str) {
+        let port = self.redis.port();
+        let env = format!("REDIS_PORT={port}\nQUEUE_CONNECTION=redis\n{more}");
+        self.write(".env", &env);
+    }
+
+    /// A manifest, and what PHP answers.
+    fn facts(&self, prefix: &str) -> String {
+        serde_json::json!({
+            "artisand": 1, "laravel": "13.31.0", "generated_at": 2_000_000_000,
+            "paths": {"base": self.app.path(), "storage": self.app.path().join("storage")},
+            "config": {
+                "queue": {"default": "redis", "connections": {"redis": {"driver": "redis", "connection": "default", "queue": "default"}}},
+                "database": {"redis": {"options": {"prefix": prefix}, "default": {"host": "127.0.0.1", "port": self.redis.port()}}},
+            },
+        })
+        .to_string()
+    }
+
+    /// Writes `artisand.toml` with these settings, and a shell that stands in for PHP.
+    fn set(&self, settings: &str, php: &str) {
+        let script = format!("cat >/dev/null; {php}");
+        let toml = format!("{settings}\n[php]\nbinary = ['sh', '-c', {script:?}]\n");
+        self.write("artisand.toml", &toml);
+    }
+
+    fn artisand(&self, args: &[&str]) -> Command {
+        let mut command = artisand(args);
+        command.current_dir(self.app.path());
+        command
+    }
+
+    fn peek(&self) -> String {
+        run(&mut self.artisand(&["queue:peek"]))
+    }
+
+    /// The prefix that is in use has so many jobs.
+    fn has(&self, count: usize) -> String {
+        let said = self.peek();
+        let expected = format!("default: {count} pending");
+        assert!(said.contains(&expected), "{said}");
+        said
+    }
+
+    /// A command ends with this exit code, and says this.
+    fn refuses(&self, code: u8, words: &[&str]) {
+        let said = self.peek();
+        assert!(said.starts_with(&format!("exit {code}\n")), "{said}");
+        for word in words {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+    }
+}
+
+const ANSWERS: &str =
+    "echo noise; echo ---artisand-manifest---; cat answer; echo; echo ---artisand-manifest---";
+const FAILS: &str = "echo 'Class X not found' >&2; exit 255";
+
+#[test]
+fn php_says_the_settings_and_where_it_cannot_a_manifest_does() {
+    let app = Sources::new();
+    app.set("", ANSWERS);
+    app.has(1);
+    app.set("", FAILS);
+    app.refuses(
+        1,
+        &[
+            "(exit status: 255): Class X not found",
+            "`artisand manifest`",
+            "`settings = \"env\"`",
+        ],
+    );
+    let output = app.artisand(&["doctor", "--json"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+
+    app.write("artisand.json", &app.facts("made-"));
+    let said = app.has(2);
+    for part in ["WARN", "Class X not found", "those of the manifest"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    app.write("artisand.toml", "[php]\nbinary = 'no-such-php'\n");
+    let said = app.has(2);
+    assert!(said.contains("could not run `no-such-php`"), "{said}");
+    app.set("", ANSWERS);
+    let said = app.has(1);
+    assert!(!said.contains("WARN"), "{said}");
+}
+
+#[test]
+fn the_source_of_the_settings_can_be_picked() {
+    let app = Sources::new();
+    app.write("artisand.json", &app.facts("made-"));
+    for (source, count) in [("php", 1), ("manifest", 2), ("env", 3)] {
+        app.set(&format!("settings = '{source}'"), ANSWERS);
+        app.has(count);
+        let mut command = app.artisand(&["queue:peek"]);
+        let said = run(command.env("ARTISAND_SETTINGS", "manifest"));
+        assert!(said.contains("default: 2 pending"), "{said}");
+    }
+    app.set("settings = 'php'", FAILS);
+    app.refuses(1, &["Class X not found"]);
+    std::fs::remove_file(app.app.path().join("artisand.json")).unwrap();
+    app.set("settings = 'manifest'", ANSWERS);
+    app.refuses(2, &["there is no manifest"]);
+    let mut command = app.artisand(&["queue:peek"]);
+    let said = run(command.env("ARTISAND_SETTINGS", "x"));
+    assert!(
+        said.contains("expected `php`, `manifest` or `env`"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_only_php_reads_is_not_guessed_without_it() {
+    let app = Sources::new();
+    app.write("config/database.php", "<?php return [];");
+    app.set("settings = 'env'", FAILS);
+    app.has(3);
+    app.set_env("");
+    app.refuses(
+        2,
+        &[
+            "`database.redis.options.prefix`",
+            "config/database.php",
+            "set `REDIS_PREFIX`",
+        ],
+    );
+    let named = "settings = 'env'\n[connections.redis]\nprefix = 'env-'\n";
+    app.write("artisand.toml", named);
+    app.has(3);
+    // A cached configuration hides the environment, unless that is asked for.
+    app.write("bootstrap/cache/config.php", "<?php return [];");
+    app.has(3);
+    app.write("artisand.toml", "");
+    let mut command = app.artisand(&["queue:peek"]);
+    let said = run(command.env("PATH", "/nonexistent"));
+    for part in ["the cached configuration", "`artisand manifest`"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
 }
 
 #[test]

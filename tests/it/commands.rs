@@ -225,7 +225,7 @@ fn retried_jobs_are_pushed_anew_and_what_cannot_be_pushed_stays() {
 
            ERROR  Job [broken] has a payload that cannot be decoded: the payload is not JSON that PHP would read: expected ident at line 1 column 2.
 
-           ERROR  Job [gone] cannot be pushed onto its connection [gone]: no queue connection `gone` (configured: database, deferred, failover, redis, sync).
+           ERROR  Job [gone] cannot be pushed onto its connection [gone]: no queue connection `gone` (configured: database, redis, sync).
 
            ERROR  Job [sync] cannot be pushed onto its connection [sync]: cannot use the app's settings (.env in [app]): `queue.connections.sync.driver` of the app is `sync`, expected `redis`, the only driver this version works.
         ");

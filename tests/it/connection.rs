@@ -237,7 +237,7 @@ fn database_of(fields: &Value) -> DatabaseOptions {
         base: "/".into(),
         storage: "/".into(),
         cache_prefixes: std::collections::BTreeMap::default(),
-        origin: "test".into(),
+        origin: artisand::config::Origin::Php { cached: None },
         env: Arc::new(|_| None),
     };
     laravel.database(Some("a")).unwrap()

@@ -171,11 +171,16 @@ fn a_cache_store_that_only_php_reads_keeps_no_worker_from_starting() {
     ] {
         let redis = RedisServer::start();
         let app = App::new(&redis);
-        std::fs::create_dir(app.path("config")).unwrap();
-        let cache = format!(
-            "<?php\nreturn ['default' => 'main', 'stores' => ['main' => ['driver' => '{driver}']]];\n"
-        );
-        std::fs::write(app.path("config/cache.php"), cache).unwrap();
+        let manifest = json!({
+            "artisand": 1, "laravel": "13.31.0", "generated_at": 2_000_000_000,
+            "paths": {"base": app.path(""), "storage": app.path("storage")},
+            "config": {
+                "queue": {"default": "redis", "connections": {"redis": {"driver": "redis"}}, "failed": {"driver": "null"}},
+                "cache": {"default": "main", "stores": {"main": {"driver": driver}}},
+                "database": {"redis": {"options": {"prefix": "app-"}, "default": {"port": redis.port()}}},
+            },
+        });
+        std::fs::write(app.path("artisand.json"), manifest.to_string()).unwrap();
         let (code, found) = app.examine(&[]);
         assert_eq!(code, 0, "{found:?}");
         let expected = format!(

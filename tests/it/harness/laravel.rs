@@ -133,7 +133,11 @@ impl Laravel {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), self.manifest().to_string()).unwrap();
         let path = file.path().to_str().unwrap().to_owned();
-        let env = [("ARTISAND_MANIFEST".to_owned(), path)];
+        let env = [
+            ("ARTISAND_MANIFEST", &*path),
+            ("ARTISAND_SETTINGS", "manifest"),
+        ];
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let config = artisand::config::Config::load(None, None, env).unwrap();
         config.known_laravel().unwrap().clone()
     }

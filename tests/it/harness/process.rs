@@ -271,7 +271,7 @@ impl Workplace {
         }
     }
 
-    /// Takes everything from the app, and `rest` from `artisand.toml`.
+    /// Takes everything from the app's manifest, and `rest` from `artisand.toml`.
     pub(crate) fn for_app(laravel: &Laravel, rest: &str) -> Self {
         Self::with_manifest(laravel, &laravel.manifest(), rest)
     }
@@ -294,7 +294,9 @@ impl Workplace {
         } else {
             "\n[unmapped]\npolicy = \"leave\"\n"
         };
-        write("artisand.toml", &format!("{rest}{unmapped}"));
+        // PHP sees other paths than this machine.
+        let settings = "settings = \"manifest\"\n";
+        write("artisand.toml", &format!("{settings}{rest}{unmapped}"));
         write("artisand.json", &manifest.to_string());
         let port = laravel.config["redis"]["port"].as_u64().unwrap();
         let port = u16::try_from(port).unwrap();

@@ -407,11 +407,20 @@ fn a_worker_whose_app_cannot_be_booted_says_why_and_takes_nothing() {
     overwrite(&bootstrap, "<?php\n\nreturn 7;\n");
     app.refuses("", &["does not return a Laravel application"]);
     overwrite(&bootstrap, "<?php\n\nexit(7);\n");
-    app.refuses("", &["ended while it booted the app", "exit status: 7"]);
+    app.refuses("", &["the app called exit", "`artisand manifest`"]);
     overwrite(
         &bootstrap,
         "<?php\n\nfunction twice() {}\nfunction twice() {}\n",
     );
+    app.refuses("", &["Cannot redeclare twice()"]);
+    // Its configuration can be loaded, and no more.
+    let fails_later = |code: &str| {
+        let hook = format!("$app->booting(function () {{ {code} }});\n\nreturn $app;");
+        overwrite(&bootstrap, &before.replace("return $app;", &hook));
+    };
+    fails_later("exit(7);");
+    app.refuses("", &["ended while it booted the app", "exit status: 7"]);
+    fails_later("eval('function twice() {} function twice() {}');");
     app.refuses(
         "",
         &["ended while it booted the app", "Cannot redeclare twice()"],
@@ -426,10 +435,7 @@ fn a_worker_whose_app_cannot_be_booted_says_why_and_takes_nothing() {
 
     let vendor = app.path().join("vendor");
     std::fs::rename(&vendor, app.path().join("elsewhere")).unwrap();
-    app.refuses(
-        "",
-        &["no `vendor/autoload.php`", "with its packages installed"],
-    );
+    app.refuses("", &["no `vendor/autoload.php`", "run `composer install`"]);
     std::fs::rename(app.path().join("elsewhere"), &vendor).unwrap();
 
     let mut worker = app.work("");

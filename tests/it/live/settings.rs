@@ -1,15 +1,16 @@
-//! What an app is configured to: read from its files, from its manifest, and as Laravel itself says it.
+//! What an app is configured to: as PHP says it now, as its manifest says it, and as Laravel itself has it.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use artisand::config::{Config, Laravel};
+use artisand::config::{Config, Laravel, Origin};
 use artisand::connection::RedisAddress;
 use serde_json::{Map, Value, json};
 
 use crate::harness::apps::{App, Apps, Env};
+use crate::harness::fixtures::{lines, project};
 use crate::harness::journal;
 use crate::harness::laravel::Laravel as RealLaravel;
 use crate::harness::process::{INTEROP_MAPPINGS, Workplace, artisand};
@@ -321,7 +322,7 @@ fn compare_use(laravel: &Laravel, app: &App, truth: &Value, place: &str) {
 fn compare_queue(laravel: &Laravel, truth: &Value, name: &str, queue: &Value, place: &str) {
     let place = format!("{place}: queue {name}");
     let redis = queue["connection"].as_str().unwrap_or("default");
-    let ours = laravel.queue(name);
+    let ours = laravel.queue(name, None);
     if truth["redis_connections"].get(redis).is_none() {
         assert!(ours.is_err(), "{place}: there is no Redis connection");
         return;
@@ -345,9 +346,10 @@ fn environments(app: &str) -> &'static [Env<'static>] {
 }
 
 fn load(app: &App, env: Env<'_>, place: &str) -> Config {
+    let env = [env, &[("ARTISAND_SETTINGS", "manifest")]].concat();
     let env = env
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
     Config::load(None, Some(&app.here), env).unwrap_or_else(|e| panic!("{place}: {e}"))
 }
 
@@ -381,83 +383,58 @@ fn for_each(version: u8, look: impl Fn(&Apps, &App, Env<'_>, &Value, &str) + Syn
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// What cannot be found out without PHP, by app. No worker needs these.
-const UNKNOWN: &[(&str, &[&str])] = &[(
-    "odd-values",
-    &[
-        "queue.connections.custom.bytes",
-        "queue.connections.custom.huge",
-        "queue.connections.custom.object",
-        "queue.connections.custom.priority",
-        "queue.connections.custom.resolver",
-        "queue.connections.custom.stream",
-    ],
-)];
-
-/// What we do not know of the framework's own configuration where it is not there to be read. No worker needs these.
-const NOT_EMBEDDED: &[&str] = &[
-    "queue.connections.beanstalkd is null",
-    "queue.connections.sqs is null",
-    "cache.stores.session is null",
-    "cache.stores.storage is null",
-    "database.connections.mariadb.mask_bindings_in_exception_messages is null",
-    "database.connections.sqlsrv.mask_bindings_in_exception_messages is null",
-];
-
-/// Debian gives Laravel 8 a library that writes Cyrillic as for Laravel 9; Composer does not.
-fn has_a_newer_slug(laravel: &Laravel, app: &App) -> bool {
-    laravel.major_minor() < (9, 0) && app.name == "odd-name-cyrillic"
+/// All files below a directory, with their contents.
+fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.insert(path.clone(), std::fs::read(&path).unwrap());
+        }
+    }
+    found
 }
 
-fn the_files_of_an_app_say_what_laravel_says(version: u8) {
-    let unknown: BTreeMap<&str, &[&str]> = UNKNOWN.iter().copied().collect();
+/// Settings with which the app's PHP is asked.
+fn settings_of_php(version: u8, app: &App) -> String {
+    let php = project().join("php-interop").join("laravel");
+    let (php, here, inside) = (php.display(), app.here.display(), &app.inside);
+    format!(
+        "app = '{here}'\n[php]\nbinary = ['{php}', '{version}', '--at', '{inside}']\napp = '{inside}'\n"
+    )
+}
+
+/// The environment that PHP has, and what it takes to start that PHP.
+fn variables_of_php(env: Env<'_>) -> BTreeMap<String, String> {
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    let mut variables: BTreeMap<String, String> = env.iter().map(owned).collect();
+    for name in ["PATH", "ARTISAND_ROOTS"] {
+        variables.extend(std::env::var(name).map(|value| (name.to_owned(), value)));
+    }
+    variables
+}
+
+fn php_says_what_laravel_says(version: u8) {
     for_each(version, |_, app, env, truth, place| {
-        let look = |allowed: &[&str]| {
-            let config = load(app, env, place);
-            let laravel = config.laravel().unwrap();
-            let mut found = Differences::between(laravel, app, truth);
-            let is_allowed = |found: &String| allowed.iter().any(|a| found.starts_with(a));
-            found.list.retain(|found| !is_allowed(found));
-            let differences = found.list.join("\n");
-            let unknown = unknown.get(&*app.name).copied().unwrap_or_default();
-            assert_eq!(found.unknown, unknown, "{place}: unknown");
-            assert_eq!(found.secret, [""; 0], "{place}");
-            if has_a_newer_slug(laravel, app) {
-                assert_eq!(found.list.len(), 2, "{place}:\n{differences}");
-                assert!(
-                    differences.contains("\"elki_iuliia_iaie_cache_\""),
-                    "{differences}"
-                );
-                return;
-            }
-            assert!(found.list.is_empty(), "{place}:\n{differences}");
-            compare_use(laravel, app, truth, place);
-        };
-        if version < 11 {
-            return look(&[]);
-        }
-        // From Laravel 11 the app's files are laid over the framework's, which these apps do not have at first.
-        let directory = app.here.join("vendor/laravel/framework/config");
-        if !directory.is_dir() {
-            look(NOT_EMBEDDED);
-            let root = app
-                .here
-                .to_str()
-                .unwrap()
-                .strip_suffix(&app.inside)
-                .unwrap();
-            let framework = Path::new(root).join("usr/share/php/Illuminate/config");
-            std::fs::create_dir_all(&directory).unwrap();
-            for name in ["app", "queue", "cache", "database"] {
-                let name = format!("{name}.php");
-                std::fs::copy(framework.join(&name), directory.join(&name)).unwrap();
-            }
-        }
-        look(&[]);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), settings_of_php(version, app)).unwrap();
+        let before = files(&app.here);
+        let config = Config::load(Some(file.path()), None, variables_of_php(env));
+        let config = config.unwrap_or_else(|e| panic!("{place}: {e}"));
+        assert!(files(&app.here) == before, "{place}: the app has changed");
+        let laravel = config.laravel().unwrap();
+        let is_of_php = matches!(laravel.origin, Origin::Php { .. });
+        assert!(is_of_php, "{place}: {}", laravel.origin);
+        let found = Differences::between(laravel, app, truth);
+        assert!(found.list.is_empty(), "{place}:\n{}", found.list.join("\n"));
+        assert_eq!((found.unknown.len(), found.secret.len()), (0, 0), "{place}");
+        compare_use(laravel, app, truth, place);
     });
 }
 
-on_every_laravel!(the_files_of_an_app_say_what_laravel_says);
+on_every_laravel!(php_says_what_laravel_says);
 
 fn the_manifest_of_an_app_says_what_laravel_says(version: u8) {
     for_each(version, |apps, app, env, truth, place| {
@@ -496,7 +473,7 @@ fn the_manifest_of_an_app_says_what_laravel_says(version: u8) {
 on_every_laravel!(the_manifest_of_an_app_says_what_laravel_says);
 
 /// A manifest that was made without these variables, as in an image, is what Laravel says with them.
-fn a_manifest_obeys_the_variables_that_it_runs_with(version: u8) {
+fn php_and_a_manifest_obey_the_variables_that_they_run_with(version: u8) {
     let redis = RedisServer::start();
     let port = redis.port().to_string();
     let apps = Apps::make(version);
@@ -537,29 +514,71 @@ fn a_manifest_obeys_the_variables_that_it_runs_with(version: u8) {
         let stale = config.stale_manifest().join("; ");
         assert!(stale.contains("`APP_NAME`"), "{place}: {stale}");
 
-        // And a worker with nothing but the manifest works those keys.
-        let toml = "[worker]\ncontrol_plane = false\n[unmapped]\npolicy = 'leave'\n[[map]]\njob = 'App\\Jobs\\Plain'\nhandler = 'discard'\n";
-        std::fs::write(directory.path().join("artisand.toml"), toml).unwrap();
-        let lines = crate::harness::fixtures::lines("payloads/laravel-13.jsonl");
+        // And a worker works those keys: with nothing but the manifest, with PHP, and with both.
+        let rest = "[worker]\ncontrol_plane = false\n[unmapped]\npolicy = 'leave'\n[[map]]\njob = 'App\\Jobs\\Plain'\nhandler = 'discard'\n";
+        let of_php = settings_of_php(version, app) + rest;
+        let lines = lines("payloads/laravel-13.jsonl");
         let (_, line) = lines
             .iter()
             .find(|(_, line)| line["kind"] == "plain")
             .unwrap();
         let element = line["element"].as_str().unwrap().as_bytes();
-        redis.query::<()>(&[b"RPUSH", b"prod_queues:hot", element]);
-        let output = artisand(&["queue:work", "--stop-when-empty"])
-            .current_dir(directory.path())
-            .envs(env.iter().copied())
-            // Secrets are not in the manifest; this server has no password.
-            .env("REDIS_PASSWORD", "null")
-            .env("DB_PASSWORD", "unused")
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{place}: {said}");
-        assert_eq!(redis.length("prod_queues:hot"), 0, "{place}: {said}");
-        assert_eq!(redis.length("prod_queues:hot:reserved"), 0, "{place}");
+        let with_manifest = format!("settings = 'manifest'\n{rest}");
+        for (toml, has_manifest) in [(&with_manifest, true), (&of_php, true), (&of_php, false)] {
+            if !has_manifest {
+                std::fs::remove_file(&manifest).unwrap();
+            }
+            std::fs::write(directory.path().join("artisand.toml"), toml).unwrap();
+            redis.query::<()>(&[b"RPUSH", b"prod_queues:hot", element]);
+            let output = artisand(&["queue:work", "--stop-when-empty"])
+                .current_dir(directory.path())
+                .envs(env.iter().copied())
+                // Secrets are not in the manifest; this server has no password.
+                .env("REDIS_PASSWORD", "null")
+                .env("DB_PASSWORD", "unused")
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{place}: {said}");
+            assert_eq!(redis.length("prod_queues:hot"), 0, "{place}: {said}");
+            assert_eq!(redis.length("prod_queues:hot:reserved"), 0, "{place}");
+        }
     }
 }
 
-on_every_laravel!(a_manifest_obeys_the_variables_that_it_runs_with);
+on_every_laravel!(php_and_a_manifest_obey_the_variables_that_they_run_with);
+
+fn configuration_of_packages_is_merged_as_their_providers_do(version: u8) {
+    let apps = Apps::make(version);
+    let name = format!("skeleton-{version}");
+    let app = apps.list.iter().find(|app| app.name == name).unwrap();
+    let write = |path: &str, text: &str| {
+        let path = app.here.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    let of_package = "<?php return ['use' => 'default', 'prefix' => env('HORIZON_PREFIX', 'theirs'), 'trim' => ['recent' => 60, 'failed' => 1]];";
+    write("vendor/laravel/horizon/config/horizon.php", of_package);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), settings_of_php(version, app)).unwrap();
+    let horizon = || {
+        let env = variables_of_php(&[]);
+        let config = Config::load(Some(file.path()), None, env).unwrap();
+        config.laravel().unwrap().config["horizon"].clone()
+    };
+    let trim = json!({"recent": 60, "failed": 1});
+    assert_eq!(
+        horizon(),
+        json!({"use": "default", "prefix": "theirs", "trim": trim})
+    );
+    write(
+        "config/horizon.php",
+        "<?php return ['prefix' => 'ours', 'trim' => ['recent' => 5]];",
+    );
+    assert_eq!(
+        horizon(),
+        json!({"use": "default", "prefix": "ours", "trim": {"recent": 5}})
+    );
+}
+
+on_every_laravel!(configuration_of_packages_is_merged_as_their_providers_do);
