@@ -1,4 +1,4 @@
-//! Tells observers what was heard of the app and what was counted of mappings, when that changes.
+//! Tells observers about changes: the app's signals (restart, pause, maintenance) and the counts of mappings.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use super::signals::{ControlPlane, Heard, Watch, first_look};
 use super::stats::{MappingStats, Tally};
 use crate::queue::QueueName;
 
-/// How often observers are told what was counted of canaries and shadows.
+/// How often observers are told the counts of canaries and shadows.
 const STATS_EVERY: Duration = Duration::from_secs(60);
 
-/// What was heard and counted, and what of it was told.
+/// The app's signals and the counts of mappings, and which of them observers know.
 pub(super) struct Announcer {
     heard: watch::Receiver<Heard>,
     told: Heard,
-    /// Ends when the first look at the app's signals is over.
+    /// Resolves when the first look at the app's signals is over.
     first_look: Option<oneshot::Receiver<()>>,
     stats_told: Vec<Tally>,
     stats_told_at: Instant,
@@ -48,21 +48,21 @@ impl Announcer {
         }
     }
 
-    /// Waits until the app had a chance to say that it is down.
+    /// Waits for the first look at the app's signals, so that the app can say that it is down.
     pub(super) async fn first_look(&mut self) {
         if let Some(looked) = self.first_look.take() {
             first_look(looked).await;
         }
     }
 
-    /// Waits for news of the app; for ever if nothing looks for it.
+    /// Waits for a change in the app's signals; never returns if nothing looks for them.
     pub(super) async fn changed(&mut self) {
         if self.heard.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Tells what the app has said since the last call; whether there was anything.
+    /// Tells observers what has changed in the app's signals since the last call; true if something has.
     pub(super) fn announce(&mut self, observers: &Observers, stats: &MappingStats) -> bool {
         let heard = self.heard.borrow_and_update().clone();
         if heard == self.told {
@@ -95,19 +95,19 @@ impl Announcer {
         true
     }
 
-    /// What was heard of the app.
+    /// The app's signals, as observers were last told.
     pub(super) fn heard(&self) -> &Heard {
         &self.told
     }
 
-    /// Tells what was counted of mappings and has changed, now and then.
+    /// Tells observers the counts of mappings that have changed, at most once per [`STATS_EVERY`].
     pub(super) fn announce_stats_sometimes(&mut self, observers: &Observers, stats: &MappingStats) {
         if self.stats_told_at.elapsed() >= STATS_EVERY {
             self.announce_stats(observers, stats);
         }
     }
 
-    /// Tells what was counted of mappings and has changed.
+    /// Tells observers the counts of mappings that have changed.
     pub(super) fn announce_stats(&mut self, observers: &Observers, stats: &MappingStats) {
         let counted = stats.read();
         for tally in counted

@@ -1,4 +1,4 @@
-//! What a worker knows of its app and its connection.
+//! The app and the connection that a worker works for.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,9 +15,9 @@ pub(super) struct AppContext {
     pub(super) services: Arc<Services>,
     pub(super) connection: ConnectionName,
     pub(super) clock: Clock,
-    /// Whether a lock that is kept on this Redis is freed in one step with a job's end.
+    /// Whether a lock kept on this Redis can be freed in the same step as the job's end.
     pub(super) is_on_queue: Box<dyn Fn(&Redis) -> bool + Send + Sync>,
-    /// Whether PHP would run closures that are signed here, or why not; found out once.
+    /// Whether PHP would run closures signed here, or the reason why not; determined once.
     pub(super) can_sign: OnceLock<Result<(), String>>,
 }
 

@@ -1,4 +1,4 @@
-//! Tasks that go on beside the jobs: settling, renewing, watching handlers, the outbox.
+//! Background tasks of a worker: settling, renewing, watching handlers, emptying the outbox.
 
 use std::sync::{Arc, OnceLock};
 
@@ -19,25 +19,25 @@ use crate::handler::Services;
 use crate::handler::pool::Pool;
 use crate::queue::Queue;
 
-/// The tasks of a worker, and what they tell the loop.
+/// The background tasks of a worker, and what they tell the loop.
 pub(super) struct Background {
-    /// Tasks that live as long as the loop.
+    /// Tasks that run as long as the loop.
     pub(super) helpers: JoinSet<()>,
-    /// Settles jobs until no more come; says how many could not be.
+    /// Settles jobs until no more come; returns how many could not be settled.
     pub(super) settling: JoinHandle<usize>,
-    /// When jobs are back that were released.
+    /// When released jobs come back.
     pub(super) returns: Arc<Returns>,
-    /// A server that stays away is waited for no longer.
+    /// Cancelled when the tasks are to stop waiting for a server that stays away.
     pub(super) give_up: CancellationToken,
     pub(super) recording: Option<Recording>,
     pub(super) following: Following,
-    /// What is left to do for jobs that have ended.
+    /// Follow-ups that ended jobs have left to do.
     pub(super) left: Arc<Left>,
-    /// Changes when more of that is done.
+    /// Changes when follow-ups are done.
     pub(super) followed_up: watch::Receiver<LeftDone>,
 }
 
-/// What the tasks work with.
+/// What the tasks need.
 pub(super) struct Premises<'a, Q> {
     pub(super) queue: &'a Arc<Q>,
     pub(super) options: &'a WorkerOptions,
@@ -47,12 +47,12 @@ pub(super) struct Premises<'a, Q> {
     pub(super) running: &'a Arc<Running>,
     pub(super) turns: &'a Arc<Turns>,
     pub(super) failed_jobs: Option<Arc<FailedJobs>>,
-    /// A runtime that no handler can block.
+    /// A runtime that handlers cannot block.
     pub(super) overseer: Option<&'a tokio::runtime::Handle>,
 }
 
 impl Background {
-    /// Starts the tasks; jobs that have ended are sent to be settled.
+    /// Starts the tasks; the returned sender takes ended jobs to be settled.
     pub(super) fn start<Q: Queue>(
         premises: Premises<'_, Q>,
     ) -> (Self, mpsc::Sender<PendingSettlement>) {
@@ -102,13 +102,13 @@ impl Background {
         (background, settlements)
     }
 
-    /// Passes signals on to the processes of a pool, which takes no more jobs then.
+    /// Passes signals on to the processes of a pool; the pool then takes no more jobs.
     pub(super) fn pass_signals(&mut self, pool: Pool, control: &Control) {
         let mut signals = control.signals();
         self.helpers.spawn(async move {
             while signals.changed().await.is_ok() {
                 if let Some(signal) = *signals.borrow_and_update() {
-                    // Before members that end by it: they are not to be replaced.
+                    // First close the pool: processes that end by the signal must not be replaced.
                     pool.close();
                     pool.signal(signal);
                 }
@@ -117,7 +117,7 @@ impl Background {
     }
 }
 
-/// Starts to renew reservations and to watch handlers, on a runtime that no handler can block if there is one.
+/// Starts the tasks that renew reservations and watch handlers, on the overseer's runtime if there is one.
 fn start_watching<Q: Queue>(premises: &Premises<'_, Q>) -> JoinSet<()> {
     let Premises {
         queue,

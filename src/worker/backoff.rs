@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Doubling waits with jitter, so that the workers of a fleet do not come back all at once.
+/// Doubling waits with jitter, so that the workers of a fleet do not reconnect all at once.
 #[derive(Debug, Default)]
 pub(super) struct Reconnect {
     failures: u32,
@@ -30,23 +30,23 @@ impl Reconnect {
         tokio::time::sleep(self.next_wait()).await;
     }
 
-    /// The server is back.
+    /// Starts over with the shortest wait, because the server is back.
     pub(super) fn reset(&mut self) {
         self.failures = 0;
     }
 }
 
-/// The wait after pops that have failed.
+/// The wait after failed pops.
 #[derive(Debug, Default)]
 pub(super) struct PopRetry {
     reconnect: Reconnect,
-    /// No pop before this moment, whatever happens.
+    /// The earliest moment of the next pop.
     again: Option<Instant>,
     has_failed: bool,
 }
 
 impl PopRetry {
-    /// The last pop has failed: how long to wait.
+    /// Notes that the last pop has failed; returns how long to wait.
     pub(super) fn fail(&mut self, now: Instant) -> Duration {
         let wait = self.reconnect.next_wait();
         self.again = Some(now + wait);
@@ -54,7 +54,7 @@ impl PopRetry {
         wait
     }
 
-    /// The last pop has succeeded.
+    /// Notes that the last pop has succeeded.
     pub(super) fn succeed(&mut self) {
         if std::mem::take(&mut self.has_failed) {
             self.reconnect.reset();
@@ -66,7 +66,7 @@ impl PopRetry {
         self.has_failed
     }
 
-    /// When the wait is over, if there is one.
+    /// When the wait ends; `None` if there is none.
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
         self.again.filter(|moment| *moment > now)
     }

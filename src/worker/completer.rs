@@ -1,9 +1,8 @@
-//! Writes down what was decided: the only place of the worker that ends a job.
+//! Settles jobs: the only place of the worker that ends a job on the server.
 //!
-//! Jobs that end close together are settled by one call: while one is on its
-//! way, the next ones gather. A lone job waits for nobody. Nothing is given up
-//! on: if the server is gone, the same jobs are settled again when it is back,
-//! and scripts that move a job only if it is still reserved make that safe.
+//! Jobs that end close together are settled by one call: while one call is under way, further jobs gather. A
+//! single job does not wait. If the server is gone, the same jobs are settled again when it is back. That is safe
+//! because scripts move a job only if it is still reserved.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -28,51 +27,51 @@ use crate::worker::renew::Running;
 pub(super) struct PendingSettlement {
     pub(super) job: Arc<ReservedJob>,
     pub(super) ending: Ending,
-    /// Number under which the job's reservation is renewed.
+    /// The number under which the job's reservation is renewed.
     pub(super) number: u64,
-    /// Told when it is settled, if the attempt waits for that.
+    /// Notified when the job is settled, if the attempt waits for that.
     pub(super) done: Option<oneshot::Sender<Settled>>,
 }
 
 impl PendingSettlement {
-    /// Whether a job is pushed with its end.
+    /// Whether the settlement pushes another job.
     fn pushes(&self) -> bool {
         matches!(&self.ending.settlement, Settlement::Finish(effects)
             if effects.iter().any(|effect| matches!(effect, Effect::Push(_))))
     }
 
-    /// Whether its reservation looks the same once somebody else has popped it: asked for twice, it would be theirs
-    /// that goes.
+    /// Whether the job's reservation has the same bytes once another worker has popped it again. A repeated
+    /// settlement would then end the other worker's reservation.
     fn comes_back_the_same(&self) -> bool {
         use Settlement::{PutBack, ReleaseUncounted};
         matches!(self.ending.settlement, PutBack | ReleaseUncounted(_))
     }
 
-    /// Whether it leaves a record in this list.
+    /// Whether the settlement leaves a record in this list.
     fn spools(&self, spool: Spool) -> bool {
         matches!(&self.ending.settlement, Settlement::Finish(effects)
             if effects.iter().any(|effect| matches!(effect, Effect::Append(to, _) if *to == spool)))
     }
 }
 
-/// What settling needs of the worker.
+/// What the settling task needs of the worker.
 pub(super) struct Settler<Q> {
     pub(super) queue: Arc<Q>,
     pub(super) running: Arc<Running>,
     pub(super) observers: Observers,
-    /// Told when a failed job went to the spool.
+    /// Notified when a failed job went to the spool.
     pub(super) spooled: Arc<Notify>,
-    /// Told when something is left to do for a job that has ended.
+    /// Notified when an ended job left follow-ups to do.
     pub(super) left: Arc<Left>,
-    /// Told when jobs come back to their queue.
+    /// Notified when a job will come back to its queue.
     pub(super) returns: Arc<Returns>,
-    /// Cancelled at the worker's stop deadline: then a server that stays away is waited for no longer.
+    /// Cancelled at the worker's stop deadline: from then on settling does not wait for a server that stays away.
     pub(super) give_up: CancellationToken,
-    /// When everything is given up; one moment for all jobs, set when `give_up` is seen.
+    /// When settling ends in any case; one moment for all jobs, set when `give_up` is seen.
     pub(super) over_at: OnceLock<Instant>,
 }
 
-/// When the next of the jobs is back that went to wait, for whoever pops.
+/// When the next delayed job comes back, for the loop that pops.
 #[derive(Debug, Default)]
 pub(super) struct Returns {
     next: Mutex<Option<UnixSeconds>>,
@@ -86,7 +85,7 @@ impl Returns {
         self.told.notify_one();
     }
 
-    /// Waits for jobs to go, and says when the first of them is back.
+    /// Waits until jobs are released, and returns when the first of them comes back.
     ///
     /// # Cancel safety
     ///
@@ -112,16 +111,16 @@ fn returns_at(settlement: &Settlement) -> Option<UnixSeconds> {
     }
 }
 
-/// How often a push to what is no queue is tried.
+/// How often a push is tried whose target key is not a queue.
 const MOST_REFUSALS: u32 = 3;
 
-/// Most groups of jobs that are tried again at the same time; beyond that all wait.
+/// Most groups of jobs that are retried at the same time; with more, all settling waits.
 const MOST_PARKED: usize = 64;
 
 /// Settles jobs until all senders are gone; returns how many could not be settled.
 ///
-/// Jobs that cannot be settled are tried again apart from the others: a list
-/// that cannot be written keeps nobody from deleting what is done.
+/// Jobs that cannot be settled are retried apart from the others: a list that cannot be written does not keep
+/// finished jobs from being deleted.
 pub(super) async fn keep_settling<Q: Queue>(
     settler: Settler<Q>,
     mut settlements: mpsc::Receiver<PendingSettlement>,
@@ -151,7 +150,7 @@ pub(super) async fn keep_settling<Q: Queue>(
 }
 
 impl<Q: Queue> Settler<Q> {
-    /// Settles a batch; returns those that could not be, in groups that fail or succeed together.
+    /// Settles a batch; returns the jobs that could not be settled, in groups that fail or succeed together.
     async fn settle(&self, batch: Vec<PendingSettlement>) -> Vec<Vec<PendingSettlement>> {
         let Err((batch, error)) = self.try_settle(batch, false).await else {
             return Vec::new();
@@ -162,7 +161,7 @@ impl<Q: Queue> Settler<Q> {
             let kind = std::mem::discriminant(&pending.ending.settlement);
             let is_same = |group: &&mut Vec<PendingSettlement>| {
                 let first = &group[0];
-                // One whose effects cannot be carried out must not keep the others.
+                // A job whose effects cannot be carried out must not hold up others.
                 !matches!(first.ending.settlement, Settlement::Finish(_))
                     && first.job.queue == pending.job.queue
                     && std::mem::discriminant(&first.ending.settlement) == kind
@@ -181,7 +180,7 @@ impl<Q: Queue> Settler<Q> {
         refused
     }
 
-    /// Tries until it succeeds, or the worker has to stop; returns how many were left.
+    /// Retries until settling succeeds or the worker has to stop; returns how many jobs are left.
     async fn settle_again(&self, mut batch: Vec<PendingSettlement>) -> usize {
         let mut reconnect = Reconnect::default();
         let mut refusals = 0;
@@ -214,7 +213,7 @@ impl<Q: Queue> Settler<Q> {
         }
     }
 
-    /// Waits before the next try; not for long once the worker stops, as there will not be many.
+    /// Waits before the next try; only briefly once the worker stops, because few tries are left then.
     async fn wait_to_try(&self, wait: Duration) {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
@@ -225,11 +224,11 @@ impl<Q: Queue> Settler<Q> {
         }
     }
 
-    /// Leaves jobs to their reservations: where a payload says that its chain goes on, no queue can be.
+    /// Leaves jobs to their reservations, because the chain's next queue in the payload is a key that cannot be a
+    /// queue.
     ///
-    /// As in Laravel, where that is an exception, they are run again until
-    /// their attempts are spent. Tried for ever, they would keep all others
-    /// from being settled.
+    /// As in Laravel, where this is an exception, the jobs run again until their attempts are spent. Endless
+    /// retries would keep all other jobs from being settled.
     fn let_go(&self, batch: Vec<PendingSettlement>) -> usize {
         let count = batch.len();
         tracing::error!(
@@ -246,14 +245,14 @@ impl<Q: Queue> Settler<Q> {
         count
     }
 
-    /// Ends when the worker's stop deadline and the last chance after it have passed.
+    /// Returns when the worker's stop deadline and the last chance after it have passed.
     async fn over(&self) {
         self.give_up.cancelled().await;
         let over_at = *self.over_at.get_or_init(|| Instant::now() + LAST_CHANCE);
         tokio::time::sleep_until(over_at).await;
     }
 
-    /// Settles jobs; `Err(None)` if the server did not answer until all was over.
+    /// Settles jobs; `Err(None)` if the server did not answer before the last chance was over.
     async fn settle_unless_over(
         &self,
         rows: &[(Arc<ReservedJob>, Settlement)],
@@ -265,7 +264,7 @@ impl<Q: Queue> Settler<Q> {
         }
     }
 
-    /// Settles jobs; otherwise gives back those that could not be.
+    /// Settles jobs; on an error returns the jobs that could not be settled.
     async fn try_settle(
         &self,
         batch: Vec<PendingSettlement>,
@@ -303,7 +302,7 @@ impl<Q: Queue> Settler<Q> {
         }
     }
 
-    /// Tells whom it concerns that jobs are settled.
+    /// Tells all interested tasks that jobs are settled.
     fn tell_of(&self, done: Vec<(PendingSettlement, Settled)>, asked_again: bool) {
         let spools = |spool| done.iter().any(|(pending, _)| pending.spools(spool));
         if spools(Spool::FailedJobs) {
@@ -324,7 +323,7 @@ impl<Q: Queue> Settler<Q> {
 }
 
 fn report(error: Option<&crate::queue::Error>, jobs: usize) {
-    // That the server is away is said once for all, by the connection.
+    // The connection logs once that the server is away.
     if error.is_some_and(|error| is_away(error)) {
         return;
     }
@@ -335,13 +334,13 @@ fn report(error: Option<&crate::queue::Error>, jobs: usize) {
     );
 }
 
-/// How often it is tried then.
+/// The wait between the last tries.
 const LAST_TRIES: Duration = Duration::from_millis(100);
-/// How long a server that went away is waited for after the worker's stop deadline.
+/// How long settling waits for a lost server after the worker's stop deadline.
 const LAST_CHANCE: Duration = Duration::from_secs(3);
 
 fn finish(pending: PendingSettlement, settled: Settled, asked_again: bool, observers: &Observers) {
-    // After a lost reply "gone" mostly means that the first call did it.
+    // After a lost reply, "gone" mostly means that the first call succeeded.
     let settled = if asked_again { Settled::Done } else { settled };
     let PendingSettlement {
         job, ending, done, ..

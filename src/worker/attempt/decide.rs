@@ -4,15 +4,16 @@
 //! configuration lookup: the caller passes `now`, the limits that hold for
 //! this job and how the attempt ended, and gets a [`Decision`] back.
 //!
-//! The rules are those of `Illuminate\Queue\Worker` since Laravel 8.15
-//! (docs/protocol/worker.md 4 to 7). Where they surprise, the surprise is kept
-//! and named:
+//! The rules are those of `Illuminate\Queue\Worker` since Laravel 8.15 (docs/protocol/worker.md 4 to 7), including
+//! the surprising ones:
 //!
 //! * `retryUntil` switches `maxTries` off, it does not add to it.
 //! * At the very second of `retryUntil` a job still starts, but fails on an exception.
 //! * `maxTries` 0 means "for ever", not "never".
-//! * The last entry of a backoff list repeats, and every attempt moves along the list, also one that was released.
-//! * A job that timed out and may run again is neither released nor deleted: its reservation runs out.
+//! * The last entry of a backoff list repeats. Every attempt moves along the list, also one that ended in a
+//!   release.
+//! * A job that timed out and may run again is neither released nor deleted: it comes back when its reservation
+//!   ends.
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use crate::payload::{Backoff, Limits};
 use crate::time::UnixSeconds;
 use crate::worker::attempt::outcome::Outcome;
 
-/// What holds for one job: its own limits, and the worker's where it has none.
+/// The limits of one job: its own, or the worker's defaults where it has none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rules {
     /// Most attempts; `None` for no limit.
@@ -38,7 +39,7 @@ pub(crate) struct Rules {
     pub timeout: Option<Duration>,
 }
 
-/// What a worker's options say, for jobs that say nothing themselves.
+/// The worker's options for jobs without limits of their own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Defaults {
     /// `--tries`; 0 for no limit.
@@ -68,13 +69,14 @@ impl Rules {
 }
 
 impl Rules {
-    /// Waits of a job that cannot be read, in seconds.
+    /// Waits between attempts of a job whose data cannot be read, in seconds.
     const WAITS: [u64; 7] = [1, 5, 15, 60, 300, 900, 3600];
 
-    /// The wait of a job that cannot be read and would be tried without an end and without a wait.
+    /// The wait before the next attempt of a job whose data cannot be read; `None` if its limits or backoff
+    /// suffice.
     ///
-    /// Nothing but another program or another payload can help: until then
-    /// Laravel tries it as fast as it can.
+    /// Only another program or another payload can make such a job succeed. Laravel would try it in an endless
+    /// loop without a pause.
     pub(crate) fn wait_of_unreadable(&self, attempts: u32) -> Option<Duration> {
         let has_end = (self.max_tries.is_some() && self.retry_until.is_none())
             || self.max_exceptions.is_some();
@@ -90,13 +92,13 @@ impl Rules {
 /// What becomes of the job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// Done, or deleted by itself.
+    /// The job is done, or the handler deleted it.
     Delete,
-    /// Deleted because a model of it is gone: not failed, and nothing was done.
+    /// Deleted because one of its models is gone; the job does not count as failed.
     DeleteMissing,
-    /// Deleted because another job has taken its place: nothing follows, neither chain nor batch nor lock.
+    /// Deleted because another job has taken its place: no chain, batch or lock is touched.
     Discard,
-    /// Back to the queue after a wait, as it was before it was popped.
+    /// Back to the queue after a wait; the attempt does not count.
     ReleaseUncounted {
         /// The wait.
         delay: Duration,
@@ -105,7 +107,7 @@ pub(crate) enum Decision {
     Release {
         /// The wait.
         delay: Duration,
-        /// Whether an exception is the reason, and not the handler's wish or the worker's stop.
+        /// True after an exception; false if the handler asked for it or the worker stops.
         after_exception: bool,
     },
     /// Failed for good.
@@ -130,7 +132,7 @@ pub(crate) fn timed_out(name: &str) -> FailureText {
     )
 }
 
-/// Says why an attempt must not start: an earlier one, by whomever, was the last.
+/// Says why an attempt must not start: the job's last allowed attempt is over, whichever worker made it.
 ///
 /// `attempts` is the number of the attempt about to start, from 1.
 ///
@@ -153,7 +155,7 @@ pub(crate) fn before_attempt(
 
 /// Says what becomes of a job after attempt number `attempts`.
 ///
-/// `exceptions` is how often the job has thrown, this time included, where that is counted.
+/// `exceptions` is how often the job has thrown, including this time; `None` if that is not counted.
 ///
 /// # Source
 ///
@@ -200,7 +202,7 @@ pub(crate) fn after_attempt(
     let is_over = is_last || too_many_exceptions;
     match outcome {
         Outcome::Finished => asked.unwrap_or(Decision::Delete),
-        // No exception to the rules: no limit is asked, and none is counted.
+        // A missing model overrides all limits, and does not count as an exception.
         Outcome::ModelMissing { deletes: true, .. } => Decision::DeleteMissing,
         Outcome::ModelMissing { failure, .. } => Decision::Fail(failure.clone()),
         Outcome::Threw { failure, .. } if is_over => Decision::Fail(failure.clone()),
@@ -215,7 +217,7 @@ pub(crate) fn after_attempt(
         }
         Outcome::TimedOut if is_over || rules.fail_on_timeout => Decision::Fail(timed_out(name)),
         Outcome::TimedOut => asked.unwrap_or(Decision::Leave),
-        // Its attempt counts, as it would had the process been killed: a job of one try is not run a second time.
+        // The attempt counts, as if the process had been killed: a job with one try does not run a second time.
         Outcome::Stopped => asked.unwrap_or(release(Duration::ZERO, false)),
         Outcome::Lost(_) => Decision::Leave,
     }
@@ -380,7 +382,7 @@ mod tests {
         let rows = [
             (Request::default(), Outcome::Finished, 1, Decision::Delete),
             (asked_release(),  Outcome::Finished, 1, released(S(7))),
-            // Released by itself: no limit applies until the next attempt begins.
+            // A handler that releases its job is not limited until the next attempt begins.
             (asked_release(),  Outcome::Finished, 9, released(S(7))),
             (asked_release(),  Outcome::threw(thrown()), 1, released(S(7))),
             (asked_release(),  Outcome::threw(thrown()), 3, Decision::Fail(thrown())),
@@ -430,7 +432,7 @@ mod tests {
             (without_wait(0, Some(99)), 2,      Some(S(5))),
             (without_wait(3, Some(99)), 2,      Some(S(5))),
             (without_wait(3, None),     2,      None),
-            // Its own waits, or the worker's.
+            // The job has waits of its own, or the worker's.
             (rules(0, None),            2,      None),
         ];
         for (rules, attempts, expected) in rows {

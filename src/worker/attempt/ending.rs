@@ -1,4 +1,4 @@
-//! The end of an attempt: how its job is settled, and what is told once it is.
+//! The end of an attempt: how its job is settled, and what observers are told afterwards.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::worker::attempt::decide::{Decision, timed_out};
 use crate::worker::attempt::outcome::Outcome;
 use crate::worker::event::{Event, JobEnd, JobException, JobResult, Observers};
 
-/// How a job is settled and what is told once it is.
+/// How a job is settled and what observers are told afterwards.
 #[derive(Debug)]
 pub(crate) struct Ending {
     pub(crate) settlement: Settlement,
@@ -24,9 +24,9 @@ pub(crate) enum Report {
     Ended(AttemptEnd),
     /// The payload cannot be decoded; the text says why.
     Quarantined(String),
-    /// It moved to another queue.
+    /// The job moved to another queue.
     Forwarded(Arc<JobInfo>, QueueName),
-    /// It was given back without having been run.
+    /// The job went back to its queue without having run.
     GivenBack,
 }
 
@@ -39,12 +39,12 @@ pub(crate) struct AttemptEnd {
     delay: Option<Duration>,
     /// Why the job failed, timed out, was lost or is to be tried again.
     failure: Option<FailureText>,
-    /// What ended the attempt, if that was no return: an exception or a timeout.
+    /// The exception or timeout that ended the attempt; `None` if the handler returned.
     thrown: Option<FailureText>,
     events: &'static [EndEvent],
 }
 
-/// What is told of the end of an attempt.
+/// The events that observers get at the end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EndEvent {
     Processed,
@@ -57,17 +57,17 @@ enum EndEvent {
     Attempted,
 }
 
-/// What an ending needs to know beside outcome and decision.
+/// What an ending needs to know in addition to outcome and decision.
 pub(crate) struct Circumstances<'a> {
     pub(crate) job: &'a Arc<JobInfo>,
     pub(crate) elapsed: Duration,
     pub(crate) now: UnixSeconds,
-    /// When the reservation ends that nobody renews.
+    /// When the reservation ends unless it is renewed.
     pub(crate) reservation_end: UnixSeconds,
 }
 
 impl Ending {
-    /// The ending of an attempt, with what comes about together with the end of its job.
+    /// The ending of an attempt; `effects` are carried out in one step with the end of its job.
     pub(crate) fn of(
         outcome: Outcome,
         decision: Decision,
@@ -108,7 +108,7 @@ impl Ending {
         }
     }
 
-    /// A job that is given back as it was before it was popped.
+    /// The ending of a job that goes back to its queue as it was before the pop.
     pub(crate) fn put_back() -> Self {
         Self {
             settlement: Settlement::PutBack,
@@ -116,7 +116,7 @@ impl Ending {
         }
     }
 
-    /// A job that goes to another queue.
+    /// The ending of a job that moves to another queue.
     pub(crate) fn forward(job: Arc<JobInfo>, to: QueueName) -> Self {
         Self {
             settlement: Settlement::Forward(to.clone()),
@@ -125,7 +125,7 @@ impl Ending {
     }
 }
 
-/// Which events follow from outcome and decision, and what is in them.
+/// The events that follow from outcome and decision, and their content.
 struct Told {
     result: JobResult,
     delay: Option<Duration>,
@@ -162,7 +162,7 @@ impl Told {
                 Outcome::Threw {
                     failure: thrown, ..
                 }
-                // PHP throws it a second time, when it reads the job to tell its class of the failure.
+                // PHP throws the exception a second time, when it reads the job to call its class's `failed()`.
                 | Outcome::ModelMissing {
                     failure: thrown, ..
                 }
@@ -204,7 +204,7 @@ impl Told {
 }
 
 impl AttemptEnd {
-    /// Tells of an attempt whose job is settled.
+    /// Sends the events of an attempt whose job is settled.
     pub(crate) fn emit(&self, observers: &Observers) {
         for event in self.events {
             let failure = match event {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::handler::FailureText;
 
-/// Stands where PHP names the file: there is none.
+/// Stands in for the file name of a PHP exception; a Rust failure has none.
 const FILE: &str = "artisand";
 
 /// The text of a failure of the job `name`: the deepest cause first, as PHP prints previous exceptions.
@@ -24,7 +24,7 @@ pub(crate) fn php_text(failure: &FailureText, name: &str) -> String {
         if !text.is_empty() {
             text.push_str("\n\nNext ");
         }
-        // Only the outermost has a class in PHP's sense; the causes are Rust errors.
+        // Only the outermost failure has a PHP class; the causes are Rust errors.
         let class = if depth == 0 {
             &failure.class
         } else {
@@ -35,7 +35,7 @@ pub(crate) fn php_text(failure: &FailureText, name: &str) -> String {
             text.push_str(": ");
             text.push_str(message);
         }
-        // A string takes everything.
+        // Writing to a `String` cannot fail.
         let _ = write!(
             text,
             " in {FILE}:0\nStack trace:\n#0 [internal function]: {name}->handle()\n#1 {{main}}"

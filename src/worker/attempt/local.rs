@@ -1,4 +1,4 @@
-//! Runs one attempt; error, panic, timeout and stop all become one value.
+//! Runs one attempt; returns error, panic, timeout and stop all as one value.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::handler::{FailureText, Handler, JobContext, Pipeline, panic_text};
 use crate::worker::attempt::outcome::Outcome;
 use crate::worker::attempt::span;
 
-/// How long a blocking handler may take to notice that it was cancelled.
+/// How long a blocking handler may take to notice its cancellation.
 const NOTICE: Duration = Duration::from_secs(1);
 
-/// Runs a handler with what is around it until it ends, its timeout has passed, or `stop` is cancelled.
+/// Runs a handler and its middleware until the handler ends, its timeout passes, or `stop` is cancelled.
 ///
-/// Locks that the job held are then free, unless their store takes too long.
-/// `deletes` says what a model that is gone does to the job.
+/// On return the locks that the job held are free, unless their store takes too long. `deletes` says whether the
+/// job is deleted if one of its models is gone.
 ///
 /// # Cancel safety
 ///
@@ -33,7 +33,7 @@ pub(crate) async fn run(
 ) -> Ran {
     let ran = run_to_end(handler, pipeline, context, timeout, stop, deletes).await;
     if !pipeline.is_empty() {
-        // Whoever gets the job next must not be kept out by us.
+        // Another worker that gets the job next must find its locks free.
         context.holds().freed().await;
     }
     ran
@@ -43,7 +43,7 @@ pub(crate) async fn run(
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) outcome: Outcome,
-    /// Whether it still runs, and cannot be stopped.
+    /// Whether the handler still runs and cannot be stopped.
     pub(crate) is_stuck: bool,
 }
 
@@ -64,7 +64,7 @@ async fn run_to_end(
     stop: &CancellationToken,
     deletes: impl FnOnce() -> bool,
 ) -> Ran {
-    // The handler's own code before its first await runs inside as well: it may panic too.
+    // The handler's code before its first await runs inside this future as well, because it may panic too.
     let run = async {
         if pipeline.is_empty() {
             handler.handle(context.clone()).await
@@ -90,16 +90,16 @@ async fn run_to_end(
     if !handler.is_blocking() {
         return interrupted.into();
     }
-    // If it gave up in time, what it returned after its timeout counts for nothing.
+    // A handler that gives up within this time ends, but its result after the timeout is ignored.
     let runs_on = tokio::time::timeout(NOTICE, running).await.is_err();
     Ran {
-        // At the stop deadline the process ends anyway.
+        // At the stop deadline the process ends anyway, so a stuck handler need not be reported.
         is_stuck: runs_on && interrupted == Outcome::TimedOut,
         outcome: interrupted,
     }
 }
 
-/// Tells a handler that its job failed for good; a panic or a hook without end is reported.
+/// Calls the handler's `failed` hook; returns an error if the hook panics or exceeds the timeout.
 pub(crate) async fn failed(
     handler: &dyn Handler,
     context: JobContext,

@@ -1,4 +1,4 @@
-//! One reserved job, from its bytes to its verdict. Every way out of here settles it.
+//! Takes one reserved job from its bytes to its verdict. Every path through here settles the job.
 
 pub(crate) mod decide;
 pub(crate) mod ending;
@@ -46,37 +46,37 @@ use crate::worker::shadow::Shadow;
 use crate::worker::triage::{BypassReason, Candidate, Routed, Triage, Triaged};
 use crate::worker::watchdog::Turns;
 
-/// Asks the queue whether a job is still reserved, and renews it.
+/// Asks the queue whether a job is still reserved, and renews its reservation.
 pub(crate) type Confirm =
     Box<dyn Fn(Arc<ReservedJob>, UnixSeconds) -> BoxFuture<'static, bool> + Send + Sync>;
 
 /// What all jobs of a worker share.
 pub(crate) struct Shared {
-    /// Where jobs go, and what their ends bring about.
+    /// Decides where jobs go and what their ends bring about.
     pub(crate) triage: Arc<Triage>,
     pub(crate) terms: Terms,
     pub(crate) leases: Leases,
     pub(crate) settlements: Settlements,
-    /// Handlers that are watched.
+    /// Handlers under the watchdog.
     pub(crate) turns: Arc<Turns>,
     pub(crate) observers: Observers,
     pub(crate) stops: Stops,
-    /// Ends of jobs, for a pop that lingers.
+    /// Counts ended jobs for a pop that lingers.
     pub(crate) ends: EndCounter,
     /// Where exceptions are counted.
     pub(crate) cache: Option<Cache>,
-    /// PHP processes that run what no mapping matches; only under that policy.
+    /// PHP processes for unmapped jobs; only with policy `php`.
     pub(crate) pool: Option<Pool>,
-    /// Tells when failed jobs are recorded, where the app's database takes nothing from PHP meanwhile.
+    /// Reports when failed jobs have been recorded; only if the app's database refuses PHP's writes during that.
     pub(crate) recording: Option<Recordings>,
 }
 
-/// On what terms jobs are run.
+/// The settings under which jobs run.
 #[derive(Debug)]
 pub(crate) struct Terms {
-    /// Limits of jobs that have none of their own.
+    /// Limits for jobs without their own.
     pub(crate) defaults: Defaults,
-    /// Whether a slot stays taken until its job is settled: with one slot, one job comes after the other.
+    /// Whether a slot stays taken until its job is settled, so that a single slot runs one job after the other.
     pub(crate) is_sequential: bool,
     /// False with `--once`, which in Laravel arms no timeout.
     pub(crate) has_timeouts: bool,
@@ -94,11 +94,11 @@ pub(crate) struct Leases {
     pub(crate) retry_after: Option<Duration>,
 }
 
-/// The way to be settled.
+/// How ended jobs reach the settling task.
 pub(crate) struct Settlements {
-    /// Jobs that have ended.
+    /// Ended jobs.
     pub(crate) sender: mpsc::Sender<PendingSettlement>,
-    /// Attempts that wait for nothing but the server to settle their job.
+    /// Number of attempts that only wait for the server to settle their job.
     pub(crate) waiting: Gauge,
 }
 
@@ -111,32 +111,32 @@ pub(crate) struct Stops {
     pub(crate) cut: CancellationToken,
 }
 
-/// What the loop has to know of a job that has ended.
+/// What the loop has to know about a job that has ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TaskEnd {
-    /// The mapping whose limit it counted against.
+    /// The mapping whose limit the job counted against.
     pub(crate) mapping: Option<usize>,
-    /// Its handler still runs and cannot be stopped.
+    /// The handler still runs and cannot be stopped.
     pub(crate) is_stuck: bool,
-    /// It was cut short at the stop deadline.
+    /// The job was cut short at the stop deadline.
     pub(crate) was_cut: bool,
-    /// It was placement back and not begun.
+    /// The job was given back without having begun.
     pub(crate) was_declined: bool,
 }
 
 impl Shared {
-    /// Tells observers what happens.
+    /// Sends an event to all observers.
     pub(crate) fn emit(&self, event: Event<'_>) {
         self.observers.emit(&event);
     }
 
-    /// Whether every job is for PHP.
+    /// Whether every job goes to PHP.
     pub(crate) fn has_only_php(&self) -> bool {
         self.pool.is_some() && self.triage.app.router.mappings().len() == 0
     }
 }
 
-/// What a job was popped for.
+/// The executor that a job was popped for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Executor {
     /// Handlers in this process.
@@ -145,16 +145,16 @@ pub(crate) enum Executor {
     Php,
 }
 
-/// Where a job is run.
+/// Where a job runs.
 #[derive(Debug)]
 pub(crate) enum Placement {
-    /// In a slot here.
+    /// In a slot of this process.
     Local,
     /// In a PHP process.
     Php {
-        /// The process, if it has not ended meanwhile.
+        /// The process; `None` if it has ended.
         seat: Option<Seat>,
-        /// Counts the job until its end is written down.
+        /// Counts the job until its end is written to the queue.
         unsettled: Held,
     },
 }
@@ -164,22 +164,23 @@ pub(crate) struct Attempt {
     pub(crate) shared: Arc<Shared>,
     pub(crate) job: Arc<ReservedJob>,
     number: u64,
-    /// When the reservation ends if nobody renews it; later than the job says if it was renewed before the start.
+    /// When the reservation ends unless renewed; overrides the job's own value after a renewal before the start.
     lease: OnceLock<UnixSeconds>,
-    /// Whether the verdict was handed over: then its reservation is renewed until it is carried out.
+    /// Whether the verdict was handed over. The reservation is then renewed until the job is settled.
     is_handed_over: AtomicBool,
 }
 
 impl Drop for Attempt {
     fn drop(&mut self) {
         if !self.is_handed_over.load(Ordering::Relaxed) {
-            // Something of ours failed: let the reservation run out, so that another worker gets the job.
+            // The attempt ended without a verdict: let the reservation run out, so that another worker gets the
+            // job.
             self.shared.leases.running.remove(self.number);
         }
     }
 }
 
-/// Runs a reserved job and hands over its verdict; `candidate` is what was found out about it, if it was looked at before.
+/// Runs a reserved job and hands over its verdict; `candidate` is the result of an earlier look at it, if any.
 pub(crate) async fn run(
     shared: Arc<Shared>,
     job: Arc<ReservedJob>,
@@ -189,7 +190,7 @@ pub(crate) async fn run(
     placement: Placement,
 ) -> TaskEnd {
     let is_in_php = matches!(placement, Placement::Php { .. });
-    // A PHP process takes its rest by itself.
+    // A PHP process rests by itself.
     let rest = if is_in_php {
         Duration::ZERO
     } else {
@@ -267,7 +268,7 @@ impl Attempt {
             Triaged::Unmapped(refusal) => {
                 self.go_elsewhere(info, placement, refusal, None, end).await;
             }
-            // Another worker has a look at it.
+            // Another worker has to take it.
             Triaged::Bypass(_) if is_given_back => {
                 self.go_elsewhere(info, placement, None, None, end).await;
             }
@@ -281,7 +282,7 @@ impl Attempt {
         }
     }
 
-    /// Does what the policy for unmapped jobs says.
+    /// Applies the policy for unmapped jobs.
     async fn go_elsewhere(
         &self,
         info: Arc<JobInfo>,
@@ -305,7 +306,7 @@ impl Attempt {
         if let Some(pool) = &self.shared.pool
             && pool.size() == 1
         {
-            // Its process may be placement the next one.
+            // With the end settled, its process may be given the next job.
             pool.changed();
         }
         if let (Some(shadow), Some(run)) = (shadow, run) {
@@ -314,7 +315,7 @@ impl Attempt {
         }
     }
 
-    /// Nobody will run the job as it is: its lock is freed, if that can be read.
+    /// Quarantines a job that nothing can run; frees its lock if the lock can be read from the payload.
     async fn quarantine(&self) -> Settlement {
         let triage = &self.shared.triage;
         let lock = Unique::rescued(&triage.app.services, &self.job.payload);
@@ -359,7 +360,7 @@ impl Attempt {
         }
     }
 
-    /// Runs a job by its handler, and settles it.
+    /// Runs a job with its handler, and settles it.
     async fn handle(&self, routed: Routed, info: Arc<JobInfo>, end: &mut TaskEnd) {
         let triage = &self.shared.triage;
         let rules = Rules::of(&info.payload.limits, &self.shared.terms.defaults);
@@ -402,7 +403,7 @@ impl Attempt {
                 match completion.on_success(&triage.app, &info, edits).await {
                     Ok(found) => effects = found,
                     Err(why) => {
-                        // As in Laravel, whose exception comes from there, too: deleted now, the chain would be lost.
+                        // As in Laravel, the job has failed: deleting it now would lose the chain.
                         log_chain_error(&info, &why);
                         outcome = Outcome::threw(FailureText::new(CHAIN_ERROR, why));
                         let request = Request::default();
@@ -428,7 +429,7 @@ impl Attempt {
             .await;
     }
 
-    /// Says what becomes of a job after an attempt; counts its exception where that is limited.
+    /// Decides what becomes of a job after an attempt; counts its exception if the job limits them.
     async fn decide(
         &self,
         info: &JobInfo,
@@ -450,7 +451,8 @@ impl Attempt {
         )
     }
 
-    /// Tells of an exception of a job that will be tried again, or has settled itself: before it is settled.
+    /// Emits the exception event of a job that will be tried again or has settled itself, before the job is
+    /// settled.
     pub(crate) fn emit_exception(&self, job: &Arc<JobInfo>, outcome: &Outcome, elapsed: Duration) {
         if let Some(failure) = outcome.thrown() {
             self.shared.emit(Event::JobExceptionOccurred(&JobException {
@@ -475,7 +477,7 @@ impl Attempt {
         }
     }
 
-    /// Takes note of how an attempt ended, if it was one of a canary's: too many failures stop it.
+    /// Records how a canary's attempt ended; too many failures stop the canary.
     fn count_for_canary(&self, mapping: usize, outcome: &Outcome, request: &Request) {
         let has_failed = match outcome {
             Outcome::Stopped => return,
@@ -494,7 +496,7 @@ impl Attempt {
         }
     }
 
-    /// Says that the stop deadline has cut a job, and what that means for it.
+    /// Logs that the stop deadline has cut a job, and what happens to the job.
     pub(crate) fn log_cut(&self, info: &JobInfo, elapsed: Duration) {
         let rules = Rules::of(&info.payload.limits, &self.shared.terms.defaults);
         let next = info.attempts.saturating_add(1);
@@ -515,7 +517,7 @@ impl Attempt {
         );
     }
 
-    /// Runs the handler with all that is around it; what it asked for, too.
+    /// Runs the handler with its middleware; returns the outcome and what the handler asked for.
     async fn run_handler(
         &self,
         routed: &Routed,
@@ -541,7 +543,7 @@ impl Attempt {
         (ran, request)
     }
 
-    /// Whether a job whose model is gone is deleted; not where nothing says so, as in Laravel.
+    /// Whether a job whose model is gone is deleted; false if nothing says so, as in Laravel.
     fn deletes_when_missing_models(&self, info: &JobInfo) -> bool {
         let deletes = self
             .shared
@@ -559,9 +561,10 @@ impl Attempt {
         })
     }
 
-    /// Counts the exception that ended an attempt, where the job has a limit of them.
+    /// Counts the exception that ended an attempt if the job limits its exceptions.
     ///
-    /// As in Laravel also if another limit fails the job, but not if it has failed itself.
+    /// As in Laravel, an exception counts also if another limit fails the job, but not if the job has failed
+    /// itself.
     async fn count_exception(
         &self,
         info: &JobInfo,
@@ -578,7 +581,7 @@ impl Attempt {
         let counting = cache::count_exception(cache, uuid.as_str(), most);
         let counted = tokio::select! {
             counted = tokio::time::timeout(COUNTING, counting) => counted,
-            // The job has to be placement back, now.
+            // The job has to be given back now.
             () = self.shared.stops.cut.cancelled() => return None,
         };
         let problem = match counted {
@@ -594,9 +597,10 @@ impl Attempt {
         None
     }
 
-    /// Whether the job may begin: not once its reservation has ended, as another worker may have it then.
+    /// Whether the job may begin. Once its reservation has ended, another worker may have the job.
     ///
-    /// A reply that took long, or a process that was stopped meanwhile: the queue is asked, and only then.
+    /// The reservation can end before the start if the server's reply took long or the process was suspended. Only
+    /// then the queue is asked.
     async fn is_ours(&self) -> bool {
         let (Some(lease), now) = (self.job.lease, self.shared.triage.app.clock.now()) else {
             return true;
@@ -604,14 +608,14 @@ impl Attempt {
         if now.plus(CLOCKS_DIFFER) < lease {
             return true;
         }
-        // As long as the reservation was made for.
+        // The new reservation is as long as the original one.
         let until = now.plus(self.shared.leases.retry_after.unwrap_or_default());
         let asked = (self.shared.leases.confirm)(Arc::clone(&self.job), until);
         let is_ours = tokio::select! {
             is_ours = tokio::time::timeout(CONFIRMING, asked) => is_ours.unwrap_or(false),
             () = self.shared.stops.cut.cancelled() => false,
         };
-        // Set once, here.
+        // This is the only place that sets it.
         let _ = self.lease.set(until);
         is_ours
     }
@@ -621,12 +625,12 @@ impl Attempt {
         self.lease.get().copied().or(self.job.lease)
     }
 
-    /// The second at which Laravel's reservation, which nobody renews, would have ended.
+    /// When the reservation would have ended in Laravel, which never renews it.
     pub(crate) fn reservation_end(&self, now: UnixSeconds) -> UnixSeconds {
         self.lease().map_or(now, |lease| lease.max(now))
     }
 
-    /// Records a failure and deletes the job, then tells the handler.
+    /// Records a failure and deletes the job, then calls the handler's `failed` hook.
     async fn fail(
         &self,
         info: &Arc<JobInfo>,
@@ -647,7 +651,7 @@ impl Attempt {
             &self.circumstances(info, elapsed),
         );
         let settled = self.settle_and_wait(ending).await;
-        // Told only of failures that this worker has written down.
+        // The hook runs only for failures that this worker has written down.
         let Some((handler, context)) = hook.filter(|_| settled == Some(Settled::Done)) else {
             return;
         };
@@ -682,14 +686,14 @@ impl Attempt {
         }
     }
 
-    /// Hands a job over to be settled, and waits until it is; `None` if it could not be, which was reported.
+    /// Hands a job over to be settled and waits for it; `None` if settling failed, which is already reported.
     pub(crate) async fn settle_and_wait(&self, ending: Ending) -> Option<Settled> {
         let (done, settled) = oneshot::channel();
         self.send(ending, Some(done)).await;
         self.wait_until(settled).await
     }
 
-    /// Waits until a job is settled; `None` if it could not be, which was reported.
+    /// Waits until a job is settled; `None` if settling failed, which is already reported.
     pub(crate) async fn wait_until(&self, settled: oneshot::Receiver<Settled>) -> Option<Settled> {
         let _waiting = self.shared.settlements.waiting.hold();
         settled.await.ok()
@@ -697,7 +701,7 @@ impl Attempt {
 
     pub(crate) async fn send(&self, ending: Ending, done: Option<oneshot::Sender<Settled>>) {
         if matches!(ending.settlement, Settlement::LeaveUntil(_)) {
-            // A renewal on its way would push the end ahead again.
+            // A renewal still under way would move the end of the reservation again.
             self.shared.leases.running.remove(self.number);
         }
         let pending = PendingSettlement {
@@ -714,10 +718,10 @@ impl Attempt {
     }
 }
 
-/// The lock of a job that is unique only until it is run.
+/// The lock of a job that is unique only until it runs.
 ///
-/// Since Laravel 13.5, where nothing says whose the lock is, only the first
-/// attempt frees it: later it may be that of a job dispatched since.
+/// Since Laravel 13.5, only the first attempt frees a lock without a known owner: later the lock may belong to a
+/// job dispatched since.
 fn until_processing(
     completion: &Completion,
     attempts: u32,
@@ -728,7 +732,8 @@ fn until_processing(
     may_free.then(|| Arc::new(UntilProcessing::new(lock.clone())))
 }
 
-/// The pipeline with the step that frees a lock: since 11.40 behind all middleware, before that ahead of it.
+/// The pipeline plus the step that frees the lock: since Laravel 11.40 after all middleware, before that in front
+/// of it.
 fn around(pipeline: &Pipeline, until: Option<&Arc<UntilProcessing>>, version: Version) -> Pipeline {
     let Some(until) = until else {
         return pipeline.clone();
@@ -743,7 +748,7 @@ fn around(pipeline: &Pipeline, until: Option<&Arc<UntilProcessing>>, version: Ve
     all.chain(behind).collect()
 }
 
-/// How far ahead the clock of another worker may be that looks for reservations that have ended.
+/// How far ahead the clock may be of another worker that looks for ended reservations.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
 /// How long the queue may take to say whether a job is still reserved.
 const CONFIRMING: Duration = Duration::from_secs(3);
@@ -751,7 +756,7 @@ const CONFIRMING: Duration = Duration::from_secs(3);
 /// How long the cache may take to count an exception.
 const COUNTING: Duration = Duration::from_secs(3);
 
-/// Class of the failure of a job whose chain cannot go on.
+/// Failure class of a job whose chain cannot go on.
 const CHAIN_ERROR: &str = "Artisand\\ChainError";
 
 fn log_chain_error(info: &JobInfo, why: &str) {
@@ -763,19 +768,19 @@ fn log_chain_error(info: &JobInfo, why: &str) {
     );
 }
 
-/// Says that a job has failed for good.
+/// Logs that a job has failed for good.
 pub(crate) fn log_failure(info: &JobInfo, failure: &FailureText) {
     tracing::error!(
         job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
         job.class = &*info.payload.shown_name(),
         attempts = info.attempts,
-        // As text: what a payload or a program says is quoted then, and forges no line.
+        // Logged as text, which is quoted: content of a payload or a program cannot forge a log line.
         reason = &*shown::short(&failure.to_string()),
         "job failed for good"
     );
 }
 
-/// Says how an attempt ended, unless what becomes of its job says it better.
+/// Logs how an attempt ended, except where a later log line says what becomes of the job.
 pub(crate) fn log_outcome(info: &JobInfo, outcome: &Outcome, is_stuck: bool, elapsed: Duration) {
     macro_rules! log {
         ($level:ident, $message:literal $(, $($field:tt)+)?) => {
@@ -821,7 +826,7 @@ pub(crate) fn log_outcome(info: &JobInfo, outcome: &Outcome, is_stuck: bool, ela
             "the PHP process that ran a job ended: the job stays reserved until `retry_after`",
             how = &*shown::short(&failure.message)
         ),
-        // Said with what becomes of it.
+        // Logged together with what becomes of the job.
         Outcome::Stopped => {}
     }
 }

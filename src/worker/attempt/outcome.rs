@@ -1,4 +1,4 @@
-//! How an attempt ended: error, panic, timeout and stop of a handler, and what PHP says of a job, as one value.
+//! How an attempt ended, as one value: error, panic, timeout or stop of a handler, or PHP's report about a job.
 
 use crate::handler::{
     BoxError, FailureText, HANDLER_ERROR, HANDLER_PANIC, InputError, MODEL_NOT_FOUND,
@@ -8,32 +8,32 @@ use crate::handler::{
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Without an exception.
+    /// It returned without an exception.
     Finished,
-    /// With an exception: an error or a panic.
+    /// It threw an exception: an error or a panic.
     Threw {
         /// What was thrown.
         failure: FailureText,
-        /// Whether the job's data did not fit its handler: no later attempt of this program can help.
+        /// Whether the job's data did not fit its handler, so that no later attempt of this program can succeed.
         is_unreadable: bool,
     },
     /// A model of the job is gone.
     ModelMissing {
         /// Laravel's exception.
         failure: FailureText,
-        /// Whether jobs of this class are deleted then.
+        /// Whether jobs of this class are then deleted.
         deletes: bool,
     },
     /// It ran longer than its timeout.
     TimedOut,
     /// The worker stopped first.
     Stopped,
-    /// The PHP process that ran it ended.
+    /// The PHP process that ran the job ended.
     Lost(FailureText),
 }
 
 impl Outcome {
-    /// Of an exception.
+    /// The outcome of an exception.
     pub(crate) fn threw(failure: FailureText) -> Self {
         Self::Threw {
             failure,
@@ -41,7 +41,7 @@ impl Outcome {
         }
     }
 
-    /// Of what a handler returned; `deletes` says what a model that is gone does to the job.
+    /// The outcome of a handler's result; `deletes` says whether the job is deleted if one of its models is gone.
     pub(crate) fn of(
         result: Result<Result<(), BoxError>, Box<dyn std::any::Any + Send>>,
         deletes: impl FnOnce() -> bool,
@@ -68,7 +68,7 @@ impl Outcome {
         }
     }
 
-    /// What was thrown and is to be told as an exception of the attempt.
+    /// The exception to report for this attempt, if there is one.
     pub(crate) fn thrown(&self) -> Option<&FailureText> {
         match self {
             Self::Threw { failure, .. } => Some(failure),

@@ -1,9 +1,8 @@
-//! A job that a PHP process runs: Laravel says what becomes of it, and it is done here.
+//! Runs a job in a PHP process: Laravel decides what becomes of the job, and artisand applies it to the queue.
 //!
-//! Nothing of what follows a job is done by us (its lock, its chain, its batch,
-//! its `failed()`): Laravel has done it when it says that the job is deleted or
-//! has failed. A process that ends without having said so leaves the job
-//! reserved, as a `queue:work` that was killed.
+//! artisand does nothing of what follows a job (lock, chain, batch, `failed()`): Laravel has done it by the time
+//! it reports the job as deleted or failed. A process that ends without such a report leaves the job reserved,
+//! like a `queue:work` that was killed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,15 +22,17 @@ use crate::worker::event::Event;
 use crate::worker::gauge::Held;
 use crate::worker::outbox::failed_jobs::{Failing, Passes, Recordings};
 
-/// How long Laravel may take, behind the timeout, to fail the job and to end its process.
+/// How long Laravel may take after the timeout to fail the job and to end its process.
 const AFTER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long PHP may take to say that it does not begin with a job; longer than one may wait for its process to come round.
+/// How long PHP may take to say that it does not begin a job; longer than a job may wait for its process to come
+/// round.
 const DECLINING: Duration = Duration::from_millis(120);
-/// How long a job that has left the queue may run on before that is written down.
+/// How long a job that has left the queue may run on before its end is written to the queue.
 const EARLY: Duration = Duration::from_millis(5);
-/// How long the next job of a lone process waits for the record of one that failed.
+/// How long the next job of a single process waits until the failure of the previous job is recorded.
 const RECORDING: Duration = Duration::from_secs(10);
-/// How long PHP may go on at the stop deadline with what follows the end of a job: `failed()`, a batch, a chain.
+/// How long PHP may continue at the stop deadline with what follows the end of a job: `failed()`, a batch, a
+/// chain.
 const BEHIND_THE_END: Duration = Duration::from_secs(10);
 /// How long a killed process may take to end.
 const DEATH: Duration = Duration::from_secs(5);
@@ -43,7 +44,7 @@ enum Fate {
     Released(Duration),
     Failed {
         failure: FailureText,
-        /// As Laravel records it.
+        /// The exception text as Laravel records it.
         text: String,
         /// Whether PHP has recorded it.
         is_logged: bool,
@@ -61,37 +62,37 @@ impl EndInPhp {
     }
 }
 
-/// What is known of an attempt while it goes on.
+/// What is known about a running attempt.
 #[derive(Debug, Default)]
 struct Course {
     fate: Option<Fate>,
-    /// What it threw, if Laravel was to judge that.
+    /// The exception, if Laravel has reported one.
     thrown: Option<FailureText>,
     has_timed_out: bool,
-    /// The end of the job is written down already.
+    /// Whether the end of the job is already written to the queue.
     is_settled: bool,
-    /// Counts the job until its end is written down.
+    /// Counts the job until its end is written to the queue.
     unsettled: Option<Held>,
-    /// Keeps the record of its failure out of the way of what PHP writes behind `fail()`, for a batch.
+    /// Delays the record of the failure while PHP writes what follows `fail()`, such as a batch.
     failing: Option<Failing>,
-    /// The recording of its failure, if the next job has to wait for it.
+    /// The recorder's progress and its value at the failure, if the next job has to wait for the record.
     recording: Option<(watch::Receiver<Passes>, u64)>,
 }
 
 impl Course {
-    /// Whether the job has ended for good, and PHP is at what follows that.
+    /// Whether the job has ended for good, and PHP works on what follows the end.
     fn has_end(&self) -> bool {
         matches!(self.fate, Some(Fate::Deleted | Fate::Failed { .. }))
     }
 }
 
-/// Why nothing more is said of an attempt.
+/// Why PHP reports nothing more about an attempt.
 enum Over {
-    /// Laravel's loop has come round.
+    /// Laravel's loop has finished the job.
     Done,
-    /// It was not begun.
+    /// The job was not begun.
     Declined,
-    /// The process has ended; how.
+    /// The process has ended; the text says how.
     Ended(String),
     /// The worker stops, and the process was killed.
     Cut,
@@ -102,12 +103,12 @@ enum Over {
 struct Judged {
     outcome: Outcome,
     decision: Decision,
-    /// What comes about together with its end.
+    /// Effects that are carried out in one step with the job's end.
     effects: Vec<Effect>,
 }
 
 impl Judged {
-    /// Of a job that Laravel has not settled.
+    /// The verdict on a job that Laravel has not settled.
     fn left(outcome: Outcome) -> Self {
         let decision = match outcome {
             Outcome::Stopped => Decision::Release {
@@ -125,7 +126,7 @@ impl Judged {
 }
 
 impl Attempt {
-    /// Runs the job in a process of the pool; says what came of it, unless it was not begun or cut short.
+    /// Runs the job in a process of the pool; `None` if the job did not begin or was cut short.
     pub(crate) async fn run_in_php(
         &self,
         info: Arc<JobInfo>,
@@ -180,7 +181,7 @@ impl Attempt {
         (!end.was_cut).then_some(seen)
     }
 
-    /// Hears what PHP says until the attempt is over.
+    /// Handles PHP's reports until the attempt is over.
     #[expect(
         clippy::too_many_lines,
         reason = "all that PHP may say, and all deadlines"
@@ -194,12 +195,13 @@ impl Attempt {
     ) -> Over {
         let timeout = Rules::of(&info.payload.limits, &self.shared.terms.defaults).timeout;
         let timeout = timeout.filter(|_| self.shared.terms.has_timeouts);
-        // Laravel ends a job that runs too long by itself; this is for processes that cannot.
+        // Laravel itself ends a job that runs too long. This deadline is for processes that cannot.
         let mut deadline = timeout.map(|timeout| began + timeout + AFTER_TIMEOUT);
         let mut is_cut = false;
         let mut has_time = false;
         let mut early = None;
-        // Not before it is clear that PHP begins with it; which it mostly has after that.
+        // Announce `JobProcessing` only after the time that PHP has to decline the job; mostly PHP has begun by
+        // then.
         let mut announced = Some(began + DECLINING);
         loop {
             let said = tokio::select! {
@@ -216,7 +218,7 @@ impl Attempt {
                     continue;
                 }
                 () = self.shared.stops.cut.cancelled(), if !is_cut && !has_time && course.has_end() => {
-                    // The job will not be run again: what is cut off now would never be done.
+                    // The job will not run again: work that is cut off now would never be done.
                     has_time = true;
                     let last = Instant::now() + BEHIND_THE_END;
                     deadline = Some(deadline.map_or(last, |deadline| deadline.min(last)));
@@ -230,7 +232,8 @@ impl Attempt {
                 }
                 () = sleep_until(deadline) => {
                     if is_cut {
-                        // Not even killing helps: it hangs in the system, and what it may still say is not waited for.
+                        // The process hangs in the system and even SIGKILL does not end it. Do not wait for
+                        // further reports.
                         return Over::Cut;
                     }
                     run.kill();
@@ -246,13 +249,14 @@ impl Attempt {
             }
             match said {
                 Some(Said::Deleted { last }) => {
-                    // Of a job that was released there is nothing left to delete.
+                    // After a release there is nothing left to delete.
                     course.fate.get_or_insert(Fate::Deleted);
                     if last && !course.is_settled {
                         self.settle_early(info, course, run).await;
                     }
                 }
-                // The last one counts, and one that was deleted is back; but what has failed stays failed.
+                // The last report counts, and a release after a deletion brings the job back. A failed job stays
+                // failed.
                 Some(Said::Released { delay })
                     if !matches!(course.fate, Some(Fate::Failed { .. })) =>
                 {
@@ -276,7 +280,7 @@ impl Attempt {
                         self.settle_failure(info, course, run).await
                     };
                     run.answer(is_settled);
-                    // What follows a failure has as long as it has behind a timeout.
+                    // What follows a failure gets at least as long as what follows a timeout.
                     let least = Instant::now() + AFTER_TIMEOUT;
                     deadline = deadline.map(|deadline| deadline.max(least));
                     early = None;
@@ -292,7 +296,7 @@ impl Attempt {
                 Some(Said::Declined) => return Over::Declined,
                 Some(Said::Ended(_)) | None if is_cut => return Over::Cut,
                 Some(Said::Ended(how)) => {
-                    // Before Laravel 9 it says nothing of its own timeouts.
+                    // Before Laravel 9, Laravel does not report its own timeouts.
                     course.has_timed_out |= is_over_time(timeout, run);
                     return Over::Ended(how);
                 }
@@ -314,10 +318,10 @@ impl Attempt {
         }
     }
 
-    /// Writes down that the job has failed, and says whether that was done: PHP waits for it.
+    /// Writes to the queue that the job has failed; true if that was done. PHP waits for the answer.
     ///
-    /// As in Laravel, which frees locks, counts batches and calls `failed()` only once the job has left the queue. A
-    /// server that is away is waited for.
+    /// As in Laravel, which frees locks, counts batches and calls `failed()` only once the job has left the queue.
+    /// If the server is away, this waits for it.
     async fn settle_failure(&self, info: &Arc<JobInfo>, course: &mut Course, run: &Run) -> bool {
         let elapsed = run.began().map_or(Duration::ZERO, |began| began.elapsed());
         let Some(fate) = course.fate.clone() else {
@@ -333,9 +337,9 @@ impl Attempt {
         settled == Some(Settled::Done)
     }
 
-    /// Writes down that the job was deleted although its code still runs.
+    /// Writes to the queue that the job was deleted although its code still runs.
     ///
-    /// A job that deletes itself first and works then is not to be run twice.
+    /// A job that deletes itself and then works on must not run twice.
     async fn settle_early(&self, info: &Arc<JobInfo>, course: &mut Course, run: &Run) {
         let elapsed = run.began().map_or(Duration::ZERO, |began| began.elapsed());
         if let Some(fate) = course.fate.clone() {
@@ -344,13 +348,13 @@ impl Attempt {
             self.end(judged, info, elapsed).await;
             course.unsettled = None;
             if let Some(pool) = self.shared.pool.as_ref().filter(|pool| pool.size() == 1) {
-                // Its process may be given the next one.
+                // With the end settled, its process may be given the next job.
                 pool.changed();
             }
         }
     }
 
-    /// What Laravel has done with the job, in the worker's words.
+    /// Converts what Laravel has done with the job into outcome, decision and effects.
     fn judged(&self, info: &Arc<JobInfo>, fate: Fate, course: &Course) -> Judged {
         let outcome = match &course.thrown {
             Some(thrown) => Outcome::threw(thrown.clone()),
@@ -383,7 +387,7 @@ impl Attempt {
                 let outcome = match &course.thrown {
                     _ if course.has_timed_out => Outcome::TimedOut,
                     Some(_) => outcome,
-                    // Laravel judges an exception before it tells of it.
+                    // Laravel judges an exception before it reports it.
                     None if failure.class.ends_with("ManuallyFailedException") => outcome,
                     None => Outcome::threw(failure.clone()),
                 };
@@ -401,24 +405,25 @@ impl Attempt {
         }
     }
 
-    /// How long a job waits at least that PHP could not read: it would come back at once, without an end.
+    /// The least wait of a job whose data PHP could not read; without it the job would come back at once,
+    /// endlessly.
     fn wait_of_unreadable(&self, info: &JobInfo) -> Option<Duration> {
         let rules = Rules::of(&info.payload.limits, &self.shared.terms.defaults);
         let wait = rules.wait_of_unreadable(info.attempts)?;
         let command = Command::of(&info.payload).map(|command| {
-            // What is encrypted only PHP may have read.
+            // An encrypted command may have been read by PHP alone.
             let is_read = |command: Command| command.to_value().is_ok();
             info.payload.is_encrypted() || command.is_none_or(is_read)
         });
         (!command.unwrap_or(false)).then_some(wait)
     }
 
-    /// The job was not run: it goes back to where it was.
+    /// Puts a job that did not run back where it was.
     pub(crate) async fn give_back(&self) {
         self.settle_for_php(Ending::put_back()).await;
     }
 
-    /// Hands a job over to be settled; waits for that where the next job must not be popped before.
+    /// Hands a job over to be settled; waits for that if the next job must not be popped before.
     async fn settle_for_php(&self, ending: Ending) {
         let pool = self.shared.pool.as_ref();
         if pool.is_some_and(|pool| pool.size() == 1) {
@@ -450,10 +455,11 @@ impl Attempt {
         }
     }
 
-    /// The recording of a job that is about to be settled, if the next one has to wait for it.
+    /// The recorder's progress before a job is settled; `None` if the next job need not wait for the record.
     ///
-    /// A batch is read and then written in one transaction, which `SQLite` refuses if anything was written in
-    /// between; beside itself alone, Laravel's worker never sees that.
+    /// Laravel reads a batch and then writes it in one transaction, which `SQLite` refuses if another process
+    /// wrote in between. With a single PHP process Laravel never runs into that, so it must not happen here
+    /// either.
     fn recording_of(&self, settlement: &Settlement) -> Option<(watch::Receiver<Passes>, u64)> {
         let recording = self.shared.recording.as_ref()?.passes();
         let begun = recording.borrow().begun;
@@ -461,11 +467,11 @@ impl Attempt {
         (is_alone && matches!(settlement, Settlement::Finish(_))).then_some((recording, begun))
     }
 
-    /// Waits until the spool was looked through once more than had begun before.
+    /// Waits for the end of the first pass over the spool that began after `begun`.
     async fn is_recorded(&self, mut recording: watch::Receiver<Passes>, begun: u64) {
         let has_ended = |passes: &Passes| passes.ended > begun || passes.is_refused;
         tokio::select! {
-            // Nobody records any more, or has.
+            // Ends also when the recorder is gone.
             _ = recording.wait_for(has_ended) => {}
             () = self.shared.stops.cut.cancelled() => {}
             () = tokio::time::sleep(RECORDING) => {}
@@ -487,7 +493,8 @@ fn is_over_time(timeout: Option<Duration>, run: &Run) -> bool {
         .is_some_and(|(timeout, elapsed)| elapsed >= timeout)
 }
 
-/// Of a job of which PHP has said no end: it stays reserved, or goes back if the worker has cut it off.
+/// The outcome of a job whose end PHP did not report: it stays reserved, or goes back if the worker has cut it
+/// off.
 fn unsettled_by_php(info: &JobInfo, over: Over, course: &mut Course) -> Outcome {
     match over {
         Over::Cut => Outcome::Stopped,

@@ -1,4 +1,4 @@
-//! The span of a job: what its handler logs says which job it was.
+//! The tracing span of a job: log lines of its handler name the job.
 
 use tracing::Span;
 use tracing::field::Empty;
@@ -6,14 +6,13 @@ use tracing::field::Empty;
 use crate::handler::JobContext;
 use crate::payload::JobUuid;
 
-/// Most bytes of a log context that go into each line.
+/// Most bytes of a log context that each line shows.
 const MAX_CONTEXT: usize = 2048;
 
-/// A span with the fields of the job, and its log context as JSON where there is one.
+/// A span with the fields of the job, and its log context as JSON if there is one.
 ///
-/// Of the level of errors, so that it is there whenever anything is logged.
-/// Nothing is read or formatted unless somebody listens. All text is quoted by
-/// whoever prints it: what a payload says forges no line.
+/// The span has level ERROR, so that it exists whenever anything is logged. Nothing is read or formatted unless a
+/// subscriber listens. Formatters quote the text, so content of a payload cannot forge a log line.
 pub(crate) fn of(context: &JobContext) -> Span {
     let payload = context.payload();
     let span = tracing::error_span!(

@@ -1,7 +1,6 @@
 //! The step to the next job of a chain: its payload, where it goes, and the lock it may need.
 //!
-//! Whatever PHP would ask the next job's class is in the manifest, or PHP is
-//! to take the step ([`NotHere`]).
+//! The manifest has what PHP would ask the next job's class. Without that, PHP has to take the step ([`NotHere`]).
 //!
 //! # Source
 //!
@@ -24,17 +23,17 @@ use crate::worker::outbox::follow_ups::{FollowUp, Outgoing, Wanted};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) uuid: Option<&'a str>,
-    /// Jobs that are dispatched by a job have its log context.
+    /// Its log context; jobs that it dispatches inherit it.
     pub(crate) context: Option<&'a LogContext>,
 }
 
 /// Why only PHP can take a step.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotHere {
-    /// The job cannot be pushed from here.
+    /// The job cannot be pushed by artisand.
     #[error(transparent)]
     Dispatch(#[from] DispatchError),
-    /// It is no job that can be pushed from here.
+    /// The next step is a kind that artisand cannot push.
     #[error("it is {0}")]
     Kind(&'static str),
     /// The chain cannot be read or changed.
@@ -43,29 +42,29 @@ pub(crate) enum NotHere {
     /// The command cannot be changed.
     #[error(transparent)]
     Edit(#[from] EditError),
-    /// Its lock cannot be taken.
+    /// The lock of the next job cannot be taken.
     #[error("the lock of the unique job {class} cannot be taken: {why}")]
     Lock {
-        /// Its class.
+        /// The class of the job.
         class: String,
         /// Why not.
         why: String,
     },
 }
 
-/// A step that can be taken.
+/// A step that artisand can take.
 struct Planned {
     draft: Draft,
     connection: String,
-    /// Whether that is the connection of the job that has ended.
+    /// Whether that is the connection of the ended job.
     is_here: bool,
     queue: QueueName,
 }
 
-/// Says whether the next step can be taken here.
+/// Says whether artisand can take the next step.
 pub(crate) fn check(app: &AppContext, chain: &Chain) -> Result<(), NotHere> {
     let planned = plan(app, chain)?;
-    // All that could go wrong when the job has ended: then it would be too late to say so.
+    // Try everything now that could fail at the end of the job: then it would be too late to refuse the job.
     planned.lock(app)?;
     planned.draft.finish(&app.services, None)?;
     Ok(())
@@ -113,17 +112,17 @@ struct Lock {
     kept: Kept,
 }
 
-/// Where a lock is, which says how it is taken.
+/// Where a lock is kept, which decides how it is taken.
 enum Kept {
-    /// On the queue's own server, by this key: in one step with the push.
+    /// On the queue's own server under this key: taken in one step with the push.
     OnQueue(String),
-    /// Elsewhere: after the end of the job, once its own lock is freed.
+    /// In another store: taken after the end of the job, once the job's own lock is free.
     Elsewhere,
-    /// In each process by itself: it is always free.
+    /// In the memory of each process: the lock is always free.
     Nowhere,
 }
 
-/// Takes the next step. The push, and the lock it may need, come about together with the job's end or after it.
+/// Takes the next step. The push, and the lock it may need, happen together with the job's end or after it.
 pub(crate) fn take(app: &AppContext, chain: &Chain, place: &Place<'_>) -> Result<Effect, NotHere> {
     let mut planned = plan(app, chain)?;
     let lock = planned.lock(app)?;
@@ -139,7 +138,7 @@ pub(crate) fn take(app: &AppContext, chain: &Chain, place: &Place<'_>) -> Result
 }
 
 impl Planned {
-    /// The lock that the next job needs.
+    /// The lock that the next job needs, if it is unique.
     fn lock(&self, app: &AppContext) -> Result<Option<Lock>, NotHere> {
         let services = &app.services;
         let Some(unique) = &self.draft.facts.unique else {
@@ -227,7 +226,7 @@ impl Planned {
     }
 }
 
-/// The context of the next job: that of the job that dispatches it, and what says where its lock is.
+/// The context of the next job: that of the dispatching job, plus the keys that locate its lock.
 fn context(
     version: crate::payload::Version,
     of_job: Option<&LogContext>,

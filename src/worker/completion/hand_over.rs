@@ -1,21 +1,20 @@
-//! What is handed to PHP: closures of our own that PHP workers run.
+//! Hands work to PHP: builds closures that PHP workers run.
 //!
-//! Callbacks of batches and chains are PHP code, and some steps of a chain need
-//! facts that only PHP has. Each is handed over as one queued closure, pushed in
-//! one step with the end of the job that it follows, so that it happens once.
+//! Callbacks of batches and chains are PHP code, and some steps of a chain need facts that only PHP has. artisand
+//! hands over each as one queued closure, pushed in one step with the end of the job that it follows, so that it
+//! happens once.
 //!
-//! A closure carries tries and waits of its own, whatever the PHP worker's
-//! options say: the app's database may be locked, and the worker be killed. It
+//! A closure carries its own tries and waits, which override the PHP worker's options: the app's database may be
+//! locked, or the worker may be killed. A closure may therefore run twice, and its work must not happen twice:
 //! may therefore run twice, and what it does must not happen twice:
 //!
-//! * The end of a job is counted only as long as its mark is in the batch, which
-//!   the statement that counts takes out ([`Batches::hand_over`]); a failure as
-//!   long as the job is not among the batch's failed jobs.
+//! * The end of a job is counted only while its mark is in the batch. The statement that counts also removes the
+//!   mark ([`Batches::hand_over`]). A failure is counted only while the job is not among the batch's failed jobs.
 //! * Callbacks of a batch that may have begun are not called again.
-//! * Neither are callbacks of a chain, which a key in the queue's Redis remembers.
-//!   One that throws fails the closure at once, as it may have done half of its work.
-//! * The next step of a chain is pushed again if PHP is killed between that and
-//!   the end of the closure, as behind any job of Laravel's.
+//! * Callbacks of a chain are not called again either: a key in the queue's Redis remembers them. A callback that
+//!   throws fails the closure at once, as it may have done half of its work.
+//! * The next step of a chain is pushed again if PHP is killed between the push and the end of the closure, as
+//!   with any job in Laravel.
 //!
 //! [`Batches::hand_over`]: crate::batch::Batches::hand_over
 
@@ -32,22 +31,22 @@ use crate::time::UnixSeconds;
 pub(crate) struct HandOver<'a> {
     pub(crate) services: &'a Services,
     pub(crate) now: UnixSeconds,
-    /// Name of the job that the closure follows, under which it is listed.
+    /// Name of the job that the closure follows; the closure is listed under it.
     pub(crate) name: &'a str,
-    /// Whether the closure is encrypted: it carries something that was.
+    /// Whether the closure is encrypted, because it carries content that was encrypted.
     pub(crate) is_secret: bool,
 }
 
 /// Why something cannot be handed to PHP.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandOverError {
-    /// Closures are signed, and the key is not known.
+    /// Closures must be signed, and the app's key is not known.
     #[error("PHP takes only closures that are signed with the app's key: {0}")]
     NoKey(Box<str>),
     /// The closure cannot be made.
     #[error(transparent)]
     Closure(#[from] ClosureError),
-    /// What it is to carry cannot be put into it.
+    /// The content cannot be put into the closure.
     #[error(transparent)]
     Edit(#[from] EditError),
     /// The payload cannot be made.
@@ -62,7 +61,7 @@ struct Closure {
 }
 
 impl Closure {
-    /// Sets public properties, each a serialized value by itself.
+    /// Sets public properties; each value is serialized on its own.
     fn set(&mut self, properties: &[(&str, &[u8])]) -> Result<(), EditError> {
         self.bytes = ObjectText::parse(&self.bytes)?.with(properties)?;
         Ok(())
@@ -71,15 +70,15 @@ impl Closure {
 
 /// Waits in seconds between the tries of a closure; the last repeats.
 const WAITS: [i64; 11] = [1, 3, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600];
-/// Tries of a closure: with these waits, a day.
+/// Tries of a closure; with these waits they take a day.
 const TRIES: i64 = 34;
-/// Longest name, in characters: it comes from a payload.
+/// Longest name in characters; names come from payloads.
 const LONGEST_NAME: usize = 255;
 
-/// Name of closures whose job has none, and of all that earlier versions pushed.
+/// Name of closures whose job has no name, and of all closures that earlier versions pushed.
 const NAMELESS: &str = "Closure (artisand:0)";
 
-/// Whether a payload is a closure that artisand has pushed: one that is not named like an app's own.
+/// Whether a payload is a closure that artisand has pushed: its name differs from that of an app's closure.
 #[cfg(feature = "cli")]
 pub(crate) fn is_closure(payload: &crate::payload::Payload) -> bool {
     payload.command_name() == Some("Illuminate\\Queue\\CallQueuedClosure")
@@ -91,7 +90,7 @@ fn limits(version: Version) -> Envelope {
     let wait = |seconds: &i64| Scalar::Int(*seconds);
     Envelope {
         max_tries: TRIES.into(),
-        // Before Laravel 8 a payload has one wait.
+        // Before Laravel 8 a payload has a single wait.
         backoff: if version.is_at_least(8, 0) {
             Waits::List(WAITS.iter().map(wait).collect())
         } else {
@@ -105,14 +104,14 @@ fn limits(version: Version) -> Envelope {
 const NOTHING: &str = "function () {}";
 
 impl HandOver<'_> {
-    /// Says whether PHP can be handed anything at all.
+    /// Says whether artisand can hand anything to PHP at all.
     pub(crate) fn check(&self) -> Result<(), HandOverError> {
         self.closure(NOTHING, Vec::new()).map(drop)
     }
 
-    /// Goes on with a chain: PHP runs nothing and takes the next step as after any job.
+    /// Continues a chain: the closure does nothing, and PHP then takes the next step as after any job.
     ///
-    /// `context` is that of the job that has ended.
+    /// `context` is that of the ended job.
     pub(crate) fn goes_on(
         &self,
         chain: &Chain,
@@ -127,18 +126,18 @@ impl HandOver<'_> {
         self.payload(closure, context)
     }
 
-    /// Counts the success of a job in its batch, and calls what is due then.
+    /// Counts the success of a job in its batch, and calls the callbacks that are then due.
     ///
-    /// `mark` is what the batch holds until it is counted; without one, a
-    /// closure that runs twice counts twice.
+    /// `mark` is the entry that the batch holds until the success is counted; without a mark, a closure that runs
+    /// twice counts twice.
     pub(crate) fn counts_success(
         &self,
         batch: &str,
         uuid: &str,
         mark: Option<&str>,
     ) -> Result<Vec<u8>, HandOverError> {
-        // A first attempt counts without a look: it may read from a replica that lags behind.
-        // A batch that is counted to its end and not finished was left before any callback.
+        // The first attempt counts without a check, which might read from a replica that lags behind. A batch with
+        // no pending jobs that is not finished was abandoned before any callback.
         const CODE: &str = "function ($job) use ($batch, $uuid, $mark) { \
             $found = \\Illuminate\\Support\\Facades\\Bus::findBatch($batch); \
             if ($found === null) { return; } \
@@ -162,9 +161,9 @@ impl HandOver<'_> {
         self.payload(self.closure(CODE, uses)?, None)
     }
 
-    /// Counts the failure of a job in its batch, and calls what is due then.
+    /// Counts the failure of a job in its batch, and calls the callbacks that are then due.
     ///
-    /// The batch does not hold the job among its failed ones until that is counted.
+    /// The batch lists the job as failed only once the failure is counted.
     pub(crate) fn counts_failure(
         &self,
         batch: &str,
@@ -191,7 +190,7 @@ impl HandOver<'_> {
         message: &str,
         context: Option<&LogContext>,
     ) -> Result<Vec<u8>, HandOverError> {
-        // As text, so that references in it count from its own start.
+        // Carried as text, so that references in it count from its own start.
         const CODE: &str = "function ($job) use ($callbacks, $message) { \
             $exception = new \\RuntimeException($message); \
             $redis = $job->job->getRedisQueue()->getConnection(); \

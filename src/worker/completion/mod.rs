@@ -1,14 +1,12 @@
-//! What the end of a job brings about: its lock is freed, its chain goes on, its batch counts.
+//! What the end of a job brings about: its lock is freed, its chain continues, its batch counts it.
 //!
-//! Laravel does these one after the other and deletes the job at the end; a
-//! crash in between doubles what was done. Here all of it is one list of
-//! [`Effect`]s that happen in one step with the deletion. What is elsewhere (a
-//! lock in another store, the counters of a batch, a queue on another server)
-//! leaves a record in that step, and [`follow_up`](crate::worker::follow_up) does it
-//! right after.
+//! Laravel does these one after the other and deletes the job at the end; a crash in between repeats what was
+//! done. Here they are one list of [`Effect`]s that happen in one step with the deletion. For work elsewhere (a
+//! lock in another store, the counters of a batch, a queue on another server) that step leaves a record, and
+//! [`follow_ups`](crate::worker::outbox::follow_ups) does the work right after.
 //!
-//! What must be known for that is found out before the job is run: a job whose
-//! end could not be seen to is not taken ([`Refusal`]).
+//! The necessary facts are determined before the job runs: a job whose end artisand could not handle is not taken
+//! ([`Refusal`]).
 //!
 //! # Source
 //!
@@ -38,22 +36,22 @@ pub(crate) struct Completion {
     unique: Option<Unique>,
     batch: Option<Box<str>>,
     chain: Option<Box<Chain>>,
-    /// Whether PHP may not see the job's text in the clear either.
+    /// Whether the job is encrypted, so that what PHP gets must be encrypted too.
     is_secret: bool,
-    /// Queue that PHP serves.
+    /// A queue that PHP workers serve.
     php_queue: Option<QueueName>,
 }
 
-/// Why a job that has a mapping is not run here.
+/// Why artisand does not run a job that has a mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     why: String,
-    /// Whether it could not be decrypted.
+    /// Whether the job could not be decrypted.
     is_unread: bool,
 }
 
 impl Refusal {
-    /// Of a job that can be read.
+    /// The refusal of a job that can be read.
     pub(crate) fn new(why: impl Into<String>) -> Self {
         Self {
             why: why.into(),
@@ -61,7 +59,7 @@ impl Refusal {
         }
     }
 
-    /// Of a job that cannot be decrypted.
+    /// The refusal of a job that cannot be decrypted.
     pub(crate) fn unread(why: String) -> Self {
         Self {
             why,
@@ -69,7 +67,7 @@ impl Refusal {
         }
     }
 
-    /// The sentence for a failed job of this name.
+    /// The failure message for a job of this name.
     pub(crate) fn of(&self, name: &str) -> String {
         let how = if self.is_unread {
             "is encrypted and cannot be read"
@@ -86,18 +84,18 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// A queue that PHP serves, for closures that follow a job of this queue.
+/// A queue that PHP workers serve, for closures that follow a job of this queue.
 fn php_queue(app: &AppContext, queue: &QueueName) -> Option<QueueName> {
     let named = app.services.php_queue.clone();
     named.or_else(|| match app.router.unmapped() {
         UnmappedPolicy::Forward(to) => Some(to.clone()),
-        // PHP workers take from the same queue what is not mapped.
+        // PHP workers take unmapped jobs from the same queue.
         UnmappedPolicy::Leave | UnmappedPolicy::Php => Some(queue.clone()),
         UnmappedPolicy::Fail => None,
     })
 }
 
-/// The chain of a job; `None` if nothing follows, whether it succeeds or fails.
+/// The chain of a job; `None` if nothing follows, neither after success nor after failure.
 fn chain(command: &Command, version: Version) -> Result<Option<Chain>, Refusal> {
     if !has_chain(command.as_bytes()) {
         return Ok(None);
@@ -108,10 +106,10 @@ fn chain(command: &Command, version: Version) -> Result<Option<Chain>, Refusal> 
     Ok(is_needed.then_some(chain))
 }
 
-/// Whether a command may carry a chain; false is certain.
+/// Whether a command may carry a chain; `false` is certain.
 fn has_chain(command: &[u8]) -> bool {
     const EMPTY: &[u8] = b"s:7:\"chained\";a:0:{}";
-    // Up to 9.3 every job has the property, mostly empty.
+    // Up to Laravel 9.3 every job has the property, mostly empty.
     let chained = memchr::memmem::find_iter(command, b"chained\"").count();
     let empty = memchr::memmem::find_iter(command, EMPTY).count();
     chained > empty
@@ -120,7 +118,7 @@ fn has_chain(command: &[u8]) -> bool {
 }
 
 impl Completion {
-    /// Finds out what the end of a job will bring about.
+    /// Determines what the end of a job will bring about.
     pub(crate) fn of(
         app: &AppContext,
         payload: &Payload,
@@ -144,7 +142,8 @@ impl Completion {
         Ok(found)
     }
 
-    /// What follows a job that is not run and fails: its lock is freed and its batch counts, as far as they can be told.
+    /// What follows a job that fails without running: its lock is freed and its batch counts it, as far as they
+    /// are known.
     pub(crate) fn of_refused(app: &AppContext, info: &JobInfo) -> Self {
         let services = &app.services;
         let command = Command::of(&info.payload).ok().flatten();
@@ -170,7 +169,8 @@ impl Completion {
         let Err(why) = self.can_hand_over(app) else {
             return Ok(());
         };
-        // Callbacks are PHP's; a step of a chain is, too, unless everything about the next class is known.
+        // Callbacks are PHP code. A step of a chain also needs PHP unless everything about the next class is
+        // known.
         let has_callbacks = |chain: &Chain| chain.catch_callbacks().is_some();
         if self.batch.is_some() || self.chain.as_deref().is_some_and(has_callbacks) {
             return Err(Refusal::new(format!(
@@ -201,7 +201,7 @@ impl Completion {
         if self.php_queue.is_none() {
             return Err(NO_PHP_QUEUE.to_owned());
         }
-        // The same for every job.
+        // The result is the same for every job.
         let checked = app.can_sign.get_or_init(|| {
             let checked = self.hand_over(app, "").check();
             checked.map_err(|error| with_causes(&error))
@@ -209,7 +209,7 @@ impl Completion {
         checked.clone()
     }
 
-    /// What follows a job that ended well: it was run, or left out on purpose.
+    /// What follows a job that ended well: it ran, or was skipped on purpose.
     ///
     /// In Laravel's order: lock, chain, batch.
     ///
@@ -266,9 +266,9 @@ impl Completion {
         effects
     }
 
-    /// What follows a job that was deleted because a model of it is gone.
+    /// What follows a job that was deleted because one of its models is gone.
     ///
-    /// Since Laravel 12.51 its batch counts it as done; before, it waits for it for ever.
+    /// Since Laravel 12.51 the batch counts the job as done; before, the batch waits for it forever.
     pub(crate) async fn on_missing_model(&self, app: &AppContext, info: &JobInfo) -> Vec<Effect> {
         let mut effects = Vec::new();
         if let Some(unique) = &self.unique {
@@ -282,7 +282,7 @@ impl Completion {
 
     /// What follows a job that deleted itself and then threw: its chain ends, its batch waits.
     ///
-    /// Laravel leaves the lock until it ends by itself; nobody would free it.
+    /// Laravel leaves the lock until it expires; artisand frees it, because nothing else would.
     pub(crate) async fn on_deletion(&self, app: &AppContext) -> Vec<Effect> {
         match &self.unique {
             Some(unique) => unique.free(app).await.into_iter().collect(),
@@ -290,7 +290,7 @@ impl Completion {
         }
     }
 
-    /// The lock that is free as soon as the job is run.
+    /// The lock, if it is freed as soon as the job runs.
     pub(crate) fn lock_until_processing(&self) -> Option<&Unique> {
         self.unique
             .as_ref()
@@ -316,7 +316,7 @@ impl Completion {
         }
     }
 
-    /// What is to follow the job; `None` at the end of the chain.
+    /// The chain after the job; `None` at its end.
     fn chain_after(
         &self,
         app: &AppContext,
@@ -335,7 +335,7 @@ impl Completion {
     ///
     /// # Errors
     ///
-    /// Neither we nor PHP can take it.
+    /// Neither artisand nor PHP can take it.
     fn step(&self, app: &AppContext, info: &JobInfo, chain: &Chain) -> Result<Vec<Effect>, String> {
         let place = Place {
             uuid: info.payload.uuid.as_ref().map(JobUuid::as_str),
@@ -371,7 +371,7 @@ impl Completion {
         }
     }
 
-    /// The chain with what the handler added to it.
+    /// The chain with the jobs that the handler added.
     fn edited(
         &self,
         app: &AppContext,
@@ -385,7 +385,7 @@ impl Completion {
         };
         let chain = self.chain.as_deref().cloned().map_or_else(read, Ok);
         let edited = chain.and_then(|mut chain| {
-            // Of several put before the rest, the last comes first: each call does so.
+            // Each call puts its job in front, so the last of several comes first.
             for edit in edits {
                 match edit {
                     ChainEdit::Prepend(command) => chain.prepend(command)?,
@@ -397,7 +397,7 @@ impl Completion {
         edited.map_err(|error| with_causes(&error))
     }
 
-    /// The record that lets the batch count the job.
+    /// The record that makes the batch count the job.
     fn count(
         &self,
         app: &AppContext,
@@ -408,7 +408,7 @@ impl Completion {
         let batch = self.batch.as_deref()?;
         let uuid = info.payload.uuid.as_ref()?.as_str();
         if app.services.batches.is_none() {
-            // Where they are only PHP knows: it counts every job.
+            // Only PHP knows where the batches are, so it counts every job.
             let hand_over = self.hand_over(app, info.payload.resolve_name());
             let payload = match outcome {
                 JobOutcome::Succeeded => hand_over.counts_success(batch, uuid, None),
@@ -450,7 +450,7 @@ impl Completion {
                 claim: None,
             })),
             Err(error) => {
-                // Checked before the job was taken.
+                // Cannot happen in practice: this was checked before the job was taken.
                 tracing::error!(
                     job.uuid = info.payload.uuid.as_ref().map(JobUuid::as_str),
                     error,
