@@ -14,8 +14,8 @@ pub use class::{Facts, Unique};
 pub use classes::{Classes, Presence, nearest};
 pub use env::{EnvError, EnvFile, cast};
 pub use framework::{cached_config_path, framework_version};
-pub(crate) use manifest::between_marks;
 pub use manifest::Listens;
+pub(crate) use manifest::between_marks;
 pub use manifest::{
     Class, Code, Manifest, ManifestError, Middleware, Model, Part, Paths, Pivot, Property,
     Returned, UniqueId, is_same_directory,

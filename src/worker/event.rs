@@ -13,12 +13,11 @@
 //! | timed out, to be tried again | `JobTimedOut`, `JobAttempted` |
 //! | timed out for the last time | `JobFailed`, `JobTimedOut`, `JobAttempted` |
 //!
-//! Where this differs from PHP: a timeout ends the job and not the process, so
-//! `JobAttempted` comes after `JobTimedOut` as well, and `WorkerStopping` does
-//! not. All but `JobExceptionOccurred` of a job that will be tried again is told
-//! once it is true of the queue too. A handler's `failed` hook runs after
-//! `JobFailed`, because the failure is written down first. One `JobPopping`
-//! may bring several jobs. All events are there, whichever Laravel the app has.
+//! Where this differs from PHP: a timeout ends the job and not the process, so `JobAttempted` also follows
+//! `JobTimedOut`, and `WorkerStopping` does not. An event is sent once it is true of the queue too, except
+//! `JobExceptionOccurred` of a job that will be tried again. A handler's `failed` hook runs after `JobFailed`,
+//! because the failure is written down first. One `JobPopping` may bring several jobs. All events exist with every
+//! Laravel version.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -31,10 +30,10 @@ use crate::worker::options::WorkerOptions;
 use crate::worker::stats::{CanaryStop, Tally};
 use crate::worker::stop::StopReason;
 
-/// Hears what happens. Called on the worker's own tasks: be quick, never block.
+/// Receives events. Called on the worker's own tasks: return quickly and never block.
 ///
-/// A closure that takes an event is one. One that panics is reported once and
-/// told of later events all the same.
+/// A closure that takes an event is an observer. If an observer panics, the panic is reported once, and the
+/// observer still gets later events.
 pub trait Observer: Send + Sync + 'static {
     /// Called once for each event, in order per job.
     fn on_event(&self, event: &Event<'_>);
@@ -58,15 +57,15 @@ impl Observer for Arc<dyn Observer> {
 pub enum Event<'a> {
     /// A PHP process ended while it ran a job, which stays reserved.
     JobLost(&'a JobEnd<'a>),
-    /// What was counted of a mapping that does not run all of its jobs: now and then, and when the worker stops.
+    /// Counts of a mapping that does not run all of its jobs: sent from time to time, and when the worker stops.
     Tallied(&'a Tally),
-    /// Too many runs of a canary failed: its jobs go the way of unmapped ones until it is resumed.
+    /// Too many runs of a canary failed: its jobs are treated as unmapped until the canary is resumed.
     CanaryStopped(&'a CanaryStop),
     /// `artisand canary:resume` was called: the canary of this target runs jobs again.
     CanaryResumed(&'a str),
     /// The worker begins; not with `--once`.
     WorkerStarting(&'a WorkerOptions),
-    /// The queues are about to be looked at, and whoever hears this may say no; not with `--once`.
+    /// The worker is about to look at its queues, and an observer may veto it; not with `--once`.
     Looping(&'a Looping<'a>),
     /// Jobs are about to be popped.
     JobPopping {
@@ -75,13 +74,13 @@ pub enum Event<'a> {
         /// The queues that are not paused, in order.
         queues: &'a [QueueName],
     },
-    /// A job was popped, and somebody here is responsible for it.
+    /// A job was popped, and this worker is responsible for it.
     JobPopped(&'a Arc<JobInfo>),
     /// An attempt begins.
     JobProcessing(&'a Arc<JobInfo>),
     /// An attempt ended without an exception and was settled.
     JobProcessed(&'a JobEnd<'a>),
-    /// The handler asked for the job to be run again; it waits.
+    /// The handler asked for the job to run again; the job waits.
     JobReleased(&'a JobEnd<'a>),
     /// An attempt threw, or panicked. If the job is to be tried again, it is not released yet.
     JobExceptionOccurred(&'a JobException<'a>),
@@ -91,7 +90,8 @@ pub enum Event<'a> {
     JobFailed(&'a JobEnd<'a>),
     /// An attempt ran longer than its timeout: the job has failed, or stays reserved until it may be tried again.
     JobTimedOut(&'a JobEnd<'a>),
-    /// An attempt is over, however it ended: once for each `JobProcessing`. Its failure is what was thrown, if anything was.
+    /// An attempt is over, however it ended: once for each `JobProcessing`. Its failure is the exception, if there
+    /// was one.
     JobAttempted(&'a JobEnd<'a>),
     /// Payloads that cannot be decoded went to quarantine.
     JobsQuarantined {
@@ -107,9 +107,9 @@ pub enum Event<'a> {
         /// Where to.
         to: &'a QueueName,
     },
-    /// No more pops until resumed.
+    /// The worker pops no more jobs until it is resumed.
     WorkerPausing,
-    /// Pops again.
+    /// The worker pops jobs again.
     WorkerResuming,
     /// The app paused a queue.
     WorkerQueuePaused(&'a QueueName),
@@ -119,7 +119,7 @@ pub enum Event<'a> {
     MaintenanceMode(bool),
     /// The worker stops: all jobs have ended and are settled; not with `--once`.
     WorkerStopping {
-        /// Why; it has the exit code.
+        /// Why; it determines the exit code.
         reason: StopReason,
         /// Attempts begun since the start.
         jobs_processed: u64,
@@ -129,7 +129,7 @@ pub enum Event<'a> {
 }
 
 impl Event<'_> {
-    /// Laravel's name of the event; ours where it has none.
+    /// Laravel's name of the event; artisand's own where Laravel has none.
     pub fn name(&self) -> &'static str {
         match self {
             Self::WorkerStarting(_) => "WorkerStarting",
@@ -176,10 +176,10 @@ impl<'a> Looping<'a> {
         }
     }
 
-    /// Keeps the worker from looking at its queues this time, as a listener in PHP that returns false.
+    /// Keeps the worker from looking at its queues this time, like a PHP listener that returns false.
     ///
-    /// It asks again after `--sleep`, or after a second if that is 0. Until
-    /// then its queues count as empty.
+    /// The worker sends the event again after `--sleep`, or after a second if that is 0. Until then its queues
+    /// count as empty.
     pub fn veto(&self) {
         self.vetoed.store(true, Ordering::Relaxed);
     }
@@ -199,7 +199,7 @@ pub struct JobEnd<'a> {
     pub elapsed: Duration,
     /// What was done with the job.
     pub result: JobResult,
-    /// The error, panic or timeout, or why the job failed, if there was one.
+    /// The error, panic or timeout, or the reason why the job failed, if there was one.
     pub failure: Option<&'a FailureText>,
     /// Wait until the next attempt, if the job was released.
     pub delay: Option<Duration>,
@@ -220,21 +220,21 @@ pub struct JobException<'a> {
 /// What was done with a job at the end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobResult {
-    /// It is gone from the queue.
+    /// The job is gone from the queue.
     Deleted,
-    /// It waits for another attempt.
+    /// The job waits for another attempt.
     Released,
-    /// It stays reserved until another attempt may start.
+    /// The job stays reserved until another attempt may start.
     Left,
 }
 
-/// All observers. A panic of one of them ends nothing.
+/// All observers. A panic of an observer does not end anything else.
 #[derive(Clone, Default)]
 pub(super) struct Observers(Arc<[Listening]>);
 
 struct Listening {
     observer: Arc<dyn Observer>,
-    /// Whether it was said that it panics.
+    /// Whether its panic was already reported.
     is_reported: AtomicBool,
 }
 
@@ -249,7 +249,7 @@ impl FromIterator<Arc<dyn Observer>> for Observers {
 }
 
 impl Observers {
-    /// Tells all of them.
+    /// Sends an event to all observers.
     pub(super) fn emit(&self, event: &Event<'_>) {
         for listening in &*self.0 {
             let hear = AssertUnwindSafe(|| listening.observer.on_event(event));

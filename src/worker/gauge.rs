@@ -1,4 +1,4 @@
-//! Counts what is under way.
+//! Counts things under way by guards that are held.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Gauge(Arc<AtomicUsize>);
 
-/// Counts until it is dropped.
+/// Counts as one until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Held(Gauge);
 

@@ -1,4 +1,4 @@
-//! When to look at the queues next, for one executor: handlers here, or PHP processes.
+//! When to pop next, for one executor: handlers in this process, or PHP processes.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -7,22 +7,22 @@ use tokio::time::Instant;
 
 use crate::worker::linger::Linger;
 
-/// When the queues are to be looked at.
+/// When to look at the queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
     /// There may be jobs now.
     Now,
-    /// Not before this moment, unless something happens.
+    /// Not before this moment, unless something happens earlier.
     At(Instant),
 }
 
-/// What is known of the jobs for one executor.
+/// What is known about the jobs for one executor.
 #[derive(Debug)]
 pub(super) struct Intake {
     due: Due,
-    /// The last pop filled every slot: there is more.
+    /// The last pop filled every slot, so there may be more jobs.
     backlog: bool,
-    /// The last pop found nothing, and nothing was under way that could come back.
+    /// The last pop found nothing, and no running job could come back to the queue.
     is_empty: bool,
     /// The wait for more free slots, where pops under load have one.
     linger: Option<Linger>,
@@ -31,13 +31,13 @@ pub(super) struct Intake {
 /// What a pop found.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
-    /// Jobs.
+    /// Number of jobs.
     pub(super) taken: usize,
-    /// Whether jobs moved to the list, or to quarantine.
+    /// Whether jobs moved to the list or to quarantine.
     pub(super) has_moved: bool,
-    /// Whether nothing ran when the pop began, so that nothing could come back meanwhile.
+    /// Whether no job ran when the pop began, so that none could come back meanwhile.
     pub(super) was_quiet: bool,
-    /// How long to wait if there is nothing more.
+    /// How long to wait if there are no more jobs.
     pub(super) wait: Duration,
 }
 
@@ -51,7 +51,8 @@ impl Intake {
         }
     }
 
-    /// Whether to pop now for so many free slots; `is_busy` says whether jobs run, whose slots may be free in a moment.
+    /// Whether to pop now for `slots` free slots; `is_busy` says whether jobs run, whose slots may be free in a
+    /// moment.
     pub(super) fn is_due(&mut self, slots: NonZeroUsize, is_busy: bool, now: Instant) -> bool {
         match (self.due, &mut self.linger) {
             (Due::At(moment), _) => moment <= now,
@@ -60,12 +61,12 @@ impl Intake {
         }
     }
 
-    /// Whether nothing happens before a moment that is known.
+    /// Whether the next pop waits for a known moment.
     pub(super) fn is_waiting(&self) -> bool {
         matches!(self.due, Due::At(_))
     }
 
-    /// The moment of the next pop, at the earliest `now`.
+    /// The moment of the next pop, `now` at the earliest.
     pub(super) fn next_pop(&self, now: Instant) -> Instant {
         let lingers = self.linger.as_ref().and_then(Linger::deadline);
         match self.due {
@@ -74,41 +75,41 @@ impl Intake {
         }
     }
 
-    /// How many more slots the next pop waits for, if it does.
+    /// How many more free slots the next pop waits for; `None` if it does not wait.
     pub(super) fn missing(&self, slots: NonZeroUsize) -> Option<usize> {
         self.linger.as_ref()?.missing(slots)
     }
 
-    /// Whether the queues held nothing for this executor when they were last looked at.
+    /// Whether the last pop found no job for this executor.
     pub(super) fn is_empty(&self) -> bool {
         self.is_empty
     }
 
-    /// Something may have been pushed.
+    /// Makes a pop due now, because a job may have been pushed.
     pub(super) fn look_again(&mut self) {
         self.due = Due::Now;
     }
 
-    /// Something was started that may leave jobs behind.
+    /// Notes that started jobs may push others.
     pub(super) fn may_fill(&mut self) {
         self.is_empty = false;
     }
 
-    /// Looks again at this moment, if not before.
+    /// Makes a pop due at this moment, unless one is due earlier.
     pub(super) fn look_by(&mut self, moment: Instant) {
         if let Due::At(due) = self.due {
             self.due = Due::At(due.min(moment));
         }
     }
 
-    /// A pop begins.
+    /// Notes that a pop begins.
     pub(super) fn begin_pop(&mut self) {
         if let Some(linger) = &mut self.linger {
             linger.end();
         }
     }
 
-    /// A pop has ended that was for so many slots.
+    /// Notes the result of a pop for `slots` slots.
     pub(super) fn end_pop(&mut self, slots: NonZeroUsize, found: Found, now: Instant) {
         self.backlog = found.taken == slots.get();
         let is_nothing = found.taken == 0;
@@ -120,13 +121,13 @@ impl Intake {
         self.is_empty = is_nothing && !found.has_moved && found.was_quiet;
     }
 
-    /// A pop has failed; the next one is as far off as failures make it.
+    /// Notes that a pop has failed; `PopRetry` decides when the next one follows.
     pub(super) fn fail_pop(&mut self) {
         self.backlog = false;
         self.due = Due::Now;
     }
 
-    /// The queues may not be looked at until then, and count as empty if nothing runs.
+    /// Notes a veto: no pop until `until`, and the queues count as empty if nothing runs.
     pub(super) fn veto(&mut self, until: Instant, is_quiet: bool) {
         self.due = Due::At(until);
         self.backlog = false;
@@ -161,7 +162,7 @@ mod tests {
             (found(3, false, true),  S(3), false),
             (found(0, false, true),  S(3), true),
             (found(0, false, false), S(3), false),
-            // Jobs that were due stand at the end of the list now.
+            // Jobs that became due now stand at the end of the list.
             (found(0, true,  true),  S(0), false),
         ];
         for (found, wait, is_empty) in rows {
@@ -198,7 +199,7 @@ mod tests {
     async fn under_load_a_pop_waits_for_more_slots() {
         let now = Instant::now();
         let mut intake = Intake::new(Some(Linger::new(FOUR)));
-        // Not before it is known that there is more, nor while nothing runs.
+        // No wait before a pop has found more than fits, and none while nothing runs.
         assert!(intake.is_due(ONE, true, now));
         intake.end_pop(FOUR, found(4, false, true), now);
         assert!(intake.is_due(ONE, false, now));
@@ -208,7 +209,7 @@ mod tests {
         assert!(intake.is_due(ONE, true, now + LINGER));
         intake.begin_pop();
         assert_eq!(intake.missing(ONE), None);
-        // A failure is waited out elsewhere, and says nothing of a backlog.
+        // `PopRetry` waits out failures; a failure says nothing about a backlog.
         intake.fail_pop();
         assert!(intake.is_due(ONE, true, now));
     }

@@ -1,4 +1,4 @@
-//! What makes a worker stop by itself: Laravel's stop conditions, in Laravel's order.
+//! Decides when a worker stops by itself: Laravel's stop conditions, in Laravel's order.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tokio::time::Instant;
 use super::options::WorkerOptions;
 use super::stop::{StopReason, resident_memory};
 
-/// How often limits are looked at although nothing happens.
+/// How often limits are checked while nothing happens.
 pub(super) const LIMITS_EVERY: Duration = Duration::from_secs(1);
 
-/// What is measured for the limits.
+/// The measurements for the limits.
 #[derive(Debug)]
 pub(super) struct Limits {
     started: Instant,
@@ -20,7 +20,7 @@ pub(super) struct Limits {
     is_over_memory: bool,
 }
 
-/// What the stop conditions look at.
+/// The state that the stop conditions check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -39,11 +39,11 @@ pub(super) struct Snapshot {
     pub(super) lost_connection: bool,
     /// Jobs run, or are being settled.
     pub(super) is_busy: bool,
-    /// There is no job, none runs, and nothing is left to do for those that have ended.
+    /// There is no job, none runs, and ended jobs have no follow-ups left to do.
     pub(super) is_idle: bool,
     /// Attempts begun.
     pub(super) begun: u64,
-    /// Jobs that PHP runs: they may come back as they were.
+    /// Number of jobs that PHP runs; PHP may put them back unchanged.
     pub(super) in_php: usize,
 }
 
@@ -57,12 +57,12 @@ impl Limits {
         }
     }
 
-    /// Jobs were popped.
+    /// Notes that jobs were popped.
     pub(super) fn note_jobs(&mut self, now: Instant) {
         self.last_job = now;
     }
 
-    /// Measures the memory of this process, if that has a limit, now and then.
+    /// Measures the memory of this process if `limit` is set, at most once per [`LIMITS_EVERY`].
     pub(super) fn measure_memory(&mut self, limit: Option<u64>) {
         let is_recent = self
             .memory_measured
@@ -73,7 +73,7 @@ impl Limits {
         }
     }
 
-    /// When a limit has to be looked at although nothing happens.
+    /// When a limit has to be checked next if nothing happens earlier.
     pub(super) fn next_look(
         &self,
         options: &WorkerOptions,
@@ -116,7 +116,7 @@ impl Limits {
         if snapshot.is_stuck {
             return Some(StopReason::TimedOut);
         }
-        // As in Laravel not before the first job: with too low a limit there is progress still.
+        // As in Laravel, not before the first job: even with too low a limit the worker makes progress.
         if self.is_over_memory && snapshot.begun > 0 {
             return Some(StopReason::MemoryLimit);
         }
@@ -212,7 +212,7 @@ mod tests {
             (idle(),       unbounded(),  false, 999, None),
             (quit(idle()), when_empty(), false, 0,   Some(Interrupted)),
             (stuck,        unbounded(),  false, 0,   Some(TimedOut)),
-            // A limit that is too low lets one job through.
+            // A limit that is too low still lets one job through.
             (begun(0),     unbounded(),  true,  0,   None),
             (begun(1),     unbounded(),  true,  0,   Some(MemoryLimit)),
             (restart,      unbounded(),  false, 0,   Some(RestartSignal)),
@@ -225,12 +225,12 @@ mod tests {
             (none(),       limited(),    false, 60,  Some(MaxTime)),
             (begun(2),     limited(),    false, 0,   None),
             (begun(3),     limited(),    false, 0,   Some(MaxJobs)),
-            // It may come back as it was.
+            // PHP may put the job back unchanged.
             (in_php,       limited(),    false, 0,   None),
             (idle(),       once(),       false, 0,   Some(QueueEmpty)),
             (begun(1),     once(),       false, 0,   Some(QueueEmpty)),
             (none(),       once(),       false, 0,   None),
-            // A worker that is to run until the queue is empty does not wait for servers and processes.
+            // A worker that runs until the queue is empty does not wait for servers and processes.
             (lost,         when_empty(), false, 0,   Some(LostConnection)),
             (lost,         once(),       false, 0,   Some(LostConnection)),
             (lost,         unbounded(),  false, 0,   None),

@@ -1,4 +1,4 @@
-//! Under load one pop for several free slots: the worker waits a moment until enough of them are free.
+//! Lets a pop under load fill several slots: the worker waits a moment until enough slots are free.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicIsize, Ordering};
@@ -13,14 +13,14 @@ pub(super) const LINGER: Duration = Duration::from_millis(1);
 /// The wait of a pop for more free slots.
 #[derive(Debug)]
 pub(super) struct Linger {
-    /// Free slots that are enough.
+    /// The number of free slots that is enough.
     enough: usize,
     /// When the first of the free slots became free.
     since: Option<Instant>,
 }
 
 impl Linger {
-    /// For a worker with so many slots: half of them are enough.
+    /// A linger for a worker with `concurrency` slots: half of them are enough.
     pub(super) fn new(concurrency: NonZeroUsize) -> Self {
         Self {
             enough: concurrency.get().div_ceil(2),
@@ -28,29 +28,29 @@ impl Linger {
         }
     }
 
-    /// Whether to pop now for so many free slots; begins to wait otherwise.
+    /// Whether to pop now for `slots` free slots; otherwise the wait begins.
     pub(super) fn is_over(&mut self, slots: NonZeroUsize, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
         slots.get() >= self.enough || now - since >= LINGER
     }
 
-    /// A pop is made.
+    /// Ends the wait, because a pop begins.
     pub(super) fn end(&mut self) {
         self.since = None;
     }
 
-    /// When the wait is over, if there is one.
+    /// When the wait is over; `None` if there is no wait.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.since.map(|since| since + LINGER)
     }
 
-    /// How many more slots a wait is for, if there is one.
+    /// How many more free slots the wait is for; `None` if there is no wait.
     pub(super) fn missing(&self, slots: NonZeroUsize) -> Option<usize> {
         self.since.map(|_| self.enough.saturating_sub(slots.get()))
     }
 }
 
-/// Wakes the worker's loop once so many jobs have ended: one wake for several slots.
+/// Wakes the worker's loop once the expected number of jobs have ended: one wake-up for several slots.
 #[derive(Debug, Default)]
 pub(crate) struct EndCounter {
     missing: AtomicIsize,
@@ -58,13 +58,13 @@ pub(crate) struct EndCounter {
 }
 
 impl EndCounter {
-    /// Sets how many ends to wait for. Those just before may count or not: the loop has a deadline as well.
+    /// Sets how many ends to wait for. Ends just before may or may not count: the loop has a deadline as well.
     pub(super) fn expect(&self, ends: usize) {
         let ends = ends.try_into().unwrap_or(isize::MAX);
         self.missing.store(ends, Ordering::Relaxed);
     }
 
-    /// Waits until so many jobs have ended.
+    /// Waits until the expected number of jobs have ended.
     pub(super) async fn reached(&self) {
         self.reached.notified().await;
     }

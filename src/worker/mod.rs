@@ -1,4 +1,4 @@
-//! Takes jobs from queues, runs them, and sees to it that each is settled.
+//! Takes jobs from queues, runs them, and makes sure that each is settled.
 //!
 //! ```text
 //! fetch ──▶ job task: parse, route, judge, run, judge ──▶ settle ──▶ observers
@@ -6,9 +6,8 @@
 //!   └── slot ────┘                                          └─ one call for many jobs
 //! ```
 //!
-//! A slot is free before a job is popped, so nothing is reserved that cannot
-//! run. Whoever holds a reserved job settles it: there is no early return
-//! between pop and settle.
+//! A slot is free before a job is popped, so no job is reserved that cannot run. The code that holds a reserved
+//! job settles it: there is no early return between pop and settle.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -130,16 +129,15 @@ impl<Q: Queue> Worker<Q> {
 
     /// Renews reservations and watches handlers on this runtime, which no handler can block.
     ///
-    /// Handlers that block a thread of the worker's runtime are named in the
-    /// log. One that blocks it beyond its timeout, or beyond the stop deadline,
-    /// lets [`Control::abandoned`] return: then end the process.
+    /// Handlers that block a thread of the worker's runtime are named in the log. If a handler blocks beyond its
+    /// timeout, or beyond the stop deadline, [`Control::abandoned`] returns: then end the process.
     #[must_use]
     pub fn with_overseer(mut self, runtime: tokio::runtime::Handle) -> Self {
         self.overseer = Some(runtime);
         self
     }
 
-    /// Gives jobs that policy `php` sends to PHP to this pool; without one they stay in the queue.
+    /// Sends the jobs that policy `php` leaves to PHP to this pool; without a pool they stay in the queue.
     ///
     /// The worker stops the pool when it ends.
     #[must_use]
@@ -148,35 +146,35 @@ impl<Q: Queue> Worker<Q> {
         self
     }
 
-    /// Gives jobs what their app offers: keys, batches, locks, databases.
+    /// Gives jobs access to what their app offers: keys, batches, locks, databases.
     #[must_use]
     pub fn with_services(mut self, services: Services) -> Self {
         self.services = services;
         self
     }
 
-    /// Obeys what the app says through its cache and its maintenance mode.
+    /// Makes the worker obey what the app says through its cache and its maintenance mode.
     #[must_use]
     pub fn with_control_plane(mut self, control_plane: ControlPlane) -> Self {
         self.control_plane = control_plane;
         self
     }
 
-    /// Brings failed jobs to the app's store; without one they stay in the spool.
+    /// Records failed jobs in the app's store; without a store they stay in the spool.
     #[must_use]
     pub fn with_failed_jobs(mut self, failed_jobs: FailedJobs) -> Self {
         self.failed_jobs = Some(Arc::new(failed_jobs));
         self
     }
 
-    /// Adds a listener of events.
+    /// Adds an observer of events.
     #[must_use]
     pub fn with_observer(mut self, observer: impl Observer) -> Self {
         self.observers.push(Arc::new(observer));
         self
     }
 
-    /// Adds a closure that is told of all events; it picks those it wants.
+    /// Adds a closure that receives all events; it picks those it wants.
     ///
     /// ```
     /// use artisand::worker::{Event, Worker};
@@ -194,9 +192,10 @@ impl<Q: Queue> Worker<Q> {
         self.with_observer(observer)
     }
 
-    /// Adds a closure that is asked before each look at the queues; false keeps the worker from it.
+    /// Adds a closure that is called before each look at the queues; if it returns false, the worker does not
+    /// look.
     ///
-    /// See [`Looping::veto`] for what becomes of the worker then.
+    /// See [`Looping::veto`] for what the worker does then.
     #[must_use]
     pub fn on_looping(
         self,
@@ -211,17 +210,17 @@ impl<Q: Queue> Worker<Q> {
         })
     }
 
-    /// Runs until told to stop, or until one of the options says so.
+    /// Runs until told to stop, or until one of the options ends the run.
     ///
-    /// Never fails: a server that goes away is waited for, and everything else
-    /// ends with the job it concerns.
+    /// Never fails: the worker waits for a server that goes away, and any other error ends only with the job it
+    /// concerns.
     pub async fn run(self, control: &Control) -> Report {
         remember_places();
         let mut run = self.start(control);
         if !run.options.once {
             run.shared.emit(Event::WorkerStarting(&run.options));
         }
-        // Nothing is popped before the app had a chance to say that it is down.
+        // No pop before the first look at the app's signals, so that the app can say that it is down.
         tokio::select! {
             () = run.announcer.first_look() => {}
             () = told_to_quit(&mut run.orders) => {}
@@ -241,7 +240,7 @@ impl<Q: Queue> Worker<Q> {
         run.stop(reason).await
     }
 
-    /// Starts all that runs beside the jobs.
+    /// Starts all background tasks.
     fn start(self, control: &Control) -> Run<Q> {
         let Self {
             queue,

@@ -1,4 +1,4 @@
-//! What a worker is told at its start.
+//! The options that a worker starts with.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use crate::queue::{ConnectionName, QueueName};
 use crate::time::Clock;
 use crate::worker::attempt::decide::Defaults;
 
-/// Options of `queue:work`, with Laravel 13's defaults, and ours.
+/// Options of `queue:work` with Laravel 13's defaults, and artisand's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerOptions {
     /// Name of the queue connection.
     pub connection: ConnectionName,
-    /// Queues, the first one first.
+    /// Queues in order of priority, highest first.
     pub queues: Vec<QueueName>,
-    /// Tries, backoff and timeout of jobs that say nothing themselves.
+    /// Tries, backoff and timeout of jobs without their own.
     pub defaults: Defaults,
-    /// How long to wait where nothing announces a job.
+    /// How long to wait for a job if no push is announced.
     pub sleep: Duration,
     /// How long a slot rests after each job.
     pub rest: Duration,
@@ -29,16 +29,16 @@ pub struct WorkerOptions {
     pub max_time: Option<Duration>,
     /// Stop as soon as there is no job.
     pub stop_when_empty: bool,
-    /// Stop when there was no job for so long.
+    /// Stop when there was no job for this long.
     pub stop_when_empty_for: Option<Duration>,
-    /// Run one job, or none if there is none, and stop.
+    /// Run at most one job, and stop.
     pub once: bool,
-    /// Go on while the app is down (PHP processes of ours, too).
+    /// Continue while the app is down; this applies to the worker's PHP processes too.
     pub force: bool,
     /// Jobs running at once.
     pub concurrency: NonZeroUsize,
-    /// How long running jobs may go on after the order to quit; `None` for as long as their own timeouts let them, as
-    /// in Laravel.
+    /// How long running jobs may continue after the order to quit; with `None` only their own timeouts limit them,
+    /// as in Laravel.
     pub grace: Option<Duration>,
     /// Where the current second comes from.
     pub clock: Clock,

@@ -1,4 +1,4 @@
-//! What a worker would make of waiting jobs, for those who only look.
+//! Predicts what a worker would do with waiting jobs, for commands that only look.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use crate::worker::app_context::AppContext;
 use crate::worker::options::WorkerOptions;
 use crate::worker::triage::{Bypass, BypassReason, Candidate, Routed, Triage, Triaged};
 
-/// What a worker would make of waiting jobs, without one.
+/// Predicts what a worker would do with waiting jobs, without running one.
 pub(crate) struct Preview(Triage);
 
 impl Preview {
-    /// A worker of this connection.
+    /// A preview of a worker of this connection.
     pub(crate) fn new(
         router: Arc<Router>,
         services: Arc<Services>,
@@ -27,10 +27,11 @@ impl Preview {
         Self(Triage::new(Arc::new(app)))
     }
 
-    /// Reads the input of a job as its handler would, also one that only looks; `None` if no handler is to.
+    /// Reads the input of a job as its handler would, also for canaries and shadows; `None` if no handler gets the
+    /// job.
     pub(crate) fn check(&self, payload: &Payload, queue: &QueueName) -> Option<Result<(), String>> {
         let Candidate { payload, triaged } = self.0.of(payload.clone(), queue);
-        // Of a canary or shadow, others of the job's class are run, or will be.
+        // Other jobs of a canary's or shadow's class run in the handler, or will.
         let (Triaged::Run(Routed { handler, .. })
         | Triaged::Bypass(Bypass {
             handler,

@@ -1,9 +1,8 @@
 //! Keeps reservations alive while their jobs run.
 //!
-//! Laravel never extends a reservation: a job longer than `retry_after` is run
-//! by a second worker beside the first. Here the end of the reservation is
-//! pushed ahead while the handler runs and its own timeout has not passed. If
-//! this process dies, the reservation ends as in Laravel.
+//! Laravel never extends a reservation: while a job runs longer than `retry_after`, a second worker runs it as
+//! well. artisand renews the reservation while the handler runs within its own timeout. If this process dies, the
+//! reservation ends as in Laravel.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,11 +15,11 @@ use crate::queue::{Queue, ReservedJob};
 use crate::shown::with_causes;
 use crate::time::Clock;
 
-/// Jobs that run, and since when.
+/// Running jobs, and when each began.
 #[derive(Debug)]
 pub(super) struct Running {
     jobs: Mutex<HashMap<u64, Entry>>,
-    /// When reservations were last renewed, as far as there were any.
+    /// When reservations were last renewed, or did not need to be.
     renewed: Mutex<Instant>,
 }
 
@@ -59,24 +58,24 @@ impl Running {
         self.jobs().remove(&number);
     }
 
-    /// Whether this job is under way.
+    /// Whether this job is running or not yet settled.
     pub(super) fn has(&self, number: u64) -> bool {
         self.jobs().contains_key(&number)
     }
 
-    /// True if no job is under way: none runs, and all verdicts are carried out.
+    /// True if no job is running and all are settled.
     pub(super) fn is_empty(&self) -> bool {
         self.jobs().is_empty()
     }
 
-    /// Takes note that no reservation had to be renewed later than at this moment.
+    /// Notes that no reservation needs renewal as of this moment.
     pub(super) fn renewed_at(&self, moment: Instant) {
         *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = moment;
     }
 
-    /// Jobs whose reservations may have ended already, or soon do, as they could not be renewed in time.
+    /// Jobs whose reservations may have ended already, or will soon, because they could not be renewed in time.
     ///
-    /// A server that was away, or a process that was stopped: a pop would move them back to their queue.
+    /// The server was away, or the process was suspended. A pop would move these jobs back to their queue.
     pub(super) fn overdue(&self, retry_after: Duration) -> Vec<Arc<ReservedJob>> {
         let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
         if renewed.elapsed() < retry_after * 2 / 3 {
@@ -85,7 +84,7 @@ impl Running {
         self.older_than(Duration::ZERO)
     }
 
-    /// Jobs that have run for so long.
+    /// Jobs that have run for at least `age`.
     fn older_than(&self, age: Duration) -> Vec<Arc<ReservedJob>> {
         let jobs = self.jobs();
         jobs.values()
@@ -100,7 +99,7 @@ pub(super) async fn keep_renewing<Q: Queue>(queue: Arc<Q>, running: Arc<Running>
     let Some(retry_after) = queue.retry_after() else {
         return std::future::pending().await;
     };
-    // Three chances before the end; scores are whole seconds, so never more often than twice a second.
+    // Three tries before the reservation ends. Scores are whole seconds, so at most twice a second.
     let interval = (retry_after / 3).max(Duration::from_millis(500));
     let mut ticks = tokio::time::interval(interval.min(Duration::from_secs(10)));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -115,7 +114,7 @@ pub(super) async fn keep_renewing<Q: Queue>(queue: Arc<Q>, running: Arc<Running>
         };
         match renewed {
             Ok(()) => running.renewed_at(now),
-            // Said once for all, by the connection.
+            // The connection logs this once.
             Err(error) if is_away(&error) => {}
             Err(error) => tracing::warn!(
                 error = with_causes(&error),

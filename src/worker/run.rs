@@ -1,4 +1,4 @@
-//! The worker's loop: pops jobs while there are free slots, starts them, and waits for something to happen.
+//! The worker's loop: pops jobs while slots are free, starts them, and waits for something to happen.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -27,16 +27,16 @@ use crate::queue::{Popped, Queue, QueueName, ReservedJob};
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
 
-/// A worker that runs.
+/// A running worker.
 pub(super) struct Run<Q> {
     pub(super) shared: Arc<Shared>,
     pub(super) queue: Arc<Q>,
     pub(super) options: WorkerOptions,
     pub(super) orders: watch::Receiver<Orders>,
     pub(super) slots: Slots,
-    /// Jobs for handlers here.
+    /// When to pop for handlers in this process.
     pub(super) local: Intake,
-    /// Jobs for PHP.
+    /// When to pop for PHP.
     pub(super) php: Intake,
     pub(super) wakeups: Wakeups,
     pub(super) retry: PopRetry,
@@ -49,23 +49,23 @@ pub(super) struct Run<Q> {
 enum Wake {
     Ended(Result<TaskOutput, JoinError>),
     Woken(Woken),
-    /// An order, or news of the app.
+    /// An order, or a change in the app's signals.
     Told,
-    /// A job that was released is back then.
+    /// A released job comes back at this moment.
     Returns(UnixSeconds),
-    /// What was left to do for jobs that have ended is done.
+    /// Follow-ups of ended jobs are done.
     FollowedUp,
     Time,
 }
 
-/// What came of a pop.
+/// The result of a pop.
 struct Fetched<'a> {
     popped: Popped,
     selector: Option<Selector<'a>>,
 }
 
 impl Fetched<'_> {
-    /// The jobs, each with what was found out about it when it was selected.
+    /// The jobs, each with the result of the look at it during selection.
     fn into_jobs(self) -> impl Iterator<Item = (ReservedJob, Option<Candidate>)> {
         let mut selector = self.selector;
         self.popped.jobs.into_iter().map(move |job| {
@@ -77,13 +77,13 @@ impl Fetched<'_> {
     }
 }
 
-/// How often to look for jobs for one executor behind jobs that the other has not taken yet.
+/// How often to look for jobs of one executor that stand behind jobs the other has not taken yet.
 const BEHIND_OTHERS: Duration = Duration::from_millis(100);
 /// How long the server may take to answer a pop once the worker is told to quit.
 const LAST_POP: Duration = Duration::from_secs(1);
 
 impl<Q: Queue> Run<Q> {
-    /// Works the queues until something stops the worker; says what.
+    /// Works the queues until something stops the worker; returns the reason.
     pub(super) async fn work(&mut self) -> StopReason {
         let mut paused = false;
         loop {
@@ -133,20 +133,20 @@ impl<Q: Queue> Run<Q> {
         }
     }
 
-    /// Whether the app lets any of the queues be worked now.
+    /// Whether the app allows any of the queues to be worked now.
     fn has_open_queue(&self) -> bool {
         let heard = self.announcer.heard();
         let is_paused = |queue: &QueueName| heard.paused.contains(queue);
         !heard.down && !self.options.queues.iter().all(is_paused)
     }
 
-    /// Both executors look at the queues at once.
+    /// Makes a pop due now for both executors.
     fn look_again(&mut self) {
         self.local.look_again();
         self.php.look_again();
     }
 
-    /// How many jobs may still be begun.
+    /// How many more jobs the worker may begin.
     fn left(&self) -> usize {
         let max_jobs = if self.options.once {
             Some(1)
@@ -158,7 +158,7 @@ impl<Q: Queue> Run<Q> {
         usize::try_from(left).unwrap_or(usize::MAX)
     }
 
-    /// Free slots that may be filled now.
+    /// Free slots that jobs may fill now.
     fn local_slots(&self) -> Option<NonZeroUsize> {
         if self.shared.has_only_php() {
             return None;
@@ -168,8 +168,8 @@ impl<Q: Queue> Run<Q> {
 
     /// PHP processes that wait for a job.
     ///
-    /// With `--once`, local jobs are waited for, too. A single process must see job N settled before job N+1 is
-    /// popped, as in `queue:work`.
+    /// With `--once`, PHP also waits until local jobs have ended. A single process must see job N settled before
+    /// job N+1 is popped, as in `queue:work`.
     fn php_slots(&self) -> Option<NonZeroUsize> {
         let pool = self.shared.pool.as_ref()?;
         let is_free = (!self.options.once || self.slots.is_empty())
@@ -177,9 +177,9 @@ impl<Q: Queue> Run<Q> {
         NonZeroUsize::new(pool.waiting().min(self.left())).filter(|_| is_free)
     }
 
-    /// Pops and starts jobs that run here.
+    /// Pops and starts jobs for handlers in this process.
     async fn pop_for_handlers(&mut self, slots: NonZeroUsize) {
-        // Announced jobs that are not for handlers here are for PHP, whose turn comes next.
+        // Announced jobs that no handler here takes are for PHP, which pops next.
         let is_last = self.shared.pool.is_none() || self.php_slots().is_none();
         let woken = if is_last {
             self.wakeups.take()
@@ -196,18 +196,19 @@ impl<Q: Queue> Run<Q> {
         if selects && fetched.popped.jobs.is_empty() {
             let now = Instant::now();
             if !woken.is_empty() {
-                // What was announced is for another worker: let it see the next announcements first.
+                // The announced job is for another worker: let that worker see the next announcements first.
                 self.wakeups.rest_until(now + LIMITS_EVERY);
             }
             if self.shared.pool.is_some() && self.wakeups.rests(now) {
-                // It may be for this worker's own PHP processes, all busy: jobs for handlers are not announced meanwhile.
+                // The announced job may be for this worker's own PHP processes, which are all busy. Jobs for
+                // handlers are not announced meanwhile.
                 self.local.look_by(now + BEHIND_OTHERS);
             }
         }
         self.start(fetched, Executor::Local);
     }
 
-    /// Pops jobs for the PHP processes that wait, and gives each of them one.
+    /// Pops jobs for the waiting PHP processes, and gives each of them one.
     async fn pop_for_php(&mut self, slots: NonZeroUsize) {
         let woken = self.wakeups.take();
         let shared = Arc::clone(&self.shared);
@@ -218,14 +219,14 @@ impl<Q: Queue> Run<Q> {
         let now = Instant::now();
         if fetched.popped.jobs.is_empty() {
             if !woken.is_empty() {
-                // What was announced is for slots that are all taken: this worker must not hear of it again and again.
+                // The announced job is for slots that are all taken: do not take its announcements over and over.
                 self.wakeups.rest_until(now + LIMITS_EVERY);
             }
             if self.wakeups.rests(now) {
                 self.php.look_by(now + BEHIND_OTHERS);
             }
         } else {
-            // Behind what they took there may be jobs for handlers here.
+            // Jobs for handlers may stand behind those that PHP took.
             self.local.look_by(now + BEHIND_OTHERS);
         }
         self.start(fetched, Executor::Php);
@@ -244,7 +245,7 @@ impl<Q: Queue> Run<Q> {
         }
     }
 
-    /// Pops up to so many jobs, and takes note of what that says of the queues; `None` if there was no pop.
+    /// Pops up to `slots` jobs, and notes what the result says about the queues; `None` if there was no pop.
     async fn pop<'a>(
         &mut self,
         slots: NonZeroUsize,
@@ -252,7 +253,7 @@ impl<Q: Queue> Run<Q> {
         woken: &[QueueName],
         executor: Executor,
     ) -> Option<Fetched<'a>> {
-        // Before the pop: a job settled after it may be back in the queue.
+        // Read before the pop: a job settled later may be back in the queue.
         let was_quiet = self.slots.is_empty() && self.shared.leases.running.is_empty();
         self.intake(executor).begin_pop();
         if self.ask_listeners() {
@@ -266,7 +267,7 @@ impl<Q: Queue> Run<Q> {
             Ok(popped) => popped,
             Err(error) => {
                 let wait = self.retry.fail(now);
-                // That the server is away is said once for all, by the connection.
+                // The connection logs once that the server is away.
                 if !is_away(&error) {
                     tracing::error!(error = with_causes(&error), retry_in = ?wait, "could not pop jobs");
                 }
@@ -281,10 +282,11 @@ impl<Q: Queue> Run<Q> {
             has_moved: popped.migrated > 0 || !popped.quarantined.is_empty(),
             was_quiet,
             wait: if self.is_bounded() && !was_quiet && self.slots.is_empty() {
-                // The last jobs are being settled: look again when they are.
+                // The last jobs are being settled: look again after that.
                 Duration::from_millis(2)
             } else if selector.as_ref().is_some_and(|selector| selector.limited) {
-                // Jobs are there whose mapping has no slot: the end of one of them makes the queue due.
+                // Waiting jobs have a mapping without a free slot: the end of a job of that mapping makes the
+                // queue due.
                 self.options.sleep
             } else {
                 self.idle_wait(&popped)
@@ -300,7 +302,7 @@ impl<Q: Queue> Run<Q> {
         }
         if found.taken > 0 {
             self.limits.note_jobs(now);
-            // What they do may leave something for either.
+            // These jobs may push others for either executor.
             self.local.may_fill();
             self.php.may_fill();
         }
@@ -339,7 +341,7 @@ impl<Q: Queue> Run<Q> {
         popped
     }
 
-    /// Looks at the queues again only after a rest.
+    /// Delays the next look at the queues after a veto.
     fn rest_after_veto(&mut self, executor: Executor, is_quiet: bool) {
         let rest = if self.options.sleep.is_zero() {
             LIMITS_EVERY
@@ -348,11 +350,11 @@ impl<Q: Queue> Run<Q> {
         };
         let until = Instant::now() + rest;
         self.intake(executor).veto(until, is_quiet);
-        // Pushes are of no interest until then.
+        // Announcements do not matter until then.
         self.wakeups.rest_until(until);
     }
 
-    /// Renews reservations that could not be renewed in time, so that the pop takes no job that runs here.
+    /// Renews reservations that could not be renewed in time, so that the pop takes no job that this worker runs.
     async fn renew_overdue(&self) -> Result<(), crate::queue::Error> {
         let Some(retry_after) = self.queue.retry_after() else {
             return Ok(());
@@ -367,7 +369,7 @@ impl<Q: Queue> Run<Q> {
         Ok(())
     }
 
-    /// Asks listeners whether the queues may be looked at; whether one of them says no.
+    /// Asks observers whether the worker may look at the queues; true if one of them vetoes.
     fn ask_listeners(&self) -> bool {
         if self.options.once {
             return false;
@@ -377,18 +379,19 @@ impl<Q: Queue> Run<Q> {
         looping.is_vetoed()
     }
 
-    /// How long to wait when there is no job: until one is due, at most as long as `--sleep` says.
+    /// How long to wait without jobs: until the next one is due, at most `--sleep`.
     fn idle_wait(&self, popped: &Popped) -> Duration {
         let due = popped.next_due.map(|due| self.options.clock.until(due));
-        // A moment past the second, so that the clock is surely there; never a busy loop on a due job that is not taken.
+        // A moment past the second, so that the clock has surely reached it. At least 20 ms, so that a due job
+        // that is not taken causes no busy loop.
         let due = due.map(|due| due.max(Duration::from_millis(20)) + Duration::from_millis(1));
         due.map_or(self.options.sleep, |due| due.min(self.options.sleep))
     }
 
-    /// Takes note of a job's task that has ended.
+    /// Notes the end of a job's task.
     pub(super) fn ended(&mut self, end: Result<TaskOutput, JoinError>) {
         if self.is_bounded() {
-            // It may have left something in the queue.
+            // The job may have left another in the queue.
             self.look_again();
         }
         if self.slots.note_end(end) {
@@ -396,7 +399,7 @@ impl<Q: Queue> Run<Q> {
         }
     }
 
-    /// Waits until something happens that the loop has to look at.
+    /// Waits for the next thing that concerns the loop.
     async fn wait(&mut self, may_pop: bool) {
         let now = Instant::now();
         let local_slots = self.local_slots().filter(|_| may_pop);
@@ -428,7 +431,7 @@ impl<Q: Queue> Run<Q> {
             Wake::Woken(Woken::Pushed) => self.look_again(),
             Wake::Returns(at) => {
                 let wait = self.options.clock.until(at);
-                // A moment past the second, as for those that a pop has seen.
+                // A moment past the second, as for delayed jobs that a pop has seen.
                 let wait = if wait.is_zero() {
                     wait
                 } else {
@@ -447,13 +450,13 @@ impl<Q: Queue> Run<Q> {
         }
     }
 
-    /// The next thing that happens, at the latest the time `until`.
+    /// The next thing that happens, or `Wake::Time` at `until`.
     async fn next_wake(&mut self, until: Instant, lingers: bool) -> Wake {
         let follows = self.ends_when_empty();
         let background = &mut self.background;
         tokio::select! {
             biased;
-            // While a pop lingers, the ends of jobs are counted and not each waited for.
+            // While a pop lingers, ended jobs are counted instead of waking the loop one by one.
             () = self.shared.ends.reached(), if lingers => Wake::Time,
             end = self.slots.next_end(), if !lingers => Wake::Ended(end),
             woken = self.wakeups.next() => Wake::Woken(woken),
@@ -470,17 +473,17 @@ impl<Q: Queue> Run<Q> {
         self.is_bounded() || self.options.stop_when_empty_for.is_some()
     }
 
-    /// Whether the worker is to run only until there is no job.
+    /// Whether the worker runs only until there is no job.
     fn is_bounded(&self) -> bool {
         self.options.once || self.options.stop_when_empty
     }
 
-    /// Why the worker is to stop now.
+    /// Why the worker has to stop now; `None` to go on.
     fn stop_reason(&self, orders: Orders) -> Option<StopReason> {
         let shared = &self.shared;
-        // Queues that are closed count as empty ones, as in Laravel.
+        // Closed queues count as empty, as in Laravel.
         let is_closed = !self.has_open_queue() && shared.leases.running.is_empty();
-        // And PHP that may not ask for jobs finds none.
+        // PHP processes that are paused find no jobs either.
         let is_php_idle = |pool: &Pool| self.php.is_empty() || pool.is_paused();
         let is_empty = (self.local.is_empty() || shared.has_only_php())
             && shared.pool.as_ref().is_none_or(is_php_idle);
@@ -492,7 +495,7 @@ impl<Q: Queue> Run<Q> {
             has_no_php: shared.pool.as_ref().and_then(Pool::problem).is_some(),
             lost_connection: self.retry.has_failed(),
             is_busy,
-            // What an ended job brings about may be more jobs, such as the callbacks of its batch.
+            // An ended job may lead to more jobs, such as the callbacks of its batch.
             is_idle: (is_empty || is_closed) && !is_busy && self.background.left.is_clear(),
             begun: self.slots.begun(),
             in_php: self.slots.in_php(),
@@ -502,7 +505,7 @@ impl<Q: Queue> Run<Q> {
     }
 }
 
-/// Ends when the worker is told to quit.
+/// Returns when the worker is told to quit.
 pub(super) async fn told_to_quit(orders: &mut watch::Receiver<Orders>) {
     while !orders.borrow_and_update().quit {
         if orders.changed().await.is_err() {
@@ -511,10 +514,10 @@ pub(super) async fn told_to_quit(orders: &mut watch::Receiver<Orders>) {
     }
 }
 
-/// Waits for a pop; given up only when the worker is told to quit and the server hangs.
+/// Waits for a pop; gives up only if the worker is told to quit and the server does not answer.
 ///
-/// Jobs of a reply that never came stay reserved until `retry_after`, as if this
-/// process had been killed: which is what would happen next.
+/// Jobs of a lost reply stay reserved until `retry_after`, as if this process had been killed, which is what would
+/// happen next.
 async fn unless_told_to_quit<T>(
     pop: impl Future<Output = T>,
     orders: &mut watch::Receiver<Orders>,

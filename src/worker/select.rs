@@ -1,4 +1,4 @@
-//! Which jobs next: one call for as many as there are free slots.
+//! Chooses the next jobs: one call for as many as there are free slots.
 
 use std::num::NonZeroUsize;
 
@@ -9,25 +9,25 @@ use crate::worker::triage::{Candidate, Triage, Triaged};
 
 /// Which executor the jobs are for.
 enum Wanted {
-    /// Handlers here, with this many free slots per mapping.
+    /// Handlers in this process, with this many free slots per mapping.
     Mapped { room: Vec<usize> },
     /// PHP processes.
     Unmapped,
 }
 
-/// Selects jobs that can run now: mapped ones, within the limits of their mapping; or those for PHP.
+/// Selects jobs that can run now: mapped jobs within the limits of their mapping, or jobs for PHP.
 pub(super) struct Selector<'a> {
     triage: &'a Triage,
     wanted: Wanted,
     needles: Vec<Vec<u8>>,
-    /// What was found out about the jobs that were selected, by their choice.
+    /// The results of the looks at selected jobs, by the number of their choice.
     candidates: Vec<Option<Candidate>>,
-    /// Whether jobs were passed by because their mapping had no slot.
+    /// Whether jobs were skipped because their mapping had no slot.
     pub(super) limited: bool,
 }
 
 impl<'a> Selector<'a> {
-    /// Selects jobs for handlers here; `per_mapping` says how many jobs of each mapping run.
+    /// Selects jobs for handlers in this process; `per_mapping` is how many jobs of each mapping run.
     pub(super) fn for_handlers(triage: &'a Triage, per_mapping: &[usize]) -> Self {
         let room = |(mapping, running): (&Mapping, &usize)| {
             let limit = mapping.concurrency;
@@ -55,9 +55,9 @@ impl<'a> Selector<'a> {
         }
     }
 
-    /// Says whether there is a slot for the job of this payload, and takes it.
+    /// Whether there is a slot for the job of this payload; takes the slot.
     fn choose(&mut self, queue: &QueueName, payload: &[u8]) -> Option<usize> {
-        // A payload that cannot be read is taken: it belongs into quarantine and not in the way of others.
+        // An unreadable payload is taken: it belongs in quarantine, where it does not block other jobs.
         let candidate = self.triage.triage(payload, queue).ok();
         let candidate = candidate.filter(|candidate| candidate.payload.attempts.is_some());
         if let Some(candidate) = &candidate {
@@ -84,7 +84,7 @@ impl<'a> Selector<'a> {
         Some(self.candidates.len() - 1)
     }
 
-    /// What was found out about a job that was selected; `None` if it was taken unseen.
+    /// The result of the look at a selected job; `None` if the job was taken without a look.
     pub(super) fn candidate(&mut self, job: &ReservedJob) -> Option<Candidate> {
         self.candidates.get_mut(job.choice?)?.take()
     }

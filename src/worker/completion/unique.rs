@@ -1,10 +1,8 @@
-//! The lock of a unique job: which it is, and how it is freed.
+//! The lock of a unique job: finds and frees it.
 //!
-//! Nothing in the bytes of an ordinary job says that its class is unique. What
-//! says it is the hidden context that `dispatch()` sends along since Laravel
-//! 11.39, the owner in the object since 13.24, the object itself for listeners
-//! and broadcasts, and the manifest. A class that none of them names has no
-//! lock, and none is freed for it.
+//! The bytes of an ordinary job do not say that its class is unique. Four sources do: the hidden context that
+//! `dispatch()` adds since Laravel 11.39, the owner in the object since 13.24, the object itself for listeners and
+//! broadcasts, and the manifest. A class that none of them names has no lock, and artisand frees none for it.
 //!
 //! docs/protocol/cache.md 8.
 
@@ -28,25 +26,26 @@ pub(crate) struct Unique {
     pub(crate) store: String,
     /// Name of the lock, below the store's prefix.
     pub(crate) name: String,
-    /// Who must hold it; whoever holds it where the version knows no owners.
+    /// The owner that must hold the lock; `None` frees it for any owner, because older Laravel versions record
+    /// none.
     pub(crate) owner: Option<String>,
-    /// Whether it is free as soon as the job is run (`ShouldBeUniqueUntilProcessing`).
+    /// Whether the lock is freed as soon as the job runs (`ShouldBeUniqueUntilProcessing`).
     pub(crate) until_processing: bool,
 }
 
-/// What is known of a job's uniqueness beside its context.
+/// What is known about a job's uniqueness apart from its context.
 enum Known {
     /// Nothing.
     Nothing,
-    /// It has no lock.
+    /// The job has no lock.
     Not,
-    /// Its lock's name can be told, with the id in it, and whether it is free as soon as the job is run.
+    /// The job has a lock with this name, which contains the id.
     Name {
         name: String,
         id: String,
         until_processing: bool,
     },
-    /// It has a lock, and what the name is needs PHP.
+    /// The job has a lock, and only PHP can compute its name.
     Nameless(String, bool),
 }
 
@@ -62,7 +61,7 @@ impl Known {
                 None => Self::Nothing,
             });
         };
-        // Laravel's wrappers say it themselves.
+        // Laravel's wrappers say themselves whether they are unique.
         let is_wrapper = Kind::of_class(class) != Kind::Job;
         let flag = |name: &str| {
             let class = manifest.class(class)?;
@@ -97,7 +96,7 @@ impl Unique {
     ///
     /// # Errors
     ///
-    /// It is unique, and its lock cannot be told: why, and what would help.
+    /// The job is unique, and its lock is not known; the text says why, and what would help.
     pub(crate) fn of(
         services: &Services,
         payload: &Payload,
@@ -108,7 +107,7 @@ impl Unique {
             |key: &String| is_lock_of(key, command.class().as_str(), &payload.display_name);
         let of_context = text("laravel_unique_job_key").filter(is_own);
         let known = Known::of(services, command)?;
-        // The context of the job that dispatched this one may ride along, with its lock and not ours.
+        // The context of the dispatching job may be passed on, with that job's lock instead of this job's.
         let (name, until_processing, is_of_context) = match (known, of_context) {
             (Known::Not, _) | (Known::Nothing, None) => return Ok(None),
             (Known::Nothing, Some(name)) => (name, false, true),
@@ -120,7 +119,7 @@ impl Unique {
                 },
                 of_context,
             ) => {
-                // The name of when it was dispatched counts: a newer version may make another.
+                // The name at dispatch counts: a newer app version may compute another name.
                 let has_id = |key: &String| {
                     let class = key.strip_suffix(id.as_str());
                     class.is_some_and(|class| class.ends_with(':'))
@@ -151,13 +150,13 @@ impl Unique {
             owner,
             until_processing,
         };
-        // A lock that cannot be freed would keep others out for ever.
+        // A lock that cannot be freed would block later jobs, perhaps forever.
         let cache = unique.cache(services);
         cache.map_err(|why| format!("it is unique, and its lock cannot be freed: {why}"))?;
         Ok(Some(unique))
     }
 
-    /// The lock that a payload names which is no job's.
+    /// The lock that the context of an undecodable payload names.
     pub(crate) fn rescued(services: &Services, element: &[u8]) -> Option<Self> {
         let json: serde_json::Value = serde_json::from_slice(element).ok()?;
         let hidden = json.get("illuminate:log:context")?.get("hidden")?;
@@ -210,7 +209,7 @@ impl Unique {
         }
         let owner = match &self.owner {
             Some(owner) => Some(owner.clone()),
-            // Freed in a moment: by then somebody else may have it.
+            // The lock is freed later: without an owner that could hit a lock that another job has taken by then.
             None => match cache
                 .lock(&*self.name, "", std::time::Duration::ZERO)
                 .current_owner()
@@ -242,7 +241,7 @@ impl Unique {
     }
 }
 
-/// Frees the lock of a job that is unique only until it is run, as a step of its pipeline.
+/// Pipeline step that frees the lock of a job that is unique only until it runs.
 pub(crate) struct UntilProcessing {
     lock: Unique,
     is_freed: AtomicBool,
@@ -256,7 +255,7 @@ impl UntilProcessing {
         }
     }
 
-    /// Frees the lock of a job that its middleware ended without running or releasing it (since 12.21).
+    /// Frees the lock of a job that its middleware ended without running or releasing it (since Laravel 12.21).
     pub(crate) async fn free_at_the_end(&self, services: &Services) {
         if self.is_freed.load(Ordering::Relaxed) || !services.version.is_at_least(12, 21) {
             return;
@@ -285,12 +284,12 @@ impl Middleware for UntilProcessing {
     }
 }
 
-/// Whether a lock that a payload's context names is that of a job of this class.
+/// Whether a lock named in a payload's context is the lock of a job of this class.
 fn is_lock_of(key: &str, class: &str, display_name: &str) -> bool {
     let Some(rest) = key.strip_prefix("laravel_unique_job:") else {
         return false;
     };
-    // Versions that send the context along put a colon behind the class.
+    // Laravel versions that add the context put a colon after the class.
     let begins_with = |name: &str| {
         let behind = rest.strip_prefix(name).filter(|_| !name.is_empty());
         behind.is_some_and(|behind| behind.starts_with(':'))
@@ -300,7 +299,7 @@ fn is_lock_of(key: &str, class: &str, display_name: &str) -> bool {
         || (!display_name.is_empty() && begins_with(&name::xxh128(display_name)))
 }
 
-/// Whether a listener or a broadcast says of itself that it is unique; and if so, whether only until it is run.
+/// Whether a listener or a broadcast declares itself unique, and if so, whether only until it runs.
 fn unique_wrapper(services: &Services, command: &Command) -> Result<Option<bool>, String> {
     const LISTENER: &[u8] = b"\"shouldBeUnique\";b:1;";
     if *command.class() == *UNIQUE_BROADCAST_EVENT {

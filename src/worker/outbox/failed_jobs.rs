@@ -1,9 +1,8 @@
-//! Brings failed jobs from the spool to the app's store, each exactly once.
+//! Moves failed jobs from the spool to the app's store, each exactly once.
 //!
-//! Settling moves a failed job from its queue into the spool in one step; from
-//! there any worker brings it to the store: written first, then taken out of
-//! the spool. One process at a time has the lease for that. If it dies in
-//! between, its successor finds the row that is there already.
+//! Settling moves a failed job from its queue into the spool in one step. From there any worker takes it to the
+//! store: first it writes the row, then it removes the record from the spool. A lease allows one process at a
+//! time. If that process dies in between, its successor finds the row that is already there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,22 +23,22 @@ pub(crate) struct Recorder<Q> {
     pub(crate) queue: Arc<Q>,
     pub(crate) store: Arc<FailedJobs>,
     pub(crate) clock: Clock,
-    /// Told when a job went to the spool.
+    /// Notified when a job went to the spool.
     pub(crate) spooled: Arc<Notify>,
-    /// Cancelled when no more jobs will.
+    /// Cancelled when no more jobs will go to the spool.
     pub(crate) last: CancellationToken,
     pub(crate) progress: Progress,
     pub(crate) passes: watch::Sender<Passes>,
-    /// Failed jobs behind which PHP is still at work, in a database that takes one writer at a time.
+    /// Number of failed jobs whose aftermath PHP still writes to a database that takes one writer at a time.
     pub(crate) failing: watch::Receiver<usize>,
 }
 
-/// What was said already, so that it is not said every second.
+/// What was already logged, so that it is not logged every second.
 #[derive(Debug, Default)]
 struct Said {
     refusal: Option<String>,
     foreign: bool,
-    /// Where the next look begins: behind what was refused, so that it keeps no other from its row.
+    /// Where the next pass begins: after refused records, so that they do not keep others from the store.
     from: usize,
 }
 
@@ -63,34 +62,34 @@ impl Said {
     }
 }
 
-/// Records that are read at once.
+/// Number of records read at once.
 const PAGE: usize = 100;
-/// Records in a row that the store may refuse before it gets a rest.
+/// Number of refusals in a pass after which the store gets a rest.
 const MOST_REFUSALS: usize = 20;
-/// How often the spool is looked at where nobody said that there is something: other processes may have died.
+/// How often the spool is checked without a notification: another process may have died.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
-/// How long ago a job must have failed for a row that equals it to be its own.
+/// How long ago a job must have failed for an equal row to count as its own.
 ///
-/// `queue:retry` pushes a job before it deletes its row. If the job fails again
-/// in between, the row that is there is the old one, and about to go.
+/// `queue:retry` pushes a job before it deletes its row. If the job fails again in between, the existing row is
+/// the old one, which is about to be deleted.
 const SAME_AFTER: i64 = 5;
-/// How long ago a job must have failed for another failure of it to be written over.
+/// How long ago a job must have failed for its record to replace the row of another failure of the same job.
 const REPLACE_AFTER: i64 = 15;
 
-/// How often the spool was looked through.
+/// How many passes over the spool have begun and ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Passes {
     pub(crate) begun: u64,
     pub(crate) ended: u64,
-    /// The store does not take records, and nothing hurries to try it again.
+    /// The store does not take records, and no pass tries it again soon.
     pub(crate) is_refused: bool,
 }
 
-/// What attempts in PHP have to know of the recorder, and it of them.
+/// Connects attempts in PHP with the recorder, in both directions.
 #[derive(Debug, Clone)]
 pub(crate) struct Recordings {
     passes: watch::Receiver<Passes>,
-    /// Failed jobs behind which PHP is still at work.
+    /// Number of failed jobs whose aftermath PHP still writes.
     failing: Arc<watch::Sender<usize>>,
 }
 
@@ -99,19 +98,19 @@ impl Recordings {
         Self { passes, failing }
     }
 
-    /// Tells of each look through the spool.
+    /// A receiver that changes with each pass over the spool.
     pub(crate) fn passes(&self) -> watch::Receiver<Passes> {
         self.passes.clone()
     }
 
-    /// Has the recorder wait until this is dropped.
+    /// Makes the recorder wait until the returned guard is dropped.
     pub(crate) fn failing(&self) -> Failing {
         self.failing.send_modify(|failing| *failing += 1);
         Failing(Arc::clone(&self.failing))
     }
 }
 
-/// Behind the failure of a job PHP is still at work.
+/// A guard that exists while PHP writes the aftermath of a job's failure.
 #[derive(Debug)]
 pub(crate) struct Failing(Arc<watch::Sender<usize>>);
 
@@ -121,17 +120,17 @@ impl Drop for Failing {
     }
 }
 
-/// How long the recorder waits for what PHP does behind a failure.
+/// How long the recorder waits for PHP's work after a failure.
 const FAILING: Duration = Duration::from_secs(5);
 
-/// Brings records to the store until no more will come.
+/// Moves records to the store until no more will come.
 pub(crate) async fn keep_recording<Q: Queue>(recorder: Recorder<Q>) {
     let mut reconnect = Reconnect::default();
     let mut said = Said::default();
     loop {
         let mut failing = recorder.failing.clone();
         let is_quiet = failing.wait_for(|failing| *failing == 0);
-        // One that takes longer gets the record in between.
+        // If PHP takes longer, the record is written in between.
         let _ = tokio::time::timeout(FAILING, is_quiet).await;
         let is_last = recorder.last.is_cancelled();
         if is_last {
@@ -197,7 +196,7 @@ impl<Q: Queue> Recorder<Q> {
                     Ok(true) => {
                         (outages, refusals) = (0, 0);
                         match lease.hold().advance(&[record], &[]).await {
-                            // Without the lease somebody else is at it.
+                            // Without the lease another process empties the spool.
                             Ok(0) => return Drained::Later,
                             Ok(_) => {}
                             Err(error) => return unreachable(&error),
@@ -212,10 +211,12 @@ impl<Q: Queue> Recorder<Q> {
                         said.refusal(&error, &self.store);
                         drained = Drained::Failed;
                         left += 1;
-                        // It may be this record alone, also where it looks otherwise: the next one gets its turn.
+                        // The error may concern this record alone, even if it looks like an outage: try the next
+                        // one.
                         outages = if is_outage(&error) { outages + 1 } else { 0 };
                         refusals += 1;
-                        // Whoever stops does not come back to the rest; how long that may take has a limit.
+                        // A stopping worker does not come back to the rest, so it goes on; another limit bounds
+                        // its time.
                         let is_enough = refusals >= MOST_REFUSALS && !self.last.is_cancelled();
                         if outages == 2 || is_enough {
                             said.from = left;
@@ -227,7 +228,7 @@ impl<Q: Queue> Recorder<Q> {
         }
     }
 
-    /// Brings one record to the store; false if it has to wait.
+    /// Moves one record to the store; false if the record has to wait.
     async fn bring(&self, record: &[u8], said: &mut Said) -> Result<bool, crate::failed::Error> {
         let job: FailedJob = match serde_json::from_slice(record) {
             Ok(job) => job,
@@ -255,7 +256,7 @@ impl<Q: Queue> Recorder<Q> {
     }
 }
 
-/// Whether the store as a whole cannot be used, and not one record.
+/// Whether the store as a whole cannot be used, rather than one record.
 fn is_outage(error: &crate::failed::Error) -> bool {
     match error {
         crate::failed::Error::Database { source, .. } => source.is_lost_connection(),

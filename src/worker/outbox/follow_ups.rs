@@ -1,27 +1,23 @@
-//! Does what is left to do for jobs that have ended: counts them in their batch, frees locks kept elsewhere, pushes to
-//! other connections.
+//! Does follow-up work for ended jobs: counts them in their batch, frees locks kept elsewhere, pushes to other
+//! connections.
 //!
-//! Settling leaves a record of each in one step with the job's end, in the
-//! list `artisand:follow-ups`; from there any worker does it and takes the
-//! record out. One process at a time has the lease for that. If it dies in
-//! between, or sleeps for longer than its lease lives, its successor does the
-//! same again, and so everything done here may be done twice without a
-//! difference:
+//! Settling leaves a record for each follow-up in the list `artisand:follow-ups`, in one step with the job's end.
+//! Any worker does the work from there and removes the record. A lease allows one process at a time. If that
+//! process dies in between, or sleeps for longer than its lease lives, its successor does the same work again. So
+//! repeating any of it must make no difference:
 //!
-//! * The end of a job is marked in its batch together with the counters, with a
-//!   token of its own: a retried job may fail again before the first mark goes.
-//!   That is when the record has become one that says just that.
-//!   Whoever counts looks, with the row locked, whether the lease is still held:
-//!   so nobody counts what another one has counted, and whose mark is gone.
-//! * A lock is freed by the owner it had when the job ended. Where that could
-//!   not be told then, the record says it first.
-//! * A payload is pushed to another Redis once, which that Redis remembers.
-//! * The lock of the next job of a chain is taken by an owner that its record
-//!   names, after the locks that are to be freed.
+//! * The end of a job is marked in its batch together with the counters, with a token of its own: a retried job
+//!   may fail again before the first mark is removed. The mark is removed when the record has become one that only
+//!   asks for that. The process that counts checks, with the row locked, whether it still holds the lease, so it
+//!   does not count an end that another process has counted and whose mark is already removed.
+//! * A lock is freed by the owner it had when the job ended. If the owner was not known then, the record is first
+//!   replaced by one that names the owner.
+//! * A payload is pushed to another Redis once: that Redis remembers the push.
+//! * The lock of the next job of a chain is taken under the owner named in the record, after the locks that are to
+//!   be freed.
 //!
-//! An end that makes a batch's callbacks due is not counted here: PHP counts
-//! it, when it runs a closure that is pushed in one step with taking the
-//! record out.
+//! An end that makes a batch's callbacks due is not counted here. PHP counts it when it runs a closure, which is
+//! pushed in one step with removing the record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,13 +39,13 @@ use crate::worker::backoff::Reconnect;
 use crate::worker::completion::hand_over::HandOver;
 use crate::worker::outbox::lease::{Drained, Hold, Lease, Progress, unreachable};
 
-/// A record of what is left to do.
+/// A record of follow-up work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub(crate) enum FollowUp {
     /// Count the end of a job in its batch.
     Count(Count),
-    /// Take the marks of ends that were counted out of the batch.
+    /// Remove the marks of counted ends from the batch.
     Forget {
         /// The batch.
         batch: String,
@@ -62,14 +58,14 @@ pub(crate) enum FollowUp {
         store: String,
         /// Name of the lock, below the store's prefix.
         name: String,
-        /// Who had it when the job ended; whoever has it if that could not be told.
+        /// The owner when the job ended; `None` if it was not known.
         owner: Option<String>,
     },
-    /// Push a job: to another connection, or one that needs a lock kept elsewhere.
+    /// Push a job to another connection, or a job that needs a lock kept elsewhere.
     Push(Outgoing),
 }
 
-/// A job that is to be pushed once.
+/// A job that must be pushed exactly once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Outgoing {
     /// Name of the queue connection.
@@ -80,9 +76,9 @@ pub(crate) struct Outgoing {
     pub(crate) payload: String,
     /// When it becomes due.
     pub(crate) due: Option<i64>,
-    /// Identity of the payload: it is pushed once.
+    /// Identity of the payload, by which the other Redis recognizes a repeated push.
     pub(crate) id: String,
-    /// The lock that must be had first; if somebody else has it, nothing is pushed.
+    /// The lock that must be taken first; if another owner holds it, the job is not pushed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) lock: Option<Wanted>,
 }
@@ -94,9 +90,9 @@ pub(crate) struct Wanted {
     pub(crate) store: String,
     /// Name of the lock, below the store's prefix.
     pub(crate) name: String,
-    /// Who takes it.
+    /// The owner that takes it.
     pub(crate) owner: String,
-    /// Seconds it lives; 0 for as long as the store keeps such locks.
+    /// Lifetime in seconds; 0 for as long as the store keeps such locks.
     pub(crate) seconds: u64,
 }
 
@@ -108,10 +104,10 @@ pub(crate) struct Count {
     /// The job, and how it ended.
     #[serde(flatten)]
     pub(crate) ended: Ended,
-    /// Queue that PHP serves, for when callbacks are due; they wait if none was known.
+    /// A queue that PHP workers serve, for when callbacks are due; they wait if none is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) queue: Option<String>,
-    /// Why it failed, for the callbacks.
+    /// Why the job failed, for the callbacks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
     /// Name of the job, for a closure that counts it.
@@ -119,7 +115,7 @@ pub(crate) struct Count {
     pub(crate) name: Option<String>,
 }
 
-/// What tells the end of a job from the others of the same job.
+/// A token that distinguishes the end of a job from other ends of the same job.
 pub(crate) fn random_token() -> String {
     format!("{:016x}", fastrand::u64(..))
 }
@@ -129,7 +125,7 @@ impl FollowUp {
         serde_json::to_vec(self).expect("text and numbers are always JSON")
     }
 
-    /// The effect of leaving this record.
+    /// The effect that leaves this record.
     pub(crate) fn effect(&self) -> Effect {
         Effect::Append(Spool::FollowUps, self.to_record())
     }
@@ -139,31 +135,31 @@ impl FollowUp {
 pub(crate) struct Follower<Q> {
     pub(crate) queue: Arc<Q>,
     pub(crate) services: Arc<Services>,
-    /// Name of the connection that `queue` is.
+    /// Name of the connection of `queue`.
     pub(crate) connection: ConnectionName,
     pub(crate) clock: Clock,
-    /// Told when a record was left, and tells when all are done.
+    /// Notified when a record was left; reports when all are done.
     pub(crate) left: Arc<Left>,
-    /// Cancelled when no more will be.
+    /// Cancelled when no more records will be left.
     pub(crate) last: CancellationToken,
     pub(crate) progress: Progress,
 }
 
-/// What jobs of this worker have left to do, and how much of it is done.
+/// The follow-ups of this worker's jobs, and how many of them are done.
 #[derive(Debug)]
 pub(crate) struct Left {
-    /// How often a record was left.
+    /// How many records were left.
     noted: AtomicU64,
     told: Notify,
     done: watch::Sender<LeftDone>,
 }
 
-/// How far the records are done.
+/// How many of the records are done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct LeftDone {
-    /// Up to which of them.
+    /// Number of records done.
     up_to: u64,
-    /// Something could not be reached: it may take long.
+    /// Something could not be reached, so the rest may take long.
     is_stuck: bool,
 }
 
@@ -178,24 +174,24 @@ impl Default for Left {
 }
 
 impl Left {
-    /// Says that a record was left.
+    /// Notes that a record was left.
     pub(crate) fn note(&self) {
         self.noted.fetch_add(1, Ordering::Release);
         self.told.notify_one();
     }
 
-    /// Whether all records so far are done, or it cannot be said when they will be.
+    /// Whether all records so far are done, or it is unknown when they will be.
     pub(crate) fn is_clear(&self) -> bool {
         let LeftDone { up_to, is_stuck } = *self.done.borrow();
         is_stuck || up_to >= self.noted.load(Ordering::Acquire)
     }
 
-    /// Tells whenever more of them are done.
+    /// A receiver that changes whenever more of them are done.
     pub(crate) fn changes(&self) -> watch::Receiver<LeftDone> {
         self.done.subscribe()
     }
 
-    /// Takes note of a pass that began when so many records had been left.
+    /// Notes the end of a pass that began when `noted` records had been left.
     fn pass_ended(&self, noted: u64, drained: Drained) {
         self.done.send_if_modified(|done| {
             let up_to = if drained == Drained::All {
@@ -212,28 +208,28 @@ impl Left {
     }
 }
 
-/// Records that are read at once; as many endings as a batch takes in one transaction.
+/// Number of records read at once: as many endings as a batch takes in one transaction.
 const PAGE: usize = Batches::MAX_EVENTS;
-/// Most records one pass walks through that cannot be done now.
+/// Number of records that a pass may leave behind before it ends.
 const MOST_LEFT: usize = 10_000;
-/// How often the list is looked at where nobody said that there is something: other processes may have died.
+/// How often the list is checked without a notification: another process may have died.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// How long counts of batches in a `SQLite` file are gathered between two transactions.
 ///
-/// Laravel reads a batch and then writes it, in one transaction, which that
-/// database refuses if anything was written in between: PHP's job is run again.
+/// Laravel reads a batch and then writes it in one transaction, which `SQLite` refuses if another process wrote in
+/// between; PHP's job then runs again.
 const GATHER: Duration = Duration::from_millis(200);
-/// How long another connection remembers what was pushed to it: its record may be there for so long.
+/// How long another connection remembers a push; a record may stay in the list for that long.
 const REMEMBERED: Duration = Duration::from_secs(86_400);
 
-/// What was said already, so that it is not said every second.
+/// What was already logged, so that it is not logged every second.
 #[derive(Debug, Default)]
 struct Said {
     last: Option<String>,
-    /// Something was written to a file that PHP writes, too.
+    /// Something was written to a `SQLite` file that PHP also writes.
     has_counted: bool,
-    /// Locks that could not be freed in this pass, by store and name: nobody takes them before that.
+    /// Locks by store and name that this pass could not free: they must not be taken before that.
     held: BTreeSet<(String, String)>,
 }
 
@@ -257,7 +253,7 @@ impl Said {
     }
 }
 
-/// Does what is left until no more will come; says how the last pass ended.
+/// Does follow-ups until no more will come; returns how the last pass ended.
 pub(crate) async fn keep_following<Q: Queue>(follower: Follower<Q>) -> Drained {
     let mut reconnect = Reconnect::default();
     let mut said = Said::default();
@@ -276,12 +272,12 @@ pub(crate) async fn keep_following<Q: Queue>(follower: Follower<Q>) -> Drained {
                 reconnect.reset();
                 LOOK_EVERY
             }
-            // The holder is another process, or was one that died.
+            // Another process holds the lease, or died with it.
             Drained::Later => Duration::from_millis(500),
             Drained::Failed => reconnect.next_wait().max(Duration::from_millis(500)),
         };
         if is_last {
-            // Whoever is at it may be about to go, too, without having seen what came last.
+            // The holder of the lease may be stopping, too, without having seen the last records.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         }
@@ -294,7 +290,7 @@ pub(crate) async fn keep_following<Q: Queue>(follower: Follower<Q>) -> Drained {
     }
 }
 
-/// A record with its bytes, by which it is found.
+/// A record with its bytes, which identify it in the list.
 struct Noted<T> {
     record: Vec<u8>,
     what: T,
@@ -306,7 +302,7 @@ fn ends(counts: &[Noted<Count>]) -> Vec<Ended> {
     ends.collect()
 }
 
-/// The records of ends that were counted, and the ends.
+/// Splits counted ends into their records and the ends.
 fn apart(counted: Vec<Noted<Vec<Ended>>>) -> (Vec<Vec<u8>>, Vec<Ended>) {
     let (records, ended): (Vec<_>, Vec<_>) = counted
         .into_iter()
@@ -317,11 +313,11 @@ fn apart(counted: Vec<Noted<Vec<Ended>>>) -> (Vec<Vec<u8>>, Vec<Ended>) {
 
 /// What became of some records.
 enum Done {
-    /// They are out of the list.
+    /// The records are removed from the list.
     All,
-    /// So many stay there, as something could not be reached.
+    /// This many stay in the list, as something could not be reached.
     Left(usize),
-    /// Somebody else is at it.
+    /// Another process has the lease.
     Lost,
     /// The list itself cannot be reached.
     Unreachable(crate::queue::Error),
@@ -338,7 +334,7 @@ impl Done {
 }
 
 impl<Q: Queue> Follower<Q> {
-    /// Walks through the list from `start`, and says there where to begin the next time.
+    /// Walks through the list from `start`, and stores there where to begin the next time.
     async fn drain(&self, start: &mut usize, said: &mut Said) -> Drained {
         let mut lease = match Lease::take(&self.queue, Spool::FollowUps, &self.progress).await {
             Ok(lease) => lease,
@@ -367,7 +363,7 @@ impl<Q: Queue> Follower<Q> {
             };
             let is_end = records.is_empty();
             if is_end || left - first >= MOST_LEFT {
-                // The next pass goes on here: those behind may well be done.
+                // The next pass continues here: records further on may well be possible.
                 *start = if is_end { 0 } else { left };
                 return if left == 0 {
                     Drained::All
@@ -377,7 +373,7 @@ impl<Q: Queue> Follower<Q> {
             }
             let hold = lease.hold();
             match lease.during(self.follow(&hold, records, said)).await {
-                // Without the lease somebody else is at it.
+                // Without the lease another process does the work.
                 None | Some(Done::Lost) => return Drained::Later,
                 Some(Done::All) => {}
                 Some(Done::Left(more)) => left += more,
@@ -419,7 +415,7 @@ impl<Q: Queue> Follower<Q> {
                 }
             }
         }
-        // Before anybody takes them.
+        // Free locks before anything takes them.
         others
             .sort_by_key(|noted: &Noted<FollowUp>| !matches!(noted.what, FollowUp::Unlock { .. }));
         for other in others {
@@ -457,7 +453,7 @@ impl<Q: Queue> Follower<Q> {
         }
     }
 
-    /// Takes records out of the list, and does what follows.
+    /// Removes records from the list, and applies the effects.
     async fn advance(&self, hold: &Hold<Q>, records: &[Vec<u8>], effects: &[Effect]) -> Done {
         match hold.advance(records, effects).await {
             Ok(0) => Done::Lost,
@@ -512,7 +508,7 @@ impl<Q: Queue> Follower<Q> {
         }
     }
 
-    /// Takes the marks of ends that were counted out of their batch.
+    /// Removes the marks of counted ends from their batch.
     async fn forget(
         &self,
         hold: &Hold<Q>,
@@ -557,7 +553,7 @@ impl<Q: Queue> Follower<Q> {
         owner.map_err(|error| (what, with_causes(&error)))
     }
 
-    /// Frees a lock of which its record did not say who has it; somebody else may have it when this is done again.
+    /// Frees a lock whose record names no owner; on a repetition another job may hold the lock.
     async fn unlock_of(
         &self,
         hold: &Hold<Q>,
@@ -579,7 +575,7 @@ impl<Q: Queue> Follower<Q> {
         }
     }
 
-    /// Takes the lock that a job needs, and pushes the job where it goes elsewhere.
+    /// Takes the lock that a job needs, and pushes the job if it goes to another connection.
     async fn push(&self, hold: &Hold<Q>, push: &Outgoing, said: &Said) -> Result<Pushing, Problem> {
         let what = "push a job";
         let problem = |error: String| (what, error);
@@ -593,7 +589,7 @@ impl<Q: Queue> Follower<Q> {
             if said.held.contains(&(lock.store.clone(), lock.name.clone())) {
                 return Ok(Pushing::Waits);
             }
-            // It may have been run, and its lock be free: nobody would free it again.
+            // The job may have run and freed its lock: if taken again now, nothing would free it.
             if let Some(queues) = elsewhere
                 && queues.was_pushed(&push.id).await.map_err(failed)?
             {
@@ -635,7 +631,7 @@ impl<Q: Queue> Follower<Q> {
         queues.map(|queues| &**queues).map_err(problem)
     }
 
-    /// Takes a lock; true also if it is ours already.
+    /// Takes a lock; true also if this owner already holds it.
     async fn take(&self, lock: &Wanted) -> Result<bool, Problem> {
         let what = "take a lock";
         let cache = self.cache(&lock.store, what)?;
@@ -649,7 +645,7 @@ impl<Q: Queue> Follower<Q> {
         Ok(owner.as_deref() == Some(&*lock.owner))
     }
 
-    /// Counts ends of jobs of one batch, and takes away the marks of those that were counted before.
+    /// Counts ends of jobs of one batch, and removes the marks of those that were counted before.
     async fn count(
         &self,
         hold: &Hold<Q>,
@@ -715,7 +711,7 @@ impl<Q: Queue> Follower<Q> {
         }
         if for_php.is_empty() {
             if counted.is_empty() || batches.are_in_a_file() {
-                // In a file with the next count, or alone if none comes.
+                // In a file, marks are removed with the next count, or alone if none comes.
                 return Done::All;
             }
             return self.forget(hold, batch, counted, said).await;
@@ -753,7 +749,7 @@ impl<Q: Queue> Follower<Q> {
         }
     }
 
-    /// Lets PHP count the end of a job.
+    /// Makes PHP count the end of a job.
     async fn hand_over(
         &self,
         hold: &Hold<Q>,
@@ -801,13 +797,13 @@ impl<Q: Queue> Follower<Q> {
 
 /// How far a push has come.
 enum Pushing {
-    /// It is done, or there is nothing to do.
+    /// The push is done, or is not needed.
     Pushed,
-    /// It is to be pushed in one step with taking its record out.
+    /// The job is to be pushed in one step with removing its record.
     Here(Effect),
-    /// Its lock is to be freed first, which was not possible yet.
+    /// The job's lock must be freed first, which was not possible yet.
     Waits,
-    /// Somebody else is at it.
+    /// Another process has the lease.
     Lost,
 }
 

@@ -1,4 +1,4 @@
-//! The right to empty one of our lists: one process at a time has it.
+//! A lease on an outbox list: one drainer at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,11 +17,11 @@ const RENEW: Duration = Duration::from_secs(3);
 /// How a pass over a list ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Drained {
-    /// Nothing is left.
+    /// The list is empty.
     All,
-    /// Some have to wait for a moment, or another process is at it.
+    /// Some records have to wait for a moment, or another process has the lease.
     Later,
-    /// Where they belong, or the server, could not be used.
+    /// The records' destination or the server could not be used.
     Failed,
 }
 
@@ -31,23 +31,23 @@ impl Drained {
     }
 }
 
-/// How many records a task has taken out of its list: what tells one that has much to do from one that is stuck.
+/// Number of records that a task has removed from its list: shows whether a task is busy or stuck.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Progress(Arc<AtomicU64>);
 
 impl Progress {
-    /// Records so far.
+    /// Number of records so far.
     pub(crate) fn records(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// So many more were.
+    /// Adds a number of removed records.
     pub(crate) fn add(&self, records: u64) {
         self.0.fetch_add(records, Ordering::Relaxed);
     }
 }
 
-/// What a list that cannot be reached means for a pass.
+/// The result of a pass that could not reach the list.
 pub(crate) fn unreachable(error: &Error) -> Drained {
     // The loop that pops reports a server that is gone.
     tracing::debug!(error = with_causes(error), "could not reach the spool");
@@ -56,15 +56,15 @@ pub(crate) fn unreachable(error: &Error) -> Drained {
 
 /// A lease that is held.
 ///
-/// A process may sleep longer than its lease lives, at any point, and not
-/// notice. What must not happen twice is therefore bound to the lease itself:
-/// records are taken out of the list only by who has it ([`Hold::advance`]).
+/// A process may sleep longer than its lease lives, at any point, without noticing. Work that must not happen
+/// twice is therefore bound to the lease itself: only the holder can remove records from the list
+/// ([`Hold::advance`]).
 pub(crate) struct Lease<Q> {
     hold: Hold<Q>,
     renew_at: Instant,
 }
 
-/// What says that a lease is held. A lease that was lost never is the same again.
+/// Proof of holding a lease. Every lease has its own holder name, so a lost lease never becomes valid again.
 #[derive(Debug)]
 pub(crate) struct Hold<Q> {
     queue: Arc<Q>,
@@ -85,13 +85,13 @@ impl<Q> Clone for Hold<Q> {
 }
 
 impl<Q: Queue> Hold<Q> {
-    /// Whether the lease is held still; then it lives on from now.
+    /// Whether the lease is still held; if so, its lifetime starts anew.
     pub(crate) async fn lasts(&self) -> bool {
         let kept = self.queue.keep_spool(self.spool, &self.holder, LIVES).await;
         matches!(kept, Ok(true))
     }
 
-    /// Takes records out of the list, and does what follows; 0 if somebody else has the lease.
+    /// Removes records from the list and applies the effects; 0 if another process has the lease.
     pub(crate) async fn advance(
         &self,
         records: &[Vec<u8>],
@@ -107,7 +107,7 @@ impl<Q: Queue> Hold<Q> {
 }
 
 impl<Q: Queue> Lease<Q> {
-    /// Takes the lease of a list that has records; otherwise says how the pass ended.
+    /// Takes the lease of a list that has records; otherwise returns how the pass ended.
     pub(crate) async fn take(
         queue: &Arc<Q>,
         spool: Spool,
@@ -134,15 +134,14 @@ impl<Q: Queue> Lease<Q> {
         }
     }
 
-    /// What says that it is held.
+    /// The proof that the lease is held.
     pub(crate) fn hold(&self) -> Hold<Q> {
         self.hold.clone()
     }
 
-    /// Does something under the lease, which is renewed as long as it takes; `None` if the lease is lost.
+    /// Runs `work` under the lease and renews the lease meanwhile; `None` if the lease is lost.
     ///
-    /// Without the lease somebody else is at it: what we did not finish, they
-    /// find done or do.
+    /// Without the lease another process does the work: it finishes what this process did not.
     pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = std::pin::pin!(work);
         loop {
@@ -158,7 +157,7 @@ impl<Q: Queue> Lease<Q> {
         }
     }
 
-    /// Gives the lease up.
+    /// Gives up the lease.
     pub(crate) async fn give_up(self) {
         let Hold {
             queue,
@@ -168,7 +167,7 @@ impl<Q: Queue> Lease<Q> {
         } = &self.hold;
         let given_up = queue.unlease_spool(*spool, holder).await;
         if let Err(error) = given_up {
-            // It ends by itself in a moment.
+            // The lease expires by itself in a moment.
             tracing::debug!(error = with_causes(&error), "could not give up the lease");
         }
     }

@@ -1,4 +1,4 @@
-//! Tasks that go on beside the jobs, and have the last word when the worker stops.
+//! Tasks that empty the outbox lists while jobs run, and once more when the worker stops.
 
 pub(crate) mod failed_jobs;
 pub(crate) mod follow_ups;
@@ -21,7 +21,7 @@ use crate::worker::outbox::follow_ups::Left;
 use crate::worker::outbox::lease::{Drained, Progress};
 use crate::worker::stop::Orders;
 
-/// The task that brings failed jobs to their store.
+/// The task that moves failed jobs to their store.
 pub(crate) struct Recording {
     task: JoinHandle<()>,
     last: CancellationToken,
@@ -29,7 +29,7 @@ pub(crate) struct Recording {
     recordings: Recordings,
 }
 
-/// The task that does what is left to do for jobs that have ended.
+/// The task that does the follow-ups of ended jobs.
 pub(crate) struct Following {
     task: JoinHandle<Drained>,
     last: CancellationToken,
@@ -65,12 +65,12 @@ impl Recording {
         }
     }
 
-    /// What attempts in PHP have to know of it.
+    /// What attempts in PHP have to know about the recorder.
     pub(crate) fn recordings(&self) -> Recordings {
         self.recordings.clone()
     }
 
-    /// Brings the last records to the store, as long as that gets on; otherwise the next worker brings them there.
+    /// Moves the last records to the store while there is progress; the next worker moves the rest.
     pub(crate) async fn finish(mut self, patience: Patience) {
         self.last.cancel();
         if patience
@@ -112,7 +112,7 @@ impl Following {
         }
     }
 
-    /// Does what is left, as long as that gets on; otherwise the next worker does it.
+    /// Does the last follow-ups while there is progress; the next worker does the rest.
     pub(crate) async fn finish(mut self, patience: Patience) {
         self.last.cancel();
         let ended = patience.wait(&mut self.task, &self.progress).await;
@@ -125,26 +125,26 @@ impl Following {
     }
 }
 
-/// How long the last things may take.
+/// How long the tasks may take for the last records.
 #[derive(Debug, Clone)]
 pub(crate) struct Patience {
-    /// What the worker is told meanwhile.
+    /// The worker's orders during the wait.
     pub(crate) orders: watch::Receiver<Orders>,
-    /// When the worker should have stopped, if it was told to.
+    /// When the worker should have stopped; `None` if it was not told to.
     pub(crate) deadline: Option<Instant>,
-    /// How long it may take once it is told to, if that has a limit.
+    /// How long the worker may take once told to stop; `None` for no limit.
     pub(crate) grace: Option<Duration>,
 }
 
 impl Patience {
-    /// How long nothing may happen.
+    /// How long there may be no progress.
     const IDLE: Duration = Duration::from_secs(3);
-    /// How long it may take behind the deadline: whoever asked for the stop may kill two seconds after it.
+    /// How long the tasks may take after the deadline; a supervisor may send SIGKILL two seconds after it.
     const EXTRA: Duration = Duration::from_secs(1);
-    /// How long it may take if nobody waits. Other workers may bring more all the time.
+    /// How long the tasks may take without a deadline. Other workers may keep adding records.
     const LONGEST: Duration = Duration::from_secs(30);
 
-    /// Waits for the end of a task; `None` if that takes too long.
+    /// Waits for the end of a task; `None` if it takes too long.
     async fn wait<T>(
         mut self,
         task: &mut JoinHandle<T>,
@@ -182,7 +182,7 @@ impl Patience {
 mod tests {
     use super::*;
 
-    /// Seconds until the wait is over, for a task that takes a record out each so many seconds, `count` times.
+    /// Seconds until the wait is over, for a task that removes a record every `every` seconds, `count` times.
     async fn waited(
         every: u64,
         count: u64,
@@ -218,11 +218,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_last_things_go_on_while_they_get_on_and_no_longer_than_they_may() {
-        // It ends; it does nothing for three seconds; it would go on for ever.
+        // A task that ends; a task without progress for three seconds; a task that would never end.
         assert_eq!(waited(1, 20, None, None).await, (20, true));
         assert_eq!(waited(10, 1, None, None).await, (3, false));
         assert_eq!(waited(1, 1000, None, None).await, (30, false));
-        // Somebody waits for the end, from the beginning or later.
+        // A deadline from the beginning, or from later on.
         assert_eq!(waited(1, 5, Some(8), None).await, (5, true));
         assert_eq!(waited(1, 20, Some(8), None).await, (9, false));
         assert_eq!(waited(1, 20, None, Some(5)).await, (14, false));
