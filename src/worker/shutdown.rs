@@ -1,4 +1,4 @@
-//! How a worker stops: running jobs end or are cut, all are settled, and the outbox has the last word.
+//! Stops a worker: running jobs end or are cut, all jobs are settled, and the outbox is emptied last.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,23 +14,22 @@ use super::run::Run;
 use super::stop::{Orders, StopReason};
 use crate::queue::Queue;
 
-/// How long a server that went away is waited for once no job runs and the worker is told to quit; after that a last
-/// chance.
+/// How long a stopping worker without running jobs waits for a lost server; after that there is one last chance.
 const SERVER_AWAY: Duration = Duration::from_secs(5);
 
 /// How far a stop has come.
 #[derive(Debug, Default)]
 struct Stopping {
-    /// Whether an order to quit was given: then a supervisor may be waiting with SIGKILL.
+    /// Whether an order to quit was given; a supervisor may then send SIGKILL soon.
     is_asked: bool,
     /// When running jobs are cut.
     deadline: Option<Instant>,
-    /// When a server that is away is waited for no longer, once nothing else is waited for.
+    /// How long the worker waits for a lost server once nothing else is left to wait for.
     server_until: Option<Instant>,
 }
 
 impl Stopping {
-    /// Takes note of orders; the deadline runs from the first order to quit.
+    /// Notes orders; the deadline runs from the first order to quit.
     fn note(&mut self, orders: Orders, grace: Option<Duration>, now: Instant) {
         self.is_asked |= orders.quit;
         if self.is_asked && self.deadline.is_none() {
@@ -38,12 +37,12 @@ impl Stopping {
         }
     }
 
-    /// Whether running jobs are to be cut now.
+    /// Whether running jobs have to be cut now.
     fn cuts(&self, orders: Orders, now: Instant) -> bool {
         orders.hurry || self.deadline.is_some_and(|deadline| deadline <= now)
     }
 
-    /// Takes note of whether nothing but the server is waited for; whether it is waited for no longer.
+    /// Notes whether the worker waits only for the server; true if it has waited long enough.
     fn gives_up_on_server(&mut self, only_server: bool, now: Instant) -> bool {
         self.server_until =
             (self.is_asked && only_server).then(|| self.server_until.unwrap_or(now + SERVER_AWAY));
@@ -103,7 +102,7 @@ impl<Q: Queue> Run<Q> {
         };
         let followed = background.following.finish(patience.clone());
         tokio::join!(recorded, followed, router.stop());
-        // `--once` stops without a word, as in Laravel.
+        // `--once` stops without this event, as in Laravel.
         if !options.once {
             observers.emit(&Event::WorkerStopping {
                 reason,
@@ -148,7 +147,7 @@ impl<Q: Queue> Run<Q> {
 }
 
 impl Stopping {
-    /// Gives up on the server when it was waited for long enough, or at once when there is no time.
+    /// Gives up on the server after the wait for it, or at once when told to hurry.
     async fn watch_settling(
         &mut self,
         orders: &mut watch::Receiver<Orders>,
@@ -196,7 +195,7 @@ mod tests {
     fn the_deadline_runs_from_the_first_order_to_quit() {
         let now = Instant::now();
         let mut stopping = Stopping::default();
-        // A limit of the worker's own: jobs have their time.
+        // A stop by the worker's own limit lets jobs finish.
         stopping.note(orders(false, false), Some(S(8)), now);
         assert!(!stopping.cuts(orders(false, false), now + S(999)));
         stopping.note(orders(true, false), Some(S(8)), now);
@@ -204,7 +203,7 @@ mod tests {
         assert!(!stopping.cuts(orders(true, false), now + S(7)));
         assert!(stopping.cuts(orders(true, false), now + S(8)));
         assert!(stopping.cuts(orders(true, true), now));
-        // As in Laravel, jobs finish.
+        // Without a grace period jobs finish, as in Laravel.
         let mut stopping = Stopping::default();
         stopping.note(orders(true, false), None, now);
         assert!(!stopping.cuts(orders(true, false), now + S(999)));

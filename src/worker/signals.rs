@@ -1,7 +1,7 @@
-//! Hears what the app says through its cache and files: restart, pause, maintenance.
+//! Watches what the app signals through its cache and files: restart, pause, maintenance.
 //!
-//! Looked at once a second, beside the jobs. Laravel asks before every pop;
-//! here a signal may take a second, and a cache that is down stops nobody.
+//! The signals are read once a second, independent of the jobs. Laravel asks before every pop; artisand may notice
+//! a signal a second late, but a lost cache stops no job.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use crate::connection::is_away;
 use crate::queue::QueueName;
 use crate::shown::with_causes;
 
-/// Where the app says what concerns its workers.
+/// Where the app leaves signals for its workers.
 #[derive(Debug, Clone, Default)]
 pub struct ControlPlane {
     /// The app's default cache store: restart and pause keys, and counts of exceptions.
     pub cache: Option<Cache>,
-    /// Where the app says that it is down; `None` where it is worked all the same (`--force`).
+    /// Where the app says that it is down; `None` if the worker ignores that (`--force`).
     pub maintenance: Option<Maintenance>,
 }
 
-/// What was heard last.
+/// The latest signals.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Heard {
     /// The restart key changed since the start.
@@ -36,12 +36,12 @@ pub(super) struct Heard {
 }
 
 const EVERY: Duration = Duration::from_secs(1);
-/// How long one answer may take; both together stay below [`FIRST`].
+/// How long one answer may take; two answers together take less than [`FIRST`].
 const ONE_LOOK: Duration = Duration::from_millis(1400);
-/// How long the first look may take before jobs are begun without it.
+/// How long the first look may take before jobs begin without it.
 const FIRST: Duration = Duration::from_secs(3);
 
-/// Looks until the future is dropped.
+/// Reads the signals until the future is dropped.
 pub(super) struct Watch {
     watched: Option<Watched>,
     maintenance: Option<Maintenance>,
@@ -74,7 +74,7 @@ impl Watch {
         })
     }
 
-    /// Tells `heard` of every change; the first look is over when `looked` is dropped.
+    /// Sends every change to `heard`; drops `looked` after the first look.
     pub(super) async fn keep_looking(
         mut self,
         heard: watch::Sender<Heard>,
@@ -97,7 +97,7 @@ impl Watch {
     }
 
     async fn look(&mut self, mut heard: Heard) -> Heard {
-        // First, for a file answers at once.
+        // Maintenance comes first, because its file can be read at once.
         if let Some(maintenance) = &self.maintenance {
             let down = tokio::time::timeout(ONE_LOOK, maintenance.is_down()).await;
             match down {
@@ -113,7 +113,7 @@ impl Watch {
         if let Some(watched) = &self.watched {
             match tokio::time::timeout(ONE_LOOK, watched.read()).await {
                 Ok(Ok(signals)) => self.hear(&signals, &mut heard),
-                // Said once for all, by the connection.
+                // The connection logs this once.
                 Ok(Err(error)) if is_away(&error) => {}
                 Ok(Err(error)) => self.report(&with_causes(&error)),
                 Err(_) => self.report("there is no answer"),
@@ -146,7 +146,7 @@ impl Watch {
         }
     }
 
-    /// Says once that the cache is away; jobs go on under what was heard last.
+    /// Logs once that the cache is away; the last known signals stay in force.
     fn report(&mut self, error: &str) {
         if !std::mem::replace(&mut self.is_reported, true) {
             tracing::warn!(
@@ -166,8 +166,8 @@ impl Watch {
     }
 }
 
-/// Waits for the first look, but not for ever.
+/// Waits for the first look, but at most [`FIRST`].
 pub(super) async fn first_look(looked: tokio::sync::oneshot::Receiver<()>) {
-    // The sender is dropped, which ends this as well as a word would.
+    // The sender is dropped, which ends the wait just like a message.
     let _ = tokio::time::timeout_at(Instant::now() + FIRST, looked).await;
 }

@@ -1,4 +1,4 @@
-//! The jobs that run: how many, of which mapping, and where.
+//! The running jobs: how many, of which mapping, and where.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use super::triage::{Candidate, Triaged};
 use crate::handler::pool::Pool;
 use crate::queue::ReservedJob;
 
-/// How a job's task ended; and what counts it as one for PHP until the loop has taken note.
+/// How a job's task ended, and the guard that counts a PHP job until the loop has noted its end.
 pub(super) type TaskOutput = (TaskEnd, Option<Held>);
 
-/// The jobs that run.
+/// The running jobs.
 pub(super) struct Slots {
     tasks: JoinSet<TaskOutput>,
     concurrency: NonZeroUsize,
-    /// Slots taken for good by handlers that do not return.
+    /// Slots taken permanently by handlers that do not return.
     lost: usize,
     /// Jobs running per mapping that has a limit of its own.
     per_mapping: Vec<usize>,
@@ -27,9 +27,9 @@ pub(super) struct Slots {
     begun: u64,
     /// Jobs cut short at the stop deadline and released.
     released: u64,
-    /// Jobs that PHP runs.
+    /// Jobs that run in PHP.
     in_php: Gauge,
-    /// Jobs of PHP whose end is not written down.
+    /// PHP jobs whose end is not yet written to the queue.
     unsettled_in_php: Gauge,
 }
 
@@ -48,7 +48,7 @@ impl Slots {
         }
     }
 
-    /// Tasks of jobs, those that wait to be settled included.
+    /// Number of jobs' tasks, including those that wait to be settled.
     pub(super) fn len(&self) -> usize {
         self.tasks.len()
     }
@@ -67,17 +67,17 @@ impl Slots {
         self.released
     }
 
-    /// Whether a handler runs on behind its timeout.
+    /// Whether a handler runs on after its timeout.
     pub(super) fn is_stuck(&self) -> bool {
         self.lost > 0
     }
 
-    /// Jobs that PHP runs.
+    /// Number of jobs that run in PHP.
     pub(super) fn in_php(&self) -> usize {
         self.in_php.count()
     }
 
-    /// Whether the end of every job of PHP is written down.
+    /// Whether the end of every PHP job is written to the queue.
     pub(super) fn is_php_settled(&self) -> bool {
         self.unsettled_in_php.count() == 0
     }
@@ -87,7 +87,7 @@ impl Slots {
         &self.per_mapping
     }
 
-    /// Free slots for handlers here.
+    /// Free slots for handlers in this process.
     pub(super) fn free(&self) -> usize {
         let taken = self.tasks.len().saturating_sub(self.in_php()) + self.lost;
         self.concurrency.get().saturating_sub(taken)
@@ -129,7 +129,7 @@ impl Slots {
         });
     }
 
-    /// Waits for the next task to end; for ever if there is none.
+    /// Waits for the next task to end; forever if there is none.
     ///
     /// # Cancel safety
     ///
@@ -141,16 +141,17 @@ impl Slots {
         }
     }
 
-    /// A task that has ended.
+    /// A task that has ended, if there is one.
     pub(super) fn try_next_end(&mut self) -> Option<Result<TaskOutput, JoinError>> {
         self.tasks.try_join_next()
     }
 
-    /// Takes note of a task that has ended; whether a mapping has a slot more.
+    /// Notes a task that has ended; true if that frees a slot of a limited mapping.
     pub(super) fn note_end(&mut self, end: Result<TaskOutput, JoinError>) -> bool {
         let end = match end {
             Ok((end, _in_php)) => end,
-            // Handlers' panics are caught inside: this is a fault of the worker, and the job stays reserved.
+            // Panics of handlers are caught inside the task, so this is a bug in the worker. The job stays
+            // reserved.
             Err(error) => {
                 tracing::error!(%error, "a job's task ended abnormally; its job stays reserved");
                 return false;
@@ -168,7 +169,7 @@ impl Slots {
 
 /// The mapping whose own limit a job counts against.
 ///
-/// A job that was taken unseen is looked at for this, if any mapping has a limit.
+/// If any mapping has a limit, a job that was taken without a look is looked at now.
 fn limited_mapping(
     shared: &Shared,
     job: &ReservedJob,

@@ -1,4 +1,4 @@
-//! What was counted of mappings that do not run all of their jobs: canaries, shadows, and those with `on_mismatch`.
+//! Counts of mappings that do not run all of their jobs: canaries, shadows, and those with `on_mismatch`.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,29 +10,29 @@ use crate::handler::{Canary, Mapping, Mode, Router};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tally {
-    /// What the mapping is for, as it is written.
+    /// The mapping's target, as written in the configuration.
     pub target: String,
     /// Its share, if it is a canary.
     pub canary: Option<Canary>,
     /// Attempts that its handler ran.
     pub here: u64,
-    /// Attempts that went the way of unmapped jobs.
+    /// Attempts that were left to the policy for unmapped jobs.
     pub beside: u64,
-    /// Of those, attempts of jobs that do not fit the handler's input, with `on_mismatch = "php"`.
+    /// How many of `beside` were jobs that do not fit the handler's input, with `on_mismatch = "php"`.
     pub mismatched: u64,
-    /// Of those beside, attempts whose input the handler could read, in shadow mode.
+    /// How many of `beside` had input that the handler could read, in shadow mode.
     pub readable: u64,
-    /// And those whose input it could not read.
+    /// How many of `beside` had input that the handler could not read, in shadow mode.
     pub unreadable: u64,
-    /// Attempts that were compared with PHP's.
+    /// Attempts that were compared with PHP's result.
     pub compared: u64,
-    /// And those that were different.
+    /// How many of `compared` were different.
     pub different: u64,
     is_shadow: bool,
 }
 
 impl Tally {
-    /// Whether this is of a handler that only looks.
+    /// Whether the mapping's handler is a shadow, which only looks.
     pub fn is_shadow(&self) -> bool {
         self.is_shadow
     }
@@ -46,11 +46,11 @@ pub(super) struct MappingStats(Vec<Option<Counters>>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CanaryStop {
-    /// What the mapping is for, as it is written.
+    /// The mapping's target, as written in the configuration.
     pub target: String,
     /// How many of its last runs in this process failed.
     pub failures: usize,
-    /// How many runs that is of.
+    /// The number of runs that `failures` refers to.
     pub runs: usize,
 }
 
@@ -70,14 +70,14 @@ pub(super) struct Counters {
     said: AtomicU64,
     /// Whether the canary stopped itself.
     is_stopped: AtomicBool,
-    /// Its last runs: whether each failed.
+    /// The canary's last runs: whether each failed.
     last_runs: Mutex<VecDeque<bool>>,
 }
 
-/// How many runs of a canary its share of failures is taken from.
+/// Number of last runs that decide a canary's share of failures.
 const LAST_RUNS: usize = 100;
 
-/// Most differences of a mapping that are logged one by one.
+/// Number of differences per mapping that are logged one by one.
 const MOST_SAID: u64 = 100;
 impl MappingStats {
     pub(super) fn new(router: &Router) -> Self {
@@ -116,7 +116,7 @@ impl MappingStats {
         counters.is_some_and(|counters| counters.is_stopped.load(Ordering::Relaxed))
     }
 
-    /// Takes note of how an attempt ended that a handler ran; says so if that is what stops its canary.
+    /// Notes how an attempt of a handler ended; returns the stop if it stops the canary.
     pub(super) fn ended(&self, mapping: usize, has_failed: bool) -> Option<CanaryStop> {
         let counters = self.of(mapping)?;
         let canary = counters.canary.filter(|canary| canary.is_guarded())?;
@@ -141,7 +141,7 @@ impl MappingStats {
         Some(stop)
     }
 
-    /// Lets canaries that stopped themselves run jobs again; the targets of those that had.
+    /// Lets stopped canaries run jobs again; returns the targets of those that were stopped.
     pub(super) fn resume(&self) -> Vec<&str> {
         let counters = self.0.iter().flatten();
         let was_stopped = |counters: &&Counters| counters.is_stopped.swap(false, Ordering::Relaxed);
@@ -149,7 +149,7 @@ impl MappingStats {
         resumed.map(|counters| counters.target.as_str()).collect()
     }
 
-    /// Those that have counted something.
+    /// The tallies of mappings that have counted something.
     pub(super) fn read(&self) -> Vec<Tally> {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let tally = |counters: &Counters| Tally {

@@ -55,7 +55,7 @@ impl StopReason {
         }
     }
 
-    /// Laravel's words for people.
+    /// Laravel's description for people.
     pub fn description(self) -> &'static str {
         match self {
             Self::Interrupted => "Interrupted",
@@ -71,11 +71,10 @@ impl StopReason {
         }
     }
 
-    /// Exit code of the process: Laravel's, where it has one.
+    /// Exit code of the process: Laravel's, if it has one.
     ///
-    /// 12 for the memory limit; 137 after a timeout, as Laravel's worker kills
-    /// itself then; 1 where the queue could not be reached, which Laravel
-    /// reports as 0, as if the queue had been empty.
+    /// 12 for the memory limit; 137 after a timeout, as Laravel's worker then kills itself; 1 if the queue could
+    /// not be reached. Laravel reports the last as 0, as if the queue had been empty.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::MemoryLimit => 12,
@@ -98,14 +97,14 @@ impl fmt::Display for StopReason {
     }
 }
 
-/// What a worker is told from outside.
+/// Orders to a worker from outside.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Orders {
-    /// Pop no more, finish what runs, stop.
+    /// Pop no more jobs, finish the running ones, stop.
     pub quit: bool,
-    /// Stop now: do not wait for what runs.
+    /// Stop now, without waiting for running jobs.
     pub hurry: bool,
-    /// Pop no more until resumed.
+    /// Pop no more jobs until resumed.
     pub paused: bool,
 }
 
@@ -115,7 +114,7 @@ pub struct Control {
     orders: watch::Sender<Orders>,
     /// The last signal that told the process to quit.
     signals: watch::Sender<Option<Signal>>,
-    /// The exit code of a process that cannot end by itself.
+    /// The exit code for a process that cannot end by itself.
     abandoned: watch::Sender<Option<u8>>,
 }
 
@@ -135,12 +134,12 @@ impl Control {
         }
     }
 
-    /// Asks for a stop after the jobs that run.
+    /// Asks for a stop after the running jobs.
     pub fn quit(&self) {
         self.orders.send_modify(|orders| orders.quit = true);
     }
 
-    /// Asks for a stop without waiting for the jobs that run: they are released.
+    /// Asks for a stop without waiting for running jobs, which are released.
     pub fn hurry(&self) {
         self.orders.send_modify(|orders| {
             orders.quit = true;
@@ -148,7 +147,7 @@ impl Control {
         });
     }
 
-    /// Pauses or resumes.
+    /// Pauses or resumes the worker.
     pub fn pause(&self, paused: bool) {
         self.orders
             .send_if_modified(|orders| std::mem::replace(&mut orders.paused, paused) != paused);
@@ -157,7 +156,7 @@ impl Control {
     /// Waits for the order to stop.
     pub async fn told_to_quit(&self) {
         let mut orders = self.subscribe();
-        // The sender is ours.
+        // `self` holds the sender, so the wait cannot fail.
         let _ = orders.wait_for(|orders| orders.quit).await;
     }
 
@@ -166,7 +165,7 @@ impl Control {
         self.signals.subscribe()
     }
 
-    /// Waits until a handler blocks the worker for good, beyond a deadline; the exit code that the process is to have.
+    /// Waits until a handler blocks the worker for good, beyond a deadline; returns the exit code for the process.
     ///
     /// Wait for it on a thread that runs no handlers, and end the process then.
     /// Only for workers [with an overseer](super::Worker::with_overseer).
@@ -174,12 +173,12 @@ impl Control {
         let mut abandoned = self.abandoned.subscribe();
         match abandoned.wait_for(Option::is_some).await.map(|code| *code) {
             Ok(Some(code)) => code,
-            // The sender is ours.
+            // `self` holds the sender, so this is never reached.
             _ => std::future::pending().await,
         }
     }
 
-    /// The worker cannot end by itself.
+    /// Reports that the worker cannot end by itself.
     pub(super) fn abandon(&self, code: u8) {
         self.abandoned.send_replace(Some(code));
     }
@@ -190,11 +189,9 @@ impl Control {
 
     /// Obeys the process signals that `queue:work` obeys, until the future is dropped.
     ///
-    /// SIGTERM, SIGINT and SIGQUIT quit, and running jobs finish; a second
-    /// SIGINT a second or more after the first hurries, as a person who waits
-    /// presses Ctrl-C again. One that comes sooner, and further signals to
-    /// quit, change nothing: process groups and wrappers deliver them twice.
-    /// SIGUSR2 pauses and SIGCONT resumes.
+    /// SIGTERM, SIGINT and SIGQUIT quit, and running jobs finish. A second SIGINT a second or more after the first
+    /// hurries, as a waiting person presses Ctrl-C again. Earlier ones, and further signals to quit, change
+    /// nothing: process groups and wrappers deliver signals twice. SIGUSR2 pauses and SIGCONT resumes.
     ///
     /// Signals are caught from this call on, and obeyed while the future is awaited. Call it in a runtime.
     ///
@@ -228,7 +225,7 @@ impl Control {
                     Order::Quit(_) | Order::Interrupt => control.quit(),
                     Order::Pause(paused) => control.pause(paused),
                 }
-                // After the order: members that end by it are not to be replaced.
+                // Sent after the order: processes that end by the signal must not be replaced.
                 if signal.is_some() {
                     control.signals.send_replace(signal);
                 }
@@ -237,7 +234,7 @@ impl Control {
     }
 }
 
-/// Tells the second SIGINT of a person from one signal that was delivered twice.
+/// Distinguishes a person's second SIGINT from one signal delivered twice.
 #[derive(Debug, Default)]
 struct Interrupts {
     first: Option<Instant>,
@@ -247,7 +244,7 @@ impl Interrupts {
     /// How long after the first one a second SIGINT counts.
     const APART: Duration = Duration::from_secs(1);
 
-    /// Whether this is a second SIGINT that counts; the first one is remembered.
+    /// Whether this is a second SIGINT that counts; remembers the first one.
     fn is_second(&mut self, now: Instant) -> bool {
         let first = *self.first.get_or_insert(now);
         now.saturating_duration_since(first) >= Self::APART
@@ -260,7 +257,7 @@ enum Order {
     Pause(bool),
 }
 
-/// Resident memory of this process in bytes; `None` where the system does not tell.
+/// Resident memory of this process in bytes; `None` if the system does not report it.
 pub fn resident_memory() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;

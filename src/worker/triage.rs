@@ -1,13 +1,11 @@
-//! Decides where a job goes, once: to a handler here, to PHP, to another queue, or by the policy for unmapped jobs.
+//! Decides once where a job goes: to a handler here, to PHP, to another queue, or to the policy for unmapped jobs.
 //!
-//! The answer travels with the job until it is settled: its parsed payload,
-//! and for a job that runs here the handler, what is around it, and what its
-//! end will bring about. Nothing behind this module parses, decrypts or routes
-//! a second time.
+//! The answer travels with the job until it is settled: its parsed payload, and for a job that runs here the
+//! handler, its middleware, and what its end will bring about. No later code parses, decrypts or routes the job a
+//! second time.
 //!
-//! A job that has a mapping is not run here if its end could not be seen to,
-//! or if something around it is only PHP's: it counts as unmapped, and a
-//! [`Refusal`] says why.
+//! artisand does not run a job that has a mapping if it could not handle the job's end, or if only PHP has a
+//! middleware of the job. Such a job counts as unmapped, and a [`Refusal`] says why.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -28,13 +26,13 @@ use crate::worker::app_context::AppContext;
 use crate::worker::completion::{Completion, Refusal};
 use crate::worker::stats::MappingStats;
 
-/// All that decides where a job goes and what its end brings about.
+/// Everything that decides where a job goes and what its end brings about.
 pub(crate) struct Triage {
     pub(super) app: Arc<AppContext>,
     pub(super) stats: MappingStats,
-    /// Classes seen with another class inside than the payload names outside: the prefilter is not used for them.
+    /// Classes whose payloads named one class outside and held another inside: the prefilter skips them.
     inspect_always: Mutex<HashSet<Box<str>>>,
-    /// What was said already of classes whose jobs are not run here.
+    /// What was already logged about classes whose jobs are not run here.
     reported: Mutex<HashSet<Box<str>>>,
 }
 
@@ -48,13 +46,13 @@ pub(super) struct Candidate {
 /// Where a job goes.
 #[derive(Debug)]
 pub(super) enum Triaged {
-    /// Its handler runs it here.
+    /// A handler of this process runs the job.
     Run(Routed),
-    /// It has a mapping that does not run it: the policy for unmapped jobs holds.
+    /// The job's mapping does not run it: the policy for unmapped jobs applies.
     Bypass(Bypass),
-    /// To the end of another queue, as it is.
+    /// The job goes unchanged to the end of another queue.
     Forward(QueueName),
-    /// The policy for unmapped jobs holds; why, if it has a mapping.
+    /// The policy for unmapped jobs applies; the refusal says why, if the job has a mapping.
     Unmapped(Option<Refusal>),
 }
 
@@ -63,7 +61,7 @@ pub(super) struct Routed {
     /// Position of the mapping.
     pub(super) mapping: usize,
     pub(super) handler: Arc<dyn Handler>,
-    /// What is around the handler.
+    /// The middleware around the handler.
     pub(super) pipeline: Pipeline,
     pub(super) completion: Completion,
 }
@@ -80,11 +78,11 @@ pub(super) struct Bypass {
 /// Why a mapping does not run a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BypassReason {
-    /// Its handler only looks at what PHP runs.
+    /// The handler is a shadow, which only looks at jobs that PHP runs.
     Shadow,
     /// The job is not in the canary's share, or the canary has stopped itself.
     Canary,
-    /// The job does not fit the handler's input, and why.
+    /// The job does not fit the handler's input; the text says why.
     Mismatch(String),
 }
 
@@ -115,7 +113,7 @@ impl Triage {
         }
     }
 
-    /// Reads a payload and decides where its job goes. What keeps a mapped job from being run here is logged once.
+    /// Reads a payload and decides where its job goes. The reason why a mapped job is not run here is logged once.
     ///
     /// # Errors
     ///
@@ -138,7 +136,7 @@ impl Triage {
         Ok(candidate)
     }
 
-    /// Decides where the job of a payload goes. Its command is decrypted if a handler is to run it.
+    /// Decides where the job of a payload goes. Decrypts its command if a handler is to run it.
     pub(super) fn of(&self, mut payload: Payload, queue: &QueueName) -> Candidate {
         let found = self.route(&mut payload);
         let payload = Arc::new(payload);
@@ -153,8 +151,8 @@ impl Triage {
 
     fn route(&self, payload: &mut Payload) -> Result<Found, Refusal> {
         if payload.is_encrypted() {
-            // The class it names outside says whether the rest is worth a look. What a wrapper wraps is not said: the
-            // name that is shown is the app's choice.
+            // The class outside says whether decrypting is worthwhile. For a wrapper it does not say what is
+            // wrapped: the displayed name is the app's choice.
             match Target::of(payload).map(|target| self.app.router.route(&target)) {
                 Ok(Route::Handler { .. }) => {}
                 Ok(elsewhere) => return Ok(elsewhere.into()),
@@ -169,7 +167,7 @@ impl Triage {
         Ok(self.app.router.route(&target).into())
     }
 
-    /// Whether a job that has a handler is run by it.
+    /// Whether a job that has a handler goes to it.
     fn admit(
         &self,
         payload: &Arc<Payload>,
@@ -204,7 +202,7 @@ impl Triage {
         }))
     }
 
-    /// What is around a job and what its end will bring about.
+    /// The middleware of a job and what its end will bring about.
     ///
     /// # Errors
     ///
@@ -226,7 +224,7 @@ impl Triage {
         Ok((around, completion))
     }
 
-    /// Refuses a job with a limit of exceptions where they could not be counted with those that PHP has counted.
+    /// Refuses a job that limits its exceptions if they could not be added to those that PHP has counted.
     fn check_counting(&self, payload: &Payload) -> Result<(), Refusal> {
         let (Some(_), Some(stores)) = (payload.limits.max_exceptions, &self.app.services.stores)
         else {
@@ -241,7 +239,7 @@ impl Triage {
         })
     }
 
-    /// The pipeline of the mapping with what the job's own bytes put around it.
+    /// The mapping's pipeline plus the middleware that the job's own bytes ask for.
     fn around(
         &self,
         payload: &Payload,
@@ -257,7 +255,8 @@ impl Triage {
             .map_err(|why| Refusal::new(why.to_string()))
     }
 
-    /// Why a job does not fit its handler's input, where its mapping sends such jobs to PHP.
+    /// Why a job does not fit its handler's input; `None` if it fits or its mapping does not send such jobs to
+    /// PHP.
     fn mismatch(
         &self,
         payload: &Arc<Payload>,
@@ -276,7 +275,7 @@ impl Triage {
     ///
     /// # Errors
     ///
-    /// It does not fit, and why.
+    /// The input does not fit; the text says why.
     pub(super) fn check_input(
         &self,
         payload: &Arc<Payload>,
@@ -288,7 +287,7 @@ impl Triage {
             queue: queue.clone(),
             attempts: payload.attempts.unwrap_or(0).saturating_add(1),
             payload: Arc::clone(payload),
-            // It is looked at before it is popped, too.
+            // The payload is checked before the pop, too.
             body: Arc::default(),
         };
         let services = Arc::clone(&self.app.services);
@@ -296,7 +295,7 @@ impl Triage {
         check_input(handler, &context)
     }
 
-    /// Why a mapping leaves a job to others that it could run.
+    /// Why a mapping leaves a job to PHP that it could run.
     fn left_to_others(&self, payload: &Payload, position: usize) -> Option<BypassReason> {
         let mapping = self.app.router.mapping(position)?;
         if mapping.mode == Mode::Shadow {
@@ -307,13 +306,13 @@ impl Triage {
         is_left_out.then_some(BypassReason::Canary)
     }
 
-    /// Whether what an encrypted wrapper holds may have a mapping.
+    /// Whether the content of an encrypted wrapper may have a mapping.
     fn may_be_mapped(&self, payload: &Payload) -> bool {
         let class = payload.command_name().and_then(ClassName::new);
         class.is_some_and(|class| self.app.router.maps(Kind::of_class(&class)))
     }
 
-    /// Puts the plain command into a payload.
+    /// Replaces the encrypted command of a payload by the plain one.
     fn decrypt(&self, payload: &mut Payload) -> Result<(), Refusal> {
         let Some(encrypter) = &self.app.services.encrypter else {
             let why = self.app.services.encrypter_missing.as_deref();
@@ -333,7 +332,7 @@ impl Triage {
         })
     }
 
-    /// Whether unmapped jobs stay in the queue as far as handlers here go.
+    /// Whether handlers here leave unmapped jobs in the queue.
     pub(super) fn leaves_unmapped(&self) -> bool {
         matches!(
             self.app.router.unmapped(),
@@ -347,7 +346,7 @@ impl Triage {
         mappings.any(|mapping| mapping.concurrency.is_some())
     }
 
-    /// Texts of which a payload holds one that is surely for a handler here: the prefilter of a pop that selects.
+    /// The prefilter of a selecting pop: a payload that holds one of these texts surely is for a handler here.
     pub(super) fn needles(&self) -> Vec<Vec<u8>> {
         let inspect_always = lock(&self.inspect_always);
         let classes = self.app.router.unlimited_classes();
@@ -358,7 +357,7 @@ impl Triage {
             .collect()
     }
 
-    /// Takes note of a job that the prefilter took and that is not for a handler here: it names one class outside and
+    /// Notes a job that the prefilter took although it is not for a handler here: it names one class outside and
     /// holds another inside.
     pub(super) fn inspect_from_now_on(&self, payload: &[u8]) {
         let mut classes = self.app.router.unlimited_classes();
@@ -372,10 +371,10 @@ impl Triage {
         }
     }
 
-    /// Says once for each class and reason why jobs are not run here.
+    /// Logs once for each class and reason why jobs are not run here.
     fn warn_of_refusal(&self, payload: &Payload, refusal: &Refusal) {
         let class = payload.command_name().unwrap_or_default();
-        // A wrapper's class would say nothing.
+        // A wrapper's class would not identify the job.
         let is_wrapper =
             ClassName::new(class).is_some_and(|class| Kind::of_class(&class) != Kind::Job);
         let class = &*if is_wrapper {
@@ -392,7 +391,7 @@ impl Triage {
         }
     }
 
-    /// Says once for each class that a job does not fit, whatever else does not fit later.
+    /// Logs once for each class that a job does not fit; later reasons are not logged.
     fn warn_of_mismatch(&self, payload: &Payload, why: &str) {
         let class = &*payload.shown_name();
         if self.report_once(&format!("{class} does not fit")) {
@@ -405,20 +404,20 @@ impl Triage {
         }
     }
 
-    /// Remembers something that was said of a class; whether it is new.
+    /// Remembers a log line about a class; true if it is new.
     fn report_once(&self, class_and_why: &str) -> bool {
-        /// Names come from payloads, which are not trusted.
+        /// Limits the memory: names come from payloads, which are not trusted.
         const MOST: usize = 1000;
         let mut reported = lock(&self.reported);
         reported.len() < MOST && reported.insert(class_and_why.into())
     }
 }
 
-/// Reads the input of a job as its handler would; a panic of the app's code is an error like any other.
+/// Reads the input of a job as its handler would; a panic of the app's code counts as an error.
 ///
 /// # Errors
 ///
-/// It does not fit, and why.
+/// The input does not fit; the text says why.
 pub(super) fn check_input(handler: &dyn Handler, context: &JobContext) -> Result<(), String> {
     let check = AssertUnwindSafe(|| handler.check(context));
     match std::panic::catch_unwind(check) {
@@ -427,13 +426,13 @@ pub(super) fn check_input(handler: &dyn Handler, context: &JobContext) -> Result
     }
 }
 
-/// What the mappings say of a target.
+/// What the mappings say about a target.
 enum Found {
     Mapped(MappedRoute),
     Elsewhere(Triaged),
 }
 
-/// The mapping of a target that runs jobs.
+/// The mapping that runs jobs of a target.
 struct MappedRoute {
     mapping: usize,
     handler: Arc<dyn Handler>,
@@ -458,7 +457,7 @@ impl From<Route> for Found {
     }
 }
 
-/// The text that Laravel writes into a payload of this class, and of a plain command.
+/// The text that Laravel writes into a payload of this class with a plain command.
 fn needle(class: &str) -> Vec<u8> {
     let class = serde_json::to_string(class).expect("text is always JSON");
     format!("\"commandName\":{class},\"command\":\"O:").into_bytes()

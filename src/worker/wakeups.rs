@@ -1,4 +1,4 @@
-//! What wakes a worker that has nothing to do: announced pushes, and PHP processes that wait for jobs.
+//! Wakes an idle worker: announced pushes, and PHP processes that wait for jobs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,24 +17,24 @@ pub(super) struct Wakeups {
     woken: Vec<QueueName>,
     /// Lets the waiter take the next announcement.
     arm: Arc<Notify>,
-    /// No announcement is taken before: they are for other workers.
+    /// Until then announcements are left to other workers.
     rests_until: Option<Instant>,
     pushed: mpsc::Receiver<QueueName>,
-    /// Changes when a PHP process begins or ends to wait.
+    /// Changes when a PHP process starts or stops waiting.
     php: Option<watch::Receiver<u64>>,
 }
 
-/// What has happened.
+/// The reason for a wake-up.
 #[derive(Debug)]
 pub(super) enum Woken {
     /// A push was announced.
     Pushed,
-    /// A PHP process begins or ends to wait.
+    /// A PHP process starts or stops waiting.
     Php,
 }
 
 impl Wakeups {
-    /// Starts to wait for pushes, if the queue announces any.
+    /// Starts to wait for pushes if the queue announces them.
     pub(super) fn start<Q: Queue>(
         queue: &Arc<Q>,
         queues: &[QueueName],
@@ -61,7 +61,7 @@ impl Wakeups {
         std::mem::take(&mut self.woken)
     }
 
-    /// Leaves announcements to other workers until then.
+    /// Leaves announcements to other workers until `moment`.
     pub(super) fn rest_until(&mut self, moment: Instant) {
         self.rests_until = Some(moment);
     }
@@ -71,12 +71,12 @@ impl Wakeups {
         self.rest_end(now).is_some()
     }
 
-    /// When announcements are taken again, if not now.
+    /// When announcements are taken again; `None` for now.
     pub(super) fn rest_end(&self, now: Instant) -> Option<Instant> {
         self.rests_until.filter(|until| *until > now)
     }
 
-    /// Takes the next announcement, unless that is left to other workers.
+    /// Takes the next announcement, unless announcements are left to other workers.
     pub(super) fn arm(&mut self, now: Instant) {
         if !self.rests(now) {
             self.rests_until = None;
@@ -104,7 +104,7 @@ impl Wakeups {
     }
 }
 
-/// Waits for a change in who waits for jobs in PHP; for ever without a pool.
+/// Waits until a PHP process starts or stops waiting; forever without a pool.
 async fn changed(changes: &mut Option<watch::Receiver<u64>>) {
     let is_told = match changes {
         Some(changes) => changes.changed().await.is_ok(),
@@ -115,7 +115,7 @@ async fn changed(changes: &mut Option<watch::Receiver<u64>>) {
     }
 }
 
-/// Waits for pushes whenever armed, and says to which queue one came, until the future is dropped.
+/// Waits for a push whenever armed, and sends its queue to `announce`, until the future is dropped.
 async fn keep_waiting<Q: Queue>(
     queue: Arc<Q>,
     queues: Vec<QueueName>,
@@ -131,7 +131,7 @@ async fn keep_waiting<Q: Queue>(
                 Ok(Some(queue)) => break queue,
                 Ok(None) => reconnect.reset(),
                 Err(error) => {
-                    // The loop that pops reports the loss; here it would be said twice.
+                    // The loop that pops logs the loss; a log line here would repeat it.
                     tracing::debug!(error = with_causes(&error), "could not wait for pushes");
                     reconnect.wait().await;
                 }

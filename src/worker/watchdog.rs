@@ -1,17 +1,14 @@
-//! Notices handlers that block a thread which other jobs, timers and signals need.
+//! Detects handlers that block a thread which other jobs, timers and signals need.
 //!
-//! An async handler that calls `std::thread::sleep`, or computes for long,
-//! cannot be cancelled: its timeout is looked at by the thread that it blocks.
-//! If it blocks the last thread of the runtime, nothing goes on at all. So this
-//! runs on a runtime of its own ([`Worker::with_overseer`]), beside signals and
-//! the renewal of reservations, and looks at what each handler leaves behind
-//! when it is polled ([`Turn`]).
+//! An async handler that calls `std::thread::sleep`, or computes for long, cannot be cancelled: the thread that it
+//! blocks is the one that checks its timeout. If it blocks the last thread of the runtime, everything stops. So
+//! the watchdog runs on a runtime of its own ([`Worker::with_overseer`]), together with signals and the renewal of
+//! reservations, and reads the marks that each handler leaves when it is polled ([`Turn`]).
 //!
-//! * A handler that does not come back to its thread for a second is named, once per class.
-//! * One that blocks beyond its timeout is as a blocking handler that does not
-//!   return: no more jobs are taken, others finish, and the process ends with
-//!   Laravel's code. Its job stays reserved until `retry_after`, with its attempt
-//!   counted, as if the process had been killed.
+//! * A handler that does not return to its thread for a second is named in the log, once per class.
+//! * A handler that blocks beyond its timeout is treated like a blocking handler that does not return: the worker
+//!   takes no more jobs, other jobs finish, and the process ends with Laravel's code. The handler's job stays
+//!   reserved until `retry_after`, with its attempt counted, as if the process had been killed.
 //! * The same holds at the stop deadline.
 //!
 //! [`Worker::with_overseer`]: super::Worker::with_overseer
@@ -29,42 +26,42 @@ use crate::payload::JobUuid;
 use crate::worker::renew::Running;
 use crate::worker::stop::{Control, Orders, StopReason};
 
-/// How often is looked.
+/// How often the watchdog checks.
 const TICK: Duration = Duration::from_millis(250);
-/// Ticks for which a handler may be polled before it counts as one that blocks.
+/// Number of ticks during one poll after which a handler counts as blocking.
 const LONG: u64 = 4;
-/// How long a handler may block beyond its deadline: as long as a blocking one may take to notice it.
+/// How long a handler may block beyond its deadline; the same time that a blocking handler has to notice it.
 const NOTICE: Duration = Duration::from_secs(1);
-/// Ticks after which a runtime that gave no sign counts as blocked.
+/// Number of ticks without a sign of life after which the runtime counts as blocked.
 const SILENT: u64 = 8;
-/// How many classes are remembered that were named: names come from payloads.
+/// Number of named classes that are remembered; limited, because names come from payloads.
 const MOST_NAMES: usize = 1000;
 
-/// A job whose handler runs here.
+/// A job whose handler runs in this process.
 #[derive(Debug)]
 struct Turn {
     info: Arc<JobInfo>,
     number: u64,
     /// When its timeout has passed.
     deadline: Option<Instant>,
-    /// The tick in which it was polled, as long as it is.
+    /// The tick in which its current poll began; 0 if it is not being polled.
     polled: AtomicU64,
 }
 
-/// What the watchdog looks at, and what it has found.
+/// The marks that the watchdog reads, and its findings.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     /// Counts from 1; 0 without a watchdog.
     tick: AtomicU64,
     /// The tick of the worker's last sign of life.
     alive: AtomicU64,
-    /// By the number of the job.
+    /// Turns by job number.
     list: Mutex<HashMap<u64, Arc<Turn>>>,
-    /// Whether a handler blocks beyond its timeout: the worker is to stop.
+    /// Whether a handler blocks beyond its timeout, so that the worker has to stop.
     is_overdue: AtomicBool,
 }
 
-/// Takes a turn out of the list.
+/// Removes a turn from the list when dropped.
 struct Guard<'a>(&'a Turns, u64);
 
 impl Drop for Guard<'_> {
@@ -74,7 +71,7 @@ impl Drop for Guard<'_> {
 }
 
 impl Turns {
-    /// No turns yet; whether there will be a watchdog.
+    /// An empty list; `is_watched` says whether there will be a watchdog.
     pub(super) fn new(is_watched: bool) -> Self {
         Self {
             tick: AtomicU64::new(is_watched.into()),
@@ -92,7 +89,7 @@ impl Turns {
         self.is_overdue.load(Ordering::Relaxed)
     }
 
-    /// Runs a handler under watch.
+    /// Runs a handler under the watchdog.
     pub(super) async fn watch<T>(
         &self,
         info: &Arc<JobInfo>,
@@ -122,7 +119,7 @@ impl Turns {
         .await
     }
 
-    /// Gives signs of life until the future is dropped; on the runtime that is watched.
+    /// Gives signs of life until the future is dropped; runs on the watched runtime.
     pub(super) async fn keep_alive(self: Arc<Self>) {
         loop {
             self.alive
@@ -131,7 +128,7 @@ impl Turns {
         }
     }
 
-    /// Handlers that block now, and for how long.
+    /// Handlers that block now, and how long each has blocked.
     fn blocked(&self) -> Vec<(Arc<Turn>, Duration)> {
         let tick = self.tick.load(Ordering::Relaxed);
         let turns = self.turns();
@@ -145,13 +142,13 @@ impl Turns {
     }
 }
 
-/// What watches the handlers of a worker.
+/// Watches the handlers of a worker.
 pub(super) struct Watchdog {
     pub(super) turns: Arc<Turns>,
     pub(super) running: Arc<Running>,
     pub(super) control: Control,
     pub(super) orders: watch::Receiver<Orders>,
-    /// How long jobs may go on after an order to stop.
+    /// How long jobs may continue after an order to stop.
     pub(super) grace: Option<Duration>,
 }
 
@@ -162,7 +159,7 @@ impl Watchdog {
         let mut cut_since = None;
         let mut told_to_quit = None;
         let mut ticks = tokio::time::interval(TICK);
-        // After a pause of the whole process nothing has been blocked for long.
+        // After a suspension of the whole process, missed ticks must not count as blocked time.
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
@@ -192,7 +189,7 @@ impl Watchdog {
             }
             let is_late = |since: Instant| now >= since + NOTICE;
             let stays = |turn: &Turn, why: &str, blocked_for: &Duration| {
-                // It is renewed no more.
+                // Its reservation is no longer renewed.
                 self.running.remove(turn.number);
                 tracing::error!(
                     job.uuid = uuid(turn),
