@@ -1,4 +1,4 @@
-//! The app's queue connections by name: where a job goes that names one.
+//! The app's queue connections by name: where a job that names a connection goes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,14 +15,15 @@ pub struct Connections {
 /// One of the app's queue connections.
 #[derive(Debug)]
 pub struct Destination {
-    /// Queue that is meant where none is named.
+    /// The queue for jobs that name none.
     pub default_queue: QueueName,
-    /// Its queues; the text says why they cannot be used from here, mostly that it is not on Redis.
+    /// The queues of this connection. The text says why artisand cannot use them, mostly that they are not on
+    /// Redis.
     pub queues: Result<Arc<RedisQueue>, String>,
 }
 
 impl Connections {
-    /// The connections there are, and the name of the default one.
+    /// The app's connections, and the name of the default one.
     pub fn new(
         default: impl Into<ConnectionName>,
         all: impl IntoIterator<Item = (String, Destination)>,
@@ -33,7 +34,7 @@ impl Connections {
         }
     }
 
-    /// Name of the connection that is meant where none is named.
+    /// Name of the connection for jobs that name none.
     pub fn default_name(&self) -> &ConnectionName {
         &self.default
     }

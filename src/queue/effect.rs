@@ -1,4 +1,4 @@
-//! What happens together with the end of a job: all of it in one step with the job's deletion, or nothing.
+//! Effects of a job's end: they happen all in one step with the job's deletion, or not at all.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub enum Effect {
     Push(Push),
     /// A lock on the queue's own server is freed.
     Unlock(Unlock),
-    /// A record goes to the end of a list of ours.
+    /// A record is added to the end of one of artisand's own lists.
     Append(Spool, Vec<u8>),
     /// The job's payload, as it was before the pop, goes to the queue's quarantine.
     Quarantine,
@@ -21,13 +21,13 @@ pub enum Effect {
 /// A job to push.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Push {
-    /// Where to.
+    /// The queue it goes to.
     pub queue: QueueName,
-    /// Its payload.
+    /// The payload of the job.
     pub payload: Vec<u8>,
-    /// When it becomes due; at once if not said.
+    /// When it becomes due; `None` for at once.
     pub due: Option<UnixSeconds>,
-    /// A lock that must be had first: if it is taken, nothing is pushed, and nobody is told.
+    /// A lock to take first: if it is taken already, the job is silently not pushed.
     pub claim: Option<Claim>,
 }
 
@@ -42,37 +42,37 @@ impl std::fmt::Debug for Push {
     }
 }
 
-/// A lock to take, by its whole key on the queue's own server.
+/// A lock to take, named by its whole key on the queue's own server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// Its key.
+    /// Key of the lock.
     pub key: String,
-    /// Who takes it.
+    /// The owner that takes it.
     pub owner: String,
-    /// How long it lives; zero for ever.
+    /// Lifetime of the lock; zero for no end.
     pub ttl: Duration,
 }
 
-/// A lock to free, by its whole key on the queue's own server.
+/// A lock to free, named by its whole key on the queue's own server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unlock {
-    /// Its key.
+    /// Key of the lock.
     pub key: String,
-    /// Who must hold it; whoever holds it if none.
+    /// The owner that must hold it; `None` frees it whoever holds it.
     pub owner: Option<String>,
 }
 
-/// The lists of ours in which things wait to be brought elsewhere.
+/// artisand's own lists of records that wait to be moved elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Spool {
     /// Records of failed jobs, on their way to the app's store.
     FailedJobs,
-    /// What is left to do for jobs that have ended: count them in their batch, free their locks elsewhere.
+    /// Follow-ups of ended jobs: count them in their batch, free their locks in other stores.
     FollowUps,
 }
 
 impl Spool {
-    /// All of them.
+    /// All lists.
     pub const ALL: [Self; 2] = [Self::FailedJobs, Self::FollowUps];
 
     /// Name of the list, below the prefix of the connection.

@@ -12,7 +12,7 @@ use super::{QueueName, Spool};
 #[derive(Debug, Clone)]
 pub struct Keys {
     prefix: String,
-    /// Queues whose jobs are under the keys of another.
+    /// Queues whose jobs are stored under the keys of another queue.
     forwards: BTreeMap<QueueName, QueueName>,
 }
 
@@ -25,14 +25,14 @@ impl Keys {
         }
     }
 
-    /// The same, with queues that stand for others (`Queue::forward`, Laravel 13): pushes, pops and all other commands
-    /// for one of them use the keys of the other.
+    /// The same keys, with forwarded queues (`Queue::forward`, Laravel 13): all commands for a forwarded queue use
+    /// the keys of its target.
     #[must_use]
     pub fn with_forwards(self, forwards: BTreeMap<QueueName, QueueName>) -> Self {
         Self { forwards, ..self }
     }
 
-    /// The queue under whose keys the jobs of this one are.
+    /// The queue under whose keys the jobs of `queue` are stored.
     fn kept<'q>(&'q self, queue: &'q QueueName) -> &'q QueueName {
         self.forwards.get(queue).unwrap_or(queue)
     }
@@ -47,7 +47,7 @@ impl Keys {
         format!("{}queues:{}:delayed", self.prefix, self.kept(queue))
     }
 
-    /// Sorted set of jobs being run.
+    /// Sorted set of jobs that are being run.
     pub fn reserved(&self, queue: &QueueName) -> String {
         format!("{}queues:{}:reserved", self.prefix, self.kept(queue))
     }
@@ -57,22 +57,22 @@ impl Keys {
         format!("{}queues:{}:notify", self.prefix, self.kept(queue))
     }
 
-    /// List of payloads that cannot be decoded; ours.
+    /// List of payloads that cannot be decoded; artisand's own key.
     pub fn quarantine(&self, queue: &QueueName) -> String {
         format!("{}queues:{}:quarantine", self.prefix, self.kept(queue))
     }
 
-    /// A list of records that wait to be brought elsewhere; ours.
+    /// A list of records that wait to be moved elsewhere; artisand's own key.
     pub fn spool(&self, spool: Spool) -> String {
         format!("{}{}", self.prefix, spool.key())
     }
 
-    /// Who brings the records of such a list where they belong; ours.
+    /// The process that drains such a list; artisand's own key.
     pub fn spool_lease(&self, spool: Spool) -> String {
         format!("{}{}:lease", self.prefix, spool.key())
     }
 
-    /// Says that a payload with this identity was pushed already; ours.
+    /// Marks a payload with this identity as pushed; artisand's own key.
     pub fn pushed(&self, id: &str) -> String {
         format!("{}artisand:pushed:{id}", self.prefix)
     }

@@ -1,4 +1,4 @@
-//! The same contract without a server, for tests and for running jobs in place.
+//! Queues in memory, for tests and for running jobs in place: the same contract without a server.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,7 +27,7 @@ pub struct MemoryQueue {
 struct State {
     queues: HashMap<QueueName, OneQueue>,
     spools: BTreeMap<Spool, Vec<Vec<u8>>>,
-    /// Who may empty a list, and until when.
+    /// The process that may drain each list, and until when.
     leases: BTreeMap<Spool, (String, Instant)>,
     /// Locks by key, with their owners.
     locks: BTreeMap<String, String>,
@@ -44,7 +44,7 @@ struct OneQueue {
 }
 
 impl MemoryQueue {
-    /// Empty queues with reservations that live so long.
+    /// Empty queues whose reservations live for `retry_after`.
     pub fn new(retry_after: Option<Duration>) -> Self {
         Self {
             state: Mutex::default(),
@@ -53,28 +53,28 @@ impl MemoryQueue {
         }
     }
 
-    /// Records of a list of ours, oldest first.
+    /// Records of one of artisand's own lists, oldest first.
     pub fn spool(&self, spool: Spool) -> Vec<Vec<u8>> {
         self.state().spools.get(&spool).cloned().unwrap_or_default()
     }
 
-    /// Adds a record to a list of ours, as a worker that died would have left it.
+    /// Adds a record to one of artisand's own lists, as a worker that died would have left it.
     pub fn spool_record(&self, spool: Spool, record: Vec<u8>) {
         self.state().spools.entry(spool).or_default().push(record);
     }
 
-    /// Who holds a lock.
+    /// The owner of a lock; `None` if the lock is free.
     pub fn lock_owner(&self, key: &str) -> Option<String> {
         self.state().locks.get(key).cloned()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Every change is whole before anything can panic.
+        // Every change is complete before anything can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The payload with one attempt more, or `None` where Redis would quarantine it.
+/// The payload with one more attempt, or `None` if Redis would quarantine it.
 fn bump_attempts(element: &[u8]) -> Option<(Vec<u8>, u32)> {
     let fields: BTreeMap<&str, &RawValue> = serde_json::from_slice(element).ok()?;
     let attempts = fields.get("attempts")?.get();
@@ -129,13 +129,13 @@ impl OneQueue {
 }
 
 impl State {
-    /// Who may empty a list now.
+    /// The process that may drain a list now.
     fn leaseholder(&self, spool: Spool) -> Option<&str> {
         let (owner, until) = self.leases.get(&spool)?;
         (*until > Instant::now()).then_some(owner)
     }
 
-    /// Does what follows the end of a job; what concerns the job itself is the caller's.
+    /// Applies the effects of a job's end; the caller handles the job itself.
     fn apply(&mut self, effects: &[Effect]) {
         for effect in effects {
             match effect {

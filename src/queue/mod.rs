@@ -1,8 +1,8 @@
-//! Queues: taking jobs, and giving them back in every way Laravel knows.
+//! Queues: take jobs, and give them back in every way Laravel knows.
 //!
-//! A [`ReservedJob`] is bytes. It is found again only by the exact member that
-//! was reserved, so those bytes are kept until the job is settled and nothing
-//! is ever encoded anew. Whoever holds one settles it with [`Queue::settle`].
+//! A [`ReservedJob`] is bytes. The driver finds it again only by the exact member that was reserved, so those
+//! bytes are kept until the job is settled and nothing is encoded anew. The holder of a reserved job settles it
+//! with [`Queue::settle`].
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -44,17 +44,17 @@ pub struct ReservedJob {
     pub payload: Arc<[u8]>,
     /// Number of this attempt, from 1.
     pub attempts: u32,
-    /// When any worker may have the job unless the reservation is renewed, counted from before the pop was sent;
+    /// When any worker may take the job unless the reservation is renewed, counted from before the pop was sent;
     /// `None` for never.
     pub lease: Option<UnixSeconds>,
-    /// What the pop's [`Choose`] answered for it; `None` if it was not asked.
+    /// The answer of the pop's [`Choose`] for this job; `None` if it was not asked.
     pub choice: Option<usize>,
-    /// By what the driver finds the job again; nothing else reads it. Redis: the payload as it was reserved.
+    /// The driver's key to find the job again; no other code reads it. Redis: the payload as it was reserved.
     pub ticket: Arc<[u8]>,
 }
 
 impl fmt::Debug for ReservedJob {
-    /// Says how long the payload is and not what it says: payloads stay out of logs.
+    /// Shows the length of the payload and not its content: payloads stay out of logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReservedJob")
             .field("queue", &self.queue)
@@ -64,21 +64,21 @@ impl fmt::Debug for ReservedJob {
     }
 }
 
-/// Says of a payload whether it is to be taken: a number by which the caller knows the job again, or `None` to leave it.
+/// Decides whether to take a payload: a number by which the caller recognizes the job, or `None` to leave it.
 pub type Choose<'a> = &'a mut (dyn FnMut(&QueueName, &[u8]) -> Option<usize> + Send + Sync);
 
 /// Takes some of the jobs and leaves the rest where they are, in order.
 pub struct Selection<'a> {
-    /// Texts of which a payload surely to be taken holds one: a run of such payloads at the head of a queue is taken
-    /// without being shown to the caller first. The caller checks what it gets.
+    /// Texts that mark payloads to take: a run of payloads at the head of a queue that each hold one of them is
+    /// taken without asking `choose`. The caller checks what it gets.
     pub needles: &'a [Vec<u8>],
-    /// Decides on the others, within a bounded window into each queue. A job that is taken has a slot.
+    /// Decides about other payloads, within a bounded window into each queue. A job that it takes has a slot.
     pub choose: Choose<'a>,
 }
 
 /// What to pop.
 pub struct PopRequest<'a> {
-    /// Queues, the first one first: a later queue is looked at only when those before it are empty.
+    /// Queues in order: a later queue is looked at only if those before it are empty.
     pub queues: &'a [QueueName],
     /// Most jobs to reserve.
     pub max: NonZeroUsize,
@@ -86,7 +86,7 @@ pub struct PopRequest<'a> {
     pub now: UnixSeconds,
     /// Queues from which [`Queue::wait_for_push`] took a notification since the last pop.
     pub woken: &'a [QueueName],
-    /// Which jobs to take; all that come if none.
+    /// Which jobs to take; `None` for all.
     pub selection: Option<Selection<'a>>,
 }
 
@@ -123,34 +123,35 @@ pub struct Popped {
     pub migrated: usize,
 }
 
-/// What becomes of a reserved job.
+/// What happens to a reserved job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settlement {
-    /// It is done: the reservation goes.
+    /// The job is done: its reservation is removed.
     Delete,
-    /// It becomes due at this second, with its attempt counted.
+    /// The job becomes due at this second, with its attempt counted.
     Release(UnixSeconds),
-    /// It becomes due at this second as it was before the pop: its attempt does not count.
+    /// The job becomes due at this second as it was before the pop: its attempt does not count.
     ReleaseUncounted(UnixSeconds),
-    /// It stays reserved until this second, then anybody may run it: what Laravel leaves behind after a timeout.
+    /// The job stays reserved until this second, then any worker may run it; Laravel leaves a job so after a
+    /// timeout.
     LeaveUntil(UnixSeconds),
-    /// It goes back to the head of its queue as it was before the pop.
+    /// The job goes back to the head of its queue as it was before the pop.
     PutBack,
-    /// It goes to the end of another queue as it was before the pop.
+    /// The job goes to the end of another queue as it was before the pop.
     Forward(QueueName),
-    /// Its payload cannot be decoded: it goes to the queue's quarantine as it was before the pop.
+    /// The job's payload cannot be decoded: it goes to the queue's quarantine as it was before the pop.
     Quarantine,
-    /// The reservation goes, together with all that the end of the job brings about; in one step, or not at all.
+    /// The reservation is removed and all effects of the job's end are applied, in one step or not at all.
     Finish(Vec<Effect>),
 }
 
-/// Whether a job was still ours when it was settled.
+/// Whether this worker still had the reservation of a job when it was settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settled {
-    /// It was, and what was asked for is done.
+    /// It had the reservation, and the settlement is done.
     Done,
-    /// Its reservation was gone: it had ended and somebody else has the job, or the queue was cleared. Nothing was
-    /// changed.
+    /// The reservation was gone: it had ended and another worker has the job, or the queue was cleared. Nothing
+    /// was changed.
     Gone,
 }
 
@@ -158,24 +159,24 @@ pub enum Settled {
 #[derive(Debug, thiserror::Error)]
 #[error("{} of {} jobs could not be settled", .settled.iter().filter(|settled| settled.is_none()).count(), .settled.len())]
 pub struct Unsettled {
-    /// Of each job, in their order, whether it was still ours; `None` where it is not known to be settled.
+    /// The result for each job, in order; `None` if it is unknown whether the job is settled.
     pub settled: Vec<Option<Settled>>,
-    /// A problem; one of unknown outcome, if there is any.
+    /// One of the problems; one with an unknown outcome, if there is any.
     pub source: Error,
 }
 
-/// A place where jobs of a queue are.
+/// A place where a queue keeps jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waiting {
-    /// In the list, the oldest first.
+    /// The list, oldest first.
     Pending,
-    /// Until they are due, the next first.
+    /// Jobs that are not yet due, the next one first.
     Delayed,
-    /// Being run, or left by a worker that is gone.
+    /// Jobs that are being run, or were left by a worker that is gone.
     Reserved,
 }
 
-/// Number of jobs of a queue, by where they are.
+/// Number of jobs of a queue in each place.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sizes {
     /// In the list.
@@ -197,7 +198,7 @@ pub enum Error {
     Script {
         /// Name of the script under `src/queue/scripts/`, or of the command.
         script: &'static str,
-        /// The queue it was run for; the first of several.
+        /// The queue that the script ran for; the first of several.
         queue: QueueName,
         /// What the connection reported.
         source: crate::connection::Error,
@@ -207,7 +208,7 @@ pub enum Error {
     Reply {
         /// Name of the script.
         script: &'static str,
-        /// The queue it was run for.
+        /// The queue that the script ran for.
         queue: QueueName,
     },
 }
@@ -218,19 +219,19 @@ impl Error {
         matches!(self, Self::Script { source, .. } if source.is_lost_connection())
     }
 
-    /// True if it is not known whether the server did what it was told: it may have, and its word was lost.
+    /// True if it is unknown whether the server carried out the command: it may have, and its reply was lost.
     pub fn is_of_unknown_outcome(&self) -> bool {
         let Self::Script { source, .. } = self else {
-            // It did something, and what it said of that is not understood.
+            // The script did something, but its reply could not be read.
             return true;
         };
         matches!(source, crate::connection::Error::Command { source, .. }
             if source.is_io_error() || source.is_timeout() || source.is_connection_dropped())
     }
 
-    /// True if a key is of another kind than it should be: nothing was done, and trying again does not help.
+    /// True if a key has the wrong type: nothing was done, and a retry does not help.
     pub fn is_wrong_kind(&self) -> bool {
-        // The words of effects.lua.
+        // The wording in effects.lua.
         const SAID: &str = "a key is a ";
         let Self::Script { source, .. } = self else {
             return false;
@@ -239,7 +240,7 @@ impl Error {
     }
 }
 
-/// The number of an attempt from what a payload says: a PHP integer, of which none below 1 means anything.
+/// The number of an attempt from a payload's PHP integer; values below 1 count as 1.
 fn number_of_attempts(attempts: i64) -> u32 {
     u32::try_from(attempts.max(1)).unwrap_or(u32::MAX)
 }
@@ -248,7 +249,7 @@ fn number_of_attempts(attempts: i64) -> u32 {
 ///
 /// Every driver passes the clauses of `tests/it/contract.rs`.
 pub trait Queue: Send + Sync + 'static {
-    /// Reserves up to `max` of the oldest pending jobs; returns at once, maybe empty-handed.
+    /// Reserves up to `max` of the oldest pending jobs; returns at once, possibly without any.
     ///
     /// Before that, jobs that are due are moved to the end of their list:
     /// delayed ones, then those whose reservation has ended, a bounded number
@@ -270,21 +271,21 @@ pub trait Queue: Send + Sync + 'static {
     /// `Illuminate\Queue\RedisQueue::pop`, `migrate`, `retrieveNextJob`.
     fn pop(&self, request: PopRequest<'_>) -> impl Future<Output = Result<Popped, Error>> + Send;
 
-    /// Settles jobs, each in its own way, and says of each whether it was still ours.
+    /// Settles jobs, each in its own way, and says for each whether it was still reserved.
     ///
-    /// May be called again with the same jobs after an error: what was done
-    /// before is then reported as [`Settled::Gone`] and not done twice.
+    /// May be called again with the same jobs after an error: a job that was settled before is then reported as
+    /// [`Settled::Gone`] and not settled twice.
     ///
-    /// One that is put back, or released uncounted, looks as before once it is popped again: only if that is known
-    /// not to have happened may it be settled again.
+    /// A job that was put back, or released uncounted, looks the same once another worker has popped it again.
+    /// Settle it again only if it is certain that the first settlement did not happen.
     ///
     /// # Errors
     ///
-    /// Each of the jobs is then either settled or as it was; [`Unsettled`] says which are settled for sure.
+    /// Each of the jobs is then either settled or unchanged; [`Unsettled`] says which are certainly settled.
     ///
     /// # Cancel safety
     ///
-    /// A dropped future leaves each job either settled or as it was.
+    /// A dropped future leaves each job either settled or unchanged.
     ///
     /// # Source
     ///
@@ -294,34 +295,34 @@ pub trait Queue: Send + Sync + 'static {
         jobs: &[(Arc<ReservedJob>, Settlement)],
     ) -> impl Future<Output = Result<Vec<Settled>, Unsettled>> + Send;
 
-    /// Moves the end of reservations to *now + `retry_after`*; those that are gone stay gone.
+    /// Moves the end of reservations to *now + `retry_after`*; reservations that are gone stay gone.
     fn renew(
         &self,
         jobs: &[Arc<ReservedJob>],
         now: UnixSeconds,
     ) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// How long a reservation lives; `None` for ever.
+    /// How long a reservation lives; `None` for no end.
     fn retry_after(&self) -> Option<Duration>;
 
-    /// Waits until something is pushed to one of the queues, at most so long; says to which.
+    /// Waits until a job is pushed to one of the queues, at most for `timeout`; returns the queue.
     ///
-    /// A notification is a hint and no job. It is taken from the server: pass
-    /// the queue on as `woken` with the next pop.
+    /// A notification is a hint, not a job. Waiting removes it from the server: pass the queue on as `woken` with
+    /// the next pop.
     ///
     /// # Cancel safety
     ///
-    /// A dropped future may lose a notification, which costs somebody a poll interval.
+    /// A dropped future may lose a notification, which delays a worker by one poll interval.
     fn wait_for_push(
         &self,
         queues: &[QueueName],
         timeout: Duration,
     ) -> impl Future<Output = Result<Option<QueueName>, Error>> + Send;
 
-    /// Whether pushes are announced; if not, waiting is of no use.
+    /// Whether pushes are announced; if not, waiting is useless.
     fn announces_pushes(&self) -> bool;
 
-    /// Adds payloads to the end of a queue, bytes as they are.
+    /// Adds payloads to the end of a queue, byte for byte.
     fn push(
         &self,
         queue: &QueueName,
@@ -339,13 +340,13 @@ pub trait Queue: Send + Sync + 'static {
     /// Counts the jobs of a queue. Nothing is migrated: a due delayed job counts as delayed.
     fn sizes(&self, queue: &QueueName) -> impl Future<Output = Result<Sizes, Error>> + Send;
 
-    /// Deletes all jobs of a queue, also reserved ones, and says how many; the quarantine stays.
+    /// Deletes all jobs of a queue, including reserved ones, and returns how many; the quarantine stays.
     fn clear(&self, queue: &QueueName) -> impl Future<Output = Result<u64, Error>> + Send;
 
-    /// Whether a lock that is kept on this connection can be taken and freed together with the end of a job.
+    /// Whether a lock kept on this Redis can be taken and freed together with the end of a job.
     fn is_on(&self, redis: &Redis) -> bool;
 
-    /// Records of a list of ours, the oldest first, from this position on.
+    /// Records of one of artisand's own lists, oldest first, starting at position `from`.
     fn spooled(
         &self,
         spool: Spool,
@@ -353,15 +354,14 @@ pub trait Queue: Send + Sync + 'static {
         max: usize,
     ) -> impl Future<Output = Result<Vec<Vec<u8>>, Error>> + Send;
 
-    /// Takes records out of a list of ours, each once, and does what follows: all in one step.
+    /// Removes records from one of artisand's own lists, each once, and applies the effects: all in one step.
     ///
-    /// Says how many records were there. If none was, or `owner` no longer has
-    /// the right to empty the list, it is 0, and nothing follows: another
-    /// process is at it.
+    /// Returns how many of the records were there. If none was, or if `owner` no longer has the lease, it returns
+    /// 0 and applies no effect: another process drains the list.
     ///
     /// # Errors
     ///
-    /// Either all of it happened or nothing.
+    /// All of it happened, or nothing.
     fn advance(
         &self,
         spool: Spool,
@@ -370,9 +370,9 @@ pub trait Queue: Send + Sync + 'static {
         effects: &[Effect],
     ) -> impl Future<Output = Result<u64, Error>> + Send;
 
-    /// Takes for so long the right to empty a list of ours; false if another process has it.
+    /// Takes the lease on one of artisand's own lists for `lives`; false if another process has it.
     ///
-    /// A right that was lost and is taken again must have another owner.
+    /// A lease taken again after it was lost needs another owner name.
     fn lease_spool(
         &self,
         spool: Spool,
@@ -380,7 +380,7 @@ pub trait Queue: Send + Sync + 'static {
         lives: Duration,
     ) -> impl Future<Output = Result<bool, Error>> + Send;
 
-    /// Keeps that right for so long from now on; false if it is no longer ours.
+    /// Extends the lease to `lives` from now; false if `owner` no longer has it.
     fn keep_spool(
         &self,
         spool: Spool,
@@ -388,7 +388,7 @@ pub trait Queue: Send + Sync + 'static {
         lives: Duration,
     ) -> impl Future<Output = Result<bool, Error>> + Send;
 
-    /// Gives that right up, if it is still ours.
+    /// Gives up the lease, if `owner` still has it.
     fn unlease_spool(
         &self,
         spool: Spool,

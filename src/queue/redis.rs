@@ -1,9 +1,8 @@
-//! Laravel's Redis driver: its keys, its effects, scripts of our own.
+//! Laravel's Redis driver: Laravel's keys and effects, with artisand's own scripts.
 //!
-//! The contract is `docs/protocol/redis-driver.md`. Where Laravel loses or
-//! doubles jobs, this driver does not: a payload that cannot be decoded goes to
-//! quarantine instead of nowhere, and a release puts back only what was still
-//! reserved.
+//! The contract is `docs/protocol/redis-driver.md`. Where Laravel loses or doubles jobs, this driver does not: a
+//! payload that cannot be decoded goes to quarantine instead of being lost, and a release puts back only a job
+//! that was still reserved.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -25,15 +24,15 @@ use crate::time::UnixSeconds;
 pub struct RedisQueueOptions {
     /// Name of the queue connection.
     pub connection: ConnectionName,
-    /// How long a reservation lives; `None` for ever, which no Laravel setting means.
+    /// How long a reservation lives; `None` for no end, which no Laravel setting means.
     pub retry_after: Option<Duration>,
     /// Whether the app keeps notify lists (Laravel 5.8 and later).
     pub notify: bool,
-    /// Most jobs that one pop migrates from each sorted set; `migration_batch_size`, but never without bound.
+    /// Most jobs that one pop migrates from each sorted set (`migration_batch_size`); always limited.
     pub migration_batch: usize,
-    /// How far into a queue a pop looks that takes only some of the jobs.
+    /// How far a pop looks into a queue if it takes only some of the jobs.
     pub look_ahead: usize,
-    /// Queues that stand for others (`Queue::forward`, Laravel 13): jobs of the first are under the keys of the second.
+    /// Forwarded queues (`Queue::forward`, Laravel 13): jobs of the first are stored under the keys of the second.
     pub forwards: BTreeMap<QueueName, QueueName>,
 }
 
@@ -41,7 +40,7 @@ impl Default for RedisQueueOptions {
     fn default() -> Self {
         Self {
             connection: "redis".into(),
-            // What Laravel's connector takes where the setting is missing or null.
+            // The default of Laravel's connector if the setting is missing or null.
             retry_after: Some(Duration::from_secs(60)),
             notify: true,
             migration_batch: 1000,
@@ -54,9 +53,9 @@ impl Default for RedisQueueOptions {
 /// The queues of one Redis connection.
 pub struct RedisQueue {
     redis: Redis,
-    /// For commands that block; its reply may take as long as they block.
+    /// For commands that block; a reply may take as long as the command blocks.
     blocking: Redis,
-    /// For renewals, which a runtime of their own may send.
+    /// For renewals, which may be sent from another runtime.
     renewing: Redis,
     keys: Keys,
     options: RedisQueueOptions,
@@ -109,7 +108,7 @@ impl fmt::Debug for RedisQueue {
     }
 }
 
-/// What messages call a list of ours, which belongs to no queue.
+/// The name in messages of one of artisand's own lists, which belong to no queue.
 fn name_of(spool: Spool) -> QueueName {
     QueueName::from(spool.key())
 }
@@ -159,12 +158,12 @@ impl RedisQueue {
         &self.keys
     }
 
-    /// The connection commands are sent on.
+    /// The connection that commands are sent on.
     pub fn redis(&self) -> &Redis {
         &self.redis
     }
 
-    /// Asks the server whether it is there.
+    /// Asks the server for a sign of life.
     ///
     /// # Errors
     ///
@@ -173,7 +172,7 @@ impl RedisQueue {
         self.redis.ping().await
     }
 
-    /// Counts the records of a list of ours.
+    /// Counts the records of one of artisand's own lists.
     ///
     /// # Errors
     ///
@@ -184,13 +183,13 @@ impl RedisQueue {
         length.map_err(failed("LLEN", &name_of(spool)))
     }
 
-    /// Pushes jobs in one step, unless those of this identity were pushed before; says whether they were pushed now.
+    /// Pushes jobs in one step, unless jobs of this identity were pushed before; true if they were pushed now.
     ///
-    /// That they were is remembered for so long.
+    /// The push is remembered for the duration `remembered`.
     ///
     /// # Errors
     ///
-    /// [`Error::Script`]; all are then pushed or none, and may be pushed again by this.
+    /// [`Error::Script`]; either all jobs are then pushed or none, and the call may be repeated.
     pub async fn push_once(
         &self,
         pushes: &[Effect],
@@ -216,7 +215,7 @@ impl RedisQueue {
         Ok(is_new == 1)
     }
 
-    /// Whether [`push_once`](Self::push_once) was called for this identity, and remembers it.
+    /// Whether [`push_once`](Self::push_once) has pushed for this identity and Redis still remembers it.
     ///
     /// # Errors
     ///
@@ -228,7 +227,7 @@ impl RedisQueue {
         found.map(|count| count > 0).map_err(failed("EXISTS", &any))
     }
 
-    /// The first pending jobs of a queue, as they stand; nothing moves.
+    /// The first pending jobs of a queue, unchanged; no job moves.
     ///
     /// # Errors
     ///
@@ -237,7 +236,7 @@ impl RedisQueue {
         self.range(queue, self.keys.list(queue), limit).await
     }
 
-    /// Some jobs of a queue as they stand, from the one at place `from` on; nothing moves.
+    /// Some jobs of a queue, unchanged, from position `from` on; no job moves.
     ///
     /// # Errors
     ///
@@ -265,7 +264,7 @@ impl RedisQueue {
             .map_err(failed(verb, queue))
     }
 
-    /// The first payloads in quarantine of a queue, as they stand.
+    /// The first payloads in a queue's quarantine, unchanged.
     ///
     /// # Errors
     ///
@@ -333,7 +332,7 @@ impl RedisQueue {
         Ok(names)
     }
 
-    /// Moves payloads from the quarantine to the end of their queue; says how many were found.
+    /// Moves payloads from the quarantine to the end of their queue; returns how many were found.
     ///
     /// # Errors
     ///
@@ -353,7 +352,7 @@ impl RedisQueue {
         .await
     }
 
-    /// Deletes payloads from the quarantine; says how many were found.
+    /// Deletes payloads from the quarantine; returns how many were found.
     ///
     /// # Errors
     ///
@@ -403,11 +402,11 @@ impl RedisQueue {
     }
 
     fn expires(&self, now: UnixSeconds) -> Arg<'static> {
-        // Without an end the score is the current second, as where Laravel's own is null.
+        // Without an end the score is the current second, as in Laravel where `retry_after` is null.
         Arg::Int(now.plus(self.options.retry_after.unwrap_or_default()).0)
     }
 
-    /// Until when jobs live that are reserved now.
+    /// When the reservation of a job reserved now ends.
     fn lease(&self, now: UnixSeconds) -> Option<UnixSeconds> {
         self.options
             .retry_after
@@ -418,7 +417,7 @@ impl RedisQueue {
         Arg::Int(set.into())
     }
 
-    /// Pops what comes first, or the run of it that holds one of `needles`.
+    /// Pops the first jobs, or the run of first jobs that each hold one of `needles`.
     ///
     /// Returns the position of the queue at which a job without a needle ended the pop.
     async fn pop_heads(
@@ -467,7 +466,7 @@ impl RedisQueue {
         Ok((popped, ended))
     }
 
-    /// Pops only what is chosen: shows a window of each queue, then claims.
+    /// Pops only chosen jobs: shows a window of each queue, then claims.
     async fn pop_chosen(
         &self,
         request: &PopRequest<'_>,
@@ -476,7 +475,7 @@ impl RedisQueue {
         popped: &mut Popped,
     ) -> Result<(), Error> {
         for queue in queues {
-            // A small window first: mostly what is wanted is near.
+            // A small window comes first: mostly the wanted jobs are near the head.
             let (mut start, mut size) = (0, request.max.get().max(32));
             while start < self.options.look_ahead && popped.jobs.len() < request.max.get() {
                 size = size.min(self.options.look_ahead - start);
@@ -484,7 +483,7 @@ impl RedisQueue {
                 let seen = self
                     .pop_window(request, queue, (start, size), choose, popped)
                     .await?;
-                // What was taken no longer stands before the next window.
+                // Taken jobs no longer stand before the next window.
                 start += seen.saturating_sub(popped.jobs.len() - before);
                 if seen < size {
                     break;
@@ -549,7 +548,7 @@ impl RedisQueue {
         let is_woken = request.woken.contains(queue);
         if chosen.is_empty() {
             if is_woken && start == 0 && seen > 0 {
-                // The notification was for a job that somebody else is to take: tell them.
+                // The notification was for a job that another worker has to take: pass it on.
                 let command = redis::cmd("RPUSH")
                     .arg(self.keys.notify(queue))
                     .arg("1")
@@ -623,7 +622,7 @@ fn escape_glob(text: &str) -> String {
     })
 }
 
-/// A due second, if one was told; the outer `None` where the script told something else.
+/// A due second, if the reply has one; the outer `None` if the reply is something else.
 #[expect(
     clippy::option_option,
     reason = "nothing due and nothing understood are two things"
@@ -632,7 +631,8 @@ fn read_due(value: &Value) -> Option<Option<UnixSeconds>> {
     match value {
         Value::Nil | Value::Boolean(false) => Some(None),
         Value::BulkString(text) => {
-            // A score can be any float, also one that no clock reaches; what is none is no reason to drop jobs.
+            // A score can be any float, even one that no clock reaches. A malformed score is no reason to drop
+            // jobs.
             let due = std::str::from_utf8(text)
                 .ok()
                 .and_then(|text| text.parse::<f64>().ok());
@@ -658,7 +658,7 @@ fn earliest(a: Option<UnixSeconds>, b: Option<UnixSeconds>) -> Option<UnixSecond
     }
 }
 
-/// Reads what pop.lua says of one queue; whether a job without a needle ended the pop.
+/// Reads the part of pop.lua's reply for one queue; true if a job without a needle ended the pop.
 fn read_entry(
     queue: &QueueName,
     entry: Value,
@@ -685,7 +685,7 @@ fn read_entry(
     Some(is_end)
 }
 
-/// A job from its element and what the script says of its member: an edit, or the member whole.
+/// Builds a job from its element and the script's description of its member: an edit, or the whole member.
 fn read_job(
     queue: &QueueName,
     element: Value,
@@ -699,7 +699,7 @@ fn read_job(
         return None;
     };
     let (member, attempts) = if *offset == -1 {
-        // One that cannot be read goes to quarantine; there it has no attempts.
+        // An unreadable payload goes to quarantine, where attempts do not count.
         let read = Payload::parse(&text)
             .ok()
             .and_then(|payload| payload.attempts);
@@ -726,7 +726,7 @@ fn read_job(
     })
 }
 
-/// How a settlement is carried out; jobs of one kind and queue go together.
+/// How a settlement is carried out; jobs of the same kind and queue go together.
 #[derive(PartialEq, Eq, Clone)]
 struct Group {
     queue: QueueName,
@@ -794,7 +794,7 @@ impl<'a> EffectCall<'a> {
         position
     }
 
-    /// Adds an effect of the end of a job with this payload.
+    /// Adds an effect of the end of the job with the payload `element`.
     fn effect(
         &mut self,
         queues: &RedisQueue,
@@ -815,7 +815,7 @@ impl<'a> EffectCall<'a> {
                 if let Some(claim) = &push.claim {
                     rest[2] = Arg::Int(self.key(claim.key.clone()));
                     rest[3] = Arg::Bytes(claim.owner.as_bytes());
-                    // Redis refuses what is longer, and that in the middle of the effects.
+                    // Redis refuses a longer lifetime, and does so in the middle of the effects.
                     let ttl = claim.ttl.min(LONGEST_LOCK).as_secs();
                     rest[4] = Arg::Int(i64::try_from(ttl).unwrap_or(i64::MAX));
                 }
@@ -843,10 +843,10 @@ impl<'a> EffectCall<'a> {
     }
 }
 
-/// Longest life of a lock that Redis can count in milliseconds, whatever the date.
+/// Longest lifetime of a lock that Redis can count in milliseconds, whatever the date.
 const LONGEST_LOCK: Duration = Duration::from_secs(9_000_000_000_000_000);
 
-/// Most jobs settled by one script call: no call keeps the server for long.
+/// Most jobs settled by one script call, so that no call occupies the server for long.
 const SETTLE_AT_ONCE: usize = 256;
 
 impl RedisQueue {
@@ -860,7 +860,8 @@ impl RedisQueue {
         let notify = |queue: &QueueName| self.options.notify.then(|| self.keys.notify(queue));
         let (mode, target, tell): (&[u8], String, Option<String>) = match &group.script {
             SettleScript::Delete => {
-                // A script costs more than the command does, and of a single job that says all.
+                // A script costs more than the plain command, and for a single job the command's reply says
+                // enough.
                 if let [(job, _)] = jobs {
                     let command = redis::cmd("ZREM").arg(&reserved).arg(&job.ticket).take();
                     let removed: i64 =
@@ -947,7 +948,7 @@ impl Queue for RedisQueue {
                     &mut popped,
                 )
                 .await;
-            // What is reserved already must reach the caller; the error will come again.
+            // Jobs that are already reserved must reach the caller; the error will come again.
             if let Err(error) = chosen
                 && popped.jobs.is_empty()
             {
@@ -961,7 +962,7 @@ impl Queue for RedisQueue {
         &self,
         jobs: &[(Arc<ReservedJob>, Settlement)],
     ) -> Result<Vec<Settled>, Unsettled> {
-        // One call per kind and queue, all on their way at once.
+        // One call per kind and queue; all calls run at the same time.
         let mut groups: Vec<(Group, Vec<usize>)> = Vec::new();
         for (index, (job, settlement)) in jobs.iter().enumerate() {
             let group = Group::of(job, settlement);
@@ -1012,7 +1013,7 @@ impl Queue for RedisQueue {
         let expires = now.plus(retry_after).0;
         let mut rest: Vec<&Arc<ReservedJob>> = jobs.iter().collect();
         rest.sort_by(|a, b| a.queue.cmp(&b.queue));
-        // One queue that cannot be written must not cost the others their reservations.
+        // A queue that cannot be written must not cost other queues their reservations.
         let mut result = Ok(());
         for same_queue in rest.chunk_by(|a, b| a.queue == b.queue) {
             for chunk in same_queue.chunks(SETTLE_AT_ONCE) {
@@ -1044,7 +1045,7 @@ impl Queue for RedisQueue {
         let Some(first) = queues.first() else {
             return Ok(None);
         };
-        // Whole seconds: servers before Redis 6 take no others. 0 would mean for ever.
+        // Whole seconds: servers before Redis 6 accept no fractions. 0 would block without end.
         let seconds = timeout.min(LONGEST_BLOCK).as_secs().max(1);
         let mut command = redis::cmd("BLPOP");
         for queue in queues {
@@ -1148,7 +1149,7 @@ impl Queue for RedisQueue {
     ) -> Result<u64, Error> {
         let name = name_of(spool);
         let mut call = EffectCall::new(self.keys.spool(spool));
-        // The second key.
+        // This is the script's second key.
         call.key(self.keys.spool_lease(spool));
         call.args.push(Arg::Bytes(owner.as_bytes()));
         call.number(records.len());

@@ -1,16 +1,16 @@
--- Takes records out of a list of ours, and does what is to follow.
+-- Removes records from one of artisand's own lists, and applies the effects.
 --
 -- KEYS
 --   1   artisand:follow-ups
 --   2   artisand:follow-ups:lease
 --   3+  keys of the effects
 -- ARGV
---   1   who we are
+--   1   owner of the lease
 --   2   number of records
 --   3+  the records, then the effects, see effects.lua
 --
--- Returns how many records were there. If none was, or the right to empty the
--- list is no longer ours, another process is at it: 0, and nothing follows.
+-- Returns how many of the records were there. If none was, or if the owner no
+-- longer has the lease, another process drains the list: 0, and no effect.
 
 if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 0 end
 local count = tonumber(ARGV[2])

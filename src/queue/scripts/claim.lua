@@ -7,8 +7,8 @@
 --   3  notifications that the caller's BLPOP already took
 --   4+ elements as they stand in the list
 --
--- Returns per element two values: offset and text as pop.lua does; or -2 and an
--- empty text if somebody else has taken it; or -3 and an empty text if it
+-- Returns two values per element: offset and text as in pop.lua; or -2 and an
+-- empty text if another worker has taken it; or -3 and an empty text if it
 -- cannot be decoded and went to quarantine.
 -- A member is added before its element is removed; see common.lua.
 

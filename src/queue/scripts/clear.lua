@@ -1,4 +1,4 @@
--- Deletes all jobs of a queue, also the reserved ones.
+-- Deletes all jobs of a queue, including the reserved ones.
 --
 -- KEYS  queues:default, :delayed, :reserved, :notify
 --

@@ -1,22 +1,22 @@
--- What pop.lua, peek.lua and claim.lua share; put in front of each.
+-- Shared functions of pop.lua, peek.lua and claim.lua; put in front of each.
 --
--- Everything is added where it goes before it is removed where it was: if
+-- Everything is added to its new place before it is removed from the old one: if
 -- Redis stops half way or runs out of memory, nothing is lost.
 
--- Calls a command with a long list of values, some at a time.
+-- Calls a command with a long list of values, in chunks.
 local function call_in_chunks(command, key, values)
   for first = 1, #values, 100 do
     redis.call(command, key, unpack(values, first, math.min(first + 99, #values)))
   end
 end
 
--- The second at which the first member of a sorted set is due, or nothing.
+-- The second at which the first member of a sorted set is due, or nil.
 local function first_due(key)
   return tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
 end
 
--- Moves what is due from a sorted set to the end of the list; returns how many,
--- and when the first that is left is due.
+-- Moves due members from a sorted set to the end of the list; returns how many,
+-- and when the first remaining one is due.
 local function migrate(from, list, notify, now, limit)
   local first = first_due(from)
   if not first or first > now then return 0, first end
@@ -36,9 +36,9 @@ end
 -- The reserved member of a job: offset and new digits of `attempts`, and the
 -- member; or nothing if the payload cannot be decoded.
 local function reserve(job)
-  -- Laravel writes `attempts` last, or last but `delay`. In valid JSON this
+  -- Laravel writes `attempts` last, or last before `delay`. In valid JSON this
   -- ending belongs to the outermost object, and of equal keys the last one
-  -- counts. Whether the rest is valid JSON the caller finds out.
+  -- counts. The caller finds out whether the rest is valid JSON.
   local tail_at = math.max(#job - 63, 1)
   local tail = string.sub(job, tail_at)
   local _, at = string.find(tail, ',"attempts":', 1, true)
@@ -60,8 +60,8 @@ local function reserve(job)
   if (kind ~= 'number' and kind ~= 'string') or not attempts then return end
   if attempts ~= math.floor(attempts) or math.abs(attempts) > 1e9 then return end
 
-  -- Edit the text if that provably changes what it should: there is one such
-  -- key, and afterwards the outermost object has one attempt more.
+  -- Edit the text only if that provably changes the right key: there is one such
+  -- key, and afterwards the outermost object has one more attempt.
   local first, last, text = string.find(job, '"attempts":(%d+)')
   if first and not string.find(job, '"attempts":', last + 1, true) then
     local bumped = string.format('%d', attempts + 1)
@@ -78,20 +78,20 @@ local function reserve(job)
   return -1, member, member
 end
 
--- Takes notifications for so many jobs that left the list; `woken` of them the
--- caller's BLPOP took already.
+-- Removes notifications for `taken` jobs that left the list; the caller's BLPOP
+-- has already removed `woken` of them.
 local function take_notifications(list, notify, taken, woken)
-  -- Only a hint: a list that cannot be written must not cost anybody a job.
+  -- Notifications are hints: a list that cannot be written must not cost a job.
   if taken > woken then redis.pcall('LTRIM', notify, taken - woken, -1) end
-  -- More notifications than jobs are of no use to anybody: producers and
-  -- consumers of different versions would let the list grow without end.
+  -- More notifications than jobs are useless: producers and consumers of
+  -- different versions would let the list grow without end.
   local hints = redis.pcall('LLEN', notify)
   if type(hints) ~= 'number' or hints == 0 then return end
   local surplus = hints - redis.call('LLEN', list)
   if surplus > 0 then redis.pcall('LTRIM', notify, surplus, -1) end
 end
 
--- The earlier of two seconds of which each may be missing, as text, or false.
+-- The earlier of two seconds, each of which may be nil, as text; or false.
 local function next_due(one, other)
   local due = one and other and math.min(one, other) or one or other
   return due and string.format('%.0f', math.min(math.ceil(due), 1e15)) or false

@@ -4,7 +4,7 @@
 -- ARGV  members as they were reserved
 --
 -- Returns the positions (from 1) of members that were not there: their
--- reservation had ended and somebody else has the job.
+-- reservation had ended and another worker has the job.
 
 local gone = {}
 for i, member in ipairs(ARGV) do

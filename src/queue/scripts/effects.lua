@@ -1,15 +1,15 @@
--- What finish.lua, advance.lua and push_once.lua share; put in front of each.
+-- Shared functions of finish.lua, advance.lua and push_once.lua; put in front of each.
 --
--- An effect is eight arguments: what, a key, a value, and five that depend:
+-- An effect is eight arguments: its kind, a key, a value, and five that depend on the kind:
 --   `push`    list     payload  -      notify  claim  owner  seconds
 --   `later`   set      payload  score  -       claim  owner  seconds
 --   `append`  list     value    -      -       -      -      -
---   `unlock`  lock     owner, or empty for whoever has it
+--   `unlock`  lock     owner, or empty to free it whoever holds it
 -- Keys are positions in KEYS, 0 for none.
 
 local WIDTH = 8
 
--- Fails before anything is written if a key is of the wrong kind: half of the
+-- Fails before anything is written if a key has the wrong type: half of the
 -- effects would be worse than none.
 local function check(first, count)
   for at = first, first + (count - 1) * WIDTH, WIDTH do

@@ -1,5 +1,5 @@
--- Ends reserved jobs together with all that their end brings about: only those
--- that are still reserved.
+-- Ends reserved jobs and applies the effects of their ends: only for jobs that
+-- are still reserved.
 --
 -- KEYS
 --   1   queues:default:reserved
@@ -8,7 +8,7 @@
 --   per job: the reserved member; the number of effects; the effects, see effects.lua
 --
 -- Returns the positions (from 1) of members that were not there. For those
--- nothing happens: somebody else has the job, and its end.
+-- nothing happens: another worker has the job, and handles its end.
 
 local jobs = {}
 local at = 1
@@ -23,7 +23,7 @@ end
 
 local gone = {}
 for i, job in ipairs(jobs) do
-  -- Asked again: the same member may be named twice.
+  -- Checked again: the arguments may name the same member twice.
   if job.there and redis.call('ZSCORE', KEYS[1], job.member) then
     apply(job.first, job.count)
     redis.call('ZREM', KEYS[1], job.member)

@@ -1,10 +1,10 @@
--- Takes the right to bring what is in a list of ours to where it belongs.
+-- Takes the lease on one of artisand's own lists: one drainer at a time.
 --
 -- KEYS  1  artisand:failed-spool:lease
--- ARGV  1  who we are
+-- ARGV  1  owner of the lease
 --       2  seconds it lives
 --
--- Returns 1 if it is ours now, 0 if another process has it.
+-- Returns 1 if the owner has the lease now, 0 if another process has it.
 
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then return 0 end

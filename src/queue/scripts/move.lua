@@ -1,21 +1,22 @@
--- Moves reserved jobs elsewhere: only those that are still reserved.
+-- Moves reserved jobs elsewhere: only jobs that are still reserved.
 --
 -- KEYS
 --   1  queues:default:reserved
---   2  where to; queues:default:delayed, queues:other, queues:default:quarantine
---   3  queues:other:notify; absent where nobody is to be told
+--   2  target: queues:default:delayed, queues:other, queues:default:quarantine
+--   3  queues:other:notify; absent if no worker is to be notified
 -- ARGV
---   1  `delay` (ZADD), `append` (RPUSH), `prepend` (LPUSH), or `expire`: it stays
---      reserved until the score
---   2+ three per job: the reserved member; what to put there, empty for the member; the score for `delay`
+--   1  `delay` (ZADD), `append` (RPUSH), `prepend` (LPUSH), or `expire`: the job
+--      stays reserved until the score
+--   2+ three per job: the reserved member; the value to add, empty for the member; the score for `delay`
+--      and `expire`
 --
 -- Returns the positions (from 1) of members that were not there. Nothing is
 -- added for those: unlike Laravel's release, a job whose reservation had ended
--- is not doubled. What is added is added before the reservation goes.
+-- is not doubled. The value is added before the reservation is removed.
 
 local commands = { append = 'RPUSH', prepend = 'LPUSH' }
 local gone = {}
--- Put back in reverse, the first of several is the first again.
+-- In reverse order, so that the first of several jobs ends up first.
 local from, to, step = 2, #ARGV, 3
 if ARGV[1] == 'prepend' then from, to, step = #ARGV - 2, 2, -3 end
 for i = from, to, step do

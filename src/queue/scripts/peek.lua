@@ -9,8 +9,8 @@
 --   5  position of the first job to show          0
 --   6  how many jobs to show    500
 --
--- Returns the next second at which something is due (or false), how many jobs
--- were migrated, then the elements. Nothing but what is due moves.
+-- Returns the next second at which a job is due (or false), how many jobs were
+-- migrated, then the elements. Only due jobs move.
 
 local list, delayed, reserved = KEYS[1], KEYS[2], KEYS[3]
 local now, limit, expiring = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[4] == '1'

@@ -14,15 +14,15 @@
 --   5  whether there are notify lists             1 or 0
 --   6  whether reservations end                   1 or 0
 --   7  number of needles        0 to take every job
---   8+ needles: texts of which a job must hold one to be taken. The first job
---      without any ends the pop, also for the queues behind.
+--   8+ needles: a job must hold one of these texts to be taken. The first job
+--      without any ends the pop, also for the later queues.
 --   then per queue: notifications that the caller's BLPOP already took from it
 --
--- Returns per queue that was looked at: the next second at which something is
--- due (or false), how many payloads went to quarantine, how many jobs were
--- migrated, whether a job without a needle ended the pop, then three values per reserved job: the element as it was in the
--- list, and either the offset of the digits of `attempts` in it and their new
--- text, or -1 and the reserved member whole.
+-- Returns per visited queue: the next second at which a job is due (or false),
+-- how many payloads went to quarantine, how many jobs were migrated, whether a
+-- job without a needle ended the pop, then three values per reserved job: the
+-- element as it was in the list, and either the offset of the digits of
+-- `attempts` in it and their new text, or -1 and the whole reserved member.
 -- If Redis stops half way, jobs may be both in the list and reserved, never in neither.
 
 local now, expires = tonumber(ARGV[1]), ARGV[2]
@@ -41,7 +41,7 @@ end
 
 local reply = {}
 
--- Reserves from one queue; true if the pop ends here.
+-- Reserves jobs of one queue; returns true if the pop ends here.
 local function pop(queue)
   local list, delayed = KEYS[queue * 5 + 1], KEYS[queue * 5 + 2]
   local reserved, notify = KEYS[queue * 5 + 3], KEYS[queue * 5 + 4]
@@ -92,8 +92,8 @@ for queue = 0, #KEYS / 5 - 1 do
   if want <= 0 then break end
   local done, result = pcall(pop, queue)
   if not done then
-    -- What earlier queues gave is reserved and must reach the caller; the
-    -- error comes again with the next pop.
+    -- Jobs of earlier queues are reserved and must reach the caller; the error
+    -- comes again with the next pop.
     if #reply == 0 then
       return redis.error_reply(type(result) == 'table' and result.err or tostring(result))
     end

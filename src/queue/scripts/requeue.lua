@@ -2,7 +2,7 @@
 --
 -- KEYS  1  queues:default:quarantine
 --       2  queues:default; absent to delete
---       3  queues:default:notify; absent where nobody is to be told
+--       3  queues:default:notify; absent if no worker is to be notified
 -- ARGV  payloads
 --
 -- Returns how many were found and moved.

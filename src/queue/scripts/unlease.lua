@@ -1,9 +1,9 @@
--- Gives up the right to bring what is in a list of ours to where it belongs.
+-- Gives up the lease on one of artisand's own lists.
 --
 -- KEYS  1  artisand:failed-spool:lease
--- ARGV  1  who we are
+-- ARGV  1  owner of the lease
 --
--- Returns 1 if it was ours, 0 if not.
+-- Returns 1 if the owner had the lease, otherwise 0.
 
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0
