@@ -1,10 +1,9 @@
-//! One SQL database of the app, whichever of `SQLite`, `MySQL`, `MariaDB` and `PostgreSQL` it is.
+//! One SQL database of the app: `SQLite`, `MySQL`, `MariaDB` or `PostgreSQL`.
 //!
-//! Statements are written once: identifiers in double quotes, parameters as
-//! `?`; what a server spells differently is changed on the way. Values are read
-//! as text ([`Database::as_text`]), because the types of Laravel's columns
-//! changed over the versions and only their text did not. Tables of the app's
-//! own are read as [`Record`]s, which have names and types.
+//! Statements are written once, with identifiers in double quotes and parameters as `?`; differences between
+//! servers are translated. Values are read as text ([`Database::as_text`]), because the types of Laravel's columns
+//! changed over the versions and only their text did not. Tables of the app's own are read as [`Record`]s, which
+//! have names and types.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -28,7 +27,7 @@ pub enum DatabaseKind {
 }
 
 impl DatabaseKind {
-    /// The kind behind the name of a Laravel driver; `None` for one that is not supported.
+    /// The kind of server for the name of a Laravel driver; `None` for an unsupported driver.
     pub fn of_driver(driver: &str) -> Option<Self> {
         match driver {
             "sqlite" => Some(Self::Sqlite),
@@ -62,11 +61,11 @@ pub struct DatabaseOptions {
     pub prefix: String,
     /// `PostgreSQL`'s `search_path`, comma separated.
     pub search_path: Option<String>,
-    /// `PostgreSQL`'s `sslmode`; for `MySQL` one of its names as well, and none is no TLS.
+    /// `PostgreSQL`'s `sslmode`; for `MySQL` one of the same names, and `None` for no TLS.
     pub ssl_mode: Option<String>,
     /// Path of the certificate authority that the server is checked against.
     pub ssl_ca: Option<PathBuf>,
-    /// Path of the certificate that is shown to the server.
+    /// Path of the certificate that the client shows to the server.
     pub ssl_cert: Option<PathBuf>,
     /// Path of the key of that certificate.
     pub ssl_key: Option<PathBuf>,
@@ -75,10 +74,11 @@ pub struct DatabaseOptions {
 }
 
 impl DatabaseOptions {
-    /// [`ssl_ca`](Self::ssl_ca) that stands for the certificate authorities that this machine trusts (`PostgreSQL`).
+    /// The value of [`ssl_ca`](Self::ssl_ca) for the certificate authorities that this machine trusts
+    /// (`PostgreSQL`).
     pub const SYSTEM_CA: &'static str = "system";
 
-    /// A database of this kind with nothing said but where its server usually is.
+    /// Options for a database of this kind, with only the server's usual address filled in.
     pub fn new(name: impl Into<String>, kind: DatabaseKind) -> Self {
         Self {
             name: name.into(),
@@ -103,7 +103,7 @@ impl DatabaseOptions {
         }
     }
 
-    /// Where it is, for messages: never the password.
+    /// Address of the database, for messages: never the password.
     pub fn address(&self) -> String {
         match (self.kind, &self.socket) {
             (DatabaseKind::Sqlite, _) => self.database.clone(),
@@ -166,12 +166,12 @@ impl<'a> From<Option<&'a str>> for Param<'a> {
 pub struct Row(Vec<Option<Vec<u8>>>);
 
 impl Row {
-    /// The bytes of a column; `None` for NULL, and where there is no such column.
+    /// The bytes of a column; `None` for NULL, and if there is no such column.
     pub fn bytes(&self, column: usize) -> Option<&[u8]> {
         self.0.get(column)?.as_deref()
     }
 
-    /// The text of a column, with replacement characters for what is not UTF-8.
+    /// The text of a column, with replacement characters for bytes that are not UTF-8.
     pub fn text(&self, column: usize) -> Option<Cow<'_, str>> {
         self.bytes(column).map(String::from_utf8_lossy)
     }
@@ -199,7 +199,7 @@ enum Pool {
     #[cfg(feature = "postgres")]
     Postgres {
         pool: sqlx::PgPool,
-        /// Set in every transaction: a pooler may give each one another server.
+        /// Set in every transaction: a pooler may give each transaction another server.
         search_path: Option<String>,
     },
 }
@@ -213,7 +213,7 @@ impl fmt::Debug for Database {
 /// How long opening a connection may take.
 #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long one statement may take: a server that hangs must not hold up everything behind it.
+/// How long one statement may take: a server that hangs must not hold up later work.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Database {
@@ -245,12 +245,12 @@ impl Database {
         &self.0.options.name
     }
 
-    /// Where it is, for messages.
+    /// Address of the database, for messages.
     pub fn address(&self) -> String {
         self.0.options.address()
     }
 
-    /// True if it is a file that is not there: nobody uses this database.
+    /// True if the database is a file that does not exist: the app does not use it.
     pub fn is_missing_file(&self) -> bool {
         self.kind() == DatabaseKind::Sqlite && !Path::new(&self.0.options.database).exists()
     }
@@ -297,7 +297,7 @@ impl Database {
         }
     }
 
-    /// Runs a statement and says how many rows it changed.
+    /// Runs a statement and returns how many rows it changed.
     ///
     /// # Errors
     ///
@@ -323,7 +323,7 @@ impl Database {
 
     /// Runs a query for rows of any table.
     ///
-    /// Every value comes as the server writes it, which is how PHP gets it.
+    /// Every value comes in the server's own text, as PHP gets it.
     ///
     /// # Errors
     ///
@@ -334,10 +334,10 @@ impl Database {
         self.finish(ended).await
     }
 
-    /// Begins a transaction, on a connection of its own; dropped without a commit, it is rolled back.
+    /// Begins a transaction on a connection of its own; if dropped without a commit, it is rolled back.
     ///
-    /// On `SQLite` it may write from the start: one that begins by reading
-    /// cannot always go on to write beside others.
+    /// On `SQLite` it takes the right to write at once: a transaction that begins by reading may be refused later
+    /// if another connection writes.
     ///
     /// # Errors
     ///
@@ -351,10 +351,10 @@ impl Database {
         })
     }
 
-    /// What ends a query of rows that nobody else may change until the transaction is over.
+    /// The end of a query whose rows no other transaction may change until this one is over.
     pub fn for_update(&self) -> &'static str {
         match self.kind() {
-            // The transaction has the whole file.
+            // The transaction has locked the whole file.
             DatabaseKind::Sqlite => "",
             DatabaseKind::MySql | DatabaseKind::Postgres => " for update",
         }
@@ -376,7 +376,7 @@ impl Database {
         let source = match result {
             Ok(Ok(value)) => return Ok(value),
             #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
-            // The pool tried to connect for a while and does not say what it met.
+            // The pool tried to connect for a while and does not report the error it met.
             Ok(Err(SqlError::Driver(sqlx::Error::PoolTimedOut))) => {
                 let met = tokio::time::timeout(CONNECT_TIMEOUT, self.0.pool.try_to_connect()).await;
                 let met = met.ok().and_then(Result::err);
@@ -418,8 +418,8 @@ impl Database {
 
 /// Statements that are carried out together or not at all.
 ///
-/// After an error nothing but dropping it makes sense: `PostgreSQL` refuses
-/// what follows, and the others may have undone what came before.
+/// After an error, only drop the transaction: `PostgreSQL` refuses further statements, and the other servers may
+/// have undone earlier ones.
 pub struct Transaction {
     database: Database,
     open: Open,
@@ -441,7 +441,7 @@ impl fmt::Debug for Transaction {
 }
 
 impl Transaction {
-    /// Runs a statement and says how many rows it changed.
+    /// Runs a statement and returns how many rows it changed.
     ///
     /// # Errors
     ///
@@ -465,42 +465,42 @@ impl Transaction {
         self.database.finish(ended).await
     }
 
-    /// Makes it last.
+    /// Commits the transaction.
     ///
     /// # Errors
     ///
-    /// [`Error::Sql`]; if the connection broke, it may have been carried out.
+    /// [`Error::Sql`]; if the connection broke, the transaction may have been committed.
     pub async fn commit(self) -> Result<(), Error> {
         let ended = tokio::time::timeout(STATEMENT_TIMEOUT, self.open.commit()).await;
         self.database.finish(ended).await
     }
 
-    /// Undoes it.
+    /// Rolls the transaction back.
     ///
     /// # Errors
     ///
-    /// [`Error::Sql`]; it is undone all the same.
+    /// [`Error::Sql`]; the transaction is rolled back all the same.
     pub async fn rollback(self) -> Result<(), Error> {
         let ended = tokio::time::timeout(STATEMENT_TIMEOUT, self.open.rollback()).await;
         self.database.finish(ended).await
     }
 }
 
-/// What went wrong with a statement.
+/// An error of a statement.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SqlError {
-    /// The driver or the server said no, or the connection broke.
+    /// The driver or the server refused it, or the connection broke.
     #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
     #[error(transparent)]
     Driver(#[from] sqlx::Error),
-    /// There was no answer.
+    /// The server did not answer.
     #[error("there was no answer within {0:?}")]
     Timeout(Duration),
 }
 
 impl SqlError {
-    /// True if a row with the same unique key is there.
+    /// True if a row with the same unique key exists.
     pub fn is_duplicate(&self) -> bool {
         match self {
             #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
@@ -511,8 +511,8 @@ impl SqlError {
         }
     }
 
-    /// True if others had locked what was wanted, for too long or the other way round: a transaction may be tried again
-    /// from its start.
+    /// True if other transactions held the needed locks for too long, or a deadlock was found: the transaction may
+    /// be tried again from its start.
     pub fn is_deadlock(&self) -> bool {
         match self {
             #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
@@ -534,7 +534,7 @@ impl SqlError {
         }
     }
 
-    /// True if the connection is gone or busy and another try may help.
+    /// True if the connection is lost or the server is busy, so that another try may help.
     pub fn is_lost(&self) -> bool {
         match self {
             #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
@@ -581,7 +581,7 @@ fn is_about_no_table(error: &dyn sqlx::error::DatabaseError) -> bool {
     error.code().as_deref() == Some("42P01") || error.message().starts_with("no such table")
 }
 
-/// Whether what the server says concerns more than this one statement.
+/// Whether the server's error concerns more than this one statement.
 #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 fn is_outage(error: &dyn sqlx::error::DatabaseError) -> bool {
     #[cfg(feature = "mysql")]
@@ -609,7 +609,7 @@ fn is_outage(error: &dyn sqlx::error::DatabaseError) -> bool {
 #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 macro_rules! run {
     ($pool:expr, $sql:expr, $params:expr, $method:ident) => {{
-        // Not kept by the server: behind a pooler the next statement may be sent to another one.
+        // The server does not keep the statement: behind a pooler the next one may go to another server.
         let mut query = sqlx::query($sql).persistent(false);
         for param in $params {
             query = match *param {
@@ -636,20 +636,20 @@ macro_rules! text_rows {
     }};
 }
 
-/// A value as part of a statement. Text is spelled in digits: nothing in it can end the literal.
+/// A value as part of a statement. Text is spelled in digits, so that no character of it can end the literal.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 fn literal(kind: DatabaseKind, param: Param<'_>) -> String {
     use std::fmt::Write as _;
     let mut literal = String::new();
     let written = match (param, kind) {
         (Param::Null, _) => write!(literal, "null"),
-        // Quoted it is of no type yet, and the column's type decides.
+        // A quoted literal has no type yet, so the column's type decides.
         (Param::Int(number), DatabaseKind::Postgres) => write!(literal, "'{number}'"),
         (Param::Int(number), _) => write!(literal, "{number}"),
         (Param::Text(text), DatabaseKind::Postgres) => {
             literal.push_str("E'");
             for c in text.chars() {
-                // A string takes everything.
+                // Writing to a `String` cannot fail.
                 let _ = write!(literal, "\\U{:08x}", u32::from(c));
             }
             write!(literal, "'")
@@ -666,7 +666,7 @@ fn literal(kind: DatabaseKind, param: Param<'_>) -> String {
     literal
 }
 
-/// A statement with its parameters in it: only such a one is answered in text by these servers.
+/// A statement with its parameters as literals: these servers answer only such statements in text.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 fn with_literals(kind: DatabaseKind, sql: &str, params: &[Param<'_>]) -> String {
     let sql = match kind {
@@ -687,7 +687,7 @@ fn with_literals(kind: DatabaseKind, sql: &str, params: &[Param<'_>]) -> String 
     whole
 }
 
-/// Rows with names, types and the values that `$value` makes of `(row, place, name of the type)`.
+/// Rows with column names, types, and the values that `$value` makes of `(row, place, name of the type)`.
 #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 macro_rules! records {
     ($rows:expr, $value:expr) => {{
@@ -722,7 +722,7 @@ fn sqlite_value(row: &sqlx::sqlite::SqliteRow, place: usize) -> Result<Value, sq
     if raw.is_null() {
         return Ok(Value::Null);
     }
-    // Not the column's: each value has a type of its own.
+    // The value's own type, which in `SQLite` may differ from the column's.
     let kind = raw.type_info();
     Ok(match kind.name() {
         "INTEGER" => Value::Int(row.try_get_unchecked(place)?),
@@ -1017,10 +1017,10 @@ impl Open {
     }
 }
 
-/// Begins a transaction to its end, also if this future is dropped: then it is rolled back.
+/// Runs `begin` to its end even if this future is dropped; the transaction is then rolled back.
 ///
-/// sqlx 0.8 and 0.9 give a connection back to the pool inside an open transaction when `begin` is dropped while
-/// `BEGIN` is on its way (transact-rs/sqlx#4385): what is written on it later would not be committed.
+/// If `begin` is dropped while `BEGIN` is under way, sqlx 0.8 and 0.9 return a connection with an open transaction
+/// to the pool (transact-rs/sqlx#4385): later writes on that connection would not be committed.
 #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 async fn begun<T: Send + 'static>(
     begin: impl Future<Output = Result<T, sqlx::Error>> + Send + 'static,
@@ -1030,7 +1030,7 @@ async fn begun<T: Send + 'static>(
         .unwrap_or(Err(sqlx::Error::WorkerCrashed))
 }
 
-/// Begins a transaction, which keeps one server of a pooler for all it consists of.
+/// Begins a transaction; behind a pooler, all its statements go to the same server.
 #[cfg(feature = "postgres")]
 async fn begin(
     pool: &sqlx::PgPool,
@@ -1108,7 +1108,8 @@ fn mysql(options: &DatabaseOptions) -> Result<sqlx::MySqlPool, Error> {
             return Err(wrong("sslmode", other.to_owned(), expected));
         }
     };
-    // Neither does PHP; the connection would be in the clear, or the server another than the one named.
+    // PHP does not support this either: the connection would be unencrypted, or go to another server than the
+    // named one.
     if let Some(socket) = options
         .socket
         .as_ref()
@@ -1123,7 +1124,7 @@ fn mysql(options: &DatabaseOptions) -> Result<sqlx::MySqlPool, Error> {
         .username(&options.username)
         .database(&options.database)
         .charset("utf8mb4")
-        // The session keeps the server's time zone, as PHP's does: `failed_at` is a timestamp.
+        // The session keeps the server's time zone, as in PHP: `failed_at` is a timestamp.
         .timezone(options.timezone.clone())
         .pipes_as_concat(false)
         .no_engine_substitution(false)
@@ -1144,7 +1145,7 @@ fn mysql(options: &DatabaseOptions) -> Result<sqlx::MySqlPool, Error> {
     if let Some(key) = &options.ssl_key {
         connect = connect.ssl_client_key(key);
     }
-    // Whatever the server's own mode: a value that does not fit must be refused and not be cut.
+    // Overrides the server's own mode: a value that does not fit must be refused, not cut.
     let pool = pool_options().after_connect(|connection, _| {
         Box::pin(async move {
             let strict = "set session sql_mode = concat(@@sql_mode, ',STRICT_ALL_TABLES')";
@@ -1169,7 +1170,7 @@ fn postgres(options: &DatabaseOptions) -> Result<sqlx::PgPool, Error> {
     };
     let ssl_ca = ssl_ca(options, variable("PGSSLROOTCERT"));
     let is_system = ssl_ca.as_deref() == Some(Path::new(DatabaseOptions::SYSTEM_CA));
-    // As libpq: one that asks for an encrypted connection, and has an authority, checks the server against it.
+    // As in libpq, `require` with a certificate authority also checks the server against it.
     let parsed = match ssl_mode {
         mode if is_system && mode != "verify-full" => {
             return Err(wrong(
@@ -1217,7 +1218,7 @@ fn postgres(options: &DatabaseOptions) -> Result<sqlx::PgPool, Error> {
     Ok(pool_options().connect_lazy_with(connect))
 }
 
-/// The authority that libpq would check the server against.
+/// The certificate authority that libpq would check the server against.
 #[cfg(feature = "postgres")]
 fn ssl_ca(options: &DatabaseOptions, variable: Option<String>) -> Option<PathBuf> {
     let usual = || {

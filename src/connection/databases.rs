@@ -1,4 +1,4 @@
-//! The databases of an app by the names of their connections, opened when somebody needs one.
+//! The databases of an app by connection name, each opened on first use.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,7 +7,7 @@ use super::{Database, DatabaseOptions, Error};
 
 /// All database connections of an app.
 ///
-/// Each is opened once, by the first who asks for it, and shared from then on.
+/// Each is opened once, on first use, and then shared.
 #[derive(Debug, Default)]
 pub struct Databases {
     default: Option<String>,
@@ -16,7 +16,7 @@ pub struct Databases {
 }
 
 impl Databases {
-    /// Connections by name; of those that cannot be used the reason.
+    /// Connections by name; for an unusable connection, the reason.
     pub fn new(
         default: Option<String>,
         known: impl IntoIterator<Item = (String, Result<DatabaseOptions, String>)>,
@@ -30,12 +30,11 @@ impl Databases {
 
     /// The database of a connection; the default one if no name is given.
     ///
-    /// `NAME::read` and `NAME::write`, which Laravel knows, are the one that writes.
+    /// Laravel's names `NAME::read` and `NAME::write` both mean the connection that writes.
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownDatabase`], [`Error::Unusable`], or what
-    /// [`Database::new`] says.
+    /// [`Error::UnknownDatabase`], [`Error::Unusable`], or an error of [`Database::new`].
     ///
     /// # Panics
     ///

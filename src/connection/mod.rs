@@ -1,8 +1,7 @@
 //! Opening connections to the app's servers.
 //!
-//! A [`Redis`] hands out one shared connection, opens it anew when it was
-//! lost, and never repeats a command by itself: only the caller knows whether
-//! a command whose reply was lost may be sent twice.
+//! A [`Redis`] hands out one shared connection, reopens it after a loss, and never repeats a command by itself:
+//! only the caller knows whether a command whose reply was lost may be sent twice.
 
 mod database;
 mod databases;
@@ -21,7 +20,7 @@ pub use redis::{Arg, Redis, RedisAddress, RedisOptions};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No connection, or not one that can be used.
+    /// There is no usable connection.
     #[error("could not connect to Redis at {address}")]
     Connect {
         /// Host and port, or path of the socket; never the password.
@@ -37,7 +36,7 @@ pub enum Error {
         /// What the client or the server reported.
         source: ::redis::RedisError,
     },
-    /// The URL of a connection does not say where to connect.
+    /// The URL of a connection does not specify an address.
     #[error("`{url}` is not a Redis URL: {problem}")]
     Url {
         /// The URL without its password.
@@ -45,7 +44,7 @@ pub enum Error {
         /// What is wrong with it.
         problem: &'static str,
     },
-    /// TLS was asked of a build without it.
+    /// TLS was requested, but this build does not have it.
     #[error("this build of artisand has no TLS (feature `tls`)")]
     NoTls,
     /// The database did not carry out a statement.
@@ -63,7 +62,7 @@ pub enum Error {
     UnknownDatabase {
         /// The name asked for.
         name: String,
-        /// The names there are.
+        /// The configured names.
         known: String,
     },
     /// A database connection is configured in a way that cannot be used.
@@ -74,7 +73,7 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
-    /// A kind of database that was left out of this build.
+    /// This build lacks the driver for this kind of database.
     #[error("this build of artisand has no driver for this database (feature `{0}`)")]
     NoDriver(&'static str),
     /// A setting that cannot be used.
@@ -82,15 +81,15 @@ pub enum Error {
     Setting {
         /// Name of the setting.
         name: String,
-        /// What it is.
+        /// The value of the setting.
         value: String,
-        /// What would work.
+        /// Values that would work.
         expected: &'static str,
     },
 }
 
 impl Error {
-    /// True if a new connection may help: the old one is gone, or its server cannot serve for now.
+    /// True if a new connection may help: the old one is lost, or its server cannot serve for now.
     pub fn is_lost_connection(&self) -> bool {
         match self {
             Self::Connect { .. } => true,
@@ -105,7 +104,7 @@ impl Error {
         }
     }
 
-    /// True if a row with the same unique key is there.
+    /// True if a row with the same unique key exists.
     pub fn is_duplicate(&self) -> bool {
         matches!(self, Self::Sql { source, .. } if source.is_duplicate())
     }
@@ -115,7 +114,7 @@ impl Error {
         matches!(self, Self::Sql { source, .. } if source.is_missing_table())
     }
 
-    /// True if another transaction was in the way: ours may be tried again from its start.
+    /// True if another transaction was in the way: the caller may try its own again from the start.
     pub fn is_deadlock(&self) -> bool {
         matches!(self, Self::Sql { source, .. } if source.is_deadlock())
     }

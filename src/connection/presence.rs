@@ -1,10 +1,9 @@
-//! Knows whether a Redis server is away, and says so once for all who use it.
+//! Knows whether a Redis server is away, and logs that once for all users of the server.
 //!
-//! Pops, settlements, renewals, locks and signals all meet the same loss
-//! within milliseconds, and each of them tries again. What an operator wants to
-//! read of that is two lines: the server is away, the server is back. Every
-//! connection of this process to one server shares one [`Presence`], and those
-//! who only try again say nothing of errors for which [`is_away`] holds.
+//! Pops, settlements, renewals, locks and signals all meet the same loss within milliseconds, and each of them
+//! tries again. An operator should read two lines about it: the server is away, the server is back. Every
+//! connection of this process to one server shares one [`Presence`], and code that only retries does not log
+//! errors for which [`is_away`] holds.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,11 +12,11 @@ use std::time::Instant;
 
 use super::Error;
 
-/// What is known of one server.
+/// What is known about one server.
 #[derive(Debug)]
 pub(super) struct Presence {
     address: String,
-    /// The same as in `state`, for a look at every answer.
+    /// Mirrors `state`, for a cheap check at every answer.
     is_away: AtomicBool,
     state: Mutex<State>,
 }
@@ -32,7 +31,7 @@ struct State {
 static SERVERS: LazyLock<Mutex<HashMap<String, Weak<Presence>>>> = LazyLock::new(Mutex::default);
 
 impl Presence {
-    /// The one of this server.
+    /// The shared presence of this server.
     pub(super) fn of(address: &str) -> Arc<Self> {
         let mut servers = SERVERS.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = servers.get(address).and_then(Weak::upgrade) {
@@ -52,9 +51,10 @@ impl Presence {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection was lost that was asked for at this moment, or none was had; true if that is news.
+    /// Notes that a connection opened at this moment was lost, or could not be opened; true if that is news.
     ///
-    /// One that was opened before the server came back broke when the server went, and is only noticed now.
+    /// A connection from before the server came back broke when the server went away, and the loss is only noticed
+    /// now.
     fn goes(&self, opened: Option<Instant>) -> bool {
         let mut state = self.state();
         let is_old = opened
@@ -68,13 +68,14 @@ impl Presence {
         true
     }
 
-    /// The server answered what it was asked at this moment; says since when it had been away, if that is news.
+    /// Notes an answer to a command sent at `asked`; returns since when the server had been away, if the answer is
+    /// news.
     fn comes(&self, asked: Instant) -> Option<Instant> {
         if !self.is_away.load(Ordering::Relaxed) {
             return None;
         }
         let mut state = self.state();
-        // An answer to what was asked before the loss says nothing of now.
+        // An answer to a command from before the loss says nothing about the server now.
         let since = state.away_since.filter(|since| *since <= asked)?;
         state.away_since = None;
         state.back_since = Some(Instant::now());
@@ -82,7 +83,7 @@ impl Presence {
         Some(since)
     }
 
-    /// Takes note of a loss, and logs it if it is news.
+    /// Notes a loss, and logs it if it is news.
     pub(super) fn is_lost(&self, opened: Option<Instant>, error: &redis::RedisError) {
         let address = &*self.address;
         if self.goes(opened) {
@@ -92,7 +93,7 @@ impl Presence {
         }
     }
 
-    /// Takes note of an answer, and logs it if it is news.
+    /// Notes an answer, and logs it if it is news.
     pub(super) fn answered(&self, asked: Instant) {
         if let Some(since) = self.comes(asked) {
             tracing::info!(
@@ -104,7 +105,7 @@ impl Presence {
     }
 }
 
-/// Whether an error or one of its causes is that a Redis server is away, which is logged here once for all.
+/// Whether an error or one of its causes means that a Redis server is away, which this module logs once.
 pub(crate) fn is_away(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -130,11 +131,11 @@ mod tests {
         assert_eq!(server.comes(opened), None);
         assert!(server.goes(Some(opened)));
         assert!(!server.goes(None) && !Presence::of("a-loss-and-a-return").goes(None));
-        // Asked before the loss, answered after it.
+        // Sent before the loss, answered after it.
         assert_eq!(server.comes(opened), None);
         assert!(server.comes(Instant::now()).is_some());
         assert_eq!(server.comes(Instant::now()), None);
-        // Another connection, which broke in the same moment and is used again only now.
+        // Another connection that broke at the same moment, and is used again only now.
         assert!(!server.goes(Some(opened)));
         assert!(server.goes(Some(Instant::now() + Duration::from_secs(1))));
     }

@@ -1,10 +1,8 @@
-//! Rows of tables we know nothing about, and how serde reads them.
+//! Rows of tables that artisand does not know, and how serde reads them.
 //!
-//! A [`Record`] has the columns of a row by name. Values are what PHP's
-//! database layer gives an app: text as the server writes it, so
-//! `2026-01-02 03:04:05` for a date and `9.90` for a decimal, and NULL, numbers
-//! and bytes where the column says so. [`Record::to`] turns them into what a
-//! type asks for:
+//! A [`Record`] has the columns of a row by name. Values are what PHP's database layer gives an app: text as the
+//! server writes it (`2026-01-02 03:04:05` for a date, `9.90` for a decimal), and NULL, numbers and bytes for
+//! columns of such types. [`Record::to`] converts them into the fields of a type:
 //!
 //! | asked for | taken from |
 //! | --- | --- |
@@ -17,8 +15,7 @@
 //! | enums | text that is the name of a variant |
 //! | `Option` | NULL as `None` |
 //!
-//! Columns that the type does not name are passed over. Errors name the
-//! column and never say what is in it.
+//! Columns that the type does not name are ignored. Errors name the column and never show its content.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -41,7 +38,7 @@ pub struct Record {
 #[derive(Debug, Clone)]
 pub(super) struct Column {
     pub(super) name: Box<str>,
-    /// What the server calls its type.
+    /// The server's name for its type.
     pub(super) kind: Box<str>,
 }
 
@@ -58,16 +55,16 @@ pub(super) enum Value {
     Null,
     Bool(bool),
     Int(i64),
-    /// A number with a fraction or an exponent, in the server's words.
+    /// A number with a fraction or an exponent, in the server's notation.
     Float(String),
     Text(String),
-    /// Of a binary column, or text that is not UTF-8.
+    /// The value of a binary column, or text that is not UTF-8.
     Bytes(Vec<u8>),
 }
 
 impl fmt::Debug for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Rows of apps hold what nobody wants in a log.
+        // Rows of apps hold content that does not belong in a log.
         let names = self.columns.iter().map(|column| &column.name);
         f.debug_list().entries(names).finish()
     }
@@ -85,17 +82,17 @@ impl Record {
         Self { columns, values }
     }
 
-    /// The text of a column; `None` for NULL, for bytes, and where there is no such column.
+    /// The text of a column; `None` for NULL, for bytes, and if there is no such column.
     pub fn text(&self, column: &str) -> Option<Cow<'_, str>> {
         let place = self.columns.iter().position(|it| *it.name == *column)?;
         self.values.get(place)?.text()
     }
 
-    /// Reads the row into a type of one's own.
+    /// Reads the row into a type of the caller.
     ///
     /// # Errors
     ///
-    /// Names the column that does not fit, its type and what was asked for.
+    /// Names the column that does not fit, its type and the requested type.
     pub fn to<T: DeserializeOwned>(&self) -> Result<T, RecordError> {
         T::deserialize(RecordDeserializer(self))
     }
@@ -105,7 +102,7 @@ impl Value {
     fn text(&self) -> Option<Cow<'_, str>> {
         match self {
             Self::Null | Self::Bytes(_) => None,
-            // As PHP casts them.
+            // The same texts as PHP's casts.
             Self::Bool(true) => Some("1".into()),
             Self::Bool(false) => Some("0".into()),
             Self::Int(number) => Some(number.to_string().into()),
@@ -123,7 +120,7 @@ impl Value {
         }
     }
 
-    /// The whole number in it.
+    /// The value as a whole number.
     fn int(&self) -> Option<i128> {
         if let Self::Int(number) = self {
             return Some((*number).into());
@@ -145,7 +142,7 @@ impl Value {
         }
     }
 
-    /// What it is, without what it says.
+    /// The kind of the value, without its content.
     fn found(&self) -> &'static str {
         match self {
             Self::Null => "NULL",
@@ -158,7 +155,7 @@ impl Value {
     }
 }
 
-/// A row that does not fit the type it is read into. Says nothing of what is in the row.
+/// A row that does not fit the type it is read into. The error does not show the row's content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct RecordError {
     column: Option<Place>,
@@ -177,7 +174,7 @@ enum Problem {
         expected: Box<str>,
         found: Box<str>,
     },
-    /// A `Deserialize` implementation refused the value; its words may repeat it.
+    /// A `Deserialize` implementation refused the value; its message may repeat the value.
     Refused,
     NoColumn(&'static str),
     Json {
@@ -206,7 +203,7 @@ impl fmt::Display for RecordError {
 }
 
 impl RecordError {
-    /// Name of the column; `None` if it is the row as a whole that does not fit.
+    /// Name of the column; `None` if the row as a whole does not fit.
     pub fn column(&self) -> Option<&str> {
         self.column.as_ref().map(|place| &*place.name)
     }
@@ -358,7 +355,7 @@ impl<'de> ValueDeserializer<'de> {
         }
     }
 
-    /// Reads a value that only text in JSON can hold.
+    /// Reads a value that only JSON text can hold.
     fn structure<V: Visitor<'de>>(
         self,
         visitor: V,

@@ -1,4 +1,4 @@
-//! One Redis connection that several tasks share and that comes back.
+//! One Redis connection that several tasks share and that reconnects.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ impl fmt::Display for RedisAddress {
     }
 }
 
-/// How to reach a Redis database, and the prefix its keys have.
+/// How to reach a Redis database, and the prefix of its keys.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisOptions {
     /// Where the server listens.
@@ -77,7 +77,8 @@ impl fmt::Debug for RedisOptions {
 }
 
 impl RedisOptions {
-    /// Overlays what a URL says: `redis://user:password@host:port/database`, also `rediss://`, `tls://`, `tcp://`, `unix:///path`.
+    /// Applies a URL: `redis://user:password@host:port/database`, also `rediss://`, `tls://`, `tcp://`,
+    /// `unix:///path`.
     ///
     /// # Errors
     ///
@@ -108,7 +109,7 @@ impl RedisOptions {
             self.password = non_empty(percent_decode(password));
         }
         let (host, port) = match host_and_port.rsplit_once(':') {
-            // An IPv6 address stands in brackets; its colons are not a port's.
+            // An IPv6 address stands in brackets; the colons inside do not separate a port.
             Some((host, port)) if !port.ends_with(']') => (
                 host,
                 port.parse().map_err(|_| bad("the port is not a number"))?,
@@ -130,7 +131,7 @@ impl RedisOptions {
         Ok(())
     }
 
-    /// Takes a host as Laravel's configuration writes it: a name, `tls://name`, or the path of a socket.
+    /// Converts a host from Laravel's configuration: a name, `tls://name`, or the path of a socket.
     #[must_use]
     pub fn address_of(host: &str, port: u16, is_tls: bool) -> RedisAddress {
         if host.starts_with('/') {
@@ -164,7 +165,7 @@ fn without_password(url: &str) -> String {
     }
 }
 
-/// Decodes `%40` and its kin.
+/// Decodes percent escapes such as `%40`.
 pub(crate) fn percent_decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());
@@ -207,7 +208,7 @@ struct Inner {
 #[derive(Default)]
 struct Current {
     connection: Option<MultiplexedConnection>,
-    /// Grows with every connection, so that a late report of a loss does not close its successor.
+    /// Grows with every connection, so that a late report of a loss does not close the next connection.
     generation: u64,
     opened: Option<Instant>,
 }
@@ -234,10 +235,10 @@ impl fmt::Debug for Redis {
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Redis {
-    /// How long a reply may take before the connection is given up, unless said otherwise.
+    /// How long a reply may take before the connection is given up, by default.
     ///
-    /// Long, because a server that is busy with somebody's slow command still
-    /// carries out ours: giving up early would leave popped jobs reserved.
+    /// The time is long, because a server that is busy with another client's slow command still carries out later
+    /// commands: giving up early would leave popped jobs reserved.
     pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
     /// Prepares a connection; the first command opens it.
@@ -309,7 +310,7 @@ impl Redis {
         }))
     }
 
-    /// Whether both lead to the same database of the same server, as far as their addresses tell.
+    /// Whether both lead to the same database of the same server, judged by their addresses.
     pub fn is_same_database(&self, other: &Self) -> bool {
         self.0.address == other.0.address && self.0.database == other.0.database
     }
@@ -366,11 +367,12 @@ impl Redis {
         lent
     }
 
-    /// Asks the server whether it is there.
+    /// Asks the server for a sign of life.
     ///
     /// # Errors
     ///
-    /// The connection cannot be opened, which the caller has to say: it is not logged. Or the server refuses to serve.
+    /// The connection cannot be opened (this is not logged; the caller has to report it), or the server refuses to
+    /// serve.
     pub async fn ping(&self) -> Result<(), Error> {
         let mut lent = self.connect().await?;
         let ping = redis::cmd("PING");
@@ -408,7 +410,7 @@ impl Redis {
         self.finish(lent, result).await
     }
 
-    /// Runs a script by its digest, or by its text where the server does not know it.
+    /// Runs a script by its digest, or by its text if the server does not know it.
     ///
     /// # Errors
     ///
@@ -446,11 +448,11 @@ pub enum Arg<'a> {
 
 #[cfg(feature = "tls")]
 pub(super) fn install_crypto() {
-    // Fails only if somebody installed one before, which serves as well.
+    // Fails only if the process has already installed a provider, which serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// True if the connection is gone, or the server says that it cannot serve for now.
+/// True if the connection is lost, or the server reports that it cannot serve for now.
 pub(super) fn is_lost(error: &RedisError) -> bool {
     if error.is_io_error()
         || error.is_connection_dropped()
