@@ -10,9 +10,9 @@ use crate::time::UnixSeconds;
 #[derive(Debug)]
 pub struct DatabaseFailedJobs {
     database: Database,
-    /// As configured, for messages.
+    /// The table's name as configured, for messages.
     name: String,
-    /// As it stands in statements.
+    /// The table's name as written in statements.
     table: String,
     by_uuid: bool,
     timezone: TimeZone,
@@ -60,12 +60,12 @@ impl DatabaseFailedJobs {
         }
     }
 
-    /// The column by which people name a job.
+    /// The column that identifies a job to users.
     fn id_column(&self) -> &'static str {
         if self.by_uuid { "uuid" } else { "id" }
     }
 
-    /// A condition on the id; numbers are compared as text, so that no text is a wrong number.
+    /// A condition on the id. Numbers are compared as text, so that any text is a valid operand.
     fn is_id(&self) -> String {
         if self.by_uuid {
             "\"uuid\" = ?".to_owned()
@@ -103,7 +103,7 @@ impl DatabaseFailedJobs {
             Err(error) if error.is_duplicate() => error,
             Err(error) => return Err(self.failed("record")(error)),
         };
-        // Not of this job: of another unique column, as where the table's numbering is behind.
+        // The duplicate concerns another unique column, for example because the table's numbering is behind.
         let Some(stored) = self.find(&uuid).await? else {
             return Err(self.failed("record")(duplicate));
         };
@@ -117,7 +117,7 @@ impl DatabaseFailedJobs {
         })
     }
 
-    /// Without a unique column, equality of all columns has to do.
+    /// Without a unique column, a row counts as the same if all columns are equal.
     async fn record_by_number(&self, job: &FailedJob) -> Result<Recorded, Error> {
         let moment = self.database.moment();
         let (text, dual) = match self.database.kind() {
@@ -264,7 +264,7 @@ impl DatabaseFailedJobs {
         }
     }
 
-    /// Tries whether rows can be written, without writing one.
+    /// Tests whether rows can be written, without writing one.
     pub(super) async fn try_write(&self) -> Result<(), Error> {
         let columns = ["connection", "queue", "payload", "exception", "failed_at"];
         let id = if self.by_uuid { "\"uuid\", " } else { "" };
@@ -279,10 +279,10 @@ impl DatabaseFailedJobs {
         self.delete("where 1 = 0", &[]).await.map(drop)
     }
 
-    /// Whether the table wants a uuid that this driver does not write.
+    /// Whether the table requires a uuid that this driver does not write.
     pub(super) async fn wants_uuid(&self) -> bool {
         let sql = format!("select \"uuid\" from {} where 1 = 0", self.table);
-        // SQLite takes a name in double quotes that is no column for a text.
+        // SQLite takes a double-quoted name that is not a column as text.
         let is_column = self.database.kind() != DatabaseKind::Sqlite;
         !self.by_uuid && is_column && self.database.rows(&sql, &[]).await.is_ok()
     }

@@ -1,4 +1,4 @@
-//! Failed jobs in a JSON file, as driver `file` keeps them.
+//! Failed jobs in a JSON file, in the format of driver `file`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,9 +20,9 @@ use crate::payload::write_json_text;
 /// Frees a lock.
 pub type Unlock = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>;
 
-/// The lock under which PHP and this program change the file: `laravel-failed-jobs` of the cache store `file`.
+/// The lock under which PHP and artisand change the file: `laravel-failed-jobs` of the cache store `file`.
 pub trait FileLock: fmt::Debug + Send + Sync {
-    /// Takes the lock; `None` if somebody else kept it for so long.
+    /// Takes the lock; `None` if another process held it for the whole `wait`.
     fn lock(
         &self,
         wait: Duration,
@@ -33,7 +33,7 @@ pub trait FileLock: fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub struct FileFailedJobs {
     path: PathBuf,
-    /// Most jobs that are kept.
+    /// Most jobs that the file keeps.
     limit: usize,
     timezone: TimeZone,
     lock: Arc<dyn FileLock>,
@@ -42,7 +42,7 @@ pub struct FileFailedJobs {
 /// One job in the file, in the order in which Laravel writes the fields.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct Entry {
-    /// Mostly text; null where the payload had no uuid.
+    /// Mostly text; null if the payload had no uuid.
     #[serde(default)]
     id: Value,
     #[serde(default)]
@@ -60,7 +60,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// What people call it.
+    /// The id by which users name the job.
     pub(super) fn id(&self) -> Cow<'_, str> {
         match &self.id {
             Value::String(id) => id.into(),
@@ -70,7 +70,7 @@ impl Entry {
     }
 }
 
-/// How long the lock is tried to get, as Laravel does.
+/// How long to try for the lock; the same as in Laravel.
 const WAIT: Duration = Duration::from_secs(10);
 
 impl FileFailedJobs {
@@ -103,7 +103,7 @@ impl FileFailedJobs {
         }
     }
 
-    /// Reads, changes and writes the file under the lock. Nothing is written if `change` says that it changed nothing.
+    /// Reads, changes and writes the file under the lock. The file is not written if `change` reports no change.
     async fn change<T: Send + 'static>(
         &self,
         change: impl FnOnce(&mut Vec<Entry>) -> (bool, T) + Send + 'static,
@@ -183,13 +183,13 @@ impl FileFailedJobs {
         Ok(entries.into_iter().map(stored).collect())
     }
 
-    /// Tries whether the file can be written, without changing it.
+    /// Tests whether the file can be written, without changing it.
     pub(super) async fn try_write(&self) -> Result<(), Error> {
         self.change(|_| (false, ())).await?;
         self.blocking(|path| {
             let tried = target(path).and_then(|path| {
                 if path.is_file() {
-                    // Opened as it is, it can at least be written in place.
+                    // A file that can be opened can at least be written in place.
                     open_in_place(&path).map(drop)
                 } else {
                     new_file::try_beside(&path)
@@ -200,7 +200,7 @@ impl FileFailedJobs {
         .await
     }
 
-    /// Keeps the jobs of which `keep` says so; says how many went.
+    /// Keeps the jobs for which `keep` returns true; returns how many were removed.
     pub(super) async fn retain(
         &self,
         keep: impl Fn(&Entry) -> bool + Send + 'static,
@@ -238,12 +238,12 @@ fn failed(what: &'static str, path: &Path, source: std::io::Error) -> Error {
     }
 }
 
-/// Replaces the file as a whole: a full disk leaves the old one.
+/// Replaces the file as a whole, so that a full disk leaves the old file intact.
 fn write(path: &Path, entries: &[Entry]) -> Result<(), Error> {
     let text = encode(entries);
     let written = target(path).and_then(|path| {
         match new_file::replace(&path, text.as_bytes(), None) {
-            // Where only the file itself may be written, it is written in place, as PHP does.
+            // If only the file itself may be written, but not its directory, it is written in place, as PHP does.
             Err(error) if is_refused(&error) && path.is_file() => {
                 open_in_place(&path).and_then(|mut file| {
                     file.set_len(0)?;
@@ -256,7 +256,7 @@ fn write(path: &Path, entries: &[Entry]) -> Result<(), Error> {
     written.map_err(|source| failed("write", path, source))
 }
 
-/// The file that is written: a link, as deployments share one between releases, stays a link.
+/// The file to write. A link stays a link, as deployments share one file between releases.
 fn target(path: &Path) -> std::io::Result<PathBuf> {
     let (link, target) = (std::fs::symlink_metadata(path), std::fs::metadata(path));
     let (Ok(link), Ok(target)) = (link, target) else {
@@ -274,12 +274,12 @@ fn target(path: &Path) -> std::io::Result<PathBuf> {
     std::fs::canonicalize(path)
 }
 
-/// Whether a link may say which file is written: root writes to no file that the link's owner may not write.
+/// Whether to follow a link: as root, only to a file of the link's owner, or if root owns the link.
 fn may_follow(link: u32, target: u32, own: u32) -> bool {
     own != 0 || link == 0 || link == target
 }
 
-/// Opens the file to write in it; a link that took its place is an error.
+/// Opens the file for writing in place; a link at its path is an error.
 fn open_in_place(path: &Path) -> std::io::Result<std::fs::File> {
     let no_follow = rustix::fs::OFlags::NOFOLLOW.bits();
     std::fs::OpenOptions::new()
@@ -296,7 +296,7 @@ fn is_refused(error: &std::io::Error) -> bool {
     )
 }
 
-/// The list as PHP's `json_encode` prints it prettily.
+/// The list as PHP's `json_encode` prints it with `JSON_PRETTY_PRINT`.
 fn encode(entries: &[Entry]) -> String {
     if entries.is_empty() {
         return "[]".to_owned();

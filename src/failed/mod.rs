@@ -1,10 +1,8 @@
-//! Jobs that failed for good: the app's own store of them, and the records on their way there.
+//! Jobs that failed for good: the app's own store of them, and the records on their way into it.
 //!
-//! A failed job first becomes a [`FailedJob`] in the spool, in the same step in
-//! which it leaves its queue, and then a row of the store. Between the two it
-//! is in the spool: a store that is down, or a worker that dies, costs a delay
-//! and no job. Since a record may be brought to the store a second time,
-//! [`FailedJobs::record`] says what it found there.
+//! A failed job first becomes a [`FailedJob`] in the spool, in the same step in which it leaves its queue, and
+//! then a row of the store. A store that is down, or a worker that dies, therefore delays a record but loses no
+//! job. Since a record may reach the store a second time, [`FailedJobs::record`] says what it found there.
 
 use std::path::PathBuf;
 
@@ -30,7 +28,7 @@ pub struct FailedJob {
     pub connection: String,
     /// Queue.
     pub queue: String,
-    /// The payload as it was popped, `attempts` not counted up, as Laravel records it.
+    /// The payload as it was popped, without counting this attempt, as Laravel records it.
     pub payload: String,
     /// Exception text in PHP's shape.
     pub exception: String,
@@ -39,7 +37,7 @@ pub struct FailedJob {
 }
 
 impl FailedJob {
-    /// The record as it is spooled.
+    /// The record as JSON for the spool.
     ///
     /// # Panics
     ///
@@ -53,9 +51,9 @@ impl FailedJob {
         UnixSeconds(self.failed_at)
     }
 
-    /// The uuid, or for a payload without one an id made from the record, the same each time.
+    /// The uuid; for a payload without one, an id derived from the record, always the same for the same record.
     ///
-    /// Laravel cannot store such a job by uuid at all; here nothing is lost for that.
+    /// Laravel cannot store such a job by uuid at all; artisand loses none.
     fn uuid(&self) -> String {
         use sha1::Digest as _;
         if let Some(uuid) = self.uuid.as_ref().filter(|uuid| !uuid.is_empty()) {
@@ -64,7 +62,7 @@ impl FailedJob {
         let hash = sha1::Sha1::digest(self.to_json());
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&hash[..16]);
-        // Version 8: made by rules of our own.
+        // Version 8 allows custom rules.
         bytes[6] = bytes[6] & 0x0f | 0x80;
         bytes[8] = bytes[8] & 0x3f | 0x80;
         let hex = format!("{:032x}", u128::from_be_bytes(bytes));
@@ -79,10 +77,10 @@ impl FailedJob {
     }
 }
 
-/// A failed job as the store has it.
+/// A failed job as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredJob {
-    /// What `queue:retry` and its kin call it: the uuid, or the number of a row without one.
+    /// The id for `queue:retry` and similar commands: the uuid, or the number of a row without one.
     pub id: String,
     /// Queue connection.
     pub connection: String,
@@ -96,14 +94,14 @@ pub struct StoredJob {
     pub failed_at: String,
 }
 
-/// What became of a record.
+/// The result of recording a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recorded {
-    /// It is in the store.
+    /// The job is now in the store.
     New,
-    /// It was in the store already.
+    /// The job was in the store already.
     Already,
-    /// The store has another failure of the same job: one that is just being retried, or was pushed twice.
+    /// The store has another failure of the same job, which is being retried or was pushed twice.
     Occupied,
 }
 
@@ -114,7 +112,7 @@ pub enum FailedJobs {
     Database(DatabaseFailedJobs),
     /// A JSON file (`file`).
     File(FileFailedJobs),
-    /// None: failed jobs are not kept (`null`).
+    /// No store: failed jobs are not kept (`null`).
     Null,
 }
 
@@ -122,7 +120,7 @@ pub enum FailedJobs {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The database did not do it.
+    /// The database refused the operation.
     #[error("could not {what} failed jobs in table `{table}`")]
     Database {
         /// What was tried.
@@ -139,10 +137,10 @@ pub enum Error {
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The file is not what Laravel writes.
+    /// The file's content is not what Laravel writes.
     #[error("{path} is not a JSON list of failed jobs; move it away or mend it")]
     Content {
         /// The file.
@@ -150,12 +148,12 @@ pub enum Error {
         /// What is wrong with it.
         source: serde_json::Error,
     },
-    /// Somebody else works on the file.
+    /// Another process works on the file.
     #[error("could not get the lock for {path} within {seconds} seconds")]
     Locked {
         /// The file.
         path: PathBuf,
-        /// How long it was tried.
+        /// How long the lock was tried for, in seconds.
         seconds: u64,
     },
     /// The lock cannot be used.
@@ -178,7 +176,7 @@ impl FailedJobs {
         }
     }
 
-    /// Writes a failed job down, unless there is a job of the same id.
+    /// Records a failed job, unless the store has a job with the same id.
     ///
     /// # Errors
     ///
@@ -195,7 +193,7 @@ impl FailedJobs {
         }
     }
 
-    /// Writes a failed job over another failure of the same job; says if that did not work out after all.
+    /// Replaces another failure of the same job; the result says if another writer came first.
     ///
     /// # Errors
     ///
@@ -208,7 +206,7 @@ impl FailedJobs {
         }
     }
 
-    /// All failed jobs, the last one first.
+    /// All failed jobs, latest first.
     ///
     /// # Errors
     ///
@@ -221,7 +219,7 @@ impl FailedJobs {
         }
     }
 
-    /// Ids of the failed jobs, of one queue or of all, the last one first.
+    /// Ids of the failed jobs of one queue or of all queues, latest first.
     ///
     /// # Errors
     ///
@@ -251,7 +249,7 @@ impl FailedJobs {
         }
     }
 
-    /// Deletes one failed job; says whether there was one.
+    /// Deletes one failed job; returns whether it existed.
     ///
     /// # Errors
     ///
@@ -264,7 +262,7 @@ impl FailedJobs {
                 let gone = store.retain(move |job| job.id() != id).await?;
                 Ok(gone > 0)
             }
-            // As Laravel's null provider, which has nothing that could be missing.
+            // As Laravel's null provider, which reports success.
             Self::Null => Ok(true),
         }
     }
@@ -288,7 +286,8 @@ impl FailedJobs {
         }
     }
 
-    /// Deletes those that failed before this second; says how many, or `None` if the driver cannot.
+    /// Deletes jobs that failed before this second (driver `file`: before or at it); returns how many, or `None`
+    /// if the driver cannot prune.
     ///
     /// # Errors
     ///
@@ -306,7 +305,7 @@ impl FailedJobs {
         }
     }
 
-    /// Class of Laravel's provider, for its messages.
+    /// Class of Laravel's provider, as its messages name it.
     pub fn provider(&self) -> &'static str {
         match self {
             Self::Database(store) if store.is_by_uuid() => {
@@ -318,12 +317,12 @@ impl FailedJobs {
         }
     }
 
-    /// Whether others may be refused to write to the database while this is written: `SQLite` has one writer.
+    /// Whether a write to the store may keep others from writing to the database: `SQLite` allows one writer.
     pub fn keeps_others_out(&self) -> bool {
         matches!(self, Self::Database(store) if store.is_sqlite())
     }
 
-    /// Tries whether the store can be read and written, without changing it.
+    /// Tests whether the store can be read and written, without changing it.
     ///
     /// # Errors
     ///
@@ -339,7 +338,8 @@ impl FailedJobs {
         }
     }
 
-    /// Whether the table wants a uuid, and the driver (`database`) writes none: then nothing can be recorded.
+    /// Whether the table requires a uuid that the driver (`database`) does not write, so that nothing can be
+    /// recorded.
     pub async fn wants_uuid(&self) -> bool {
         match self {
             Self::Database(store) => store.wants_uuid().await,
@@ -348,14 +348,14 @@ impl FailedJobs {
     }
 }
 
-/// A moment as Laravel writes it: in the app's time zone, without saying which.
+/// A moment as Laravel writes it: in the app's time zone, without naming the zone.
 fn local_text(moment: UnixSeconds, timezone: &TimeZone) -> String {
     let timestamp = jiff::Timestamp::from_second(moment.0).unwrap_or_default();
     let local = timezone.to_datetime(timestamp);
     local.strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
-/// Text that every database takes: `PostgreSQL` refuses NUL.
+/// Text that every database accepts: `PostgreSQL` refuses NUL.
 fn storable(text: &str) -> std::borrow::Cow<'_, str> {
     if text.contains('\0') {
         text.replace('\0', "?").into()
