@@ -41,7 +41,7 @@ pub(super) async fn prune(args: PruneArgs, global: &GlobalArgs) -> anyhow::Resul
         };
         let count = match &batches {
             Some(batches) => batches.prune(which, hours_ago(hours)).await?,
-            // As Laravel, for which they end by themselves.
+            // As in Laravel, which deletes none there, because these batches expire by themselves.
             None => 0,
         };
         screen.info(&format!("{count} {what}entries deleted"))?;

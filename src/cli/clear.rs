@@ -58,7 +58,7 @@ pub(super) async fn run(args: ClearArgs, global: &GlobalArgs) -> anyhow::Result<
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether the app's code forbids a command, as its manifest says; that is shown.
+/// Whether the app's code forbids a command, according to its manifest; if so, this prints it.
 ///
 /// # Source
 ///
@@ -79,7 +79,7 @@ pub(super) fn is_prohibited(
     Ok(is_prohibited)
 }
 
-/// Names without blanks around them, each once.
+/// Splits names at commas: trimmed, each once.
 fn parse(names: &str) -> Vec<&str> {
     let mut parsed = Vec::new();
     for name in names.split(',').map(str::trim) {
@@ -90,13 +90,13 @@ fn parse(names: &str) -> Vec<&str> {
     parsed
 }
 
-/// Whether the app is in production; one whose environment cannot be told might be.
+/// Whether the app is in production; an app with an unreadable environment counts as such.
 fn is_production(config: &Config) -> bool {
     let environment = config.laravel().map(crate::config::Laravel::environment);
     environment.is_some_and(|name| name.is_err() || name.is_ok_and(|name| name == "production"))
 }
 
-/// Asks whether to go on; nobody there means no.
+/// Asks whether to continue; without a terminal, or with `--no-interaction`, the answer is no.
 ///
 /// # Source
 ///

@@ -1,4 +1,4 @@
-//! `completions` and `man`, made from the command line's own description.
+//! `completions` and `man`, generated from clap's description of the command line.
 
 use std::process::ExitCode;
 
@@ -25,11 +25,11 @@ pub(super) fn run(args: &CompletionsArgs, mut command: clap::Command) -> anyhow:
     Ok(ExitCode::SUCCESS)
 }
 
-/// A function around the generated one, for names with colons.
+/// A shell function that wraps the generated one, for names with colons.
 ///
-/// Bash takes a colon for the end of a word (`COMP_WORDBREAKS`): `queue:w` comes as three
-/// words, and what is completed is `w` alone. Here words end at blanks, and what
-/// bash has already is cut off from the answers.
+/// Bash treats a colon as the end of a word (`COMP_WORDBREAKS`): it splits `queue:w` into three words and
+/// completes only `w`. The function splits words at blanks and removes from the answers the part that bash already
+/// has.
 fn colons_of_bash(name: &str) -> String {
     const FUNCTION: &str = r#"
 _NAME_with_colons() {
@@ -55,7 +55,7 @@ else
     complete -F _NAME_with_colons -o bashdefault -o default COMMAND
 fi
 "#;
-    // As clap_complete names its function.
+    // The name that clap_complete gives its function.
     let function = name.replace('-', "__");
     FUNCTION
         .replace("_NAME", &format!("_{function}"))

@@ -8,7 +8,7 @@ use crate::config::{Config, Error};
 use crate::handler::Registry;
 use crate::shown::with_causes;
 
-/// Exit codes of the commands that report what they find.
+/// Exit codes of `doctor` and `config:check`.
 pub(super) const EXIT_CODES: &str = "Exit codes: 0 no errors, 1 warnings (with --strict), 2 errors";
 
 /// Arguments of `config:check`, as given.
@@ -23,7 +23,7 @@ pub(super) struct ConfigCheckArgs {
     json: bool,
 }
 
-/// Reads `artisand.toml`, and the app's files and manifest where they are; connects to nothing, starts nothing.
+/// Reads `artisand.toml`, and the app's files and manifest if they exist; connects to nothing and starts nothing.
 pub(super) fn run(
     args: &ConfigCheckArgs,
     global: &GlobalArgs,
@@ -97,7 +97,7 @@ fn examine(config: &Config, report: &mut Report) {
     }
 }
 
-/// Where the default connection leads.
+/// Reports where the default connection leads.
 fn look_at_connection(config: &Config, report: &mut Report) {
     let name = config.default_connection();
     match config.connection(&name) {

@@ -1,4 +1,4 @@
-//! What `queue:work` prints: the lines of Laravel 13, for people or as JSON.
+//! The output of `queue:work`: the lines of Laravel 13, for people or as JSON.
 //!
 //! Layout and colours are those of docs/protocol/worker.md 13.
 
@@ -23,7 +23,7 @@ use crate::worker::{Event, JobEnd, JobResult, Observer, StopReason, Tally, resid
 pub(super) struct Console {
     style: Style,
     out: LineWriter,
-    /// Text of the last second: a busy worker prints many lines in each.
+    /// The formatted time of the last second, because a busy worker prints many lines per second.
     second: Mutex<(i64, String)>,
 }
 
@@ -54,7 +54,7 @@ impl Console {
         }
     }
 
-    /// Prints lines that are no events.
+    /// Prints lines that do not belong to an event.
     pub(super) fn print(&self, lines: String) {
         if !self.style.quiet && !lines.is_empty() {
             self.out.line(lines);
@@ -66,7 +66,7 @@ impl Console {
         self.style.json
     }
 
-    /// The time for people.
+    /// The time in the format for people.
     pub(super) fn now(&self) -> String {
         let now = Timestamp::now();
         let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,7 +87,7 @@ impl Console {
             .job_line(&self.now(), end.job, Some(end.elapsed), status, colour)
     }
 
-    /// The time for machines.
+    /// The time in the format for machines.
     pub(super) fn json_time(&self) -> String {
         log::time_for_machines(Timestamp::now(), &self.style.timezone)
     }
@@ -126,7 +126,7 @@ impl Console {
             .text("message", failure.map(|failure| failure.message.as_str()))
             .text("timestamp", Some(&self.json_time()));
         match elapsed {
-            // Six decimals, and no more digits than needed, as PHP prints a rounded float.
+            // Six decimals at most, and no trailing zeros, as PHP prints a rounded float.
             Some(elapsed) => json
                 .number("duration", (elapsed.as_secs_f64() * 1e6).round() / 1e6)
                 .line(),
@@ -274,7 +274,7 @@ impl Console {
             Event::JobReleasedAfterException(end) | Event::JobLost(end) => {
                 self.ended(end, "FAIL", YELLOW_BOLD)
             }
-            // One that failed with it has its line.
+            // A job that failed because of the timeout has a line of its own.
             Event::JobTimedOut(end) if end.result == JobResult::Left => {
                 self.ended(end, "FAIL", YELLOW_BOLD)
             }
@@ -324,7 +324,7 @@ impl Console {
     }
 }
 
-/// What was counted of a mapping: what it is, and how many.
+/// The kind of a mapping, and its counts.
 fn tally_text(tally: &Tally) -> (&'static str, String) {
     if !tally.is_shadow() {
         let misfits = match tally.mismatched {
@@ -442,9 +442,9 @@ impl Observer for Console {
     }
 }
 
-/// The box that artisan prints at the start, on a terminal.
+/// The box that artisan prints at the start if the output is a terminal.
 ///
-/// `php` is how many PHP processes run the jobs that no mapping names, if any do.
+/// `php` is the number of PHP processes that run unmapped jobs, if there are any.
 pub(super) fn banner(
     queues: &[crate::queue::QueueName],
     php: Option<NonZeroUsize>,

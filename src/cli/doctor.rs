@@ -111,7 +111,7 @@ impl Report {
             .count()
     }
 
-    /// Prints it, and says by the exit code how bad it is.
+    /// Prints the report; the exit code shows the worst finding.
     pub(super) fn finish(
         self,
         global: &GlobalArgs,
@@ -234,7 +234,7 @@ async fn examine(args: &DoctorArgs, config: &Config, registry: &Registry, report
     }
 }
 
-/// Which program this is: a worker of one's own has handlers that the stock program has not.
+/// Reports which program this is: a custom worker has handlers that the stock program lacks.
 fn look_at_program(program: &Program, registry: &Registry, report: &mut Report) {
     let (name, version) = (&program.name, &program.version);
     let built_in = Registry::new();
@@ -249,7 +249,7 @@ fn look_at_program(program: &Program, registry: &Registry, report: &mut Report) 
     report.ok("program", format!("{name} {version}, {handlers}"));
 }
 
-/// What to do about mappings that cannot be carried out.
+/// The remedy for mappings that cannot be used.
 fn remedy_of_mappings(error: &crate::config::Error, registry: &Registry) -> &'static str {
     let is_unknown = matches!(
         error,
@@ -343,7 +343,7 @@ fn look_at_settings(config: &Config, laravel: &Laravel, report: &mut Report) {
     }
 }
 
-/// Whether the manifest is that of the app as it is.
+/// Reports whether the manifest matches the app as it is now.
 fn look_at_manifest(
     config: &Config,
     laravel: &Laravel,
@@ -394,7 +394,7 @@ fn look_at_manifest(
     }
 }
 
-/// What names nothing that is there, or something else.
+/// Reports names in the configuration that do not exist or mean something else.
 pub(super) fn look_at_doubts(config: &Config, report: &mut Report) {
     for doubt in config.doubts() {
         let check = doubt.place.as_ref().map_or("app", |_| "mappings");
@@ -406,7 +406,7 @@ pub(super) fn look_at_doubts(config: &Config, report: &mut Report) {
     }
 }
 
-/// Whether the servers that jobs are posted to take connections; behind a proxy that cannot be told.
+/// Reports whether the servers that jobs are posted to accept connections; behind a proxy this cannot be checked.
 #[cfg(feature = "http")]
 async fn look_at_servers(config: &Config, router: &Router, report: &mut Report) {
     let proxies = ["http_proxy", "https_proxy", "all_proxy"];
@@ -431,7 +431,7 @@ async fn look_at_servers(config: &Config, router: &Router, report: &mut Report) 
     }
 }
 
-/// A problem, behind the file and line of a mapping.
+/// A problem with the file and line of its mapping in front.
 fn at_mapping(config: &Config, position: usize, problem: &str) -> String {
     match config.place_of_mapping(position) {
         Some(place) => format!("{place}: {problem}"),
@@ -439,7 +439,7 @@ fn at_mapping(config: &Config, position: usize, problem: &str) -> String {
     }
 }
 
-/// Whether a PHP process of the pool boots the app.
+/// Reports whether a PHP process of the pool boots the app.
 async fn look_at_pool(config: &Config, router: &Router, args: &DoctorArgs, report: &mut Report) {
     if *router.unmapped() != UnmappedPolicy::Php {
         return;
@@ -481,7 +481,7 @@ async fn look_at_pool(config: &Config, router: &Router, args: &DoctorArgs, repor
     }
 }
 
-/// Mappings that an earlier one leaves nothing, and those that share some jobs with one.
+/// Reports mappings that an earlier one covers completely, and mappings that overlap with an earlier one.
 fn look_at_mappings(router: &Router, report: &mut Report) {
     let mappings: Vec<_> = router.mappings().collect();
     let mut shadowed = 0;
@@ -565,9 +565,9 @@ fn look_at_middleware(config: &Config, router: &Router, report: &mut Report) {
     }
 }
 
-/// What is missing for what follows a job.
+/// Reports what is missing for the follow-ups of a job.
 fn look_at_gaps(config: &Config, router: &Router, report: &mut Report) {
-    // Why there are none was told.
+    // The reason is already reported.
     let Ok(services) = config.services() else {
         return;
     };
@@ -579,19 +579,19 @@ fn look_at_gaps(config: &Config, router: &Router, report: &mut Report) {
     }
 }
 
-/// What waiting jobs are looked at with.
+/// What is needed to look at waiting jobs.
 struct Look<'a> {
     args: &'a DoctorArgs,
     router: Option<&'a Router>,
     key: Result<Encrypter, Locked>,
-    /// Says which jobs with a mapping a worker would not run.
+    /// Predicts which jobs with a mapping a worker would not run.
     preview: Option<Preview>,
 }
 
 /// Why there is no encrypter.
 struct Locked {
     why: String,
-    /// It is not there at all, which many apps can do without.
+    /// The key is missing; many apps do not need one.
     is_missing: bool,
 }
 
@@ -606,7 +606,7 @@ impl Locked {
 
 const NEEDS_KEY: &str = "set APP_KEY in the environment or in the app's .env; until then encrypted jobs, and those whose batch or chain needs PHP, count as unmapped";
 
-/// Whether encrypted jobs can be read.
+/// Reports whether encrypted jobs can be read.
 fn look_at_key(key: &Result<Encrypter, Locked>, config: &Config, report: &mut Report) {
     let is_used = config.manifest().is_some_and(|(_, manifest)| {
         let mut classes = manifest.classes.values();
@@ -634,7 +634,7 @@ fn look_at_key(key: &Result<Encrypter, Locked>, config: &Config, report: &mut Re
     }
 }
 
-/// Says whether there are jobs in batches.
+/// Looks at the queues of a connection; true if there are jobs in batches.
 async fn look_at_queues(look: &Look<'_>, config: &Config, name: &str, report: &mut Report) -> bool {
     let settings = match super::connection(config, name).await {
         Ok(settings) => settings,
@@ -711,7 +711,7 @@ async fn look_at_queues(look: &Look<'_>, config: &Config, name: &str, report: &m
     has_batches | look_at_follow_ups(&queue, report).await
 }
 
-/// Queues that the app has paused.
+/// Reports queues that the app has paused.
 async fn look_at_pauses(
     config: &Config,
     connection: &str,
@@ -719,7 +719,7 @@ async fn look_at_pauses(
     default_queue: &QueueName,
     report: &mut Report,
 ) {
-    // A store that cannot be told or read is reported by itself.
+    // A store that is unknown or cannot be read is reported elsewhere.
     let Ok(Some(cache)) = config.default_cache() else {
         return;
     };
@@ -745,10 +745,10 @@ async fn look_at_pauses(
     }
 }
 
-/// Kinds of waiting jobs by the name of what they are about, and a queue where such a job is.
+/// Kinds of waiting jobs by lower-case class name, and a queue that holds such a job.
 type Waiting = BTreeMap<String, (Kind, QueueName)>;
 
-/// Mappings of a class by another kind than its waiting jobs have.
+/// Reports mappings of a class whose waiting jobs are of another kind.
 fn look_at_kinds(config: &Config, router: &Router, waiting: &Waiting, report: &mut Report) {
     for (position, mapping) in router.mappings().enumerate() {
         let Pattern::Exact(class) = mapping.target.name() else {
@@ -776,7 +776,7 @@ fn look_at_kinds(config: &Config, router: &Router, waiting: &Waiting, report: &m
     }
 }
 
-/// What is left to do for jobs that have ended; says whether ends are to be counted in batches.
+/// Reports the follow-ups that ended jobs have left; true if batches have ends to count.
 async fn look_at_follow_ups(queue: &RedisQueue, report: &mut Report) -> bool {
     const CHECK: &str = "follow-ups";
     let records = match queue.spooled(Spool::FollowUps, 0, 10_000).await {
@@ -876,7 +876,7 @@ async fn look_at_server(redis: &Redis, report: &mut Report) {
         .ok()
         .and_then(|pair| pair.into_iter().nth(1));
     match (field("aof_enabled"), saves.as_deref()) {
-        // Managed servers do not say.
+        // Managed servers do not reveal this.
         (Some("1"), _) | (_, None) => {}
         (_, Some("")) => report.warn(
             "redis",
@@ -906,11 +906,11 @@ async fn look_at_server(redis: &Redis, report: &mut Report) {
     }
 }
 
-/// Queues found in the database, by the prefix their keys have.
+/// Queues found in the database, by key prefix.
 pub(super) type Found = BTreeMap<String, BTreeSet<String>>;
 
 pub(super) async fn queues_by_prefix(redis: &Redis) -> Result<Found, crate::connection::Error> {
-    /// Enough for any app; a database of a hundred million cache keys must not keep us for minutes.
+    /// Enough for any app; a database of a hundred million cache keys must not delay the command for minutes.
     const MOST_SCANS: usize = 2_000;
     let mut found = Found::new();
     let mut cursor = 0_u64;
@@ -925,7 +925,7 @@ pub(super) async fn queues_by_prefix(redis: &Redis) -> Result<Found, crate::conn
         let (next, keys): (u64, Vec<Vec<u8>>) = redis.command(&command).await?;
         for key in keys {
             let key = String::from_utf8_lossy(&key).into_owned();
-            // `illuminate:queues:paused` and the keys of Horizon are no queues.
+            // `illuminate:queues:paused` and Horizon's keys are not queues.
             let Some((prefix, name)) = key.split_once("queues:") else {
                 continue;
             };
@@ -950,7 +950,7 @@ pub(super) async fn queues_by_prefix(redis: &Redis) -> Result<Found, crate::conn
     Ok(found)
 }
 
-/// What keys of queues a connection's server has, as the end of a sentence.
+/// The queue keys on a connection's server, as the end of a sentence.
 pub(super) async fn prefixes_at(config: &Config, name: &str) -> String {
     const MOST: usize = 20;
     let Ok(settings) = config.connection_without_prefix(name) else {
@@ -1025,7 +1025,7 @@ fn look_at_prefix(prefix: &str, found: &Found, report: &mut Report) -> Vec<Queue
     }
 }
 
-/// Timeouts that are longer than a reservation: a PHP worker beside us would run such a job twice.
+/// Reports timeouts that are longer than a reservation: a PHP worker on the same queue would run such a job twice.
 fn look_at_timeouts(config: &Config, name: &str, retry_after: Duration, report: &mut Report) {
     let retry_after = retry_after.as_secs();
     let mut too_long: Vec<String> = Vec::new();
@@ -1153,7 +1153,7 @@ async fn look_at_queue(
     has_batches
 }
 
-/// Closures that wait for long have no PHP worker.
+/// Warns of closures that have waited for long, because no PHP worker takes them.
 fn warn_of_closures(
     name: &QueueName,
     closures: usize,
@@ -1170,7 +1170,7 @@ fn warn_of_closures(
     }
 }
 
-/// Waiting jobs that may run for longer than they are reserved.
+/// Warns of waiting jobs that may run for longer than their reservation lasts.
 fn warn_of_slow(classes: BTreeSet<String>, report: &mut Report) {
     if classes.is_empty() {
         return;
@@ -1186,11 +1186,11 @@ fn warn_of_slow(classes: BTreeSet<String>, report: &mut Report) {
     );
 }
 
-/// Encrypted jobs that wait.
+/// Encrypted jobs that are waiting.
 #[derive(Default)]
 struct Encrypted {
     readable: usize,
-    /// Classes of those that are not, with a reason.
+    /// Classes of unreadable jobs, each with a reason.
     unreadable: BTreeMap<String, String>,
 }
 
@@ -1232,7 +1232,7 @@ impl Encrypted {
     }
 }
 
-/// What takes a job, in words.
+/// Describes in words which worker takes a job.
 fn taker(router: &Router, payload: &Payload, queue: &QueueName, look: &Look<'_>) -> String {
     let unmapped = || match router.unmapped() {
         UnmappedPolicy::Php => "PHP, in a process of the pool".to_owned(),
@@ -1360,7 +1360,7 @@ async fn look_at_maintenance(laravel: &Laravel, report: &mut Report) {
     }
 }
 
-/// Reads the restart key, and writes, counts and deletes a key of our own.
+/// Reads the restart key; writes, increments and deletes a key of artisand's own.
 async fn try_cache(cache: &Cache) -> Result<Option<String>, crate::cache::Error> {
     const KEY: &str = "artisand:doctor";
     cache
@@ -1420,7 +1420,7 @@ async fn look_at_failed_jobs(config: &Config, report: &mut Report) {
     }
 }
 
-/// Few apps have batches: what is missing for them is no error.
+/// Reports on batches. Few apps have batches, so missing settings for them are not an error.
 async fn look_at_batches(
     config: &Config,
     router: Option<&Router>,

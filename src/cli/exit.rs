@@ -1,4 +1,4 @@
-//! Exit codes: Laravel's, and 2 for what the user has to correct.
+//! Exit codes: Laravel's, and 2 for errors that the user has to correct.
 //!
 //! | code | meaning |
 //! | --- | --- |
@@ -13,7 +13,7 @@ use std::process::ExitCode;
 /// Wrong usage or configuration.
 pub(super) const USAGE: u8 = 2;
 
-/// A combination of arguments that means nothing.
+/// A combination of arguments that makes no sense.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct UsageError(pub String);

@@ -108,7 +108,7 @@ fn json(jobs: &[StoredJob], is_by_number: bool) -> String {
     format!("[{}]\n", objects.join(","))
 }
 
-/// What a failed job is called.
+/// The displayed name of a failed job.
 ///
 /// # Source
 ///
@@ -149,10 +149,10 @@ fn first_quoted(text: &str) -> Option<String> {
     None
 }
 
-/// How long a Redis that does not answer may keep the list from its end.
+/// How long a Redis server that does not answer may delay the end of the list.
 const SPOOL_WAIT: Duration = Duration::from_secs(1);
 
-/// Says how many failed jobs are not in the store yet, if there are any and Redis can be asked.
+/// Reports how many failed jobs are not in the store yet; `None` if there are none or Redis does not answer.
 async fn spooled(config: &Config) -> Option<String> {
     let name = config.default_connection();
     let look = async {

@@ -1,4 +1,4 @@
-//! Whether waiting jobs fit the handlers that are to run them: their input is read, nothing is run.
+//! Checks whether waiting jobs fit their handlers: reads their input and runs nothing.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::payload::Payload;
 use crate::queue::QueueName;
 use crate::worker::Preview;
 
-/// What came of reading the jobs of a queue, by class.
+/// Results of reading the jobs of a queue, by class.
 #[derive(Debug, Default)]
 pub(super) struct Fit(BTreeMap<String, Tried>);
 
@@ -16,12 +16,12 @@ pub(super) struct Fit(BTreeMap<String, Tried>);
 struct Tried {
     jobs: usize,
     unfit: usize,
-    /// What was wrong with the first of those.
+    /// What was wrong with the first job that does not fit.
     why: String,
 }
 
 impl Fit {
-    /// Tries a job, if a handler in Rust is to run it, or to read it beside PHP.
+    /// Checks a job if a Rust handler is to run it, or to read it as a shadow.
     pub(super) fn look_at(&mut self, preview: &Preview, payload: &Payload, queue: &QueueName) {
         let Some(read) = preview.check(payload, queue) else {
             return;
@@ -37,7 +37,7 @@ impl Fit {
         }
     }
 
-    /// Says of each class whether its jobs fit.
+    /// Reports for each class whether its jobs fit.
     pub(super) fn tell(self, queue: &QueueName, report: &mut Report) {
         for (class, Tried { jobs, unfit, why }) in self.0 {
             if unfit == 0 {

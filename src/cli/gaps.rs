@@ -1,23 +1,24 @@
-//! What is missing for what follows a job: facts about the classes that run here, a queue that PHP serves, the key.
+//! What is missing for the follow-ups of a job: facts about the classes that run here, a queue that PHP serves,
+//! the key.
 //!
-//! `doctor` reports it, and `queue:work` says it at the start.
+//! `doctor` reports the gaps, and `queue:work` logs them at the start.
 
 use crate::app::Manifest;
 use crate::config::Config;
 use crate::handler::{HandlerChoice, Pattern, Router, Services, TargetPattern, UnmappedPolicy};
 use crate::php::ClassName;
 
-/// What does not work where the app's default cache store is one that only PHP reads.
+/// What does not work if only PHP can read the app's default cache store.
 pub(super) const CACHE_OF_PHP: &str = "queue:restart, queue:pause and canary:resume are not heard (the PHP processes obey restarts); jobs that are unique, have maxExceptions, or carry middleware with locks or limits count as unmapped where that store keeps them";
-/// What to do about it.
+/// The remedy for [`CACHE_OF_PHP`].
 pub(super) const CACHE_OF_PHP_REMEDY: &str = "restart artisand through its supervisor when code changes, or make redis, database or file the default store";
 
-/// One subject, looked at.
+/// The result for one subject.
 #[derive(Debug)]
 pub(super) struct Finding {
     pub(super) check: &'static str,
     pub(super) found: String,
-    /// What to do; none if all is well.
+    /// What to do; `None` if all is well.
     pub(super) remedy: Option<&'static str>,
 }
 
@@ -37,7 +38,7 @@ fn gap(check: &'static str, found: impl Into<String>, remedy: &'static str) -> F
     }
 }
 
-/// Looks at everything; if no job runs here, only at what concerns every worker.
+/// Checks everything; if no job runs here, only what concerns every worker.
 pub(super) fn look(config: &Config, router: &Router, services: &Services) -> Vec<Finding> {
     let runs_something = router
         .mappings()
@@ -52,7 +53,7 @@ pub(super) fn look(config: &Config, router: &Router, services: &Services) -> Vec
     findings
 }
 
-/// What the app sets in code, for its workers in PHP, and is not obeyed here.
+/// What the app sets in code for its PHP workers, and artisand does not obey.
 fn code(config: &Config, runs_something: bool) -> Vec<Finding> {
     const CHECK: &str = "code";
     let Some((_, manifest)) = config.manifest() else {
@@ -104,7 +105,7 @@ fn code(config: &Config, runs_something: bool) -> Vec<Finding> {
     findings
 }
 
-/// Classes that run here and whose jobs may be in batches.
+/// Classes that run here and whose jobs can be in batches.
 pub(super) fn batchable<'a>(config: &'a Config, router: &Router) -> Vec<&'a str> {
     let classes = config
         .manifest()
@@ -114,7 +115,7 @@ pub(super) fn batchable<'a>(config: &'a Config, router: &Router) -> Vec<&'a str>
     batchable.map(|(name, _)| name.as_str()).collect()
 }
 
-/// The first of some names, and how many more there are.
+/// The first few names, and how many more there are.
 pub(super) fn some_of(names: &[&str]) -> String {
     const MOST: usize = 5;
     match names.len().checked_sub(MOST) {
@@ -172,13 +173,13 @@ fn unique(config: &Config, router: &Router, services: &Services, findings: &mut 
     }
 }
 
-/// Classes that a mapping names and the manifest does not have.
+/// Classes that a mapping names and the manifest lacks.
 fn unknown<'a>(manifest: &Manifest, router: &'a Router) -> Vec<&'a str> {
     let named = router
         .mappings()
         .filter_map(|mapping| match &mapping.target {
             TargetPattern::Job(Pattern::Exact(name)) => Some(&**name),
-            // What Laravel wraps says itself whether it is unique.
+            // Jobs of Laravel's wrappers declare themselves whether they are unique.
             _ => None,
         });
     let is_unknown = |name: &&str| {

@@ -1,4 +1,4 @@
-//! `init`: an `artisand.toml` to begin with, and, asked, a crate for a worker of one's own.
+//! `init`: writes a first `artisand.toml` and, with `--worker`, a crate for a custom worker.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -40,7 +40,7 @@ pub(super) fn run(args: &InitArgs, global: &GlobalArgs) -> anyhow::Result<ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a file that is not there.
+/// Writes a file that does not exist yet.
 fn write_new(path: &Path, text: &str) -> anyhow::Result<()> {
     let shown = path.display();
     let mut file = match File::create_new(path) {
@@ -56,7 +56,7 @@ fn write_new(path: &Path, text: &str) -> anyhow::Result<()> {
         .with_context(|| format!("could not write {shown}"))
 }
 
-/// A text as a value in TOML.
+/// A text as a TOML value.
 fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
@@ -87,7 +87,7 @@ fn settings_text(global: &GlobalArgs) -> anyhow::Result<String> {
     Ok(app + SETTINGS)
 }
 
-/// What follows the app. All of it is the default, or a comment.
+/// The settings after `app`. All of them are defaults or comments.
 const SETTINGS: &str = r#"
 # Everything that can be set is in docs/configuration.md; `artisand doctor` reads this file
 # and says what is wrong.
@@ -121,7 +121,7 @@ const SETTINGS: &str = r#"
 # handler = { http = "http://127.0.0.1:9000/shipments" }   # the job as the body of a POST
 "#;
 
-/// Refuses what cargo would not take for a package.
+/// Refuses names that cargo would not accept for a package.
 fn check_name(name: &str) -> Result<(), UsageError> {
     let is_first = |c: char| c.is_ascii_alphabetic() || c == '_';
     let is_inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// One object, field by field; Laravel leaves out what is falsy in PHP.
+/// One object, built field by field; like Laravel, it omits values that are falsy in PHP.
 #[derive(Debug)]
 pub(super) struct PhpJson(String);
 
@@ -19,7 +19,7 @@ impl PhpJson {
         self.0.push(':');
     }
 
-    /// Adds text, unless it is falsy: empty or `"0"`.
+    /// Adds text unless it is falsy in PHP: empty or `"0"`.
     #[must_use]
     pub(super) fn text(mut self, key: &str, text: Option<&str>) -> Self {
         if let Some(text) = text.filter(|text| !matches!(*text, "" | "0")) {
@@ -29,7 +29,7 @@ impl PhpJson {
         self
     }
 
-    /// Adds text, whatever it is.
+    /// Adds text, including falsy text.
     #[must_use]
     pub(super) fn any_text(mut self, key: &str, text: &str) -> Self {
         self.key(key);
@@ -37,7 +37,7 @@ impl PhpJson {
         self
     }
 
-    /// Adds a number, also zero.
+    /// Adds a number, including zero.
     #[must_use]
     pub(super) fn number(mut self, key: &str, number: impl std::fmt::Display) -> Self {
         self.key(key);

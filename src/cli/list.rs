@@ -1,4 +1,4 @@
-//! `list` and `help`, as artisan has them: commands under the names of their namespaces.
+//! `list` and `help` in artisan's format: commands grouped by namespace.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ pub(super) struct HelpArgs {
     command_name: String,
 }
 
-/// A command as a line of the list.
+/// A line of the list for one command.
 struct Line {
     name: String,
     text: String,
@@ -48,7 +48,7 @@ fn lines(command: &clap::Command, namespace: Option<&str>) -> Vec<Line> {
     let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
     let mut lines: Vec<Line> = shown.map(line).collect();
     lines.retain(|line| namespace.is_none_or(|only| namespace_of(&line.name) == only));
-    // Those without a namespace come first.
+    // Commands without a namespace come first.
     lines.sort_by(|a, b| (namespace_of(&a.name), &a.name).cmp(&(namespace_of(&b.name), &b.name)));
     lines
 }

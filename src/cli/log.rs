@@ -1,7 +1,7 @@
-//! The log of `queue:work`, on standard error: what an operator has to know or act on.
+//! The log of `queue:work` on standard error: what an operator has to know or act on.
 //!
-//! Job lines are the output; log lines look like them and have the same time,
-//! so that both can be read together. `-v` adds the life of the PHP processes.
+//! Job lines are the output. Log lines have the same look and the same time format, so that both can be read
+//! together. `-v` adds the life of the PHP processes.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -18,13 +18,13 @@ pub(super) fn time_for_people(now: Timestamp, timezone: &TimeZone) -> String {
     local.strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
-/// The same for machines (`--json`).
+/// The same time for machines (`--json`).
 pub(super) fn time_for_machines(now: Timestamp, timezone: &TimeZone) -> String {
     let local = now.to_zoned(timezone.clone());
     local.strftime("%Y-%m-%dT%H:%M:%S%.6f%:z").to_string()
 }
 
-/// The time in the app's zone, as in job lines.
+/// Formats times in the app's zone, as in job lines.
 struct Time {
     is_json: bool,
     timezone: TimeZone,
@@ -43,11 +43,11 @@ impl FormatTime for Time {
     }
 }
 
-/// What is logged where `ARTISAND_LOG` says nothing.
+/// The log level if `ARTISAND_LOG` is not set.
 fn level(global: &GlobalArgs) -> &'static str {
     match (global.quiet, global.verbose) {
         (true, _) => "error,sqlx=off,sqlx_core=off",
-        // What the pool of database connections meets, we say ourselves.
+        // artisand itself logs the errors of its database connections.
         (false, 0) => "warn,artisand=info,sqlx=off,sqlx_core=off",
         (false, 1) => "warn,artisand=info,artisand::handler::pool=debug,sqlx=off,sqlx_core=off",
         (false, 2) => "info,artisand=debug",
@@ -57,7 +57,7 @@ fn level(global: &GlobalArgs) -> &'static str {
 
 /// Logs go to standard error; data goes to standard output.
 ///
-/// On a thread of their own: a reader of them who stands still must keep no job from running.
+/// A thread of its own writes the log, so that a reader that stands still does not keep jobs from running.
 pub(super) fn start(
     global: &GlobalArgs,
     is_json: bool,
@@ -81,7 +81,7 @@ pub(super) fn start(
         .with_timer(Time { is_json, timezone })
         // A log that cannot be written must not end the worker.
         .log_internal_errors(false);
-    // A program that calls this as a library may have set up logging already.
+    // A program that uses artisand as a library may have set up logging already.
     let _ = if is_json {
         subscriber.json().try_init()
     } else {
@@ -89,7 +89,7 @@ pub(super) fn start(
             std::io::IsTerminal::is_terminal(&std::io::stderr()) && output::is_coloured(global);
         subscriber
             .with_ansi(is_coloured)
-            // Module names help those who read the source.
+            // Module names help readers of the source.
             .with_target(global.verbose > 1)
             .try_init()
     };

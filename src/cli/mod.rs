@@ -1,7 +1,6 @@
-//! The command line: artisan's names and options, and ours under their own heading.
+//! The command line: artisan's names and options, and artisand's own under a separate heading.
 //!
-//! A program of one's own with handlers in Rust calls [`run`] and has the same
-//! commands:
+//! A custom program with handlers in Rust calls [`run`] and gets the same commands:
 //!
 //! ```no_run
 //! use artisand::handler::{self, JobContext, Registry};
@@ -80,7 +79,7 @@ struct Cli {
     global: GlobalArgs,
 }
 
-/// Artisan's order of sections.
+/// Sections in artisan's order.
 const TEMPLATE: &str = "{about}\n\nUsage:\n  {usage}\n\n{all-args}{after-help}\n";
 
 #[derive(Debug, clap::Subcommand)]
@@ -231,9 +230,9 @@ impl GlobalArgs {
         )?)
     }
 
-    /// The environment of this process, with what the flags say of it.
+    /// The environment of this process, overridden by the flags.
     fn variables(&self) -> impl Iterator<Item = (String, String)> {
-        // Laravel's variables are text: any other variable is not one of Laravel's.
+        // Laravel's variables are text, so a variable that is not text is not Laravel's.
         let text = std::env::vars_os().filter_map(|(name, value)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         });
@@ -241,7 +240,7 @@ impl GlobalArgs {
     }
 }
 
-/// Reads this process's arguments; a variable set to nothing counts as not set.
+/// Reads this process's arguments; an empty variable counts as unset.
 fn parse(program: &Program) -> Result<Cli, clap::Error> {
     fn without_empty_variables(command: clap::Command) -> clap::Command {
         let is_empty = |arg: &clap::Arg| {
@@ -264,8 +263,8 @@ fn parse(program: &Program) -> Result<Cli, clap::Error> {
 
 /// Runs the command line of this process with these handlers.
 ///
-/// Before it a program should do nothing but make its handlers: it is started
-/// a second time as the [supervisor](crate::handler::supervise) of child processes.
+/// Before this call a program should only create its handlers: it is started a second time as the
+/// [supervisor](crate::handler::supervise) of child processes.
 pub fn run(registry: Registry) -> ExitCode {
     Application::new(registry).run()
 }
@@ -293,7 +292,7 @@ pub struct Application {
     program: Program,
 }
 
-/// What the program calls itself.
+/// Name and version of the program.
 #[derive(Debug, Clone)]
 struct Program {
     name: String,
@@ -301,7 +300,7 @@ struct Program {
 }
 
 impl Default for Program {
-    /// The name of the file; of its version only artisand's is known.
+    /// The name of the executable file; only artisand's version is known.
     fn default() -> Self {
         let file = std::env::current_exe().ok();
         let name = file.as_deref().and_then(|file| file.file_name()?.to_str());
@@ -339,9 +338,9 @@ impl Application {
         }
     }
 
-    /// Gives the program a name and a version, mostly those of its package; without this it has the name of its file.
+    /// Sets the program's name and version, usually those of its package; the default name is that of its file.
     ///
-    /// `--version`, `man`, `completions`, `list` and `doctor` say them.
+    /// `--version`, `man`, `completions`, `list` and `doctor` show them.
     ///
     /// ```no_run
     /// use artisand::cli::Application;
@@ -366,14 +365,14 @@ impl Application {
         self
     }
 
-    /// Adds a listener of what happens in `queue:work`.
+    /// Adds an observer of the events of `queue:work`.
     #[must_use]
     pub fn with_observer(mut self, observer: impl Observer) -> Self {
         self.observers.push(Arc::new(observer));
         self
     }
 
-    /// Adds a closure that is told of all that happens in `queue:work`.
+    /// Adds a closure that receives all events of `queue:work`.
     #[must_use]
     pub fn on(self, observer: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         self.with_observer(observer)
@@ -387,7 +386,7 @@ impl Application {
         let cli = match parse(&self.program) {
             Ok(cli) => cli,
             Err(error) => {
-                // Help and version are "errors" that go to standard output and end well.
+                // For clap, help and version are "errors" that go to standard output and exit with 0.
                 let code = if error.use_stderr() { exit::USAGE } else { 0 };
                 output::clap(&error);
                 return ExitCode::from(code);
@@ -410,7 +409,7 @@ fn dispatch(cli: Cli, application: Application) -> anyhow::Result<ExitCode> {
         observers,
         program,
     } = application;
-    // As artisan: without a command, its list.
+    // As in artisan, the list is the default command.
     let command = command.unwrap_or(Command::List(list::ListArgs::default()));
     match command {
         Command::Work(args) => work::run(&args, &global, &registry, observers),
@@ -432,7 +431,7 @@ fn dispatch(cli: Cli, application: Application) -> anyhow::Result<ExitCode> {
         Command::Doctor(args) => block_on(doctor::run(args, &global, &registry, &program)),
         Command::Init(args) => init::run(&args, &global),
         Command::ConfigCheck(args) => {
-            // Pools of database connections are made in a runtime.
+            // Pools of database connections need a runtime.
             block_on(async { config_check::run(&args, &global, &registry) })
         }
         Command::MakeHandler(args) => block_on(make_handler::run(args, &global)),
@@ -453,7 +452,7 @@ fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Resul
         .block_on(future)
 }
 
-/// Opens a queue connection and makes sure that somebody answers.
+/// Opens a queue connection and makes sure that the server answers.
 async fn open(
     config: &Config,
     name: &str,
@@ -465,7 +464,8 @@ async fn open(
     Ok((queue, connection))
 }
 
-/// The settings of a queue connection; where nothing says its key prefix, the error tells what keys there are.
+/// The settings of a queue connection; if its key prefix is unknown, the error lists the prefixes found on the
+/// server.
 async fn connection(
     config: &Config,
     name: &str,

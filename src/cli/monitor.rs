@@ -28,7 +28,7 @@ pub(super) struct MonitorArgs {
     json: bool,
 }
 
-/// What there is to say of one queue.
+/// The report on one queue.
 struct Monitored {
     connection: String,
     queue: QueueName,
@@ -124,7 +124,7 @@ async fn look(
     queue: &str,
     max: u64,
 ) -> anyhow::Result<Monitored> {
-    // As every driver of Laravel, which takes no name for its default.
+    // As in Laravel, where these names mean `default` for every driver.
     let name = match queue {
         "" | "0" => "default",
         queue => queue,
@@ -144,7 +144,7 @@ async fn look(
     Ok(monitored)
 }
 
-/// How long ago, in the largest unit that is full.
+/// How long ago the moment is, in the largest full unit.
 ///
 /// # Source
 ///

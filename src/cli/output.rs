@@ -1,4 +1,4 @@
-//! The only module that prints.
+//! Prints for all commands; no other module does.
 
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ pub(super) use crate::shown::printable;
 
 /// Prints data.
 ///
-/// A reader that has gone away has what it wanted; a disk that is full is an error.
+/// A reader that has closed the pipe is no error; a full disk is one.
 pub(super) fn data(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -24,7 +24,7 @@ pub(super) fn data(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// An error's text and those of its causes, each said once.
+/// An error's text and the texts of its causes, without repetitions.
 pub(super) fn with_causes(error: &anyhow::Error) -> String {
     causes(error.as_ref()).join(": ")
 }
@@ -39,15 +39,15 @@ pub(super) fn error(error: &anyhow::Error) {
     );
 }
 
-/// Tells people something beside the data.
+/// Prints a message for people on standard error, apart from the data.
 pub(super) fn notice(text: &str) {
     let text = super::style::boxed(super::style::Tag::Warn, text, false);
     let _ = write!(std::io::stderr().lock(), "\n{text}");
 }
 
-/// Prints what clap has to say: help to standard output, mistakes to standard error.
+/// Prints clap's output: help to standard output, mistakes to standard error.
 pub(super) fn clap(error: &clap::Error) {
-    // A closed pipe is no reason to fail.
+    // A closed pipe is not an error here.
     let _ = error.print();
 }
 
@@ -57,12 +57,12 @@ pub(super) fn is_coloured(global: &super::GlobalArgs) -> bool {
     global.ansi || (!global.no_ansi && !no_color && std::io::stdout().is_terminal())
 }
 
-/// Whether a person looks at standard output.
+/// Whether standard output is a terminal.
 pub(super) fn is_terminal() -> bool {
     std::io::stdout().is_terminal()
 }
 
-/// Columns of the terminal: `COLUMNS`, the terminal's own word, else 80.
+/// Columns of the terminal: `COLUMNS`, the terminal's own report, or 80.
 pub(super) fn width() -> usize {
     let columns = std::env::var("COLUMNS")
         .ok()
@@ -74,40 +74,40 @@ pub(super) fn width() -> usize {
         .unwrap_or(80)
 }
 
-/// Writes lines on a thread of its own, so that a slow terminal keeps nobody waiting.
+/// Writes lines on a thread of its own, so that a slow terminal does not block the caller.
 ///
-/// A reader that stands still costs lines, never jobs: what does not fit into the
-/// waiting room is dropped and counted, and the count is printed.
+/// A reader that stands still costs lines, never jobs: lines that do not fit into the buffer are dropped and
+/// counted, and the count is printed.
 #[derive(Debug)]
 pub(super) struct LineWriter {
     lines: Option<SyncSender<String>>,
-    /// Bytes of the lines that wait.
+    /// Bytes of the waiting lines.
     held: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
     dropped: Arc<AtomicUsize>,
 }
 
 impl LineWriter {
-    /// Lines that may wait; beyond that they are dropped, so that memory has a bound.
+    /// Most lines that may wait; more are dropped, so that memory stays bounded.
     const WAITING: usize = 1 << 16;
-    /// Bytes of them: texts of jobs may be long.
+    /// Most bytes of waiting lines, because texts of jobs may be long.
     const MOST_BYTES: usize = 16 << 20;
 
-    /// Lines for standard output.
+    /// A writer for standard output.
     pub(super) fn new() -> std::io::Result<Self> {
         Self::to("output", std::io::stdout())
     }
 
-    /// Lines for standard output, which is theirs alone from now on: what anything else in this process or its
-    /// children writes there goes to standard error.
+    /// A writer that alone has standard output: whatever else in this process or its children writes there goes to
+    /// standard error from now on.
     pub(super) fn alone() -> std::io::Result<Self> {
-        // Not for children.
+        // Children must not inherit the duplicate.
         let out = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
         rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
         Self::to("output", std::fs::File::from(out))
     }
 
-    /// Lines for this file or stream, under this name of the thread.
+    /// A writer for this file or stream; `name` is the thread's name.
     fn to(name: &str, out: impl Write + Send + 'static) -> std::io::Result<Self> {
         let (lines, waiting) = sync_channel(Self::WAITING);
         let (dropped, held) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
@@ -123,7 +123,7 @@ impl LineWriter {
         })
     }
 
-    /// Hands a line (or several, each ended) to the thread.
+    /// Hands one or more complete lines to the thread.
     pub(super) fn line(&self, line: String) {
         let Some(lines) = &self.lines else {
             return;
@@ -137,9 +137,9 @@ impl LineWriter {
     }
 }
 
-/// How long lines are gathered: a thread that is woken for each costs more than the line does.
+/// How long lines are gathered: waking the thread for each line costs more than the line itself.
 const COMPANY: Duration = Duration::from_millis(5);
-/// How long the last lines may take when the worker has stopped.
+/// How long writing the last lines may take after the worker has stopped.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
 impl Drop for LineWriter {
@@ -158,7 +158,7 @@ impl Drop for LineWriter {
     }
 }
 
-/// Where the log goes, line by line.
+/// The destination of the log, line by line.
 #[derive(Debug, Clone)]
 pub(super) struct Log(Arc<Mutex<Option<LineWriter>>>);
 
@@ -169,7 +169,7 @@ impl Log {
         Ok(Self(Arc::new(Mutex::new(Some(lines)))))
     }
 
-    /// Writes what was logged; later lines are written at once.
+    /// Writes the waiting log lines; later lines are written at once.
     pub(super) fn finish(&self) {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(lines);
@@ -192,10 +192,10 @@ impl Write for Log {
     }
 }
 
-/// A line of the log without what payloads and programs could do with it: be megabytes long, turn the terminal's
-/// direction, or forge a line of its own.
+/// Makes a log line safe to show: content of payloads and programs must not make it megabytes long, change the
+/// terminal's writing direction, or forge another line.
 ///
-/// The formatter has written out escapes in what is logged; those that are here are its colours.
+/// The formatter has already escaped the logged content; the escapes that remain are the formatter's colours.
 fn fit_to_show(line: &str) -> String {
     use std::fmt::Write as _;
     /// Most bytes of a line.
@@ -221,7 +221,7 @@ fn fit_to_show(line: &str) -> String {
     shown
 }
 
-/// A record with its long texts cut, so that it stays JSON.
+/// Cuts the long texts of a JSON record, so that it stays JSON.
 fn shortened_json(record: &str) -> String {
     use std::fmt::Write as _;
     const LONGEST_TEXT: usize = 2 << 10;
@@ -253,7 +253,7 @@ fn write_lines(
     held: &AtomicUsize,
     dropped: &AtomicUsize,
 ) {
-    /// Written at once, about.
+    /// Approximate number of bytes per write.
     const PIECE: usize = 1 << 16;
     let mut text = String::new();
     while let Ok(line) = waiting.recv() {
@@ -281,7 +281,7 @@ fn write_lines(
                 }
             }
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return,
-            // A disk that is full has room again some day.
+            // A full disk may have room again later.
             Err(_) => {
                 dropped.fetch_add(lines, Ordering::Relaxed);
             }
@@ -289,7 +289,7 @@ fn write_lines(
     }
 }
 
-/// Writes all of it, also to what somebody else has made non-blocking.
+/// Writes all bytes, even to a descriptor that another process has made non-blocking.
 fn write_patiently(out: &mut impl Write, mut bytes: &[u8]) -> std::io::Result<()> {
     loop {
         let done = if bytes.is_empty() {
@@ -314,12 +314,12 @@ fn write_patiently(out: &mut impl Write, mut bytes: &[u8]) -> std::io::Result<()
 mod tests {
     use super::*;
 
-    /// Somebody who takes nothing until told to.
+    /// A writer that blocks until it is released.
     struct Stuck(Receiver<()>, Arc<AtomicUsize>);
 
     impl Write for Stuck {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            // An end is as good.
+            // A closed channel releases it as well.
             let _ = self.0.recv();
             self.1.fetch_add(bytes.len(), Ordering::Relaxed);
             Ok(bytes.len())
@@ -330,7 +330,7 @@ mod tests {
         }
     }
 
-    /// A disk that is full for the first two writes, and then is somebody's who takes little at once.
+    /// A writer that fails like a full disk for the first two writes, and then accepts little at a time.
     struct Full(usize, Arc<Mutex<Vec<u8>>>, bool);
 
     impl Write for Full {
@@ -349,7 +349,7 @@ mod tests {
         }
 
         fn flush(&mut self) -> std::io::Result<()> {
-            // Once there is no room for what it keeps.
+            // The flush fails once, as if there were no room for buffered bytes.
             if std::mem::take(&mut self.2) {
                 return Err(std::io::ErrorKind::WouldBlock.into());
             }

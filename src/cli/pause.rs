@@ -21,7 +21,7 @@ pub(super) struct PauseArgs {
     all: bool,
 }
 
-/// What is paused: a key of the cache, how messages name it, and the Laravel whose workers know it.
+/// What is paused: its cache key, its name in messages, and the first Laravel version whose workers obey the key.
 struct Subject {
     key: String,
     name: String,
@@ -29,7 +29,7 @@ struct Subject {
 }
 
 impl Subject {
-    /// `None` if nothing was named.
+    /// `None` if the arguments name nothing.
     fn of(args: &PauseArgs, config: &Config) -> Option<Self> {
         if args.all {
             return Some(Self {
@@ -48,7 +48,7 @@ impl Subject {
         })
     }
 
-    /// Warns where the app's own workers take no notice.
+    /// Warns if the app's own workers ignore the pause.
     fn warn_if_unknown(&self, config: &Config, screen: &mut Screen) -> anyhow::Result<()> {
         let laravel = config.known_laravel()?;
         if laravel.major_minor() >= self.since {
@@ -62,7 +62,7 @@ impl Subject {
     }
 }
 
-/// Connection and queue.
+/// Splits an argument into connection and queue.
 ///
 /// # Source
 ///

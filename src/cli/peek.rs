@@ -96,7 +96,7 @@ pub(super) async fn run(args: PeekArgs, global: &GlobalArgs) -> anyhow::Result<E
     }
     let is_plain = states == [Waiting::Pending];
     for state in states {
-        // Those that are pending need no word: it is the queue.
+        // Pending jobs alone need no label.
         let word = (!is_plain).then(|| name_of(state));
         for element in queue.look(&queue_name, state, 0, args.limit).await? {
             text += &if args.json {
@@ -169,7 +169,7 @@ fn json_line(
     }
 }
 
-/// What a job is, where its name does not say all of it.
+/// The kind of a job, if its name does not show it.
 fn kind_of(payload: &Payload) -> String {
     let Ok(target) = Target::of(payload) else {
         return String::new();
@@ -192,7 +192,7 @@ fn kind_of(payload: &Payload) -> String {
     }
 }
 
-/// Name and uuid on a line that fills the terminal, then what is in the job.
+/// Name and uuid on a line that fills the terminal, then the job's content.
 fn people_lines(
     connection: &str,
     queue: &QueueName,
@@ -207,7 +207,7 @@ fn people_lines(
                 .as_ref()
                 .map(ToString::to_string)
                 .or(payload.id.as_ref().map(ToString::to_string));
-            // Raw parts: a value that is read and written again would lose order, depth and big ints.
+            // Raw parts: parsing and printing a value would lose order, depth and big integers.
             let document: HashMap<&str, &RawValue> =
                 serde_json::from_str(&json).unwrap_or_default();
             let mut data = kind_of(&payload);
@@ -243,13 +243,13 @@ fn people_lines(
     format!("  {left} {} {right}\n    {data}\n\n", ".".repeat(dots))
 }
 
-/// Like [`output::printable`], of several lines.
+/// Like [`output::printable`], for several lines.
 fn printable_lines(text: &str) -> String {
     let lines: Vec<_> = text.split('\n').map(output::printable).collect();
     lines.join("\n")
 }
 
-/// At most some lines of a terminal: a job can hold a megabyte.
+/// At most a few terminal lines: a job can hold a megabyte.
 fn shortened(text: &str) -> String {
     const MOST: usize = 1000;
     match text.char_indices().nth(MOST) {

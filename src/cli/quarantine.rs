@@ -40,7 +40,7 @@ pub(super) struct QuarantineArgs {
     json: bool,
 }
 
-/// Most payloads looked at in one call.
+/// Most payloads that one call looks at.
 const MOST: usize = 10_000;
 
 pub(super) async fn run(args: QuarantineArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
@@ -139,7 +139,7 @@ async fn act(
     Ok(text)
 }
 
-/// Why a payload is here, found out anew: a later version may read what an earlier one could not.
+/// Why a payload is in quarantine, determined anew: a later version may read what an earlier one could not.
 fn reason(connection: &str, queue: &QueueName, payload: &[u8]) -> String {
     let parsed = match Payload::parse(payload) {
         Ok(parsed) => parsed,

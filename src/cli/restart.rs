@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::php::Value;
 use crate::time::Clock;
 
-/// The cache through which the app and its workers talk; `None` after an error was shown.
+/// The cache through which the app signals its workers; `None` after printing an error.
 pub(super) fn shared_cache(config: &Config, screen: &mut Screen) -> anyhow::Result<Option<Cache>> {
     let (name, cache) = config.app_cache()?;
     if cache.is_shared() {

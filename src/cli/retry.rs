@@ -36,19 +36,19 @@ pub(super) struct RetryBatchArgs {
     id: Vec<String>,
 }
 
-/// Most ids that ranges may stand for.
+/// Most ids that a range may cover.
 const MOST: u64 = 1_000_000;
 
-/// What became of one failed job.
+/// The result of retrying one failed job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Retried {
-    /// It is on its queue again, or there is none of this id, which Laravel takes for no error.
+    /// The job is on its queue again, or no job has this id, which is no error in Laravel.
     Done,
-    /// It stays a failed job, and the error was shown.
+    /// The job stays a failed job, and the error was printed.
     Stays,
 }
 
-/// What is needed for every job.
+/// The state shared by all retried jobs.
 struct Retry<'a> {
     config: &'a Config,
     global: &'a GlobalArgs,
@@ -79,8 +79,8 @@ pub(super) async fn run(args: RetryArgs, global: &GlobalArgs) -> anyhow::Result<
 
 /// Retries the failed jobs of batches.
 ///
-/// Since 11.24 Laravel stops at a batch that is not there, with an exception;
-/// here the others are retried. Both exit with 1.
+/// Since 11.24 Laravel stops with an exception at a batch that does not exist; artisand continues with the others.
+/// Both exit with 1.
 pub(super) async fn run_batches(
     args: RetryBatchArgs,
     global: &GlobalArgs,
@@ -110,7 +110,7 @@ pub(super) async fn run_batches(
         if batch.failed_job_ids.is_empty() {
             let text = "The given batch does not contain any failed jobs";
             retry.screen.error(text)?;
-            // Since 11.24, which takes many ids, Laravel goes on with the next.
+            // Since 11.24, which takes many ids, Laravel continues with the next.
             if !config.known_laravel()?.known_version().is_at_least(11, 24) {
                 code = ExitCode::FAILURE;
             }
@@ -139,7 +139,7 @@ impl<'a> Retry<'a> {
         })
     }
 
-    /// The ids that are meant, each once.
+    /// The ids of the jobs to retry, each once.
     async fn ids(&mut self, args: &RetryArgs) -> anyhow::Result<Vec<String>> {
         if let [id] = &args.id[..]
             && id == "all"
@@ -185,7 +185,7 @@ impl<'a> Retry<'a> {
             return self.retry_with_php(id).await;
         }
         if let Err(error) = self.connect(&job).await {
-            // What cannot be reached would not be there for the next job either.
+            // A connection that cannot be reached would fail for the next job too.
             let error = error.downcast::<config::Error>()?;
             let error = output::with_causes(&error.into());
             let text = format!(
@@ -218,7 +218,7 @@ impl<'a> Retry<'a> {
         Ok(())
     }
 
-    /// Leaves a job to the app, whose class alone can say until when it may be tried anew.
+    /// Leaves a job to PHP, because only its class can compute a new `retryUntil`.
     async fn retry_with_php(&mut self, id: &str) -> anyhow::Result<Retried> {
         let base = self.config.laravel().map(|laravel| laravel.base.as_path());
         let base = base.filter(|base| base.join("artisan").is_file());
@@ -250,7 +250,7 @@ impl<'a> Retry<'a> {
     }
 }
 
-/// The numbers of a range such as `1-5`, none if it is not one.
+/// The numbers of a range such as `1-5`; empty if it is not a range.
 fn in_range(range: &str) -> anyhow::Result<Vec<String>> {
     let number = |text: &str| {
         let is_number = text.bytes().all(|byte| byte.is_ascii_digit());

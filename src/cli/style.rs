@@ -1,4 +1,4 @@
-//! What artisan's output is made of: boxes, two columns, task lines, colours.
+//! Building blocks of artisan's output: boxes, two columns, task lines, colours.
 //!
 //! Layout and colours are those of docs/protocol/worker.md 15.
 
@@ -37,7 +37,7 @@ impl Tag {
     }
 }
 
-/// Text in a colour, or as it is.
+/// Text in a colour, or plain text.
 pub(super) fn paint(coloured: bool, colour: &str, text: &str) -> String {
     if coloured {
         format!("\x1b[{colour}m{text}\x1b[0m")
@@ -46,7 +46,7 @@ pub(super) fn paint(coloured: bool, colour: &str, text: &str) -> String {
     }
 }
 
-/// What stands in brackets is bold.
+/// Prints text in brackets bold.
 fn highlighted(coloured: bool, text: &str) -> String {
     if !coloured {
         return text.to_owned();
@@ -72,7 +72,7 @@ fn is_punctuated(text: &str) -> bool {
     text.ends_with(['.', '?', '!', ':'])
 }
 
-/// A box and the blank line below it. The blank line above is the caller's.
+/// A box and the blank line below it. The caller prints the blank line above.
 pub(super) fn boxed(tag: Tag, text: &str, coloured: bool) -> String {
     let text = printable(text);
     let end = if is_punctuated(&text) { "" } else { "." };
@@ -83,7 +83,7 @@ pub(super) fn boxed(tag: Tag, text: &str, coloured: bool) -> String {
     )
 }
 
-/// Text of one column, with its colours, and how wide it is without them.
+/// Text of one column with its colours, and its width without them.
 #[derive(Debug, Default)]
 pub(super) struct Column {
     text: String,
@@ -111,13 +111,13 @@ impl Column {
     }
 }
 
-/// Standard output of one command, in artisan's style; every part is printed at once.
+/// Standard output of one command in artisan's style; every part is printed immediately.
 #[derive(Debug)]
 pub(super) struct Screen {
     coloured: bool,
     width: usize,
     is_quiet: bool,
-    /// Line ends that were printed last: boxes keep a blank line between them, not two.
+    /// Number of line ends printed last, so that boxes have exactly one blank line between them.
     line_ends: usize,
 }
 
@@ -127,7 +127,7 @@ impl Screen {
             coloured: output::is_coloured(global),
             width: output::width(),
             is_quiet: global.quiet,
-            // The one that the shell printed after the command.
+            // The line end after the command itself.
             line_ends: 1,
         }
     }
@@ -163,7 +163,7 @@ impl Screen {
         self.show(Tag::Warn, text)
     }
 
-    /// An error that artisan shows where it shows everything else.
+    /// An error that artisan prints to standard output.
     pub(super) fn error(&mut self, text: &str) -> anyhow::Result<()> {
         self.show(Tag::Error, text)
     }
@@ -209,7 +209,7 @@ impl Screen {
         is_done: bool,
     ) -> anyhow::Result<()> {
         let label = printable(label);
-        // Artisan takes a point for the end of a sentence.
+        // Artisan removes punctuation at the end.
         let label = label.strip_suffix(['.', '?', '!', ':']).unwrap_or(&label);
         let elapsed = run_time(elapsed);
         let taken = label.chars().count() + elapsed.chars().count() + 11;
@@ -229,7 +229,7 @@ impl Screen {
         self.print(&line)
     }
 
-    /// Asks for a yes; anything else, also the end of the input, is a no.
+    /// Asks a yes/no question; any other answer, and the end of the input, means no.
     pub(super) fn confirm(&mut self, question: &str) -> anyhow::Result<bool> {
         output::data(&format!("  {question} (yes/no) [no]:\n > "))?;
         let mut answer = String::new();
@@ -248,7 +248,7 @@ const UNITS: [(&str, u64); 5] = [
     ("s", 1),
 ];
 
-/// Milliseconds up to one second, then whole units, largest first, as Laravel shows it since 10.13.1.
+/// Milliseconds up to one second, then whole units, largest first, as in Laravel since 10.13.1.
 pub(super) fn run_time(elapsed: Duration) -> String {
     let milliseconds = elapsed.as_secs_f64() * 1000.0;
     if milliseconds <= 1000.0 {

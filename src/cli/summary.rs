@@ -11,13 +11,12 @@ use super::output::printable;
 use super::style::run_time;
 use crate::worker::Event;
 
-/// Classes that are counted one by one: names come from payloads, which are not trusted.
+/// Most classes that are counted one by one: names come from payloads, which are not trusted.
 const MOST_CLASSES: usize = 500;
-/// Longest name that is kept, in characters.
-/// Under this name all further classes are counted together.
+/// The name under which all further classes are counted together.
 const OTHERS: &str = "(other classes)";
 
-/// What was counted of each class.
+/// The counts of each class.
 #[derive(Debug, Default)]
 pub(super) struct Summary(Mutex<BTreeMap<Box<str>, Counts>>);
 
@@ -37,7 +36,7 @@ impl Counts {
 }
 
 impl Summary {
-    /// Takes note of the end of an attempt, or of a job that failed for good.
+    /// Notes the end of an attempt, or a job that failed for good.
     pub(super) fn note(&self, event: &Event<'_>) {
         let (end, is_attempt) = match event {
             Event::JobAttempted(end) => (end, true),
@@ -94,7 +93,7 @@ impl Summary {
         text
     }
 
-    /// Prints the lines whenever the process is told to by SIGUSR1, until the future is dropped.
+    /// Prints the lines on every SIGUSR1, until the future is dropped.
     pub(super) async fn obey_signal(&self, console: &Console) -> std::io::Result<()> {
         use tokio::signal::unix::{SignalKind, signal};
         let mut asked = signal(SignalKind::user_defined1())?;

@@ -129,7 +129,7 @@ pub(super) struct WorkArgs {
     grace: Option<u64>,
 }
 
-/// Most jobs at once: far beyond what one process can do, and far from any overflow.
+/// Most jobs at once: far beyond what one process can run, and far from any overflow.
 const MOST_CONCURRENT: usize = 1_000_000;
 
 fn concurrency(text: &str) -> Result<NonZeroUsize, String> {
@@ -140,7 +140,7 @@ fn concurrency(text: &str) -> Result<NonZeroUsize, String> {
     number.ok_or_else(|| format!("expected a number from 1 to {MOST_CONCURRENT}"))
 }
 
-/// Seconds as a duration; more than a hundred years are a hundred years, which no clock has to add up.
+/// Seconds as a duration of at most a hundred years, so that adding it to a time cannot overflow.
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds.min(100 * 366 * 86_400))
 }
@@ -165,7 +165,7 @@ impl WorkArgs {
         };
         let limit = |value: u64| (value > 0).then_some(value);
         let queues: Vec<QueueName> = match &self.queue {
-            // Verbatim, blanks included: Laravel trims nothing.
+            // Names are taken verbatim with their blanks: Laravel does not trim them.
             Some(names) => names.split(',').map(QueueName::from).collect(),
             None => vec![connection.default_queue.clone()],
         };
@@ -205,7 +205,7 @@ impl WorkArgs {
     }
 }
 
-/// Refuses to forward jobs to a queue that is worked, and to fail what is handed to PHP.
+/// Refuses to forward jobs to a queue that this worker works, and to fail the jobs that are handed to PHP.
 fn refuse_circles(
     config: &Config,
     router: &Router,
@@ -249,7 +249,7 @@ async fn free_locks(held: &HeldLocks) {
 
 /// The app's store of failed jobs.
 ///
-/// Where PHP runs every job, one that only PHP can write is no reason not to work.
+/// If PHP runs every job, a store that only PHP can write does not prevent the worker from starting.
 fn failed_jobs(
     config: &Config,
     router: &Router,
@@ -267,9 +267,9 @@ fn failed_jobs(
     })
 }
 
-/// Starts the PHP processes, where the policy for unmapped jobs wants them.
+/// Starts the PHP processes if the policy for unmapped jobs needs them.
 ///
-/// If the worker is told to stop before they have booted, it finds that out by itself.
+/// If the worker is told to stop before they have booted, it notices the order by itself.
 async fn start_pool(
     config: &Config,
     router: &Router,
@@ -288,7 +288,7 @@ async fn start_pool(
     Ok(Some(pool))
 }
 
-/// Says at the start what no job would come of.
+/// Warns at the start of settings under which no job would run.
 fn warn_of_mappings(config: &Config, router: &Router) {
     if let Some(problem) = config.lack_for_php() {
         tracing::warn!(
@@ -302,13 +302,13 @@ fn warn_of_mappings(config: &Config, router: &Router) {
     }
 }
 
-/// What runs the worker's tasks.
+/// The runtime for the worker's tasks.
 fn runtime_for(router: &Router, options: &WorkerOptions) -> anyhow::Result<Runtime> {
     let runs_here = router.mappings().len() > 0 || *router.unmapped() != UnmappedPolicy::Php;
     let mut builder = if runs_here {
         Builder::new_multi_thread()
     } else {
-        // Where all jobs are PHP's there is too little to do for threads that have to wake one another.
+        // If PHP runs all jobs, there is too little work for several threads that have to wake one another.
         Builder::new_current_thread()
     };
     builder
@@ -319,7 +319,8 @@ fn runtime_for(router: &Router, options: &WorkerOptions) -> anyhow::Result<Runti
         .context("could not start the runtime")
 }
 
-/// What obeys signals, renews reservations and watches handlers, where there are any that may block the other runtime.
+/// The runtime that obeys signals, renews reservations and watches handlers; `None` if no handler can block the
+/// other runtime.
 fn overseer_for(runtime: &Runtime) -> anyhow::Result<Option<Runtime>> {
     if runtime.handle().runtime_flavor() == RuntimeFlavor::CurrentThread {
         return Ok(None);
@@ -345,13 +346,13 @@ pub(super) fn run(
     let config = global.read_config()?;
     let lines = Log::new().context("could not start the thread that writes the log")?;
     log::start(global, args.json, config.timezone()?, lines.clone())?;
-    // Whatever comes of it, the log is written before anything is said of it.
+    // Whatever the result, write the log before reporting it.
     let ended = work(&config, args, global, registry, observers);
     lines.finish();
     ended
 }
 
-/// Runs a worker that has a log.
+/// Runs a worker after the log is set up.
 fn work(
     config: &Config,
     args: &WorkArgs,
@@ -373,7 +374,7 @@ fn work(
     }
     let runtime = runtime_for(&router, &options)?;
     let overseer = overseer_for(&runtime)?;
-    // Pools of database connections are made in a runtime.
+    // Pools of database connections need a runtime.
     let entered = runtime.enter();
     let cache = config.default_cache()?;
     let control_plane = ControlPlane {
@@ -418,14 +419,14 @@ fn work(
         if let Some(failed_jobs) = failed_jobs {
             worker = worker.with_failed_jobs(failed_jobs);
         }
-        // On the runtime's own threads, if it has any: this one would have to be woken for every pop.
+        // Runs on the runtime's own threads, if it has any: this thread would have to be woken for every pop.
         let working = tokio::spawn({
             let control = control.clone();
             async move { worker.run(&control).await }
         });
         working.await.context("the worker ended abnormally")
     };
-    // Before the first job: a signal that is not caught would end the process with it.
+    // Before the first job starts: an uncaught signal would end the process and the job with it.
     let signals = {
         let runtime = overseer.as_ref().unwrap_or(&runtime);
         let _entered = runtime.enter();
@@ -448,13 +449,13 @@ fn work(
         free_locks(&held).await;
         report.map(Ok)
     });
-    // A blocking handler that does not return must not keep the process.
+    // A blocking handler that does not return must not keep the process alive.
     runtime.shutdown_background();
     overseer.into_iter().for_each(Runtime::shutdown_background);
     Ok(ended?.map_or_else(ExitCode::from, |report| exit_code(&report)))
 }
 
-/// How the process of a worker ends.
+/// The exit code of a worker's process.
 fn exit_code(report: &crate::worker::Report) -> ExitCode {
     if report.released > 0 {
         tracing::warn!(
@@ -469,9 +470,9 @@ fn exit_code(report: &crate::worker::Report) -> ExitCode {
     }
 }
 
-/// What prints lines on standard output; it begins with the banner, on a terminal.
+/// The writer of job lines on standard output; on a terminal it first prints the banner.
 ///
-/// `php` is how many PHP processes run jobs, if any do.
+/// `php` is the number of PHP processes that run jobs, if there are any.
 fn console(
     config: &Config,
     args: &WorkArgs,
@@ -499,7 +500,7 @@ fn console(
     Ok(Console::new(style, out))
 }
 
-/// Prints the summary on SIGUSR1; without one, the signal is left to the system, as by `queue:work`.
+/// Prints the summary on SIGUSR1; without a summary the system handles the signal, as in `queue:work`.
 async fn sum_up(summary: Option<&Summary>, console: &Console) -> std::io::Result<()> {
     match summary {
         Some(summary) => summary.obey_signal(console).await,
@@ -507,10 +508,10 @@ async fn sum_up(summary: Option<&Summary>, console: &Console) -> std::io::Result
     }
 }
 
-/// How long the end of the process waits for locks that jobs still held.
+/// How long the end of the process waits for locks that jobs still hold.
 const FREEING_LOCKS: Duration = Duration::from_secs(3);
 
-/// Says at the start what the worker cannot know or do.
+/// Logs at the start what the worker cannot know or do.
 fn warn_of_gaps(
     config: &Config,
     router: &Router,
@@ -568,7 +569,7 @@ fn warn_of_gaps(
         }
     }
     match failed_jobs {
-        // They are recorded by PHP.
+        // PHP records them.
         None if config.known_laravel().is_ok() => {}
         None => tracing::warn!(
             "no app is set, so failed jobs stay in the list artisand:failed-spool, and restart, pause and maintenance are not heard"
