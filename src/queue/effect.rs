@@ -58,7 +58,7 @@ pub struct Claim {
 pub struct Unlock {
     /// Key of the lock.
     pub key: String,
-    /// The owner that must hold it; `None` frees it whoever holds it.
+    /// The owner that must hold it; `None` frees it for any holder.
     pub owner: Option<String>,
 }
 

@@ -4,7 +4,7 @@
 --   `push`    list     payload  -      notify  claim  owner  seconds
 --   `later`   set      payload  score  -       claim  owner  seconds
 --   `append`  list     value    -      -       -      -      -
---   `unlock`  lock     owner, or empty to free it whoever holds it
+--   `unlock`  lock     owner, or empty to free it for any holder
 -- Keys are positions in KEYS, 0 for none.
 
 local WIDTH = 8
