@@ -1,4 +1,4 @@
-//! The batch of a running job, as its handler sees it: looking, cancelling, adding jobs.
+//! The batch of a running job, as its handler sees it: reading it, cancelling it, adding jobs to it.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use crate::payload::{Delay, random_id};
 use crate::php::{Array, ClassName, EditError, Key, Object, ObjectText, PropertyName, Value};
 use crate::queue::{Effect, Push, QueueName, RedisQueue};
 
-/// A closure that is queued: it may be in a batch, too.
+/// A queued closure, which may be in a batch, too.
 const CALL_QUEUED_CLOSURE: &str = "Illuminate\\Queue\\CallQueuedClosure";
 
-/// A batch and where it is kept. What it says of the batch is as old as itself; [`fresh`](Self::fresh) looks again.
+/// A batch, as it was when it was read, and where it is stored. [`fresh`](Self::fresh) reads it again.
 #[derive(Debug, Clone)]
 pub struct BatchHandle {
     batch: Batch,
     batches: Batches,
-    /// The job whose handler has it.
+    /// The job that this handle was made for.
     job: JobContext,
 }
 
@@ -61,7 +61,7 @@ pub enum AddError {
         /// The class.
         class: ClassName,
     },
-    /// There is nothing in one of the chains.
+    /// One of the chains is empty.
     #[error("a chain without jobs cannot be added to a batch")]
     EmptyChain,
     /// The job's properties cannot be set.
@@ -72,7 +72,7 @@ pub enum AddError {
         /// Why not.
         source: EditError,
     },
-    /// Only PHP could push a job.
+    /// Only PHP can push such a job.
     #[error("{class} cannot be pushed from here")]
     Job {
         /// Class of the job.
@@ -80,10 +80,10 @@ pub enum AddError {
         /// Why not, and what would help.
         source: DispatchError,
     },
-    /// Only PHP could push to where the batch's jobs go.
+    /// Only PHP can push to the queue of the batch.
     #[error("nothing can be pushed to the batch's queue from here")]
     Queue(#[source] DispatchError),
-    /// They could not be counted, or not be pushed.
+    /// The jobs could not be counted or not be pushed.
     #[error(transparent)]
     Batch(#[from] batch::Error),
 }
@@ -110,7 +110,8 @@ impl BatchHandle {
         self.batch.is_cancelled()
     }
 
-    /// Cancels the batch, for everybody. Jobs that wait are run all the same, unless they ask.
+    /// Cancels the batch for all workers. Waiting jobs still run, unless they check whether the batch is
+    /// cancelled.
     ///
     /// # Errors
     ///
@@ -132,33 +133,32 @@ impl BatchHandle {
         }))
     }
 
-    /// Adds jobs to the batch and pushes them; gives the batch as it is then, or `None` if its row is gone and nothing
-    /// was pushed.
+    /// Adds jobs to the batch and pushes them. Returns the batch after that, or `None` if its row is gone and
+    /// nothing was pushed.
     ///
-    /// They go to the batch's connection and queue, whatever they say
-    /// themselves, in one step, and count from then on. Properties need no more
-    /// than what the class has no default for; `batchId` is set here. What PHP
-    /// would ask their classes is taken from the manifest. Unique jobs take no
-    /// lock, and a delay counts since Laravel 9.7: both as in PHP.
+    /// All jobs go to the batch's connection and queue, whatever they name
+    /// themselves, in one step, and count from then on. A job needs only the
+    /// properties for which its class has no default; `batchId` is set here.
+    /// Facts that PHP would ask the class for come from the manifest. As in PHP,
+    /// unique jobs take no lock, and a delay is respected since Laravel 9.7.
     ///
-    /// A handler that is run again adds its jobs again.
+    /// A handler that runs again adds its jobs again.
     ///
     /// # Errors
     ///
     /// Nothing is counted or pushed if a class is not `Batchable`, if only PHP
-    /// knows what its payload is to say, or if the batch's connection cannot be
-    /// used from here. [`batch::Error::Push`] if the server did not take the
-    /// jobs: they do not count then. [`batch::Error::Database`] if they could not
-    /// be counted; if that showed at the very end, they are pushed all the same,
-    /// as in Laravel.
+    /// can make its payload, or if artisand cannot use the batch's connection.
+    /// [`batch::Error::Push`] if the server did not take the jobs: they are not
+    /// counted then. [`batch::Error::Database`] if they could not be counted; if
+    /// only the final commit failed, they are pushed all the same, as in Laravel.
     ///
     /// # Cancel safety
     ///
-    /// Once it has begun it goes on, even if the future is dropped.
+    /// Once it has begun, the addition goes on even if the future is dropped.
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     ///
     /// # Examples
     ///
@@ -183,7 +183,7 @@ impl BatchHandle {
     pub async fn add<J: Into<BatchJob>>(&self, jobs: Vec<J>) -> Result<Option<Self>, AddError> {
         let addition = self.addition(jobs.into_iter().map(Into::into))?;
         let (batches, id) = (self.batches.clone(), self.batch.id.clone());
-        // A handler may be cut short at any moment; between the push and the count it must not.
+        // A handler may be dropped at any await, but not between the push and the count: use a task of its own.
         let added = tokio::spawn(async move {
             let push = push(&addition.queues, &addition.pushes);
             batches.add_jobs(&id, addition.count, push).await
@@ -198,7 +198,7 @@ impl BatchHandle {
         }
     }
 
-    /// All that is to be pushed.
+    /// Collects everything that is to be pushed.
     fn addition(&self, jobs: impl Iterator<Item = BatchJob>) -> Result<Addition, AddError> {
         let services = self.job.services();
         let adder = Adder {
@@ -253,15 +253,15 @@ impl BatchHandle {
     }
 }
 
-/// What is to be added.
+/// Jobs to add to a batch.
 struct Addition {
     queues: Arc<RedisQueue>,
-    /// Jobs that count: those of chains, too.
+    /// How many jobs count: jobs later in chains are included.
     count: u32,
     pushes: Vec<Effect>,
 }
 
-/// Pushes all of them, in one step and once, however often the connection breaks.
+/// Pushes all effects in one step and exactly once, even if the connection breaks in between.
 async fn push(queues: &RedisQueue, pushes: &[Effect]) -> Result<(), crate::queue::Error> {
     const TRIES: u32 = 4;
     const REMEMBERED: Duration = Duration::from_secs(300);
@@ -273,7 +273,7 @@ async fn push(queues: &RedisQueue, pushes: &[Effect]) -> Result<(), crate::queue
     loop {
         match queues.push_once(pushes, id.as_str(), REMEMBERED).await {
             Ok(_) => return Ok(()),
-            // The batch's row is locked meanwhile: not for long.
+            // The batch's row is locked meanwhile: give up after a few tries.
             Err(error) if error.is_lost_connection() && tries < TRIES => {
                 tries += 1;
                 tokio::time::sleep(Duration::from_millis(50 << tries)).await;
@@ -283,7 +283,7 @@ async fn push(queues: &RedisQueue, pushes: &[Effect]) -> Result<(), crate::queue
     }
 }
 
-/// Makes commands of a batch's jobs.
+/// Makes the commands of jobs that are added to a batch.
 struct Adder<'a> {
     services: &'a Services,
     manifest: &'a Manifest,
@@ -291,7 +291,7 @@ struct Adder<'a> {
 }
 
 impl Adder<'_> {
-    /// The command of a job of the batch, with these properties set as well.
+    /// The command of a job of the batch, with the given properties set as well.
     fn job(&self, job: Object, mut edits: Vec<(&str, Value)>) -> Result<Vec<u8>, AddError> {
         let is_closure = job.class == *CALL_QUEUED_CLOSURE;
         if !is_closure && !self.class(&job)?.is_batchable() {
@@ -327,7 +327,7 @@ impl Adder<'_> {
         ] {
             let value = match option {
                 Some(name) => Value::from(&**name),
-                // Since 13.1 the first job keeps its own.
+                // Since Laravel 13.1 the first job keeps its own value.
                 None if self.services.version.is_at_least(13, 1) => continue,
                 None => Value::Null,
             };
@@ -339,7 +339,7 @@ impl Adder<'_> {
         self.job(first, edits)
     }
 
-    /// Sets public properties, where PHP would write them.
+    /// Sets public properties at the position where PHP would write them.
     fn edited(&self, mut job: Object, edits: Vec<(&str, Value)>) -> Result<Vec<u8>, EditError> {
         let class = self.manifest.class(&job.class);
         let name = job.class.clone();
@@ -360,7 +360,7 @@ impl Adder<'_> {
         let bytes = Value::Object(job.clone()).to_bytes();
         let may_refer = |needle: &[u8]| memchr::memmem::find(&bytes, needle).is_some();
         if may_refer(b"r:") || may_refer(b"R:") {
-            // References count what is before them: that must stay as it is.
+            // References count the values before them: keep those values where they are.
             let texts: Vec<_> = edits
                 .iter()
                 .map(|(property, value)| (*property, value.to_bytes()))
@@ -397,7 +397,7 @@ impl Adder<'_> {
         Ok(Value::Object(job).to_bytes())
     }
 
-    /// The delay that a job of a batch has.
+    /// The delay of a job that is added to a batch.
     fn delay(&self, draft: &Draft) -> Result<Option<Delay>, DispatchError> {
         let since = |major, minor| self.services.version.is_at_least(major, minor);
         if since(13, 22) {
@@ -406,7 +406,7 @@ impl Adder<'_> {
         if !since(9, 7) {
             return Ok(None);
         }
-        // The property only: before, attributes did not count here.
+        // Read only the property: before Laravel 13.22, attributes had no effect here.
         let value = Value::from_bytes(&draft.command)?;
         let own = value.as_object().and_then(|job| job.get("delay")).cloned();
         let delay = own.or_else(|| self.manifest.default(&draft.facts.class, "delay"));

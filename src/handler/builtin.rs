@@ -1,12 +1,11 @@
-//! Handlers that need no code of one's own.
+//! Built-in handlers, which need no user code.
 
 use super::{BoxError, BoxFuture, Handler, JobContext};
 use crate::payload::JobUuid;
 
 /// Logs each job and counts it as done (`handler = "log"`).
 ///
-/// The line names the job and never shows its data, which appears at `trace`
-/// level only.
+/// The line names the job; its data appears at `trace` level only.
 #[derive(Debug, Clone, Copy)]
 pub struct Log;
 

@@ -1,4 +1,4 @@
-//! Part of the jobs of a mapping, chosen by their uuid.
+//! Canary: a share of the jobs of a mapping, chosen by their uuid.
 
 use std::fmt;
 
@@ -6,23 +6,24 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::payload::Payload;
 
-/// How many jobs of a mapping its handler runs (`canary = 5`), in per cent, and when it stops itself.
+/// The share of a mapping's jobs that its handler runs (`canary = 5`), in per cent, and when it stops itself.
 ///
-/// A job is chosen by its uuid: the same on every attempt, in every process,
-/// and after `queue:retry`. Of a larger share the jobs of a smaller one are part.
+/// A job is chosen by its uuid: the choice is the same on every attempt, in every
+/// process, and after `queue:retry`. A larger share includes all jobs of a
+/// smaller share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Canary {
     share: u32,
-    /// The part of its runs that may fail.
+    /// The share of runs that may fail.
     stop_at: Option<u32>,
 }
 
-/// Parts of a whole.
+/// Resolution of a share: 100 per cent in parts.
 const PARTS: u32 = 100_000;
-/// Runs before which a canary does not stop itself.
+/// Number of runs before a canary can stop itself.
 const LEAST_RUNS: usize = 20;
 
-/// Per cent as parts of a whole, from nothing to all.
+/// Converts per cent to parts; `None` outside of 0 to 100.
 fn parts(percent: f64) -> Option<u32> {
     let parts = percent * f64::from(PARTS / 100);
     #[expect(
@@ -44,11 +45,11 @@ impl Canary {
         })
     }
 
-    /// Stops once more than this share of its last 100 runs in a process has failed, but not before its twentieth run;
-    /// `None` for what is not from 0 to below 100 per cent.
+    /// Stops once more than this share of the last 100 runs in a process has failed, but not before the twentieth
+    /// run; `None` if `percent` is not from 0 to below 100.
     ///
-    /// Its jobs then go the way of unmapped ones, until the worker starts again
-    /// or hears of `artisand canary:resume`.
+    /// The canary's jobs are then treated as unmapped, until the worker starts
+    /// again or sees `artisand canary:resume`.
     pub fn stop_at(self, percent: f64) -> Option<Self> {
         let stop_at = parts(percent).filter(|parts| *parts < PARTS)?;
         Some(Self {
@@ -62,14 +63,15 @@ impl Canary {
         self.stop_at.is_some()
     }
 
-    /// Whether so many failures in so many runs are too many.
+    /// Whether this many failures in this many runs are too many.
     pub(crate) fn stops(self, failures: usize, runs: usize) -> bool {
         let is_above =
             |parts: u32| failures as u64 * u64::from(PARTS) > runs as u64 * u64::from(parts);
         runs >= LEAST_RUNS && self.stop_at.is_some_and(is_above)
     }
 
-    /// Whether the handler runs this job. One without a uuid (before Laravel 7) goes by its id; without either it is not.
+    /// Whether the handler runs this job, chosen by its uuid, or by its id before Laravel 7. A job with neither is
+    /// not chosen.
     pub fn takes(self, payload: &Payload) -> bool {
         let uuid = payload.uuid.as_ref().map(crate::payload::JobUuid::as_str);
         let id = || payload.id.as_ref().map(crate::payload::JobId::as_str);

@@ -1,4 +1,4 @@
-//! What a handler knows of its job and may ask for.
+//! A handler's view of its job, and the requests it can make.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -28,7 +28,7 @@ struct Inner {
     cancelled: CancellationToken,
     services: Arc<Services>,
     request: Mutex<Request>,
-    /// What the job is about, once somebody asked for it.
+    /// The subject of the job, read on first use.
     properties: OnceLock<Value>,
     holds: Holds,
 }
@@ -48,35 +48,35 @@ pub struct JobInfo {
     pub body: Arc<[u8]>,
 }
 
-/// What a handler asked for; the first request of a kind that ends the job counts.
+/// The requests of a handler; only the first request of a kind that ends the job counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a request of its own"
 )]
 pub struct Request {
-    /// Back to the queue after this wait.
+    /// Release the job to the queue with this wait.
     pub release: Option<Duration>,
     /// Whether that release leaves the attempt uncounted.
     pub is_uncounted: bool,
-    /// Failed for good, and why.
+    /// Fail the job for good, for this reason.
     pub fail: Option<FailureText>,
-    /// Gone without having been handled.
+    /// Delete the job without having handled it.
     pub delete: bool,
-    /// Gone, and nothing follows: another job has taken its place.
+    /// Delete the job and let nothing follow: another job has replaced it.
     pub discard: bool,
-    /// The handler threw, and a middleware has dealt with that.
+    /// The handler threw, and a middleware has handled the error.
     pub has_thrown: bool,
-    /// What is to follow, besides what the job's chain says; in this order.
+    /// Jobs to add to the chain that the payload already has, in this order.
     pub chain: Vec<ChainEdit>,
 }
 
 /// A job that a handler adds to the chain of its own: the serialized object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChainEdit {
-    /// Before all that is to follow.
+    /// Before all other jobs of the chain.
     Prepend(Vec<u8>),
-    /// Behind all that is to follow.
+    /// After all other jobs of the chain.
     Append(Vec<u8>),
 }
 
@@ -91,7 +91,7 @@ impl fmt::Debug for JobContext {
 }
 
 impl JobContext {
-    /// A context for one attempt; for the worker, and for tests of handlers.
+    /// Makes a context for one attempt; for the worker, and for tests of handlers.
     pub fn new(info: Arc<JobInfo>, cancelled: CancellationToken, services: Arc<Services>) -> Self {
         Self(Arc::new(Inner {
             info,
@@ -138,12 +138,12 @@ impl JobContext {
         &self.0.info.payload
     }
 
-    /// The payload's bytes as popped, `attempts` not counted up.
+    /// The payload's bytes as popped, before `attempts` is incremented.
     pub fn raw_body(&self) -> &[u8] {
         &self.0.info.body
     }
 
-    /// The serialized command, decrypted if it came encrypted; `None` for a string job.
+    /// The serialized command, decrypted if it was encrypted; `None` for a string job.
     pub fn raw_command(&self) -> Option<&[u8]> {
         match &self.0.info.payload.data {
             Data::Command { command, .. } => Some(command),
@@ -167,9 +167,9 @@ impl JobContext {
         document.to_json()
     }
 
-    /// The log context of whoever queued the job, without what is hidden in it (Laravel 11 and later).
+    /// The log context of the process that queued the job, without hidden entries (Laravel 11 and later).
     ///
-    /// Values have the forms of the job document; what cannot be read is left out.
+    /// Values have the forms of the job document; unreadable values are left out.
     pub fn log_context(&self) -> serde_json::Map<String, serde_json::Value> {
         let context = self.payload().context.as_deref();
         let keys = context.map(LogContext::keys).unwrap_or_default();
@@ -177,7 +177,7 @@ impl JobContext {
         keys.into_iter().filter_map(entry).collect()
     }
 
-    /// An entry of the hidden log context: for code, never for logs.
+    /// An entry of the hidden log context, which must never be logged.
     pub fn hidden_context(&self, key: &str) -> Option<serde_json::Value> {
         json(&self.payload().context.as_deref()?.hidden(key)?)
     }
@@ -190,18 +190,18 @@ impl JobContext {
         };
         let of_command = Command::of(payload).ok().flatten();
         let of_command = of_command.and_then(|command| command.batch_id().ok()?);
-        // An encrypted job says it beside itself, since Laravel 12.51.
+        // Since Laravel 12.51 the id is outside of an encrypted command, too.
         of_command.or_else(|| {
             let id = batch_id.as_deref();
             id.filter(|id| !matches!(*id, "" | "0")).map(str::to_owned)
         })
     }
 
-    /// The batch that the job is in, as it is now; `None` if it is in none, or in one that is gone.
+    /// Reads the current batch of the job; `None` if the job is in no batch or the batch is gone.
     ///
     /// # Errors
     ///
-    /// The job is in a batch, and the app's batches are not known or cannot be read.
+    /// The job is in a batch, and the app's batches are unknown or cannot be read.
     ///
     /// # Source
     ///
@@ -219,17 +219,17 @@ impl JobContext {
         }
     }
 
-    /// Reads the row of a model of the job from the app's database, into any type that serde can read.
+    /// Reads the row of one of the job's models from the app's database, into any type that serde can read.
     ///
-    /// Columns come as PHP's database layer gives them, and are turned into
-    /// what the type asks for ([`Record`](crate::connection::Record)). Rows
-    /// that were soft-deleted are found. In a blocking handler wait for it with
+    /// Columns have the values that PHP's database layer gives, and are converted
+    /// to what the type asks for ([`Record`](crate::connection::Record)).
+    /// Soft-deleted rows are found. In a blocking handler, wait for it with
     /// `tokio::runtime::Handle::current().block_on(..)`.
     ///
     /// # Errors
     ///
-    /// [`ModelError::NotFound`] if the row is gone. Returned by the handler, as
-    /// it is or as the cause of another error, it ends the job as Laravel ends
+    /// [`ModelError::NotFound`] if the row is gone. If the handler returns it,
+    /// directly or as the cause of another error, the job ends as Laravel ends
     /// one whose model is gone.
     pub async fn model<Row: DeserializeOwned>(
         &self,
@@ -240,7 +240,7 @@ impl JobContext {
 
     /// Reads the rows of a collection of models by one query, in the collection's order.
     ///
-    /// Those that are gone are left out, as in PHP; an empty collection asks nobody.
+    /// Missing rows are left out, as in PHP; an empty collection sends no query.
     ///
     /// # Errors
     ///
@@ -257,7 +257,7 @@ impl JobContext {
         models.ok_or(ModelError::NoManifest)
     }
 
-    /// Class of the job's object; of a string job its `Class@method`.
+    /// Class of the job's object, or `Class@method` of a string job.
     pub fn class(&self) -> &str {
         match &self.0.info.payload.data {
             Data::Command { name, .. } => name,
@@ -265,7 +265,7 @@ impl JobContext {
         }
     }
 
-    /// What the class's `displayName()` said; `None` for a class without one, whose jobs are called by their class.
+    /// The result of the class's `displayName()`; `None` for a class without that method, whose class is its name.
     pub fn display_name(&self) -> Option<&str> {
         let name = &*self.0.info.payload.display_name;
         let has_own = match self.facts() {
@@ -275,7 +275,7 @@ impl JobContext {
         (!name.is_empty() && has_own).then_some(name)
     }
 
-    /// What the job is really about: its class, or what is inside Laravel's wrapper.
+    /// The target of the job: its class, or what is inside Laravel's wrapper.
     ///
     /// # Errors
     ///
@@ -284,8 +284,8 @@ impl JobContext {
         Target::of(&self.0.info.payload)
     }
 
-    /// The name by which the job found its handler: that of its [`target`](Self::target), or its
-    /// [`class`](Self::class) where that cannot be read or has none.
+    /// The name by which the job was routed to its handler: the name of its [`target`](Self::target), or its
+    /// [`class`](Self::class) if the target cannot be read or has no name.
     pub fn routed_class(&self) -> String {
         match self.target() {
             Ok(target) if !target.name().is_empty() => target.name().to_owned(),
@@ -293,22 +293,23 @@ impl JobContext {
         }
     }
 
-    /// What the manifest says of the job's class.
+    /// The manifest's facts about the job's class.
     fn facts(&self) -> Option<&Class> {
         let manifest = self.services().manifest.as_deref()?;
         manifest.class(&ClassName::new(self.class())?)
     }
 
-    /// What the job is about, with its properties, read once: the job object, or what is inside Laravel's wrapper.
+    /// The subject of the job with its properties, read once: the job object, or what is inside Laravel's wrapper.
     ///
-    /// That is the event of a listener or a broadcast, the notification, the
-    /// mailable, the parameters of an artisan command, the data of a string job.
-    /// A property that equals its default is not in the bytes from Laravel 9.4
-    /// on. With the app's manifest it is here all the same, behind the others.
+    /// The subject is the event of a listener or a broadcast, the notification,
+    /// the mailable, the parameters of an artisan command, or the data of a
+    /// string job. From Laravel 9.4 on, the payload omits properties that equal
+    /// their default. With the app's manifest they are added here, after the
+    /// others.
     ///
     /// # Errors
     ///
-    /// The bytes are encrypted or cannot be read.
+    /// The payload is encrypted or cannot be read.
     pub fn properties(&self) -> Result<&Value, Error> {
         if let Some(value) = self.0.properties.get() {
             return Ok(value);
@@ -329,7 +330,7 @@ impl JobContext {
         Ok(self.0.properties.get_or_init(|| value))
     }
 
-    /// A text with properties of this job in it.
+    /// Fills a template with properties of this job.
     ///
     /// # Errors
     ///
@@ -346,7 +347,7 @@ impl JobContext {
         &self.0.holds
     }
 
-    /// What the app offers to its jobs.
+    /// The app's services for jobs.
     pub fn services(&self) -> &Services {
         &self.0.services
     }
@@ -356,7 +357,7 @@ impl JobContext {
         &self.0.cancelled
     }
 
-    /// True when the handler should give up: its timeout or the worker's stop deadline has passed.
+    /// True when the handler should stop: its timeout or the worker's stop deadline has passed.
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.is_cancelled()
     }
@@ -369,7 +370,7 @@ impl JobContext {
             .unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Asks for the job to be run again, not before this wait is over; the attempt counts.
+    /// Asks to run the job again, not before this wait is over; the attempt counts.
     pub fn release(&self, delay: Duration) {
         self.request(|request| {
             request.release = Some(delay);
@@ -377,11 +378,11 @@ impl JobContext {
         });
     }
 
-    /// Asks for the job to be run again, not before this wait is over, as if it had not been popped: the attempt does
-    /// not count.
+    /// Asks to run the job again, not before this wait is over, as if it had not been popped: the attempt does not
+    /// count.
     ///
-    /// Laravel has no such release. A job that is given back like this for ever
-    /// is limited by its `retryUntil` only.
+    /// Laravel has no such release. Only `retryUntil` limits a job that is
+    /// released like this again and again.
     pub fn release_without_attempt(&self, delay: Duration) {
         self.request(|request| {
             request.release = Some(delay);
@@ -389,7 +390,7 @@ impl JobContext {
         });
     }
 
-    /// Asks for the job to be recorded as failed, without further attempts.
+    /// Asks to record the job as failed, without further attempts.
     pub fn fail(&self, error: impl Into<BoxError>) {
         const MANUALLY_FAILED: &str = "Illuminate\\Queue\\ManuallyFailedException";
         let error = error.into();
@@ -400,14 +401,14 @@ impl JobContext {
         });
     }
 
-    /// Asks for the job to be deleted, whatever the handler returns.
+    /// Asks to delete the job, whatever the handler returns.
     pub fn delete(&self) {
         self.request(|request| request.delete = true);
     }
 
-    /// Adds a job to the chain, before all that is to follow; it is dispatched if this one succeeds.
+    /// Adds a job to the chain, before all other jobs of the chain; it is dispatched if this one succeeds.
     ///
-    /// Properties need no more than what the class has no default for. With
+    /// The job needs only the properties for which its class has no default. With
     /// the app's manifest artisand pushes the job itself, otherwise PHP does.
     ///
     /// # Source
@@ -418,7 +419,8 @@ impl JobContext {
         self.request(|request| request.chain.push(ChainEdit::Prepend(command)));
     }
 
-    /// Adds a job to the chain, behind all that is to follow; see [`prepend_to_chain`](Self::prepend_to_chain).
+    /// Adds a job to the chain, after all other jobs of the chain; see
+    /// [`prepend_to_chain`](Self::prepend_to_chain).
     ///
     /// # Source
     ///
@@ -428,18 +430,18 @@ impl JobContext {
         self.request(|request| request.chain.push(ChainEdit::Append(command)));
     }
 
-    /// Takes note that the handler threw, where a middleware does not pass that on.
+    /// Records that the handler threw, for a middleware that swallows the error.
     pub(super) fn note_exception(&self) {
         self.request(|request| request.has_thrown = true);
     }
 
-    /// Asks for the job to be deleted because another one has taken its place: no chain goes on, no batch counts it and
-    /// no lock is freed.
+    /// Asks to delete the job because another job has replaced it: its chain does not go on, its batch does not
+    /// count it and no lock is freed.
     pub fn discard(&self) {
         self.request(|request| request.discard = true);
     }
 
-    /// Takes what was asked for; for the worker, when the handler has ended.
+    /// Takes the requests; the worker calls it when the handler has ended.
     pub fn take_request(&self) -> Request {
         std::mem::take(
             &mut self
@@ -451,7 +453,7 @@ impl JobContext {
     }
 }
 
-/// A PHP value in the forms of the job document.
+/// Converts a PHP value to the form of the job document.
 fn json(value: &php::Value) -> Option<serde_json::Value> {
     serde_json::from_str(&value.to_json()).ok()
 }

@@ -1,7 +1,8 @@
-//! Jobs on their way out: the payload of a new job of one of the app's classes, and where it goes.
+//! Makes the payload of a new job of one of the app's classes, and finds its queue.
 //!
-//! Whatever PHP would ask the class is in the manifest, or only PHP can push
-//! the job: what is missing then is the error. Nothing is pushed here.
+//! The manifest records the facts that PHP would ask the class for. If a fact is
+//! missing, only PHP can push the job, and the error names the fact. This module
+//! pushes nothing.
 
 use std::sync::Arc;
 
@@ -13,42 +14,42 @@ use crate::time::UnixSeconds;
 
 use super::Services;
 
-/// Why a job cannot be pushed from here; PHP could.
+/// Why artisand cannot push a job that PHP could.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DispatchError {
-    /// Nothing is known of the app's classes.
+    /// Facts about the app's classes are missing.
     #[error("nothing is known of the app's classes: write a manifest with `artisand manifest`")]
     NoManifest,
-    /// Nothing is known of the app's queue connections.
+    /// The app's queue connections are unknown.
     #[error("nothing is known of the app's queue connections")]
     NoConnections,
-    /// The connection it goes to.
+    /// The job's queue connection cannot be used.
     #[error("it goes to the queue connection `{name}`: {why}")]
     Connection {
         /// Name of the connection.
         name: String,
-        /// Why it cannot be used from here.
+        /// Why artisand cannot use it.
         why: String,
     },
     /// The command cannot be read.
     #[error(transparent)]
     Command(#[from] php::Error),
-    /// A fact of the class that only PHP knows.
+    /// Only PHP knows a fact of the class.
     #[error(transparent)]
     Missing(#[from] Missing),
-    /// When the job is to be run cannot be told.
+    /// The time at which the job is due cannot be computed.
     #[error(transparent)]
     Delay(#[from] DelayError),
     /// The payload cannot be made.
     #[error(transparent)]
     Payload(#[from] BuildError),
-    /// It is to be encrypted, and the key is not known.
+    /// The job must be encrypted, and the key is unknown.
     #[error("{0} is to be encrypted, and the app's key is not known")]
     NoKey(String),
 }
 
-/// A job whose class is known well enough.
+/// A job with all facts that a payload needs.
 #[derive(Debug)]
 pub(crate) struct Draft {
     pub(crate) command: Vec<u8>,
@@ -132,7 +133,7 @@ pub(crate) fn destination<'a>(
     }
 }
 
-/// The queues of a connection, if they can be used from here.
+/// The queues of a connection, if artisand can use it.
 pub(crate) fn queues<'a>(
     name: &str,
     destination: &'a Destination,

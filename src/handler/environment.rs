@@ -1,32 +1,33 @@
 //! The environment of programs that run jobs.
 //!
-//! A program has that of this process, less what is artisand's own
-//! (`ARTISAND_*`) and less the variables that other mappings name: their
-//! secrets are no business of this one. A mapping with `pass_env` names what its
-//! programs have instead, beside the few variables that any program expects.
+//! A program inherits the environment of this process, except artisand's own
+//! variables (`ARTISAND_*`) and variables that other mappings name: a program
+//! must not see the secrets of other mappings. A mapping with `pass_env` lists
+//! the variables that its programs inherit instead, in addition to the few
+//! variables that any program expects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fmt;
 
-/// Variables that any program expects, beside `LC_*`.
+/// Variables that any program expects, besides `LC_*`.
 const BASE: [&str; 8] = [
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR",
 ];
 
-/// What a mapping says of its programs' environment (`env`, `pass_env`).
+/// The environment settings of a mapping's programs (`env`, `pass_env`).
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment {
     /// Variables and their values.
     pub set: BTreeMap<String, String>,
-    /// The variables of this process that are passed on; without a list, those that no other mapping names.
+    /// The variables of this process to pass on; if `None`, all that no other mapping names.
     pub pass: Option<BTreeSet<String>>,
     /// Variables that other mappings name.
     pub(super) others: BTreeSet<String>,
 }
 
 impl fmt::Debug for Environment {
-    /// Without values, which are often secrets.
+    /// Omits the values, which are often secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Environment")
             .field("set", &self.set.keys())
@@ -36,7 +37,8 @@ impl fmt::Debug for Environment {
 }
 
 impl Environment {
-    /// These variables with these values, and those of this process that are named; without a list, those that no other mapping names.
+    /// Sets the variables of `set` and passes on the variables of this process named in `pass`; if `pass` is
+    /// `None`, all that no other mapping names.
     pub fn new(set: BTreeMap<String, String>, pass: Option<BTreeSet<String>>) -> Self {
         Self {
             set,
@@ -45,7 +47,7 @@ impl Environment {
         }
     }
 
-    /// Gives it to a program that is about to be started.
+    /// Applies it to a program that is about to be started.
     pub(super) fn apply(&self, command: &mut tokio::process::Command) {
         for (name, _) in std::env::vars_os() {
             if !self.passes(&name) {

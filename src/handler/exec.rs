@@ -7,9 +7,9 @@
 //! | 75 (`EX_TEMPFAIL`) | released; a last line `release SECONDS` on standard output sets the wait |
 //! | another, or a signal | an exception, whose text is the end of standard error |
 //!
-//! The program leads a process group of its own, which is killed as a whole
-//! when the job's timeout or the worker's stop deadline has passed, or the
-//! worker itself is killed.
+//! The program leads its own process group. artisand kills the whole group when
+//! the job's timeout or the worker's stop deadline has passed; the supervisor
+//! kills it when the worker itself is killed.
 
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -31,12 +31,12 @@ pub(super) const MAX_WAIT: u64 = 24 * 60 * 60;
 /// How much of the end of an output is kept, in bytes.
 pub(super) const KEPT_OUTPUT: usize = 8 * 1024;
 
-/// What a mapping says of a program (`handler = { exec = ["python3", "invoice.py"] }`).
+/// The settings of a program in a mapping (`handler = { exec = ["python3", "invoice.py"] }`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExecOptions {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// Its environment.
+    /// The program's environment.
     pub environment: Environment,
 }
 
@@ -70,7 +70,7 @@ pub(super) enum ExecError {
 }
 
 impl Exec {
-    /// A program by the first word of a command, which is looked for in the search path; `None` if there is none.
+    /// Takes the first word of the command as the program, looked up in `PATH`; `None` if the command is empty.
     pub fn new(options: &ExecOptions) -> Option<Self> {
         let (program, args) = options.command.split_first()?;
         (!program.is_empty()).then(|| Self {
@@ -117,7 +117,7 @@ impl Exec {
         let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
         let (mut kept_stdout, mut kept_stderr) = (Vec::new(), Vec::new());
         let feed = async move {
-            // A program that does not want its input closes it: no reason to fail.
+            // A program that does not read its input may close it: that is no failure.
             let _ = stdin.write_all(document.as_bytes()).await;
         };
         let status = {
@@ -138,7 +138,7 @@ impl Exec {
                 }
             };
             if !are_closed {
-                // What the program left behind may keep its pipes open for as long as it likes.
+                // Processes that the program left behind may keep its pipes open indefinitely.
                 let _ = tokio::time::timeout(LINGER, outputs).await;
             }
             status.map_err(pipe)?
@@ -199,21 +199,21 @@ pub(super) fn indented(stderr: &str) -> String {
     }
 }
 
-/// The wait asked for by a last line `release SECONDS`.
+/// The wait that the program asked for with a last line `release SECONDS`.
 fn asked_delay(stdout: &str) -> Option<Duration> {
     let line = stdout.trim_end().lines().next_back()?;
     clamped_wait(line.strip_prefix("release ")?.trim().parse().ok()?)
 }
 
-/// A wait as a program asks for it: at least a second, so that a job without limit does not spin; at most a day.
+/// Clamps a wait to at least one second, so that a job without limit does not spin, and at most one day.
 pub(super) fn clamped_wait(seconds: f64) -> Option<Duration> {
     #[expect(clippy::cast_precision_loss, reason = "a day is exact")]
     let longest = MAX_WAIT as f64;
-    // Laravel counts whole seconds: a part of one is one.
+    // Laravel counts whole seconds: round a fraction up.
     (seconds >= 0.0).then(|| Duration::from_secs_f64(seconds.ceil().clamp(1.0, longest)))
 }
 
-/// The kind of job, as its document has it; empty where that cannot be read.
+/// The kind of job as its document names it; empty if it cannot be read.
 fn kind_of(context: &JobContext) -> String {
     let target = context.target();
     target.map_or_else(|_| String::new(), |target| target.kind().to_string())

@@ -1,4 +1,4 @@
-//! Handlers made of functions: async ones, and those that block their thread.
+//! Handlers made of functions: async functions, and functions that block their thread.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,7 +18,7 @@ type FailedHook = Arc<dyn Fn(JobContext, Arc<FailureText>) -> BoxFuture<'static,
 
 /// A handler made of a function; see [`function`] and [`blocking`].
 ///
-/// `J` is the job as the function takes it, `W` the way it is run.
+/// `J` is the job as the function takes it, `W` how the function is run.
 pub struct Function<J, F, W = Async> {
     run: Arc<F>,
     failed: Option<FailedHook>,
@@ -30,11 +30,11 @@ pub struct Function<J, F, W = Async> {
 /// A handler made of a blocking function; see [`blocking`].
 pub type Blocking<J, F> = Function<J, F, OnThread>;
 
-/// Way of a [`Function`] that is async.
+/// Marks a [`Function`] that is async.
 #[derive(Debug, Clone, Copy)]
 pub struct Async;
 
-/// Way of a [`Function`] that blocks a thread of its own.
+/// Marks a [`Function`] that blocks a thread of its own.
 #[derive(Debug, Clone, Copy)]
 pub struct OnThread;
 
@@ -74,10 +74,10 @@ where
 
 /// Makes a handler of a `fn(Job, JobContext) -> Result<(), E>` that blocks its thread.
 ///
-/// It cannot be cancelled from outside: a long one should look at
-/// [`JobContext::is_cancelled`] now and then. One that does not return after
-/// its timeout keeps its slot, and the worker stops after its other jobs so
-/// that a supervisor starts a fresh one.
+/// The function cannot be cancelled from outside: a long one should check
+/// [`JobContext::is_cancelled`] now and then. A function that does not return
+/// after its timeout keeps its slot, and the worker stops after its other jobs so
+/// that its process manager starts a fresh one.
 pub fn blocking<J, F, E>(function: F) -> Blocking<J, F>
 where
     J: DeserializeOwned + Send + 'static,
@@ -98,7 +98,7 @@ impl<J, F, W> Function<J, F, W> {
         }
     }
 
-    /// Sets what is called after a job failed for good.
+    /// Sets a function that is called after a job failed for good.
     #[must_use]
     pub fn on_failed<H, R>(mut self, hook: H) -> Self
     where
@@ -111,11 +111,11 @@ impl<J, F, W> Function<J, F, W> {
         self
     }
 
-    /// Sets what compares a job with its run in PHP, for mappings with `mode = "shadow"`.
+    /// Sets a function that compares a job with its run in PHP, for mappings with `mode = "shadow"`.
     ///
-    /// It gets the job as the function would, and says by an error what is
-    /// different: it may work out the result and look whether PHP has left the
-    /// same in the database.
+    /// The function gets the job as the handler would, and returns an error that
+    /// describes the difference: it may compute the result and check whether PHP
+    /// stored the same in the database.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -147,7 +147,7 @@ impl<J, F, W> Function<J, F, W> {
         self
     }
 
-    /// Puts a middleware around the function, inside those put before.
+    /// Wraps the function in a middleware, inside those added before.
     #[must_use]
     pub fn with_middleware(mut self, middleware: impl Middleware) -> Self {
         self.middleware.push(Arc::new(middleware));
@@ -211,14 +211,14 @@ where
 {
     fn handle(&self, context: JobContext) -> BoxFuture<'_, Result<(), BoxError>> {
         let run = Arc::clone(&self.run);
-        // What it logs on its own thread is logged for its job, too.
+        // Log lines of the function's own thread carry the job's span, too.
         let span = tracing::Span::current();
         let running = tokio::task::spawn_blocking(move || {
             let run = || {
                 let job = input::<J>(&context)?;
                 run(job, context).map_err(Into::into)
             };
-            // Where it panics is known on its own thread alone.
+            // The place of a panic is known only on the panicking thread.
             span.in_scope(|| catch_unwind(AssertUnwindSafe(run)))
                 .unwrap_or_else(|panic| resume_unwind(Box::new(panic_text(&*panic))))
         });
@@ -226,7 +226,7 @@ where
             match running.await {
                 Ok(result) => result,
                 Err(error) => match error.try_into_panic() {
-                    // Back onto the job's own task, where panics are caught.
+                    // Rethrow on the job's own task, where panics are caught.
                     Ok(panic) => resume_unwind(panic),
                     Err(error) => Err(error.into()),
                 },

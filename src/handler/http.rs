@@ -1,4 +1,4 @@
-//! Runs a job by a URL: the document is posted, the verdict is the status of the answer.
+//! Runs a job by posting its document to a URL; the status of the answer is the verdict.
 //!
 //! | status | meaning |
 //! | --- | --- |
@@ -8,14 +8,14 @@
 //! | another | an exception, whose text is the status and the beginning of the body |
 //!
 //! A server that cannot be reached, resets the connection or is too slow is an
-//! exception as well: what becomes of the job then is the queue's business.
+//! exception as well: the queue then decides whether the job runs again.
 //!
-//! Nothing is ever posted twice by one attempt. The client puts a request on
-//! another connection only if the first one was found closed before a byte of
-//! it was written. A connection that breaks later may have carried the job to
-//! the server: that is an exception, and `Idempotency-Key` tells the server of
-//! the next attempt which job it was. Idle connections are closed after a
-//! second, earlier than most servers do, so that the two rarely meet.
+//! One attempt never posts a job twice. The client retries on another connection
+//! only if the first one was found closed before a byte was written. A connection
+//! that breaks later may have delivered the job to the server: that is an
+//! exception, and `Idempotency-Key` identifies the job to the server on the next
+//! attempt. Idle connections are closed after a second, earlier than most servers
+//! close them, to avoid that case.
 //!
 //! Dropping the future closes the connection of the request.
 
@@ -40,33 +40,33 @@ use crate::time::{Clock, UnixSeconds};
 
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long a try to connect may take that runs no job.
+/// How long a connection test that runs no job may take.
 const TRIED: Duration = Duration::from_secs(3);
-/// How long a connection is kept for the next job.
+/// How long an idle connection is kept for the next job.
 const IDLE: Duration = Duration::from_secs(1);
-/// Most of an answer's body that is read, in bytes.
+/// Most bytes of an answer's body that are read.
 const MAX_BODY: usize = 64 * 1024;
 /// How long the rest of an answer may take once its status is known.
 const LINGER: Duration = Duration::from_secs(1);
 /// Most characters of an answer's body that an exception shows.
 const MAX_SHOWN: usize = 1024;
 
-/// What a mapping says of a URL (`handler = { http = "http://127.0.0.1:9000/x" }`).
+/// The settings of a URL in a mapping (`handler = { http = "http://127.0.0.1:9000/x" }`).
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct HttpOptions {
-    /// Where jobs are posted.
+    /// The URL to which jobs are posted.
     pub url: String,
-    /// How long the server may take to answer, beside the job's own timeout.
+    /// How long the server may take to answer, in addition to the limit of the job's own timeout.
     pub timeout: Option<Duration>,
-    /// More headers.
+    /// Additional headers.
     pub headers: BTreeMap<String, String>,
-    /// More headers, by the environment variables that hold their values.
+    /// Additional headers; each value is in the named environment variable.
     pub headers_env: BTreeMap<String, String>,
-    /// Signs each request.
+    /// The secret that signs each request.
     pub secret: Option<SecretSource>,
 }
 
-/// Where the secret of signatures is; it is read once, at the start.
+/// Where the signing secret is stored; it is read once, at startup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecretSource {
     /// In an environment variable of this process.
@@ -76,7 +76,7 @@ pub enum SecretSource {
 }
 
 impl fmt::Debug for HttpOptions {
-    /// Without values of headers, which are often secrets.
+    /// Omits the values of headers, which are often secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpOptions")
             .field("url", &shown_text(&self.url))
@@ -93,7 +93,7 @@ impl HttpOptions {
     ///
     /// # Errors
     ///
-    /// There is none, or it does not answer within some seconds.
+    /// The server cannot be reached, or does not answer within a few seconds.
     pub async fn try_connect(&self) -> std::io::Result<()> {
         let unusable = || std::io::Error::from(std::io::ErrorKind::InvalidInput);
         let url = Url::parse(&self.url).map_err(|_| unusable())?;
@@ -106,7 +106,7 @@ impl HttpOptions {
         Ok(())
     }
 
-    /// The URL without what may be secret in it.
+    /// The URL without parts that may be secret.
     pub fn shown_url(&self) -> String {
         match Url::parse(&self.url) {
             Ok(url) if url.has_host() => shown(&url),
@@ -119,12 +119,12 @@ impl HttpOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HttpSetupError {
-    /// It is no URL, or one of another kind.
+    /// The URL is invalid or has an unsupported scheme.
     #[error(
         "`http` is `{url}`: {problem}; expected a URL such as `http://127.0.0.1:9000/shipments`"
     )]
     Url {
-        /// As written, without what may be secret.
+        /// As written, without parts that may be secret.
         url: String,
         /// What is wrong.
         problem: String,
@@ -135,7 +135,7 @@ pub enum HttpSetupError {
         /// The URL.
         url: String,
     },
-    /// The URL needs TLS, and no server can be trusted.
+    /// The URL needs TLS, and no root certificates were found.
     #[error(
         "`http` is `{url}`, and no root certificates were found on this machine: install ca-certificates, or name a file of them in SSL_CERT_FILE"
     )]
@@ -174,7 +174,7 @@ pub enum HttpSetupError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// There is nothing in the file.
+    /// The file is empty.
     #[error("`secret_file` `{}` is empty, expected the secret of signatures", .0.display())]
     SecretEmpty(PathBuf),
     /// No client can be made.
@@ -182,20 +182,20 @@ pub enum HttpSetupError {
     Client(#[source] reqwest::Error),
 }
 
-/// Connections to servers, which all mappings share.
+/// The pool of connections to servers, which all mappings share.
 #[derive(Debug, Clone)]
 pub struct HttpClient {
     client: Client,
-    /// Whether any server's certificate could be trusted.
+    /// Whether root certificates were found.
     has_roots: bool,
 }
 
 impl HttpClient {
-    /// A client without connections yet; the proxies of the environment count.
+    /// A client without connections yet; it uses the proxies of the environment.
     ///
     /// # Errors
     ///
-    /// The system does not give what a client needs.
+    /// The system lacks something that a client needs.
     pub fn new() -> Result<Self, HttpSetupError> {
         let client = Client::builder()
             .user_agent(concat!("artisand/", env!("CARGO_PKG_VERSION")))
@@ -211,7 +211,7 @@ impl HttpClient {
     }
 }
 
-/// TLS as for Redis: ring, and the certificates that the machine trusts.
+/// Configures TLS as for Redis: ring, and the certificates that the machine trusts.
 #[cfg(feature = "tls")]
 fn with_tls(client: reqwest::ClientBuilder) -> (reqwest::ClientBuilder, bool) {
     let mut roots = rustls::RootCertStore::empty();
@@ -249,7 +249,7 @@ impl fmt::Debug for Http {
     }
 }
 
-/// Why a server did not do its job.
+/// Why posting a job failed.
 #[derive(Debug, thiserror::Error)]
 enum HttpError {
     #[error("could not connect to `{url}`")]
@@ -268,11 +268,11 @@ enum HttpError {
 }
 
 impl Http {
-    /// Checks what a mapping says, and reads its secret.
+    /// Checks the settings of a mapping, and reads its secret.
     ///
     /// # Errors
     ///
-    /// Names what cannot be used.
+    /// Names the setting that cannot be used.
     pub fn new(options: &HttpOptions, client: &HttpClient) -> Result<Self, HttpSetupError> {
         let url = Url::parse(&options.url).map_err(|error| HttpSetupError::Url {
             url: shown_text(&options.url),
@@ -321,7 +321,7 @@ impl Http {
             value.to_str().ok().map(str::to_owned)
         };
         let (retry_after, location) = (header(RETRY_AFTER), header(LOCATION));
-        // Also of a success: a connection can be used again only when its answer was read.
+        // Read the body even on success: a connection can be reused only after its answer was read.
         let body = read_body(&mut response).await;
         let answered = || HttpError::Status {
             url: shown(&self.url),
@@ -349,10 +349,10 @@ impl Http {
         let body = context.document()?;
         let mut headers = self.headers.clone();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        // Before Laravel 7 there was no uuid.
+        // Before Laravel 7 there was no uuid: use the id.
         let uuid = context.uuid().map(JobUuid::as_str);
         let key = uuid.or_else(|| context.id().map(JobId::as_str));
-        // Half of a key would be that of other jobs as well.
+        // Never truncate a key: two jobs could share the beginning.
         let key = key.filter(|key| key.len() <= LONGEST_KEY);
         let (attempts, class) = (context.attempts().to_string(), context.routed_class());
         let of_job = [
@@ -362,7 +362,7 @@ impl Http {
             (QUEUE, Some(context.queue().as_str())),
         ];
         for (name, value) in of_job {
-            // What no header can hold is in the body all the same.
+            // The body contains values that no header can hold.
             if let Some(Ok(value)) = value.map(|value| HeaderValue::from_bytes(value.as_bytes())) {
                 headers.insert(name, value);
             }
@@ -386,7 +386,7 @@ impl Http {
         };
         let url = || shown(&self.url);
         Ok(sent.map_err(|error| {
-            // It is named without what may be secret in it.
+            // Logged without parts that may be secret.
             let source = error.without_url();
             if source.is_connect() {
                 HttpError::Connect { url: url(), source }
@@ -462,13 +462,14 @@ fn read_secret(source: &SecretSource) -> Result<Zeroizing<Vec<u8>>, HttpSetupErr
     }
 }
 
-/// `t=SECONDS,v1=HEX`: the HMAC-SHA256 of the seconds, the method, the URL and the body, a line break after each but the body.
+/// `t=SECONDS,v1=HEX`: the HMAC-SHA256 of the seconds, the method, the URL and the body, with a line break after
+/// each but the body.
 ///
-/// The URL has neither user, password nor fragment: those are not what the server is asked for.
+/// User, password and fragment are removed from the URL: the server does not see them.
 fn signature(secret: &[u8], now: UnixSeconds, url: &Url, body: &str) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes keys of any length");
     let mut url = url.clone();
-    // Fails for URLs that can have none.
+    // Fails for URLs that cannot have a user and password.
     let _ = url.set_password(None);
     let _ = url.set_username("");
     url.set_fragment(None);
@@ -483,7 +484,7 @@ fn signature(secret: &[u8], now: UnixSeconds, url: &Url, body: &str) -> String {
     format!("t={now},v1={hex}")
 }
 
-/// What an answer says of the job.
+/// The verdict of an answer on the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Done,
@@ -499,23 +500,23 @@ fn verdict(status: u16, retry_after: Option<&str>, now: UnixSeconds) -> Verdict 
             Some(wait) => Verdict::Release(wait),
             None => Verdict::Exception,
         },
-        // The server had no time for it, or does not want it so early: no fault of the job.
+        // The server had no time for the job or refuses it so early: not the job's fault.
         408 | 425 => Verdict::Exception,
         400..=499 => Verdict::Fail,
         _ => Verdict::Exception,
     }
 }
 
-/// The wait of a `Retry-After`: seconds, or the date of its end.
+/// The wait of a `Retry-After`: seconds, or the date at which it ends.
 ///
 /// At least a second, so that a job without limit does not spin; at most a day.
 fn asked_wait(text: &str, now: UnixSeconds) -> Option<Duration> {
     let text = text.trim();
     let seconds = if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More digits than fit are a long wait, too.
+        // Too many digits for a number mean a long wait, too.
         text.parse().unwrap_or(u64::MAX)
     } else {
-        // The form of HTTP's dates that is not obsolete.
+        // HTTP's date format that is not obsolete.
         let parser = jiff::fmt::rfc2822::DateTimeParser::new().relaxed_weekday(true);
         let date = parser.parse_timestamp(text).ok()?;
         let wait = date.as_second().saturating_sub(now.0);
@@ -524,11 +525,11 @@ fn asked_wait(text: &str, now: UnixSeconds) -> Option<Duration> {
     Some(Duration::from_secs(seconds.clamp(1, MAX_WAIT)))
 }
 
-/// Reads the body, as far as it comes soon and is not long.
+/// Reads the body, limited in time and size.
 async fn read_body(response: &mut Response) -> Vec<u8> {
     let mut body = Vec::new();
     let reading = async {
-        // Nothing depends on the rest: a connection that breaks here is of no interest.
+        // Only the beginning of the body matters: ignore a connection that breaks here.
         while let Ok(Some(chunk)) = response.chunk().await {
             let room = MAX_BODY - body.len();
             body.extend_from_slice(&chunk[..chunk.len().min(room)]);
@@ -549,7 +550,7 @@ fn redirect_note(status: StatusCode, location: Option<&str>) -> String {
     format!(", a redirect{to}: redirects are not followed, the mapping has to name the address")
 }
 
-/// The beginning of a body for an exception.
+/// The beginning of a body, for the text of an exception.
 fn shown_body(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let text: String = text
@@ -574,7 +575,7 @@ fn shown_body(body: &[u8]) -> String {
 /// A URL without user, password and query, any of which may be secret.
 fn shown(url: &Url) -> String {
     let mut url = url.clone();
-    // Fails for URLs that can have none.
+    // Fails for URLs that cannot have a user and password.
     let _ = url.set_password(None);
     let _ = url.set_username("");
     url.set_query(None);
@@ -582,7 +583,7 @@ fn shown(url: &Url) -> String {
     url.to_string()
 }
 
-/// The same of a text that may be no URL.
+/// Like [`shown`], for a text that may not be a URL.
 fn shown_text(url: &str) -> String {
     let url = url.split(['?', '#']).next().unwrap_or_default();
     let shown = match (url.split_once("://"), url.rsplit_once('@')) {
@@ -630,7 +631,7 @@ mod tests {
             (503, Some("Sun, 06 Nov 1994 08:49:37 GMT"), wait(1)),
             (503, Some("Sun, 06 Nov 1994 08:50:37 GMT"), wait(60)),
             (503, Some("Sun, 06 Nov 1994 07:49:37 GMT"), wait(1)),
-            // A Saturday, in truth.
+            // Really a Saturday.
             (503, Some("Tue, 06 Nov 2094 08:49:37 GMT"), wait(MAX_WAIT)),
             (503, None, Verdict::Exception),
             (599, None, Verdict::Exception),

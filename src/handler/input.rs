@@ -1,10 +1,11 @@
-//! What a handler's function takes: a type read from what the job is about, or a view of the whole.
+//! The input of a handler's function: a type read from the subject of the job, or a view of the whole job.
 //!
-//! Laravel wraps what is queued: a listener's event, a notification and its
-//! notifiables, a mailable. A type of one's own reads what is inside the
-//! wrapper: the event, the notification, the mailable, the parameters of a
-//! command, the data of a string job; of a job class the job itself. A view
-//! ([`view`](super::view)) reads that, too, and beside it what the wrapper says.
+//! Laravel wraps queued objects: a listener's event, a notification with its
+//! notifiables, a mailable. The handler's own type is read from what is inside
+//! the wrapper: the event, the notification, the mailable, the parameters of a
+//! command, the data of a string job. A job class has no wrapper, so the type is
+//! read from the job itself. A view ([`view`](super::view)) also gives the
+//! wrapper's properties.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -44,9 +45,9 @@ pub enum InputError {
     Kind {
         /// The view.
         view: &'static str,
-        /// What it is a view of.
+        /// The kind of job that the view expects.
         expected: Kind,
-        /// What the job is.
+        /// The kind of job that was found.
         found: Kind,
     },
     /// There is nothing to read.
@@ -54,15 +55,15 @@ pub enum InputError {
     Payload(payload::Error),
 }
 
-/// Reads a job's input into a type: a [view](super::view), or what the job is about.
+/// Reads a job's input into a type: a [view](super::view), or the subject of the job.
 ///
-/// That is the object itself for a job class; the event of a listener (the
-/// first of its arguments) or of a broadcast; the notification; the mailable;
-/// the parameters of an artisan command; the data of a string job.
+/// The subject is the object itself for a job class; the event of a listener (the
+/// first of its arguments) or of a broadcast; the notification; the mailable; the
+/// parameters of an artisan command; the data of a string job.
 ///
 /// # Errors
 ///
-/// Names the property that does not fit and what was found.
+/// The error names the property that does not fit and what was found.
 pub fn input<J: DeserializeOwned>(context: &JobContext) -> Result<J, InputError> {
     read(context.payload())
 }
@@ -86,12 +87,12 @@ fn read<J: DeserializeOwned>(payload: &Payload) -> Result<J, InputError> {
     J::deserialize(parts).map_err(|Failed(error)| error)
 }
 
-/// What a job is read from.
+/// Where a job's input is read from.
 enum Source<'a> {
     Command {
         command: Command,
         kind: Kind,
-        /// What a listener is called with, where that was serialized by itself.
+        /// The arguments of a listener, if they were serialized separately.
         arguments: Option<Vec<u8>>,
     },
     String {
@@ -147,7 +148,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Reads what the job is about: of several arguments the one that matters.
+    /// Reads the subject of the job: the one argument that matters if there are several.
     fn subject<'s, S: DeserializeSeed<'s>>(&'s self, seed: S) -> Result<S::Value, InputError> {
         match self.kind() {
             Kind::Listener => self.inside(Nth { nth: 0, seed }),
@@ -156,7 +157,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Reads what is inside the wrapper: of a listener or a command all arguments.
+    /// Reads what is inside the wrapper: all arguments of a listener or a command.
     fn inside<'s, S: DeserializeSeed<'s>>(&'s self, seed: S) -> Result<S::Value, InputError> {
         let (command, kind) = match self {
             Self::Command {
@@ -200,9 +201,9 @@ fn pick<'de, S: DeserializeSeed<'de>>(
     whole(bytes, Property { property, seed })
 }
 
-/// The arguments of a listener that were serialized by themselves; PHP still reads them so.
+/// The arguments of a listener that were serialized separately, a form that PHP still reads.
 fn old_arguments(command: &[u8]) -> Option<Vec<u8>> {
-    // Nearly all have a list there, and that can be seen without reading them.
+    // Nearly all listeners have a list there: check for that without parsing.
     memchr::memmem::find(command, b"s:4:\"data\";s:")?;
     whole(
         command,
@@ -220,7 +221,7 @@ fn class_and_method(job: &str) -> (&str, &str) {
     job.split_once('@').unwrap_or((job, "fire"))
 }
 
-/// Reads one property of an object and passes by the others.
+/// Reads one property of an object and skips the others.
 struct Property<S> {
     property: &'static str,
     seed: S,
@@ -257,7 +258,7 @@ impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for Property<S> {
     }
 }
 
-/// Reads one element of a list; nothing, if the list is shorter.
+/// Reads one element of a list; reads [`Nothing`] if the list is shorter.
 struct Nth<S> {
     nth: usize,
     seed: S,
@@ -283,7 +284,7 @@ impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for Nth<S> {
         for _ in 0..self.nth {
             there = there && seq.next_element::<IgnoredAny>()?.is_some();
         }
-        // It is still there if there was nothing to read with it.
+        // The seed is still here afterwards if no element was read with it.
         let mut seed = Some(self.seed);
         let found = if there {
             seq.next_element_seed(Taken(&mut seed))?
@@ -301,7 +302,7 @@ impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for Nth<S> {
     }
 }
 
-/// A seed that is still there if nobody used it.
+/// A seed that remains available if no element was read with it.
 struct Taken<'s, S>(&'s mut Option<S>);
 
 impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Taken<'_, S> {
@@ -313,7 +314,7 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Taken<'_, S> {
     }
 }
 
-/// What a job was not given: an empty map to those who read fields, or else null.
+/// Stands for an input that the job lacks: an empty map for types that read fields, otherwise null.
 pub(super) struct Nothing<E>(pub(super) PhantomData<E>);
 
 impl<'de, E: de::Error> Deserializer<'de> for Nothing<E> {
@@ -358,10 +359,11 @@ impl<'de, E: de::Error> Deserializer<'de> for Nothing<E> {
     }
 }
 
-/// Gives a view its parts as elements of a sequence: first the wrapper, then what is inside as often as it is asked for.
+/// Gives a view its parts as elements of a sequence: first the wrapper, then what is inside, as often as asked
+/// for.
 ///
-/// The bytes are read again for each: that is cheaper than a tree of them, and
-/// references lead where they should.
+/// Each part is parsed from the bytes again: that is cheaper than building a tree, and references resolve
+/// correctly.
 struct Parts<'s> {
     source: &'s Source<'s>,
     given: usize,

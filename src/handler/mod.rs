@@ -1,8 +1,8 @@
-//! Handlers: what runs a job, and which one runs which.
+//! Handlers: code that runs jobs, and the routing of jobs to it.
 //!
-//! A handler asks, the worker acts: [`JobContext`] takes down "release me",
-//! "fail me" or "delete me", and only the worker writes to Redis. What a
-//! handler returns, a panic and a timeout all become one [`Outcome`].
+//! A handler only makes requests: [`JobContext`] records "release me", "fail me"
+//! or "delete me", and only the worker writes to Redis. The handler's result, a
+//! panic and a timeout all become one [`Outcome`].
 
 use std::fmt;
 use std::pin::Pin;
@@ -72,10 +72,10 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// What handlers return when they fail: any error.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Something that can run jobs.
+/// Code that can run jobs.
 ///
-/// Mostly made by [`function`] or [`blocking`]; implement it to run jobs of
-/// many classes by one piece of code.
+/// Most handlers are made by [`function`] or [`blocking`]; implement this trait
+/// to run jobs of many classes by one piece of code.
 pub trait Handler: Send + Sync + 'static {
     /// Runs a job.
     ///
@@ -98,30 +98,30 @@ pub trait Handler: Send + Sync + 'static {
 
     /// Middleware around every job of this handler, the outermost first; asked once, when its mapping is made.
     ///
-    /// What Laravel calls before the `middleware` property of a job: the
-    /// class's `middleware()`. Mappings may add to it.
+    /// These replace the class's `middleware()` method, which Laravel runs before
+    /// the job's `middleware` property. Mappings may add more.
     fn middleware(&self) -> Vec<Arc<dyn Middleware>> {
         Vec::new()
     }
 
-    /// Says whether a job could be run, without running it: whether its input fits.
+    /// Checks, without running the job, whether its input fits.
     ///
-    /// Asked of jobs that PHP runs (`mode = "shadow"`), and before a job is
-    /// taken (`on_mismatch = "php"`), more than once perhaps; `raw_body` of the
-    /// context may be empty then. It must wait for nothing.
+    /// Called for jobs that PHP runs (`mode = "shadow"`), and before a job is
+    /// taken (`on_mismatch = "php"`), perhaps more than once; `raw_body` of the
+    /// context may be empty then. The check must not block or wait.
     ///
     /// # Errors
     ///
-    /// Why it does not.
+    /// Why the input does not fit.
     fn check(&self, context: &JobContext) -> Result<(), BoxError> {
         context.document()?;
         Ok(())
     }
 
-    /// Compares what this handler would do with what PHP did; `None` if it has nothing to compare with.
+    /// Compares the result of this handler with the run in PHP; `None` if there is nothing to compare.
     ///
-    /// An error of the future says what is different. The job has left PHP by
-    /// then, and nothing that is asked of the context counts.
+    /// An error of the future describes the difference. The job has already run
+    /// in PHP, so requests to the context have no effect.
     fn compare(
         &self,
         context: JobContext,
@@ -131,26 +131,26 @@ pub trait Handler: Send + Sync + 'static {
         None
     }
 
-    /// Called when the worker has stopped and none of its jobs runs any more: ends what the handler keeps running.
+    /// Called when the worker has stopped and none of its jobs runs any more: stops what the handler keeps
+    /// running.
     ///
-    /// The worker waits some seconds for it, then the future is dropped. A
-    /// handler that two mappings name is told twice.
+    /// The worker waits a few seconds for it, then the future is dropped. If two
+    /// mappings name one handler, this is called twice.
     fn stop(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    /// Says why this handler cannot run a job that is mapped to it; asked before the job is taken.
+    /// Says why this handler cannot run a job that is mapped to it; called before the job is taken.
     ///
-    /// Such a job counts as unmapped, as if there were no mapping for it. It is
-    /// asked of each job that is looked at, so the answer has to be quick and
-    /// must wait for nothing. It must not show what is in the payload: it ends
-    /// up in the log and in what `doctor` says.
+    /// Such a job is treated as unmapped. This is called for each job that is
+    /// looked at, so it has to be quick and must not wait. The answer must not
+    /// contain payload data: it appears in the log and in the output of `doctor`.
     fn refuses(&self, payload: &Payload, services: &Services) -> Option<String> {
         let _ = (payload, services);
         None
     }
 
-    /// Whether jobs run on a thread of their own, where they cannot be cancelled.
+    /// Whether jobs run on their own thread, where they cannot be cancelled.
     fn is_blocking(&self) -> bool {
         false
     }
@@ -163,7 +163,7 @@ pub struct FailureText {
     pub class: String,
     /// The message with its chain of causes.
     pub message: String,
-    /// The messages of the chain one by one, the cause last; empty if there is one message only.
+    /// The messages of the chain one by one, the root cause last; empty if there is only one message.
     pub chain: Vec<String>,
 }
 
@@ -177,7 +177,7 @@ impl FailureText {
         }
     }
 
-    /// A failure with all causes of an error, each said once.
+    /// A failure with all causes of an error, each message once.
     pub fn of(class: impl Into<String>, error: &(dyn std::error::Error + 'static)) -> Self {
         let chain = causes(error);
         Self {

@@ -1,14 +1,14 @@
-//! Models of the app in jobs: what stands for them, and their rows.
+//! Models of the app in jobs: their identifiers, and their rows in the database.
 //!
-//! A job holds no model but a [`ModelIdentifier`]: class, key, connection. PHP
-//! reads the row when the job is unserialized; here a handler asks for it, as
-//! a type of its own. Which table and key belong to a class only the app's PHP
-//! knows, and the manifest says it.
+//! A job contains no model, only a [`ModelIdentifier`]: class, key, connection.
+//! PHP reads the row when the job is unserialized; a handler here asks for the
+//! row, read into a type of its own. Only the app's PHP code knows which table
+//! and key belong to a class; the manifest records both.
 //!
-//! Rows are read as PHP does it (docs/protocol/commands.md 5): on the
-//! connection that the identifier names or else the default one, on the
-//! server that is written to, without global scopes, so that rows that were
-//! soft-deleted are found. Relations are left to the handler.
+//! Rows are read as in PHP (docs/protocol/commands.md 5): on the connection that
+//! the identifier names or else the default one, on the write server, and without
+//! global scopes, so that soft-deleted rows are found. Relations are left to the
+//! handler.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -21,10 +21,10 @@ use super::JobContext;
 use crate::app;
 use crate::connection::{self, Database, Databases, Param, Record, RecordError};
 
-/// What stands in a job for a model, or for a collection of them.
+/// The placeholder in a job for a model, or for a collection of models.
 ///
-/// Read from the object that every version writes, with three, four or five
-/// fields; for a field of a handler's struct:
+/// All versions of the serialized object can be read, with three, four or five
+/// fields. As a field of a handler's struct:
 ///
 /// ```
 /// use artisand::handler::{ModelId, ModelIdentifier, ModelKey};
@@ -47,7 +47,7 @@ use crate::connection::{self, Database, Databases, Param, Record, RecordError};
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelIdentifier {
-    /// Class of the model, or its morph alias; none for an empty collection.
+    /// Class of the model, or its morph alias; `None` for an empty collection.
     #[serde(default, alias = "$model")]
     pub class: Option<String>,
     /// Its key, or the keys of a collection.
@@ -56,15 +56,15 @@ pub struct ModelIdentifier {
     /// Names of the relations that were loaded, nested ones with dots.
     #[serde(default, deserialize_with = "relations")]
     pub relations: Vec<String>,
-    /// Database connection; the default one if none.
+    /// Database connection; the default connection if `None`.
     #[serde(default)]
     pub connection: Option<String>,
-    /// Class of the collection, where it is not Eloquent's own.
+    /// Class of the collection, if it is not Eloquent's own.
     #[serde(default)]
     pub collection_class: Option<String>,
 }
 
-/// Key of a model, or keys of a collection: PHP tells the two apart by this.
+/// Key of a model, or keys of a collection; PHP distinguishes the two by this.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ModelId {
     /// A model that was never saved.
@@ -94,7 +94,7 @@ impl fmt::Display for ModelKey {
     }
 }
 
-/// Names in a list that may have gaps, or nothing.
+/// Reads names from a list that may have gaps, or from null.
 fn relations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     struct Names;
 
@@ -170,7 +170,7 @@ impl<'de> Visitor<'de> for IdVisitor {
         Ok(ModelId::Collection(keys))
     }
 
-    // The keys of PHP's array are those of the collection: any.
+    // PHP copies the keys of the array from the collection: they may be anything.
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ModelId, A::Error> {
         let mut keys = Vec::new();
         while let Some((_, key)) = map.next_entry::<String, _>()? {
@@ -180,10 +180,10 @@ impl<'de> Visitor<'de> for IdVisitor {
     }
 }
 
-/// Adds a key to those of a collection.
+/// Adds a key to the keys of a collection.
 fn push<E: serde::de::Error>(keys: &mut Vec<ModelKey>, id: ModelId) -> Result<(), E> {
     match id {
-        // A model of the collection that was never saved: no row to find.
+        // A model of the collection that was never saved has no row.
         ModelId::Missing => {}
         ModelId::Single(key) => keys.push(key),
         ModelId::Collection(_) => {
@@ -196,7 +196,7 @@ fn push<E: serde::de::Error>(keys: &mut Vec<ModelKey>, id: ModelId) -> Result<()
     Ok(())
 }
 
-/// A model that a handler's struct names with the type of its row.
+/// A model in a handler's struct, with the type of its row.
 ///
 /// ```no_run
 /// use artisand::handler::{JobContext, Model, ModelError};
@@ -219,14 +219,14 @@ fn push<E: serde::de::Error>(keys: &mut Vec<ModelKey>, id: ModelId) -> Result<()
 /// }
 /// ```
 pub struct Model<Row> {
-    /// What stands in the job.
+    /// The identifier in the job.
     pub identifier: ModelIdentifier,
     row: PhantomData<fn() -> Row>,
 }
 
-/// A collection of models that a handler's struct names with the type of their rows; see [`Model`].
+/// A collection of models in a handler's struct, with the type of their rows; see [`Model`].
 pub struct Collection<Row> {
-    /// What stands in the job.
+    /// The identifier in the job.
     pub identifier: ModelIdentifier,
     row: PhantomData<fn() -> Row>,
 }
@@ -280,21 +280,21 @@ wraps_identifier! { Model Collection }
 
 /// A model whose row is gone.
 ///
-/// A handler that returns it, itself or as the cause of another error, ends
-/// its job as Laravel ends one whose model is gone: deleted if its class says
+/// A handler that returns it, directly or as the cause of another error, ends its
+/// job as Laravel ends one whose model is gone: deleted if its class sets
 /// `deleteWhenMissingModels`, and failed at once otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-// The words of Laravel's exception, which names no key here.
+// The text of Laravel's exception, which names no key here.
 #[error("No query results for model [{class}].")]
 pub struct ModelNotFound {
     /// Class of the model.
     pub class: String,
-    /// Its key; none for a model that was never saved.
+    /// The model's key; `None` for a model that was never saved.
     pub key: Option<ModelKey>,
 }
 
 impl ModelNotFound {
-    /// Finds one among an error and its causes.
+    /// Finds a `ModelNotFound` in an error and its causes.
     pub fn within<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e Self> {
         let mut cause = Some(error);
         while let Some(error) = cause {
@@ -311,19 +311,20 @@ impl ModelNotFound {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// There is no such row. The cause is the same again, so that an error that stands for this one still has it.
+    /// There is no such row. The source repeats the value, so that it is found even through an error that displays
+    /// as this one.
     #[error("{0}")]
     NotFound(#[source] ModelNotFound),
-    /// Nothing says which tables the models have.
+    /// The tables of the models are unknown.
     #[error("the tables of models are not known: let PHP write them down with `artisand manifest`")]
     NoManifest,
-    /// The manifest does not have this class.
+    /// The manifest does not list this class.
     #[error("the manifest has no model `{class}`: write it anew with `artisand manifest`")]
     Unknown {
         /// Class or morph alias in the job.
         class: String,
     },
-    /// The app loads it by a query of its own.
+    /// The app loads this model by a query of its own.
     #[error(
         "`{class}` is loaded by its own `newQueryForRestoration()`, which only PHP can run: take the id, or leave such jobs to PHP"
     )]
@@ -331,7 +332,7 @@ pub enum ModelError {
         /// Class of the model.
         class: String,
     },
-    /// One model was asked for, and a collection found, or the other way round.
+    /// The handler asked for one model and the job has a collection, or the other way round.
     #[error("expected {expected} in the job, found {found}")]
     Shape {
         /// What was asked for.
@@ -339,20 +340,20 @@ pub enum ModelError {
         /// What was found.
         found: &'static str,
     },
-    /// The key is none of this model.
+    /// The key in the job is not of the type that this model has.
     #[error("`{class}` has no key like that of the job: expected {expected}")]
     Key {
         /// Class of the model.
         class: String,
-        /// How its keys look.
+        /// The expected form of the key.
         expected: &'static str,
     },
-    /// The database could not be asked.
+    /// The database query failed.
     #[error("could not load `{class}`")]
     Database {
         /// Class of the model.
         class: String,
-        /// What was wrong.
+        /// The cause.
         source: connection::Error,
     },
     /// The row does not fit the type it is read into.
@@ -360,7 +361,7 @@ pub enum ModelError {
     Row {
         /// Class of the model.
         class: String,
-        /// The column and what is wrong with it.
+        /// The column and the problem.
         source: RecordError,
     },
 }
@@ -368,7 +369,7 @@ pub enum ModelError {
 /// Most keys in one query.
 const KEYS_AT_ONCE: usize = 1000;
 
-/// The models of an app: which table and key each has, and the databases they are in.
+/// The models of an app: the table and key of each, and the databases they are in.
 #[derive(Debug)]
 pub struct Models {
     by_class: BTreeMap<String, app::Model>,
@@ -378,7 +379,7 @@ pub struct Models {
 }
 
 impl Models {
-    /// The models of a manifest.
+    /// Takes the models of a manifest.
     pub fn new(models: BTreeMap<String, app::Model>, databases: Arc<Databases>) -> Self {
         let alias = |(class, model): (&String, &app::Model)| {
             let alias = model.morph_class.clone()?;
@@ -395,7 +396,7 @@ impl Models {
     ///
     /// # Errors
     ///
-    /// [`ModelError::NotFound`] if it is gone.
+    /// [`ModelError::NotFound`] if the row is gone.
     pub async fn one<Row: DeserializeOwned>(
         &self,
         identifier: &ModelIdentifier,
@@ -418,9 +419,9 @@ impl Models {
         }
     }
 
-    /// Reads the rows of a collection by one query, in the collection's order; those that are gone are left out.
+    /// Reads the rows of a collection by one query, in the collection's order; missing rows are left out.
     ///
-    /// Rows of pivots without a key of their own come as the database gives them, as in PHP.
+    /// Rows of pivots without a key of their own come in the order of the database, as in PHP.
     ///
     /// # Errors
     ///
@@ -459,7 +460,7 @@ impl Models {
         found.map(|record| table.read(record)).collect()
     }
 
-    /// Where a model is.
+    /// Looks up the table of a model.
     fn table<'m>(&'m self, identifier: &'m ModelIdentifier) -> Result<Table<'m>, ModelError> {
         let named = identifier.class.as_deref().unwrap_or_default();
         let known = |class: &str| self.by_class.get_key_value(class);
@@ -510,12 +511,12 @@ impl Table<'_> {
         })
     }
 
-    /// Rows with one of these keys, which are at least one.
+    /// Selects rows with one of these keys, of which there is at least one.
     async fn select(&self, keys: &[ModelKey], rest: &str) -> Result<Vec<Record>, ModelError> {
-        // Text stays alive until the query has run.
+        // The query borrows the texts.
         let texts: Vec<String> = keys.iter().map(ModelKey::to_string).collect();
         let (condition, params) = match self.model.pivot {
-            // As in PHP the first key says what all are like.
+            // As in PHP, the first key decides the form of all keys.
             Some(pivot) if texts[0].contains(':') => self.pivots(pivot, &texts)?,
             _ => self.keys(keys, &texts),
         };
@@ -529,7 +530,7 @@ impl Table<'_> {
     }
 
     fn keys<'t>(&self, keys: &[ModelKey], texts: &'t [String]) -> (String, Vec<Param<'t>>) {
-        // MySQL takes `7` for `7x` if text is compared with a number.
+        // MySQL matches `7` with `7x` if it compares text with a number.
         let is_text = self.model.key_type.as_deref() == Some("string");
         let param = |(key, text): (&ModelKey, &'t String)| match key {
             ModelKey::Int(number) if !is_text => Param::Int(*number),
@@ -543,7 +544,7 @@ impl Table<'_> {
         (condition, keys.iter().zip(texts).map(param).collect())
     }
 
-    /// `column:value` pairs, two of them, and a third for the type of a polymorphic relation.
+    /// Pivot keys hold two `column:value` pairs, and a third for the type of a polymorphic relation.
     fn pivots<'t>(
         &self,
         pivot: app::Pivot,

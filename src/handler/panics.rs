@@ -1,18 +1,19 @@
-//! What a panic says, and where in the source it happened.
+//! The message of a panic, and where in the source it happened.
 //!
-//! A caught panic is its message alone: the place is told to the process's panic
-//! hook, on the thread that panics, and kept for the one who catches it there.
+//! A caught panic carries only its message. The place is known only to the
+//! process's panic hook, which runs on the panicking thread and stores it for the
+//! code that catches the panic there.
 
 use std::any::Any;
 use std::cell::Cell;
 use std::sync::Once;
 
 thread_local! {
-    /// Message and place of the last panic of this thread.
+    /// Message and place of the last panic on this thread.
     static LAST: Cell<Option<(String, String)>> = const { Cell::new(None) };
 }
 
-/// From now on remembers where panics happen; the hook that is there is called as before.
+/// Installs a panic hook that records where panics happen and then calls the previous hook.
 pub(crate) fn remember_places() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -21,7 +22,7 @@ pub(crate) fn remember_places() {
             let place = info
                 .location()
                 .map(|place| format!("{}:{}", place.file(), place.line()));
-            // A thread that ends has no place for it any more, and catches nothing.
+            // A thread that is ending has no thread-local storage any more, and catches nothing.
             let _ = LAST.try_with(|last| {
                 last.set(place.map(|place| (message_of(info.payload()), place)));
             });
@@ -40,7 +41,7 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let message = message_of(panic);
     match LAST.take() {
-        // One that was thrown on from another thread is not the last one here.
+        // A panic rethrown from another thread has a different message than the last one recorded here.
         Some((last, place)) if last == message => format!("{message} at {place}"),
         _ => message,
     }
@@ -60,7 +61,7 @@ mod tests {
         let panic = catch_unwind(|| panic!("a bug")).unwrap_err();
         let text = panic_text(&*panic);
         assert_eq!(text, format!("a bug at {}:{line}", file!()));
-        // Thrown on elsewhere, with the place in its message.
+        // Rethrown from another thread, with the place already in its message.
         let panic = catch_unwind(|| resume_unwind(Box::new(text.clone()))).unwrap_err();
         assert_eq!(panic_text(&*panic), text);
     }

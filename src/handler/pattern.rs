@@ -12,20 +12,20 @@ use crate::php::ClassName;
 pub enum Pattern {
     /// One class; case does not matter, as in PHP.
     Exact(Box<str>),
-    /// One name, of which case matters.
+    /// One name; case matters.
     Name(Box<str>),
-    /// Everything else, as a regular expression on the whole name.
+    /// Any other pattern, as a regular expression on the whole name.
     Regex {
-        /// As the mapping writes it, for people.
+        /// As written in the mapping, for messages.
         written: Box<str>,
-        /// What it matches.
+        /// The compiled expression.
         regex: Regex,
     },
 }
 
-/// What `*` is as a regular expression, of classes.
+/// `*` as a regular expression, for classes.
 const ANY_CLASS: &str = "(?is)^.*$";
-/// And of names.
+/// `*` as a regular expression, for names.
 const ANY_NAME: &str = "(?s)^.*$";
 
 /// A pattern that cannot be read.
@@ -87,7 +87,7 @@ impl Pattern {
                 .ok_or_else(|| wrong("the closing `/` is missing"))?;
             return compiled(inner);
         }
-        // A leading backslash is a habit from PHP source; names on the wire have none.
+        // PHP source often has a leading backslash; names in payloads have none.
         let name = text.strip_prefix('\\').unwrap_or(text);
         if !name.contains(['*', '?']) {
             return Ok(if is_class {
@@ -117,7 +117,7 @@ impl Pattern {
         }
     }
 
-    /// True if everything that `other` names is certainly named by this, too.
+    /// True if this pattern certainly matches every name that `other` matches.
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Regex { regex: all, .. }, Self::Regex { regex: some, .. }) => {
@@ -131,8 +131,8 @@ impl Pattern {
 
 /// The jobs that a mapping is for.
 ///
-/// PHP finds classes and methods whatever their case, so they match like that.
-/// Names of commands and channels are matched exactly.
+/// PHP finds classes and methods case-insensitively, so these patterns match like
+/// that. Names of commands and channels are matched exactly.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum TargetPattern {
@@ -142,16 +142,16 @@ pub enum TargetPattern {
     Listener {
         /// Listener class.
         class: Pattern,
-        /// Its method; any if none.
+        /// Method of the listener; any method if `None`.
         method: Option<Pattern>,
-        /// Class of the event; any event, and events that are only a name, if none.
+        /// Class of the event; if `None`, any event, including events that are only a name.
         event: Option<Pattern>,
     },
     /// Queued notifications.
     Notification {
         /// Notification class.
         class: Pattern,
-        /// Channel, by name or class; any if none.
+        /// Channel, by name or class; any channel if `None`.
         channel: Option<Box<str>>,
     },
     /// Queued mailables of these classes.
@@ -164,7 +164,7 @@ pub enum TargetPattern {
     String {
         /// The part before `@`.
         class: Pattern,
-        /// The part behind it.
+        /// The part after `@`.
         method: Pattern,
     },
 }
@@ -175,13 +175,13 @@ impl From<Pattern> for TargetPattern {
     }
 }
 
-/// A target that cannot be mapped as it is written.
+/// A target pattern that is not valid.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetPatternError {
     /// One of its patterns cannot be read.
     #[error(transparent)]
     Pattern(#[from] PatternError),
-    /// A job class that is one of Laravel's wrappers.
+    /// The job class is one of Laravel's wrappers.
     #[error(
         "`{class}` is Laravel's wrapper around a {kind}; write `{kind} = '..'` with the name of what is in it"
     )]
@@ -191,7 +191,7 @@ pub enum TargetPatternError {
         /// What it wraps.
         kind: Kind,
     },
-    /// A job class that only PHP can run.
+    /// Only PHP can run this job class.
     #[error(
         "`{class}` is PHP code that only PHP can run; [unmapped] says what becomes of such jobs"
     )]
@@ -293,7 +293,7 @@ impl TargetPattern {
         })
     }
 
-    /// The kind of the targets it names.
+    /// The kind of targets that this pattern matches.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Job(_) => Kind::Job,
@@ -306,7 +306,7 @@ impl TargetPattern {
         }
     }
 
-    /// The pattern of its class or command name.
+    /// The pattern for the class or the command name.
     pub fn name(&self) -> &Pattern {
         match self {
             Self::Job(name)
@@ -319,12 +319,12 @@ impl TargetPattern {
         }
     }
 
-    /// True if it names jobs of this class.
+    /// True if this pattern matches jobs of this class.
     pub fn matches_job(&self, class: &str) -> bool {
         matches!(self, Self::Job(pattern) if pattern.matches(class))
     }
 
-    /// True if it names this target.
+    /// True if this pattern matches this target.
     pub fn matches(&self, target: &Target) -> bool {
         match (self, target) {
             (Self::Job(pattern), Target::Job { class })
@@ -375,7 +375,7 @@ impl TargetPattern {
                     method: of_method,
                 },
             ) => {
-                // A leading backslash is a habit here, too, and PHP does not mind it.
+                // Payloads may have a leading backslash here, which PHP ignores, too.
                 let of_class = of_class.strip_prefix('\\').unwrap_or(of_class);
                 class.matches(of_class) && method.matches(of_method)
             }
@@ -383,9 +383,9 @@ impl TargetPattern {
         }
     }
 
-    /// True if some target is certainly one of both, though neither covers the other.
+    /// True if some target certainly matches both patterns, though neither covers the other.
     ///
-    /// A false is no promise, as with [`covers`](Self::covers).
+    /// `false` may be wrong, as with [`covers`](Self::covers).
     pub fn overlaps(&self, other: &Self) -> bool {
         if self.kind() != other.kind() || self.covers(other) || other.covers(self) {
             return false;
@@ -428,9 +428,9 @@ impl TargetPattern {
         rest && meets(self.name(), other.name())
     }
 
-    /// True if every target of `other` is certainly one of this.
+    /// True if this pattern certainly matches every target that `other` matches.
     ///
-    /// A false is no promise: whether one regular expression covers another is not found out.
+    /// `false` may be wrong: regular expressions are not compared with each other.
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Job(all), Self::Job(some))
@@ -517,12 +517,12 @@ fn covers_optional(all: Option<&Pattern>, some: Option<&Pattern>) -> bool {
     }
 }
 
-/// Whether two texts name one channel: names exactly, and classes as PHP finds them.
+/// Whether two texts name one channel: names compare exactly, classes case-insensitively as in PHP.
 fn is_same_channel(one: &str, other: &str) -> bool {
     one == other || (one.contains('\\') && one.eq_ignore_ascii_case(other))
 }
 
-/// Splits `Class@method`; a `/regex/` may hold an `@` itself.
+/// Splits `Class@method`; a `/regex/` may itself contain an `@`.
 fn class_and_method(text: &str) -> (&str, Option<&str>) {
     let at = match text.strip_prefix('/') {
         Some(rest) => rest.find("/@").map(|at| at + 2),

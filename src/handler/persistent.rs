@@ -1,4 +1,4 @@
-//! Runs jobs by programs that live on: a line of JSON for each job, a line of JSON for each answer.
+//! Runs jobs by long-lived programs: one line of JSON for each job, one line of JSON for each answer.
 //!
 //! A program reads one job document a line from standard input and writes one
 //! answer a line to standard output, before it reads the next:
@@ -6,19 +6,19 @@
 //! | answer | meaning |
 //! | --- | --- |
 //! | `{"ok":true}` | done |
-//! | `{"release":30}` | released, for so many seconds |
+//! | `{"release":30}` | released, with a wait of that many seconds |
 //! | `{"fail":"reason"}` | failed for good |
 //! | `{"error":"text"}` | an exception |
 //!
 //! An answer may also hold the `uuid` of its job, which is then compared. A
-//! program that writes anything else is out of step, so that its next answer
-//! could be that of another job: it is killed. One whose job has run out of
-//! time is killed with its process group, and one that dies takes only the job
-//! that it has with it. Programs are started when they are needed and end when
-//! their standard input does.
+//! program that writes anything else is out of step: its next answer could belong
+//! to another job, so it is killed. When a job runs out of time, its program is
+//! killed with its process group. A program that dies fails only the job it was
+//! running. Programs are started when they are needed and end when their standard
+//! input does.
 //!
 //! A job is given to another program only if the first one died without having
-//! read a byte of it, as one does that ends between two jobs.
+//! read a byte of it, for example because it ended between two jobs.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::process::{ExitStatus, Stdio};
@@ -43,25 +43,25 @@ const MAX_ANSWER: usize = 1024 * 1024;
 const MAX_LOGGED_LINE: usize = 2048;
 /// Most lines of standard error that are logged for one job.
 const MAX_LOGGED_LINES: usize = 100;
-/// How much of an answer that is none is shown, in characters.
+/// How many characters of an invalid answer are shown.
 const SHOWN_JUNK: usize = 200;
-/// How often to look whether a program that says nothing has ended.
+/// How often to check whether a silent program has ended.
 const LOOK: Duration = Duration::from_millis(200);
-/// How long a program may take to end when its standard input has.
+/// How long a program may take to end after its standard input was closed.
 const ENDING: Duration = Duration::from_secs(1);
-/// How often to look whether a program has ended.
+/// How often to check whether a program has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// What a mapping says of programs that live on (`handler = { exec = [..], persistent = true }`).
+/// The settings of long-lived programs in a mapping (`handler = { exec = [..], persistent = true }`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PersistentOptions {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// Most of them at once; without it as many as jobs run at once.
+    /// Most programs at once; if unset, as many as jobs run at once.
     pub processes: Option<NonZeroUsize>,
     /// Jobs after which a program is replaced.
     pub max_jobs: Option<NonZeroU64>,
-    /// Their environment.
+    /// The programs' environment.
     pub environment: Environment,
 }
 
@@ -72,16 +72,16 @@ pub struct Persistent {
     args: Vec<String>,
     environment: Environment,
     max_jobs: Option<NonZeroU64>,
-    /// Room for programs, where their number is limited.
+    /// Permits for programs, if their number is limited.
     room: Option<Semaphore>,
     pool: Mutex<Pool>,
-    /// Programs whose time is over.
+    /// Programs that are being ended.
     ending: TaskTracker,
 }
 
 #[derive(Debug, Default)]
 struct Pool {
-    /// The one that was used last is the next to be used.
+    /// Idle programs; the one used last is used next.
     idle: Vec<Program>,
     is_closed: bool,
 }
@@ -108,7 +108,7 @@ enum PersistentError {
     Said(String),
 }
 
-/// What a program says of its job.
+/// A program's answer about its job.
 #[derive(Debug, PartialEq)]
 enum Answer {
     Done,
@@ -117,10 +117,10 @@ enum Answer {
     Exception(String),
 }
 
-/// What came of giving a job to a program.
+/// The result of giving a job to a program.
 enum End {
     Answered(Answer),
-    /// It closed a pipe, when so many bytes of the job had been written.
+    /// It closed a pipe after this many bytes of the job had been written.
     Broke {
         written: usize,
     },
@@ -131,7 +131,7 @@ enum End {
 }
 
 impl Persistent {
-    /// Programs by the first word of a command, which is looked for in the search path; `None` if there is none.
+    /// Takes the first word of the command as the program, looked up in `PATH`; `None` if the command is empty.
     pub fn new(options: &PersistentOptions) -> Option<Self> {
         let (program, args) = options.command.split_first()?;
         (!program.is_empty()).then(|| Self {
@@ -161,7 +161,7 @@ impl Persistent {
                 None => (self.start()?, true),
             };
             if !is_new && !program.is_usable() {
-                // Most have ended, which is nobody's business between two jobs.
+                // Most such programs ended between two jobs: that fails no job.
                 program.bury(0).await;
                 continue;
             }
@@ -169,7 +169,7 @@ impl Persistent {
                 End::Answered(answer) => break (program, answer),
                 End::Broke { written } => {
                     let burial = program.bury(written).await;
-                    // A new one that reads nothing would be followed by others like it.
+                    // If a new program reads nothing, the next one would not either: do not retry.
                     if is_new || !burial.is_untouched {
                         return Err(self.died(burial).into());
                     }
@@ -236,7 +236,7 @@ impl Persistent {
         })
     }
 
-    /// Keeps a program for the next job, unless its time is over.
+    /// Keeps a program for the next job, unless it has reached its limit of jobs.
     fn give_back(&self, mut program: Program) {
         program.jobs += 1;
         if program.is_out_of_step {
@@ -300,7 +300,7 @@ impl Handler for Persistent {
 /// A program that runs; dropping it kills it and all that it started.
 #[derive(Debug)]
 struct Program {
-    // First, so that the group is killed before its leader can be waited for, which frees the group's number.
+    // First field: the group must be killed before its leader is reaped, which frees the group's number.
     group: ProcessGroup,
     child: Child,
     stdin: ChildStdin,
@@ -313,19 +313,19 @@ struct Program {
     jobs: u64,
 }
 
-/// What is known of a program that is gone.
+/// The remains of a program that has ended.
 struct Burial {
     /// Its exit status, if it ended by itself.
     status: Option<ExitStatus>,
     /// The end of its standard error.
     stderr: String,
-    /// It has read nothing of what was written.
+    /// It read nothing of what was written.
     is_untouched: bool,
 }
 
-/// Something that a program did while it had a job.
+/// An event of a program that has a job.
 enum Act {
-    /// Nothing came for a while.
+    /// Nothing happened for a while.
     Look,
     Wrote(std::io::Result<usize>),
     Said(std::io::Result<usize>),
@@ -333,7 +333,7 @@ enum Act {
 }
 
 impl Program {
-    /// Whether it waits for a job, having written nothing since its last one.
+    /// Whether the program waits for a job and has written nothing since its last one.
     fn is_usable(&mut self) -> bool {
         self.stderr_log.is_idle = true;
         self.drain_stderr();
@@ -352,7 +352,7 @@ impl Program {
         }
     }
 
-    /// Gives it a job and waits for the answer.
+    /// Gives the program a job and waits for the answer.
     ///
     /// # Cancel safety
     ///
@@ -369,7 +369,7 @@ impl Program {
                 () = tokio::time::sleep(LOOK) => Act::Look,
             };
             match act {
-                // What it has started may keep its pipes open, and it says nothing more.
+                // Processes that it started may keep its pipes open, but no answer will follow.
                 Act::Look if self.group.has_ended() => return End::Broke { written },
                 Act::Look => {}
                 Act::Wrote(Ok(more @ 1..)) => written += more,
@@ -399,9 +399,9 @@ impl Program {
         }
     }
 
-    /// Looks at the line that was to be an answer.
+    /// Interprets the line that should be an answer.
     fn answered(&mut self, line: &[u8], has_more: bool, is_early: bool, uuid: Option<&str>) -> End {
-        // What it wrote before its answer belongs to this job, too.
+        // Standard error written before the answer belongs to this job, too.
         self.drain_stderr();
         let junk = |problem: String| End::Junk {
             problem,
@@ -420,7 +420,7 @@ impl Program {
         }
     }
 
-    /// Reads what is in standard error now.
+    /// Reads what is available on standard error now.
     fn drain_stderr(&mut self) {
         let mut buffer = [0; 4096];
         let mut left = MAX_ANSWER;
@@ -436,15 +436,15 @@ impl Program {
         }
     }
 
-    /// Sees to the end of a program that has broken off, when so many bytes of a job had been written to it.
+    /// Reaps a program that has broken off after this many bytes of a job had been written to it.
     async fn bury(mut self, written: usize) -> Burial {
         let has_ended = self.ends_within(LINGER).await;
         self.drain_stderr();
-        // Before it is waited for, which frees the number of its group.
+        // Kill before the leader is reaped, which frees the number of its group.
         self.group.kill();
         self.group.forget();
         let status = self.child.wait().await.ok();
-        // What nobody has read is still in the pipe, of which we hold the other end.
+        // Unread bytes are still in the pipe, whose write end is still open here.
         let unread = rustix::io::ioctl_fionread(&self.stdin).ok();
         Burial {
             status: status.filter(|_| has_ended),
@@ -453,13 +453,13 @@ impl Program {
         }
     }
 
-    /// Ends a program that waits for a job: its input ends, and it has a moment.
+    /// Ends a program that waits for a job: closes its input and gives it a moment.
     async fn end(self) {
         let Self {
             mut group,
             mut child,
             stdin,
-            // Open until it has ended: it may still want to write.
+            // Stays open until the program has ended: it may still want to write.
             stdout: _stdout,
             stderr: _stderr,
             ..
@@ -473,7 +473,7 @@ impl Program {
         }
         group.kill();
         group.forget();
-        // It may have been waited for already, or not be ours to wait for.
+        // It may have been reaped already, or not be a child of this process.
         let _ = child.wait().await;
     }
 

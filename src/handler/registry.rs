@@ -1,4 +1,4 @@
-//! Which handler runs which job: handlers by name, mappings by class.
+//! Handlers by name, mappings by class, and the routing of jobs to handlers.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::{self, Write as _};
@@ -19,7 +19,7 @@ use crate::payload::{Kind, Target};
 use crate::php::ClassName;
 use crate::queue::QueueName;
 
-/// Handlers by the names that mappings use. `discard` and `log` are always there.
+/// Handlers by the names that mappings use. `discard` and `log` are always registered.
 #[derive(Clone)]
 pub struct Registry {
     handlers: HashMap<String, Arc<dyn Handler>>,
@@ -47,7 +47,7 @@ impl Registry {
         .with("log", Log)
     }
 
-    /// Adds a handler; one of the same name is replaced.
+    /// Adds a handler, replacing one of the same name.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, handler: impl Handler) -> Self {
         self.handlers.insert(name.into(), Arc::new(handler));
@@ -67,24 +67,24 @@ impl Registry {
     }
 }
 
-/// What a mapping does with its jobs, before names were looked up.
+/// The handler of a mapping, before names are looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HandlerChoice {
-    /// A handler of the registry.
+    /// A handler from the registry.
     Named(String),
-    /// A program for each job.
+    /// A new program for each job.
     Exec(ExecOptions),
-    /// Programs that run one job after the other.
+    /// Long-lived programs that run one job after the other.
     Persistent(PersistentOptions),
-    /// A URL that jobs are posted to.
+    /// A URL to which jobs are posted.
     #[cfg(feature = "http")]
     Http(HttpOptions),
-    /// Moved to another queue.
+    /// Jobs move to another queue.
     Forward(QueueName),
 }
 
 impl HandlerChoice {
-    /// Variables of this process that the mapping names, which are mostly secrets.
+    /// Variables of this process that the mapping names; most are secrets.
     fn variables(&self) -> Vec<String> {
         let passed = |environment: &Environment| {
             let passed = environment.pass.iter().flatten();
@@ -106,7 +106,7 @@ impl HandlerChoice {
         }
     }
 
-    /// Keeps from programs what other mappings name.
+    /// Withholds from the mapping's programs the variables that other mappings name.
     fn withhold(&mut self, variables: &BTreeSet<String>) {
         let environment = match self {
             Self::Exec(options) => &mut options.environment,
@@ -135,46 +135,46 @@ impl fmt::Display for HandlerChoice {
 /// One mapping of `artisand.toml`.
 #[derive(Debug, Clone)]
 pub struct Mapping {
-    /// Which jobs.
+    /// The jobs that the mapping matches.
     pub target: TargetPattern,
-    /// What runs them.
+    /// The handler that runs them.
     pub handler: HandlerChoice,
-    /// Most of these running at once, beside the worker's own limit.
+    /// Most of these jobs at once, in addition to the worker's own limit.
     pub concurrency: Option<NonZeroUsize>,
-    /// Middleware inside that of the handler.
+    /// Middleware that runs inside the handler's own.
     pub middleware: Pipeline,
-    /// By what debounced jobs replace each other.
+    /// The id by which debounced jobs replace each other.
     pub debounce: Option<Debounce>,
-    /// How many of its jobs the handler runs; all without one. The rest is as unmapped.
+    /// The share of jobs that the handler runs, all if `None`. The rest is treated as unmapped.
     pub canary: Option<Canary>,
-    /// Whether the handler runs jobs, or looks at those that PHP runs.
+    /// Whether the handler runs jobs, or only observes jobs that PHP runs.
     pub mode: Mode,
-    /// What becomes of a job whose bytes do not fit the handler's input.
+    /// What happens to a job whose payload does not fit the handler's input.
     pub on_mismatch: OnMismatch,
 }
 
-/// What becomes of a job whose bytes do not fit the handler's input.
+/// What happens to a job whose payload does not fit the handler's input.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnMismatch {
-    /// Its attempt ends with an exception, as if the handler had thrown it.
+    /// The attempt ends with an exception, as if the handler had thrown it.
     #[default]
     Exception,
-    /// It goes the way of unmapped jobs, and no attempt begins.
+    /// The job is treated as unmapped, and no attempt begins.
     Php,
 }
 
-/// What a mapping's handler does with jobs.
+/// How a mapping's handler treats jobs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// It runs them.
+    /// The handler runs them.
     #[default]
     Run,
-    /// They are as unmapped; their input is read, and compared if the handler can do that.
+    /// Jobs are treated as unmapped; their input is read, and compared if the handler supports that.
     Shadow,
 }
 
 impl Mapping {
-    /// Sends jobs to a handler and nothing else.
+    /// Sends jobs to a handler, without any other setting.
     pub fn new(target: impl Into<TargetPattern>, handler: HandlerChoice) -> Self {
         Self {
             target: target.into(),
@@ -188,13 +188,13 @@ impl Mapping {
         }
     }
 
-    /// Whether some of its jobs, or all, may go the way of unmapped ones.
+    /// Whether some or all of its jobs may be treated as unmapped.
     pub(crate) fn is_partial(&self) -> bool {
         self.canary.is_some() || self.mode == Mode::Shadow || self.on_mismatch == OnMismatch::Php
     }
 }
 
-/// A mapping that cannot be carried out.
+/// A mapping that is not valid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MappingError {
@@ -203,37 +203,37 @@ pub enum MappingError {
     UnknownHandler {
         /// The name as written.
         name: String,
-        /// The names there are.
+        /// The registered names.
         known: String,
     },
-    /// The name was once that of a built-in handler.
+    /// The name belonged to a built-in handler that no longer exists.
     #[error(
         "no handler `broadcast`: only PHP broadcasts events. Delete this mapping to leave its jobs to PHP (`policy = \"php\"` under [unmapped]), or name a handler of your own"
     )]
     NoBroadcaster,
-    /// `exec` without a program.
+    /// `exec` names no program.
     #[error("`exec` names no program")]
     NoProgram,
-    /// A URL that cannot be used.
+    /// The URL cannot be used.
     #[cfg(feature = "http")]
     #[error(transparent)]
     Http(#[from] HttpSetupError),
-    /// Middleware around nothing.
+    /// Middleware on jobs that are forwarded, so that no handler runs here.
     #[error(
         "jobs that are forwarded are not run here: `middleware` and `debounce` are for the worker that runs them"
     )]
     NothingToRun,
-    /// Jobs that nobody runs.
+    /// `canary` leaves jobs to an unmapped policy of `fail`, so that no process runs them.
     #[error(
         "`canary` leaves the rest of its jobs to the policy for unmapped jobs, which is `fail`: use `php`, `leave` or `forward`"
     )]
     CanaryFails,
-    /// Jobs that nobody runs.
+    /// `on_mismatch` leaves jobs to an unmapped policy of `fail`, so that no process runs them.
     #[error(
         "`on_mismatch = \"php\"` leaves jobs that do not fit to the policy for unmapped jobs, which is `fail`: use `php`, `leave` or `forward`"
     )]
     MismatchFails,
-    /// Jobs that never come by.
+    /// Shadow mode with an unmapped policy under which no job passes through this worker.
     #[error(
         "`mode = \"shadow\"` looks at jobs on their way to PHP, and the policy for unmapped jobs is `{policy}`: use `php` or `forward`"
     )]
@@ -241,51 +241,51 @@ pub enum MappingError {
         /// The policy.
         policy: &'static str,
     },
-    /// A forwarded job is run by nobody here.
+    /// A key for jobs that run here, on a mapping that forwards its jobs.
     #[error("`{key}` is for a handler that runs jobs here, and these are forwarded")]
     Forwarded {
         /// The key.
         key: &'static str,
     },
-    /// Part of nothing.
+    /// `canary` together with shadow mode, in which the handler runs no job.
     #[error(
         "`canary` and `mode = \"shadow\"` do not go together: the handler runs none of its jobs"
     )]
     CanaryInShadow,
-    /// A middleware needs something of the app that is not there.
+    /// A middleware needs a service of the app that is missing.
     #[error("its middleware cannot work")]
     Middleware(#[source] Missing),
 }
 
-/// What becomes of jobs that no mapping matches; never lost.
+/// What happens to jobs that no mapping matches; they are never lost.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum UnmappedPolicy {
-    /// PHP processes of ours run them ([`pool`](super::pool)).
+    /// The worker's own PHP processes run them ([`pool`](super::pool)).
     Php,
     /// They stay in the queue, in order, for PHP workers.
     #[default]
     Leave,
-    /// They move to another queue, as they were.
+    /// They move unchanged to another queue.
     Forward(QueueName),
     /// They are recorded as failed.
     Fail,
 }
 
-/// Where a job goes.
+/// The destination of a job.
 #[derive(Clone)]
 pub enum Route {
-    /// To this handler.
+    /// A handler runs it.
     Handler {
         /// Position of the mapping.
         mapping: usize,
         /// The handler.
         handler: Arc<dyn Handler>,
-        /// What is around it.
+        /// The middleware around the handler.
         pipeline: Pipeline,
     },
-    /// To the end of another queue.
+    /// The job moves to the end of another queue.
     Forward(QueueName),
-    /// No mapping matches: the policy for unmapped jobs holds.
+    /// No mapping matches: the policy for unmapped jobs applies.
     Unmapped,
 }
 
@@ -299,14 +299,14 @@ impl fmt::Debug for Route {
     }
 }
 
-/// Mappings with their handlers found: the first that matches wins.
+/// Mappings with their handlers resolved: the first matching mapping wins.
 pub struct Router {
     mappings: Vec<(Mapping, Route)>,
-    /// What to do with the rest.
+    /// The policy for jobs that no mapping matches.
     unmapped: UnmappedPolicy,
-    /// Routes of job classes seen before; classes are few.
+    /// Cached routes of job classes; there are few classes.
     known: RwLock<HashMap<Box<str>, Route>>,
-    /// Routes of other targets seen before, by all that patterns look at.
+    /// Cached routes of other targets, by everything that patterns look at.
     known_others: RwLock<HashMap<Box<str>, Route>>,
 }
 
@@ -320,10 +320,10 @@ fn no_handler(name: &str, registry: &Registry) -> MappingError {
     }
 }
 
-/// How long handlers may take to end what they keep running.
+/// How long handlers may take to stop what they keep running.
 const STOPPING: Duration = Duration::from_secs(5);
 
-/// The one HTTP client of all mappings, made when it is needed.
+/// The HTTP client that all mappings share, made on first use.
 #[cfg(feature = "http")]
 #[derive(Default)]
 struct Clients(Option<HttpClient>);
@@ -339,9 +339,9 @@ impl Clients {
     }
 }
 
-/// Most targets remembered: names come from payloads, which are not trusted.
+/// Most targets cached: names come from payloads, which are not trusted.
 const MAX_KNOWN: usize = 4096;
-/// Longest name remembered.
+/// Longest name cached.
 const MAX_NAME: usize = 1024;
 
 impl fmt::Debug for Router {
@@ -354,11 +354,11 @@ impl fmt::Debug for Router {
 }
 
 impl Router {
-    /// Looks up the handlers of all mappings.
+    /// Resolves the handlers of all mappings.
     ///
     /// # Errors
     ///
-    /// The position of the mapping and what is wrong with it.
+    /// The position of the mapping and the problem.
     pub fn new(
         mappings: Vec<Mapping>,
         unmapped: UnmappedPolicy,
@@ -379,7 +379,7 @@ impl Router {
                 ..
             }) = &mapping.handler
             {
-                // A job that no program is free for is better left to somebody else.
+                // Limit concurrency to the number of programs: another worker may have one free for the job.
                 let own = mapping.concurrency.unwrap_or(*processes);
                 mapping.concurrency = Some(own.min(*processes));
             }
@@ -429,7 +429,7 @@ impl Router {
         })
     }
 
-    /// Says of which mapping the middleware needs something of the app that is not there.
+    /// Checks that the middleware of every mapping has the services of the app that it needs.
     ///
     /// # Errors
     ///
@@ -449,7 +449,7 @@ impl Router {
         Ok(())
     }
 
-    /// Ends what handlers keep running; for the worker, when none of its jobs runs any more.
+    /// Stops what handlers keep running; the worker calls it when none of its jobs runs any more.
     pub(crate) async fn stop(&self) {
         let stopping = self.mappings.iter().filter_map(|(_, route)| match route {
             Route::Handler { handler, .. } => Some(async move {
@@ -472,10 +472,10 @@ impl Router {
         self.has_middleware(class).is_some()
     }
 
-    /// Whether there is middleware around the jobs of this class, by code or mapping; `None` if no handler runs them.
+    /// Whether middleware runs around jobs of this class, from code or mapping; `None` if no handler runs them.
     ///
-    /// Listeners, notifications and mailables carry the middleware of their
-    /// class with them: of those nothing is asked here.
+    /// Listeners, notifications and mailables carry their class's middleware in
+    /// the payload, so they are not looked up here.
     pub fn has_middleware(&self, class: &str) -> Option<bool> {
         let found = self
             .mappings
@@ -487,7 +487,7 @@ impl Router {
         }
     }
 
-    /// Whether a mapping names targets of this kind.
+    /// Whether a mapping matches targets of this kind.
     pub fn maps(&self, kind: Kind) -> bool {
         self.mappings().any(|mapping| mapping.target.kind() == kind)
     }
@@ -502,12 +502,12 @@ impl Router {
         self.mappings.get(position).map(|(mapping, _)| mapping)
     }
 
-    /// By what debounced jobs of a mapping replace each other.
+    /// The id by which debounced jobs of a mapping replace each other.
     pub(crate) fn debounce(&self, mapping: usize) -> Option<&Debounce> {
         self.mappings.get(mapping)?.0.debounce.as_ref()
     }
 
-    /// Queues that jobs are forwarded to.
+    /// The queues to which jobs are forwarded.
     pub fn forward_targets(&self) -> impl Iterator<Item = &QueueName> {
         let mapped = self.mappings.iter().filter_map(|(_, route)| match route {
             Route::Forward(queue) => Some(queue),
@@ -520,15 +520,15 @@ impl Router {
         mapped.chain(unmapped)
     }
 
-    /// What becomes of jobs that no mapping matches.
+    /// The policy for jobs that no mapping matches.
     pub fn unmapped(&self) -> &UnmappedPolicy {
         &self.unmapped
     }
 
-    /// Where a job of this target goes.
+    /// The destination of a job with this target.
     pub fn route(&self, target: &Target) -> Route {
         if let Target::Job { class } = target {
-            // Nothing is copied to find it again: this is where most jobs come through.
+            // Look up without copying: most jobs take this path.
             return self.remembered(&self.known, class.as_str(), target);
         }
         if !self.maps(target.kind()) {
@@ -562,9 +562,9 @@ impl Router {
         route
     }
 
-    /// Job classes known to be taken without limit: those of exact mappings, and those seen.
+    /// Job classes that are always taken without limit: classes of exact mappings, and classes seen before.
     ///
-    /// Of a wrapper the class says nothing: what is in it has to be looked at.
+    /// Wrapper classes are not listed: the wrapped object has to be looked at.
     pub fn unlimited_classes(&self) -> Vec<String> {
         let is_unlimited = |route: &Route| match route {
             Route::Handler { mapping, .. } => {
@@ -602,7 +602,7 @@ impl Router {
     }
 }
 
-/// Says whether the jobs that a mapping does not run have somewhere to go.
+/// Checks that jobs that a mapping does not run have a process that runs them.
 fn check_part(mapping: &Mapping, unmapped: &UnmappedPolicy) -> Result<(), MappingError> {
     let is_shadow = mapping.mode == Mode::Shadow;
     let falls_back = mapping.on_mismatch == OnMismatch::Php;
@@ -636,7 +636,7 @@ fn memory_key(target: &Target) -> String {
         Target::String { class, method } => [Some(class), Some(method), None],
         other => [Some(other.name()), None, None],
     };
-    // Each part with its length: parts come from payloads, and may hold anything.
+    // Prefix each part with its length: parts come from payloads, and may hold any character.
     let mut key = target.kind().to_string();
     for part in parts {
         match part {
@@ -735,7 +735,7 @@ mod tests {
             (Target::Mailable { class: class("L") }, None),
             (Target::Closure, None),
         ];
-        // The second time each is remembered.
+        // The second lookup of each target comes from the cache.
         for (target, expected) in rows.iter().chain(&rows) {
             let found = match router.route(target) {
                 Route::Handler { mapping, .. } => Some(mapping),

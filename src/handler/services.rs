@@ -1,4 +1,4 @@
-//! What the app offers to its jobs beside their queue: keys, batches, locks, databases, and facts about its classes.
+//! The app's services for jobs: keys, batches, locks, databases, and facts about its classes.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -13,52 +13,52 @@ use crate::payload::{Data, Encrypter, Kind, Payload, Version};
 use crate::php::ClassName;
 use crate::queue::{Connections, QueueName};
 
-/// Everything of the app that a job may need while it runs and when it has ended; what is `None` is not there.
+/// Everything of the app that a job may need during and after its run; missing services are `None`.
 ///
-/// Made once per worker from the app's configuration and manifest. Nothing is
-/// opened before it is needed.
+/// Built once per worker from the app's configuration and manifest. Connections
+/// and stores are opened on first use.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Services {
-    /// Version of the app's Laravel, whose rules hold.
+    /// Version of the app's Laravel; its rules apply.
     pub version: Version,
-    /// Facts about its classes.
+    /// Facts about the app's classes.
     pub manifest: Option<Arc<Manifest>>,
-    /// Its time zone, as PHP names it.
+    /// The app's time zone, as PHP names it.
     pub timezone: String,
     /// The app's cache stores.
     pub stores: Option<Stores>,
     /// The app's queue connections.
     pub connections: Option<Connections>,
-    /// A queue that PHP serves, for what only PHP can do; by default the one that unmapped jobs go to.
+    /// A queue that PHP serves, for work that only PHP can do; by default the queue that unmapped jobs go to.
     pub php_queue: Option<QueueName>,
-    /// The app's batches; `None` where nothing is known of them, or they are not in a database.
+    /// The app's batches; `None` if their configuration is unknown or they are not in a database.
     pub batches: Option<Batches>,
-    /// The app's keys: they read encrypted jobs and sign closures.
+    /// The app's keys, which decrypt encrypted jobs and sign closures.
     pub encrypter: Option<Arc<Encrypter>>,
-    /// Why there is no encrypter, and what would give one.
+    /// Why there is no encrypter, and how to configure one.
     pub encrypter_missing: Option<Box<str>>,
-    /// Its databases.
+    /// The app's databases.
     pub databases: Arc<Databases>,
-    /// Tables and keys of its models; from the manifest.
+    /// Tables and keys of the app's models; from the manifest.
     pub models: Option<Arc<Models>>,
-    /// Classes that say `deleteWhenMissingModels`; from the manifest.
+    /// Classes that set `deleteWhenMissingModels`; from the manifest.
     pub delete_when_missing_models: Option<Arc<HashSet<String>>>,
     /// The app's default cache store.
     pub cache: Option<Cache>,
-    /// The store of its rate limiters (`cache.limiter`, or else the default one).
+    /// The store of the app's rate limiters (`cache.limiter`, or else the default store).
     pub limiter_cache: Option<Cache>,
-    /// Its Redis connection `default`.
+    /// The app's Redis connection `default`.
     pub redis: Option<Redis>,
     /// Rate limiters by name.
     pub limiters: BTreeMap<String, Limiter>,
-    /// Why what is not there is not.
+    /// Why each missing service is missing.
     pub gaps: BTreeMap<Gap, String>,
     /// Locks that running jobs hold.
     pub held: HeldLocks,
 }
 
-/// Something of the app that may be missing.
+/// A service that may be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Gap {
@@ -72,7 +72,7 @@ pub enum Gap {
     Batches,
 }
 
-/// Something of the app is needed and not there.
+/// A service of the app is needed but missing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} cannot be used: {why}")]
 pub struct Missing {
@@ -105,21 +105,21 @@ impl Services {
         }
     }
 
-    /// The app's default cache store, where other processes see it.
+    /// The app's default cache store, if other processes share it.
     ///
     /// # Errors
     ///
-    /// There is none, and why.
+    /// The store is missing or not shared; the error says why.
     pub fn cache(&self) -> Result<&Cache, Missing> {
         let what = "the app's default cache store";
         self.shared(self.cache.as_ref(), Gap::Cache, what)
     }
 
-    /// The store of the app's rate limiters, where other processes see it.
+    /// The store of the app's rate limiters, if other processes share it.
     ///
     /// # Errors
     ///
-    /// There is none, and why.
+    /// The store is missing or not shared; the error says why.
     pub fn limiter_cache(&self) -> Result<&Cache, Missing> {
         let what = "the app's cache store for rate limiters";
         self.shared(self.limiter_cache.as_ref(), Gap::LimiterCache, what)
@@ -129,7 +129,7 @@ impl Services {
     ///
     /// # Errors
     ///
-    /// There is none, and why.
+    /// The connection is missing; the error says why.
     pub fn redis(&self) -> Result<&Redis, Missing> {
         let redis = self.redis.as_ref();
         redis.ok_or_else(|| self.missing(Gap::Redis, "the app's Redis connection `default`"))
@@ -139,7 +139,7 @@ impl Services {
     ///
     /// # Errors
     ///
-    /// There is none of this name.
+    /// No limiter has this name.
     pub fn limiter(&self, name: &str) -> Result<&Limiter, Missing> {
         self.limiters.get(name).ok_or_else(|| Missing {
             what: format!("the rate limiter `{name}`"),
@@ -157,24 +157,24 @@ impl Services {
     ///
     /// # Errors
     ///
-    /// They are not known, or not in a database.
+    /// The batches are unknown, or not in a database.
     pub fn batches(&self) -> Result<&Batches, Missing> {
         let batches = self.batches.as_ref();
         batches.ok_or_else(|| self.missing(Gap::Batches, "the app's batches"))
     }
 
-    /// Whether a job whose model is gone is deleted, and not failed; `None` if nothing says so.
+    /// Whether a job whose model is gone is deleted instead of failed; `None` if that is not known.
     ///
     /// # Source
     ///
     /// `Illuminate\Queue\CallQueuedHandler::handleModelNotFound`: since Laravel
-    /// 13 the payload says it, in 12 the class of the command, before that the
+    /// 13 the payload decides, in 12 the class of the command, before that the
     /// class that the job shows as its name.
     pub fn deletes_when_missing_models(&self, payload: &Payload) -> Option<bool> {
         if self.version.is_at_least(13, 0) {
             return Some(payload.delete_when_missing_models == Some(true));
         }
-        // The class asked in 12 is the wrapper's, and Laravel's own are the same everywhere.
+        // In Laravel 12 the wrapper's class decides; Laravel's own wrappers are the same in every app.
         let wrapper = payload.command_name().and_then(ClassName::new);
         let wrapper = wrapper.map_or(Kind::Job, |class| Kind::of_class(&class));
         if self.version.is_at_least(12, 0) && !matches!(wrapper, Kind::Job | Kind::Closure) {

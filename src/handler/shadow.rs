@@ -1,4 +1,4 @@
-//! What a handler sees of a job that PHP runs, with `mode = "shadow"`.
+//! What a handler can see of a job that PHP ran, with `mode = "shadow"`.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use super::FailureText;
 /// How a job ended in PHP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunInPhp {
-    /// What became of the job.
+    /// What happened to the job.
     pub end: EndInPhp,
-    /// What the attempt threw, if anything.
+    /// The exception of the attempt, if any.
     pub thrown: Option<FailureText>,
     /// How long the attempt took.
     pub elapsed: Duration,
 }
 
-/// What became of a job in PHP.
+/// What happened to a job in PHP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndInPhp {
-    /// It is done, or was deleted.
+    /// PHP finished it or deleted it.
     Deleted,
-    /// It went back to the queue.
+    /// It was released to the queue.
     Released {
         /// The wait until the next attempt.
         delay: Duration,
@@ -33,7 +33,7 @@ pub enum EndInPhp {
 }
 
 impl RunInPhp {
-    /// Whether the attempt did what it was to do: deleted, and nothing thrown.
+    /// Whether the attempt succeeded: deleted, and nothing thrown.
     pub fn has_succeeded(&self) -> bool {
         self.end == EndInPhp::Deleted && self.thrown.is_none()
     }

@@ -1,11 +1,11 @@
 //! Texts with properties of a job in them: `"podcast:{podcast.id}"`.
 //!
-//! Between braces stands a path of names through objects and arrays, from the
-//! job object on; `{{` and `}}` are braces. A value becomes text as PHP's
-//! string conversion makes it: `true` is `1`, `false` and null are empty,
-//! floats have 14 digits. What has no text there (an array, an object, an enum
-//! case, whose value is not in the bytes) and a path that leads nowhere are
-//! errors: an empty key would make strangers share a lock.
+//! Braces enclose a path of names through objects and arrays, starting at the job
+//! object; `{{` and `}}` are literal braces. A value becomes text by PHP's string
+//! conversion: `true` is `1`, `false` and null are empty, floats have 14 digits.
+//! A value without text (an array, an object, an enum case, whose value is not in
+//! the payload) and a path that leads nowhere are errors: an empty key would make
+//! unrelated jobs share a lock.
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,11 +28,11 @@ enum Part {
     Path(Path),
 }
 
-/// Names from the job object to a value of it.
+/// Names that lead from the job object to one of its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Path(Vec<String>);
 
-/// A text that is no template.
+/// A text that is not a valid template.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "`{template}` is no template: {problem}; write `{{name}}` or `{{name.name}}` for a property of the job, `{{{{` and `}}}}` for braces"
@@ -45,26 +45,26 @@ pub struct TemplateError {
 /// A path that does not lead to a text in this job.
 #[derive(Debug, thiserror::Error)]
 pub enum PathError {
-    /// There is nothing.
+    /// The path leads nowhere.
     #[error(
         "the job has no `{path}`: {owner} has no `{name}` (there are: {there}); properties that equal their default are not in the bytes since Laravel 9.4"
     )]
     Nowhere {
         /// The path as written.
         path: Path,
-        /// What the missing name was looked for in.
+        /// The value in which the missing name was looked up.
         owner: String,
         /// The name.
         name: String,
-        /// Names that are there.
+        /// The names that exist there.
         there: String,
     },
-    /// There is something without a text.
+    /// The value has no text.
     #[error("`{path}` of the job is {found}, which has no text")]
     NoText {
         /// The path as written.
         path: Path,
-        /// What it is.
+        /// The kind of the value.
         found: String,
     },
 }
@@ -129,7 +129,7 @@ impl<'de> Deserialize<'de> for Template {
 }
 
 impl<'de> Deserialize<'de> for Path {
-    /// A template that is one path and nothing else.
+    /// Reads a template that consists of exactly one path.
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let template = Template::deserialize(deserializer)?;
         match <[Part; 1]>::try_from(template.parts) {
@@ -142,7 +142,7 @@ impl<'de> Deserialize<'de> for Path {
 }
 
 impl Template {
-    /// A text without paths, braces as they are.
+    /// A text without paths; braces are literal.
     pub fn literal(text: impl Into<String>) -> Self {
         let text = text.into();
         let parts = if text.is_empty() {
@@ -153,12 +153,12 @@ impl Template {
         Self { parts }
     }
 
-    /// Whether it has paths: only then the job is looked at.
+    /// Whether the template has paths, so that rendering needs the job.
     pub fn has_paths(&self) -> bool {
         self.parts.iter().any(|part| matches!(part, Part::Path(_)))
     }
 
-    /// The text for a job.
+    /// Renders the text for a job.
     ///
     /// # Errors
     ///
@@ -178,11 +178,11 @@ impl Template {
 }
 
 impl Path {
-    /// The value it leads to.
+    /// Finds the value that the path leads to.
     ///
     /// # Errors
     ///
-    /// It leads nowhere.
+    /// The path leads nowhere.
     pub fn find<'v>(&self, job: &'v Value, graph: &Graph<'v>) -> Result<&'v Value, PathError> {
         let mut value = graph.resolve(job);
         for (depth, name) in self.0.iter().enumerate() {
@@ -241,7 +241,7 @@ fn kind(value: &Value) -> String {
     }
 }
 
-/// Names of members, as many as fit into a message.
+/// Names of members, cut to a readable length.
 fn names(value: &Value) -> String {
     const MOST: usize = 12;
     let names: Vec<String> = match value {

@@ -1,12 +1,11 @@
-//! Child processes: each leads a process group of its own, which ends with the child's job or with this process.
+//! Child processes: each leads its own process group, which is killed when the child's job or this process ends.
 //!
-//! A child that runs a job must not outlive this process: after `retry_after`
-//! another worker runs the same job, and both would run at once. Nothing can be
-//! done by a process that is killed with SIGKILL, so another one does it: the
-//! [supervisor](supervisor), which is started with the first child, is [told](notes)
-//! of every child, and kills their groups once the pipe to it is closed.
+//! A child that runs a job must not outlive this process: after `retry_after` another worker runs the same job,
+//! and both would run at once. A process killed with SIGKILL cannot clean up, so a second process does it: the
+//! [supervisor](supervisor) starts with the first child, learns of every child through a pipe ([notes](notes)),
+//! and kills their groups once the pipe is closed.
 //!
-//! What a child moved to another process group or session is not found there.
+//! The supervisor does not find processes that a child moved to another process group or session.
 
 use std::io;
 use std::time::Duration;
@@ -20,12 +19,12 @@ mod supervisor;
 use notes::Note;
 pub use supervisor::supervise;
 
-/// A child and everything it started, unless that has left its group. Dropped, they are killed.
+/// A child and every process in its group. Dropping it kills them.
 #[derive(Debug)]
 pub(super) struct ProcessGroup {
-    /// `None` once the child has ended and what it left behind may live on.
+    /// `None` once the child has ended and the processes it left behind may live on.
     leader: Option<Pid>,
-    /// Dropped last, so that the supervisor knows of it as long as it may live.
+    /// Dropped last: the supervisor must know of the child as long as it may live.
     note: Option<Note>,
 }
 
@@ -57,7 +56,7 @@ impl ProcessGroup {
         Ok((child, group))
     }
 
-    /// The child has ended: what it left behind may live on.
+    /// Records that the child has ended: processes it left behind may live on.
     pub(super) fn forget(&mut self) {
         self.leader = None;
         self.note = None;
@@ -66,20 +65,20 @@ impl ProcessGroup {
     /// Sends a signal to the child itself.
     pub(super) fn signal(&self, signal: Signal) {
         if let Some(leader) = self.leader {
-            // It may have ended just now.
+            // The child may have ended just now.
             let _ = rustix::process::kill_process(leader, signal);
         }
     }
 
-    /// Kills them now.
+    /// Kills the group now.
     pub(super) fn kill(&self) {
         if let Some(leader) = self.leader {
-            // It may have ended just now; then there is nothing to kill.
+            // The group may have ended just now; then there is nothing to kill.
             let _ = rustix::process::kill_process_group(leader, Signal::KILL);
         }
     }
 
-    /// Whether the child has ended; it is still to be waited for, so its number is not given to another process.
+    /// Whether the child has ended; it is not reaped yet, so its process id is not reused.
     pub(super) fn has_ended(&self) -> bool {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let is_running =

@@ -1,4 +1,4 @@
-//! This process's side of the pipe to the supervisor: which children live.
+//! This process's end of the pipe to the supervisor, with the list of living children.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,16 +14,16 @@ use rustix::process::{Pid, WaitId, WaitIdOptions};
 
 use super::supervisor::{Line, NAME, VARIABLE};
 
-/// The program of this process: not by its path, where a newer one may be by now.
+/// The program of this process; its path could point to a newer version by now.
 const PROGRAM: &str = "/proc/self/exe";
-/// How long the supervisor may take to read what is in the pipe, before it is replaced.
+/// How long the supervisor may leave the pipe full before it is replaced.
 const READING: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
-/// A supervisor that ends sooner than that is none.
+/// A supervisor that ends sooner than this counts as failed.
 const SHORTEST_LIFE: Duration = Duration::from_secs(1);
-/// How many supervisors in a row may end that soon, before no more are started.
+/// After this many failures in a row no more supervisors are started.
 const MOST_FAILURES: u32 = 3;
 
 static NOTES: Mutex<Notes> = Mutex::new(Notes {
@@ -36,20 +36,20 @@ static NOTES: Mutex<Notes> = Mutex::new(Notes {
     failures: 0,
 });
 
-/// One supervisor for the whole process, whatever it runs.
+/// State of the one supervisor of this process.
 struct Notes {
-    /// Whether the program of this process is one that becomes a supervisor when it is told to.
+    /// Whether this program can run as a supervisor.
     can_supervise: bool,
     /// Children that were announced and have not ended.
     living: BTreeMap<u64, Option<Started>>,
     /// Number of the next child.
     next: u64,
-    /// What makes tokens those of this process.
+    /// Prefix of tokens, distinct for each process.
     prefix: Option<String>,
     supervisor: Option<Supervisor>,
-    /// How many supervisors were started.
+    /// How many supervisors were started so far.
     starts: u64,
-    /// How many of the last ones could not be started or ended at once.
+    /// How many supervisors in a row could not be started or ended at once.
     failures: u32,
 }
 
@@ -60,14 +60,14 @@ struct Started {
 }
 
 struct Supervisor {
-    /// Which one it is, of those that were started.
+    /// Serial number of this supervisor.
     number: u64,
     process: Child,
     pipe: ChildStdin,
     since: Instant,
 }
 
-/// A child as the supervisor knows it. Dropped, it has ended.
+/// Keeps a child known to the supervisor. Dropping it reports that the child has ended.
 #[derive(Debug)]
 pub(super) struct Note {
     number: u64,
@@ -75,7 +75,7 @@ pub(super) struct Note {
 }
 
 impl Note {
-    /// Says that a child is about to be started.
+    /// Announces that a child is about to be started.
     pub(super) fn announce() -> Self {
         let mut notes = notes();
         let number = notes.next;
@@ -86,12 +86,13 @@ impl Note {
         Self { number, token }
     }
 
-    /// The variable of the child's environment by which it is found if this process is killed while it starts it.
+    /// The environment variable by which the supervisor finds the child if this process is killed while starting
+    /// it.
     pub(super) fn variable(&self) -> (&'static str, &str) {
         (VARIABLE, &self.token)
     }
 
-    /// Says that it runs.
+    /// Reports that the child runs.
     pub(super) fn started(&mut self, leader: Pid, farewell: Duration) {
         let mut notes = notes();
         notes
@@ -109,13 +110,13 @@ impl Drop for Note {
     }
 }
 
-/// Lets children be supervised: this program becomes a supervisor when it is told to.
+/// Enables supervision: this program can run as a supervisor.
 pub(super) fn can_supervise() {
     notes().can_supervise = true;
 }
 
 fn notes() -> MutexGuard<'static, Notes> {
-    // Each change is a single insert, remove or replacement.
+    // The lock's poison is harmless: each change is a single insert, remove or replacement.
     NOTES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -127,7 +128,7 @@ impl Notes {
         format!("{prefix}-{number}")
     }
 
-    /// Tells the supervisor; one that does not hear it is replaced by another, which is told everything.
+    /// Writes a line to the supervisor. If that fails, starts another supervisor, which gets the full list.
     fn say(&mut self, line: &Line<'_>) {
         if let Some(supervisor) = &mut self.supervisor {
             match supervisor.write(line.to_string().as_bytes()) {
@@ -140,7 +141,7 @@ impl Notes {
         }
     }
 
-    /// Starts a supervisor and tells it of all children.
+    /// Starts a supervisor and sends it the list of all children.
     fn start(&mut self) {
         if !self.can_supervise || self.failures >= MOST_FAILURES {
             return;
@@ -156,11 +157,12 @@ impl Notes {
         let mut process = Command::new(PROGRAM)
             .arg0(NAME)
             .arg(std::process::id().to_string())
-            // It must not be found as the child of another worker, which runs this one as a job.
+            // If this worker itself runs as a job, the supervisor must not be found as a child of that job's
+            // worker.
             .env_remove(VARIABLE)
             .current_dir("/")
             .stdin(Stdio::piped())
-            // Who reads what this process prints is to see its end.
+            // A reader of this process's output must see end of file when this process ends.
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .process_group(0)
@@ -177,7 +179,7 @@ impl Notes {
         let mut lines = String::new();
         for (number, started) in self.living.clone() {
             let token = self.token(number);
-            // A string takes everything.
+            // Writing to a string cannot fail.
             let _ = write!(lines, "{}", Line::Spawn(&token));
             if let Some(Started { leader, farewell }) = started {
                 let _ = write!(lines, "{}", Line::Started(&token, leader, farewell));
@@ -188,12 +190,12 @@ impl Notes {
         Ok(())
     }
 
-    /// The supervisor has ended, or has to because it cannot be told anything.
+    /// Handles a supervisor that has ended, or that cannot be written to and has to end.
     fn ends(&mut self, error: Option<&io::Error>) {
         let Some(mut supervisor) = self.supervisor.take() else {
             return;
         };
-        // Before its pipe is closed, or it would kill all children. It may have ended by itself.
+        // Kill it before its pipe closes, or it would kill all children. It may have ended by itself.
         let _ = supervisor.process.kill();
         let how = match (supervisor.process.wait(), error) {
             (Ok(status), None) => status.to_string(),
@@ -221,10 +223,10 @@ impl Notes {
     }
 }
 
-/// Waits for the end of a supervisor, so that there is another at once.
+/// Waits in the background for the end of a supervisor, to start another at once.
 fn watch(pid: Pid, number: u64) -> io::Result<()> {
     let watch = move || {
-        // Only looked at: its number must not be given to another process while it could be killed.
+        // Do not reap it here: its process id must not be reused while it could be killed.
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let wait = || rustix::process::waitid(WaitId::Pid(pid), look).err();
         while wait() == Some(Errno::INTR) {}
@@ -241,7 +243,7 @@ fn watch(pid: Pid, number: u64) -> io::Result<()> {
 }
 
 impl Supervisor {
-    /// Writes all of it, unless the supervisor is gone or does not read.
+    /// Writes all bytes, unless the supervisor is gone or does not read.
     fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             match self.pipe.write(bytes) {

@@ -1,12 +1,12 @@
-//! The process that kills the children of another one that has died.
+//! The supervisor process, which kills the children of a worker that has died.
 //!
-//! It reads what that process [tells](super::notes) it, a line for each change,
-//! until the pipe is closed. Only the end of the process closes it: the kernel
-//! does that, however the process ended. A child that is being started holds the
-//! pipe open as well, until it is the program it is to be; so each child either
-//! was told of, or has its token in its environment by then.
+//! It reads a line for each change from the worker ([notes](super::notes)) until
+//! the pipe is closed. Only the end of the worker closes the pipe: the kernel
+//! does that, however the worker ended. A child that is being started also holds
+//! the pipe open, until it has executed its program; so when the pipe closes,
+//! each child was either reported or has its token in its environment.
 //!
-//! Signals that are sent to all processes of a service or a terminal do not end it.
+//! Signals that are sent to all processes of a service or a terminal do not end the supervisor.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,28 +17,28 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process, kill_process_group};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Its name among processes, and what tells it that it is one.
+/// Process name and `argv[0]`, by which the program knows that it is a supervisor.
 ///
-/// Not that of the worker: `pkill artisand` is to leave it alone. Nor may it
-/// hold the word `horizon`, by which `horizon:purge` finds processes to end.
+/// The name differs from the worker's, so that `pkill artisand` leaves the
+/// supervisor alone. It must not contain the word `horizon`, by which
+/// `horizon:purge` finds processes to end.
 pub(super) const NAME: &str = "jobs-supervisor";
 /// The variable of a child's environment that holds its token.
 pub(super) const VARIABLE: &str = "ARTISAND_CHILD";
-/// How long to look for a child that was being started: it may have no environment yet.
+/// How long to search for a child that was being started: it may not have its environment yet.
 const SEARCH: Duration = Duration::from_secs(1);
-/// How often to look.
+/// Interval of that search.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Becomes the supervisor of another process, if this one was started as that; the caller ends with the code then.
+/// Becomes a supervisor, if this process was started as one; the caller then exits with the returned code.
 ///
-/// Otherwise the children of this process will be supervised: programs of
-/// `exec` mappings and PHP processes are killed if it ends without having ended
-/// them, as by SIGKILL. The supervisor is this same program, started anew with
-/// another name, so this must be the first that it does.
+/// Otherwise it enables supervision of this process's children: programs of
+/// `exec` mappings and PHP processes are killed if this process ends without
+/// having ended them, for example by SIGKILL. The supervisor is this same
+/// program, started again under another name, so `main` must call this first.
 ///
-/// `cli::run` does this by itself. Without it programs and
-/// PHP processes run on when their worker is killed, beside the next run of
-/// their jobs.
+/// `cli::run` calls this itself. Without it, programs and PHP processes run on
+/// after their worker was killed, at the same time as the next run of their jobs.
 ///
 /// ```no_run
 /// use std::process::ExitCode;
@@ -60,14 +60,14 @@ pub fn supervise() -> Option<ExitCode> {
     Some(run())
 }
 
-/// What is said of a child.
+/// A report about one child.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line<'a> {
-    /// It is about to be started.
+    /// The child is about to be started.
     Spawn(&'a str),
-    /// It leads the process group of its number, which has so long to end by itself.
+    /// The child leads the process group of its process id, which has this long to end by itself.
     Started(&'a str, Pid, Duration),
-    /// It has ended, or was not started.
+    /// The child has ended, or was not started.
     Ended(&'a str),
 }
 
@@ -101,13 +101,13 @@ impl<'a> Line<'a> {
     }
 }
 
-/// A child that has not ended, as far as is known.
+/// A child that has not ended, as far as the supervisor knows.
 #[derive(Debug)]
 enum Living {
     Announced,
     Started {
         leader: Pid,
-        /// When its leader was started, which tells it from a later process of the same number.
+        /// Start time of the group's leader, which distinguishes it from a later process with the same id.
         born: Option<u64>,
         farewell: Duration,
     },
@@ -129,18 +129,18 @@ fn run() -> ExitCode {
         SignalKind::user_defined1(),
         SignalKind::user_defined2(),
     ];
-    // Who listens to a signal does not end by it.
+    // Handling a signal keeps it from ending this process.
     if kinds.into_iter().any(|kind| signal(kind).is_err()) {
         return ExitCode::FAILURE;
     }
-    // It would be `exe`.
+    // Otherwise the process would be named `exe`.
     let _ = std::fs::write("/proc/self/comm", NAME);
     let children = read(BufReader::new(std::io::stdin()));
     end(children, Instant::now());
     ExitCode::SUCCESS
 }
 
-/// Reads to the end of the pipe; the children that live then.
+/// Reads to the end of the pipe; returns the children that live then.
 fn read(pipe: impl BufRead) -> BTreeMap<String, Living> {
     let mut children = BTreeMap::new();
     for line in pipe.lines().map_while(Result::ok) {
@@ -160,14 +160,14 @@ fn read(pipe: impl BufRead) -> BTreeMap<String, Living> {
             Some(Line::Ended(token)) => {
                 children.remove(token);
             }
-            // The other side is this same program.
+            // Unknown lines cannot occur: the other side is this same program.
             None => {}
         }
     }
     children
 }
 
-/// Kills the children and what they started, each when its time is over.
+/// Kills the children and the processes they started, each when its time is over.
 fn end(mut children: BTreeMap<String, Living>, since: Instant) {
     loop {
         let passed = since.elapsed();
@@ -181,7 +181,7 @@ fn end(mut children: BTreeMap<String, Living>, since: Instant) {
                 let found = Stat::of(*leader);
                 let is_gone = found.is_none_or(|stat| stat.is_dead);
                 let is_over = is_gone || passed >= *farewell;
-                // While there is no process of that number, the group of that number is the child's.
+                // As long as the id is not reused, a group with that id is the child's.
                 if is_over && found.is_none_or(|stat| Some(stat.born) == *born) {
                     kill(*leader);
                 }
@@ -212,7 +212,7 @@ fn kill_by_token(token: &str) -> bool {
         Pid::from_raw(number)
     });
     for pid in pids {
-        // Those of other users cannot be read, and are not our children.
+        // Processes of other users cannot be read, and are not children of the worker.
         let environment = std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
         let has_token = |environment: Vec<u8>| {
             let mut variables = environment.split(|byte| *byte == 0);
@@ -229,12 +229,12 @@ fn kill_by_token(token: &str) -> bool {
     is_found
 }
 
-/// What the kernel says of a process.
+/// A process as the kernel describes it.
 #[derive(Debug, Clone, Copy)]
 struct Stat {
-    /// It has ended and was not waited for.
+    /// The process has ended and was not reaped.
     is_dead: bool,
-    /// When it was started, in ticks since the machine was.
+    /// When the process was started, in clock ticks since boot.
     born: u64,
 }
 
@@ -244,9 +244,9 @@ impl Stat {
         Self::parse(&text)
     }
 
-    /// See `proc_pid_stat(5)`: state is the third field, the start time the 22nd.
+    /// Parses `/proc/PID/stat`, see `proc_pid_stat(5)`: state is the third field, the start time the 22nd.
     fn parse(text: &str) -> Option<Self> {
-        // The name before, in parentheses, may hold anything.
+        // The name comes first, in parentheses, and may contain any character.
         let (_, rest) = text.rsplit_once(") ")?;
         let mut fields = rest.split(' ');
         Some(Self {
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!((stat.is_dead, stat.born), (false, 8_675_309));
         let text = text.replace(") S", ") Z");
         assert!(Stat::parse(&text).unwrap().is_dead);
-        // One that has the number of a child that has ended is left alone: this one.
+        // This process has the id of a child that has ended, but another start time: it is left alone.
         let own = rustix::process::getpid();
         let another = Living::Started {
             leader: own,

@@ -8,14 +8,14 @@ use crate::payload::JobUuid;
 use crate::php::Value;
 use crate::php::json::Graph;
 
-/// Deletes jobs that a later one has replaced, before any other middleware sees them.
+/// Deletes jobs that a later job has replaced, before any other middleware runs.
 ///
-/// A job that was dispatched as debounced carries its owner; the cache holds
-/// the owner of the last one. Without an entry there the job runs. A job that
-/// was replaced is deleted and nothing follows: no chain, no batch, no lock.
+/// A debounced job carries an owner; the cache holds the owner of the last
+/// dispatched job. If the cache has no entry, the job runs. A replaced job is
+/// deleted without any effect on its chain, its batch or a lock.
 ///
-/// The id is what `debounceId` is in PHP. It stands under `debounce` in a
-/// mapping. Where the manifest says that the class chooses a store of its own
+/// The id is the result of `debounceId` in PHP; a mapping sets it with
+/// `debounce`. If the manifest says that the class chooses its own store
 /// (`debounceVia`), the job is left to PHP.
 ///
 /// # Source
@@ -27,7 +27,7 @@ pub struct Debounce {
     id: Template,
 }
 
-/// Forgets since when jobs replace each other, when one of them runs; the last of the pipeline.
+/// Last step of the pipeline: forgets when the first debounced job was dispatched, because one of them runs now.
 pub(super) struct ForgetFirst {
     id: Template,
 }
@@ -38,9 +38,9 @@ impl Debounce {
         Self { id }
     }
 
-    /// What stands at the end of the pipeline, where there is something.
+    /// The last step of the pipeline, for versions of Laravel that have it.
     pub(super) fn at_the_end(&self, services: &Services) -> Option<ForgetFirst> {
-        // Seen in 13.31, and not up to 13.26.
+        // 13.31 has this step, versions up to 13.26 do not.
         let id = self.id.clone();
         services
             .version
@@ -78,9 +78,9 @@ fn key(id: &Template, context: &JobContext) -> Result<String, BoxError> {
     ))
 }
 
-/// The owner that the job carries, if it carries one.
+/// The owner in the job, if there is one.
 fn owner(context: &JobContext) -> Result<Option<Vec<u8>>, BoxError> {
-    // Of a listener or a notification it stands on the wrapper.
+    // For a listener or a notification the owner is on the wrapper.
     let command = Command::of(context.payload())?;
     let Some(command) = command else {
         return Ok(None);
@@ -91,7 +91,7 @@ fn owner(context: &JobContext) -> Result<Option<Vec<u8>>, BoxError> {
         .as_object()
         .and_then(|job| graph.property(job, "debounceOwner"))
         .and_then(Value::as_bytes);
-    // What PHP takes for empty.
+    // PHP's `empty()` is true for these.
     let owner = owner.filter(|owner| !matches!(*owner, b"" | b"0"));
     Ok(owner.map(<[u8]>::to_vec))
 }

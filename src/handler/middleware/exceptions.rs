@@ -1,4 +1,4 @@
-//! Which exceptions of a job are meant, and `FailOnException`.
+//! Patterns for the exceptions of a job, and `FailOnException`.
 
 use std::sync::Arc;
 
@@ -6,27 +6,27 @@ use super::{Middleware, Next, Panicked};
 use crate::handler::{BoxError, BoxFuture, JobContext, ModelNotFound, Pattern};
 use crate::shown::with_causes;
 
-/// Says yes or no to an error.
+/// Tests whether an error matches.
 type Test = Arc<dyn Fn(&BoxError) -> bool + Send + Sync>;
 
 /// Class under which a handler's error is recorded.
 pub(crate) const HANDLER_ERROR: &str = "Artisand\\HandlerError";
 /// Class under which a handler's panic is recorded.
 pub(crate) const HANDLER_PANIC: &str = "Artisand\\HandlerPanic";
-/// Class under which a model that is gone is recorded, as in PHP.
+/// Class under which a missing model is recorded, as in PHP.
 pub(crate) const MODEL_NOT_FOUND: &str = "Illuminate\\Database\\Eloquent\\ModelNotFoundException";
 
-/// Exceptions as a mapping names them: by the class under which they are recorded, or by what they say.
+/// Patterns for exceptions in a mapping: they match the recorded class or the text.
 #[derive(Debug, Clone)]
 pub struct Exceptions(Vec<Pattern>);
 
 impl Exceptions {
-    /// Those that one of the patterns matches: the class alone, or `Class: message` with all causes.
+    /// Exceptions that match one of the patterns: against the class alone, or `Class: message` with all causes.
     pub fn new(patterns: impl IntoIterator<Item = Pattern>) -> Self {
         Self(patterns.into_iter().collect())
     }
 
-    /// Whether an error is one of them.
+    /// Whether one of the patterns matches this error.
     pub fn include(&self, error: &BoxError) -> bool {
         let class = match &**error {
             error if ModelNotFound::within(error).is_some() => MODEL_NOT_FOUND,
@@ -39,7 +39,7 @@ impl Exceptions {
     }
 }
 
-/// Fails a job for good on certain exceptions, whatever attempts it has left.
+/// Fails a job for good on certain exceptions, even if it has attempts left.
 ///
 /// # Source
 ///
@@ -54,7 +54,7 @@ impl std::fmt::Debug for FailOnException {
 }
 
 impl FailOnException {
-    /// On errors of which this is true.
+    /// Fails the job on errors for which the test returns true.
     pub fn when(test: impl Fn(&BoxError) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(test))
     }
@@ -63,7 +63,7 @@ impl FailOnException {
         let Err(error) = next.run().await else {
             return Ok(());
         };
-        // What was cut off by its timeout or the worker's stop is no exception of the job.
+        // A run that was cut off by its timeout or the worker's stop did not throw an exception.
         if !context.is_cancelled() && (self.0)(&error) {
             context.fail(with_causes(&*error));
         }

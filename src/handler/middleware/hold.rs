@@ -1,10 +1,10 @@
-//! Locks that live as long as a handler runs, however it ends.
+//! Locks that are held while a handler runs and freed however it ends.
 //!
-//! Each lock has a task that takes it, renews it and frees it again. Whoever
-//! wants the lock keeps a [`Held`]; when that is dropped, with its job's future
-//! or with the last clone of its job's context, the task frees the lock: no
-//! drop needs to wait or to be in a runtime, and a call that was cut in the
-//! middle leaves nothing behind.
+//! Each lock has a task that takes it, renews it and frees it again. The holder
+//! of the lock keeps a [`Held`]; when that is dropped, with its job's future or
+//! with the last clone of its job's context, the task frees the lock. So no drop
+//! has to wait or to be in a runtime, and a call that was cancelled halfway
+//! leaves no lock behind.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::cache::{Error, Lock};
 use crate::shown::with_causes;
 
-/// The locks that jobs of this process hold.
+/// The locks held by jobs of this process.
 #[derive(Clone, Default)]
 pub struct HeldLocks(Arc<Inner>);
 
@@ -29,37 +29,37 @@ struct Inner {
     keepers: Mutex<HashMap<u64, Keeper>>,
 }
 
-/// The two ends of a lock's task.
+/// The two tokens of a lock's task.
 #[derive(Clone)]
 struct Keeper {
-    /// Cancelled to free the lock.
+    /// Cancel it to free the lock.
     ended: CancellationToken,
-    /// Cancelled when it is free, or nothing more can be done.
+    /// Cancelled when the lock is free, or the task has given up.
     done: CancellationToken,
 }
 
-/// A lock that is ours until this is dropped.
+/// A lock that this process holds until this is dropped.
 #[derive(Debug)]
 pub(super) struct Held {
     number: u64,
     _ended: DropGuard,
 }
 
-/// The locks of one job, in its context.
+/// The locks of one job, stored in its context.
 #[derive(Default)]
 pub(crate) struct Holds {
     keepers: Mutex<Vec<Keeper>>,
-    /// Locks of a handler that may run on when its future is dropped.
+    /// Locks of a handler that may run on after its future is dropped.
     kept: Mutex<Vec<Held>>,
 }
 
-/// How long a job waits for its locks to be free before it is settled.
+/// How long a job waits for its locks to be freed before it is settled.
 const FREEING: Duration = Duration::from_secs(3);
-/// First wait before a lock that could not be freed is tried again; it doubles.
+/// First wait before freeing a lock is tried again; it doubles each time.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
-/// Longest of these waits.
+/// Longest wait between two tries.
 const LAST_RETRY: Duration = Duration::from_secs(5);
-/// How long a lock is tried to be freed, if it does not run out before.
+/// How long to try to free a lock, if it does not expire before.
 const TRY_FREEING: Duration = Duration::from_secs(300);
 
 impl fmt::Debug for HeldLocks {
@@ -75,19 +75,19 @@ impl Inner {
 }
 
 impl HeldLocks {
-    /// How many there are, with those about to be freed.
+    /// Number of locks, including those about to be freed.
     pub fn len(&self) -> usize {
         self.0.keepers().len()
     }
 
-    /// True if there is none.
+    /// True if no lock is held.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Frees all of them, whoever still uses them; returns how many could not be freed in time.
+    /// Frees all locks, even of jobs that still run; returns how many could not be freed in time.
     ///
-    /// For the end of a process: a blocking handler that did not return ends with it.
+    /// For the end of a process, which also ends blocking handlers that did not return.
     pub async fn free_all(&self, within: Duration) -> usize {
         let keepers: Vec<Keeper> = self.0.keepers().values().cloned().collect();
         for keeper in &keepers {
@@ -98,7 +98,7 @@ impl HeldLocks {
                 keeper.done.cancelled().await;
             }
         };
-        // What is left is counted below.
+        // The locks that are left are counted below.
         let _ = tokio::time::timeout(within, all).await;
         keepers
             .iter()
@@ -106,11 +106,11 @@ impl HeldLocks {
             .count()
     }
 
-    /// Takes a lock for a job, once; `None` if somebody else has it.
+    /// Tries once to take a lock for a job; `None` if another holder has it.
     ///
     /// # Errors
     ///
-    /// The store cannot be reached. The lock may be taken; then it is freed.
+    /// The store cannot be reached. If the lock was taken after all, it is freed.
     ///
     /// # Cancel safety
     ///
@@ -142,7 +142,7 @@ impl HeldLocks {
         match taken.await {
             Ok(Ok(is_ours)) => Ok(is_ours.then_some(held)),
             Ok(Err(error)) => Err(error),
-            // The runtime is going down and took the task with it.
+            // The runtime is shutting down and dropped the task.
             Err(_) => Ok(None),
         }
     }
@@ -157,14 +157,14 @@ impl Holds {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a lock until the last clone of the context is gone; returns what lets go of it before.
+    /// Keeps a lock until the last clone of the context is gone; returns a number for [`let_go`](Self::let_go).
     pub(super) fn keep(&self, held: Held) -> u64 {
         let number = held.number;
         self.kept().push(held);
         number
     }
 
-    /// Lets go of a lock that was kept.
+    /// Lets go of a lock that [`keep`](Self::keep) holds.
     pub(super) fn let_go(&self, number: u64) {
         let mut kept = self.kept();
         if let Some(at) = kept.iter().position(|held| held.number == number) {
@@ -172,7 +172,7 @@ impl Holds {
         }
     }
 
-    /// Waits, for a bounded time, until the locks that nobody uses any more are free.
+    /// Waits, for a bounded time, until the locks that are no longer used are free.
     pub(crate) async fn freed(&self) {
         let ended: Vec<Keeper> = {
             let mut keepers = self.keepers();
@@ -187,12 +187,12 @@ impl Holds {
                 keeper.done.cancelled().await;
             }
         };
-        // The task goes on without us and reports what it cannot do.
+        // The task goes on in the background and reports failures itself.
         let _ = tokio::time::timeout(FREEING, all).await;
     }
 }
 
-/// Takes a lock, says whether it is ours, renews it until told to end, frees it.
+/// Takes a lock, reports whether that worked, renews it until `ended` is cancelled, then frees it.
 async fn keep(
     lock: &Lock,
     ttl: Duration,
@@ -201,11 +201,11 @@ async fn keep(
 ) {
     let taken = lock.acquire().await;
     if taken.is_err() {
-        // Maybe only the answer was lost.
+        // The lock may be taken: maybe only the answer was lost.
         ended.cancel();
     }
     let is_ours = !matches!(taken, Ok(false));
-    // Whoever asked may be gone; then `ended` is cancelled.
+    // The receiver may be dropped; then `ended` is cancelled.
     let _ = tell.send(taken);
     if !is_ours {
         return;
@@ -216,7 +216,7 @@ async fn keep(
     }
 }
 
-/// Renews a lock that has an end until told to end; true if it was lost before.
+/// Renews a lock that expires until `ended` is cancelled; true if the lock was lost before.
 async fn renew(lock: &Lock, ttl: Duration, ended: &CancellationToken) -> bool {
     if ttl.is_zero() {
         ended.cancelled().await;
@@ -238,7 +238,7 @@ async fn renew(lock: &Lock, ttl: Duration, ended: &CancellationToken) -> bool {
                 );
                 return true;
             }
-            // Said once for all, by the connection.
+            // The connection logs its loss itself, once.
             Err(error) if crate::connection::is_away(&error) => {}
             Err(error) => {
                 tracing::warn!(
@@ -251,7 +251,7 @@ async fn renew(lock: &Lock, ttl: Duration, ended: &CancellationToken) -> bool {
     }
 }
 
-/// Frees a lock; tries again while the lock can still be there.
+/// Frees a lock; retries while the lock may still exist.
 async fn free(lock: &Lock, ttl: Duration) {
     let tries_for = if ttl.is_zero() {
         TRY_FREEING

@@ -1,4 +1,4 @@
-//! `RateLimited` and `RateLimitedWithRedis`: so many jobs in so much time.
+//! `RateLimited` and `RateLimitedWithRedis`: a maximum number of jobs per span of time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use crate::handler::{BoxError, BoxFuture, JobContext, Missing, Services, Templat
 use crate::php::Value;
 use crate::time::Clock;
 
-/// So many jobs in so much time.
+/// A maximum number of jobs per span of time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
-    /// Most jobs in a span.
+    /// Most jobs in one span.
     pub max: i64,
-    /// How long a span is, in whole seconds.
+    /// Length of a span, in whole seconds.
     pub per: Duration,
-    /// What is counted apart; everything together if empty.
+    /// The key that is counted separately; if empty, all jobs are counted together.
     pub by: String,
 }
 
-/// A limit as `[limiters.NAME]` writes it.
+/// A limit as written in `[limiters.NAME]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitTemplate {
     /// See [`Limit::max`].
@@ -34,7 +34,7 @@ pub struct LimitTemplate {
 
 type Limits = dyn Fn(&JobContext) -> Result<Vec<Limit>, BoxError> + Send + Sync;
 
-/// What `RateLimiter::for(NAME, ..)` says in PHP: the limits of a job. No limits mean that it runs.
+/// The limits of a job, like the closure of `RateLimiter::for(NAME, ..)` in PHP. A job without limits runs.
 #[derive(Clone)]
 pub struct Limiter(Arc<Limits>);
 
@@ -45,14 +45,14 @@ impl fmt::Debug for Limiter {
 }
 
 impl Limiter {
-    /// A limiter that looks at the job.
+    /// A limiter that computes the limits from the job.
     pub fn new(
         limits: impl Fn(&JobContext) -> Result<Vec<Limit>, BoxError> + Send + Sync + 'static,
     ) -> Self {
         Self(Arc::new(limits))
     }
 
-    /// The same limits for every job, counted by its properties.
+    /// The same limits for every job, counted by the job's properties.
     pub fn of(limits: Vec<LimitTemplate>) -> Self {
         Self::new(move |context| {
             let limit = |template: &LimitTemplate| {
@@ -75,7 +75,7 @@ impl Limiter {
     }
 }
 
-/// Gives limits that are counted by the same a key of their own.
+/// Gives limits with the same key distinct keys.
 ///
 /// # Source
 ///
@@ -99,11 +99,11 @@ fn tell_apart(limits: &mut [Limit]) {
     }
 }
 
-/// Lets so many jobs run in so much time, counted with PHP.
+/// Limits the number of jobs per span of time, with a counter that PHP workers share.
 ///
-/// The limits are those of the limiter of this name: `[limiters.NAME]` of
+/// The limits come from the limiter of this name: `[limiters.NAME]` of
 /// `artisand.toml`, or [`Services::limiters`]. In PHP they are a closure, which
-/// nobody outside PHP can see: both have to say the same.
+/// only PHP can evaluate: configure the same limits in both places.
 ///
 /// # Source
 ///
@@ -119,12 +119,12 @@ pub struct RateLimited {
 
 /// A job that has to wait.
 struct Blocked {
-    /// Until there is room, with what Laravel puts on top.
+    /// The time until there is room, plus Laravel's extra wait.
     wait: Duration,
 }
 
 impl RateLimited {
-    /// The limits of this limiter, counted in the app's cache store for limiters.
+    /// Applies this limiter, counted in the app's cache store for limiters.
     pub fn new(limiter: impl Into<String>) -> Self {
         Self {
             limiter: limiter.into(),
@@ -134,14 +134,15 @@ impl RateLimited {
         }
     }
 
-    /// Counts on the app's Redis connection `default`, in one script call per limit.
+    /// Counts on the app's Redis connection `default`, with one script call per limit.
     #[must_use]
     pub fn with_redis(mut self) -> Self {
         self.uses_redis = true;
         self
     }
 
-    /// Sets the wait of a job for which there is no room; until three seconds after there is, unless set.
+    /// Sets the wait of a job for which there is no room; if unset, three seconds more than the time until there
+    /// is room.
     #[must_use]
     pub fn release_after(mut self, delay: Duration) -> Self {
         self.release_after = delay;
@@ -155,7 +156,7 @@ impl RateLimited {
         self
     }
 
-    /// Gives jobs back for which there is no room as if they had not been popped: their attempt does not count.
+    /// Gives back jobs for which there is no room as if they had not been popped: their attempt does not count.
     #[must_use]
     pub fn without_spending_attempts(mut self) -> Self {
         self.giving.spends_attempt = false;
@@ -240,7 +241,7 @@ impl RateLimited {
     }
 }
 
-/// Whether a limit that blocks keeps the others from being counted: seen in 13.31, and not up to 13.26.
+/// Whether all limits are checked before any is counted: true in 13.31, not up to 13.26.
 fn looks_at_all_first(services: &Services) -> bool {
     services.version.is_at_least(13, 31)
 }

@@ -1,19 +1,20 @@
-//! Job middleware: code around a handler, which may let it run or not.
+//! Job middleware: code around a handler that decides whether the handler runs.
 //!
 //! The shape is Laravel's pipeline. A middleware gets the job's context and
-//! [`Next`]; it runs `next`, or asks the context for a release, a failure or
-//! the deletion of the job and returns without it. One that does neither has
+//! [`Next`]; it runs `next`, or asks the context for a release, a failure or the
+//! deletion of the job and returns without it. A middleware that does neither has
 //! skipped the job, which then counts as done: its chain goes on, its batch
 //! counts it as a success.
 //!
-//! A job passes through the middleware of its handler first, then through that
-//! of its mapping in `artisand.toml` (both stand for the `middleware()` method
-//! of the PHP class, which is not in the bytes), then through that of its own
-//! `middleware` property. All of it runs within the job's timeout.
+//! A job passes first through the middleware of its handler, then through the
+//! middleware of its mapping in `artisand.toml` (both replace the `middleware()`
+//! method of the PHP class, whose result is not in the payload), then through the
+//! middleware in its own `middleware` property. All of it runs within the job's
+//! timeout.
 //!
-//! The built-in ones have the keys, values and delays of Laravel's, so that
-//! PHP and Rust workers of one app exclude each other
-//! (docs/protocol/cache.md 9 to 12).
+//! The built-in middleware uses Laravel's keys, values and delays, so that PHP
+//! and Rust workers of one app exclude each other (docs/protocol/cache.md 9 to
+//! 12).
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -45,37 +46,37 @@ pub use throttle::ThrottlesExceptions;
 use super::panic_text;
 use super::{BoxError, BoxFuture, Handler, JobContext, Missing, Services};
 
-/// Something around a handler.
+/// Code around a handler.
 pub trait Middleware: Send + Sync + 'static {
     /// Handles a job: runs `next`, or returns without it.
     ///
     /// # Errors
     ///
-    /// An error counts as an exception of the job, whether it is one of `next`
-    /// or the middleware's own.
+    /// An error counts as an exception of the job, whether it comes from `next`
+    /// or from the middleware itself.
     ///
     /// # Cancel safety
     ///
-    /// The future is dropped when the job's timeout or the worker's stop
-    /// deadline has passed, like the handler's own.
+    /// As with the handler, the future is dropped when the job's timeout or the
+    /// worker's stop deadline has passed.
     fn handle<'a>(
         &'a self,
         context: &'a JobContext,
         next: Next<'a>,
     ) -> BoxFuture<'a, Result<(), BoxError>>;
 
-    /// Says what of the app it needs and does not find; asked before a worker starts.
+    /// Checks, before a worker starts, that all services this middleware needs are there.
     ///
     /// # Errors
     ///
-    /// The first thing that is missing.
+    /// The first missing service.
     fn check(&self, services: &Services) -> Result<(), Missing> {
         let _ = services;
         Ok(())
     }
 }
 
-/// Middleware in the order in which a job passes through it. Cheap to clone.
+/// Middleware in the order in which a job passes through it, the outermost first. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Pipeline(Arc<[Arc<dyn Middleware>]>);
 
@@ -92,7 +93,7 @@ impl FromIterator<Arc<dyn Middleware>> for Pipeline {
 }
 
 impl Pipeline {
-    /// True if a job goes straight to its handler.
+    /// True if there is no middleware.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -102,21 +103,21 @@ impl Pipeline {
         self.0.iter()
     }
 
-    /// Says what of the app is needed and not there.
+    /// Checks that all services that the middleware needs are there.
     ///
     /// # Errors
     ///
-    /// The first thing that is missing.
+    /// The first missing service.
     pub fn check(&self, services: &Services) -> Result<(), Missing> {
         self.iter().try_for_each(|one| one.check(services))
     }
 
-    /// Sends a job through, to its handler.
+    /// Sends a job through the middleware to its handler.
     ///
     /// # Errors
     ///
-    /// Those of the handler and of the middleware. A panic of either is an
-    /// error here, so that what is around it sees it: a [`Panicked`].
+    /// Errors of the handler and of the middleware. A panic of either becomes a
+    /// [`Panicked`] error here, so that the outer middleware sees it.
     pub fn run<'a>(
         &'a self,
         context: &'a JobContext,
@@ -144,13 +145,13 @@ impl fmt::Debug for Next<'_> {
     }
 }
 
-/// A handler or a middleware panicked; what the pipeline makes of it.
+/// A panic of a handler or a middleware, as the pipeline reports it.
 #[derive(Debug, thiserror::Error)]
 #[error("panicked: {0}")]
 pub struct Panicked(pub(crate) String);
 
 impl<'a> Next<'a> {
-    /// Runs it.
+    /// Runs the rest of the pipeline.
     ///
     /// # Errors
     ///
@@ -181,19 +182,19 @@ impl<'a> Next<'a> {
         )
     }
 
-    /// Whether the handler runs on a thread of its own and may run on when this future is dropped.
+    /// Whether the handler runs on its own thread and may run on when this future is dropped.
     pub fn is_blocking(&self) -> bool {
         self.handler.is_blocking()
     }
 }
 
-/// What Laravel's limiters put on top of the wait until there is room.
+/// Laravel's limiters add this to the wait until there is room.
 const AFTER_LIMIT: Duration = Duration::from_secs(3);
 
-/// How a middleware gives a job back that it does not let through.
+/// How a middleware gives back a job that it does not let through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Giving {
-    /// False for `dontRelease()`: the job is dropped as if it were done.
+    /// False for `dontRelease()`: the job is dropped and counts as done.
     releases: bool,
     /// False if the attempt is not to count.
     spends_attempt: bool,

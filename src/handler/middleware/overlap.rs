@@ -1,4 +1,4 @@
-//! `WithoutOverlapping`: one job of a key at a time.
+//! `WithoutOverlapping`: one job with a given key at a time.
 
 use std::time::Duration;
 
@@ -6,13 +6,12 @@ use super::{Giving, Middleware, Next};
 use crate::cache::{name, random_owner};
 use crate::handler::{BoxError, BoxFuture, JobContext, Missing, Services, Template};
 
-/// Lets one job of a key run at a time, in PHP and here.
+/// Lets one job with a given key run at a time, across PHP and artisand workers.
 ///
-/// The lock is in the app's default cache store. It is freed when the handler
-/// has ended in whatever way: also after a panic, a timeout or the worker's
-/// stop, and for a blocking handler when its function has really returned.
-/// With an end ([`expires_after`](Self::expires_after)) it is renewed while the
-/// handler runs.
+/// The lock is in the app's default cache store. It is freed however the handler
+/// ends: also after a panic, a timeout or the worker's stop. For a blocking
+/// handler it is freed when its function has really returned. A lock that expires
+/// ([`expires_after`](Self::expires_after)) is renewed while the handler runs.
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,7 +37,7 @@ pub struct WithoutOverlapping {
 }
 
 impl WithoutOverlapping {
-    /// One job of this key at a time; an empty key means one job of its class.
+    /// Runs one job with this key at a time; an empty key means one job of its class.
     pub fn new(key: Template) -> Self {
         Self {
             key,
@@ -50,28 +49,28 @@ impl WithoutOverlapping {
         }
     }
 
-    /// Sets the wait of a job that was kept out; none unless set.
+    /// Sets the wait of a job that finds the lock taken; without a wait unless set.
     #[must_use]
     pub fn release_after(mut self, delay: Duration) -> Self {
         self.release_after = delay;
         self
     }
 
-    /// Drops jobs that are kept out, as if they were done.
+    /// Drops jobs that find the lock taken; they count as done.
     #[must_use]
     pub fn dont_release(mut self) -> Self {
         self.giving.releases = false;
         self
     }
 
-    /// Sets when the lock ends if its holder is gone; never unless set (in a database after a day).
+    /// Sets how long the lock lives if its holder is gone; forever unless set (a day in a database).
     #[must_use]
     pub fn expires_after(mut self, ttl: Duration) -> Self {
         self.expires_after = ttl;
         self
     }
 
-    /// Replaces `laravel-queue-overlap:`.
+    /// Replaces the key prefix `laravel-queue-overlap:`.
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
@@ -85,7 +84,7 @@ impl WithoutOverlapping {
         self
     }
 
-    /// Gives jobs back that were kept out as if they had not been popped: their attempt does not count.
+    /// Gives back jobs that find the lock taken as if they had not been popped: their attempt does not count.
     #[must_use]
     pub fn without_spending_attempts(mut self) -> Self {
         self.giving.spends_attempt = false;
@@ -126,7 +125,7 @@ impl WithoutOverlapping {
             drop(held);
             return result;
         }
-        // Its function runs on when this future is dropped, and has a clone of the context.
+        // The blocking function runs on when this future is dropped; it holds a clone of the context.
         let kept = context.holds().keep(held);
         let result = next.run().await;
         context.holds().let_go(kept);

@@ -1,7 +1,7 @@
-//! Middleware in the bytes of a job: its `middleware` property, and what says that it is debounced.
+//! Middleware in the payload of a job: its `middleware` property, and the marks of a debounced job.
 //!
-//! Only the framework's own classes can be here what they are in PHP. A job
-//! with any other is not run as if it had none: it is for PHP.
+//! artisand implements only the framework's own middleware classes. A job with
+//! any other class does not run without it: it is left to PHP.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,29 +17,29 @@ use crate::payload::{Command, Kind};
 use crate::php::json::Graph;
 use crate::php::{ClassName, Object, Value};
 
-/// Why a job cannot be run here as PHP would run it.
+/// Why artisand cannot run a job as PHP would.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotInRust {
-    /// A middleware that is PHP code.
+    /// A middleware class that only PHP can run.
     #[error("its `middleware` property holds {class}, which only PHP can run")]
     Unknown {
-        /// The class, or what stands in its place.
+        /// The class, or the kind of value that is there instead.
         class: String,
     },
-    /// A middleware that is known, and not like this.
+    /// A middleware that artisand implements, but not with these properties.
     #[error("its `middleware` property holds {class}, {problem}")]
     Unusable {
         /// The class.
         class: String,
-        /// What is in the way, and what would work.
+        /// What prevents it, and what would work.
         problem: String,
     },
-    /// Debounced, and nobody said by what.
+    /// The job is debounced, and the mapping does not set `debounce`.
     #[error(
         "it is debounced, and its debounce id is not in the bytes: set `debounce` in its mapping"
     )]
     Debounced,
-    /// Debounced through a store that its class chooses.
+    /// The job is debounced through a store that its class chooses.
     #[error(
         "it is debounced, and `debounceVia()` of its class chooses the cache store, which only PHP can run"
     )]
@@ -51,7 +51,7 @@ pub(crate) enum NotInRust {
 
 const MIDDLEWARE: &str = "Illuminate\\Queue\\Middleware\\";
 
-/// Puts what the bytes of a job say around it to the pipeline of its mapping.
+/// Adds the middleware in a job's payload to the pipeline of its mapping.
 pub(crate) fn in_payload(
     command: &Command,
     pipeline: &Pipeline,
@@ -103,7 +103,7 @@ pub(crate) fn in_payload(
     Ok(all.into_iter().collect())
 }
 
-/// Whether a method of a debounced job's class, or of its listener, chooses the store; no where no manifest says so.
+/// Whether the class of a debounced job, or its listener, chooses the store by a method; false without a manifest.
 fn chooses_store(command: &Command, job: &Object, graph: &Graph<'_>, services: &Services) -> bool {
     let listener = match Kind::of_class(command.class()) {
         Kind::Listener => graph.property(job, "class").and_then(Value::as_str),
@@ -116,7 +116,7 @@ fn chooses_store(command: &Command, job: &Object, graph: &Graph<'_>, services: &
     class.is_some_and(|class| class.debounce_via)
 }
 
-/// Whether a property of this name may hold something. A yes may be a mistake, a no is none.
+/// Whether a property of this name may have a value. `true` may be wrong, `false` never is.
 fn says_something(bytes: &[u8], name: &str) -> bool {
     let name = format!("{name}\";");
     memmem::find_iter(bytes, &name).any(|at| {
@@ -181,7 +181,7 @@ impl Properties<'_> {
         }
     }
 
-    /// Refuses what can only be PHP code.
+    /// Refuses properties that can only be PHP code.
     fn without(&self, names: &[&str]) -> Result<(), NotInRust> {
         for name in names {
             match self.get(name) {
@@ -205,7 +205,7 @@ fn read(
         class: class.to_owned(),
     };
     let Value::Object(object) = value else {
-        // A name, which PHP's container would turn into an object.
+        // The value is a name that PHP's container would resolve to an object.
         return Err(unknown(value.as_str().unwrap_or(&value.kind_name())));
     };
     let class = object.class.as_str();
@@ -230,7 +230,7 @@ fn read(
         Some("skipifbatchcancelled") => Arc::new(SkipIfBatchCancelled),
         _ => return Err(unknown(class)),
     };
-    // Here nobody can be told at the start.
+    // This middleware comes from a payload, so it was not checked when the worker started.
     middleware
         .check(services)
         .map_err(|missing| of.unusable(format!("and {missing}")))?;
@@ -306,10 +306,10 @@ fn throttle(of: &Properties<'_>, uses_redis: bool) -> Result<ThrottlesExceptions
     })
 }
 
-/// `Skip` and `Release` with the answer that PHP found when it dispatched the job.
+/// `Skip` and `Release` with the result that PHP computed when it dispatched the job.
 struct Frozen {
     lets_through: bool,
-    /// The wait of `Release`; `Skip` drops.
+    /// The wait of `Release`; `None` for `Skip`, which drops the job.
     release_after: Option<Duration>,
 }
 

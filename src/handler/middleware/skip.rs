@@ -1,4 +1,4 @@
-//! `Skip`, `SkipIfBatchCancelled` and `Release`: jobs that count as done, or go back, without having been run.
+//! `Skip`, `SkipIfBatchCancelled` and `Release`: jobs that count as done, or are released, without having run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use crate::php::json::Graph;
 
 type Test = dyn Fn(&JobContext) -> Result<bool, BoxError> + Send + Sync;
 
-/// Skips jobs of which something is true: they count as done.
+/// Skips jobs that satisfy a condition: they count as done.
 ///
 /// # Source
 ///
-/// `Illuminate\Queue\Middleware\Skip` (Laravel 11.23 and later). There it is
-/// decided when the job is dispatched or `middleware()` is called, here when it runs.
+/// `Illuminate\Queue\Middleware\Skip` (Laravel 11.23 and later). PHP decides when the job is dispatched or
+/// `middleware()` is called, artisand when the job runs.
 #[derive(Clone)]
 pub struct Skip(Arc<Test>);
 
@@ -27,18 +27,18 @@ impl fmt::Debug for Skip {
 }
 
 impl Skip {
-    /// Skips jobs of which this is true.
+    /// Skips jobs for which the test returns true.
     pub fn when(test: impl Fn(&JobContext) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(move |context| Ok(test(context))))
     }
 
-    /// Skips jobs of which a property is true, as PHP takes it; a path that leads nowhere is an error.
+    /// Skips jobs with a property that PHP takes for true; a path that leads nowhere is an error.
     pub fn when_property(path: Path) -> Self {
         Self(property_is_true(path))
     }
 }
 
-/// Whether PHP takes a property of a job for true.
+/// Tests whether PHP takes a property of a job for true.
 fn property_is_true(path: Path) -> Arc<Test> {
     Arc::new(move |context| {
         let job = context.properties()?;
@@ -61,12 +61,12 @@ impl Middleware for Skip {
     }
 }
 
-/// Puts jobs back of which something is true; the attempt counts.
+/// Releases jobs that satisfy a condition; the attempt counts.
 ///
 /// # Source
 ///
-/// `Illuminate\Queue\Middleware\Release` (Laravel 13). There it is decided when
-/// the job is dispatched or `middleware()` is called, here when it runs.
+/// `Illuminate\Queue\Middleware\Release` (Laravel 13). PHP decides when the job
+/// is dispatched or `middleware()` is called, artisand when the job runs.
 #[derive(Clone)]
 pub struct Release {
     test: Arc<Test>,
@@ -82,7 +82,7 @@ impl fmt::Debug for Release {
 }
 
 impl Release {
-    /// Puts jobs back of which this is true; they wait so long.
+    /// Releases jobs for which the test returns true, with the given wait.
     pub fn when(
         test: impl Fn(&JobContext) -> bool + Send + Sync + 'static,
         after: Duration,
@@ -93,7 +93,7 @@ impl Release {
         }
     }
 
-    /// Puts jobs back of which a property is true, as PHP takes it; a path that leads nowhere is an error.
+    /// Releases jobs with a property that PHP takes for true; a path that leads nowhere is an error.
     pub fn when_property(path: Path, after: Duration) -> Self {
         Self {
             test: property_is_true(path),

@@ -1,4 +1,4 @@
-//! `ThrottlesExceptions` and `ThrottlesExceptionsWithRedis`: after so many exceptions, a pause.
+//! `ThrottlesExceptions` and `ThrottlesExceptionsWithRedis`: a pause after a number of exceptions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,14 +11,15 @@ use crate::payload::JobUuid;
 use crate::shown::with_causes;
 use crate::time::Clock;
 
-/// Says yes or no to an error.
+/// Tests whether an error matches.
 type Test = Arc<dyn Fn(&BoxError) -> bool + Send + Sync>;
 
-/// After so many exceptions in a span of time, jobs wait until the span has ended; exceptions are counted with PHP.
+/// After a number of exceptions in a span of time, jobs wait until the span has ended. PHP workers share the
+/// count.
 ///
-/// An exception that is counted is swallowed: the job is released, which
-/// spends an attempt and is none of its `maxExceptions`. A success forgets the
-/// count. What a job does after its timeout is not counted.
+/// A counted exception is swallowed: the job is released, which spends an attempt
+/// but does not count towards `maxExceptions`. A success resets the count.
+/// Exceptions after the job's timeout are not counted.
 ///
 /// # Source
 ///
@@ -63,7 +64,7 @@ enum Counter {
 }
 
 impl ThrottlesExceptions {
-    /// A pause after so many exceptions within so many seconds, of all jobs of a class together.
+    /// Pauses all jobs of a class after `max` exceptions within `decay`, which is in whole seconds.
     pub fn new(max: i64, decay: Duration) -> Self {
         Self {
             max,
@@ -87,7 +88,7 @@ impl ThrottlesExceptions {
         self
     }
 
-    /// Sets the wait after an exception that was counted; none unless set. Laravel's `backoff()` takes minutes.
+    /// Sets the wait after a counted exception; no wait unless set. Laravel's `backoff()` takes minutes.
     #[must_use]
     pub fn backoff(mut self, delay: Duration) -> Self {
         self.backoff = delay;
@@ -108,35 +109,35 @@ impl ThrottlesExceptions {
         self
     }
 
-    /// Replaces `laravel_throttles_exceptions:`.
+    /// Replaces the key prefix `laravel_throttles_exceptions:`.
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Counts only errors of which this is true; others stay exceptions of their job.
+    /// Counts only errors for which the test returns true; others stay exceptions of their job.
     #[must_use]
     pub fn when(mut self, test: impl Fn(&BoxError) -> bool + Send + Sync + 'static) -> Self {
         self.when = Some(Arc::new(test));
         self
     }
 
-    /// Deletes the job on an error of which this is true (Laravel 12.14 and later).
+    /// Deletes the job on an error for which the test returns true (Laravel 12.14 and later).
     #[must_use]
     pub fn delete_when(mut self, test: impl Fn(&BoxError) -> bool + Send + Sync + 'static) -> Self {
         self.delete_when = Some(Arc::new(test));
         self
     }
 
-    /// Fails the job for good on an error of which this is true (Laravel 12.20 and later).
+    /// Fails the job for good on an error for which the test returns true (Laravel 12.20 and later).
     #[must_use]
     pub fn fail_when(mut self, test: impl Fn(&BoxError) -> bool + Send + Sync + 'static) -> Self {
         self.fail_when = Some(Arc::new(test));
         self
     }
 
-    /// Gives jobs back that have to wait as if they had not been popped. After an exception the attempt counts.
+    /// Gives back waiting jobs as if they had not been popped. After an exception the attempt still counts.
     #[must_use]
     pub fn without_spending_attempts(mut self) -> Self {
         self.giving.spends_attempt = false;
@@ -145,7 +146,7 @@ impl ThrottlesExceptions {
 
     fn key(&self, context: &JobContext) -> Result<String, BoxError> {
         let by = context.render(&self.by)?;
-        // PHP asks whether the key is true, which `0` is not.
+        // PHP tests the key for truth, and `0` is false.
         if !matches!(&*by, "" | "0") {
             return Ok(format!("{}{by}", self.prefix));
         }
@@ -186,7 +187,7 @@ impl ThrottlesExceptions {
         }
         let Err(error) = next.run().await else {
             if let Err(problem) = counter.clear(&key).await {
-                // The job is done: it must not run again because of this.
+                // The job is done: this error must not make it run again.
                 warn(
                     context,
                     &problem,
@@ -232,7 +233,7 @@ fn warn(context: &JobContext, error: &(dyn std::error::Error + 'static), message
 }
 
 impl Counter {
-    /// How long jobs have to wait, if they have to.
+    /// How long jobs have to wait; `None` if they may run.
     async fn pause(
         &self,
         key: &str,

@@ -1,4 +1,4 @@
-//! The lines between us and a PHP process of the pool; `php-interop/pool.php` describes them.
+//! The protocol between this process and a PHP process of the pool; `php-interop/pool.php` describes its lines.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -8,45 +8,45 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
-/// The script of a member, without what makes a file of it.
+/// The PHP script that each member runs.
 const SCRIPT: &str = include_str!("../../../php-interop/pool.php");
 
-/// The file descriptor that is the socket. Standard input is nobody's: jobs, and what they start, may read it.
+/// The file descriptor of the socket. Standard input is not used: jobs, and programs they start, may read it.
 pub(super) const SOCKET: i32 = 3;
 
-/// Reads the script from the socket and becomes it.
+/// PHP code that reads the script from the socket and runs it.
 pub(super) const STUB: &str = r#"($artisand=@fopen("php://fd/3","rb"))||exit("PHP finds no file descriptor 3: what binary names under [php] has to leave it open\n");eval(stream_get_contents($artisand,(int)fgets($artisand)));"#;
 
-/// Longest line that is read: two texts of PHP of a megabyte each, and what JSON makes of control characters.
+/// Longest line that is accepted: two PHP texts of a megabyte each, with control characters escaped as JSON.
 const LONGEST_LINE: usize = 16 << 20;
 
-/// What PHP said of the job it runs.
+/// A message from PHP about itself or the job it runs.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "is", rename_all = "lowercase")]
 pub enum Said {
     /// The app has booted.
     Booted(Booted),
-    /// It waits for a job.
+    /// The process waits for a job.
     Ready {
-        /// Bytes it uses.
+        /// Bytes of memory that the process uses.
         memory: u64,
-        /// Its clock when it said so, in nanoseconds.
+        /// The process's clock when it sent this, in nanoseconds.
         clock: u64,
-        /// How many jobs it has read so far; every line begins with that number.
+        /// How many jobs the process has read so far; every line begins with that number.
         #[serde(skip)]
         orders: u64,
     },
-    /// It comes round, and the app does not let it ask for a job.
+    /// The worker loop came round, and the app does not let it ask for a job.
     Paused,
-    /// The job was not begun: the app is to pause, or the process had ended.
+    /// The process did not begin the job: the app is to pause, or the process had ended.
     Declined,
-    /// The job is to leave the queue.
+    /// The job has to leave the queue.
     Deleted {
-        /// Laravel is done with it and comes round.
+        /// Laravel has finished the job, and its worker loop continues.
         #[serde(default)]
         last: bool,
     },
-    /// The job is to go back.
+    /// The job has to go back to the queue.
     Released {
         /// Seconds until the next attempt; negative ones count as none.
         delay: i64,
@@ -59,10 +59,10 @@ pub enum Said {
         message: String,
         /// Its whole text, as Laravel records it.
         exception: String,
-        /// Whether PHP has recorded it, in a store of the app's own kind.
+        /// Whether PHP has recorded the failure itself, in a store that only the app knows.
         logged: bool,
     },
-    /// The attempt threw.
+    /// The attempt threw an exception.
     Exception {
         /// Class of the exception.
         class: String,
@@ -73,59 +73,61 @@ pub enum Said {
     Timeout,
     /// The attempt is over.
     Done,
-    /// Nothing: it looks whether we are there.
+    /// No message: the process checks whether this end of the socket is still open.
     Parting,
-    /// The app cannot be booted.
+    /// The app cannot boot.
     Unbootable {
-        /// Why not.
+        /// The reason.
         message: String,
     },
-    /// The process has ended; how, in words.
+    /// The process has ended; the text describes how.
     #[serde(skip)]
     Ended(String),
 }
 
-/// What a member says of itself.
+/// What a member reports about itself when it has booted.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Booted {
     /// Version of the framework.
     pub laravel: String,
     /// Version of PHP.
     pub php: String,
-    /// Whether SIGTERM ends it after the job, or at once.
+    /// Whether SIGTERM lets the job finish, or ends the process at once.
     pub signals: bool,
-    /// Whether it passes the signals that end a worker on to the job that it runs (since Laravel 13).
+    /// Whether it passes the signals that end a worker on to the running job (since Laravel 13).
     #[serde(default)]
     pub interruptible: bool,
-    /// Its clock when it said so, in nanoseconds.
+    /// The process's clock when it sent this, in nanoseconds.
     pub clock: u64,
 }
 
-/// Our end of the socket.
+/// This process's end of the socket.
 #[derive(Debug)]
 pub(super) struct Channel {
     stream: UnixStream,
-    /// What was read and is not a whole line yet.
+    /// Bytes that were read and are not a whole line yet.
     buffer: Vec<u8>,
-    /// How much of it has no end of a line.
+    /// How many bytes of the buffer are known to have no line break.
     looked: usize,
     is_closed: bool,
-    /// The process's end, as long as it lives: what it leaves unread stays there to be counted.
+    /// A copy of the process's end, kept while the process lives: bytes that it leaves unread can be counted
+    /// there.
     theirs: Option<OwnedFd>,
-    /// Bytes of the last job that were written.
+    /// How many bytes of the last job were written.
     written: usize,
-    /// Jobs that were sent so far, the last one maybe not whole.
+    /// Jobs that were sent so far; the last one may be incomplete.
     orders: u64,
-    /// The process's clock, and ours when we heard of it.
+    /// The process's clock, and this process's time when that was received.
     clock: (u64, Instant),
-    /// What the lines of the process begin with. Programs that its jobs start have the socket, but not this.
+    /// The key at the start of each line of the process. Programs that its jobs start have the socket, but not
+    /// this key.
     key: String,
-    /// Whether a line without it was reported.
+    /// Whether a line without the key was already reported.
     has_reported_foreign: bool,
 }
 
 impl Channel {
-    /// `theirs` is the process's end, which it has a copy of.
+    /// `theirs` is a copy of the process's end.
     pub(super) fn new(stream: UnixStream, theirs: OwnedFd) -> Self {
         Self {
             stream,
@@ -141,25 +143,25 @@ impl Channel {
         }
     }
 
-    /// Takes note of the process's clock, which said so some time before now.
+    /// Records the process's clock, which it sent some time before now.
     pub(super) fn has_clock(&mut self, clock: u64) {
         let now = Instant::now();
-        // What took less time to come here says more.
+        // Keep the sample with the smallest delay.
         if clock > self.on_its_clock(now) {
             self.clock = (clock, now);
         }
     }
 
-    /// A moment on the process's clock, rather too early than too late.
+    /// Converts a moment to the process's clock, rather too early than too late.
     fn on_its_clock(&self, moment: Instant) -> u64 {
         let (then, heard) = self.clock;
         let since = moment.saturating_duration_since(heard).as_nanos();
         then.saturating_add(u64::try_from(since).unwrap_or(u64::MAX))
     }
 
-    /// The process has ended: says whether it had read nothing of the last job.
+    /// Records that the process has ended; returns whether it had read nothing of the last job.
     ///
-    /// What it said can still be read, and then comes the end.
+    /// Messages that it sent before can still be read, followed by the end of the stream.
     pub(super) fn bury(&mut self) -> bool {
         let is_untouched = self.is_untouched();
         self.theirs = None;
@@ -173,12 +175,12 @@ impl Channel {
         unread.is_some_and(|unread| usize::try_from(unread) == Ok(self.written))
     }
 
-    /// Whether a process that has read so many jobs has read all that were sent.
+    /// Whether a process that has read this many jobs has read all that were sent.
     pub(super) fn has_read_all(&self, orders: u64) -> bool {
         orders >= self.orders
     }
 
-    /// Whether there is nothing more to come.
+    /// Whether no more messages will come.
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed
     }
@@ -191,20 +193,20 @@ impl Channel {
         self.stream.write_all(text.as_bytes()).await
     }
 
-    /// Sends a job, which the process does not begin with if it reads it only after `deadline`.
+    /// Sends a job. The process does not begin it if it reads it only after `deadline`.
     ///
-    /// Until `lease` no other worker can have the job, if its reservation has an end at all.
+    /// No other worker can have the job before `lease`; `None` if the reservation does not expire.
     ///
     /// From this call on, [`bury`](Self::bury) and [`is_untouched`](Self::is_untouched) are about this job, even if
     /// the future is never polled.
     ///
     /// # Errors
     ///
-    /// The process has closed its end, or has read nothing until then.
+    /// The process has closed its end, or has read nothing by the deadline.
     ///
     /// # Cancel safety
     ///
-    /// What was written by then is known to [`bury`](Self::bury); the process can only be ended.
+    /// [`bury`](Self::bury) knows how many bytes were written; the process cannot be used any more.
     pub(super) fn run(
         &mut self,
         queue: &str,
@@ -239,7 +241,7 @@ impl Channel {
                     if self.is_untouched() {
                         return Err(std::io::ErrorKind::TimedOut.into());
                     }
-                    // It is at it.
+                    // It has begun to read the job: wait until it has read all.
                     is_late = true;
                     continue;
                 }
@@ -254,7 +256,7 @@ impl Channel {
 
     /// Answers a process that waits until the failure of its job is written down.
     pub(super) async fn answer(&mut self, is_settled: bool) -> std::io::Result<()> {
-        // It has read its job, or it could not have said so.
+        // It has read its job, or it could not have reported a failure.
         self.written = usize::MAX;
         let line = format!("{{\"do\":\"settled\",\"settled\":{is_settled}}}\n");
         self.stream.write_all(line.as_bytes()).await
@@ -265,15 +267,15 @@ impl Channel {
         self.stream.write_all(b"{\"do\":\"stop\"}\n").await
     }
 
-    /// The next line; `None` when the other end is closed.
+    /// Reads the next message; `None` when the other end is closed.
     ///
     /// # Errors
     ///
-    /// What was read is no line of ours.
+    /// The line is not part of the protocol.
     ///
     /// # Cancel safety
     ///
-    /// What was read is kept.
+    /// Bytes that were read are kept.
     pub(super) async fn next(&mut self) -> std::io::Result<Option<Said>> {
         loop {
             if let Some(at) = memchr::memchr(b'\n', &self.buffer[self.looked..]) {
@@ -313,7 +315,7 @@ impl Channel {
                 }
                 Err(error) => {
                     self.is_closed = true;
-                    // Of a process that ended before it had read all.
+                    // The process ended before it had read everything.
                     let is_end = error.kind() == std::io::ErrorKind::ConnectionReset;
                     return if is_end { Ok(None) } else { Err(error) };
                 }
@@ -329,7 +331,7 @@ fn random_key() -> String {
 }
 
 impl Channel {
-    /// What a line of the process begins with, and the rest; `None` if another process wrote it.
+    /// Splits the key and the number of jobs off a line; `None` if another process wrote the line.
     fn read_start<'a>(&self, line: &'a [u8]) -> Option<(u64, &'a [u8])> {
         let rest = line.strip_prefix(self.key.as_bytes())?.strip_prefix(b" ")?;
         let at = memchr::memchr(b' ', rest)?;
@@ -348,7 +350,7 @@ impl Channel {
 }
 
 impl Said {
-    /// Whether it is about the job that runs.
+    /// Whether the message is about the running job.
     fn is_of_a_job(&self) -> bool {
         match self {
             Self::Declined
@@ -404,12 +406,12 @@ mod tests {
     async fn the_clock_of_a_process_is_the_one_that_came_soonest() {
         let (mut channel, _theirs) = pair();
         let second = Duration::from_secs(1);
-        // Ten seconds on their way.
+        // The message took ten seconds.
         channel.has_clock(1_000_000_000_000);
         let now = Instant::now();
         assert_eq!(channel.on_its_clock(now + second), 1_001_000_000_000);
         tokio::time::advance(second).await;
-        // One, which is better; and two, which is not.
+        // The next took one second, which is better; the last took two, which is not.
         channel.has_clock(1_010_000_000_000);
         channel.has_clock(1_009_000_000_000);
         assert_eq!(channel.on_its_clock(now + second * 2), 1_011_000_000_000);
@@ -445,7 +447,7 @@ mod tests {
         drop(theirs);
         assert!(channel.bury());
         assert_eq!(channel.next().await.unwrap(), None);
-        // The next job was not even begun to be sent, and the one before was read.
+        // Dropped before a byte of the next job was sent; the process had read the one before.
         let (mut channel, mut theirs) = pair();
         let deadline = Instant::now() + SOON;
         channel
@@ -458,7 +460,7 @@ mod tests {
         assert!(channel.is_untouched() && !channel.has_read_all(1));
         drop(theirs);
         assert!(channel.bury());
-        // More than the socket takes: of a job that was not written whole, too.
+        // More than the socket holds: the same for a job that was not written whole.
         let large = vec![b'x'; 4 << 20];
         for has_read in [false, true] {
             let (mut channel, mut theirs) = pair();
@@ -481,7 +483,7 @@ mod tests {
         let error = error.await.unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
         assert!(channel.is_untouched());
-        // One that is at it is waited for, however long it takes.
+        // If the process has begun to read, writing waits for it, however long it takes.
         let (mut channel, mut theirs) = pair();
         let writing = channel.run("default", &large, b"{}", Instant::now() + SOON, None);
         let reading = async {
@@ -533,7 +535,7 @@ mod tests {
              {key} 2 {{\"is\":\"done\"}}\n"
         );
         theirs.write_all(lines.as_bytes()).await.unwrap();
-        // Of its readiness it says itself how far it has read.
+        // A `Ready` message itself says how many jobs the process has read.
         let ready = Said::Ready {
             memory: 1,
             clock: 2,

@@ -1,4 +1,4 @@
-//! One place of the pool: a PHP process, and the next one when it has ended.
+//! One place of the pool: it keeps a PHP process running and replaces the process when it has ended.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
@@ -20,25 +20,25 @@ use super::output::{Lines, Log};
 use super::{Assignment, Offer, Pause, Shared, Versions};
 use crate::handler::child::ProcessGroup;
 
-/// How long to read on after a process has ended: what it started may hold its pipes open.
+/// How long to read on after a process has ended: processes it started may hold its pipes open.
 const LINGER: Duration = Duration::from_millis(200);
-/// How long a process that was asked to end may take.
+/// How long a process may take to end after it was asked to.
 const FAREWELL: Duration = Duration::from_secs(3);
-/// How long a process runs on once this one is gone: it writes down what it has said of its last jobs.
+/// How long PHP may run on after this worker is gone, to write down the result of its last job.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Waits between attempts to boot the app.
 const SHORTEST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// A process that ends sooner than that, without a job, is no better than one that does not boot.
+/// A process that ends sooner than this, without a job, counts as one that failed to boot.
 const SHORTEST_LIFE: Duration = Duration::from_secs(1);
-/// How long a process may take to wait for a job once it has ended one, if the next is to be there by then.
+/// A process offered early must wait for its next job within this time after the last one ended.
 const SOON: Duration = Duration::from_millis(100);
-/// How long a process that waits for a job may take to take one.
+/// How long a waiting process may take to begin a job that was sent to it.
 const TAKING: Duration = Duration::from_secs(3);
-/// Pieces of output that are read before something else has a turn.
+/// Pieces of output that are read before other events are handled.
 const MOST_PRINTS: u32 = 64;
 
-/// Keeps a place taken until the pool stops.
+/// Keeps a place of the pool filled until the pool stops.
 pub(super) async fn keep(pool: Arc<Shared>) {
     let (mut failures, mut is_broken) = (0_u32, false);
     while !pool.is_closing.is_cancelled() {
@@ -76,7 +76,7 @@ pub(super) async fn keep(pool: Arc<Shared>) {
     }
 }
 
-/// A PHP process that has booted the app, or is at it.
+/// A PHP process that has booted the app, or is booting it.
 struct Member {
     child: Child,
     group: ProcessGroup,
@@ -84,35 +84,35 @@ struct Member {
     stdout: Stream<ChildStdout>,
     stderr: Stream<ChildStderr>,
     log: Log,
-    /// Pieces of output that were read since something else was looked at.
+    /// Pieces of output read since another event was handled.
     prints: u32,
-    /// What it does at a signal to end.
+    /// How the process reacts to signals that tell it to end.
     signals: Signals,
-    /// It has said that it waits, and was given nothing since.
+    /// The process has reported that it waits, and was given no job since.
     is_ready: bool,
-    /// It was offered although it does not wait yet, and until when that holds.
+    /// The offer of a process that does not wait yet, and when that offer is withdrawn.
     early: Option<(Offer, Instant)>,
-    /// Whether it mostly waits soon after it has ended a job.
+    /// Whether the process mostly waits soon after it has ended a job.
     comes_soon: bool,
-    /// Set while the app does not let it work, as far as it has said.
+    /// Set while the app does not let the process work, as far as it has reported.
     pause: Option<Pause>,
 }
 
-/// What a process does when it is told to end by a signal.
+/// How a process reacts to signals that tell it to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Signals {
-    /// It is killed by it, or was told once already.
+    /// A signal kills it at once, or it was signalled already.
     Unheard,
     /// SIGTERM ends it after its job.
     Heard,
-    /// All of Laravel's end it after its job, which is told of them.
+    /// It ends after its job on all signals that Laravel handles, and passes them on to the job.
     PassedOn,
 }
 
 /// One of the two streams of a process, read for the log.
 struct Stream<R> {
     name: &'static str,
-    /// `None` once it is at its end.
+    /// `None` after the end of the stream.
     pipe: Option<R>,
     buffer: Box<[u8]>,
     lines: Lines,
@@ -122,29 +122,29 @@ struct Stream<R> {
 struct Given {
     said: mpsc::Sender<Said>,
     answers: mpsc::Receiver<bool>,
-    /// When it begins with it at the latest.
+    /// The latest time at which the process begins the job.
     until: Instant,
-    /// It was not taken by then, nor sent whole.
+    /// The process had not begun to read it by then, and the job was not sent whole.
     is_cut_off: bool,
-    /// It is the last one of the process.
+    /// It is the last job of the process, by `maxJobs`.
     is_last: bool,
 }
 
-/// What came of waiting for a job.
+/// The result of waiting for a job.
 enum Waited {
     Job(Assignment),
-    /// It does not wait any more, and will say when it does.
+    /// The process no longer waits, and will report when it does.
     NotYet,
     /// The process is to end.
     Stop,
-    /// It has ended.
+    /// The process has ended.
     Gone,
 }
 
-/// Something that a process did.
+/// An event of a process.
 enum Did {
     Say(Said),
-    /// It closed the socket, or said what is no line of ours.
+    /// It closed the socket, or sent a line that is not part of the protocol.
     FallSilent(Option<std::io::Error>),
     Print,
     Exit(Option<ExitStatus>),
@@ -156,7 +156,7 @@ impl Member {
         let mut member = Self::spawn(pool)?;
         let deadline = Instant::now() + pool.options.boot;
         if let Err(error) = member.channel.begin(settings(pool)).await {
-            // It ended before it had read everything: why, it says below.
+            // The process ended before it had read everything; its messages below say why.
             tracing::debug!(%error, "a PHP process did not read its script");
         }
         loop {
@@ -228,7 +228,7 @@ impl Member {
         let socket = || -> std::io::Result<(UnixStream, OwnedFd)> {
             let (ours, theirs) = UnixStream::pair()?;
             let theirs = theirs.into_std()?;
-            // PHP reads and writes as from a file.
+            // PHP reads and writes the socket as a blocking file.
             theirs.set_nonblocking(false)?;
             Ok((ours, OwnedFd::from(theirs)))
         };
@@ -251,7 +251,8 @@ impl Member {
         command
             .fd_mappings(vec![socket])
             .map_err(|error| format!("no socket for it: {error}"))?;
-        // Signals of a terminal are for us, and not for its group; Laravel's worker would end on some.
+        // Its own process group keeps terminal signals from the process: Laravel's worker would end on some of
+        // them.
         let spawned = ProcessGroup::spawn(&mut command, last_words(options.retry_after));
         let (mut child, group) = spawned.map_err(|error| {
             format!(
@@ -276,7 +277,7 @@ impl Member {
         })
     }
 
-    /// Runs jobs until the process ends; says how many.
+    /// Runs jobs until the process ends; returns their number.
     async fn serve(mut self, pool: &Shared) -> u64 {
         let max_jobs = (pool.options.worker.get("maxJobs")).and_then(serde_json::Value::as_u64);
         let mut count = 0;
@@ -318,21 +319,22 @@ impl Member {
             self.log.of(Some(Arc::clone(&info)));
             let queue = info.queue.as_str();
             let now = Instant::now();
-            // Nobody else sets it.
+            // Only this task sets it, once per job.
             let _ = begun.set(now);
             let until = lease.map_or(now + TAKING, |lease| lease.min(now + TAKING));
             let written = tokio::select! {
                 written = self.channel.run(queue, &info.body, &reserved, until, lease) => written,
-                // A large one waits for PHP to read it, which it may not. The rest is done below.
+                // Sending a large job waits for PHP to read it, which may not happen. The two branches below end
+                // the wait.
                 () = kill.cancelled() => Ok(()),
                 () = pool.stop.cancelled() => Ok(()),
                 _ = self.child.wait() => Ok(()),
             };
             let mut is_cut_off = false;
             if let Err(error) = written {
-                // The rest will not follow.
+                // The rest of the job will not be sent.
                 is_cut_off = error.kind() == std::io::ErrorKind::TimedOut;
-                // If the process has ended just now, that is seen below.
+                // If the process has ended just now, the code below notices.
                 tracing::debug!(%error, php.process = self.log.process, "a job could not be given to PHP");
             }
             let is_last = max_jobs == Some(count);
@@ -353,7 +355,7 @@ impl Member {
         }
     }
 
-    /// Waits until the process waits for a job, which it does not while the app lets no worker work.
+    /// Waits until the process is ready for a job; it is not ready while the app lets no worker work.
     async fn wait_until_ready(&mut self, pool: &Shared) -> Option<Waited> {
         loop {
             let patience = self.patience();
@@ -366,7 +368,7 @@ impl Member {
                 }
                 () = pool.stop.cancelled() => {
                     if self.signals != Signals::Unheard {
-                        // It may sleep and not listen to us.
+                        // The process may be asleep and not read the socket.
                         self.group.signal(Signal::TERM);
                     }
                     return Some(Waited::Stop);
@@ -394,19 +396,19 @@ impl Member {
         }
     }
 
-    /// Offers the process to whoever has a job, and waits for one.
+    /// Offers the process in the pool, and waits for a job.
     async fn wait_for_job(&mut self, pool: &Shared) -> Waited {
         let early = self.early.take().map(|(offer, _)| offer);
         let mut offer = early.unwrap_or_else(|| pool.offer());
         loop {
             let did = tokio::select! {
                 biased;
-                // What was assigned must not be lost by what comes below.
+                // First branch: a job that was assigned must not be lost to the other branches.
                 assignment = &mut offer.0 => {
                     if let Ok(assignment) = assignment {
                         return Waited::Job(assignment);
                     }
-                    // Taken and not used.
+                    // The offer was taken and dropped without a job.
                     offer = pool.offer();
                     continue;
                 }
@@ -415,7 +417,7 @@ impl Member {
             };
             match did {
                 Did::Print => {}
-                // A job that it was given in this moment goes back.
+                // Dropping the offer declines a job that was assigned in this moment.
                 Did::Say(Said::Paused) => {
                     self.pauses(pool);
                     return Waited::NotYet;
@@ -431,7 +433,7 @@ impl Member {
                     if let Some(error) = error {
                         self.cannot_be_understood(&error);
                     }
-                    // It ends, or has to.
+                    // The process ends, or has to be ended.
                     drop(offer);
                     pool.changed();
                     return Waited::Stop;
@@ -440,7 +442,7 @@ impl Member {
         }
     }
 
-    /// Logs what ended the process, if it says so.
+    /// Logs why the process cannot boot, if it reports that.
     fn hears_problem(&self, said: &Said) {
         if let Said::Unbootable { message } = said {
             tracing::error!(
@@ -473,7 +475,7 @@ impl Member {
         tracing::error!(%error, php.process = self.log.process, "a PHP process cannot be understood and is killed");
     }
 
-    /// Passes on what PHP says of a job, until the attempt is over; false if the process is gone.
+    /// Forwards PHP's messages about a job until the attempt is over; false if the process is gone.
     async fn run_job(&mut self, mut given: Given, kill: &CancellationToken, pool: &Shared) -> bool {
         let said = &given.said;
         let mut taken_by = Some(given.until);
@@ -504,7 +506,7 @@ impl Member {
                             php.process = self.log.process,
                             "a PHP process did not take the job it had asked for, and is killed; the job goes back"
                         );
-                        // From now on it would not begin with it.
+                        // After this time the process would not begin the job any more.
                         is_refused = true;
                         is_killed = true;
                         self.group.kill();
@@ -518,10 +520,10 @@ impl Member {
                 }
             };
             match did {
-                // Who has closed the socket and runs on ends its job by itself, and then ends.
+                // A process that has closed the socket and runs on finishes its job by itself, and then ends.
                 Did::Print | Did::FallSilent(None) | Did::Say(Said::Parting) => {}
                 Did::Say(Said::Paused) => self.pauses(pool),
-                // It said so before it was given this job.
+                // The message was sent before the process read this job.
                 Did::Say(Said::Ready { clock, orders, .. })
                     if !self.channel.has_read_all(orders) =>
                 {
@@ -529,7 +531,7 @@ impl Member {
                 }
                 Did::Say(Said::Ready { clock, .. }) => {
                     self.is_at_it(clock);
-                    // Mostly that alone says that the attempt is over.
+                    // Mostly this message alone reports the end of the attempt.
                     self.is_ready = true;
                     let _ = said.send(Said::Done).await;
                     return true;
@@ -550,7 +552,7 @@ impl Member {
                             "a PHP process took a job too late to begin with it; the job goes back"
                         );
                     }
-                    // Whoever asked may have stopped waiting.
+                    // The receiver may be dropped.
                     let _ = said.send(it).await;
                     if is_over {
                         return true;
@@ -580,30 +582,30 @@ impl Member {
         }
     }
 
-    /// Answers a process that waits until the failure of its job is written down.
+    /// Tells a process that waits for it whether the failure of its job was written down.
     async fn answer(&mut self, is_settled: bool) {
         if let Err(error) = self.channel.answer(is_settled).await {
-            // Its end is seen where its messages are read.
+            // The code that reads its messages notices if the process has ended.
             tracing::debug!(%error, php.process = self.log.process, "a PHP process was not answered");
         }
     }
 
-    /// Passes on the signal that tells this process to quit.
+    /// Forwards the signal that tells this worker to quit.
     fn pass_on(&mut self, signal: Option<Signal>) {
         if let Some(signal) = signal {
             self.group.signal(signal);
-            // It ends after its job, and is not to be told a second time.
+            // The process ends after its job, and must not be signalled a second time.
             self.signals = Signals::Unheard;
         }
     }
 
-    /// It waits for a job.
+    /// Records that the process has come round: its clock, and that it does not pause.
     fn is_at_it(&mut self, clock: u64) {
         self.channel.has_clock(clock);
         self.pause = None;
     }
 
-    /// The app does not let it work.
+    /// Records that the app does not let the process work.
     fn pauses(&mut self, pool: &Shared) {
         if self.pause.is_none() {
             self.pause = Some(Pause::new(&pool.paused));
@@ -611,12 +613,12 @@ impl Member {
         }
     }
 
-    /// Until when an offer holds that was made before the process waits.
+    /// When an offer is withdrawn that was made before the process waited.
     fn patience(&self) -> Option<Instant> {
         self.early.as_ref().map(|(_, until)| *until)
     }
 
-    /// Withdraws such an offer. What the app does behind its jobs takes long: no more of them.
+    /// Withdraws an early offer. The app's code after a job takes long: make no more early offers.
     fn comes_late(&mut self) {
         self.early = None;
         self.comes_soon = false;
@@ -626,7 +628,7 @@ impl Member {
     async fn end(mut self) {
         self.early = None;
         let deadline = Instant::now() + FAREWELL;
-        // It may have closed its end, or not read: it has its time all the same.
+        // The process may have closed its end, or not read: it gets its time all the same.
         let _ = tokio::time::timeout_at(deadline, self.channel.stop()).await;
         loop {
             let did = tokio::select! {
@@ -644,12 +646,12 @@ impl Member {
         let _ = self.child.wait().await;
     }
 
-    /// Waits for what the process does next.
+    /// Waits for the next event of the process.
     ///
-    /// Cancel safe. What it printed comes before what it said, as it did it in
-    /// that order: lines are then of the right job.
+    /// Cancel safe. Output comes before messages, as the process wrote them in
+    /// that order: lines are then attributed to the right job.
     async fn does(&mut self) -> Did {
-        // Output without end, maybe of something that it has started, must not hide all else.
+        // Endless output, maybe from a program that the process started, must not starve other events.
         let may_print = self.prints < MOST_PRINTS;
         let did = tokio::select! {
             biased;
@@ -674,14 +676,14 @@ impl Member {
         })
     }
 
-    /// Reads what is left in the pipes of a process that has ended; what it said last.
+    /// Reads what is left in the pipes of a process that has ended; returns its last messages.
     async fn read_rest(&mut self) -> Vec<Said> {
         let mut said = Vec::new();
-        // Or the end of what it said would never come.
+        // Without this the stream of messages would never end.
         self.channel.bury();
         let deadline = Instant::now() + LINGER;
         while self.stdout.is_open() || self.stderr.is_open() || !self.channel.is_closed() {
-            // What it said counts most, and output may be without end.
+            // Messages matter most, and output may be endless.
             tokio::select! {
                 biased;
                 next = self.channel.next(), if !self.channel.is_closed() => said.extend(next.ok().flatten()),
@@ -692,12 +694,12 @@ impl Member {
         }
         self.stdout.flush(&mut self.log);
         self.stderr.flush(&mut self.log);
-        // What it started may run on, as it does with Laravel's worker; nobody kills that here.
+        // As with Laravel's worker, programs that it started may run on: do not kill them.
         self.group.forget();
         said
     }
 
-    /// What it printed last, for a message.
+    /// The last lines of output, for a message.
     fn printed(&self) -> String {
         let last = self.log.last_lines();
         if last.is_empty() {
@@ -722,7 +724,7 @@ impl<R: tokio::io::AsyncRead + Unpin> Stream<R> {
         self.pipe.is_some()
     }
 
-    /// Reads something, 0 at the end; waits for ever once that was said.
+    /// Reads some bytes, 0 at the end of the stream; after that it waits forever.
     async fn read(&mut self) -> usize {
         match &mut self.pipe {
             Some(pipe) => pipe.read(&mut self.buffer).await.unwrap_or(0),
@@ -730,7 +732,7 @@ impl<R: tokio::io::AsyncRead + Unpin> Stream<R> {
         }
     }
 
-    /// Takes what was read.
+    /// Logs bytes that were read.
     fn log(&mut self, read: usize, log: &mut Log) {
         if read == 0 {
             self.pipe = None;
@@ -758,18 +760,18 @@ fn settings(pool: &Shared) -> serde_json::Value {
     })
 }
 
-/// How long a process may run on once this one is gone, without running into the next run of its job.
+/// How long PHP may run on after this worker is gone, without overlapping the next run of its job.
 ///
-/// A reservation is renewed every third of `retry_after`, and first when a sixth
-/// has passed: at least half of it is left then, less the part of a second that
-/// is not written down.
+/// A reservation is renewed every third of `retry_after`, and first after a
+/// sixth. So at least half of it is left when the worker ends, minus the
+/// fraction of a second that is not stored.
 fn last_words(retry_after: Option<Duration>) -> Duration {
     retry_after.map_or(LAST_WORDS, |retry_after| {
         LAST_WORDS.min((retry_after / 2).saturating_sub(Duration::from_secs(1)))
     })
 }
 
-/// How a process ended.
+/// Describes how a process ended.
 fn words(status: Option<ExitStatus>) -> String {
     status.map_or_else(
         || "nobody knows how".to_owned(),

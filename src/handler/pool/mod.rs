@@ -1,4 +1,4 @@
-//! A pool of PHP processes that run what nobody mapped, with the app's own code and Laravel's own worker.
+//! A pool of PHP processes that run unmapped jobs with the app's own code and Laravel's own worker.
 //!
 //! ```text
 //! worker loop ── as many jobs as members are offered ──▶ Seat::run ──▶ Run ──▶ what Laravel did with the job
@@ -8,16 +8,16 @@
 //! ```
 //!
 //! A member boots the app once and runs one job after the other. It is offered
-//! when it waits for a job, or a moment before: when Laravel has deleted the
-//! last one. What is assigned to it then is sent once it waits. It ends when
-//! Laravel says so (jobs, time, memory, a restart signal, a lost connection),
-//! when a job ends it, or when it is killed; then another takes its place. It
-//! never touches a job's bytes in Redis, unless this process is gone: then it
-//! ends the job it has as `queue:work` would, if it is done with it within a
-//! second. After that it is killed, with what it started in its process group,
-//! by the supervisor that [`supervise`](super::supervise) provides; without that
-//! call it runs its job to the end, beside the next run of it once the
-//! reservation has ended.
+//! when it waits for a job, or a moment before: when Laravel has deleted the last
+//! one. A job assigned early is sent once the member waits. A member ends when
+//! Laravel decides so (jobs, time, memory, a restart signal, a lost connection),
+//! when a job ends it, or when it is killed; then another takes its place. A
+//! member never touches a job's bytes in Redis, unless this worker is gone: then
+//! it ends its job as `queue:work` would, if it finishes within a second. After
+//! that the supervisor of [`supervise`](super::supervise) kills the member and
+//! its process group. Without a call of `supervise` the member runs its job to
+//! the end, at the same time as the next run of the job once the reservation has
+//! expired.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -40,10 +40,10 @@ pub use channel::Said;
 
 use super::JobInfo;
 
-/// How the members of a pool are started.
+/// How to start the members of a pool.
 #[derive(Debug, Clone)]
 pub struct PoolOptions {
-    /// The program that is PHP, and arguments before ours.
+    /// The PHP program, and arguments to put before artisand's own.
     pub php: Vec<String>,
     /// The app's directory, as PHP sees it.
     pub app: PathBuf,
@@ -55,19 +55,19 @@ pub struct PoolOptions {
     pub queue: String,
     /// How many members there are.
     pub processes: NonZeroUsize,
-    /// Pause after each job of a member.
+    /// Pause of a member after each job.
     pub rest: Duration,
-    /// How long a member runs jobs.
+    /// How long a member runs jobs before it is replaced.
     pub max_time: Option<Duration>,
-    /// Laravel's class for the store of failed jobs that is written here; PHP writes all others.
+    /// Laravel's class of the failed-job store that this worker writes itself; PHP writes all other stores.
     pub failer: Option<&'static str>,
-    /// Properties of Laravel's `WorkerOptions`, by their names.
+    /// Properties of Laravel's `WorkerOptions`, by name.
     pub worker: serde_json::Map<String, serde_json::Value>,
     /// How long the app may take to boot.
     pub boot: Duration,
-    /// How long a job stays reserved that nobody renews.
+    /// How long a job stays reserved if its reservation is not renewed.
     pub retry_after: Option<Duration>,
-    /// Whether it runs one job alone, which the app's listeners of Laravel's `Looping` cannot forbid.
+    /// Whether the pool runs a single job, which the app's listeners of Laravel's `Looping` cannot prevent.
     pub once: bool,
 }
 
@@ -80,40 +80,40 @@ pub struct PoolError(pub(crate) String);
 #[derive(Debug, Clone)]
 pub struct Pool(Arc<Shared>);
 
-/// What the pool and its members share.
+/// State shared by the pool and its members.
 #[derive(Debug)]
 struct Shared {
     options: PoolOptions,
-    /// Members that wait for a job or are about to, the one that was offered first in front.
+    /// Members that wait for a job or are about to; the first offered is in front.
     waiting: Mutex<VecDeque<Seat>>,
-    /// Counts changes of `waiting`, so that others can wait for one.
+    /// Counts changes of `waiting`, so that tasks can wait for one.
     changes: watch::Sender<u64>,
     health: Mutex<Health>,
     /// Members that the app does not let work.
     paused: Arc<AtomicUsize>,
-    /// Cancelled when no process is to be started any more.
+    /// Cancelled when no more processes may be started.
     is_closing: CancellationToken,
-    /// The last signal that told this process to end.
+    /// The last signal that told this worker to end.
     signals: watch::Sender<Option<Signal>>,
-    /// Cancelled when all are to end; jobs run on until then.
+    /// Cancelled when all members have to end; jobs run on until then.
     stop: CancellationToken,
     members: tokio::sync::Mutex<JoinSet<()>>,
 }
 
-/// How the members do.
+/// The health of the members.
 #[derive(Debug, Default)]
 struct Health {
-    /// How many could not boot when they last tried.
+    /// How many members failed to boot at their last try.
     broken: usize,
-    /// What the last of them said.
+    /// The error message of the last failure.
     problem: String,
-    /// How many have booted since the start, of all members.
+    /// How many boots of any member have succeeded since the start.
     booted: u64,
-    /// What the last of them said of itself.
+    /// The versions that the last booted member reported.
     versions: Versions,
 }
 
-/// What runs the jobs.
+/// The versions of the software that runs the jobs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Versions {
     /// The app's framework.
@@ -122,7 +122,7 @@ pub struct Versions {
     pub php: String,
 }
 
-/// A member that waits for a job, or is about to. Dropped, the member waits on.
+/// A member that waits for a job, or is about to. Dropping it leaves the member waiting.
 #[derive(Debug)]
 pub struct Seat(oneshot::Sender<Assignment>);
 
@@ -131,17 +131,17 @@ pub struct Seat(oneshot::Sender<Assignment>);
 struct Assignment {
     info: Arc<JobInfo>,
     reserved: Arc<[u8]>,
-    /// Until when no other worker can have the job, if its reservation has an end.
+    /// The time before which no other worker can have the job; `None` if the reservation does not expire.
     lease: Option<Instant>,
     said: mpsc::Sender<Said>,
-    /// Whether the failure that the member told of is written down.
+    /// Whether the failure that the member reported was written down.
     answers: mpsc::Receiver<bool>,
     kill: CancellationToken,
-    /// When the member was given it, which may have been at something else before.
+    /// When the member was given the job; before that it may have been busy.
     begun: Arc<OnceLock<Instant>>,
 }
 
-/// A job that a member runs. Dropped, the member is killed.
+/// A job that a member runs. Dropping it kills the member.
 #[derive(Debug)]
 pub struct Run {
     said: mpsc::Receiver<Said>,
@@ -152,7 +152,7 @@ pub struct Run {
 }
 
 impl Pool {
-    /// Starts all members; in a runtime.
+    /// Starts all members; must be called in a runtime.
     pub fn new(options: PoolOptions) -> Self {
         let count = options.processes.get();
         let shared = Arc::new(Shared {
@@ -167,7 +167,7 @@ impl Pool {
             members: tokio::sync::Mutex::default(),
         });
         if let Ok(mut members) = shared.members.try_lock() {
-            // Nobody else has it yet.
+            // The lock is free: the pool has not been shared yet.
             for _ in 0..count {
                 members.spawn(member::keep(Arc::clone(&shared)));
             }
@@ -175,22 +175,22 @@ impl Pool {
         Self(shared)
     }
 
-    /// Starts all members, and waits until one of them has booted the app or one could not.
+    /// Starts all members, and waits until one of them has booted the app or failed to.
     ///
     /// # Errors
     ///
-    /// The first member could not boot the app: what it said. All are stopped then.
+    /// The first member could not boot the app; the error holds its message. All members are stopped then.
     pub async fn start(options: PoolOptions) -> Result<Self, PoolError> {
         let pool = Self::new(options);
         pool.booted().await?;
         Ok(pool)
     }
 
-    /// Waits until a member has booted the app or one could not.
+    /// Waits until a member has booted the app or failed to.
     ///
     /// # Errors
     ///
-    /// The first member could not boot the app: what it said. All are stopped then.
+    /// The first member could not boot the app; the error holds its message. All members are stopped then.
     pub async fn booted(&self) -> Result<(), PoolError> {
         let mut changes = self.changes();
         loop {
@@ -202,7 +202,7 @@ impl Pool {
                 self.stop().await;
                 return Err(PoolError(problem));
             }
-            // The sender lives in the pool.
+            // The sender lives as long as the pool.
             let _ = changes.changed().await;
         }
     }
@@ -220,49 +220,49 @@ impl Pool {
         std::iter::from_fn(|| waiting.pop_front()).find(|seat| !seat.0.is_closed())
     }
 
-    /// What the members run.
+    /// The versions that the members run.
     pub fn versions(&self) -> Versions {
         self.0.health().versions.clone()
     }
 
-    /// How many members there are to be.
+    /// The configured number of members.
     pub fn size(&self) -> usize {
         self.0.options.processes.get()
     }
 
-    /// Why no member can be started just now; `None` while at least one may come.
+    /// Why no member can be started at the moment; `None` while at least one may start.
     pub fn problem(&self) -> Option<String> {
         let health = self.0.health();
         (health.broken >= self.size()).then(|| health.problem.clone())
     }
 
-    /// Wakes those who wait for a change: something else has changed.
+    /// Wakes tasks that wait for a change, because something outside of the pool has changed.
     pub(crate) fn changed(&self) {
         self.0.changed();
     }
 
-    /// Tells of every change in who waits, and of members that could not start.
+    /// Notifies of every change of the waiting members, and of members that could not start.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.0.changes.subscribe()
     }
 
-    /// Whether the app lets no member work: all that could start have come round without asking for a job.
+    /// Whether the app lets no member work: all members that could start came round without asking for a job.
     pub fn is_paused(&self) -> bool {
         let paused = self.0.paused.load(Ordering::Relaxed);
         paused > 0 && paused + self.0.health().broken >= self.size()
     }
 
-    /// Starts no more processes: there will be no more jobs. Those that run jobs run on.
+    /// Starts no more processes, because there will be no more jobs. Running jobs run on.
     pub fn close(&self) {
         self.0.is_closing.cancel();
     }
 
-    /// Passes a signal on to members that run a job which Laravel tells of it; they end after it.
+    /// Forwards a signal to members with a running job that Laravel notifies of it; they end after that job.
     pub(crate) fn signal(&self, signal: Signal) {
         self.0.signals.send_replace(Some(signal));
     }
 
-    /// Ends all members: those that wait at once, others are killed.
+    /// Ends all members: waiting members at once, others are killed.
     pub async fn stop(&self) {
         self.close();
         self.0.stop.cancel();
@@ -280,7 +280,7 @@ impl Shared {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the first member said that could not boot.
+    /// The error message of the last boot that failed, while a member is unable to boot.
     fn first_problem(&self) -> Option<String> {
         let health = self.health();
         (health.broken > 0).then(|| health.problem.clone())
@@ -291,7 +291,7 @@ impl Shared {
             .send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// Offers a member to whoever has a job.
+    /// Offers a member to the tasks that have jobs.
     fn offer(&self) -> Offer {
         let (seat, assigned) = oneshot::channel();
         self.waiting().push_back(Seat(seat));
@@ -300,7 +300,7 @@ impl Shared {
     }
 }
 
-/// Counts a member that pauses.
+/// Counts as a pausing member until it is dropped.
 #[derive(Debug)]
 struct Pause(Arc<AtomicUsize>);
 
@@ -317,7 +317,7 @@ impl Drop for Pause {
     }
 }
 
-/// The member's side of a [`Seat`]. Dropped, it is withdrawn: a job that came is declined.
+/// The member's end of a [`Seat`]. Dropping it withdraws the offer and declines a job that was assigned.
 #[derive(Debug)]
 struct Offer(oneshot::Receiver<Assignment>);
 
@@ -325,17 +325,17 @@ impl Drop for Offer {
     fn drop(&mut self) {
         self.0.close();
         if let Ok(assignment) = self.0.try_recv() {
-            // Nothing was said before, so there is room. Whoever asked may have stopped waiting.
+            // This is the first message, so the channel has room. The receiver may be dropped.
             let _ = assignment.said.try_send(Said::Declined);
         }
     }
 }
 
 impl Seat {
-    /// Gives the member a job; `None` if it has ended meanwhile.
+    /// Assigns a job to the member; `None` if the member has ended meanwhile.
     ///
-    /// `reserved` is the member of Redis' sorted set, for the case that this process is gone when the job has ended.
-    /// The member does not begin with the job at `lease` or later, when another worker may have it.
+    /// `reserved` is the job's entry in Redis' sorted set, which PHP needs if this worker is gone when the job
+    /// ends. The member does not begin the job at `lease` or later, when another worker may have it.
     pub fn run(self, info: Arc<JobInfo>, reserved: &[u8], lease: Option<Instant>) -> Option<Run> {
         let (said, heard) = mpsc::channel(64);
         let (answers, answered) = mpsc::channel(1);
@@ -362,11 +362,11 @@ impl Seat {
 }
 
 impl Run {
-    /// What PHP said next; `None` when the attempt is over.
+    /// The next message from PHP; `None` when the attempt is over.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost if the future is dropped.
+    /// No message is lost if the future is dropped.
     pub async fn next(&mut self) -> Option<Said> {
         let said = self.said.recv().await;
         let is_over = matches!(
@@ -379,18 +379,18 @@ impl Run {
         said
     }
 
-    /// When the member was given the job, if it was.
+    /// When the member was given the job; `None` if it was not.
     pub fn began(&self) -> Option<Instant> {
         self.begun.get().copied()
     }
 
-    /// Says whether a failure is written down: PHP goes on with what follows it, or throws.
+    /// Tells PHP whether a failure was written down: PHP then continues after the failure, or throws.
     pub fn answer(&self, is_settled: bool) {
-        // A process that has ended waits for no answer.
+        // A process that has ended does not need the answer.
         let _ = self.answers.try_send(is_settled);
     }
 
-    /// Kills the process; what it said before can still be read.
+    /// Kills the process; messages it sent before can still be read.
     pub fn kill(&self) {
         self.kill.cancel();
     }

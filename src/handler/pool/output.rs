@@ -1,4 +1,4 @@
-//! What a PHP process prints: lines for the log, with the job that ran.
+//! Output of a PHP process, logged line by line with the job that ran.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use crate::payload::JobUuid;
 const LONGEST_LINE: usize = 8 << 10;
 /// Most bytes of one job that are logged.
 const MOST_LOGGED: usize = 256 << 10;
-/// What a line of the log takes beside its text: many short ones are no less than a few long ones.
+/// Bytes that each line counts in addition to its text, so that many short lines use up the limit, too.
 const PER_LINE: usize = 128;
-/// Lines that are kept to say why a process ended.
+/// Last lines that are kept to explain why a process ended.
 const LAST_LINES: usize = 5;
 
-/// Lines of one of the two streams.
+/// Splits one of the two streams into lines.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     buffer: Vec<u8>,
 }
 
-/// Where lines go.
+/// Logs lines, and keeps the last ones.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     job: Option<Arc<JobInfo>>,
@@ -33,7 +33,7 @@ pub(super) struct Log {
 }
 
 impl Lines {
-    /// Takes what was read and logs the lines that are whole.
+    /// Takes new bytes and logs the complete lines.
     pub(super) fn take(&mut self, read: &[u8], stream: &'static str, log: &mut Log) {
         for piece in read.split_inclusive(|byte| *byte == b'\n') {
             let (text, is_whole) = match piece.strip_suffix(b"\n") {
@@ -52,7 +52,7 @@ impl Lines {
         }
     }
 
-    /// Logs what has no end of a line.
+    /// Logs the rest that has no line break.
     pub(super) fn flush(&mut self, stream: &'static str, log: &mut Log) {
         let text = String::from_utf8_lossy(&self.buffer);
         let text = text.trim_end();
@@ -64,7 +64,7 @@ impl Lines {
 }
 
 impl Log {
-    /// Lines from now on are of this job, or of none.
+    /// Attributes the lines that follow to this job, or to none.
     pub(super) fn of(&mut self, job: Option<Arc<JobInfo>>) {
         if self.dropped > 0 {
             tracing::warn!(
@@ -75,7 +75,7 @@ impl Log {
             );
         }
         if job.is_some() {
-            // Why this one ends the process, another has not said.
+            // Lines of an earlier job do not explain why this job ends the process.
             self.last.clear();
         }
         self.job = job;
@@ -107,7 +107,7 @@ impl Log {
                 .as_deref(),
             php.process = self.process,
             stream,
-            // Quoted by whoever prints it: what a job prints forges no line.
+            // The log's formatter quotes it: output of a job cannot forge log lines.
             text,
             "php printed"
         );

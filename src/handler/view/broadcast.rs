@@ -15,7 +15,7 @@ use super::{BROADCAST, Twice, read};
 pub struct Broadcast<E> {
     /// The event.
     pub event: E,
-    /// The socket that does not get the message (`toOthers()`).
+    /// The socket that is excluded from the message (`toOthers()`).
     pub socket: Option<String>,
     /// The id of a unique broadcast (Laravel 9.26 and later).
     pub unique_id: Option<String>,
@@ -28,14 +28,14 @@ struct Wrapper {
     unique_id: Option<Scalar>,
 }
 
-/// What `InteractsWithSockets` adds to an event.
+/// Properties that `InteractsWithSockets` adds to an event.
 #[derive(Deserialize)]
 struct Base {
     #[serde(default)]
     socket: Option<String>,
 }
 
-/// An id as PHP has it: text or a number.
+/// An id in PHP: text or a number.
 struct Scalar(String);
 
 impl<'de> Deserialize<'de> for Scalar {

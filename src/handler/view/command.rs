@@ -14,16 +14,16 @@ use crate::payload::CommandLine;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ArtisanCommand {
-    /// Its name, or its class if it was queued by that.
+    /// The command's name, or its class if it was queued by class.
     pub name: String,
-    /// Arguments and options in their order, options with their dashes.
+    /// Arguments and options in their order; options include their dashes.
     pub parameters: Vec<(String, Value)>,
-    /// What stands behind the name, where the command was queued as one line of text.
+    /// The text after the name, if the command was queued as one line of text.
     pub line: Option<String>,
 }
 
 impl ArtisanCommand {
-    /// An argument (`user`) or option (`--queue`).
+    /// Finds an argument (`user`) or option (`--queue`).
     pub fn parameter(&self, name: &str) -> Option<&Value> {
         let mut parameters = self.parameters.iter();
         parameters
@@ -31,11 +31,11 @@ impl ArtisanCommand {
             .map(|(_, value)| value)
     }
 
-    /// Reads the parameters into a type of one's own, by their names (`#[serde(rename = "--queue")]`).
+    /// Reads the parameters into a type, by their names (`#[serde(rename = "--queue")]`).
     ///
     /// # Errors
     ///
-    /// They do not fit it, or the command was queued as one line of text.
+    /// The parameters do not fit the type, or the command was queued as one line of text.
     pub fn parameters<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         use serde::de::Error;
         if self.line.is_some() {
@@ -49,7 +49,7 @@ impl ArtisanCommand {
     }
 }
 
-/// What `Artisan::queue` was called with.
+/// The arguments of `Artisan::queue`.
 struct Arguments {
     text: String,
     parameters: Parameters,

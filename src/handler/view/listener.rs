@@ -13,8 +13,8 @@ use crate::handler::input::Nothing;
 /// A queued listener (`CallQueuedListener`) and its event.
 ///
 /// `E` reads the event: the first of the arguments that PHP calls the listener
-/// with. For an event that is only a name that is the first value it was fired
-/// with, and for a wildcard listener the name; what follows is in
+/// with. For an event that is only a name, that is the first value it was fired
+/// with; for a wildcard listener it is the name. The other arguments are in
 /// [`arguments`](Self::arguments).
 ///
 /// ```
@@ -42,7 +42,7 @@ pub struct Listener<E> {
     pub method: String,
     /// The event.
     pub event: E,
-    /// What else PHP would call the method with.
+    /// The remaining arguments of the method.
     pub arguments: Vec<Value>,
 }
 
@@ -53,7 +53,7 @@ struct Wrapper {
     method: Option<String>,
 }
 
-/// The event and what comes behind it.
+/// The event and the arguments after it.
 struct Arguments<E>(E, Vec<Value>);
 
 impl<'de, E: DeserializeOwned> Deserialize<'de> for Arguments<E> {

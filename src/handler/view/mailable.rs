@@ -16,21 +16,21 @@ use super::{Bytes, MAILABLE, Twice, or_default, read};
 pub struct Mailable<M> {
     /// The mailable.
     pub mailable: M,
-    /// To whom.
+    /// Recipients.
     pub to: Vec<Address>,
     /// Copies.
     pub cc: Vec<Address>,
     /// Blind copies.
     pub bcc: Vec<Address>,
-    /// Where answers go.
+    /// Reply-to addresses.
     pub reply_to: Vec<Address>,
-    /// From whom; Laravel uses the first.
+    /// Senders; Laravel uses the first.
     pub from: Vec<Address>,
-    /// Subject; without one Laravel makes it of the class's name.
+    /// Subject; if `None`, Laravel derives it from the class's name.
     pub subject: Option<String>,
     /// Language.
     pub locale: Option<String>,
-    /// Mailer; the default one if none.
+    /// Mailer; the default mailer if `None`.
     pub mailer: Option<String>,
     /// Name of the view.
     pub view: Option<String>,
@@ -38,28 +38,28 @@ pub struct Mailable<M> {
     pub text_view: Option<String>,
     /// Name of the markdown view.
     pub markdown: Option<String>,
-    /// HTML that is ready.
+    /// Complete HTML body.
     pub html: Option<String>,
     /// Markdown theme.
     pub theme: Option<String>,
-    /// Data for the view, beside the mailable's public properties.
+    /// Data for the view, in addition to the mailable's public properties.
     pub view_data: Map<String, Value>,
-    /// Files, by their path where the app runs.
+    /// Files to attach, by their path where the app runs.
     pub attachments: Vec<Attachment>,
-    /// Attachments that are in the job.
+    /// Attachments whose bytes are in the job.
     pub raw_attachments: Vec<RawAttachment>,
-    /// Files on the app's disks.
+    /// Attachments from the app's disks.
     pub disk_attachments: Vec<DiskAttachment>,
-    /// Tags, for services that have such.
+    /// Tags, for mail services that support them.
     pub tags: Vec<String>,
-    /// Metadata, for services that have such.
+    /// Metadata, for mail services that support it.
     pub metadata: Map<String, Value>,
 }
 
 /// A mail address.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Address {
-    /// Name of whoever it is.
+    /// Name of the addressee.
     #[serde(default)]
     pub name: Option<String>,
     /// The address.
@@ -69,26 +69,26 @@ pub struct Address {
 /// A file to attach.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Attachment {
-    /// Its path where the app runs.
+    /// Path of the file where the app runs.
     pub file: String,
     /// `as`: name in the mail; `mime`: its type.
     #[serde(default, deserialize_with = "or_default")]
     pub options: Map<String, Value>,
 }
 
-/// An attachment that is in the job.
+/// An attachment whose bytes are in the job.
 #[derive(Clone, Default, PartialEq)]
 pub struct RawAttachment {
-    /// Its bytes.
+    /// The bytes.
     pub data: Vec<u8>,
-    /// Its name in the mail.
+    /// Name in the mail.
     pub name: String,
     /// `mime`: its type.
     pub options: Map<String, Value>,
 }
 
 impl std::fmt::Debug for RawAttachment {
-    /// The size stands for the data, which may be long.
+    /// Shows the size instead of the data, which may be long.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RawAttachment")
             .field("data", &format_args!("{} bytes", self.data.len()))
@@ -117,15 +117,15 @@ impl<'de> Deserialize<'de> for RawAttachment {
     }
 }
 
-/// A file on one of the app's disks, to attach.
+/// A file on one of the app's disks to attach.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct DiskAttachment {
-    /// The disk; the default one if none.
+    /// The disk; the default disk if `None`.
     #[serde(default)]
     pub disk: Option<String>,
-    /// Path on it.
+    /// Path on the disk.
     pub path: String,
-    /// Its name in the mail; that of the file if none.
+    /// Name in the mail; the name of the file if `None`.
     #[serde(default)]
     pub name: Option<String>,
     /// `mime`: its type.
@@ -133,7 +133,7 @@ pub struct DiskAttachment {
     pub options: Map<String, Value>,
 }
 
-/// What Laravel's base class of mailables has; what is not there has its default.
+/// Properties of Laravel's base class of mailables; missing ones have their default.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]

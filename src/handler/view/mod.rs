@@ -1,12 +1,12 @@
-//! Views: a job of Laravel's own kinds with what its wrapper says beside what is in it.
+//! Views: a job of one of Laravel's own kinds, with the wrapper's properties and the object inside.
 //!
 //! A view is the input of a handler's function: `async fn(job: Listener<OrderShipped>, ..)`.
-//! It holds the type of one's own that reads the event, the notification, the
-//! mailable, and beside it the channel, the notifiables, the addresses.
-//! A view given to a handler of another kind of job is an error that names both.
+//! It holds a type of your own that reads the event, the notification or the
+//! mailable, and next to it the channel, the notifiables, the addresses. If the
+//! job is of another kind than the view, the error names both.
 //!
-//! Views can be read by [`input`](super::input), and not by
-//! [`php::from_slice`](crate::php::from_slice).
+//! Only [`input`](super::input) can read views;
+//! [`php::from_slice`](crate::php::from_slice) cannot.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -30,14 +30,14 @@ pub use string::StringJob;
 
 use crate::payload::Kind;
 
-/// What a view is called when it asks to be read, and the kind of job that it views.
+/// The name by which a view asks serde for itself, and the kind of job that it views.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct View {
-    /// Its name, for messages.
+    /// The view's name, for messages.
     pub(super) name: &'static str,
     /// The kind of job.
     pub(super) kind: Kind,
-    /// Nobody else's struct is called that.
+    /// A struct name that no type outside of this crate has.
     mark: &'static str,
 }
 
@@ -59,7 +59,7 @@ const COMMAND: View = View::new("an `ArtisanCommand`", Kind::Command, "$artisand
 const STRING: View = View::new("a `StringJob`", Kind::String, "$artisand::String");
 const ALL: [View; 6] = [LISTENER, NOTIFICATION, MAILABLE, BROADCAST, COMMAND, STRING];
 
-/// The view that a type is, if it is one: it is asked how it would be read.
+/// The view that a type is, or `None`; found by asking the type to deserialize itself.
 pub(super) fn asked_by<J: DeserializeOwned>() -> Option<View> {
     let Err(Asked(mark)) = J::deserialize(Probe) else {
         return None;
@@ -67,7 +67,7 @@ pub(super) fn asked_by<J: DeserializeOwned>() -> Option<View> {
     ALL.into_iter().find(|view| Some(view.mark) == mark)
 }
 
-/// Gives nothing and remembers by what name a type asked.
+/// A deserializer without data that records the struct name a type asks for.
 struct Probe;
 
 #[derive(Debug)]
@@ -108,7 +108,7 @@ impl<'de> Deserializer<'de> for Probe {
     }
 }
 
-/// Reads the parts of a view: the wrapper, and what is in it in as many types as are asked for.
+/// Reads the parts of a view: the wrapper, and its content in as many types as the view asks for.
 fn read<'de, D, W, S, V>(
     deserializer: D,
     view: View,
@@ -144,12 +144,12 @@ fn part<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(parts: &mut A) -> Result<T,
     parts.next_element()?.ok_or_else(none)
 }
 
-/// What is inside a wrapper, in one type or two.
+/// The content of a wrapper, read into one type or two.
 trait Subject<'de>: Sized {
     fn read<A: SeqAccess<'de>>(parts: &mut A) -> Result<Self, A::Error>;
 }
 
-/// Read once.
+/// Content that is read into one type.
 struct Once<T>(T);
 
 impl<'de, T: Deserialize<'de>> Subject<'de> for Once<T> {
@@ -158,7 +158,7 @@ impl<'de, T: Deserialize<'de>> Subject<'de> for Once<T> {
     }
 }
 
-/// Read into the type of the handler, and into what Laravel's base class has.
+/// Content that is read into the handler's type, and into the properties of Laravel's base class.
 struct Twice<T, Base>(T, Base);
 
 impl<'de, T: Deserialize<'de>, Base: Deserialize<'de>> Subject<'de> for Twice<T, Base> {
@@ -167,7 +167,7 @@ impl<'de, T: Deserialize<'de>, Base: Deserialize<'de>> Subject<'de> for Twice<T,
     }
 }
 
-/// Null where PHP means its default.
+/// Reads null as the default, as PHP means it.
 fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {

@@ -7,57 +7,58 @@ use serde_json::{Map, Value};
 use super::{NOTIFICATION, Twice, or_default, read};
 use crate::handler::{ModelId, ModelIdentifier, ModelKey};
 
-/// A queued notification (`SendQueuedNotifications`), to whom and over which channel it goes.
+/// A queued notification (`SendQueuedNotifications`), with its recipients and its channel.
 ///
 /// `N` reads the notification's own properties. Laravel queues one job for each
-/// notifiable and channel. What `toMail()`, `toArray()` and their kin return is
-/// made when PHP sends the notification, and is not in the job.
+/// notifiable and channel. The results of `toMail()`, `toArray()` and similar
+/// methods are made when PHP sends the notification, and are not in the job.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Notification<N> {
     /// The notification.
     pub notification: N,
-    /// Its id, the same for all channels of one notifiable.
+    /// The notification's id, the same for all channels of one notifiable.
     pub id: Option<String>,
-    /// Language that was asked for.
+    /// The requested language.
     pub locale: Option<String>,
-    /// The channels, by name or class; one, unless the app made the job itself.
+    /// The channels, by name or class; one, unless the app built the job itself.
     pub channels: Vec<String>,
-    /// To whom it goes.
+    /// The recipients.
     pub notifiables: Notifiables,
 }
 
 impl<N> Notification<N> {
-    /// The channel, by name or class; the first, if the app made a job for several.
+    /// The channel, by name or class; the first, if the app built a job for several.
     pub fn channel(&self) -> Option<&str> {
         self.channels.first().map(String::as_str)
     }
 
-    /// The route of an anonymous notifiable on this channel: a text, or what `Notification::route` was given else.
+    /// The route of an anonymous notifiable on this channel: a text, or another value given to
+    /// `Notification::route`.
     pub fn route(&self, channel: &str) -> Option<&Value> {
         self.notifiables.route(channel)
     }
 }
 
-/// To whom a notification goes.
+/// The recipients of a notification.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Notifiables {
-    /// Models; since Laravel 7.2.2 also one is a collection.
+    /// Models; since Laravel 7.2.2 a single model is a collection, too.
     Models(ModelIdentifier),
-    /// Objects that are in the job themselves, mostly one.
+    /// Objects contained in the job, mostly one.
     Objects(Vec<Notifiable>),
 }
 
-/// Somebody who is in the job himself.
+/// A recipient contained in the job.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Notifiable {
-    /// Nobody the app knows: only routes (`Notification::route`).
+    /// A recipient that has only routes (`Notification::route`).
     Anonymous(AnonymousNotifiable),
     /// An object of the app, in the forms of the job document.
     Other(Value),
 }
 
-/// A notifiable that is only routes (`AnonymousNotifiable`).
+/// A notifiable that has only routes (`AnonymousNotifiable`).
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AnonymousNotifiable {
     /// Routes by channel: a text, or an array such as address and name.
@@ -65,7 +66,7 @@ pub struct AnonymousNotifiable {
 }
 
 impl Notifiables {
-    /// The models; `None` if it goes to others.
+    /// The models; `None` if the notifiables are objects.
     pub fn models(&self) -> Option<&ModelIdentifier> {
         match self {
             Self::Models(models) => Some(models),
@@ -73,7 +74,7 @@ impl Notifiables {
         }
     }
 
-    /// The keys of the models; none if it goes to others.
+    /// The keys of the models; empty if the notifiables are objects.
     pub fn model_keys(&self) -> &[ModelKey] {
         match self.models().map(|models| &models.id) {
             Some(ModelId::Single(key)) => std::slice::from_ref(key),
@@ -117,7 +118,7 @@ fn class_of(value: &Value) -> &str {
     value.get("$class").and_then(Value::as_str).unwrap_or("")
 }
 
-/// The items of a collection; anything else comes back.
+/// The items of a collection; any other value is returned as the error.
 fn items(mut value: Value) -> Result<Vec<Value>, Value> {
     let list = if class_of(&value).eq_ignore_ascii_case(COLLECTION) {
         value.get_mut("items").map(Value::take).unwrap_or_default()
@@ -128,7 +129,7 @@ fn items(mut value: Value) -> Result<Vec<Value>, Value> {
     };
     Ok(match list {
         Value::Array(items) => items,
-        // Its keys have gaps.
+        // A list whose keys have gaps.
         Value::Object(items) => items.into_iter().map(|(_, item)| item).collect(),
         _ => Vec::new(),
     })
@@ -140,7 +141,7 @@ fn notifiable(mut value: Value) -> Notifiable {
     }
     let routes = match value.get_mut("routes").map(Value::take) {
         Some(Value::Object(routes)) => routes,
-        // Routes of channels `0`, `1`, ..: an array to PHP, and to JSON a list.
+        // Routes of channels `0`, `1`, ..: an array in PHP, a list in JSON.
         Some(Value::Array(routes)) => {
             let routes = routes.into_iter().enumerate();
             routes
@@ -159,7 +160,7 @@ struct Wrapper {
     channels: Vec<String>,
 }
 
-/// What Laravel's base class of notifications has.
+/// Properties of Laravel's base class of notifications.
 #[derive(Deserialize)]
 struct Base {
     #[serde(default)]

@@ -7,14 +7,14 @@ use super::{Once, STRING, read};
 
 /// A string job (`Queue::push('Class@method', $data)`).
 ///
-/// `D` reads the data. A handler that succeeds has the job deleted; in PHP
-/// that is up to the class.
+/// `D` reads the data. If the handler succeeds, the job is deleted; in PHP the
+/// class has to delete it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StringJob<D> {
     /// The part before `@`.
     pub class: String,
-    /// The part behind it; `fire` without one.
+    /// The part after `@`; `fire` if there is none.
     pub method: String,
     /// The data; `""` if none was given.
     pub data: D,

@@ -120,7 +120,7 @@ fn events_that_are_only_a_name_give_their_values() {
 
 #[test]
 fn an_event_may_refer_to_what_stands_outside_of_it() {
-    // The queue's own properties hold the same date as the event.
+    // The date in the event is a reference to the queue's own `delay` property.
     let command = r#"O:36:"Illuminate\Events\CallQueuedListener":4:{s:5:"class";s:1:"L";s:5:"delay";O:1:"D":1:{s:1:"t";i:7;}s:6:"method";s:1:"m";s:4:"data";a:1:{i:0;O:1:"E":1:{s:2:"at";r:3;}}}"#;
     let context = object_job(command);
     assert_eq!(input::<Listener<Event>>(&context).unwrap().event.at.t, 7);
