@@ -18,14 +18,14 @@ pub struct DatabaseStore {
     prefix: String,
     table: String,
     lock_table: String,
-    /// Whether values with NUL bytes are base64 on `SQLite` (Laravel 11.38); on `PostgreSQL` they always are.
+    /// Whether `SQLite` stores values with NUL bytes as base64 (Laravel 11.38); `PostgreSQL` always does.
     sqlite_base64: bool,
-    /// How long a lock without an end lives.
+    /// How long a lock without expiry lives.
     lock_timeout: Duration,
     clock: Clock,
 }
 
-/// What a [`DatabaseStore`] is made of.
+/// The settings of a [`DatabaseStore`].
 #[derive(Debug, Clone)]
 pub struct DatabaseStoreOptions {
     /// Put before every key.
@@ -34,13 +34,13 @@ pub struct DatabaseStoreOptions {
     pub table: String,
     /// Table of locks.
     pub lock_table: String,
-    /// Whether values with NUL bytes are base64 on `SQLite` (Laravel 11.38 and later).
+    /// Whether `SQLite` stores values with NUL bytes as base64 (Laravel 11.38 and later).
     pub sqlite_base64: bool,
-    /// How long a lock without an end lives (`lock_timeout`).
+    /// How long a lock without expiry lives (`lock_timeout`).
     pub lock_timeout: Duration,
 }
 
-/// Chance in a hundred that taking a lock sweeps those whose time has passed, as Laravel's default lottery.
+/// Chance in per cent that taking a lock sweeps expired locks, as in Laravel's default lottery.
 const SWEEP: u8 = 2;
 
 impl DatabaseStore {
@@ -131,7 +131,7 @@ impl DatabaseStore {
             return Ok(None);
         };
         if !Self::is_live(row, now) {
-            // Guarded: somebody may have stored it anew since.
+            // The condition on `expiration` spares a value that another process stored in between.
             let sql = format!(
                 "delete from {} where \"key\" = ? and \"expiration\" <= ?",
                 self.table
@@ -211,7 +211,7 @@ impl DatabaseStore {
             let new = self.encode(key, &Value::Int(count))?;
             let params = [(&new).into(), (&full).into(), Param::Text(&old)];
             let changed = self.values.execute(&sql, &params).await;
-            // None changed means that somebody counted in between.
+            // No changed row means that another process counted in between: read again.
             if changed.map_err(failed("count"))? > 0 {
                 return Ok(Some(count));
             }
@@ -267,7 +267,7 @@ impl DatabaseStore {
         }
         if fastrand::u8(0..100) < SWEEP {
             let sweep = format!("delete from {} where \"expiration\" <= ?", self.lock_table);
-            // The lock may be ours already: whoever is told of an error would not free it.
+            // Only log an error: the lock may be taken already, and the caller would not free it after an error.
             if let Err(error) = self.locks.execute(&sweep, &[now.into()]).await {
                 tracing::debug!(error = %error, "could not sweep locks whose time has passed");
             }

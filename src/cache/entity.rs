@@ -1,4 +1,4 @@
-//! PHP's `htmlentities`, as far as it changes keys of rate limiters.
+//! PHP's `htmlentities`, limited to its effect on keys of rate limiters.
 
 /// Entities of U+00A0 to U+00FF, in order.
 #[rustfmt::skip]
@@ -49,7 +49,7 @@ const OTHERS: [(char, &str); 152] = [
     ('\u{2660}', "spades"), ('\u{2663}', "clubs"), ('\u{2665}', "hearts"), ('\u{2666}', "diams"),
 ];
 
-/// Name of the entity that `htmlentities` puts for a character (PHP 8.1 and later: quotes of both kinds).
+/// Name of the entity that `htmlentities` makes of a character (PHP 8.1 and later: quotes of both kinds).
 fn entity(c: char) -> Option<&'static str> {
     match c {
         '"' => Some("quot"),
@@ -66,7 +66,8 @@ fn entity(c: char) -> Option<&'static str> {
     }
 }
 
-/// A key as the rate limiter stores it: an entity of letters becomes its first letter, other entities stay.
+/// The key that the rate limiter stores: the entity of a letter is replaced by its first letter, other entities
+/// stay.
 ///
 /// # Source
 ///

@@ -27,31 +27,31 @@ struct Inner {
     clock: Clock,
 }
 
-/// What a [`FileStore`] is made of.
+/// The settings of a [`FileStore`].
 #[derive(Debug, Clone)]
 pub struct FileStoreOptions {
     /// Directory of values.
     pub directory: PathBuf,
     /// Directory of locks.
     pub lock_directory: PathBuf,
-    /// Mode that files and their directories get, where one is set.
+    /// Mode to set on files and their directories; `None` leaves it to the umask.
     pub permission: Option<u32>,
-    /// Whether names of locks are set apart from those of values (Laravel 12.36 and later).
+    /// Whether locks get other file names than values (Laravel 12.36 and later).
     pub separate_locks: bool,
 }
 
-/// Digits of the second at which a value ends.
+/// Number of digits of the expiry second at the start of a file.
 const DIGITS: usize = 10;
-/// The end of what has none.
+/// Expiry second of a value that never expires.
 const FOREVER: i64 = 9_999_999_999;
-/// Largest file that is read: far beyond what the queue keeps, and no trap for memory.
+/// Most bytes of a file that are read: far more than the queue stores, and safe for memory.
 const LARGEST: u64 = 64 << 20;
 
-/// What is in a file: when it ends, and the value.
+/// The content of a file: its expiry second and the value.
 type Entry = (i64, Value);
 
 impl FileStore {
-    /// A store in this directory, which is made when something is stored.
+    /// A store in this directory, which is created on the first write.
     pub fn new(options: FileStoreOptions, clock: Clock) -> Self {
         Self(Arc::new(Inner { options, clock }))
     }
@@ -60,7 +60,7 @@ impl FileStore {
         &self.0.options.directory
     }
 
-    /// Runs file operations where they keep nobody waiting.
+    /// Runs file operations on a thread where they may block.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Inner) -> Result<T, Error> + Send + 'static,
@@ -179,7 +179,7 @@ impl FileStore {
     }
 }
 
-/// Where a key's file is.
+/// The path of a key's file.
 fn path(directory: &Path, key: &str) -> PathBuf {
     use std::fmt::Write as _;
     let mut hash = String::with_capacity(40);
@@ -189,7 +189,7 @@ fn path(directory: &Path, key: &str) -> PathBuf {
     directory.join(&hash[..2]).join(&hash[2..4]).join(&hash)
 }
 
-/// Opens a directory inside another, made if need be; whether it was.
+/// Opens a directory inside another one and creates it if missing; returns whether it was created.
 fn child(parent: impl AsFd, name: &OsStr) -> Result<(File, bool), Errno> {
     let is_new = match mkdirat(&parent, name, Mode::from_raw_mode(0o777)) {
         Ok(()) => true,
@@ -218,7 +218,7 @@ fn error(what: &'static str, path: &Path) -> impl Fn(std::io::Error) -> Error {
     }
 }
 
-/// The end and the value in a file's bytes; `None` for what Laravel takes for missing, too.
+/// The expiry second and the value in a file's bytes; `None` if Laravel treats the file as missing, too.
 fn decode(bytes: &[u8]) -> Option<Entry> {
     let (end, value) = bytes.split_at_checked(DIGITS)?;
     let end = std::str::from_utf8(end).ok()?.parse().ok()?;
@@ -231,7 +231,7 @@ impl Inner {
         end.filter(|end| *end <= FOREVER).unwrap_or(FOREVER)
     }
 
-    /// Reads a file; one whose time has passed is deleted.
+    /// Reads a file; an expired file is deleted.
     fn read(&self, path: &Path) -> Result<Option<Entry>, Error> {
         let failed = error("read", path);
         let file = match File::open(path) {
@@ -249,18 +249,19 @@ impl Inner {
             .take(LARGEST)
             .read_to_end(&mut bytes)
             .map_err(failed)?;
-        // Still locked: nobody can store something anew that would go with it.
+        // The file is still locked: no process can store a new value that the deletion would remove.
         match decode(&bytes) {
             Some((end, _)) if UnixSeconds(end) <= self.clock.now() => remove(path).map(|_| None),
             entry => Ok(entry),
         }
     }
 
-    /// Opens a file for writing, its directories made if need be, and waits for nobody else to have it.
+    /// Opens a file for writing, creates its directories if missing, and locks it by `operation`; `None` if the
+    /// lock is taken and `operation` does not wait.
     ///
     /// The two directories and the file are opened one inside the other, and a
-    /// link in place of any of them is an error: who may write in the cache's
-    /// directory does not choose which other files are written.
+    /// link in place of any of them is an error: a user who may write in the
+    /// cache's directory must not redirect writes to other files.
     fn open(&self, path: &Path, operation: FlockOperation) -> Result<Option<File>, Error> {
         let failed = |errno: Errno| error("write", path)(errno.into());
         let mut names = path.components().rev().map(Component::as_os_str);
@@ -272,7 +273,7 @@ impl Inner {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = match open(root, flags, Mode::empty()) {
             Err(Errno::NOENT) => {
-                // As PHP's mkdir(.., 0777, true): the process's umask decides.
+                // Mode as in PHP's `mkdir(.., 0777, true)`: the process's umask applies.
                 let mut builder = DirBuilder::new();
                 builder.recursive(true).mode(0o777);
                 builder.create(root).map_err(error("write", path))?;
@@ -297,7 +298,8 @@ impl Inner {
                 Err(Errno::WOULDBLOCK) => return Ok(None),
                 Err(errno) => return Err(failed(errno)),
             }
-            // Deleted before it was ours: what is written there nobody would see.
+            // The file was deleted before it was locked: no process would see what is written there. Open it
+            // again.
             if file.metadata().map_err(error("write", path))?.nlink() > 0 {
                 return Ok(Some(file));
             }
@@ -312,7 +314,7 @@ impl Inner {
     }
 
     fn replace(&self, path: &Path, file: &mut File, end: i64, value: &[u8]) -> Result<(), Error> {
-        // One write: a reader that does not lock sees the old or the new.
+        // A single write: a reader that does not lock sees either the old or the new content.
         let mut bytes = format!("{end:0DIGITS$}").into_bytes();
         bytes.extend_from_slice(value);
         file.seek(SeekFrom::Start(0))
@@ -330,7 +332,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes unless there is something; somebody else's lock on the file counts as something.
+    /// Writes unless there is a value; a file that another process has locked counts as a value.
     fn add(&self, path: &Path, end: i64, value: &[u8]) -> Result<bool, Error> {
         let Some(mut file) = self.open(path, FlockOperation::NonBlockingLockExclusive)? else {
             return Ok(false);
@@ -351,7 +353,7 @@ impl Inner {
         Ok(is_over)
     }
 
-    /// Counts under an exclusive lock, which Laravel does not have.
+    /// Adds to a counter under an exclusive lock, which Laravel does not take.
     fn increment(&self, path: &Path, by: i64) -> Result<i64, Error> {
         let Some(mut file) = self.open(path, FlockOperation::LockExclusive)? else {
             return Ok(by);
@@ -418,7 +420,7 @@ mod tests {
         };
         let store = FileStore::new(options, Clock::System);
         let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
-        // The first key stands for how it is without links.
+        // The mode of the first key's file, in a cache without links.
         store.put("a", &Value::Int(1), None).await.unwrap();
         let file = path(&cache, "a");
         assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o777, 0o777));

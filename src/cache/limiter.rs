@@ -1,7 +1,7 @@
-//! Rate limiters: counters that PHP and this program count up together.
+//! Rate limiters: counters that PHP and artisand share.
 //!
 //! Laravel has two kinds. [`RateLimiter`] keeps a counter and a timer in any
-//! cache store; [`DurationLimiter`] keeps a hash in Redis, beside the cache and
+//! cache store; [`DurationLimiter`] keeps a hash in Redis, outside the cache and
 //! without its prefix (docs/protocol/cache.md 10).
 
 use std::sync::OnceLock;
@@ -16,10 +16,10 @@ use crate::connection::{Arg, Redis};
 use crate::php::Value;
 use crate::time::{Clock, UnixSeconds};
 
-/// Counts in a cache store how often something happened within a span of time.
+/// Counts events per span of time in a cache store.
 ///
-/// Under the cleaned key is the count, under the key with `:timer` the second
-/// at which the span ends; both end with the span.
+/// The cleaned key holds the count, the key with `:timer` the second at which the
+/// span ends; both expire with the span.
 ///
 /// # Source
 ///
@@ -36,7 +36,7 @@ impl RateLimiter {
         Self { cache, clock }
     }
 
-    /// Whether it happened `most` times already. A count whose span has ended is forgotten.
+    /// Whether the count has reached `most`. Resets a count whose span has ended.
     ///
     /// # Errors
     ///
@@ -54,11 +54,11 @@ impl RateLimiter {
         Ok(false)
     }
 
-    /// Counts one more, in a new span of this length if there is none; returns the count.
+    /// Adds one to the count, in a new span of this length if there is none; returns the count.
     ///
     /// # Errors
     ///
-    /// The store cannot be reached; it may be counted.
+    /// The store cannot be reached; the event may be counted all the same.
     pub async fn hit(&self, key: &str, decay: Duration) -> Result<i64, Error> {
         let key = clean(key);
         let end = Value::Int(self.clock.now().plus(decay).0);
@@ -66,13 +66,13 @@ impl RateLimiter {
         let is_new = self.cache.add(&key, &Value::Int(0), decay).await?;
         let count = self.cache.increment(&key, 1).await?.unwrap_or(0);
         if !is_new && count == 1 {
-            // It ended between the two: without this it would have no end.
+            // The counter expired between `add` and `increment`: without this the new one would never expire.
             self.cache.put(&key, &Value::Int(1), decay).await?;
         }
         Ok(count)
     }
 
-    /// How long until the span ends; zero if there is none.
+    /// Time until the span ends; zero if there is none.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl RateLimiter {
         Ok(Duration::from_secs(u64::try_from(left).unwrap_or(0)))
     }
 
-    /// Forgets count and span.
+    /// Deletes count and span.
     ///
     /// # Errors
     ///
@@ -99,18 +99,18 @@ fn timer(cleaned: &str) -> String {
     format!("{cleaned}:timer")
 }
 
-/// What a [`DurationLimiter`] answers.
+/// The answer of a [`DurationLimiter`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Whether there is room, or was for the one that was counted.
+    /// Whether there is room; after `acquire`, whether there was room for the counted event.
     pub has_room: bool,
     /// The second at which the span ends.
     pub ends: UnixSeconds,
 }
 
-/// Counts in Redis how often something happened within a span of time, one script a call.
+/// Counts events per span of time in Redis, with one script per call.
 ///
-/// Unlike with [`RateLimiter`] the count goes on while there is no room.
+/// Unlike [`RateLimiter`], it keeps counting while there is no room.
 ///
 /// # Source
 ///
@@ -137,7 +137,7 @@ impl DurationLimiter {
         Self { redis, clock }
     }
 
-    /// Looks whether there is room for one more; nothing is counted.
+    /// Checks whether there is room for one more, without counting.
     ///
     /// # Errors
     ///
@@ -146,11 +146,11 @@ impl DurationLimiter {
         self.call(peek_script(), "read", key, most, decay).await
     }
 
-    /// Counts one more, in a new span of this length if there is none.
+    /// Adds one to the count, in a new span of this length if there is none.
     ///
     /// # Errors
     ///
-    /// The server cannot be reached; it may be counted.
+    /// The server cannot be reached; the event may be counted all the same.
     pub async fn acquire(&self, key: &str, most: i64, decay: Duration) -> Result<Span, Error> {
         self.call(acquire_script(), "count", key, most, decay).await
     }
@@ -181,7 +181,7 @@ impl DurationLimiter {
         })
     }
 
-    /// Forgets count and span.
+    /// Deletes count and span.
     ///
     /// # Errors
     ///

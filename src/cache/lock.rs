@@ -6,8 +6,8 @@ use super::{Cache, Error, Store};
 
 /// A lock of a cache store, held or not.
 ///
-/// Nothing is released on drop: a lock outlives its process on purpose, until
-/// its end. Whoever takes one releases it.
+/// Dropping it releases nothing: a lock outlives its process on purpose, until it
+/// expires. The code that takes a lock has to release it.
 ///
 /// # Source
 ///
@@ -42,16 +42,16 @@ impl Lock {
         &self.name
     }
 
-    /// Who holds it, or would.
+    /// The owner under which the lock is taken.
     pub fn owner(&self) -> &str {
         &self.owner
     }
 
-    /// Tries to take the lock, once; says whether it is ours now.
+    /// Tries once to take the lock; returns whether this owner has it now.
     ///
     /// # Errors
     ///
-    /// The store cannot be reached; the lock may be taken.
+    /// The store cannot be reached; the lock may be taken all the same.
     pub async fn acquire(&self) -> Result<bool, Error> {
         let Self {
             name, owner, ttl, ..
@@ -64,11 +64,11 @@ impl Lock {
         }
     }
 
-    /// Tries to take the lock for so long, four times a second as Laravel does.
+    /// Tries to take the lock for the given duration, four times a second as Laravel does.
     ///
     /// # Errors
     ///
-    /// The store cannot be reached; the lock may be taken.
+    /// The store cannot be reached; the lock may be taken all the same.
     pub async fn block(&self, wait: Duration) -> Result<bool, Error> {
         let deadline = tokio::time::Instant::now() + wait;
         loop {
@@ -82,11 +82,11 @@ impl Lock {
         }
     }
 
-    /// Frees the lock if it is ours; says whether it was.
+    /// Frees the lock if this owner has it; returns whether it did.
     ///
     /// # Errors
     ///
-    /// The store cannot be reached; the lock may be free.
+    /// The store cannot be reached; the lock may be freed all the same.
     pub async fn release(&self) -> Result<bool, Error> {
         match &*self.cache.0 {
             Store::Redis(store) => store.release(&self.name, &self.owner).await,
@@ -96,11 +96,11 @@ impl Lock {
         }
     }
 
-    /// Frees the lock, whoever has it; says whether somebody had.
+    /// Frees the lock, whichever owner has it; returns whether the lock was taken.
     ///
     /// # Errors
     ///
-    /// The store cannot be reached; the lock may be free.
+    /// The store cannot be reached; the lock may be freed all the same.
     pub async fn force_release(&self) -> Result<bool, Error> {
         match &*self.cache.0 {
             Store::Redis(store) => store.force_release(&self.name).await,
@@ -110,7 +110,7 @@ impl Lock {
         }
     }
 
-    /// Who holds the lock now.
+    /// The owner that holds the lock now.
     ///
     /// # Errors
     ///
@@ -124,7 +124,7 @@ impl Lock {
         }
     }
 
-    /// Gives the lock a new end if it is ours; says whether it was.
+    /// Extends the lock if this owner has it; returns whether it did.
     ///
     /// # Errors
     ///

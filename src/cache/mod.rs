@@ -1,12 +1,12 @@
-//! Laravel's cache: values, counters and locks that PHP and this program share.
+//! Laravel's cache: values, counters and locks that PHP and artisand share.
 //!
-//! A [`Cache`] is one store of `cache.stores`. Every store keeps values in its
-//! own way (docs/protocol/cache.md 2 to 5); what a caller sees is a PHP
-//! [`Value`]. A stored `null` and a missing key are the same, as for Laravel.
+//! A [`Cache`] is one store of `cache.stores`. Every store encodes values in its
+//! own way (docs/protocol/cache.md 2 to 5); callers see a PHP [`Value`]. As in
+//! Laravel, a stored `null` counts as a missing key.
 //!
-//! The `array`, `null` and other stores that no second process can see are one
-//! kind here, [`Cache::unshared`]: reads find nothing, writes succeed, locks
-//! are always free. Laravel's workers share nothing through them either.
+//! `array`, `null` and other stores that no second process can see are all
+//! represented by [`Cache::unshared`]: reads find nothing, writes succeed, locks
+//! are always free. Laravel's workers share nothing through such stores either.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -52,33 +52,33 @@ enum Store {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The server did not do it.
+    /// The server failed the operation.
     #[error("could not {what} a key in the cache")]
     Server {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What the connection reported.
+        /// The error of the connection.
         source: crate::connection::Error,
     },
     /// A file of the file store cannot be read or written.
     #[error("could not {what} the cache file {path}")]
     File {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// What is stored is not what Laravel writes.
+    /// The stored value is not in Laravel's format.
     #[error("the cache holds something under `{key}` that PHP did not serialize")]
     Value {
         /// The key without prefix.
         key: String,
-        /// What is wrong with it.
+        /// The problem with the value.
         source: php::Error,
     },
-    /// A value that this store cannot keep.
+    /// This store cannot hold such a value.
     #[error("the value for `{key}` is not text, which this store needs")]
     NotText {
         /// The key without prefix.
@@ -112,7 +112,7 @@ impl Cache {
         !matches!(*self.0, Store::Unshared)
     }
 
-    /// The connection and the whole key of a lock that is kept in Redis; `None` in other stores.
+    /// The connection and the full key of a lock stored in Redis; `None` in other stores.
     pub fn redis_lock(&self, name: &str) -> Option<(&Redis, String)> {
         match &*self.0 {
             Store::Redis(store) => Some(store.lock_place(name)),
@@ -120,7 +120,7 @@ impl Cache {
         }
     }
 
-    /// Where the store is, for messages.
+    /// The location of the store, for messages.
     pub fn describe(&self) -> String {
         match &*self.0 {
             Store::Redis(store) => format!("redis at {}", store.address()),
@@ -130,11 +130,11 @@ impl Cache {
         }
     }
 
-    /// Reads a value; `None` if there is none or its time has passed.
+    /// Reads a value; `None` if it is missing or expired.
     ///
     /// # Errors
     ///
-    /// The store cannot be reached, or holds something that is no PHP value.
+    /// The store cannot be reached, or the stored value is not a PHP value.
     pub async fn get(&self, key: &str) -> Result<Option<Value>, Error> {
         let value = match &*self.0 {
             Store::Redis(store) => store.get(key).await?,
@@ -145,7 +145,7 @@ impl Cache {
         Ok(value.filter(|value| !value.is_null()))
     }
 
-    /// Reads several values, in the order of the keys; one that cannot be decoded counts as absent.
+    /// Reads several values, in the order of the keys; a value that cannot be decoded counts as missing.
     ///
     /// # Errors
     ///
@@ -167,7 +167,7 @@ impl Cache {
         Ok(values.into_iter().map(present).collect())
     }
 
-    /// Stores a value for so many whole seconds; none of them deletes it, as in Laravel.
+    /// Stores a value for the whole seconds of `ttl`; less than one second deletes the key, as in Laravel.
     ///
     /// # Errors
     ///
@@ -184,7 +184,7 @@ impl Cache {
         }
     }
 
-    /// Stores a value without an end (in a database: for ten years).
+    /// Stores a value that never expires (in a database: for ten years).
     ///
     /// # Errors
     ///
@@ -198,11 +198,11 @@ impl Cache {
         }
     }
 
-    /// Stores a value unless there is one; says whether it did.
+    /// Stores a value unless the key has one; returns whether it did.
     ///
     /// # Errors
     ///
-    /// The store cannot be reached; the value may be stored.
+    /// The store cannot be reached; the value may be stored all the same.
     pub async fn add(&self, key: &str, value: &Value, ttl: Duration) -> Result<bool, Error> {
         if ttl.as_secs() == 0 {
             return Ok(false);
@@ -215,14 +215,14 @@ impl Cache {
         }
     }
 
-    /// Adds to a counter and returns it; its end stays as it is.
+    /// Adds to a counter and returns its new value; its expiry stays unchanged.
     ///
-    /// Where there is no counter, Redis and files begin at zero without an end,
-    /// and a database answers `None`, as in Laravel.
+    /// Without a counter, Redis and files start at zero without expiry, and a
+    /// database returns `None`, as in Laravel.
     ///
     /// # Errors
     ///
-    /// The store cannot be reached, or holds no integer.
+    /// The store cannot be reached, or the stored value is not an integer.
     pub async fn increment(&self, key: &str, by: i64) -> Result<Option<i64>, Error> {
         match &*self.0 {
             Store::Redis(store) => store.increment(key, by).await.map(Some),
@@ -232,7 +232,7 @@ impl Cache {
         }
     }
 
-    /// Deletes a value; says whether there was one.
+    /// Deletes a value; returns whether there was one.
     ///
     /// # Errors
     ///
@@ -246,7 +246,7 @@ impl Cache {
         }
     }
 
-    /// A lock of this name; nothing is taken yet. Without an end if `ttl` is zero.
+    /// A lock of this name, which is not taken yet. It never expires if `ttl` is zero.
     pub fn lock(&self, name: impl Into<String>, owner: impl Into<String>, ttl: Duration) -> Lock {
         Lock::new(self.clone(), name.into(), owner.into(), ttl)
     }

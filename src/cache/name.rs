@@ -1,8 +1,8 @@
 //! Names of the locks and counters that jobs have in the cache, by version of Laravel.
 //!
-//! Pure functions. `display_name` is what the job's `displayName()` says, and
-//! `None` for a class without that method, of which the payload's
-//! `displayName` is the class. Every name is before any prefix.
+//! Pure functions. `display_name` is the result of the job's `displayName()`; it
+//! is `None` for a class without that method, for which the payload's
+//! `displayName` is the class. No name includes the store's prefix.
 //!
 //! # Source
 //!
@@ -17,9 +17,9 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::payload::Version;
 
-/// What `withPrefix` of `WithoutOverlapping` replaces.
+/// Default prefix, which `withPrefix` of `WithoutOverlapping` replaces.
 pub const OVERLAP_PREFIX: &str = "laravel-queue-overlap:";
-/// What `withPrefix` of `ThrottlesExceptions` replaces.
+/// Default prefix, which `withPrefix` of `ThrottlesExceptions` replaces.
 pub const THROTTLE_PREFIX: &str = "laravel_throttles_exceptions:";
 
 /// PHP's `md5()`: 32 lowercase digits.
@@ -49,7 +49,7 @@ fn class_part(version: Version, class: &str, display_name: Option<&str>) -> Stri
 /// Name of the lock of a unique job (Laravel 8.14 and later); `id` is its `uniqueId`, empty without one.
 pub fn unique_lock(version: Version, class: &str, display_name: Option<&str>, id: &str) -> String {
     let class = class_part(version, class, display_name);
-    // Before 11 nothing stands between the two: `A` with id `B1` and `AB` with id `1` share a lock.
+    // Before Laravel 11 there is no separator: `A` with id `B1` and `AB` with id `1` share a lock.
     let separator = if version.is_at_least(11, 0) { ":" } else { "" };
     format!("laravel_unique_job:{class}{separator}{id}")
 }
@@ -71,9 +71,9 @@ pub fn shared_overlap_lock(prefix: &str, key: &str) -> String {
     format!("{prefix}{key}")
 }
 
-/// Name of the counter of `ThrottlesExceptions` that all jobs of a class have in common.
+/// Name of the counter of `ThrottlesExceptions` that all jobs of a class share.
 ///
-/// With `by()` or `byJob()` it is the prefix and what was given, or the uuid.
+/// With `by()` or `byJob()` the name is instead the prefix followed by the given key or the uuid.
 pub fn throttle_counter(
     version: Version,
     prefix: &str,
@@ -90,12 +90,12 @@ pub fn throttle_counter(
     format!("{prefix}{hash}")
 }
 
-/// Name of the counter of `RateLimited`: of a limiter's name and what the limit is counted by.
+/// Name of the counter of `RateLimited`, made from the limiter's name and the limit's key.
 pub fn limit_counter(limiter: &str, by: &str) -> String {
     md5(&format!("{limiter}{by}"))
 }
 
-/// Name under which the owner of a debounced job stands (Laravel 13.6 and later).
+/// Name of the key that holds the owner of a debounced job (Laravel 13.6 and later).
 pub fn debounce_owner(class: &str, display_name: Option<&str>, id: &str) -> String {
     let class = display_name.map_or_else(|| class.to_owned(), xxh128);
     format!("laravel_debounced_job:{class}:{id}")
@@ -107,7 +107,7 @@ mod tests {
 
     const IMP: &str = "App\\Jobs\\Imp";
     const NICE: Option<&str> = Some("Nice Name");
-    /// Of `Nice Name`.
+    /// The hash of `Nice Name`.
     const HASH: &str = "180a7181531b10947f521e87aca6c302";
 
     fn v(text: &str) -> Version {

@@ -18,7 +18,7 @@ pub struct RedisStore {
     prefix: String,
 }
 
-/// Stores unless the key is there.
+/// Stores a value unless the key exists.
 fn add_script() -> &'static Script {
     static SCRIPT: OnceLock<Script> = OnceLock::new();
     SCRIPT.get_or_init(|| Script::new(include_str!("scripts/add.lua")))
@@ -35,9 +35,9 @@ fn refresh_script() -> &'static Script {
 }
 
 impl RedisStore {
-    /// A store whose keys have this prefix after that of their connection.
+    /// A store with this key prefix, which follows the prefix of the connection.
     ///
-    /// `prefix` is the one that Laravel really puts there: below Laravel 11 with the colon that it appends.
+    /// `prefix` is the full prefix: before Laravel 11 it includes the colon that Laravel appends.
     pub fn new(values: Redis, locks: Redis, prefix: impl Into<String>) -> Self {
         Self {
             values,
@@ -195,7 +195,7 @@ impl RedisStore {
     }
 }
 
-/// Longest life of a lock that Redis can count in milliseconds, whatever the date.
+/// Longest lifetime of a lock that Redis can count in milliseconds, whatever the date.
 const LONGEST_LOCK: Duration = Duration::from_secs(9_000_000_000_000_000);
 
 fn seconds(ttl: Duration) -> Arg<'static> {
@@ -206,7 +206,7 @@ fn failed(what: &'static str) -> impl Fn(crate::connection::Error) -> Error {
     move |source| Error::Server { what, source }
 }
 
-/// What Laravel stores for a value: numbers and numeric texts as they are, everything else serialized.
+/// The stored form of a value: numbers and numeric texts as they are, everything else serialized.
 ///
 /// # Source
 ///

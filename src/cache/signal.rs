@@ -1,22 +1,22 @@
-//! What the app tells its workers through the cache: restart, pause, maintenance.
+//! Signals from the app to its workers through the cache: restart, pause, maintenance.
 
 use std::path::PathBuf;
 
 use super::{Cache, Error, is_truthy, loosely_equal};
 use crate::php::Value;
 
-/// Names of the keys, before any prefix.
+/// Names of the keys, without any prefix.
 ///
 /// # Source
 ///
 /// `Illuminate\Queue\Worker`, `Illuminate\Queue\QueueManager`,
 /// `Illuminate\Foundation\CacheBasedMaintenanceMode`.
 pub mod keys {
-    /// Seconds of the last `queue:restart`.
+    /// Time of the last `queue:restart`, in seconds.
     pub const RESTART: &str = "illuminate:queue:restart";
     /// Set while all queues are paused (Laravel 13.25).
     pub const ALL_PAUSED: &str = "illuminate:queues:paused";
-    /// Set while the app is down, where it says so through the cache.
+    /// Set while the app is down, if it uses the cache for maintenance mode.
     pub const DOWN: &str = "illuminate:foundation:down";
 
     /// Set while a queue is paused (Laravel 12.40).
@@ -24,7 +24,7 @@ pub mod keys {
         format!("illuminate:queue:paused:{connection}:{queue}")
     }
 
-    /// Milliseconds of the last `canary:resume`: ours, PHP workers take no notice.
+    /// Time of the last `canary:resume`, in milliseconds; an artisand key that PHP workers do not read.
     pub const CANARY_RESUME: &str = "artisand:canary:resume";
 
     /// Counts the exceptions of a job.
@@ -33,24 +33,24 @@ pub mod keys {
     }
 }
 
-/// Reads the keys that concern one worker, in one request.
+/// Reads all signal keys of one worker in one request.
 #[derive(Debug)]
 pub struct Watched {
     cache: Cache,
     keys: Vec<String>,
 }
 
-/// What the cache says at one moment.
+/// The values of the signal keys at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Signals {
     restart: Option<Value>,
     canary_resume: Option<Value>,
-    /// Whether each of the worker's queues is paused, in its order.
+    /// Whether each of the worker's queues is paused, in the order of the queues.
     pub paused: Vec<bool>,
 }
 
 impl Watched {
-    /// The keys of a worker of these queues.
+    /// The signal keys for a worker of these queues.
     pub fn new<'a>(
         cache: Cache,
         connection: &str,
@@ -66,7 +66,7 @@ impl Watched {
         }
     }
 
-    /// Reads them.
+    /// Reads the signals.
     ///
     /// # Errors
     ///
@@ -87,26 +87,27 @@ impl Watched {
 }
 
 impl Signals {
-    /// Whether a worker that started under `self` has to stop under `now`: the value is another one, or gone.
+    /// Whether a worker that started under `self` has to stop under `now`: the restart value has changed or is
+    /// gone.
     pub fn asks_for_restart(&self, now: &Self) -> bool {
         !loosely_equal(self.restart.as_ref(), now.restart.as_ref())
     }
 
-    /// Whether canaries that stopped themselves under `self` run jobs again under `now`.
+    /// Whether canaries that stopped themselves under `self` have to run jobs again under `now`.
     pub fn asks_to_resume(&self, now: &Self) -> bool {
         now.canary_resume.is_some() && self.canary_resume != now.canary_resume
     }
 
-    /// Whether the restart key is gone that was there: nobody asked for a restart, the cache was cleared.
+    /// Whether the restart key has disappeared: the cache was cleared, which is not a restart request.
     pub fn was_cleared(&self, now: &Self) -> bool {
         self.restart.is_some() && now.restart.is_none()
     }
 }
 
-/// Where the app says that it is down for maintenance (`app.maintenance`).
+/// How the app reports that it is down for maintenance (`app.maintenance`).
 #[derive(Debug, Clone)]
 pub enum Maintenance {
-    /// A file: down as long as it is there, whatever it says.
+    /// A file: the app is down while it exists, whatever its content.
     File(PathBuf),
     /// A key in this cache store.
     Cache(Cache),
@@ -134,14 +135,14 @@ impl Maintenance {
     }
 }
 
-/// How long exceptions of a job are counted.
+/// How long the count of a job's exceptions lives.
 const EXCEPTIONS_LIVE: std::time::Duration = std::time::Duration::from_secs(86_400);
 
-/// Counts an exception of a job and says how many there were within a day; from `most` on, the count begins anew.
+/// Counts an exception of a job and returns the count within a day; a count of `most` or more is reset.
 ///
 /// # Errors
 ///
-/// The store cannot be reached; the exception may be counted.
+/// The store cannot be reached; the exception may be counted all the same.
 ///
 /// # Source
 ///

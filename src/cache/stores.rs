@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Cache;
 
-/// What opens a store that was not opened yet.
+/// Opens a store by its name.
 type Open =
     dyn Fn(&str) -> Result<Cache, Box<dyn std::error::Error + Send + Sync>> + Send + Sync + 'static;
 
@@ -26,7 +26,7 @@ impl fmt::Debug for Stores {
     }
 }
 
-/// A store that cannot be used.
+/// A store of the app that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("the app's cache store `{name}` cannot be used")]
 pub struct StoreError {
@@ -57,11 +57,11 @@ impl Stores {
         &self.default
     }
 
-    /// The store of this name; nothing is sent yet.
+    /// Opens the store of this name, without sending a request.
     ///
     /// # Errors
     ///
-    /// It is missing, of a kind that is not supported, or its settings cannot be told.
+    /// The store is missing, of an unsupported kind, or its settings cannot be read.
     pub fn get(&self, name: &str) -> Result<Cache, StoreError> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(cache) = opened.get(name) {

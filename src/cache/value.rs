@@ -1,8 +1,8 @@
-//! What PHP makes of values: numeric strings, truth, loose equality.
+//! PHP's conversions of values: numeric strings, truth, loose equality.
 
 use crate::php::Value;
 
-/// Whether PHP's `is_numeric` says yes to this text.
+/// Whether PHP's `is_numeric` is true for this text.
 ///
 /// # Source
 ///
@@ -41,7 +41,7 @@ pub(super) fn is_numeric(text: &[u8]) -> bool {
     rest.is_empty()
 }
 
-/// A float as PHP makes it text with its default `precision` of 14 digits.
+/// The text of a float by PHP's string conversion with its default `precision` of 14 digits.
 pub fn float_text(value: f64) -> String {
     if !value.is_finite() {
         let name = if value.is_nan() { "NAN" } else { "INF" };
@@ -73,7 +73,7 @@ pub fn float_text(value: f64) -> String {
     }
 }
 
-/// A cached value as PHP's cast makes it an integer; zero for what is no number.
+/// A cached value cast to an integer as in PHP; zero if it is not a number.
 pub(super) fn to_int(value: &Value) -> i64 {
     match value {
         Value::Int(value) => *value,
@@ -103,7 +103,7 @@ pub fn is_truthy(value: &Value) -> bool {
     }
 }
 
-/// Whether PHP's `==` holds between two cached values: numbers and numeric texts by value, nothing as false.
+/// Whether PHP's `==` holds between two cached values: numeric texts compare as numbers, a missing value as false.
 pub fn loosely_equal(left: Option<&Value>, right: Option<&Value>) -> bool {
     let number = |value: &Value| match value {
         #[expect(

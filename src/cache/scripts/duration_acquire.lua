@@ -1,4 +1,4 @@
--- Counts one more in the current span of time, or begins a new span.
+-- Adds one to the count of the current span of time, or begins a new span.
 --
 -- KEYS  1  the counter; laravel_database_aa5c56f3208b58a5a8cfc5a7e25ebee2
 -- ARGV  1  now, in seconds with a fraction
@@ -6,9 +6,9 @@
 --       3  seconds that a span lasts
 --       4  most in a span
 --
--- Returns whether there was room (1 or 0), the second at which the span ends,
--- and how many more there is room for, negative beyond the limit. The hash is
--- the one Laravel's duration limiter keeps: start, end, count.
+-- Returns whether there was room (1 or 0), the second at which the span ends, and
+-- the remaining room, which is negative beyond the limit. The hash has the fields
+-- of Laravel's duration limiter: start, end, count.
 
 local now, start = tonumber(ARGV[1]), redis.call('HMGET', KEYS[1], 'start', 'end')
 local from, to = tonumber(start[1] or ''), tonumber(start[2] or '')

@@ -1,4 +1,4 @@
--- Looks at the current span of time; nothing changes.
+-- Reads the current span of time without changing it.
 --
 -- KEYS  1  the counter; laravel_database_aa5c56f3208b58a5a8cfc5a7e25ebee2
 -- ARGV  1  now, in seconds with a fraction
@@ -6,8 +6,8 @@
 --       3  seconds that a span lasts
 --       4  most in a span
 --
--- Returns whether there is room (1 or 0), the second at which the span ends,
--- and how many more there is room for.
+-- Returns whether there is room (1 or 0), the second at which the span ends, and
+-- the remaining room.
 
 local now, span = tonumber(ARGV[1]), redis.call('HMGET', KEYS[1], 'start', 'end', 'count')
 local from, to, count = tonumber(span[1] or ''), tonumber(span[2] or ''), tonumber(span[3] or '')
