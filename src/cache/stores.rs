@@ -32,7 +32,7 @@ impl fmt::Debug for Stores {
 pub struct StoreError {
     /// Its name.
     pub name: String,
-    /// Why not.
+    /// The cause.
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }
 

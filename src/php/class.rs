@@ -1,20 +1,19 @@
-//! Names of PHP classes and the marks of visibility on property names.
+//! PHP class names, and the visibility marks on property names.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
 /// Name of a PHP class, without a leading backslash.
 ///
-/// PHP compares class names without regard to ASCII case, and so do `==` and
-/// the hash; the spelling is kept.
+/// `==` and the hash ignore ASCII case, as PHP does; the spelling is kept.
 #[derive(Clone)]
 pub struct ClassName(Box<str>);
 
 impl ClassName {
-    /// Takes a name that PHP's `unserialize` would accept.
+    /// Accepts a name that PHP's `unserialize` would accept.
     ///
-    /// Returns `None` for the empty name, one that starts with a backslash, and
-    /// one with a byte that cannot stand in a name.
+    /// Returns `None` for the empty name, a name that starts with a backslash,
+    /// and a name with a byte that class names cannot contain.
     pub fn new(name: impl Into<Box<str>>) -> Option<Self> {
         let name = name.into();
         is_class_name(name.as_bytes()).then_some(Self(name))
@@ -75,7 +74,7 @@ impl fmt::Debug for ClassName {
     }
 }
 
-/// Who may see a property, as its serialized name tells.
+/// The visibility of a property, encoded in its serialized name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Visibility<'a> {
     /// `name`: public, or dynamic.
@@ -86,17 +85,17 @@ pub enum Visibility<'a> {
     Private(&'a [u8]),
 }
 
-/// A property name taken apart.
+/// A property name split into its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PropertyName<'a> {
-    /// Public, protected, or private of which class.
+    /// Public, protected, or private to a class.
     pub visibility: Visibility<'a>,
     /// The name as written in PHP source.
     pub name: &'a [u8],
 }
 
 impl<'a> PropertyName<'a> {
-    /// Takes serialized name bytes apart; bytes that carry no well-formed mark are a public name.
+    /// Splits serialized name bytes; bytes without a well-formed mark are a public name.
     pub fn parse(bytes: &'a [u8]) -> Self {
         if let Some(rest) = bytes.strip_prefix(b"\0")
             && let Some(end) = memchr::memchr(0, rest)
@@ -116,7 +115,7 @@ impl<'a> PropertyName<'a> {
         }
     }
 
-    /// The serialized name, marks included.
+    /// The serialized name, including its marks.
     pub fn to_bytes(&self) -> Vec<u8> {
         match self.visibility {
             Visibility::Public => self.name.to_vec(),

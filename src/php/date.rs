@@ -1,4 +1,4 @@
-//! The instant that PHP's date classes mean by wall time and zone.
+//! Conversion of PHP's date classes, which store wall time and zone, to an instant.
 
 use jiff::civil;
 use jiff::tz::{AmbiguousOffset, TimeZone};
@@ -11,19 +11,20 @@ pub struct Date {
     pub date: String,
     /// 1: `timezone` is an offset (`+02:00`), 2: an abbreviation (`EDT`), 3: an identifier (`Europe/Paris`).
     pub timezone_type: i64,
-    /// The zone, written as `timezone_type` says.
+    /// The zone, in the form given by `timezone_type`.
     pub timezone: String,
 }
 
 impl Date {
-    /// ISO 8601 text with the UTC offset (`2024-01-02T03:04:05.000000+01:00`), without one if the zone is unknown.
+    /// ISO 8601 text with the UTC offset (`2024-01-02T03:04:05.000000+01:00`); without the offset if the zone is
+    /// unknown.
     ///
     /// `None` if the three fields do not make a date.
     pub fn to_iso_8601(&self) -> Option<String> {
         iso_8601(&self.date, self.timezone_type, &self.timezone)
     }
 
-    /// The instant in microseconds since 1970 UTC; `None` if the zone or the date is not known.
+    /// The instant in microseconds since 1970 UTC; `None` if the zone is unknown or the date is not valid.
     pub fn timestamp_micros(&self) -> Option<i64> {
         let timestamp: jiff::Timestamp = self.to_iso_8601()?.parse().ok()?;
         Some(timestamp.as_microsecond())
@@ -33,9 +34,9 @@ impl Date {
 /// ISO 8601 form with UTC offset of a serialized date (commands.md 13.2).
 ///
 /// `date` is local wall time in the zone (`2024-01-02 03:04:05.000000`),
-/// `timezone_type` 1 means a UTC offset, 2 an abbreviation, 3 an identifier.
-/// Where the zone's offset cannot be known the text has none. `None` if the
-/// three do not make a date.
+/// `timezone_type` 1 means a UTC offset, 2 an abbreviation, 3 an identifier. If
+/// the zone's offset is unknown, the text has none. `None` if the three fields do
+/// not make a date.
 pub(super) fn iso_8601(date: &str, timezone_type: i64, timezone: &str) -> Option<String> {
     let (day, time) = date.split_once(' ')?;
     let is_time = time.len() >= 8
@@ -77,7 +78,7 @@ fn zone_offset(day: &str, time: &str, zone: &str) -> Option<i32> {
                 Some((year, (month, day)))
             })?;
     let year: i64 = year.parse().ok()?;
-    // The calendar repeats every 400 years; a year that jiff has no room for keeps its rules that way.
+    // The calendar repeats every 400 years: map a year beyond jiff's range to one with the same rules.
     let year = if year > 9000 {
         2000 + (year - 2000) % 400
     } else {
@@ -97,9 +98,9 @@ fn zone_offset(day: &str, time: &str, zone: &str) -> Option<i32> {
     );
     let offset = match zone.to_ambiguous_zoned(local.ok()?).offset() {
         AmbiguousOffset::Unambiguous { offset } => offset,
-        // Skipped by the clock: PHP moves the time forward, into the new offset.
+        // A time that the clock skips: PHP moves it forward, into the new offset.
         AmbiguousOffset::Gap { after, .. } => after,
-        // Told twice: PHP 8 means the second in London and east of it, the first in the west.
+        // A time that occurs twice: PHP 8 takes the second in London and east of it, the first in the west.
         AmbiguousOffset::Fold { before, after } => {
             if after.seconds() >= 0 {
                 after
@@ -111,7 +112,7 @@ fn zone_offset(day: &str, time: &str, zone: &str) -> Option<i32> {
     Some(offset.seconds())
 }
 
-/// Offset in seconds of an abbreviation, as PHP 8.2 knows them; ambiguous ones as PHP decides.
+/// Offset in seconds of an abbreviation in PHP 8.2; ambiguous abbreviations as PHP resolves them.
 fn abbreviation_offset(name: &str) -> Option<i32> {
     let name = name.to_ascii_uppercase();
     let index = ABBREVIATIONS

@@ -12,7 +12,7 @@
 //! | reference | the value it points to, again |
 //! | key that stands twice | once: the last value, in the place of the first |
 //!
-//! A type that takes anything (`serde_json::Value`, flattened fields) gets the
+//! A type that accepts any value (`serde_json::Value`, flattened fields) gets the
 //! forms of [`json`](super::json).
 
 use std::borrow::Cow;
@@ -34,12 +34,12 @@ use super::read::{Reader, Token};
 use super::slots::{Member, Slots, scan, skip};
 use super::value::{DisplayBytes, MAX_DEPTH, canonical_int};
 
-/// Reads a value; the bytes must hold nothing else.
+/// Reads a value; the bytes must contain nothing else.
 ///
 /// # Errors
 ///
 /// Malformed input, a value that does not fit `T`, nesting beyond
-/// [`Deserializer::DEPTH`] levels, references that lead in a circle.
+/// [`Deserializer::DEPTH`] levels, or circular references.
 pub fn from_slice<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, Error> {
     let mut deserializer = Deserializer::new(bytes);
     let value = T::deserialize(&mut deserializer)?;
@@ -56,9 +56,9 @@ const MAX_EXPANDED_BYTES: usize = 64 << 20;
 #[derive(Debug)]
 pub struct Deserializer<'de> {
     reader: Reader<'de>,
-    /// Whether the input was passed over and found to be sound.
+    /// Whether the input was scanned and found to be well-formed.
     is_scanned: bool,
-    /// All values of the input, made where it has references or keys that stand twice, or for an untyped container.
+    /// All values of the input; built only if it has references or duplicate keys, or for an untyped container.
     slots: Option<Slots>,
     depth: usize,
     depth_limit: usize,
@@ -69,7 +69,7 @@ pub struct Deserializer<'de> {
 }
 
 impl<'de> Deserializer<'de> {
-    /// Levels of nesting that are read into types unless said otherwise.
+    /// Default limit of nesting levels that are read into types.
     pub const DEPTH: usize = 256;
 
     /// Reads from these bytes.
@@ -87,7 +87,7 @@ impl<'de> Deserializer<'de> {
         }
     }
 
-    /// Allows so many levels of nesting; each takes room on the call stack.
+    /// Sets the limit of nesting levels; each level takes space on the call stack.
     #[must_use]
     pub fn with_depth_limit(mut self, levels: usize) -> Self {
         self.depth_limit = levels.min(MAX_DEPTH);
@@ -107,7 +107,7 @@ impl<'de> Deserializer<'de> {
         }
     }
 
-    /// Passes over the whole value first: what is read later may depend on what stands behind it.
+    /// Scans the whole value first: how to read its beginning may depend on what comes later.
     #[inline]
     fn scan(&mut self) -> Result<(), Error> {
         if self.is_scanned {
@@ -129,13 +129,13 @@ impl<'de> Deserializer<'de> {
         Ok(self.slots.as_ref().expect("made above"))
     }
 
-    /// The pairs that count of the container at this offset, if some do not.
+    /// The pairs of the container at this offset without overwritten duplicates; `None` if it has none.
     #[inline]
     fn members(&self, start: usize) -> Option<Rc<[Member]>> {
         self.slots.as_ref()?.members(start).cloned()
     }
 
-    /// Runs `read` on the next value, or on what it refers to.
+    /// Runs `read` on the next value, or on the target of a reference.
     #[inline]
     fn with_value<R>(
         &mut self,
@@ -183,7 +183,7 @@ impl<'de> Deserializer<'de> {
         Ok(value)
     }
 
-    /// Enters a container for the time of `read`.
+    /// Runs `read` inside a container, one level deeper.
     fn nested<R>(&mut self, read: impl FnOnce(&mut Self) -> Result<R, Error>) -> Result<R, Error> {
         if self.depth >= self.depth_limit {
             return Err(self.reader.error(Kind::DepthExceeded {
@@ -233,7 +233,7 @@ impl<'de> Deserializer<'de> {
         })
     }
 
-    /// Reads whatever comes, in the forms of the job document.
+    /// Reads any value, in the forms of the job document.
     fn any<V: Visitor<'de>>(&mut self, visitor: V) -> Result<V::Value, Error> {
         let start = self.reader.pos();
         match self.reader.token()? {
@@ -292,14 +292,15 @@ impl<'de> Deserializer<'de> {
         }
     }
 
-    /// Before the `}` of the container at this offset.
+    /// A reader positioned before the `}` of the container at this offset.
     fn end_of(&mut self, start: usize) -> Result<Reader<'de>, Error> {
         let slot = self.slots()?.starting_at(start);
         let end = slot.expect("containers have slots").end;
         Ok(Reader::at(self.reader.bytes(), end - 1))
     }
 
-    /// The `$date` form, if the object just opened has the three pairs of PHP's date classes, and its end.
+    /// The `$date` form of the object just opened and its end, if the object has the three pairs of PHP's date
+    /// classes.
     fn date(
         &mut self,
         class: &str,
@@ -362,7 +363,7 @@ impl<'de> Deserializer<'de> {
     }
 }
 
-/// The three texts of the `$date` form.
+/// The names and texts of the `$date` form.
 type DateForm = [(&'static str, String); 3];
 
 fn text(token: Token<'_>) -> Option<Cow<'_, str>> {
@@ -373,7 +374,7 @@ fn text(token: Token<'_>) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Shows a string to the visitor as text, or gives both back if it is not UTF-8.
+/// Passes a string to the visitor as text, or returns both if it is not UTF-8.
 #[expect(
     clippy::type_complexity,
     reason = "the visitor comes back because it is used up by visiting"
@@ -397,7 +398,7 @@ fn visit_text<'de, V: Visitor<'de>>(
 fn describe(token: &Token<'_>) -> String {
     match token {
         Token::Null => "null".into(),
-        // Never the content: it may be a secret and ends in logs.
+        // Never include the content: it may be a secret, and errors are logged.
         Token::Bool(_) => "a bool".into(),
         Token::Int(_) => "an int".into(),
         Token::Float(..) => "a float".into(),
@@ -453,7 +454,7 @@ impl<'de> de::Deserializer<'de> for &mut Deserializer<'de> {
     fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         self.with_value(|de| match de.reader.token()? {
             Token::Float(value, _) => visitor.visit_f64(value),
-            // PHP itself fills a float property with an int.
+            // PHP itself stores an int in a float property.
             Token::Int(value) => visitor.visit_i64(value),
             token => Err(mismatch(&token, &visitor)),
         })
@@ -511,7 +512,7 @@ impl<'de> de::Deserializer<'de> for &mut Deserializer<'de> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         self.with_value(|de| {
-            // A job class without properties of interest fits a unit struct as well.
+            // A job class whose properties are not needed fits a unit struct as well.
             if matches!(de.reader.peek()?, b'O') {
                 skip(&mut de.reader)?;
                 return visitor.visit_unit();
@@ -601,24 +602,24 @@ impl<'de> de::Deserializer<'de> for &mut Deserializer<'de> {
     }
 }
 
-/// The pairs of an array or object, one after the other.
+/// The pairs of an array or object, in order.
 struct Pairs<'a, 'de> {
     de: &'a mut Deserializer<'de>,
     class: Option<&'de str>,
-    /// Where the container's token starts.
+    /// Offset of the container's token.
     start: usize,
     /// How many pairs there are.
     count: usize,
     left: usize,
-    /// The pairs that count, where some do not.
+    /// The pairs without overwritten duplicates; `None` if there are no duplicates.
     members: Option<Rc<[Member]>>,
-    /// The key whose value is read next or was read last.
+    /// The key whose value is next or was read last.
     key: Option<KeyRead<'de>>,
-    /// Names that several properties share, gathered when a private one of a parent shows up.
+    /// Names that several properties share; collected when a private property of a parent class occurs.
     shared_names: Option<HashSet<Vec<u8>>>,
 }
 
-/// A key that was read, for errors.
+/// A key that was read, to locate errors.
 enum KeyRead<'de> {
     Int(i64),
     Name(Cow<'de, [u8]>),
@@ -660,7 +661,7 @@ impl<'a, 'de> Pairs<'a, 'de> {
         Reader::at(bytes, members[index].key).key().map(Some)
     }
 
-    /// Leaves the container after its visitor.
+    /// Ends the container after its visitor.
     fn end<T>(mut self, value: Result<T, Error>, what: &str) -> Result<T, Error> {
         let value = value.map_err(|error| self.locate(error))?;
         if self.left > 0 {
@@ -676,7 +677,7 @@ impl<'a, 'de> Pairs<'a, 'de> {
         Ok(value)
     }
 
-    /// Adds to an error which pair it came from.
+    /// Adds the pair in which an error occurred.
     fn locate(&mut self, error: Error) -> Error {
         match self.key.take() {
             Some(KeyRead::Int(key)) => error.inside(Segment::Index(key)),
@@ -685,7 +686,7 @@ impl<'a, 'de> Pairs<'a, 'de> {
         }
     }
 
-    /// The name under which a property is known: its own, or with the class where that is taken.
+    /// The name under which a property is visible: its own, or with the class if the plain name is taken.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "a borrowed key lives on in the name"
@@ -795,7 +796,7 @@ impl<'de> MapAccess<'de> for Pairs<'_, 'de> {
     }
 }
 
-/// The values of an array, whatever their keys.
+/// The values of an array, ignoring their keys.
 struct Elements<'p, 'a, 'de>(&'p mut Pairs<'a, 'de>);
 
 impl<'de> SeqAccess<'de> for Elements<'_, '_, 'de> {
@@ -823,9 +824,9 @@ impl<'de> SeqAccess<'de> for Elements<'_, '_, 'de> {
     }
 }
 
-/// An object read without a type: `$class` or `$model` first, then its properties.
+/// An untyped object: `$class` or `$model` first, then its properties.
 struct AnyObject<'a, 'de> {
-    /// Until it was shown.
+    /// `None` once the class was given to the visitor.
     class: Option<&'de str>,
     pairs: Pairs<'a, 'de>,
 }
@@ -854,7 +855,7 @@ impl<'de> MapAccess<'de> for AnyObject<'_, 'de> {
         if !is_model {
             return self.pairs.next_key_seed(seed);
         }
-        // The five properties come in one order in every version; only `class` has another name here.
+        // All versions write the five properties in the same order; only `class` is renamed here.
         let Some(token) = self.pairs.next_key()? else {
             return Ok(None);
         };
@@ -883,7 +884,7 @@ impl<'de> MapAccess<'de> for AnyObject<'_, 'de> {
     }
 }
 
-/// What stands behind a name of [`Forms`].
+/// A value of [`Forms`].
 enum Form {
     Text(String),
     /// Base64, shown as `{"$bytes":..}`.
@@ -921,7 +922,7 @@ impl<'de> de::Deserializer<'de> for Form {
     }
 }
 
-/// A few named texts: the JSON forms of values that JSON has no type for.
+/// A few named texts: the JSON forms of values for which JSON has no type.
 struct Forms {
     left: std::vec::IntoIter<(&'static str, Form)>,
     value: Option<Form>,
@@ -993,7 +994,7 @@ macro_rules! int_keys {
 impl<'de> de::Deserializer<'de> for KeyDeserializer<'de> {
     type Error = Error;
 
-    /// Text, also for ints: the keys of one PHP array are of both kinds, those of a Rust map of one.
+    /// Always text, even for ints: a PHP array may mix both kinds of keys, a Rust map cannot.
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self {
             Self::Int(key) => visitor.visit_string(key.to_string()),
@@ -1040,7 +1041,7 @@ impl<'de> de::Deserializer<'de> for KeyDeserializer<'de> {
     }
 }
 
-/// A variant with content: an array of one pair.
+/// An enum variant with content: an array of one pair.
 struct Variant<'a, 'de> {
     de: &'a mut Deserializer<'de>,
     name: String,

@@ -1,22 +1,22 @@
-//! A part of a value as a value of its own.
+//! Copies a part of a value into an independent value.
 
 use super::error::{Error, Kind};
 use super::json::{Graph, MAX_EXPANDED, MAX_EXPANDED_BYTES};
 use super::value::{Array, Key, Object, Value};
 
-/// Most levels of nesting in a part: it is copied on the call stack.
+/// Most levels of nesting in a part: copying recurses on the call stack.
 const DEPTH: usize = 256;
 
 impl<'v> Graph<'v> {
-    /// Copies a part of the graph; what its references lead to is copied, too.
+    /// Copies a part of the graph, including the targets of its references.
     ///
-    /// A value that contains itself has no end: there the copy has nothing, not
-    /// even the name.
+    /// A value that contains itself would never end: the copy leaves out the
+    /// inner occurrence, including its key.
     ///
     /// # Errors
     ///
-    /// [`Kind::DepthExceeded`], or [`Kind::ExpansionExceeded`] where references
-    /// fan out to more values than any job needs.
+    /// [`Kind::DepthExceeded`], or [`Kind::ExpansionExceeded`] if references
+    /// expand to more values than any job needs.
     pub fn detached(&self, part: &'v Value) -> Result<Value, Error> {
         let mut copy = Copy {
             graph: self,
@@ -34,7 +34,7 @@ struct Copy<'g, 'v> {
     /// Containers that are being copied.
     open: Vec<*const Value>,
     left: usize,
-    /// For texts in place of references.
+    /// Remaining bytes of texts copied in place of references.
     left_bytes: usize,
 }
 
@@ -52,7 +52,7 @@ impl<'v> Copy<'_, 'v> {
         let pairs = match value {
             Value::Array(array) => &array.pairs,
             Value::Object(object) => &object.properties,
-            // It leads nowhere.
+            // The reference has no target.
             Value::ObjectRef(_) | Value::VarRef(_) => return Ok(None),
             other => {
                 let len = match other {
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn references_that_fan_out_are_refused() {
-        // Each level is an array of twice the level before.
+        // Each level is an array with two references to the level before.
         let mut whole = String::from("a:20:{i:0;a:2:{i:0;i:1;i:1;i:1;}");
         for level in 1..20 {
             let before = if level == 1 { 2 } else { level + 3 };

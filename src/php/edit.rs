@@ -1,20 +1,20 @@
-//! Edits a serialized object without a change to any byte that need not change.
+//! Edits a serialized object, and changes only the bytes that must change.
 //!
-//! [`ObjectText`] takes the text of an object apart at its properties. Some can
-//! be replaced, or added at the end; all other bytes are copied, except for the
-//! numbers of back references (`r:`, `R:`) behind a value that takes more or
-//! fewer numbers than the one it replaces (php-serialize.md 6). A reference
-//! into a value that is gone gets the value itself, and so does a reference out
-//! of a property that is taken from its object.
+//! [`ObjectText`] splits the text of an object at its properties. Properties can
+//! be replaced, or added at the end. All other bytes are copied, except the
+//! numbers of back references (`r:`, `R:`) after a value that takes up more or
+//! fewer numbers than the one it replaces (php-serialize.md 6). A reference into
+//! a removed value is replaced by the value itself, and so is a reference that
+//! leads out of a property taken from its object.
 //!
-//! Keys that stand twice come out once, as PHP reads them.
+//! Duplicate keys are written once, as PHP reads them.
 //!
-//! Three things cannot be done in text, and are errors:
+//! Three edits are impossible in text, and are errors:
 //!
-//! * a property that shares a PHP reference (`&`) with another value: to PHP an
-//!   assignment changes both, or, where the class has `__unserialize`, one;
-//! * a number inside a signed `C:` body, whose signature would break;
-//! * a number inside or behind a `C:` body that only its class can read.
+//! * a property that shares a PHP reference (`&`) with another value: in PHP an
+//!   assignment changes both, or only one if the class has `__unserialize`;
+//! * a changed number inside a signed `C:` body, whose signature would break;
+//! * a changed number inside or after a `C:` body that only its class can read.
 
 use std::borrow::Cow;
 
@@ -24,18 +24,18 @@ use super::read::{Reader, Token};
 use super::slots::{Member as Pair, Slots, numbered_body, signature_len};
 use super::value::{MAX_DEPTH, Value, write_array_head, write_object_head, write_string};
 
-/// The text of an object, taken apart at its properties.
+/// The text of an object, split at its properties.
 #[derive(Debug)]
 pub struct ObjectText<'a> {
     bytes: Cow<'a, [u8]>,
     class: ClassName,
-    /// Where the first property begins.
+    /// Offset of the first property.
     body: usize,
     members: Vec<Member>,
     slots: Slots,
 }
 
-/// A property: its name, and where that and its value begin.
+/// A property: its name, and the offsets of the name and of the value.
 #[derive(Debug)]
 struct Member {
     name: Vec<u8>,
@@ -47,7 +47,7 @@ struct Member {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EditError {
-    /// A text is no serialized value, or no object.
+    /// A text is not a serialized value, or not an object.
     #[error("the text is no serialized object")]
     Text(#[source] Error),
     /// A property shares a PHP reference with another value.
@@ -56,13 +56,13 @@ pub enum EditError {
         /// Name of the property.
         property: Box<str>,
     },
-    /// A reference inside a signed body would have to get another number.
+    /// The number of a reference inside a signed body would have to change.
     #[error("a signed `{class}` refers to a value by its number, which would change")]
     Signed {
         /// Class of the signed object.
         class: ClassName,
     },
-    /// A reference inside or behind a `C:` body that only its class can read would have to get another number.
+    /// The number of a reference inside or after a `C:` body that only its class can read would have to change.
     #[error(
         "a `{class}` that wrote itself (`C:`) may hold values with numbers, which would change"
     )]
@@ -82,11 +82,11 @@ impl From<Error> for EditError {
 }
 
 impl<'a> ObjectText<'a> {
-    /// Takes an object's text apart; the bytes must hold nothing else.
+    /// Splits an object's text; the bytes must contain nothing else.
     ///
     /// # Errors
     ///
-    /// The text is no serialized value, or that of something else than an `O:` object.
+    /// The text is not a serialized value, or not an `O:` object.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
         let mut bytes = Cow::Borrowed(bytes);
         let mut slots = number(&bytes)?;
@@ -105,7 +105,7 @@ impl<'a> ObjectText<'a> {
             let key = reader.pos();
             let name = match reader.key()? {
                 Token::Str(name) => name.into_owned(),
-                // No property has such a name: nobody asks for it.
+                // No property has a name like that, so no lookup finds it.
                 _ => Vec::new(),
             };
             let value = reader.pos();
@@ -126,7 +126,8 @@ impl<'a> ObjectText<'a> {
         &self.class
     }
 
-    /// Text of a public property's value, with nothing in it that refers to values outside; `None` without it.
+    /// Text of a public property's value, without references to values outside of it; `None` if there is no such
+    /// property.
     ///
     /// # Errors
     ///
@@ -141,7 +142,7 @@ impl<'a> ObjectText<'a> {
         Ok(Some(out.bytes))
     }
 
-    /// What [`get`](Self::get) returns, read.
+    /// The parsed result of [`get`](Self::get).
     ///
     /// # Errors
     ///
@@ -153,8 +154,8 @@ impl<'a> ObjectText<'a> {
 
     /// The object's text with these public properties replaced, or added at the end in this order.
     ///
-    /// Each value is a serialized value by itself. A protected or private
-    /// property of the same name stays as it is.
+    /// Each value is serialized independently of the others. A protected or
+    /// private property of the same name stays unchanged.
     ///
     /// # Errors
     ///
@@ -165,7 +166,7 @@ impl<'a> ObjectText<'a> {
         let mut gone = Vec::new();
         for (place, (property, value)) in places.iter().zip(edits) {
             let Some(place) = *place else { continue };
-            // `R:` takes no number: what stands there is another value's place, too.
+            // `R:` takes no number: its value belongs to another place, too.
             let Some(slot) = self.slots.number_at(self.members[place].value) else {
                 return Err(EditError::Shared {
                     property: (*property).into(),
@@ -219,7 +220,7 @@ fn class_name(name: &str) -> ClassName {
     ClassName::new(name).expect("the reader checked the name")
 }
 
-/// Numbers the values of a text that holds nothing but one value.
+/// Numbers the values of a text that contains exactly one value.
 fn number(bytes: &[u8]) -> Result<Slots, Error> {
     let mut reader = Reader::new(bytes);
     let slots = Slots::of(&mut reader)?;
@@ -229,7 +230,7 @@ fn number(bytes: &[u8]) -> Result<Slots, Error> {
     Ok(slots)
 }
 
-/// The text of one value as PHP would write it after reading, where keys stand twice in it.
+/// The text of one value as PHP would write it after reading, which removes duplicate keys.
 pub(super) fn without_duplicates(text: &[u8]) -> Result<Vec<u8>, Error> {
     let mut out = Out::new(0, &[]);
     match out.text(text) {
@@ -241,7 +242,7 @@ pub(super) fn without_duplicates(text: &[u8]) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// Behind the last byte of the value at this offset.
+/// Offset after the last byte of the value at this offset.
 fn end_of(bytes: &[u8], slots: &Slots, offset: usize) -> Result<usize, Error> {
     if let Some(slot) = slots.starting_at(offset) {
         return Ok(slot.end);
@@ -251,19 +252,19 @@ fn end_of(bytes: &[u8], slots: &Slots, offset: usize) -> Result<usize, Error> {
     Ok(reader.pos())
 }
 
-/// Where values are copied from, and which number each has got.
+/// The text from which values are copied, and the new number of each.
 struct Source<'a> {
     bytes: &'a [u8],
     slots: &'a Slots,
     copied: Vec<Copied>,
 }
 
-/// The new numbers of a value; 0 for none.
+/// The new numbers of a copied value; 0 for none.
 #[derive(Clone, Copy, Default)]
 struct Copied {
-    /// Of the place it stands in, which `R:` means.
+    /// Number of its place, the target of `R:`.
     place: u64,
-    /// Of the object, wherever it came to stand, which `r:` means.
+    /// Number of the object, wherever it was written, the target of `r:`.
     object: u64,
 }
 
@@ -277,7 +278,7 @@ impl<'a> Source<'a> {
     }
 
     fn copied(&mut self, number: u64) -> &mut Copied {
-        // Numbers were checked when the text was walked through.
+        // All numbers were checked when the text was scanned.
         let index = usize::try_from(number).expect("a number of a value that was read") - 1;
         &mut self.copied[index]
     }
@@ -302,7 +303,7 @@ impl<'a> Source<'a> {
         slot.expect("references were checked").offset
     }
 
-    /// Number of the object itself, which an `r:` to an `r:` leads to where that was not copied.
+    /// Number of the object itself: an `r:` to an `r:` leads to the object if that `r:` was not copied.
     fn object_behind(&mut self, number: u64) -> u64 {
         if self.copied(number).object != 0 {
             return number;
@@ -317,16 +318,16 @@ enum Open {
         /// Next key in the source.
         pos: usize,
         left: usize,
-        /// The pairs that are left, last first, where some do not count.
+        /// The remaining pairs, last first, if the container has duplicate keys.
         members: Option<Vec<Pair>>,
     },
     Body {
-        /// Class, and where the token and its body begin in the source, and the body's end.
+        /// Class, offsets of the token and its body in the source, and the end of the body.
         class: ClassName,
         token: usize,
         body: usize,
         end: usize,
-        /// Where the body begins in the output.
+        /// Offset of the body in the output.
         start: usize,
     },
 }
@@ -334,15 +335,15 @@ enum Open {
 /// A text being written.
 struct Out<'g> {
     bytes: Vec<u8>,
-    /// How many numbers were taken.
+    /// How many numbers are in use.
     numbers: u64,
-    /// In how many containers each value stands.
+    /// Number of containers around the current value.
     depth: usize,
-    /// Numbers in the source of values that are replaced, with their properties.
+    /// Source numbers of the values that are replaced, with their properties.
     gone: &'g [(u64, &'g str)],
-    /// Numbers up to this are certain, and the class whose body makes the others uncertain.
+    /// Numbers up to this one are certain; the class is the one whose body makes the others uncertain.
     certain: Option<(u64, ClassName)>,
-    /// Whether a value has another number than in the source, or is not written.
+    /// Whether any value has another number than in the source, or is not written.
     has_moved: bool,
 }
 
@@ -375,7 +376,7 @@ impl<'g> Out<'g> {
         Ok(())
     }
 
-    /// Writes a value that comes from elsewhere.
+    /// Writes a value from another text.
     fn text(&mut self, text: &[u8]) -> Result<(), EditError> {
         let slots = number(text)?;
         let gone = std::mem::take(&mut self.gone);
@@ -384,7 +385,7 @@ impl<'g> Out<'g> {
         result
     }
 
-    /// Copies the value at this offset as an assignment does: what it is equal to, not the place it stands in.
+    /// Copies the value at this offset as an assignment does: its content, not its place.
     fn by_value(&mut self, source: &mut Source<'_>, offset: usize) -> Result<(), EditError> {
         let mut offset = offset;
         if let Token::VarRef(target) = Reader::at(source.bytes, offset).token()? {
@@ -407,7 +408,7 @@ impl<'g> Out<'g> {
         self.rest(source, Vec::new(), Some(offset))
     }
 
-    /// Copies the next value, and all that is left of the open ones.
+    /// Copies the next value, and the rest of all open containers.
     fn rest(
         &mut self,
         source: &mut Source<'_>,
@@ -489,7 +490,7 @@ impl<'g> Out<'g> {
         let target = source.object_behind(source.slots.meant(offset, target));
         let copied = source.copied(target);
         if copied.object == 0 {
-            // The object was left out where it stood: it stands here now.
+            // The object was not written at its own place: write it here.
             copied.object = new;
             let offset = source.offset_of(target);
             return self.head(source, offset, open);
@@ -498,7 +499,7 @@ impl<'g> Out<'g> {
         self.reference('r', object)
     }
 
-    /// Writes `R:`, or the value where it was not written yet.
+    /// Writes `R:`, or the value if it was not written yet.
     fn var_ref(
         &mut self,
         source: &mut Source<'_>,
@@ -517,10 +518,10 @@ impl<'g> Out<'g> {
         self.token(source, offset, open)
     }
 
-    /// Refers to a value that is written already; false if it is not.
+    /// Writes a reference to a value that is written already; false if it is not.
     fn is_copied(&mut self, source: &mut Source<'_>, number: u64) -> Result<bool, EditError> {
         let copied = *source.copied(number);
-        // What is equal to a value taken out may stand once more behind it, and is written once more.
+        // An equal copy of the value that was taken out may follow it, and is written again.
         if copied.place != 0 && source.is_shared(number) {
             self.reference('R', copied.place)?;
         } else if copied.object != 0 && source.is_object(number) {
@@ -532,7 +533,7 @@ impl<'g> Out<'g> {
         Ok(true)
     }
 
-    /// Writes what stands at this offset, which is no reference and has got its number.
+    /// Writes the value at this offset, which is not a reference and has its number already.
     fn head(
         &mut self,
         source: &Source<'_>,
@@ -544,7 +545,7 @@ impl<'g> Out<'g> {
         if let Token::Custom(class, body) = token {
             let start = reader.pos() - 1 - body.len();
             let first = start + signature_len(body);
-            // The bodies inside one another were counted when the numbers were given.
+            // Nested bodies were counted when the numbers were given.
             let is_numbered = numbered_body(class, body, 0).is_some();
             if is_numbered && source.slots.number_at(first).is_some() {
                 open.push(Open::Body {
@@ -585,7 +586,7 @@ impl<'g> Out<'g> {
         Ok(())
     }
 
-    /// Notes a body that only its class can read; it is copied only where numbers in it stay right.
+    /// Records a body that only its class can read; it can be copied only if numbers in it stay valid.
     fn opaque(&mut self, class: ClassName, body: &[u8]) -> Result<(), EditError> {
         let may_refer = ["r:", "R:"]
             .iter()
@@ -597,7 +598,7 @@ impl<'g> Out<'g> {
         Ok(())
     }
 
-    /// Puts the head of a `C:` object before its body, and the `}` behind it.
+    /// Inserts the head of a `C:` object before its body, and adds the `}` after it.
     fn close_body(
         &mut self,
         source: &Source<'_>,
@@ -632,7 +633,7 @@ mod tests {
     use super::*;
     use crate::php::{Key, PropertyName};
 
-    /// A class whose `C:` body has numbers of the whole.
+    /// A class whose `C:` body continues the numbering of the whole.
     const CLOSURE: &str = r#"32:"Opis\Closure\SerializableClosure""#;
 
     type Edits<'a> = &'a [(&'a str, &'a str)];
@@ -665,15 +666,15 @@ mod tests {
              r#"O:1:"A":3:{s:1:"q";N;s:1:"a";O:1:"B":0:{}s:1:"b";r:3;}"#),
             (r#"O:1:"A":3:{s:1:"q";N;s:1:"a";O:1:"B":0:{}s:1:"b";r:3;}"#, &[("q", "a:1:{i:0;i:1;}")],
              r#"O:1:"A":3:{s:1:"q";a:1:{i:0;i:1;}s:1:"a";O:1:"B":0:{}s:1:"b";r:4;}"#),
-            // References inside what is put in.
+            // References inside the new value.
             (r#"O:1:"A":1:{s:1:"n";i:1;}"#, &[("q", r#"a:2:{i:0;O:1:"B":0:{}i:1;r:2;}"#)],
              r#"O:1:"A":2:{s:1:"n";i:1;s:1:"q";a:2:{i:0;O:1:"B":0:{}i:1;r:4;}}"#),
-            // References into what is gone: the value comes to stand where it was referred to first.
+            // References into the removed value: it is written where it was referred to first.
             (r#"O:1:"A":3:{s:1:"q";a:1:{i:0;O:1:"B":1:{s:1:"x";i:5;}}s:1:"a";r:3;s:1:"b";r:3;}"#, &[("q", "N;")],
              r#"O:1:"A":3:{s:1:"q";N;s:1:"a";O:1:"B":1:{s:1:"x";i:5;}s:1:"b";r:3;}"#),
             (r#"O:1:"A":3:{s:1:"q";a:1:{i:0;i:7;}s:1:"a";R:3;s:1:"b";R:3;}"#, &[("q", "N;")],
              r#"O:1:"A":3:{s:1:"q";N;s:1:"a";i:7;s:1:"b";R:3;}"#),
-            // Both ends of a cycle are gone, and only one is referred to.
+            // Both ends of a cycle are removed, and only one is referred to.
             (r#"O:1:"A":2:{s:1:"q";O:1:"B":1:{s:1:"c";O:1:"C":1:{s:1:"b";r:2;}}s:1:"a";r:3;}"#, &[("q", "N;")],
              r#"O:1:"A":2:{s:1:"q";N;s:1:"a";O:1:"C":1:{s:1:"b";O:1:"B":1:{s:1:"c";r:3;}}}"#),
             // Other visibilities are other properties; of two with one name the last counts.
@@ -707,7 +708,8 @@ mod tests {
             (r#"O:1:"A":2:{s:1:"a";i:1;s:1:"q";R:2;}"#.to_owned(), shared),
             (r#"O:1:"A":2:{s:1:"q";i:1;s:1:"a";R:2;}"#.to_owned(), shared),
             (signed("a:1:{i:0;r:3;}"), "a signed `Opis\\Closure\\SerializableClosure` refers to a value by its number, which would change"),
-            // Only the class knows whether its body holds a number, and how many values of the whole.
+            // Only the class knows whether its body contains a number, and how many values it adds to the
+            // numbering.
             (r#"O:1:"A":3:{s:1:"q";N;s:1:"a";O:1:"B":0:{}s:1:"c";C:1:"S":4:{r:3;}}"#.to_owned(), uncertain),
             (r#"O:1:"A":2:{s:1:"a";C:1:"S":4:{i:3;}s:1:"q";O:1:"B":0:{}}"#.to_owned(), r#"O:1:"A":2:{s:1:"a";C:1:"S":4:{i:3;}s:1:"q";a:1:{i:0;N;}}"#),
         ];
@@ -750,7 +752,8 @@ mod tests {
             (r#"O:1:"A":2:{s:1:"a";a:1:{i:0;i:5;}s:1:"q";R:2;}"#, "a:1:{i:0;i:5;}"),
             (r#"O:1:"A":2:{s:1:"a";O:1:"B":0:{}s:1:"q";r:2;}"#, r#"O:1:"B":0:{}"#),
             (r#"O:1:"A":2:{s:1:"n";i:1;s:1:"q";a:1:{i:0;r:1;}}"#, r#"a:1:{i:0;O:1:"A":2:{s:1:"n";i:1;s:1:"q";a:1:{i:0;r:2;}}}"#),
-            // The property itself stands in the value, and so does what PHP references share with it.
+            // The value contains its own object, and so its own property and a value that shares a PHP reference
+            // with it.
             (r#"O:1:"A":2:{s:1:"q";a:2:{i:0;i:5;i:1;r:1;}s:1:"n";R:3;}"#,
              r#"a:2:{i:0;i:5;i:1;O:1:"A":2:{s:1:"q";a:2:{i:0;R:2;i:1;r:3;}s:1:"n";R:2;}}"#),
             (r#"O:1:"A":1:{s:1:"q";C:1:"S":17:{a:1:{i:0;i:7700;}}}"#, r#"C:1:"S":17:{a:1:{i:0;i:7700;}}"#),
@@ -766,7 +769,7 @@ mod tests {
         }
     }
 
-    /// Writes a random value; `objects` says of each number whether `r:` may mean it.
+    /// Writes a random value; `objects` records for each number whether `r:` may refer to it.
     fn random(rng: &mut fastrand::Rng, depth: u32, objects: &mut Vec<bool>, out: &mut String) {
         let pick = if depth == 0 {
             rng.u8(0..5)
@@ -806,7 +809,7 @@ mod tests {
             5 if depth > 1 => {
                 objects.push(true);
                 let mut body = String::new();
-                // A reference alone would be a body of its own numbering to no class.
+                // A body that consists of a reference alone is not numbered by any class.
                 body.push_str("a:1:{i:0;");
                 objects.push(false);
                 random(rng, depth - 1, objects, &mut body);
@@ -842,7 +845,7 @@ mod tests {
         out.push('}');
     }
 
-    /// What the graph of an object is, apart from some of its properties, in words that numbers do not change.
+    /// A description of an object's graph without some of its properties, independent of reference numbers.
     struct Shape<'v> {
         values: Vec<&'v Value>,
         places: Vec<u64>,
@@ -987,7 +990,8 @@ mod tests {
             prop_assert_eq!(Shape::of(&before, &names), Shape::of(&after, &names), "{} {}", object, text(&result));
             for (index, (name, _)) in edits.iter().enumerate() {
                 let found = ObjectText::parse(&result).unwrap().get(name).unwrap().unwrap();
-                // What shares a reference with itself comes out without: an assignment copies it.
+                // A value that shares a reference with itself is written without it: an assignment copies the
+                // value.
                 let expected = if new.contains("R:1;") { text(&found) } else { new.clone() };
                 prop_assert_eq!(text(&found), expected, "{} {}", index, text(&result));
             }

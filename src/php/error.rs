@@ -1,4 +1,4 @@
-//! The error of the codec: what was wrong, at which byte, and on the way to which value.
+//! The error of the codec: the problem, its byte offset, and the path to the value.
 
 use std::fmt;
 
@@ -12,11 +12,11 @@ pub struct Error(Box<Inner>);
 struct Inner {
     kind: Kind,
     offset: Option<usize>,
-    /// Innermost segment first; it grows while the error travels outwards.
+    /// Innermost segment first; it grows while the error is passed outwards.
     path: Vec<Segment>,
 }
 
-/// One step on the way from the outermost value to the place of an error.
+/// One step on the path from the outermost value to the place of an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Segment {
     /// An integer array key or the position in a sequence.
@@ -25,28 +25,28 @@ pub enum Segment {
     Name(Box<[u8]>),
 }
 
-/// What went wrong.
+/// The kind of problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
     /// The input ended inside a value, or a length or count promises more bytes than are left.
     Eof,
-    /// A byte that cannot stand here; the text says what could.
+    /// A byte that is not allowed here.
     Unexpected {
         /// The byte that was found.
         found: u8,
-        /// What the format asks for in this place.
+        /// What the format requires here.
         expected: &'static str,
     },
-    /// A number that PHP does not read.
+    /// A number that PHP would not read.
     BadNumber,
-    /// A class name that PHP refuses, or one that is not UTF-8.
+    /// A class name that PHP refuses, or that is not UTF-8.
     BadClassName,
     /// A length or count too large for any memory.
     LengthOverflow,
     /// More levels of nesting than allowed.
     DepthExceeded {
-        /// The limit that was in force.
+        /// The limit.
         limit: usize,
     },
     /// `r:` or `R:` to a slot that does not exist, is not an object, or is the reference itself.
@@ -54,26 +54,26 @@ pub enum Kind {
         /// The slot number as written.
         slot: u64,
     },
-    /// `r:` or `R:` to a slot behind a `C:` body that only its class can read: PHP may count values in it.
+    /// `r:` or `R:` to a slot after a `C:` body that only its class can read: PHP may count values in that body.
     UncertainReference {
         /// The slot number as written.
         slot: u64,
         /// Class of the first such object.
         class: Box<str>,
     },
-    /// A value that contains itself, where a tree was asked for.
+    /// A value that contains itself, though a tree was requested.
     Cycle,
     /// References would expand to more values than allowed.
     ExpansionExceeded,
     /// Bytes after the end of the value.
     TrailingData,
-    /// A string that is not UTF-8, where text was asked for.
+    /// A string that is not UTF-8, though text was requested.
     NotUtf8,
-    /// A value of one type where another was asked for.
+    /// A value of another type than requested.
     Mismatch {
-        /// What was asked for.
+        /// The requested type.
         expected: Box<str>,
-        /// What was found.
+        /// The type that was found.
         found: Box<str>,
     },
     /// A message from a `Deserialize` or `Serialize` implementation.
@@ -85,13 +85,13 @@ pub enum Kind {
 /// The broad class of an error, for callers that decide what to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Category {
-    /// More input could have made it valid.
+    /// The input is incomplete.
     Eof,
     /// Not PHP's serialize format.
     Syntax,
-    /// Valid, but beyond a limit that protects this process, or beyond what can be known without the PHP class.
+    /// Valid, but beyond a limit that protects this process, or undecidable without the PHP class.
     Limit,
-    /// Valid, but not of the shape that was asked for.
+    /// Valid, but not of the requested shape.
     Data,
 }
 
@@ -119,7 +119,7 @@ impl Error {
         })
     }
 
-    /// Sets the offset where the error has none yet.
+    /// Sets the offset if the error has none yet.
     pub(crate) fn at(mut self, offset: usize) -> Self {
         self.0.offset.get_or_insert(offset);
         self
@@ -130,17 +130,17 @@ impl Error {
         self
     }
 
-    /// What went wrong.
+    /// The kind of problem.
     pub fn kind(&self) -> &Kind {
         &self.0.kind
     }
 
-    /// Byte offset in the input; `None` for errors of writing.
+    /// Byte offset in the input; `None` for errors while writing.
     pub fn offset(&self) -> Option<usize> {
         self.0.offset
     }
 
-    /// Way from the outermost value to the place of the error, outermost first.
+    /// Path from the outermost value to the place of the error, outermost first.
     pub fn path(&self) -> impl Iterator<Item = &Segment> {
         self.0.path.iter().rev()
     }
@@ -251,14 +251,14 @@ impl serde::de::Error for Error {
     }
 
     fn missing_field(field: &'static str) -> Self {
-        // Since Laravel 9.4 a property equal to its class default is not written.
+        // Since Laravel 9.4, properties equal to their class default are not written.
         Self::without_offset(Kind::Message(
             format!("property `{field}` is not in the object (Laravel leaves out properties equal to their class default)").into(),
         ))
     }
 }
 
-/// What was found, without its content: that may be a secret, and messages end in logs.
+/// The type of the value, without its content, which may be a secret: error messages are logged.
 fn without_content(unexpected: serde::de::Unexpected<'_>) -> &'static str {
     use serde::de::Unexpected as Found;
     match unexpected {

@@ -39,7 +39,7 @@ pub const MAX_EXPANDED_BYTES: usize = 16 << 20;
 
 const MODEL_IDENTIFIER: &str = "Illuminate\\Contracts\\Database\\ModelIdentifier";
 
-/// A value with its numbered slots: what references in it mean.
+/// A value with its numbered slots, to resolve references in it.
 #[derive(Debug)]
 pub struct Graph<'v> {
     slots: Vec<Numbered<'v>>,
@@ -48,14 +48,14 @@ pub struct Graph<'v> {
 #[derive(Debug, Clone, Copy)]
 struct Numbered<'v> {
     value: &'v Value,
-    /// What the value is once references are followed.
+    /// The value after following references.
     root: &'v Value,
-    /// Slot index of the container and the pair in it; `None` for the outermost value and that of a `C:` body.
+    /// Slot index of the container and the key in it; `None` for the outermost value and the value of a `C:` body.
     parent: Option<(usize, &'v Key)>,
 }
 
 impl<'v> Graph<'v> {
-    /// Numbers the values of a tree that was read whole.
+    /// Numbers the values of a complete tree.
     pub fn new(root: &'v Value) -> Self {
         let mut slots: Vec<Numbered<'v>> = Vec::new();
         let mut open = Vec::new();
@@ -63,7 +63,7 @@ impl<'v> Graph<'v> {
         while let Some((value, parent)) = next {
             if !matches!(value, Value::VarRef(_)) {
                 let index = slots.len();
-                // A reference always points back, to what is followed already.
+                // A reference always points back to a value that is resolved already.
                 let target = match value {
                     Value::ObjectRef(number) => slot(&slots, *number),
                     _ => None,
@@ -78,7 +78,7 @@ impl<'v> Graph<'v> {
                     Value::Array(array) => open.push((index, array.pairs.iter())),
                     Value::Object(object) => open.push((index, object.properties.iter())),
                     Value::Custom(custom) => {
-                        // What the body holds is numbered as if it stood here.
+                        // Values in the body are numbered as if they were in its place.
                         if let Some(inner) = custom.inner() {
                             next = Some((inner, None));
                             continue;
@@ -101,10 +101,10 @@ impl<'v> Graph<'v> {
         Self { slots }
     }
 
-    /// Follows references until a value that is none.
+    /// Follows references to a value that is not a reference.
     ///
-    /// Returns the reference itself where it leads nowhere: to a slot that a tree
-    /// built by hand does not have.
+    /// Returns the reference itself if it has no target, which is possible in a
+    /// tree built by hand.
     pub fn resolve(&self, value: &'v Value) -> &'v Value {
         match value {
             Value::ObjectRef(number) | Value::VarRef(number) => {
@@ -114,7 +114,7 @@ impl<'v> Graph<'v> {
         }
     }
 
-    /// The value of a property, references followed.
+    /// The value of a property, with references followed.
     pub fn property(&self, object: &'v Object, name: &str) -> Option<&'v Value> {
         object.get(name).map(|value| self.resolve(value))
     }
@@ -123,7 +123,7 @@ impl<'v> Graph<'v> {
         slot(&self.slots, number)
     }
 
-    /// Pointer to where the slot's value stands first, below the root.
+    /// JSON pointer to the first occurrence of the slot's value, below the root.
     fn pointer(&self, number: u64) -> String {
         let mut segments = Vec::new();
         let mut current = self.slot(number);
@@ -165,7 +165,7 @@ impl Value {
     }
 }
 
-/// Writes values of one graph, and text of the caller's, into one JSON text.
+/// Writes values of one graph, and text of the caller, into one JSON text.
 #[derive(Debug)]
 pub struct Writer<'g, 'v> {
     graph: &'g Graph<'v>,
@@ -176,13 +176,13 @@ pub struct Writer<'g, 'v> {
     open: HashMap<*const Value, usize>,
     expanded: usize,
     expanded_bytes: usize,
-    /// Length of all pointers written.
+    /// Total length of all pointers written.
     pointers: usize,
-    /// Where the graph's root stands in the document.
+    /// JSON pointer to the graph's root in the document.
     root: String,
 }
 
-/// Where a container's writing stands.
+/// The state of writing a container.
 struct Frame<'v> {
     identity: *const Value,
     pairs: std::vec::IntoIter<(Cow<'v, str>, &'v Value)>,
@@ -190,7 +190,7 @@ struct Frame<'v> {
     is_first: bool,
     /// Length of the pointer to the container.
     pointer_len: usize,
-    /// Whether it is written in place of a reference.
+    /// Whether the container is written in place of a reference.
     is_expansion: bool,
 }
 
@@ -210,7 +210,7 @@ impl<'g, 'v> Writer<'g, 'v> {
         }
     }
 
-    /// Says where in the document the graph's root stands, as a JSON pointer.
+    /// Sets the JSON pointer to the graph's root in the document.
     #[must_use]
     pub fn with_root(mut self, pointer: &str) -> Self {
         pointer.clone_into(&mut self.root);
@@ -222,7 +222,7 @@ impl<'g, 'v> Writer<'g, 'v> {
         self.out
     }
 
-    /// Appends text as it is.
+    /// Appends text without changes.
     pub fn raw(&mut self, text: &str) {
         self.out.push_str(text);
     }
@@ -239,7 +239,7 @@ impl<'g, 'v> Writer<'g, 'v> {
             .insert(std::ptr::from_ref(container), self.pointer.len());
     }
 
-    /// Appends a value that stands at `pointer` in the document.
+    /// Appends a value located at `pointer` in the document.
     pub fn value_at(&mut self, value: &'v Value, pointer: &str) {
         let before = std::mem::replace(&mut self.pointer, pointer.to_owned());
         self.value(value);
@@ -287,20 +287,20 @@ impl<'g, 'v> Writer<'g, 'v> {
         }
     }
 
-    /// Whether references have been expanded to as much as is allowed.
+    /// Whether the limit on expanded references is reached.
     fn is_spent(&self) -> bool {
         self.expanded >= MAX_EXPANDED || self.expanded_bytes >= MAX_EXPANDED_BYTES
     }
 
-    /// Writes a scalar whole, or the opening of a container, whose frame is returned.
+    /// Writes a scalar, or the opening of a container, whose frame is returned.
     fn start(&mut self, value: &'v Value, is_expansion: bool) -> Option<Frame<'v>> {
         let target = self.graph.resolve(value);
         let slot = match value {
             Value::ObjectRef(slot) | Value::VarRef(slot) => Some(*slot),
             _ => None,
         };
-        // An open container is an ancestor: the pointer to it is a prefix of ours. It is met without a
-        // reference too, where a reference led to something that holds the ancestor.
+        // An open container is an ancestor: the pointer to it is a prefix of the current one. It can also be
+        // reached without a reference, inside a value to which a reference led.
         let open = self.open.get(&std::ptr::from_ref(target)).copied();
         let is_cut = slot.is_some() && (self.is_spent() || is_reference(target));
         if open.is_some() || is_cut {
@@ -355,7 +355,7 @@ impl<'g, 'v> Writer<'g, 'v> {
                 } else {
                     array_members(array)
                 };
-                // Of duplicate keys the last value counts, and what is left may be a list.
+                // The last of duplicate keys counts, and the remaining pairs may be a list.
                 let is_list = pairs
                     .iter()
                     .enumerate()
@@ -411,7 +411,7 @@ impl<'g, 'v> Writer<'g, 'v> {
         }
     }
 
-    /// `$model` form, or `None` if the object lacks the properties every version writes.
+    /// The `$model` form, or `None` if the object lacks the properties that every version writes.
     fn model(&mut self, object: &'v Object) -> Option<Vec<(Cow<'v, str>, &'v Value)>> {
         let class = object.get("class")?;
         let id = object.get("id")?;
@@ -431,7 +431,7 @@ impl<'g, 'v> Writer<'g, 'v> {
         Some(pairs)
     }
 
-    /// `$date` form of an object that carries the three pairs of PHP's date classes.
+    /// The `$date` form of an object with the three pairs of PHP's date classes.
     fn date(&self, object: &'v Object) -> Option<String> {
         let date = self.graph.property(object, "date")?.as_str()?;
         let timezone_type = self.graph.property(object, "timezone_type")?.as_int()?;
@@ -463,7 +463,7 @@ fn array_members(array: &Array) -> Vec<(Cow<'_, str>, &Value)> {
     )
 }
 
-/// Properties of an object under the names that JSON gives them.
+/// Properties of an object with their names in JSON.
 pub(crate) fn object_members(object: &Object) -> Vec<(Cow<'_, str>, &Value)> {
     let mut seen = HashMap::new();
     for (key, _) in &object.properties {
@@ -480,7 +480,7 @@ pub(crate) fn object_members(object: &Object) -> Vec<(Cow<'_, str>, &Value)> {
     }))
 }
 
-/// Class and name, if the key is that of a property private to another class than the object's.
+/// Class and name, if the key belongs to a property that is private to another class than the object's.
 fn of_parent<'k>(object: &Object, key: &'k Key) -> Option<(&'k [u8], &'k [u8])> {
     let Key::String(key) = key else { return None };
     let property = PropertyName::parse(key);
@@ -492,7 +492,7 @@ fn of_parent<'k>(object: &Object, key: &'k Key) -> Option<(&'k [u8], &'k [u8])> 
     }
 }
 
-/// Of pairs with one name the last value, in the place of the first.
+/// For each name the last value, at the position of the first.
 fn last_of_each<'v>(
     pairs: impl Iterator<Item = (Cow<'v, str>, &'v Value)>,
 ) -> Vec<(Cow<'v, str>, &'v Value)> {
@@ -510,7 +510,7 @@ fn last_of_each<'v>(
     members
 }
 
-/// An array key as JSON shows it.
+/// An array key as it appears in JSON.
 fn array_key(key: &Key) -> Cow<'_, str> {
     match key {
         Key::Int(key) => Cow::Owned(key.to_string()),
@@ -518,7 +518,7 @@ fn array_key(key: &Key) -> Cow<'_, str> {
     }
 }
 
-/// A property name as JSON shows it, without visibility marks.
+/// A property name as it appears in JSON, without visibility marks.
 pub(crate) fn property_name(key: &Key) -> Cow<'_, str> {
     match key {
         Key::Int(key) => Cow::Owned(key.to_string()),
@@ -642,7 +642,7 @@ mod tests {
 
     #[test]
     fn references_that_fan_out_end() {
-        // Each level refers twice to the one before: 2^60 values if followed blindly.
+        // Each level refers twice to the one before: 2^60 values if all were expanded.
         let mut bytes = b"a:60:{i:0;a:1:{i:0;i:1;}".to_vec();
         let mut slot = 2;
         for level in 1..60 {

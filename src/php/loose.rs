@@ -1,8 +1,8 @@
-//! Conversions that PHP makes silently and this crate makes only when asked.
+//! Conversions that PHP makes implicitly and this crate makes only on request.
 //!
-//! A typed PHP property holds what its type says, an untyped one whatever was
-//! put there: a number read from a form is often a string. Each function here
-//! is for serde's `deserialize_with`:
+//! A typed PHP property has a value of its type, an untyped property can have any
+//! value: a number read from a form is often a string. Use each function here
+//! with serde's `deserialize_with`:
 //!
 //! ```
 //! #[derive(serde::Deserialize)]
@@ -22,7 +22,7 @@ use std::marker::PhantomData;
 use serde::Deserializer;
 use serde::de::{Error, Unexpected, Visitor};
 
-/// What a PHP scalar can be turned into.
+/// A target type of PHP's scalar conversions.
 trait Loose: Sized {
     const EXPECTING: &'static str;
     fn from_int(value: i64) -> Option<Self>;
@@ -109,7 +109,7 @@ impl Loose for f64 {
 
     fn from_text(value: &str) -> Option<Self> {
         let value = value.trim();
-        // `parse` also reads words such as "inf", which are no numbers to PHP.
+        // `parse` also accepts words such as "inf", which PHP does not take for numbers.
         let is_number = value
             .bytes()
             .all(|b| b.is_ascii_digit() || matches!(b, b'+' | b'-' | b'.' | b'e' | b'E'));
@@ -147,7 +147,7 @@ impl Loose for String {
     fn from_float(value: f64) -> Option<Self> {
         let mut bytes = Vec::new();
         super::value::write_float(&mut bytes, value);
-        // `d:` and `;` frame the text that PHP's string conversion gives as well.
+        // Between `d:` and `;` is the same text that PHP's string conversion gives.
         Self::from_utf8(bytes[2..bytes.len() - 1].to_vec()).ok()
     }
 

@@ -1,6 +1,6 @@
-//! PHP's `serialize()` format as a serde data format. Knows nothing of queues.
+//! PHP's `serialize()` format as a serde data format, independent of queues.
 //!
-//! Three faces of the same bytes:
+//! Three ways to read and write the same bytes:
 //!
 //! * typed: [`from_slice`] and [`to_vec`], for structs that derive serde's traits;
 //! * lossless: [`Value`], which writes back the bytes it was read from;

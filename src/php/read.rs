@@ -1,30 +1,30 @@
 //! The byte reader: one token at a time, lengths checked before anything is allocated.
 //!
-//! [`Reader::token`] reads a whole scalar, or the opening of a container up to
-//! and with its `{`. What passes over whole values ([`slots`](super::slots))
-//! has an explicit stack, so that no input can overflow the call stack.
+//! [`Reader::token`] reads a whole scalar, or the opening of a container
+//! including its `{`. Code that skips whole values ([`slots`](super::slots)) uses
+//! an explicit stack, so that no input can overflow the call stack.
 
 use std::borrow::Cow;
 
 use super::class::is_class_name;
 use super::error::{Error, Kind};
 
-/// What the reader found.
+/// A token of the format.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Token<'de> {
     Null,
     Bool(bool),
     Int(i64),
-    /// The number and the text it was written as.
+    /// The number and its original text.
     Float(f64, &'de str),
     Str(Cow<'de, [u8]>),
-    /// Opened; so many pairs and a `}` follow.
+    /// Opened; this many pairs and a `}` follow.
     Array(usize),
-    /// Opened; class and so many pairs and a `}` follow.
+    /// Opened: the class; this many pairs and a `}` follow.
     Object(&'de str, usize),
-    /// Read whole; the second is the body.
+    /// Read completely: the class and the body.
     Custom(&'de str, &'de [u8]),
-    /// Class and case; the case may be no UTF-8.
+    /// Class and case; the case may not be UTF-8.
     Enum(&'de str, &'de [u8]),
     ObjectRef(u64),
     VarRef(u64),
@@ -81,7 +81,7 @@ impl<'de> Reader<'de> {
         }
     }
 
-    /// Reads the next token; the reader then stands behind it.
+    /// Reads the next token; the reader is then positioned after it.
     #[inline]
     pub(crate) fn token(&mut self) -> Result<Token<'de>, Error> {
         let start = self.pos;
@@ -175,7 +175,7 @@ impl<'de> Reader<'de> {
             _ => false,
         };
         let digits = self.pos;
-        // Gathered as a negative number, which has room for one more. PHP clamps on overflow.
+        // Computed as a negative number, whose range is larger by one. PHP clamps on overflow.
         let mut value: i64 = 0;
         while let Some(&byte) = self.bytes.get(self.pos)
             && byte.is_ascii_digit()
@@ -215,7 +215,7 @@ impl<'de> Reader<'de> {
         Ok(Token::Float(value, text))
     }
 
-    /// Reads digits; `end` must follow and is passed over.
+    /// Reads digits and the byte `end`, which must follow.
     #[inline]
     fn unsigned(&mut self, end: u8, expected: &'static str) -> Result<u64, Error> {
         let start = self.pos;
@@ -240,7 +240,7 @@ impl<'de> Reader<'de> {
         Ok(value)
     }
 
-    /// Takes `len` bytes that must be there.
+    /// Takes `len` bytes, or fails if fewer are left.
     #[inline]
     fn take(&mut self, len: u64) -> Result<&'de [u8], Error> {
         let rest = &self.bytes[self.pos..];
@@ -317,14 +317,14 @@ impl<'de> Reader<'de> {
     #[inline]
     fn count(&mut self, start: usize, count: u64) -> Result<usize, Error> {
         self.expect(b'{', "`{`")?;
-        // A pair takes bytes: a count beyond what is left can never be met.
+        // Each pair takes at least one byte: a count beyond the remaining bytes is an error.
         if count > self.remaining() as u64 {
             return Err(Error::new(Kind::Eof, start));
         }
         usize::try_from(count).map_err(|_| Error::new(Kind::LengthOverflow, start))
     }
 
-    /// Reads the count of `O:` or the length of `C:`, where PHP takes a sign, and no digit for 0.
+    /// Reads the count of `O:` or the length of `C:`, where PHP accepts a sign, and no digits as 0.
     fn lenient(&mut self) -> Result<u64, Error> {
         let rest = &self.bytes[self.pos..];
         if rest.first() == Some(&b'+') || rest.starts_with(b"-0") || rest.starts_with(b"-:") {
@@ -356,7 +356,7 @@ impl<'de> Reader<'de> {
         self.expect(b';', "`;`")?;
         let colon =
             memchr::memchr(b':', bytes).ok_or_else(|| Error::new(Kind::BadClassName, start))?;
-        // Unlike `O:` and `C:`, PHP takes a leading backslash here.
+        // Unlike for `O:` and `C:`, PHP accepts a leading backslash here.
         let class = bytes[..colon]
             .strip_prefix(b"\\")
             .unwrap_or(&bytes[..colon]);
@@ -386,7 +386,7 @@ fn check_class_name(bytes: &[u8], offset: usize) -> Result<&str, Error> {
     }
 }
 
-/// Reads the float forms that PHP reads (php-serialize.md 3.2).
+/// Reads all float forms that PHP reads (php-serialize.md 3.2).
 fn parse_float(text: &str) -> Option<f64> {
     match text {
         "INF" => return Some(f64::INFINITY),
@@ -394,8 +394,8 @@ fn parse_float(text: &str) -> Option<f64> {
         "NAN" => return Some(f64::NAN),
         _ => {}
     }
-    // Rust reads the same grammar: sign, digits, point, exponent; but also `inf` and `nan`,
-    // whose letters (other than the three words above) must not pass.
+    // Rust reads the same grammar: sign, digits, point, exponent. It also reads `inf` and `nan`, which must be
+    // refused here (other than the three words above).
     if text.bytes().any(|b| matches!(b, b'I' | b'N' | b'F' | b'A')) {
         return None;
     }

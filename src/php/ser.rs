@@ -13,11 +13,11 @@
 //! | unit variant | its name as a string; a case (`E:`) if the enum's serde name has a backslash |
 //! | other variant | array of one pair: name and content |
 //!
-//! A class of the global namespace is named with a leading backslash
-//! (`"\\stdClass"`). A field of an object is public unless its serde name
-//! carries PHP's marks: `#[serde(rename(serialize = "\0*\0level"))]` is
-//! protected, `"\0App\\Jobs\\X\0secret"` private. For anything these rules
-//! cannot say, build a [`Value`](super::Value).
+//! A class of the global namespace is written with a leading backslash
+//! (`"\\stdClass"`). A field of an object is public unless its serde name has
+//! PHP's marks: `#[serde(rename(serialize = "\0*\0level"))]` is protected,
+//! `"\0App\\Jobs\\X\0secret"` private. For anything beyond these rules, build a
+//! [`Value`](super::Value).
 
 use serde::ser::{self, Serialize};
 
@@ -26,12 +26,12 @@ use super::value::{
     canonical_int, write_array_head, write_float, write_int, write_object_head, write_string,
 };
 
-/// Writes a value as PHP's `serialize` does; the rules are those of the table in the source of this module.
+/// Writes a value as PHP's `serialize` does; the table in the source of this module lists the rules.
 ///
 /// # Errors
 ///
-/// An integer beyond `i64`, a map key that is neither text nor a number, or
-/// whatever the value's `Serialize` implementation reports.
+/// An integer beyond `i64`, a map key that is neither text nor a number, or an
+/// error of the value's `Serialize` implementation.
 pub fn to_vec<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, Error> {
     let mut serializer = Serializer {
         out: Vec::with_capacity(128),
@@ -49,7 +49,7 @@ fn unsupported(what: &'static str) -> Error {
     Error::without_offset(Kind::Unsupported(what))
 }
 
-/// The class that a serde name stands for, if it stands for one.
+/// The class for a serde name; `None` if the name is not a class.
 fn class_of(name: &'static str) -> Option<&'static str> {
     name.contains('\\')
         .then(|| name.strip_prefix('\\').unwrap_or(name))
@@ -211,7 +211,7 @@ impl<'a> ser::Serializer for &'a mut Serializer {
     }
 
     fn serialize_struct(self, name: &'static str, _: usize) -> Result<Compound<'a>, Error> {
-        // The length serde announces counts fields that `skip_field` leaves out: count ourselves.
+        // The length announced by serde includes fields that `skip_field` leaves out: count the fields here.
         let class = class_of(name);
         Ok(Compound {
             class,
@@ -235,7 +235,7 @@ impl<'a> ser::Serializer for &'a mut Serializer {
 #[derive(Debug, Clone, Copy)]
 enum Ending {
     Close,
-    /// Of a variant's content and of the pair it stands in.
+    /// Closes a variant's content and the pair around it.
     CloseTwice,
 }
 
@@ -244,9 +244,9 @@ enum Ending {
 struct Compound<'a> {
     serializer: &'a mut Serializer,
     class: Option<&'static str>,
-    /// The count in the head already written; if none, the head is put in at the end.
+    /// The count in the head that was already written; if `None`, the head is inserted at the end.
     announced: Option<usize>,
-    /// What was written before the container, while its head is not yet known.
+    /// The output before the container, while its head is not known yet.
     before: Vec<u8>,
     written: usize,
     ending: Ending,

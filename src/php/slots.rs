@@ -1,11 +1,11 @@
-//! What a text holds, without building it: the numbering of its values for `r:` and `R:`, and keys that stand twice.
+//! Analyzes a text without building values: numbers its values for `r:` and `R:`, and finds duplicate keys.
 //!
-//! Both are PHP's (php-serialize.md 4 and 6). Where a key stands twice in one
-//! container, the last value counts, in the place of the first. A number means
-//! a place: what stands there when the reference is read.
+//! Both follow PHP (php-serialize.md 4 and 6). If a key occurs twice in one
+//! container, the last value counts, at the position of the first. A number
+//! refers to a place: the value there at the time when the reference is read.
 //!
-//! [`scan`] passes over a text and says whether it needs a closer look, which
-//! is [`Slots::of`].
+//! [`scan`] checks a text and reports whether it needs the full analysis of
+//! [`Slots::of`].
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -15,16 +15,16 @@ use super::error::{Error, Kind};
 use super::read::{Reader, Token};
 use super::value::{MAX_DEPTH, canonical_int};
 
-/// Classes whose `unserialize` method hands the body to PHP's `unserialize`, which goes on with the numbering.
+/// Classes whose `unserialize` method passes the body to PHP's `unserialize`, which continues the numbering.
 const NUMBERED_BODIES: [&str; 2] = [
     "Illuminate\\Queue\\SerializableClosure",
     "Opis\\Closure\\SerializableClosure",
 ];
 
-/// How many `C:` bodies inside one another are looked into.
+/// How many levels of nested `C:` bodies are read.
 const MAX_CUSTOM_NESTING: usize = 16;
 
-/// Where the `serialize()` output in a `C:` body begins, if the class is known to write such a body.
+/// Offset of the `serialize()` output in a `C:` body, if the class is known to write such a body.
 pub(crate) fn numbered_body(class: &str, body: &[u8], nesting: usize) -> Option<usize> {
     let is_known = NUMBERED_BODIES
         .iter()
@@ -32,7 +32,7 @@ pub(crate) fn numbered_body(class: &str, body: &[u8], nesting: usize) -> Option<
     (is_known && nesting < MAX_CUSTOM_NESTING).then(|| signature_len(body))
 }
 
-/// Length of the `@` hash `.` that a signed closure's body begins with.
+/// Length of the `@` hash `.` at the start of a signed closure's body.
 pub(crate) fn signature_len(body: &[u8]) -> usize {
     if body.first() == Some(&b'@') && body.get(45) == Some(&b'.') {
         46
@@ -41,7 +41,8 @@ pub(crate) fn signature_len(body: &[u8]) -> usize {
     }
 }
 
-/// Refuses a container inside so many others; PHP counts through `C:` bodies, but not an empty array.
+/// Refuses a container that is nested too deep; as in PHP, levels of `C:` bodies count and an empty array does
+/// not.
 #[inline]
 pub(crate) fn check_depth(token: &Token<'_>, depth: usize, offset: usize) -> Result<(), Error> {
     if depth >= MAX_DEPTH && matches!(token, Token::Array(1..) | Token::Object(..)) {
@@ -50,23 +51,23 @@ pub(crate) fn check_depth(token: &Token<'_>, depth: usize, offset: usize) -> Res
     Ok(())
 }
 
-/// What a text holds that a reader cannot see from where it stands.
+/// Properties of a text that affect how its earlier parts are read.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Seen {
-    /// `r:` or `R:`.
+    /// The text has `r:` or `R:`.
     pub(crate) references: bool,
-    /// A key that stands twice in one container.
+    /// A key occurs twice in one container.
     pub(crate) duplicates: bool,
 }
 
-/// Passes over one value: checks all but the numbers of references.
+/// Skips one value, and checks everything but the numbers of references.
 pub(crate) fn scan(reader: &mut Reader<'_>) -> Result<Seen, Error> {
     let mut walk = Walk::new(None);
     walk.value(reader, 0, 0, 0)?;
     Ok(walk.seen)
 }
 
-/// Passes over one value that was checked before.
+/// Skips one value that was checked before.
 pub(crate) fn skip(reader: &mut Reader<'_>) -> Result<(), Error> {
     let mut open: Vec<usize> = Vec::new();
     loop {
@@ -111,28 +112,28 @@ impl<'de> SeenKey<'de> {
     }
 }
 
-/// The keys of the containers that are open.
+/// The keys of the open containers.
 #[derive(Debug, Default)]
 pub(crate) struct Keys<'de> {
-    /// Of all open containers, one after the other.
+    /// Keys of all open containers, one container after the other.
     seen: Vec<SeenKey<'de>>,
     open: Vec<KeysOf<'de>>,
 }
 
 #[derive(Debug)]
 struct KeysOf<'de> {
-    /// Where its keys begin among those seen.
+    /// Index of its first key in `seen`.
     first: usize,
-    /// So many keys were 0, 1, 2 and so on; they are not kept.
+    /// How many leading keys were 0, 1, 2 and so on; they are not stored.
     listed: i64,
-    /// Whether all keys were.
+    /// Whether all keys were 0, 1, 2 and so on.
     is_list: bool,
-    /// All keys, where they are many.
+    /// All keys as a set, if there are many.
     many: Option<HashSet<SeenKey<'de>>>,
 }
 
 impl<'de> Keys<'de> {
-    /// Up to so many keys are compared one by one.
+    /// Up to this number, keys are compared one by one.
     const FEW: usize = 16;
 
     pub(crate) fn open(&mut self) {
@@ -151,7 +152,7 @@ impl<'de> Keys<'de> {
         closed.is_list
     }
 
-    /// Notes a key of the innermost container; true if it stood there before.
+    /// Adds a key to the innermost container; true if it occurred there before.
     pub(crate) fn is_repeated(&mut self, key: &Token<'de>) -> bool {
         let container = self.open.last_mut().expect("a container is open");
         if container.is_list && *key == Token::Int(container.listed) {
@@ -186,11 +187,11 @@ impl<'de> Keys<'de> {
 /// One numbered value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
-    /// Where its token starts.
+    /// Offset of its token.
     pub(crate) offset: usize,
-    /// Behind its last byte; 0 while it is open.
+    /// Offset after its last byte; 0 while it is open.
     pub(crate) end: usize,
-    /// Number of the value itself: another one for `r:`.
+    /// Number of the value itself, which differs from its own number for `r:`.
     pub(crate) root: u64,
     /// True if `r:` may point to it.
     pub(crate) is_object: bool,
@@ -200,7 +201,7 @@ pub(crate) struct Slot {
     pub(crate) is_shared: bool,
 }
 
-/// A pair that counts: where its key and its value begin.
+/// A pair that counts: the offsets of its key and its value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Member {
     pub(crate) key: usize,
@@ -211,22 +212,22 @@ pub(crate) struct Member {
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     all: Vec<Slot>,
-    /// How many numbers are certain, and the class whose body made those behind it uncertain.
+    /// How many numbers are certain, and the class whose body made the later ones uncertain.
     certain: Option<(usize, Box<str>)>,
-    /// `None` in a text without keys that stand twice.
+    /// `None` in a text without duplicate keys.
     doubled: Option<Doubled>,
 }
 
-/// What keys that stand twice make of a text.
+/// The effects of duplicate keys in a text.
 #[derive(Debug, Default)]
 struct Doubled {
-    /// Pairs that count, of each container with such keys; by its offset.
+    /// For each container with duplicate keys, by its offset: the pairs that count.
     members: HashMap<usize, Rc<[Member]>>,
-    /// By index of a slot: the slot that stood first in its place.
+    /// For each slot, by index: the slot that was first at its place.
     places: Vec<usize>,
-    /// By index of a slot that stood first in its place: what stands there now.
+    /// For each slot that was first at its place, by index: the slot there now.
     occupants: Vec<usize>,
-    /// References that mean another number than they say; by their offset.
+    /// References that mean another number than the one written; by offset.
     meant: HashMap<usize, u64>,
 }
 
@@ -235,8 +236,8 @@ impl Slots {
     ///
     /// # Errors
     ///
-    /// Also [`Kind::UncertainReference`]: a number that stands behind a `C:` body
-    /// of a class that is not known here.
+    /// Also [`Kind::UncertainReference`]: a reference to a number after a `C:`
+    /// body of an unknown class.
     pub(crate) fn of(reader: &mut Reader<'_>) -> Result<Self, Error> {
         let start = reader.clone();
         let mut slots = Self::default();
@@ -244,7 +245,7 @@ impl Slots {
         let result = walk.value(reader, 0, 0, 0);
         let seen = walk.seen;
         if seen.duplicates {
-            // References may mean other values than was thought.
+            // References may mean other values than assumed: start again.
             *reader = start;
             slots = Self {
                 doubled: Some(Doubled::default()),
@@ -273,7 +274,7 @@ impl Slots {
         meant.copied().unwrap_or(number)
     }
 
-    /// The pairs that count of the container at this offset, if some do not.
+    /// The pairs that count of the container at this offset; `None` if all of them count.
     pub(crate) fn members(&self, offset: usize) -> Option<&Rc<[Member]>> {
         self.doubled.as_ref()?.members.get(&offset)
     }
@@ -305,7 +306,7 @@ impl Slots {
         }
     }
 
-    /// Notes one value, in the place of that with index `place`; returns the index of its slot.
+    /// Adds one value, at the place of the value with index `place`; returns the index of its slot.
     fn note(
         &mut self,
         token: &Token<'_>,
@@ -350,7 +351,7 @@ impl Slots {
         Ok(Some(index))
     }
 
-    /// What a reference that stands in the place `place` means.
+    /// The target of a reference that is itself at the place `place`.
     fn target(&mut self, number: u64, offset: usize, place: Option<usize>) -> Result<usize, Error> {
         let bad = || Error::new(Kind::BadReference { slot: number }, offset);
         if let Some((certain, class)) = &self.certain
@@ -384,7 +385,7 @@ struct Walk<'s, 'de> {
     seen: Seen,
 }
 
-/// A container that is being passed over.
+/// A container that is being scanned.
 struct Open<'de> {
     left: usize,
     slot: Option<usize>,
@@ -392,12 +393,12 @@ struct Open<'de> {
     members: Option<Members<'de>>,
 }
 
-/// The pairs of a container in a text where keys stand twice.
+/// The pairs of a container in a text with duplicate keys.
 struct Members<'de> {
     container: usize,
     pairs: Vec<(Member, Option<usize>)>,
     of_key: HashMap<SeenKey<'de>, usize>,
-    /// Which pair is being read.
+    /// Index of the pair that is being read.
     current: usize,
     is_doubled: bool,
 }
@@ -434,7 +435,7 @@ impl<'s, 'de> Walk<'s, 'de> {
         }
     }
 
-    /// Passes over one value that is `depth` levels deep; `base` is where the reader's bytes begin in the text.
+    /// Skips one value at depth `depth`; `base` is the offset of the reader's bytes in the text.
     fn value(
         &mut self,
         reader: &mut Reader<'de>,
@@ -506,7 +507,7 @@ impl<'s, 'de> Walk<'s, 'de> {
         }
     }
 
-    /// True where keys stand twice somewhere, and which is to be noted.
+    /// True if the text has duplicate keys and the analysis must record them.
     fn is_close(&self) -> bool {
         let slots = self.slots.as_deref();
         slots.is_some_and(Slots::has_duplicates)
@@ -537,11 +538,11 @@ impl<'s, 'de> Walk<'s, 'de> {
         }
     }
 
-    /// Passes over the body of a `C:` object, if its values have numbers of the whole.
+    /// Skips the body of a `C:` object if its values are part of the outer numbering.
     ///
-    /// PHP continues the outer numbering inside a body that the class hands to
-    /// `unserialize`, and counts nothing in any other (php-serialize.md 6.3).
-    /// Which of the two it is only the class knows.
+    /// PHP continues the outer numbering inside a body that the class passes to
+    /// `unserialize`, and counts nothing in any other body (php-serialize.md
+    /// 6.3). Only the class knows which of the two it is.
     fn body(
         &mut self,
         class: &str,
@@ -565,7 +566,7 @@ impl<'s, 'de> Walk<'s, 'de> {
                 Err(error) if matches!(error.kind(), Kind::DepthExceeded { .. }) => {
                     return Err(error);
                 }
-                // It is no value, and its keys and references are none.
+                // The body is not a value: ignore keys and references found in it.
                 _ => self.seen = seen,
             }
         }

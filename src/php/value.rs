@@ -1,15 +1,15 @@
 //! A lossless tree of a serialized value.
 //!
-//! Whatever PHP writes comes back from [`Value::to_bytes`] byte for byte: order
-//! of pairs, visibility marks, the text of floats written with
-//! `serialize_precision = 17`, opaque `C:` bodies, references as numbers. Forms
-//! that PHP reads but never writes (`i:+5;`, `S:`, leading zeros, a key that
-//! stands twice) come back as PHP would write them.
+//! [`Value::to_bytes`] returns everything that PHP writes byte for byte: order of
+//! pairs, visibility marks, the text of floats written with `serialize_precision
+//! = 17`, opaque `C:` bodies, references as numbers. Forms that PHP reads but
+//! never writes (`i:+5;`, `S:`, leading zeros, duplicate keys) are written as PHP
+//! would write them.
 //!
-//! No value that was read overflows the stack when it is cloned, compared, shown
-//! or dropped.
+//! A value that was read can be cloned, compared, formatted and dropped without
+//! overflowing the stack.
 //!
-//! References stay references here; [`Value::to_json`](Value::to_json) and
+//! References are kept as references; [`Value::to_json`](Value::to_json) and
 //! [`from_slice`](super::from_slice) follow them.
 
 use std::borrow::Cow;
@@ -21,7 +21,7 @@ use super::error::{Error, Kind, Segment};
 use super::read::{Reader, Token};
 use super::slots::{Keys, Seen, Slots, check_depth, numbered_body};
 
-/// Most levels of nesting that are read; PHP's own default (`unserialize_max_depth`).
+/// Most levels of nesting; the default of PHP's `unserialize_max_depth`.
 pub const MAX_DEPTH: usize = 4096;
 
 /// A PHP value as `serialize()` writes it.
@@ -44,15 +44,15 @@ pub enum Value {
     Custom(Custom),
     /// `E:`
     Enum(EnumCase),
-    /// `r:`; the object of the slot with this number, which takes a slot itself.
+    /// `r:`; the object in the slot with this number. The reference takes a slot itself.
     ObjectRef(u64),
     /// `R:`; a PHP reference to the slot with this number.
     VarRef(u64),
 }
 
-/// A float, with the text it was written as if PHP would write it otherwise today.
+/// A float, with its original text if PHP would write it otherwise today.
 ///
-/// Two floats are equal if they are the same bits written the same way.
+/// Two floats are equal if they have the same bits and the same text.
 #[derive(Debug, Clone)]
 pub struct Float {
     value: f64,
@@ -84,13 +84,13 @@ pub struct Object {
     pub properties: Vec<(Key, Value)>,
 }
 
-/// An object that wrote itself by PHP's old `Serializable` interface.
+/// An object serialized by PHP's old `Serializable` interface.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Custom {
     /// Class of the object.
     pub class: ClassName,
     body: Vec<u8>,
-    /// The body as a value, where the class hands it to `unserialize`: its values have numbers of the whole.
+    /// The body as a value, if the class passes it to `unserialize`: its values are part of the outer numbering.
     inner: Option<Box<Value>>,
 }
 
@@ -104,7 +104,7 @@ impl Custom {
         }
     }
 
-    /// What the object's `serialize` method returned.
+    /// The result of the object's `serialize` method.
     pub fn body(&self) -> &[u8] {
         &self.body
     }
@@ -119,7 +119,7 @@ impl Custom {
 pub struct EnumCase {
     /// The enum.
     pub class: ClassName,
-    /// Name of the case, which need not be UTF-8; the backing value is not on the wire.
+    /// Name of the case, which may not be UTF-8; the backing value is not serialized.
     pub case: Box<[u8]>,
 }
 
@@ -143,7 +143,8 @@ impl PartialEq for Float {
 }
 
 impl Array {
-    /// Value of the last pair with this string key, or with the int it stands for (PHP makes `"7"` the int 7).
+    /// Value of the last pair with this string key, or with the int that PHP makes of it (`"7"` becomes the int
+    /// 7).
     pub fn get(&self, key: &[u8]) -> Option<&Value> {
         let int = canonical_int(key);
         let is_it = |candidate: &Key| match candidate {
@@ -221,7 +222,7 @@ impl Object {
 
     /// Value of a property by its name in PHP source, whatever its visibility.
     ///
-    /// The object's own property is preferred to a private one of a parent class.
+    /// Prefers the object's own property to a private one of a parent class.
     pub fn get(&self, name: &str) -> Option<&Value> {
         let mut of_parent = None;
         for (key, value) in self.properties.iter().rev() {
@@ -238,10 +239,10 @@ impl Object {
         of_parent
     }
 
-    /// Replaces the property of this name, or adds it as a public one at the end.
+    /// Replaces the property of this name, or adds it as a public property at the end.
     ///
-    /// At the end, because a property added anywhere else would shift the
-    /// numbers that back references inside the object point to.
+    /// Adding it anywhere else would shift the numbers that back references
+    /// inside the object point to.
     pub fn set(&mut self, name: &str, value: impl Into<Value>) {
         let class = self.class.as_str().as_bytes();
         let found = self.properties.iter_mut().rev().find(|(key, _)| match key {
@@ -266,7 +267,7 @@ impl Object {
 }
 
 impl Value {
-    /// Reads one value; the bytes must hold nothing else.
+    /// Reads one value; the bytes must contain nothing else.
     ///
     /// # Errors
     ///
@@ -279,7 +280,7 @@ impl Value {
         Ok(value)
     }
 
-    /// Reads one value and says how many bytes it took, as PHP does before 8.3.
+    /// Reads one value and returns how many bytes it took, as PHP does before 8.3.
     pub fn from_prefix(bytes: &[u8]) -> Result<(Self, usize), Error> {
         let mut tree = Tree::default();
         let mut reader = Reader::new(bytes);
@@ -302,7 +303,7 @@ impl Value {
         out
     }
 
-    /// Appends what [`to_bytes`](Self::to_bytes) returns.
+    /// Appends the result of [`to_bytes`](Self::to_bytes).
     pub fn write_to(&self, out: &mut Vec<u8>) {
         let mut open: Vec<std::slice::Iter<'_, (Key, Value)>> = Vec::new();
         let mut next = Some(self);
@@ -360,7 +361,7 @@ impl Value {
         }
     }
 
-    /// What kind of value it is, for messages.
+    /// The kind of the value, for messages.
     pub fn kind_name(&self) -> Cow<'static, str> {
         match self {
             Self::Null => "null".into(),
@@ -546,7 +547,7 @@ impl PartialEq for Value {
     }
 }
 
-/// Compares the keys of two containers, and leaves their values to be compared.
+/// Compares the keys of two containers, and leaves the values to the caller.
 fn same_keys<'v>(
     a: &'v [(Key, Value)],
     b: &'v [(Key, Value)],
@@ -557,7 +558,7 @@ fn same_keys<'v>(
     is_same
 }
 
-/// As `serialize()` writes it.
+/// Formats the value as `serialize()` writes it.
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Value({})", DisplayBytes(&self.to_bytes()))
@@ -575,7 +576,7 @@ struct Open {
 
 impl Open {
     fn new(class: Option<ClassName>, left: usize) -> Self {
-        // Small at first whatever the count says: it is not yet proven.
+        // Start small whatever the count is: it is not verified yet.
         let pairs = Vec::with_capacity(left.min(8));
         Self {
             class,
@@ -603,7 +604,7 @@ impl Open {
     }
 }
 
-/// A tree that is being read.
+/// A tree that is being built.
 #[derive(Default)]
 struct Tree<'de> {
     keys: Keys<'de>,
@@ -626,7 +627,7 @@ impl<'de> Tree<'de> {
         })
     }
 
-    /// Reads a value that is `depth` levels deep; `base` is where the reader's bytes begin in the text.
+    /// Reads a value at depth `depth`; `base` is the offset of the reader's bytes in the text.
     fn value(
         &mut self,
         reader: &mut Reader<'de>,
@@ -700,7 +701,7 @@ impl<'de> Tree<'de> {
         }
     }
 
-    /// Reads the body of a `C:` object as a value, if its values have numbers of the whole.
+    /// Reads the body of a `C:` object as a value if its values are part of the outer numbering.
     fn body(
         &mut self,
         class: &str,
@@ -731,7 +732,7 @@ fn float_with_text(value: f64, text: &str) -> Float {
     let mut canonical = Vec::new();
     write_float(&mut canonical, value);
     let is_canonical = canonical[2..canonical.len() - 1] == *text.as_bytes();
-    // Only 17 digits (serialize_precision = 17) are PHP's own writing; `.5` and `1E3` are not.
+    // Keep only texts of 17 digits (serialize_precision = 17), which PHP writes; it never writes `.5` or `1E3`.
     let text = (!is_canonical && is_precision_17(value, text)).then(|| text.into());
     Float { value, text }
 }
@@ -748,7 +749,7 @@ fn is_precision_17(value: f64, text: &str) -> bool {
     decimal(value.is_sign_negative(), digits, exponent) == text
 }
 
-/// Takes `-1.25e-7` apart into digits without point and exponent, sign left out.
+/// Splits `-1.25e-7` into its digits, without sign, point and exponent, and the exponent.
 fn split_scientific(text: &str) -> (String, i32) {
     let (mantissa, exponent) = text.split_once('e').expect("`{:e}` has an exponent");
     let digits = mantissa
@@ -762,14 +763,14 @@ fn split_scientific(text: &str) -> (String, i32) {
     )
 }
 
-/// The fewest digits that read back to the same number, and the exponent of the first.
+/// The fewest digits that read back to the same number, and the exponent of the first digit.
 ///
-/// Where the number lies exactly between two such texts, PHP takes the even
-/// last digit and Rust the upper one.
+/// If the number lies exactly between two such texts, PHP takes the even last
+/// digit and Rust the upper one.
 fn shortest_digits(value: f64) -> (String, i32) {
     let (digits, exponent) = split_scientific(&format!("{value:e}"));
     let len = digits.len();
-    // Ties need one digit more, a 5, and nothing behind it; only large mantissas have them.
+    // A tie has exactly one more digit, a 5; only large mantissas have ties.
     if len < 15 || split_scientific(&format!("{value:.len$e}")).0.as_bytes()[len] != b'5' {
         return (digits, exponent);
     }
@@ -850,7 +851,7 @@ pub(crate) fn write_object_head(out: &mut Vec<u8>, class: &str, count: usize) {
     out.extend_from_slice(format!("O:{}:\"{class}\":{count}:{{", class.len()).as_bytes());
 }
 
-/// The int that PHP makes of a string array key, if it makes one (php-serialize.md 4).
+/// The int that PHP makes of a string array key; `None` if it stays a string (php-serialize.md 4).
 pub(crate) fn canonical_int(key: &[u8]) -> Option<i64> {
     let digits = key.strip_prefix(b"-").unwrap_or(key);
     let is_canonical = match digits {
@@ -862,7 +863,7 @@ pub(crate) fn canonical_int(key: &[u8]) -> Option<i64> {
     text.parse().ok()
 }
 
-/// Shows bytes as text: UTF-8 as it is, control characters and other bytes as `\xNN`.
+/// Formats bytes as text: UTF-8 unchanged, control characters and other bytes as `\xNN`.
 pub(crate) struct DisplayBytes<'a>(pub(crate) &'a [u8]);
 
 impl fmt::Display for DisplayBytes<'_> {
@@ -960,7 +961,7 @@ mod tests {
         [head.as_bytes(), body, b"}"].concat()
     }
 
-    /// Runs on a stack half as large as that of a thread.
+    /// Runs on a stack half the size of a thread's default.
     fn on_a_small_stack(run: impl FnOnce() + Send + 'static) {
         let thread = std::thread::Builder::new().stack_size(1 << 20);
         thread.spawn(run).unwrap().join().unwrap();
@@ -1039,7 +1040,7 @@ mod tests {
         let text = crate::php::ObjectText::parse(job.as_bytes()).unwrap();
         let same = text.with(&[]).unwrap();
         assert!(same == job.as_bytes() && text.get("a").unwrap().unwrap() == bytes.as_bytes());
-        // In proportion to the square it is minutes.
+        // Quadratic time would take minutes.
         assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
     }
 
@@ -1051,7 +1052,7 @@ mod tests {
             format!("a:3:{{i:0;{first}i:1;s:1:\"k\";i:2;{letter}:{number};}}")
         };
         let flat = "C:4:\"Flat\":4:{i:5;}";
-        // No value: what the class counts there is not known.
+        // Not a value: the number of values that the class counts is unknown.
         let broken = closure.replace("i:5;", "i:x;");
         #[rustfmt::skip]
         let rows = [
@@ -1085,7 +1086,7 @@ mod tests {
         );
     }
 
-    /// The second column is what PHP 8.2 makes of the first, but for an `r:` to an `r:`.
+    /// The second column is the result of PHP 8.2 for the first, except for an `r:` to an `r:`.
     #[test]
     fn a_key_that_stands_twice_has_the_last_value_in_the_first_place() {
         #[derive(Debug, PartialEq, serde::Deserialize)]
@@ -1107,7 +1108,7 @@ mod tests {
             ("a:3:{i:0;O:1:\"P\":0:{}i:1;i:3;i:1;r:2;}", "a:2:{i:0;O:1:\"P\":0:{}i:1;r:2;}"),
             ("a:4:{i:0;O:1:\"P\":0:{}i:1;i:3;i:1;r:2;i:2;r:3;}", "a:3:{i:0;O:1:\"P\":0:{}i:1;r:2;i:2;r:3;}"),
             ("O:8:\"stdClass\":3:{s:1:\"7\";i:1;i:7;i:2;s:1:\"b\";R:2;}", "O:8:\"stdClass\":2:{s:1:\"7\";i:2;s:1:\"b\";R:2;}"),
-            // The value is written where the first reference to it stands, for good.
+            // The value is written at the first reference to it, and stays there.
             ("a:3:{s:1:\"a\";a:1:{i:0;i:1;}s:1:\"b\";R:3;s:1:\"a\";N;}", "a:2:{s:1:\"a\";N;s:1:\"b\";i:1;}"),
         ];
         for (text, expected) in rows {
@@ -1153,7 +1154,7 @@ mod tests {
         let list: Vec<i64> = crate::php::from_slice(text.as_bytes()).unwrap();
         assert_eq!((list[0], list[1], list[19_998]), (19_999, 1, 19_998));
         assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
-        // Many keys, and none twice; and of those one.
+        // Many keys without duplicates; then one of them twice.
         let many: Vec<String> = (0..100)
             .map(|i| format!("s:3:\"k{i:02}\";i:{i};"))
             .collect();
