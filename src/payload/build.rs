@@ -1,8 +1,8 @@
 //! Makes the payload of a new job, as the app's version of Laravel would.
 //!
-//! Which fields there are, their order and the escapes of the JSON are the
-//! version's (docs/protocol/payload.md 2 and 3); what is in the fields is said
-//! by the caller, who knows the job's class. Nothing is looked up here.
+//! The version decides the fields, their order and the escapes of the JSON
+//! (docs/protocol/payload.md 2 and 3). The caller, which knows the job's class,
+//! gives the content of the fields. Nothing is looked up here.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use super::{CALL_QUEUED_HANDLER, JobId, JobUuid, Version};
 use crate::php::Value;
 use crate::time::UnixSeconds;
 
-/// A job that is to be pushed, as data.
+/// The data of a job to push.
 #[derive(Debug, Clone)]
 pub struct NewPayload {
     /// `uuid`, since Laravel 7.
@@ -26,36 +26,37 @@ pub struct NewPayload {
     pub data: NewData,
     /// `createdAt`, since Laravel 12.11.
     pub created_at: UnixSeconds,
-    /// What payload hooks add, such as `illuminate:log:context`: names that no other field has, and JSON as it is to be.
+    /// Fields that payload hooks add, such as `illuminate:log:context`: names that no other field has, and their
+    /// JSON unchanged.
     pub extra: Vec<(Box<str>, Box<RawValue>)>,
-    /// `id` of the Redis driver, which goes with `attempts`; other drivers have neither.
+    /// `id` of the Redis driver, which comes with `attempts`; other drivers have neither.
     pub id: Option<JobId>,
-    /// `delay` in seconds, since Laravel 12.11; `None` for a job that is pushed to be run at once.
+    /// `delay` in seconds, since Laravel 12.11; `None` for a job that is pushed without a delay.
     pub delay: Option<i64>,
 }
 
-/// What is run.
+/// The code that a job runs.
 #[derive(Debug, Clone)]
 pub enum NewData {
     /// An object.
     Command {
-        /// Its class.
+        /// Class of the object.
         class: Box<str>,
         /// The serialized object, or its encrypted form.
         command: Vec<u8>,
         /// `batchId` of the object, since Laravel 12.51.
         batch_id: Option<Box<str>>,
     },
-    /// A method of a class that the app's container makes.
+    /// A method of a class that the app's container instantiates.
     Method {
         /// `Class@method`, or `Class` for its method `fire`.
         job: Box<str>,
-        /// What the method is called with.
+        /// The argument of the method.
         data: Box<RawValue>,
     },
 }
 
-/// Limits as a class declares them: not cast, as in PHP.
+/// Limits as a class declares them, not cast, as in PHP.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Envelope {
     /// `maxTries`.
@@ -74,7 +75,7 @@ pub struct Envelope {
     pub delete_when_missing_models: Scalar,
 }
 
-/// A PHP value that is no array and no object.
+/// A PHP value that is neither an array nor an object.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Scalar {
     /// null
@@ -93,7 +94,7 @@ pub enum Scalar {
 /// Waits between runs, in seconds.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Waits {
-    /// The class says nothing.
+    /// The class declares no waits.
     #[default]
     None,
     /// A value.
@@ -106,7 +107,7 @@ pub enum Waits {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// JSON cannot hold the bytes, and so PHP would not push them either.
+    /// The command is not UTF-8, which JSON cannot hold: PHP would not push it either.
     #[error(
         "the command of {class} is not UTF-8, which a payload cannot hold; let the class be encrypted (`ShouldBeEncrypted`)"
     )]
@@ -117,7 +118,7 @@ pub enum BuildError {
 }
 
 impl Scalar {
-    /// The value as one of these; `None` of an array, an object, or a string that is not UTF-8.
+    /// Converts a value; `None` for an array, an object, or a string that is not UTF-8.
     pub fn of(value: &Value) -> Option<Self> {
         Some(match value {
             Value::Null => Self::Null,
@@ -151,7 +152,7 @@ impl Scalar {
         }
     }
 
-    /// The text that PHP's `implode` makes of it.
+    /// Writes the text that PHP's `implode` makes of it.
     fn write_plain(&self, out: &mut String) {
         match self {
             Self::Null | Self::Bool(false) => {}
@@ -193,7 +194,7 @@ impl Waits {
         }
     }
 
-    /// The comma list of Laravel 8 and later.
+    /// The comma-separated list of Laravel 8 and later.
     fn joined(&self) -> Scalar {
         if matches!(self, Self::None | Self::One(Scalar::Null)) {
             return Scalar::Null;
@@ -210,7 +211,7 @@ impl Waits {
 }
 
 impl NewPayload {
-    /// The payload's bytes.
+    /// Writes the payload.
     ///
     /// # Errors
     ///
@@ -376,11 +377,11 @@ impl Fields {
     }
 }
 
-/// A uuid of version 4, from the system's random numbers.
+/// A uuid of version 4, from the system's random number generator.
 ///
 /// # Panics
 ///
-/// The system has no random numbers.
+/// The system's random number generator fails.
 pub fn random_uuid() -> JobUuid {
     let mut bytes = [0; 16];
     getrandom::getrandom(&mut bytes).expect("the system has random numbers");
@@ -396,11 +397,11 @@ pub fn random_uuid() -> JobUuid {
     JobUuid::from(text)
 }
 
-/// An `id` as the Redis driver makes them: 32 random letters and digits.
+/// An `id` as the Redis driver makes it: 32 random letters and digits.
 ///
 /// # Panics
 ///
-/// The system has no random numbers.
+/// The system's random number generator fails.
 ///
 /// # Source
 ///
@@ -411,7 +412,7 @@ pub fn random_id() -> JobId {
     while text.len() < 32 {
         let mut bytes = [0; 48];
         getrandom::getrandom(&mut bytes).expect("the system has random numbers");
-        // What is beyond the letters is drawn anew, so that all are equally likely.
+        // Values beyond the letters are drawn again, so that all letters are equally likely.
         let letters = bytes
             .iter()
             .filter_map(|byte| LETTERS.get(usize::from(byte & 63)));

@@ -1,14 +1,13 @@
-//! The chain that a job carries, and the step to its next job.
+//! The chain in a job, and the step to the chain's next job.
 //!
-//! The commands of the jobs that follow are strings in the property `chained`
-//! of the one that runs (docs/protocol/commands.md 11). After it succeeded,
-//! the first of them is taken off, gets the rest and the chain's own
-//! properties, and is dispatched. Everything else in its text stays as it is,
-//! byte for byte.
+//! The commands of the jobs that follow are strings in the property `chained` of
+//! the running job (docs/protocol/commands.md 11). After that job has succeeded,
+//! the first command is removed from the list, gets the rest of the list and the
+//! chain's own properties, and is dispatched. All other bytes of its text stay
+//! unchanged.
 //!
-//! An absent property has its class's default, not null, since Laravel 9.4: who
-//! takes a step says what the defaults of the next class are
-//! ([`Chain::next`]).
+//! Since Laravel 9.4 an absent property has its class's default, not null: the
+//! caller of [`Chain::next`] gives the defaults of the next class.
 
 use std::collections::VecDeque;
 
@@ -22,7 +21,7 @@ const CALL_QUEUED_CLOSURE: &str = "Illuminate\\Queue\\CallQueuedClosure";
 /// A batch in a chain.
 const CHAINED_BATCH: &str = "Illuminate\\Bus\\ChainedBatch";
 
-/// What follows a job.
+/// The jobs that follow a job.
 #[derive(Debug, Clone)]
 pub struct Chain {
     version: Version,
@@ -32,14 +31,14 @@ pub struct Chain {
     catch_callbacks: Carried,
 }
 
-/// A property that is handed on from job to job: its text and what it is.
+/// A property that is passed on from job to job: its text and its value.
 #[derive(Debug, Clone)]
 struct Carried {
     text: Vec<u8>,
     value: Value,
 }
 
-/// What the next command of a chain is.
+/// The kind of the next command of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepKind {
     /// A job, or one of Laravel's wrappers around one.
@@ -53,17 +52,17 @@ pub enum StepKind {
 /// The next job of a chain.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// Class of its command.
+    /// Class of the command.
     pub class: ClassName,
-    /// What it is.
+    /// Kind of the command.
     pub kind: StepKind,
-    /// Its command, with the rest of the chain in it.
+    /// The command, which contains the rest of the chain.
     pub command: Vec<u8>,
-    /// `connection`: its own, or else the chain's; the app's default one if none.
+    /// `connection` of the job, or else of the chain; the app's default connection if `None`.
     pub connection: Option<Box<str>>,
-    /// `queue`: its own, or else the chain's; the connection's default one if none.
+    /// `queue` of the job, or else of the chain; the connection's default queue if `None`.
     pub queue: Option<Box<str>>,
-    /// `delay`, from the moment of the step; `Some` of zero is a delay, too.
+    /// `delay` from the moment of the step; `Some` of zero counts as a delay, too.
     pub delay: Option<Delay>,
 }
 
@@ -71,24 +70,24 @@ pub struct Step {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChainError {
-    /// A command that cannot be read, or not be changed.
+    /// A command cannot be read or edited.
     #[error("{whose} cannot be edited")]
     Command {
         /// `the finished job`, or which command of the chain.
         whose: Box<str>,
-        /// Why.
+        /// The cause.
         source: EditError,
     },
-    /// A property holds what only PHP would know what to do with.
+    /// A property has a value that only PHP can handle.
     #[error("`{property}` of {class} is {found}, not {expected}")]
     Property {
         /// Class of the object.
         class: ClassName,
         /// Name of the property.
         property: &'static str,
-        /// What it holds.
+        /// The value that was found.
         found: Box<str>,
-        /// What it should.
+        /// The expected value.
         expected: &'static str,
     },
     /// The next job's delay cannot be read.
@@ -96,7 +95,7 @@ pub enum ChainError {
     Delay {
         /// Class of the next job.
         class: ClassName,
-        /// Why.
+        /// The cause.
         source: DelayError,
     },
 }
@@ -135,7 +134,7 @@ impl Carried {
     }
 }
 
-/// Whether PHP takes the value for true.
+/// Whether PHP treats the value as true.
 fn is_truthy(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -149,21 +148,22 @@ fn is_truthy(value: &Value) -> bool {
 }
 
 impl Chain {
-    /// Whether a serialized object may carry a chain: false is certain, true is worth [`read`](Self::read).
+    /// Whether a serialized object may have a chain: `false` is certain, `true` has to be confirmed by
+    /// [`read`](Self::read).
     pub fn may_be_in(command: &[u8]) -> bool {
-        // Escaped strings (`S:`) can spell the name otherwise; PHP reads them and never writes them.
+        // Escaped strings (`S:`), which PHP reads but never writes, can spell the name differently.
         [&b"chained"[..], b"S:7:"]
             .iter()
             .any(|needle| memchr::memmem::find(command, needle).is_some())
     }
 
-    /// Reads the chain that the serialized object of a running job carries.
+    /// Reads the chain in the serialized object of a running job.
     ///
     /// # Errors
     ///
-    /// [`ChainError::Command`] if the bytes are no object, or if the catch
-    /// callbacks cannot be taken out of it; [`ChainError::Property`] if
-    /// `chained` is something that PHP would stumble over.
+    /// [`ChainError::Command`] if the bytes are not an object, or if the catch
+    /// callbacks cannot be extracted; [`ChainError::Property`] if PHP would fail
+    /// on the value of `chained`.
     pub fn read(command: &[u8], version: Version) -> Result<Self, ChainError> {
         let object = ObjectText::parse(command).map_err(unreadable(FINISHED))?;
         let chained = Carried::of(&object, "chained")?.value;
@@ -175,7 +175,7 @@ impl Chain {
         };
         let array = match chained {
             Value::Array(array) => array,
-            // What is empty to PHP was always ignored, anything else but an array since 12.45.
+            // All versions ignore a falsy value; since 12.45 they ignore any value that is not an array.
             other if is_truthy(&other) && !version.is_at_least(12, 45) => {
                 return Err(property(&other, "an array"));
             }
@@ -183,7 +183,7 @@ impl Chain {
         };
         let mut commands = VecDeque::with_capacity(array.pairs.len());
         for (key, value) in array.pairs {
-            // PHP writes no references here, and of few bytes they would make more than memory holds.
+            // PHP writes no references here; a few bytes of them could expand to more than fits in memory.
             let Value::String(command) = value else {
                 return Err(property(&value, "a list of serialized jobs"));
             };
@@ -202,7 +202,7 @@ impl Chain {
         })
     }
 
-    /// The properties that make any job carry this chain: their names and serialized values.
+    /// The properties that attach this chain to any job: their names and serialized values.
     pub fn properties(&self) -> Vec<(&'static str, Vec<u8>)> {
         let chained = self.list(0);
         let mut properties = vec![("chained", chained.to_bytes())];
@@ -216,31 +216,32 @@ impl Chain {
         properties
     }
 
-    /// How many jobs are to follow.
+    /// How many jobs follow.
     pub fn len(&self) -> usize {
         self.commands.len()
     }
 
-    /// Whether no job is to follow.
+    /// Whether no job follows.
     pub fn is_empty(&self) -> bool {
         self.commands.is_empty()
     }
 
-    /// The commands of the jobs that are to follow, in order.
+    /// The commands of the jobs that follow, in order.
     pub fn commands(&self) -> impl Iterator<Item = &[u8]> {
         self.commands.iter().map(|(_, command)| command.as_slice())
     }
 
-    /// What PHP runs when the job fails for good: a serialized list of closures and callables; `None` without any.
+    /// The catch callbacks, which PHP runs when the job fails for good: a serialized list of closures and
+    /// callables; `None` if there are none.
     pub fn catch_callbacks(&self) -> Option<&[u8]> {
         is_truthy(&self.catch_callbacks.value).then_some(&self.catch_callbacks.text)
     }
 
-    /// Puts a job before all that are to follow.
+    /// Adds a job before all others of the chain.
     ///
     /// # Errors
     ///
-    /// The command is no serialized object.
+    /// The command is not a serialized object.
     ///
     /// # Source
     ///
@@ -251,11 +252,11 @@ impl Chain {
         Ok(())
     }
 
-    /// Puts a job behind all that are to follow.
+    /// Adds a job after all others of the chain.
     ///
     /// # Errors
     ///
-    /// The command is no serialized object.
+    /// The command is not a serialized object.
     ///
     /// # Source
     ///
@@ -270,7 +271,7 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// Its command does not begin as a serialized object does.
+    /// The command does not start like a serialized object.
     pub fn next_class(&self) -> Result<Option<ClassName>, ChainError> {
         let first = self.commands.front();
         let class = first.map(|(_, command)| php::leading_class(command));
@@ -279,14 +280,14 @@ impl Chain {
 
     /// The next job, with the rest of the chain in its command; `None` at the end of the chain.
     ///
-    /// `default` gives the default value of a property of the next job's class,
-    /// which counts where the command does not have the property; `None` means
-    /// that of Laravel's `Queueable`.
+    /// `default` returns the default value of a property of the next job's class,
+    /// which applies if the command lacks the property; `None` means the default
+    /// of Laravel's `Queueable`.
     ///
     /// # Errors
     ///
-    /// See [`ChainError`]. Nothing is lost then: PHP can take the same step
-    /// from the finished job's payload.
+    /// See [`ChainError`]. PHP can then take the same step from the finished
+    /// job's payload, so no job is lost.
     ///
     /// # Source
     ///
@@ -311,7 +312,7 @@ impl Chain {
         let mut edits: Vec<(&str, Vec<u8>)> = Vec::new();
         let mut set = |property: &'static str, value: &Value, text: &[u8]| {
             let current = current(property)?;
-            // What stays, be it a default that is not there, need not be written.
+            // An unchanged value is not written, even if it is an absent default.
             if current != *value {
                 edits.push((property, text.to_vec()));
             }
@@ -330,7 +331,7 @@ impl Chain {
         let connection = inherited("connection", &self.connection)?;
         let queue = inherited("queue", &self.queue)?;
         let rest = self.rest();
-        // In the order in which the versions declare them: so PHP would write them.
+        // In the order in which this version declares the properties, as PHP would write them.
         let is_chain_last = self.version.is_at_least(11, 2);
         if has_own {
             set("connection", &connection.value, &connection.text)?;
@@ -375,7 +376,7 @@ impl Chain {
         }))
     }
 
-    /// Whether this version has a connection and a queue for the whole chain.
+    /// Whether this version supports a connection and a queue for the whole chain.
     fn has_connections(&self) -> bool {
         let Version {
             major,
@@ -385,12 +386,13 @@ impl Chain {
         (major, minor, patch) >= (5, 5, 20)
     }
 
-    /// `chained` of the next job.
+    /// The value of `chained` for the next job.
     fn rest(&self) -> Value {
         self.list(1)
     }
 
-    /// The commands but for the first ones: names stay, numbers begin at 0 again, as `array_shift` leaves them.
+    /// The commands without the first `skipped`: string keys stay, int keys start at 0 again, as after
+    /// `array_shift`.
     fn list(&self, skipped: usize) -> Value {
         let mut numbers = 0..;
         let pairs = self.commands.iter().skip(skipped).map(|(key, command)| {
@@ -406,13 +408,13 @@ impl Chain {
     }
 }
 
-/// Takes a command that is to be run later, if it can be.
+/// Accepts a command to run later if it can be edited.
 fn checked(command: Vec<u8>) -> Result<Vec<u8>, ChainError> {
     ObjectText::parse(&command).map_err(unreadable(ADDED))?;
     Ok(command)
 }
 
-/// Name of a connection or a queue; `None` for what PHP takes for none.
+/// Name of a connection or a queue; `None` for a value that PHP treats as no name.
 fn name(
     class: &ClassName,
     property: &'static str,
@@ -508,7 +510,7 @@ mod tests {
         let third = step(&expected, "12.67.0");
         assert_eq!(third.queue.as_deref(), Some("cq"));
         assert_eq!(third.delay, Some(Delay::Seconds(30)));
-        // PHP puts `connection` before `queue`; new properties of ours stand at the end.
+        // PHP puts `connection` before `queue`; artisand appends new properties at the end.
         let expected = format!(
             r#"O:10:"App\Jobs\C":8:{{s:1:"n";i:2;s:5:"queue";s:2:"cq";s:5:"delay";i:30;s:10:"connection";s:5:"redis";s:7:"chained";{}{chain}"#,
             chained(&[d])

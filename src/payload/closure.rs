@@ -1,12 +1,12 @@
 //! Queued closures: PHP source text that a PHP worker runs.
 //!
-//! What only PHP can do (a batch's callbacks, a chain's next step, a class
-//! nobody mapped) is handed to it as a small closure of our own, signed with the
-//! app's key as Laravel signs those it queues itself. PHP refuses one whose
-//! signature is wrong, and so this is only for who has `APP_KEY`.
+//! Work that only PHP can do (a batch's callbacks, a chain's next step, a job
+//! class without a mapping) is pushed to PHP as a small closure, signed with the
+//! app's key as Laravel signs its own. PHP refuses a closure with a wrong
+//! signature, so this needs `APP_KEY`.
 //!
-//! docs/protocol/commands.md 10 has the bytes. Only the object is made here;
-//! the payload around it is like that of any other job.
+//! docs/protocol/commands.md 10 describes the bytes. This module makes only the
+//! object; the payload around it is like that of any other job.
 
 use super::{Encrypter, Version};
 use crate::php::{Array, ClassName, Key, Object, Value};
@@ -16,7 +16,7 @@ const SERIALIZABLE_CLOSURE: &str = "Laravel\\SerializableClosure\\SerializableCl
 const SIGNED: &str = "Laravel\\SerializableClosure\\Serializers\\Signed";
 const NATIVE: &str = "Laravel\\SerializableClosure\\Serializers\\Native";
 
-/// What PHP takes for the identity of the closure's object; closures inside that mean this one name it.
+/// The value of the closure's `self` property; closures inside it use it to refer to this one.
 const SELF: &str = "00000000000000000000000000000000";
 
 /// A closure for a PHP worker.
@@ -36,15 +36,15 @@ const SELF: &str = "00000000000000000000000000000000";
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueuedClosure<'a> {
-    /// One PHP expression that is a closure: `function ($job) use ($id) { .. }`.
+    /// One PHP expression that evaluates to a closure: `function ($job) use ($id) { .. }`.
     ///
-    /// Classes by their full names: it stands in no namespace and no file. The
-    /// container calls it, so that parameters are what they are typed as, and
-    /// `$job` is the `CallQueuedClosure`. UTF-8 without NUL.
+    /// Write classes with their full names: the code is in no namespace and no
+    /// file. The container calls the closure, so it resolves parameters by their
+    /// types, and `$job` is the `CallQueuedClosure`. UTF-8 without NUL.
     pub code: &'a str,
-    /// Values of the variables it uses, by their names without `$`.
+    /// Values of the variables that the code uses, by name without `$`.
     ///
-    /// Closures of other commands are taken as they are; they keep their own signature.
+    /// Closures from other commands are inserted unchanged; they keep their own signature.
     pub uses: Vec<(&'a str, Value)>,
 }
 
@@ -52,18 +52,18 @@ pub struct QueuedClosure<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClosureError {
-    /// The version's closures have another form.
+    /// This version's closures have another format.
     #[error(
         "Laravel {0} takes only closures of opis/closure, which are not written here; 8.62 or later takes these"
     )]
     Unsupported(Version),
-    /// A value refers to another of the place it came from.
+    /// A value contains a reference to a value outside of it.
     #[error("the value of `${0}` holds a reference, which would mean another value in the closure")]
     Reference(Box<str>),
 }
 
 impl QueuedClosure<'_> {
-    /// Whether workers of this version accept such closures: from 8.62 on, with PHP 7.4 or later.
+    /// Whether workers of this version accept these closures: from 8.62 on, with PHP 7.4 or later.
     ///
     /// # Source
     ///
@@ -72,16 +72,15 @@ impl QueuedClosure<'_> {
         version.is_at_least(8, 62)
     }
 
-    /// The object that goes into a payload as its `command`; more properties may be set on it.
+    /// The object for a payload's `command`; more properties may be set on it.
     ///
-    /// Set are `closure` alone, all others keep what the class declares:
-    /// `deleteWhenMissingModels` is true. `batchId`, `chained` and their likes are
-    /// public ([`Object::set`]).
+    /// Only `closure` is set, all other properties keep the class's defaults: `deleteWhenMissingModels` is true.
+    /// `batchId`, `chained` and similar properties are public ([`Object::set`]).
     ///
     /// # Errors
     ///
-    /// The encrypter's version takes no such closures, or a value holds `r:` or
-    /// `R:`, whose numbers are of the command they came from.
+    /// The encrypter's version does not accept such closures, or a value has `r:`
+    /// or `R:`, whose numbers belong to the command it came from.
     pub fn command(&self, encrypter: &Encrypter) -> Result<Object, ClosureError> {
         let version = encrypter.version();
         if !Self::is_supported(version) {
@@ -105,7 +104,7 @@ impl QueuedClosure<'_> {
             .public("scope", Value::Null)
             .public("this", Value::Null)
             .public("self", SELF);
-        // Read apart from the rest, so that references in it would count from its own start.
+        // PHP reads the signed text separately, so references in it would count from its own start.
         let native = Value::Object(native).to_bytes();
         let hash = encrypter.sign(&native);
         let signed = object(SIGNED)

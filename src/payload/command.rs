@@ -15,12 +15,13 @@ pub struct Command {
 }
 
 impl Command {
-    /// Finds the command of an object job; `None` for a string job.
+    /// Reads the command of an object job; `None` for a string job.
     ///
     /// # Errors
     ///
     /// [`Error::Encrypted`] if the command is encrypted and was not decrypted
-    /// ([`Payload::decrypt`]), [`Error::Command`] if it is no object of a class.
+    /// ([`Payload::decrypt`]), [`Error::Command`] if it is not an object of a
+    /// class.
     pub fn of(payload: &Payload) -> Result<Option<Self>, Error> {
         let Data::Command { name, command, .. } = &payload.data else {
             return Ok(None);
@@ -41,7 +42,7 @@ impl Command {
         }))
     }
 
-    /// Class of the object, as written in the serialized text: the one PHP would run.
+    /// Class of the object in the serialized text, which is the class that PHP would run.
     pub fn class(&self) -> &ClassName {
         &self.class
     }
@@ -51,12 +52,12 @@ impl Command {
         &self.bytes
     }
 
-    /// Reads the object's properties into a type of one's own.
+    /// Reads the object's properties into a type.
     pub fn deserialize<T: DeserializeOwned>(&self) -> Result<T, php::Error> {
         php::from_slice(&self.bytes)
     }
 
-    /// The batch that the job is in: its property `batchId`, unless that is no text.
+    /// The batch of the job: its property `batchId`, or `None` if that is not text.
     ///
     /// # Errors
     ///
@@ -66,7 +67,7 @@ impl Command {
     ///
     /// `Illuminate\Bus\Batchable::batch`.
     pub fn batch_id(&self) -> Result<Option<String>, php::Error> {
-        // Most jobs are in none, and that can be seen without reading them.
+        // Most jobs have no batch: check for that without parsing.
         if memchr::memmem::find(self.as_bytes(), b"\"batchId\"").is_none() {
             return Ok(None);
         }

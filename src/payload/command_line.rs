@@ -1,20 +1,20 @@
-//! The name in what `Artisan::queue` was called with.
+//! The command name in the arguments of `Artisan::queue`.
 
-/// What stands first in a queued artisan command, taken apart.
+/// The first argument of a queued artisan command, split into name and rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandLine<'a> {
     /// Name of the command, or its class.
     pub name: &'a str,
-    /// What stands behind it, if it is one line of text.
+    /// The text after the name, if the argument is one line of text.
     pub rest: Option<&'a str>,
 }
 
 impl<'a> CommandLine<'a> {
-    /// Finds the name.
+    /// Splits the argument.
     ///
-    /// A text without parameters is read as a line, as it would be typed behind
-    /// `php artisan`; with parameters all of it is the name. A line that does not
-    /// begin with a plain name (but with an option, or in quotes) is left whole.
+    /// Without parameters the text is parsed as a line, as if typed after `php
+    /// artisan`; with parameters all of it is the name. A line that does not
+    /// begin with a plain name (but with an option, or in quotes) is not split.
     ///
     /// # Source
     ///
@@ -44,7 +44,7 @@ impl<'a> CommandLine<'a> {
     }
 }
 
-/// What ends a word where Symfony splits a line.
+/// Whether Symfony ends a word at this character when it splits a line.
 fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c')
 }

@@ -1,9 +1,9 @@
-//! What the app gave its jobs along for their logs: `illuminate:log:context`.
+//! The log context that the app attached to a job: `illuminate:log:context`.
 //!
-//! Since Laravel 11 a payload may carry the context of whoever queued the job:
-//! `{"data": {key: text}, "hidden": {key: text}}`, each text a serialized PHP
-//! value. Texts are kept as they came and read when somebody asks. Hidden ones
-//! are for code only: nothing here prints them.
+//! Since Laravel 11 a payload may contain the context of the process that queued
+//! the job: `{"data": {key: text}, "hidden": {key: text}}`, each text a
+//! serialized PHP value. Texts are stored unchanged and parsed on access. Hidden
+//! entries must never be logged: nothing here prints them.
 
 use std::fmt;
 
@@ -42,26 +42,26 @@ impl LogContext {
         self.data.keys()
     }
 
-    /// An entry that logs may show; `None` if there is none, or none that can be read.
+    /// An entry that logs may show; `None` if it is missing or cannot be read.
     pub fn get(&self, key: &str) -> Option<Value> {
         self.data.get(key)
     }
 
-    /// A hidden entry; `None` if there is none, or none that can be read.
+    /// A hidden entry; `None` if it is missing or cannot be read.
     pub fn hidden(&self, key: &str) -> Option<Value> {
         self.hidden.get(key)
     }
 
     /// The entries that logs may show as one JSON object of at most about `limit` bytes.
     ///
-    /// Whole entries are left out beyond that, and `"$omitted"` says how many.
-    /// Values have the forms of [`php::json`](crate::php::json).
+    /// Entries beyond the limit are left out as a whole, and `"$omitted"` gives
+    /// their number. Values have the forms of [`php::json`](crate::php::json).
     pub fn to_json(&self, limit: usize) -> String {
         let mut json = String::from("{");
         let mut omitted = 0;
         for (key, text) in &self.data.0 {
             let left = limit.saturating_sub(json.len());
-            // Text in JSON is hardly ever shorter than serialized.
+            // JSON text is hardly ever shorter than half of the serialized text.
             let is_long = key.len() + text.len() / 2 > left;
             let entry = (!is_long).then(|| entry(key, text)).flatten();
             match entry.filter(|entry| entry.len() <= left) {
@@ -80,7 +80,7 @@ impl LogContext {
         json + "}"
     }
 
-    /// The context with this hidden entry, which takes the place of one of that key.
+    /// Adds a hidden entry, replacing one with the same key.
     #[must_use]
     pub fn with_hidden(mut self, key: &str, value: &Value) -> Self {
         let text = String::from_utf8_lossy(&value.to_bytes()).into_owned();
@@ -112,7 +112,7 @@ impl LogContext {
         ))
     }
 
-    /// True if there is no entry that logs may show.
+    /// True if no entry may be shown in logs.
     pub fn is_empty(&self) -> bool {
         self.data.0.is_empty()
     }
@@ -136,7 +136,7 @@ impl Entries {
         self.0.iter().map(|(key, _)| &**key).collect()
     }
 
-    /// As PHP writes an array: an object, or a list where the keys are 0, 1 and so on.
+    /// Writes the entries as PHP writes an array: an object, or a list if the keys are 0, 1 and so on.
     fn to_field(&self) -> String {
         let is_list = (0..)
             .zip(&self.0)
@@ -155,13 +155,13 @@ impl Entries {
     }
 
     fn get(&self, key: &str) -> Option<Value> {
-        // Of duplicates the last counts, as in PHP.
+        // The last of duplicate keys counts, as in PHP.
         let (_, text) = self.0.iter().rfind(|(name, _)| **name == *key)?;
         Value::from_bytes(text.as_bytes()).ok()
     }
 }
 
-/// Keys and values; a list where PHP's keys were 0, 1 and so on; empty otherwise.
+/// Reads keys and values, or a list if PHP's keys were 0, 1 and so on; any other value gives no entries.
 impl<'de> Deserialize<'de> for Entries {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(EntriesVisitor)
@@ -229,7 +229,7 @@ enum Half {
     Other,
 }
 
-/// A context as a payload has it; `None` for whatever else an app puts there.
+/// The context in a payload; `None` if the app puts any other value there.
 pub(super) struct LooseContext(pub(super) Option<LogContext>);
 
 impl<'de> Deserialize<'de> for LooseContext {

@@ -1,8 +1,8 @@
-//! How long a job is to wait before its first run, as its `delay` property says.
+//! How long a job has to wait before its first run, from its `delay` property.
 //!
-//! The forms are those of docs/protocol/commands.md 13.1. What PHP computes
-//! with its calendar is computed here in the app's time zone, because a day of
-//! an interval is a day of that zone.
+//! docs/protocol/commands.md 13.1 lists the forms. What PHP computes with its
+//! calendar is computed here in the app's time zone, because a day of an interval
+//! is a day in that zone.
 
 use jiff::civil;
 use jiff::tz::TimeZone;
@@ -13,9 +13,9 @@ use crate::time::UnixSeconds;
 /// A `delay` property that is not null.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delay {
-    /// Seconds from the moment of dispatch; also what PHP would cast to an int.
+    /// Seconds from the moment of dispatch, including values that PHP casts to an int.
     Seconds(i64),
-    /// A moment; one that has passed means at once.
+    /// A moment; a moment in the past means no delay.
     At(UnixSeconds),
     /// A `DateInterval`, from the moment of dispatch.
     Interval(Interval),
@@ -30,7 +30,7 @@ pub struct Interval {
     pub days: i64,
     /// `h`, `i` and `s`.
     pub seconds: i64,
-    /// `invert`: the past.
+    /// `invert`: the interval points to the past.
     pub is_negative: bool,
 }
 
@@ -38,33 +38,33 @@ pub struct Interval {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DelayError {
-    /// The value is nothing that delays a job.
+    /// The value is not a delay.
     #[error("`delay` is {found}, and neither seconds, a date nor an interval")]
     Value {
-        /// What kind of value it is.
+        /// The kind of the value.
         found: Box<str>,
     },
-    /// The date's zone is unknown, or it lies beyond what dates can be.
+    /// The date's zone is unknown, or the date is out of range.
     #[error("the date of `delay`, {date} {zone}, is no moment that is known here")]
     Date {
         /// Wall time.
         date: Box<str>,
-        /// Its zone.
+        /// The zone of the date.
         zone: Box<str>,
     },
-    /// The interval is told in words, or by weekdays.
+    /// The interval is given in words, or by weekdays.
     #[error("the interval of `delay` is relative to a calendar that only PHP has")]
     Relative,
     /// The app's time zone is unknown.
     #[error("the app's time zone `{0}` is not known here")]
     Zone(Box<str>),
-    /// The moment is beyond the calendar.
+    /// The resulting moment is out of range.
     #[error("the moment that `delay` means is beyond the calendar")]
     Beyond,
 }
 
 impl Delay {
-    /// Reads a `delay` property; `None` for null, which is no delay at all.
+    /// Reads a `delay` property; `None` for null, which is no delay.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl Delay {
         })
     }
 
-    /// The moment from which the job may run; of a date that has passed, that date.
+    /// The moment from which the job may run; for a date in the past, that date.
     ///
     /// `zone` is the app's time zone (`app.timezone`).
     ///
@@ -152,7 +152,7 @@ impl Delay {
         }
     }
 
-    /// Seconds from `now`, not below zero for dates and intervals: the payload's `delay` since Laravel 12.11.
+    /// Seconds from `now`, at least zero for dates and intervals: the payload's `delay` since Laravel 12.11.
     ///
     /// # Errors
     ///
@@ -171,7 +171,7 @@ impl Delay {
 }
 
 impl Interval {
-    /// This moment and the interval: calendar units by the clock on the wall, the rest by the second.
+    /// The given moment plus the interval: calendar units in wall time, the rest in seconds.
     fn after(self, now: UnixSeconds, zone: &str) -> Result<UnixSeconds, DelayError> {
         let sign = if self.is_negative { -1 } else { 1 };
         let seconds = self.seconds.saturating_mul(sign);
@@ -186,7 +186,7 @@ impl Interval {
             .saturating_mul(12)
             .saturating_add(i64::from(day.month()) - 1)
             .saturating_add(self.months.saturating_mul(sign));
-        // The 31st of a month that has 30 days is the first of the next.
+        // The 31st of a month with 30 days becomes the first of the next month.
         let days = self
             .days
             .saturating_mul(sign)

@@ -1,9 +1,9 @@
-//! The job as one JSON object: what `queue:peek --json` prints and programs get.
+//! The job as one JSON object, for `queue:peek --json` and for programs that run jobs.
 //!
-//! Envelope fields keep Laravel's spelling. `data` is what the author of the
+//! Envelope fields keep Laravel's spelling. `data` has what the author of the
 //! class wrote: the job's own properties, the listener's event, the mailable.
-//! Laravel's bookkeeping properties stand in `meta`, when they are neither null
-//! nor empty. Values have the forms of [`php::json`](crate::php::json).
+//! Laravel's bookkeeping properties are in `meta`, unless they are null or empty.
+//! Values have the forms of [`php::json`](crate::php::json).
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use super::{Command, Data, Error, Payload, Target};
 use crate::php::json::{Graph, Writer};
 use crate::php::{Object, Value};
 
-/// Properties of Laravel's queue traits: they say how a job is queued, not what it does.
+/// Properties of Laravel's queue traits, which configure how a job is queued.
 const BOOKKEEPING: [&str; 17] = [
     "afterCommit",
     "batchId",
@@ -33,14 +33,14 @@ const BOOKKEEPING: [&str; 17] = [
     "uniqueLockOwner",
 ];
 
-/// What a job document is made of.
+/// The input of a job document.
 #[derive(Debug, Clone, Copy)]
 pub struct Document<'a> {
     /// Connection the job was found on.
     pub connection: &'a str,
     /// Queue the job was found on.
     pub queue: &'a str,
-    /// Number of the run it is for; of a waiting job the runs so far.
+    /// Number of the run the document is for; for a waiting job the number of runs so far.
     pub attempts: u32,
     /// The job.
     pub payload: &'a Payload,
@@ -84,7 +84,7 @@ impl Document<'_> {
             }
             _ => writer.raw("null"),
         }
-        // It waits encrypted: `data` is null, or was decrypted for this document.
+        // The job is encrypted in its queue: `data` is null, or was decrypted for this document.
         if self.payload.is_encrypted() || self.payload.was_encrypted() {
             writer.raw(",\"encrypted\":true");
         }
@@ -127,7 +127,7 @@ impl Document<'_> {
     fn target(&self, writer: &mut Writer<'_, '_>, target: Option<&Target>) {
         writer.raw(",\"target\":");
         let Some(target) = target else {
-            // An encrypted wrapper: the outer class is all that can be said.
+            // For an encrypted wrapper only the outer class is known.
             let Data::Command { name, .. } = &self.payload.data else {
                 return writer.raw("null");
             };
@@ -182,7 +182,7 @@ fn optional(writer: &mut Writer<'_, '_>, text: Option<&str>) {
     }
 }
 
-/// Writes the subject's own properties, and behind them `meta` with those of Laravel's traits.
+/// Writes the subject's own properties, then `meta` with those of Laravel's traits.
 fn data<'v>(writer: &mut Writer<'_, 'v>, graph: &Graph<'v>, target: &Target, outer: &'v Value) {
     let Some(outer_object) = outer.as_object() else {
         return writer.raw("null");
@@ -221,7 +221,8 @@ fn data<'v>(writer: &mut Writer<'_, 'v>, graph: &Graph<'v>, target: &Target, out
     meta(writer, graph, object, outer);
 }
 
-/// The event of a listener whose arguments were serialized by themselves; references in there are its own.
+/// The event of a listener whose arguments were serialized separately; references in them count from their own
+/// start.
 fn old_event(listener: &Object) -> String {
     let json = || {
         let data = Value::from_bytes(listener.get("data")?.as_bytes()?).ok()?;
@@ -235,7 +236,7 @@ fn old_event(listener: &Object) -> String {
 
 fn meta<'v>(writer: &mut Writer<'_, 'v>, graph: &Graph<'v>, subject: &'v Object, outer: &'v Value) {
     let mut first = true;
-    // A wrapper has the same properties for itself; what it says comes first.
+    // A wrapper has the same trait properties itself: its values come first.
     let outer = outer
         .as_object()
         .filter(|outer| !std::ptr::eq(*outer, subject));
@@ -275,7 +276,7 @@ fn member<'v>(
     writer.value_at(value, &format!("{parent}/{escaped}"));
 }
 
-/// Whether a property of this name is one of Laravel's queue traits.
+/// Whether this name is a property of Laravel's queue traits.
 pub(crate) fn is_bookkeeping(name: &str) -> bool {
     BOOKKEEPING.binary_search(&name).is_ok()
 }

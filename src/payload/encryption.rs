@@ -1,15 +1,16 @@
-//! Laravel's encrypter: what `APP_KEY` locks, and what it signs.
+//! Laravel's encrypter: encryption and signatures with `APP_KEY`.
 //!
 //! Pure, except that each text gets an initialization vector from the system's
-//! random numbers. docs/protocol/encryption.md has the format. What surprises:
+//! random number generator. docs/protocol/encryption.md describes the format.
+//! Surprising details:
 //!
 //! * The same bytes are the key of the cipher and of the MAC.
-//! * The MAC is of the base64 texts, not of what they stand for.
+//! * The MAC is computed over the base64 texts, not over the decoded bytes.
 //! * A job's command is serialized twice: the encrypter serializes the text it
 //!   is given, and that text is a serialized object.
 //! * Only the current key encrypts and signs; previous ones decrypt.
 //!
-//! Nothing larger than some multiples of the text it came from is held in memory.
+//! Memory use is limited to a few multiples of the text's size.
 
 use std::fmt;
 
@@ -30,35 +31,35 @@ use zeroize::Zeroizing;
 use super::Version;
 use crate::php::Value;
 
-/// Why there is no encrypter; the texts are Laravel's.
+/// Why there is no encrypter; the messages are Laravel's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
     /// `app.key` is empty.
     #[error("No application encryption key has been specified.")]
     Missing,
-    /// The cipher is unknown to the version, or a key is not as long as the cipher needs.
+    /// The version does not know the cipher, or a key does not have the length that the cipher needs.
     #[error("{}", supported_ciphers(*.0))]
     Unsupported(Version),
 }
 
-/// Why a text cannot be decrypted; the texts are Laravel's.
+/// Why a text cannot be decrypted; the messages are Laravel's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncryptionError {
-    /// It is not what an encrypter writes.
+    /// The text is not the output of an encrypter.
     #[error("The payload is invalid.")]
     Payload,
-    /// No key made its MAC: it was encrypted with another key, or changed since.
+    /// The MAC fits none of the keys: the text was encrypted with another key, or changed since.
     #[error("The MAC is invalid.")]
     Mac,
-    /// The cipher refuses it: another key or cipher, or changed since.
+    /// The cipher refuses the text: another key or cipher, or changed since.
     #[error("Could not decrypt the data.")]
     Data,
-    /// It has the tag of a GCM cipher, and the app's is none.
+    /// The text has the tag of a GCM cipher, but the app's cipher is not one.
     #[error("Unable to use tag because the cipher algorithm does not support AEAD.")]
     Tag,
-    /// What was decrypted is no serialized text, which a command would be.
+    /// The decrypted text is not a serialized string, as a command would be.
     #[error("the decrypted text holds no command")]
     Command,
 }
@@ -88,7 +89,7 @@ enum Cipher {
     Aes256Gcm,
 }
 
-/// Bytes of an AES block, and of the tag that GCM makes.
+/// Bytes of an AES block, and of a GCM tag.
 const BLOCK: usize = 16;
 
 impl Cipher {
@@ -130,7 +131,7 @@ impl Cipher {
         if self.is_aead() { 12 } else { BLOCK }
     }
 
-    /// Ciphertext and tag; the tag is empty if the cipher makes none.
+    /// Returns ciphertext and tag; the tag is empty if the cipher makes none.
     fn seal(self, key: &Key, iv: &[u8], plain: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let key = &key.0[..];
         match self {
@@ -152,7 +153,7 @@ impl Cipher {
     }
 }
 
-/// Why the lengths below cannot be wrong.
+/// Message of panics on wrong lengths, which cannot occur.
 const CHECKED: &str = "lengths of key and vector are checked";
 
 fn seal_cbc<C>(key: &[u8], iv: &[u8], plain: &[u8]) -> Vec<u8>
@@ -198,17 +199,17 @@ fn open_gcm<C: aes_gcm::AeadInPlace + KeyInit>(
     Some(text)
 }
 
-/// A key's bytes; wiped when dropped, and shown to nobody.
+/// A key's bytes; wiped when dropped, and never printed.
 struct Key(Zeroizing<Vec<u8>>);
 
 impl Key {
-    /// Reads `app.key`: base64 behind `base64:`, else the bytes themselves.
+    /// Reads `app.key`: base64 after the prefix `base64:`, otherwise the bytes themselves.
     ///
     /// # Source
     ///
     /// `Illuminate\Encryption\EncryptionServiceProvider::parseKey`.
     fn parse(text: &str) -> Result<Self, KeyError> {
-        // What PHP calls empty.
+        // PHP's `empty()` is true for these.
         if matches!(text, "" | "0") {
             return Err(KeyError::Missing);
         }
@@ -223,7 +224,7 @@ impl Key {
         <Hmac<Sha256> as hmac::Mac>::new_from_slice(&self.0).expect("HMAC takes keys of any length")
     }
 
-    /// 64 lowercase hex digits.
+    /// The MAC as 64 lowercase hex digits.
     fn mac(&self, iv: &str, value: &str) -> String {
         let mut mac = self.hmac();
         mac.update(iv.as_bytes());
@@ -232,7 +233,7 @@ impl Key {
     }
 }
 
-/// The keys of an app, as its version of Laravel uses them.
+/// The keys of an app, used by the rules of its version of Laravel.
 pub struct Encrypter {
     version: Version,
     cipher: Cipher,
@@ -251,11 +252,11 @@ impl fmt::Debug for Encrypter {
 }
 
 impl Encrypter {
-    /// An encrypter of `app.key` and `app.cipher`.
+    /// An encrypter for `app.key` and `app.cipher`.
     ///
     /// # Errors
     ///
-    /// There is no key, the version has no such cipher, or the key does not fit it.
+    /// There is no key, the version does not know the cipher, or the key does not fit it.
     ///
     /// # Source
     ///
@@ -273,13 +274,13 @@ impl Encrypter {
         })
     }
 
-    /// Adds the keys of `app.previous_keys`, which decrypt and do nothing else.
+    /// Adds the keys of `app.previous_keys`, which are only used to decrypt.
     ///
-    /// Laravel has them since 11.0; before, texts of an old key are lost to it.
+    /// Laravel supports them since 11.0; earlier versions cannot read texts of an old key.
     ///
     /// # Errors
     ///
-    /// One is empty or does not fit the cipher.
+    /// A key is empty or does not fit the cipher.
     pub fn with_previous_keys<T: AsRef<str>>(
         mut self,
         keys: impl IntoIterator<Item = T>,
@@ -304,7 +305,7 @@ impl Encrypter {
         self.cipher.name()
     }
 
-    /// How many previous keys there are.
+    /// The number of previous keys.
     pub fn previous_keys(&self) -> usize {
         self.previous.len()
     }
@@ -313,7 +314,7 @@ impl Encrypter {
     ///
     /// # Panics
     ///
-    /// If the system has no random numbers.
+    /// If the system's random number generator fails.
     pub fn encrypt(&self, plain: &[u8]) -> String {
         let mut iv = vec![0; self.cipher.iv_len()];
         getrandom::getrandom(&mut iv).expect("the system has random numbers");
@@ -333,7 +334,7 @@ impl Encrypter {
         } else {
             String::new()
         };
-        // Base64 and hex hold nothing else that JSON would escape.
+        // The values are base64 and hex, which need no other JSON escapes.
         let mut json = format!(r#"{{"iv":"{iv}","value":"{value}","mac":"{mac}"{tag}}}"#);
         let version = self.version;
         if (version.major, version.minor, version.patch) < (7, 0, 8) {
@@ -342,11 +343,11 @@ impl Encrypter {
         STANDARD.encode(json)
     }
 
-    /// Decrypts what [`encrypt`](Self::encrypt) or any version of Laravel wrote with one of the keys.
+    /// Decrypts the output of [`encrypt`](Self::encrypt) or of any version of Laravel with one of the keys.
     ///
     /// # Errors
     ///
-    /// The text is not of an encrypter, or of another key or cipher, or it was changed.
+    /// The text is not the output of an encrypter, was made with another key or cipher, or was changed.
     pub fn decrypt(&self, text: &[u8]) -> Result<Vec<u8>, EncryptionError> {
         let Sealed {
             iv,
@@ -357,7 +358,7 @@ impl Encrypter {
         let iv_bytes = strict_base64(&iv)
             .filter(|bytes| bytes.len() == self.cipher.iv_len())
             .ok_or(EncryptionError::Payload)?;
-        // What PHP calls empty.
+        // PHP's `empty()` is true for these.
         let tag = tag.filter(|tag| !matches!(&**tag, "" | "0"));
         let tag = tag.map(|tag| lenient_base64(tag.as_bytes()));
         let keys = || std::iter::once(&self.key).chain(&self.previous);
@@ -383,7 +384,7 @@ impl Encrypter {
     ///
     /// # Panics
     ///
-    /// If the system has no random numbers.
+    /// If the system's random number generator fails.
     pub fn encrypt_command(&self, command: &[u8]) -> String {
         self.encrypt(&Value::String(command.to_vec()).to_bytes())
     }
@@ -392,10 +393,10 @@ impl Encrypter {
     ///
     /// # Errors
     ///
-    /// See [`decrypt`](Self::decrypt); also if there is something else than a serialized text inside.
+    /// See [`decrypt`](Self::decrypt); also if the content is not a serialized string.
     pub fn decrypt_command(&self, command: &[u8]) -> Result<Vec<u8>, EncryptionError> {
         let plain = self.decrypt(command)?;
-        // As PHP before 8.3, whatever stands behind the text is passed over.
+        // As in PHP before 8.3, bytes after the string are ignored.
         match Value::from_prefix(&plain) {
             Ok((Value::String(command), _)) => Ok(command),
             _ => Err(EncryptionError::Command),
@@ -428,7 +429,7 @@ impl Sealed {
 
         const INVALID: EncryptionError = EncryptionError::Payload;
         let json = lenient_base64(text);
-        // The last of equal fields counts, as in PHP.
+        // The last of duplicate fields counts, as in PHP.
         let mut fields: serde_json::Map<String, Json> =
             serde_json::from_slice(&json).map_err(|_| INVALID)?;
         let mut field = |name| match fields.remove(name) {
@@ -445,7 +446,7 @@ impl Sealed {
     }
 }
 
-/// Bits that stand for nothing are passed over, as PHP does.
+/// Ignores unused trailing bits, as PHP does.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -453,7 +454,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// PHP's `base64_decode`: what is not of the alphabet is passed over.
+/// PHP's `base64_decode`: ignores characters outside of the alphabet.
 fn lenient_base64(text: &[u8]) -> Vec<u8> {
     if let Ok(bytes) = LENIENT.decode(text) {
         return bytes;
@@ -461,7 +462,7 @@ fn lenient_base64(text: &[u8]) -> Vec<u8> {
     let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     let mut digits: Vec<u8> = text.iter().copied().filter(is_digit).collect();
     if digits.len() % 4 == 1 {
-        // Six bits are no byte.
+        // Six bits do not make a byte.
         digits.pop();
     }
     LENIENT
@@ -469,7 +470,7 @@ fn lenient_base64(text: &[u8]) -> Vec<u8> {
         .expect("these are digits, and enough for whole bytes")
 }
 
-/// PHP's `base64_decode` when it is strict: only white space is passed over.
+/// PHP's strict `base64_decode`: ignores only white space.
 fn strict_base64(text: &str) -> Option<Vec<u8>> {
     let is_kept = |c: &char| !matches!(c, ' ' | '\t' | '\n' | '\r');
     let text: String = text.chars().filter(is_kept).collect();
@@ -659,7 +660,7 @@ mod tests {
         for text in ["", "x", "e30=", "W10=", "bnVsbA==", "O:1:\"A\":0:{}"] {
             assert_eq!(cbc.decrypt(text.as_bytes()), Err(Payload), "{text}");
         }
-        // An iv, value and mac that are right, in a list.
+        // A valid iv, value and mac, but in a list.
         let json = parts(&cbc);
         let list = serde_json::json!([json["iv"], json["value"], json["mac"]]);
         assert_eq!(cbc.decrypt(&encoded(list.to_string())), Err(Payload));
@@ -708,7 +709,7 @@ mod tests {
             for cipher in Cipher::ALL {
                 let encrypter = of(cipher.name());
                 prop_assert!(encrypter.decrypt(&text).is_err());
-                // With a MAC that is right, so that the cipher gets to see it.
+                // With a valid MAC, so that the cipher is reached.
                 let mac = encrypter.key.mac(&iv, &value);
                 let json = serde_json::json!({"iv": iv, "value": value, "mac": mac, "tag": tag});
                 let _ = encrypter.decrypt_command(STANDARD.encode(json.to_string()).as_bytes());

@@ -1,4 +1,4 @@
-//! Passing over JSON values that nobody reads, with the limits of PHP and Redis in force.
+//! Skips unused JSON values while enforcing the limits of PHP and Redis.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Se
 /// Most levels of arrays and objects: the default of PHP's `json_decode`.
 pub(super) const MAX_DEPTH: usize = 512;
 
-/// A value that was read and forgotten: within the depth limit, numbers finite, text valid.
+/// A value that was checked and dropped: within the depth limit, numbers finite, text valid.
 ///
-/// Unlike serde's `IgnoredAny` it refuses what Laravel's pop script or PHP's
-/// `json_decode` would choke on, so that such a payload is found at once and
+/// Unlike serde's `IgnoredAny` it refuses values on which Laravel's pop script or
+/// PHP's `json_decode` would fail, so that such a payload is detected at once and
 /// not when a PHP worker loses it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Checked;
@@ -94,7 +94,7 @@ impl<'de> Visitor<'de> for CheckedSeed {
     }
 }
 
-/// Reads a whole text as `T`, nesting limited by [`Checked`] and not by the parser.
+/// Reads a whole text as `T`; [`Checked`] limits the nesting, not the parser.
 pub(super) fn from_slice<'de, T: Deserialize<'de>>(
     bytes: &'de [u8],
 ) -> Result<T, serde_json::Error> {

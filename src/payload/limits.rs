@@ -1,4 +1,4 @@
-//! How often and how long a job may run, as its payload says.
+//! Limits on runs and run time in a job's payload.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 
 use crate::time::UnixSeconds;
 
-/// Limits that travel with a job; `None` means the worker's option holds.
+/// Limits in a job's payload; `None` means that the worker's option applies.
 ///
 /// # Source
 ///
@@ -15,26 +15,26 @@ use crate::time::UnixSeconds;
 /// `timeout`, `retryUntil`, `shouldFailOnTimeout` (docs/protocol/payload.md 9).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Most runs; 0 for no limit.
+    /// Maximum number of runs; 0 for no limit.
     pub max_tries: Option<i64>,
-    /// Most exceptions, counted apart from runs.
+    /// Maximum number of exceptions, which are counted separately from runs.
     pub max_exceptions: Option<i64>,
     /// Whether a timeout fails the job at once.
     pub fail_on_timeout: bool,
-    /// Waits between runs; from `backoff`, else from `delay`, which meant it in Laravel 5.8 to 7.
+    /// Waits between runs; from `backoff`, else from `delay`, which had this meaning in Laravel 5.8 to 7.
     pub backoff: Option<Backoff>,
-    /// Longest run; zero for no limit.
+    /// Maximum duration of a run; zero for no limit.
     pub timeout: Option<Duration>,
-    /// No new run after this moment; from `retryUntil`, else from `timeoutAt` of Laravel 5.5 to 7.
+    /// No run starts after this moment; from `retryUntil`, else from `timeoutAt` of Laravel 5.5 to 7.
     pub retry_until: Option<UnixSeconds>,
 }
 
-/// Waits after exceptions: the first after the first run, the last repeats.
+/// Waits after exceptions: the first after the first run; the last is repeated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backoff(Vec<Duration>);
 
 impl fmt::Display for Backoff {
-    /// Laravel's comma list.
+    /// Laravel's comma-separated list.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, wait) in self.0.iter().enumerate() {
             let comma = if position > 0 { "," } else { "" };
@@ -50,7 +50,7 @@ impl Backoff {
         Self(vec![wait])
     }
 
-    /// Reads Laravel's comma list (`"1,5,10"`) with PHP's cast to int: what is no number is 0.
+    /// Reads Laravel's comma-separated list (`"1,5,10"`) with PHP's cast to int: text that is not a number is 0.
     pub fn parse(list: &str) -> Self {
         Self(
             list.split(',')
@@ -59,7 +59,8 @@ impl Backoff {
         )
     }
 
-    /// No wait shorter than this: what `--delay` means beside `--backoff`, since Laravel 8.25.
+    /// Raises each wait to at least this one: the effect of `--delay` together with `--backoff`, since Laravel
+    /// 8.25.
     #[must_use]
     pub fn at_least(mut self, shortest: Duration) -> Self {
         self.0
@@ -83,14 +84,14 @@ fn seconds_from(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
-/// PHP's `(int)` of a string: leading blanks, a sign, digits, and the rest ignored.
+/// PHP's `(int)` of a string: leading blanks, a sign, digits; the rest is ignored.
 pub(crate) fn php_int(text: &str) -> i64 {
     let text = text.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);
     let digits_from = usize::from(text.starts_with(['-', '+']));
     let end = text[digits_from..]
         .find(|c: char| !c.is_ascii_digit())
         .map_or(text.len(), |end| digits_from + end);
-    // "1e3" is 1000 to PHP, as is "1.9" 1.
+    // PHP takes "1e3" for 1000, and "1.9" for 1.
     if text[end..].starts_with(['e', 'E', '.']) {
         let float_end = text
             .find(|c: char| !c.is_ascii_digit() && !"+-.eE".contains(c))
@@ -113,11 +114,11 @@ pub(crate) fn php_int(text: &str) -> i64 {
     }
 }
 
-/// An int as PHP programs leave it in JSON: a number, a numeric string, null, or something else (then absent).
+/// An int as found in JSON from PHP: a number, a numeric string, null, or another value, which counts as absent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct LooseInt(pub(super) Option<i64>);
 
-/// A `backoff` or old `delay` field: a comma list, a number, or a list of numbers.
+/// A `backoff` or old `delay` field: a comma-separated list, a number, or a list of numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct LooseBackoff(pub(super) Option<Backoff>);
 
@@ -238,7 +239,7 @@ impl<'de> Deserialize<'de> for LooseBackoff {
     }
 }
 
-/// Turns Laravel's seconds into a timeout; negative ones into none.
+/// Converts Laravel's seconds to a timeout; negative ones mean none.
 pub(super) fn timeout_from(seconds: i64) -> Duration {
     seconds_from(seconds)
 }

@@ -1,11 +1,11 @@
-//! The JSON around a job. Pure: bytes in, facts out.
+//! The JSON payload of a job. Pure: parses bytes into facts.
 //!
-//! A payload is read leniently, because fourteen years of Laravel versions,
-//! packages and Redis' own JSON encoder have written the ones that wait in live
-//! queues: fields may be missing, numbers may be strings, an empty list may be
-//! an object. It is never written back: the bytes are the identity of the job,
-//! and [`Payload`] is a view of them. `docs/protocol/payload.md` lists the
-//! fields of all versions.
+//! Payloads are read leniently, because fourteen years of Laravel versions,
+//! packages and Redis' own JSON encoder have written the payloads in live queues:
+//! fields may be missing, numbers may be strings, an empty list may be an object.
+//! A payload is never written back: its bytes identify the job, and [`Payload`]
+//! is a view of them. `docs/protocol/payload.md` lists the fields of all
+//! versions.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -98,7 +98,7 @@ text_newtype! {
 }
 
 impl JobUuid {
-    /// At most 255 bytes of it, for logs.
+    /// At most its first 255 bytes, for logs.
     pub(crate) fn bounded(&self) -> &str {
         crate::shown::bounded(&self.0)
     }
@@ -106,7 +106,7 @@ impl JobUuid {
 
 #[cfg(feature = "cli")]
 impl JobId {
-    /// At most 255 bytes of it, for logs.
+    /// At most its first 255 bytes, for logs.
     pub(crate) fn bounded(&self) -> &str {
         crate::shown::bounded(&self.0)
     }
@@ -115,7 +115,7 @@ impl JobId {
 /// The `job` field of every job that is a PHP object.
 pub const CALL_QUEUED_HANDLER: &str = "Illuminate\\Queue\\CallQueuedHandler@call";
 
-/// What a payload says of its job.
+/// The facts about a job in its payload.
 #[derive(Debug, Clone)]
 pub struct Payload {
     /// `uuid`.
@@ -126,7 +126,7 @@ pub struct Payload {
     pub display_name: Box<str>,
     /// `job`: [`CALL_QUEUED_HANDLER`], or `Class@method` of a string job.
     pub job: Box<str>,
-    /// `attempts`: runs so far, before the one that is about to start; absent where the driver counts elsewhere.
+    /// `attempts`: number of runs before the one that is about to start; absent if the driver counts elsewhere.
     pub attempts: Option<u32>,
     /// Limits of this job.
     pub limits: Limits,
@@ -151,23 +151,23 @@ pub struct Payload {
 /// The `data` field.
 #[derive(Clone)]
 pub enum Data {
-    /// Of an object job.
+    /// The data of an object job.
     Command {
-        /// `commandName`: class of the object, as the producer said.
+        /// `commandName`: class of the object, according to the producer.
         name: Box<str>,
-        /// `command`: the serialized object, or its encrypted form. Once it was decrypted, any bytes.
+        /// `command`: the serialized object, or its encrypted form. After decryption it may be any bytes.
         command: Arc<[u8]>,
-        /// True once [`Payload::decrypt`] has put the object in the place of its encrypted form.
+        /// True once [`Payload::decrypt`] has replaced the encrypted form by the object.
         was_encrypted: bool,
         /// `batchId`, since Laravel 12.51.
         batch_id: Option<Box<str>>,
     },
-    /// Of a string job: any JSON.
+    /// The data of a string job: any JSON.
     Json(Arc<RawValue>),
 }
 
 impl fmt::Debug for Data {
-    /// Says how long it is and not what it says: it may have been encrypted.
+    /// Shows the length instead of the content, which may have been encrypted.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Command {
@@ -194,7 +194,7 @@ pub enum Error {
     /// Not JSON, or JSON beyond the limits of PHP.
     #[error("the payload is not JSON that PHP would read: {0}")]
     Json(String),
-    /// A field without which nothing can run is missing.
+    /// A required field is missing.
     #[error("the payload has no {0}")]
     Missing(&'static str),
     /// The serialized command cannot be read.
@@ -202,7 +202,7 @@ pub enum Error {
     Command {
         /// `commandName`.
         class: Box<str>,
-        /// What the codec found.
+        /// The error of the codec.
         source: crate::php::Error,
     },
     /// The command is encrypted.
@@ -211,18 +211,18 @@ pub enum Error {
         /// `commandName`.
         class: Box<str>,
     },
-    /// The command is encrypted, and not by a key that is known.
+    /// The command is encrypted, and no known key decrypts it.
     #[error("the command of {class} cannot be decrypted")]
     Undecryptable {
         /// `commandName`.
         class: Box<str>,
-        /// What the encrypter found.
+        /// The error of the encrypter.
         source: EncryptionError,
     },
 }
 
 impl Error {
-    /// The problem and its place, without what was found: that may be a secret, and messages end in logs.
+    /// The problem and its place, without the content, which may be a secret: error messages are logged.
     fn json(error: &serde_json::Error) -> Self {
         let text = error.to_string();
         let text = match text.split_once(", expected ") {
@@ -238,9 +238,9 @@ impl Payload {
     ///
     /// # Errors
     ///
-    /// [`Error::Json`] for anything that PHP's `json_decode` or the pop script
-    /// would refuse, [`Error::Missing`] without `job`, or without the `command`
-    /// that an object job needs.
+    /// [`Error::Json`] for bytes that PHP's `json_decode` or the pop script would
+    /// refuse, [`Error::Missing`] without `job`, or without the `command` of an
+    /// object job.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         let fields: Fields = json::from_slice(bytes).map_err(|error| Error::json(&error))?;
         let job = fields.job.ok_or(Error::Missing("`job`"))?;
@@ -253,7 +253,7 @@ impl Payload {
                 batch_id: command.batch_id,
             }
         } else {
-            // Only string jobs need their data as it is written: most payloads are read once.
+            // Only string jobs need their data unchanged, so most payloads are read only once.
             let fields: HashMap<Cow<'_, str>, &RawValue> =
                 json::from_slice(bytes).map_err(|error| Error::json(&error))?;
             let data = fields.get("data").map(|data| (*data).to_owned());
@@ -284,19 +284,19 @@ impl Payload {
         })
     }
 
-    /// Whether the command is encrypted still.
+    /// Whether the command is still encrypted.
     ///
-    /// Laravel tells it by the first two bytes, since 8.19.
+    /// Since 8.19 Laravel checks the first two bytes.
     pub fn is_encrypted(&self) -> bool {
         matches!(&self.data, Data::Command { command, was_encrypted: false, .. } if !command.starts_with(b"O:"))
     }
 
-    /// Whether [`decrypt`](Self::decrypt) has put the object in the place of its encrypted form.
+    /// Whether [`decrypt`](Self::decrypt) has replaced the encrypted form by the object.
     pub fn was_encrypted(&self) -> bool {
         matches!(&self.data, Data::Command { was_encrypted, .. } if *was_encrypted)
     }
 
-    /// `commandName`: class of the object, as the producer said; `None` for a string job.
+    /// `commandName`: class of the object, according to the producer; `None` for a string job.
     pub fn command_name(&self) -> Option<&str> {
         match &self.data {
             Data::Command { name, .. } => Some(name),
@@ -304,14 +304,15 @@ impl Payload {
         }
     }
 
-    /// Puts the object in the place of its encrypted form; a command that is not encrypted stays.
+    /// Replaces the encrypted form by the object; a command that is not encrypted stays unchanged.
     ///
-    /// What the job was popped as is not touched: it is released, retried and
-    /// recorded as failed with the text it came with.
+    /// The popped bytes stay unchanged: the job is released, retried and recorded
+    /// as failed with its original text.
     ///
     /// # Errors
     ///
-    /// [`Error::Undecryptable`] if the text is of another key, was changed, or is none of an encrypter's.
+    /// [`Error::Undecryptable`] if the text was made with another key, was changed, or is not the output of an
+    /// encrypter.
     ///
     /// # Source
     ///
@@ -338,7 +339,7 @@ impl Payload {
         Ok(())
     }
 
-    /// The name that workers show: `displayName`, or `job` where that is empty.
+    /// The name that workers show: `displayName`, or `job` if that is empty.
     ///
     /// # Source
     ///
@@ -351,15 +352,15 @@ impl Payload {
         }
     }
 
-    /// The name for people: [`resolve_name`](Self::resolve_name), printable and at most 255 characters of it.
+    /// The name for display: [`resolve_name`](Self::resolve_name), made printable and cut to 255 characters.
     pub fn shown_name(&self) -> Cow<'_, str> {
         crate::shown::name(self.resolve_name())
     }
 
-    /// A scalar of the hidden log context as text, as PHP casts it.
+    /// A scalar of the hidden log context as text, cast as in PHP.
     ///
-    /// The framework keeps there under which key, and in which cache store, it
-    /// holds the lock of a unique job.
+    /// For a unique job the framework stores there the key of its lock, and the
+    /// cache store that holds it.
     pub fn hidden_context(&self, key: &str) -> Option<String> {
         match self.context.as_ref()?.hidden(key)? {
             Value::String(text) => String::from_utf8(text).ok(),
@@ -376,7 +377,7 @@ fn empty_text() -> Arc<RawValue> {
         .into()
 }
 
-/// Fields as found, the last of a kind winning as in PHP.
+/// The fields that were found; the last of duplicates counts, as in PHP.
 #[derive(Default)]
 struct Fields {
     uuid: Option<Box<str>>,
@@ -495,7 +496,7 @@ impl<'de> Deserialize<'de> for Fields {
     }
 }
 
-/// A count as Redis would take it: a whole number, maybe written as text or with a fraction of zero.
+/// A count that Redis would accept: a whole number, possibly written as text or with a zero fraction.
 fn count(text: &str) -> Option<u32> {
     let number: f64 = text.parse().ok()?;
     #[expect(
@@ -511,7 +512,7 @@ fn truthy(value: LooseInt) -> bool {
     value.0.is_some_and(|value| value != 0)
 }
 
-/// Text, or a number as text; anything else is absent.
+/// Text, or a number as text; any other value counts as absent.
 struct LooseText(Option<Box<str>>);
 
 impl<'de> Deserialize<'de> for LooseText {
@@ -567,7 +568,7 @@ impl<'de> Deserialize<'de> for LooseText {
     }
 }
 
-/// Tags: a list, or the object that Lua made of one; empty otherwise.
+/// Tags: a list, or the object that Lua made of a list; otherwise empty.
 struct LooseTags(Vec<Box<str>>);
 
 impl<'de> Deserialize<'de> for LooseTags {
@@ -625,7 +626,7 @@ impl<'de> Deserialize<'de> for LooseTags {
     }
 }
 
-/// `data`, as far as it is that of an object job; all of it is checked.
+/// The `data` of an object job; all of it is checked, other fields are dropped.
 #[derive(Default)]
 struct CommandData {
     name: Option<Box<str>>,
@@ -785,7 +786,7 @@ mod tests {
             debug.contains("token") && !debug.contains("s3cr3t"),
             "{debug}"
         );
-        // An empty half is a list in PHP, and what Lua makes of one.
+        // An empty part is a list in PHP, or whatever Lua makes of it.
         for empty in ["[]", "{}", "null", "3", "\"\"", "true", "1.5"] {
             let payload = context(&format!(r#"{{"data":{empty},"hidden":{{"a":"N;"}}}}"#));
             assert!(payload.context.unwrap().is_empty(), "{empty}");
@@ -885,7 +886,7 @@ mod tests {
         let shown = format!("{payload:?}");
         let len = format!("command: {} bytes", object.len());
         assert!(shown.contains(&len), "{shown}");
-        // Once is enough.
+        // Decrypting twice is harmless.
         payload.decrypt(&encrypter).unwrap();
         assert_eq!(Command::of(&payload).unwrap().unwrap().as_bytes(), object);
         let document = Document {
@@ -901,7 +902,7 @@ mod tests {
         let mut plain = parse(&json("O:1:\"A\":0:{}").to_string());
         plain.decrypt(&other).unwrap();
         assert!(Command::of(&plain).unwrap().is_some());
-        // Something else than an object inside is an error, and no longer encrypted.
+        // Any other content than an object is an error, and the command no longer counts as encrypted.
         let mut number = parse(&json(&encrypter.encrypt_command(b"i:5;")).to_string());
         number.decrypt(&encrypter).unwrap();
         assert!(matches!(Command::of(&number), Err(Error::Command { .. })));

@@ -1,7 +1,7 @@
 //! The payload of a failed job as `queue:retry` pushes it again.
 //!
-//! Laravel decodes it to PHP arrays, sets `attempts` to zero and encodes it
-//! with PHP's default flags. What that does to the text is done here, too:
+//! Laravel decodes the payload to PHP arrays, sets `attempts` to zero and encodes
+//! it with PHP's default flags. This module reproduces the effects on the text:
 //! non-ASCII becomes `\uXXXX`, `/` becomes `\/`, `{}` becomes `[]`, an object
 //! with the keys 0, 1, .. becomes a list, `1.0` becomes `1`, and an integer
 //! beyond 64 bits a float.
@@ -15,7 +15,7 @@ use serde::de::{
 use super::json::MAX_DEPTH;
 use crate::php::Value;
 
-/// A JSON value as PHP's `json_decode(.., true)` sees it.
+/// A JSON value as PHP's `json_decode(.., true)` represents it.
 #[derive(Debug, Clone, PartialEq)]
 enum Json {
     Null,
@@ -26,7 +26,7 @@ enum Json {
     Array(Vec<(Key, Json)>),
 }
 
-/// Key of a PHP array: text that looks like an integer is one.
+/// Key of a PHP array: text that looks like an integer becomes an integer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Key {
     Int(i64),
@@ -114,7 +114,7 @@ impl<'de> Visitor<'de> for Seed {
         let mut places = std::collections::HashMap::new();
         while let Some(name) = map.next_key::<String>()? {
             let value = map.next_value_seed(self.inner()?)?;
-            // Of equal keys the last value counts, at the place of the first.
+            // The last of duplicate keys counts, at the position of the first.
             if let Some(&place) = places.get(&name) {
                 let item: &mut (Key, Json) = &mut items[place];
                 item.1 = value;
@@ -165,7 +165,7 @@ impl Json {
     }
 }
 
-/// Writes a number as PHP's `json_encode` does: no fraction that is zero.
+/// Writes a number as PHP's `json_encode` does: without a zero fraction.
 pub(super) fn write_json_float(out: &mut String, value: f64) {
     // `d:1.0E+25;`: the same digits, with a small e.
     let serialized = Value::from(value).to_bytes();
@@ -183,7 +183,7 @@ pub(super) fn write_unescaped_text(out: &mut String, text: &str) {
     write_escaped(out, text, |c| matches!(c, '\u{2028}' | '\u{2029}'));
 }
 
-/// `is_escaped` is asked about what is not ASCII.
+/// `is_escaped` decides for characters that are not ASCII.
 fn write_escaped(out: &mut String, text: &str, is_escaped: impl Fn(char) -> bool) {
     use fmt::Write as _;
     out.push('"');
@@ -201,7 +201,7 @@ fn write_escaped(out: &mut String, text: &str, is_escaped: impl Fn(char) -> bool
             c if !c.is_ascii() && !is_escaped(c) => out.push(c),
             c => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
-                    // A string takes everything.
+                    // Writing to a string cannot fail.
                     let _ = write!(out, "\\u{unit:04x}");
                 }
             }
@@ -212,11 +212,11 @@ fn write_escaped(out: &mut String, text: &str, is_escaped: impl Fn(char) -> bool
 
 /// The payload of a failed job, ready to be pushed again: `attempts` is zero.
 ///
-/// Its `retryUntil` stays as it is; only the PHP class can say what it would be now.
+/// `retryUntil` stays unchanged; only the PHP class could compute a new one.
 ///
 /// # Errors
 ///
-/// The payload is no JSON object.
+/// The payload is not a JSON object.
 ///
 /// # Source
 ///

@@ -1,4 +1,4 @@
-//! What a job is really about: the class behind Laravel's wrappers.
+//! The target of a job: the class inside Laravel's wrappers.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::php::ClassName;
 use crate::php::json::Graph;
 use crate::php::{Array, Key, Object, Value};
 
-/// The class, command or closure that a job is about.
+/// The class, command or closure that a job runs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Target {
     /// A job class of the application or of a package.
@@ -19,9 +19,9 @@ pub enum Target {
     Listener {
         /// Listener class.
         class: ClassName,
-        /// Its method, mostly `handle`.
+        /// Method of the listener, mostly `handle`.
         method: Box<str>,
-        /// Class of the event; none for an event that is only a name.
+        /// Class of the event; `None` for an event that is only a name.
         event: Option<ClassName>,
     },
     /// A queued notification on one channel (`SendQueuedNotifications`).
@@ -43,9 +43,9 @@ pub enum Target {
     },
     /// A queued artisan command (`QueuedCommand`).
     Command {
-        /// Name of the command, or its class if it was queued by that.
+        /// Name of the command, or its class if it was queued by class.
         name: Box<str>,
-        /// What stands behind the name, where it was queued as one line of text.
+        /// The text after the name, if the command was queued as one line of text.
         line: Option<Box<str>>,
     },
     /// A closure: PHP source text.
@@ -56,7 +56,7 @@ pub enum Target {
     String {
         /// The part before `@`.
         class: Box<str>,
-        /// The part behind it; `fire` without one.
+        /// The part after `@`; `fire` if there is none.
         method: Box<str>,
     },
 }
@@ -85,7 +85,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// What an object of this class is: one of Laravel's wrappers, or else a job.
+    /// The kind of an object of this class: one of Laravel's wrappers, or else a job.
     pub fn of_class(class: &ClassName) -> Self {
         wrapper(class).unwrap_or(Self::Job)
     }
@@ -107,7 +107,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Laravel's wrappers, by their class.
+/// Laravel's wrapper classes and their kinds.
 const WRAPPERS: [(&str, Kind); 8] = [
     ("Illuminate\\Events\\CallQueuedListener", Kind::Listener),
     (
@@ -134,14 +134,14 @@ const INVOKE_QUEUED_CLOSURE: &str = "Illuminate\\Events\\InvokeQueuedClosure";
 impl Target {
     /// Unwraps a payload.
     ///
-    /// Of an encrypted job only the outer class is readable; a wrapper then
-    /// cannot be unwrapped and comes back as an error.
+    /// For an encrypted job only the outer class is readable; a wrapper then
+    /// cannot be unwrapped, which is an error.
     ///
     /// # Errors
     ///
-    /// [`Error::Encrypted`] and [`Error::Command`], see [`Command::of`]; a
-    /// wrapper without the property that names its target is an
-    /// [`Error::Missing`].
+    /// [`Error::Encrypted`] and [`Error::Command`], see [`Command::of`];
+    /// [`Error::Missing`] for a wrapper without the property that names its
+    /// target.
     pub fn of(payload: &Payload) -> Result<Self, Error> {
         let command = match Command::of(payload) {
             Ok(Some(command)) => command,
@@ -262,7 +262,7 @@ impl Target {
         }
     }
 
-    /// The name that mappings match: class or command name; empty for a closure or batch.
+    /// The name that mappings match: class or command name; empty for a closure or a batch.
     pub fn name(&self) -> &str {
         match self {
             Self::Job { class }
@@ -277,7 +277,7 @@ impl Target {
     }
 }
 
-/// Class of the event of a listener whose arguments were serialized by themselves; PHP still reads them so.
+/// Class of the event of a listener whose arguments were serialized separately, a form that PHP still reads.
 fn class_of_old_event(data: &[u8]) -> Option<ClassName> {
     let data = Value::from_bytes(data).ok()?;
     class_of_value(data.as_array()?.values().next()?)
@@ -296,7 +296,7 @@ fn class_of_value(value: &Value) -> Option<ClassName> {
 }
 
 fn wrapper(class: &ClassName) -> Option<Kind> {
-    // All wrappers are Laravel's own: one comparison lets every other class pass.
+    // All wrappers are Laravel's own classes: one prefix comparison rules out every other class.
     let name = class.as_str().as_bytes();
     if !name
         .get(..11)
@@ -310,12 +310,11 @@ fn wrapper(class: &ClassName) -> Option<Kind> {
         .map(|(_, kind)| *kind)
 }
 
-/// What a job is about, as a value of its own: the object of a job class, or what is inside a wrapper.
+/// The subject of a job as an independent value: the object of a job class, or what is inside a wrapper.
 ///
 /// # Errors
 ///
-/// The job is encrypted, cannot be read, or holds nothing where a wrapper's
-/// target should be.
+/// The job is encrypted, cannot be read, or a wrapper lacks its content.
 pub(crate) fn subject_of(payload: &Payload) -> Result<Value, Error> {
     let command = match (Command::of(payload)?, &payload.data) {
         (Some(command), _) => command,
@@ -350,7 +349,7 @@ pub(crate) fn subject_of(payload: &Payload) -> Result<Value, Error> {
     graph.detached(subject).map_err(error)
 }
 
-/// JSON as PHP's `json_decode` makes arrays of it.
+/// Converts JSON to the arrays that PHP's `json_decode` makes of it.
 fn from_json(json: serde_json::Value) -> Value {
     use serde_json::Value as Json;
     match json {
@@ -379,7 +378,7 @@ fn from_json(json: serde_json::Value) -> Value {
 
 static EMPTY_ARRAY: Value = Value::Array(Array { pairs: Vec::new() });
 
-/// The object inside a wrapper that the target is about, for documents.
+/// The object inside a wrapper that is the job's subject, for documents.
 pub(super) fn subject<'v>(
     target: &Target,
     outer: &'v Value,

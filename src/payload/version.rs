@@ -1,4 +1,4 @@
-//! Versions of Laravel, as its rules are told by.
+//! Versions of Laravel, which decide which rules apply.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// What is assumed where nothing says the version.
+    /// The version that is assumed if none is known.
     pub const NEWEST: Self = Self {
         major: 13,
         minor: u32::MAX,
@@ -34,7 +34,7 @@ impl Default for Version {
     }
 }
 
-/// A text that is no version.
+/// A text that is not a version.
 #[derive(Debug, thiserror::Error)]
 #[error("expected a version of Laravel, such as 13.31.0")]
 pub struct VersionError;
