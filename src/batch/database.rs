@@ -15,11 +15,11 @@ use crate::time::{Clock, UnixSeconds};
 #[derive(Debug, Clone)]
 pub struct Batches {
     database: Database,
-    /// As configured, for messages.
+    /// Name of the table as configured, for messages.
     name: String,
-    /// As it stands in statements.
+    /// Name of the table as quoted in statements.
     table: String,
-    /// Whose rules hold.
+    /// Version of Laravel whose rules apply.
     version: Version,
     clock: Clock,
 }
@@ -27,11 +27,11 @@ pub struct Batches {
 /// Which batches `queue:prune-batches` deletes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prune {
-    /// Those that were finished or cancelled before the limit.
+    /// Batches that were finished or cancelled before the limit.
     Finished,
-    /// Those that were made before the limit and are not finished.
+    /// Batches that were made before the limit and are not finished.
     Unfinished,
-    /// Those that were made before the limit and were cancelled.
+    /// Batches that were made before the limit and were cancelled.
     Cancelled,
 }
 
@@ -39,12 +39,12 @@ pub enum Prune {
 const CHUNK: u64 = 1000;
 /// Longest id that fits the column.
 const MAX_ID: usize = 255;
-/// How often a transaction is tried that meets another one.
+/// How often a transaction that conflicts with another one is tried.
 const TRIES: u32 = 10;
-/// How long it is tried.
+/// How long it is tried at most.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Repeats what another transaction was in the way of, a while and with growing waits.
+/// Retries transactions that conflict with others, with growing waits, for a limited time.
 struct Tries {
     count: u32,
     since: Instant,
@@ -58,14 +58,14 @@ impl Tries {
         }
     }
 
-    /// Waits a little, if another try may help.
+    /// Waits a little if another try may help; returns whether to try again.
     async fn again(&mut self, error: &connection::Error) -> bool {
         self.count += 1;
         if !error.is_deadlock() || self.count >= TRIES || self.since.elapsed() >= PATIENCE {
             return false;
         }
         tracing::debug!(error = %error, tries = self.count, "another transaction was in the way");
-        // Not all at once: those that met would meet again.
+        // A random wait: transactions that conflicted must not all retry at the same time.
         let most = 10 << self.count.min(6);
         tokio::time::sleep(Duration::from_millis(fastrand::u64(most / 2..=most))).await;
         true
@@ -73,7 +73,8 @@ impl Tries {
 }
 
 impl Batches {
-    /// Most endings that are recorded at once: their marks have to fit a text column of 64 KiB beside the failed jobs.
+    /// Most endings recorded at once: their marks and the uuids of failed jobs must fit into a text column of 64
+    /// KiB.
     pub const MAX_EVENTS: usize = 200;
 
     /// Batches in this table, by the rules of this version of Laravel.
@@ -87,7 +88,7 @@ impl Batches {
         }
     }
 
-    /// Where they are kept.
+    /// The location of the table, for messages.
     pub fn describe(&self) -> String {
         format!("table `{}` at {}", self.name, self.database.address())
     }
@@ -137,7 +138,8 @@ impl Batches {
         Ok(rows.first().map(|row| read(row).0))
     }
 
-    /// Whether they are in a file whose writers keep one another out, and whose readers may not go on to write.
+    /// Whether the batches are in `SQLite`: writers of the file exclude each other, and a reader must not upgrade
+    /// to a writer.
     pub(crate) fn are_in_a_file(&self) -> bool {
         self.database.kind() == DatabaseKind::Sqlite
     }
@@ -147,22 +149,22 @@ impl Batches {
         self.clock.now()
     }
 
-    /// Counts the endings of jobs of one batch, in this order, each at most once; says of each what became of it.
+    /// Counts the endings of jobs of one batch, in this order, each at most once; returns the result for each.
     ///
-    /// All that are counted are counted in one transaction, and marked in the
-    /// row: the same ending counts again only after
+    /// All endings are counted in one transaction, and marked in the row: a
+    /// marked ending counts again only after
     /// [`forget_marks`](Self::forget_marks). Deadlocks and lock timeouts are
-    /// tried again.
+    /// retried.
     ///
     /// # Errors
     ///
     /// [`Error::TooMany`] for more than [`MAX_EVENTS`](Self::MAX_EVENTS).
-    /// [`Error::Database`] if the row cannot be written; if the connection
-    /// broke, all of it may be counted. Then it can be recorded again as it is.
+    /// [`Error::Database`] if the row cannot be written; if the connection broke,
+    /// the endings may all be counted. The same call can then be repeated.
     ///
     /// # Cancel safety
     ///
-    /// A dropped future has counted all or nothing, and can be repeated.
+    /// A dropped future has counted all endings or none, and the call can be repeated.
     ///
     /// # Source
     ///
@@ -172,20 +174,21 @@ impl Batches {
         let recorded = self
             .record_while(id, events, &[], || std::future::ready(true))
             .await?;
-        // Always some: nothing spoke against it.
+        // Always `Some`: the condition above is always true.
         Ok(recorded.unwrap_or_default())
     }
 
-    /// Like [`record`](Self::record), if `may` says so while the row is locked; `None` if not, and nothing is counted.
+    /// Like [`record`](Self::record), if `may` returns true while the row is locked; otherwise it counts nothing
+    /// and returns `None`.
     ///
-    /// Takes marks away in the same transaction, as [`forget_marks`](Self::forget_marks) does.
+    /// Removes the marks of `forget` in the same transaction, as [`forget_marks`](Self::forget_marks) does.
     ///
-    /// For whoever may lose the right to count, and not know: whoever has it by
-    /// then waits for the row, and finds the marks.
+    /// For a worker that may lose the right to count without noticing: the worker
+    /// that has the right by then waits for the row lock, and finds the marks.
     ///
     /// # Errors
     ///
-    /// As of `record`.
+    /// As for `record`.
     pub async fn record_while<F: Future<Output = bool>>(
         &self,
         id: &str,
@@ -252,21 +255,22 @@ impl Batches {
         Ok(Some(recorded))
     }
 
-    /// Prepares a batch for endings that PHP is going to count: for each the mark that it holds until it is counted.
+    /// Prepares a batch for endings that PHP will count: returns for each the mark that stays until PHP has
+    /// counted it.
     ///
-    /// PHP takes the mark out in the statement that counts, when it is given as
-    /// the id of the job that has succeeded; so what runs twice counts once. A
-    /// failure has no mark: the job is among the failed ones as soon as it is
-    /// counted. Neither has a success while the column is full of marks.
+    /// PHP gets the mark as the id of the job that has succeeded, and removes it
+    /// in the statement that counts; so an ending that is processed twice counts
+    /// once. A failure has no mark: counting it adds the job to the list of
+    /// failed jobs. A success has no mark either while the column is full of
+    /// marks.
     ///
-    /// A first failure that is not allowed cancels the batch here: jobs that ask
-    /// must not wait for PHP. Nothing is done, and `None` given, unless `may`
-    /// says so while the row is locked. The marks of `forget` are taken away in the
-    /// same transaction, so that callbacks do not see them.
+    /// The first failure that is not allowed cancels the batch here: jobs that check for that must not have to
+    /// wait for PHP. If `may` returns false while the row is locked, nothing is done and the result is `None`. The
+    /// marks of `forget` are removed in the same transaction, so that callbacks do not see them.
     ///
     /// # Errors
     ///
-    /// [`Error::Database`]. It can be repeated as it is.
+    /// [`Error::Database`]. The same call can be repeated.
     ///
     /// # Source
     ///
@@ -330,7 +334,7 @@ impl Batches {
         Ok(Some(marks))
     }
 
-    /// Reads a batch that nobody else may change until the transaction is over.
+    /// Reads a batch and locks its row until the end of the transaction.
     async fn lock(
         &self,
         transaction: &mut Transaction,
@@ -358,7 +362,7 @@ impl Batches {
             counters.failed.into(),
             (&ids).into(),
         ];
-        // Laravel writes them in statements of their own, which the row does not show.
+        // Laravel writes these columns in separate statements; the resulting row is the same.
         for (column, is_now) in [
             ("cancelled_at", counters.cancels),
             ("finished_at", counters.finishes),
@@ -373,10 +377,10 @@ impl Batches {
         transaction.execute(&sql, &params).await.map(drop)
     }
 
-    /// Takes the marks of these endings away: nobody will record them again.
+    /// Removes the marks of these endings, which no worker will record again.
     ///
-    /// To be called when the records that [`record`](Self::record) was called
-    /// for cannot come back. May be repeated.
+    /// Call it when the records passed to [`record`](Self::record) cannot come
+    /// back. May be repeated.
     ///
     /// # Errors
     ///
@@ -414,7 +418,7 @@ impl Batches {
         transaction.commit().await
     }
 
-    /// Runs a statement that may be repeated.
+    /// Runs a statement that is safe to repeat, and retries it on conflicts.
     async fn execute(
         &self,
         what: &'static str,
@@ -430,7 +434,7 @@ impl Batches {
         }
     }
 
-    /// Cancels a batch, again if it was; says whether there is one.
+    /// Cancels a batch, even if it is cancelled already; returns whether the batch exists.
     ///
     /// # Errors
     ///
@@ -452,21 +456,22 @@ impl Batches {
         Ok(self.execute("cancel", &sql, &params).await? > 0)
     }
 
-    /// Adds `count` jobs, which `push` pushes; what it gave, or `None` if there is no such batch and nothing was pushed.
+    /// Adds `count` jobs, which `push` pushes. Returns the result of `push`, or `None` if there is no such batch
+    /// and nothing was pushed.
     ///
     /// The jobs are counted before they are pushed and while the row is locked,
-    /// so that none of them ends before it counts. A batch that was finished no
-    /// longer is.
+    /// so that none of them ends before it counts. A finished batch becomes
+    /// unfinished.
     ///
     /// # Errors
     ///
-    /// [`Error::Push`] if they could not be pushed: then they do not count.
-    /// [`Error::Database`] if they could not be counted; if that showed at the
-    /// very end, they are pushed all the same, as in Laravel.
+    /// [`Error::Push`] if the jobs could not be pushed: they are not counted
+    /// then. [`Error::Database`] if they could not be counted; if only the final
+    /// commit failed, they are pushed all the same, as in Laravel.
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a dropped future may have pushed jobs that do not count.
+    /// Not cancel safe: a dropped future may have pushed jobs that are not counted.
     ///
     /// # Source
     ///
@@ -563,7 +568,7 @@ impl Batches {
         }
     }
 
-    /// Whether this error says that the app has no such table: then none of its jobs is in a batch.
+    /// Whether the error means that the app has no such table, so that none of its jobs is in a batch.
     pub fn is_missing(&self, error: &Error) -> bool {
         let source = match error {
             Error::Database { source, .. } => source,
@@ -572,11 +577,11 @@ impl Batches {
         source.is_missing_table() || self.database.is_missing_file()
     }
 
-    /// Tries whether batches can be read and written, without changing any.
+    /// Checks that batches can be read and written, without changing any.
     ///
     /// # Errors
     ///
-    /// Why not.
+    /// The reason why they cannot.
     pub async fn check(&self) -> Result<(), Error> {
         let sql = format!("{} and 1 = 0", self.select());
         let read = self.database.rows(&sql, &["".into()]).await;
@@ -589,12 +594,12 @@ impl Batches {
     }
 }
 
-/// Whether there can be a row of this id. It comes out of a payload, and not all text may be asked for.
+/// Whether a row can have this id, which comes from a payload: some texts must not be used in a query.
 fn is_storable(id: &str) -> bool {
     !id.is_empty() && !id.contains('\0') && id.chars().count() <= MAX_ID
 }
 
-/// A batch, and the list in its row as it is.
+/// A batch, and the raw list in its row.
 fn read(row: &Row) -> (Batch, JobIds) {
     let text = |column| row.text(column).map(String::from).unwrap_or_default();
     let number = |column| row.int(column).unwrap_or(0);

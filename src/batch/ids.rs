@@ -1,9 +1,9 @@
-//! The column `failed_job_ids`: uuids of failed jobs, and our marks between them.
+//! The column `failed_job_ids`: uuids of failed jobs, with artisand's marks between them.
 //!
-//! A mark says that the ending of a job is in the counters already. It is a
-//! text in the same list, because that column is written in the same statement
-//! as the counters, exists in every version's table, and Laravel only ever adds
-//! its own uuids to the list and takes them out again.
+//! A mark records that the counters include the ending of a job. It is an entry
+//! of the same list, because that column is written in the same statement as the
+//! counters and exists in every version's table, and Laravel only adds and
+//! removes its own uuids.
 
 use std::borrow::Cow;
 
@@ -13,13 +13,13 @@ use sha1::Digest as _;
 use super::{Ended, JobOutcome};
 use crate::payload::write_json_text;
 
-/// What every mark begins with, and no uuid.
+/// Prefix of every mark, which no uuid has.
 const MARK: &str = "artisand:";
-/// What the mark of an ending begins with that PHP counts.
+/// Prefix of the mark of an ending that PHP counts.
 const MARK_FOR_PHP: &str = "artisand:php:";
-/// Longest uuid that is written into a mark as it is.
+/// Longest uuid that is written into a mark unchanged.
 const PLAIN_UUID: usize = 64;
-/// Longest token that is; shorter than a hash, so that none reads as one.
+/// Longest token that is written unchanged; shorter than a hash, so that no token looks like one.
 const PLAIN_TOKEN: usize = 32;
 
 /// The list, in order.
@@ -27,7 +27,7 @@ const PLAIN_TOKEN: usize = 32;
 pub(super) struct JobIds(Vec<Value>);
 
 impl JobIds {
-    /// Reads the column; what is no list counts as PHP's array cast makes one of it.
+    /// Reads the column; a value that is not a list becomes one as by PHP's array cast.
     ///
     /// # Source
     ///
@@ -50,7 +50,7 @@ impl JobIds {
             }
             match value {
                 Value::String(text) => write_json_text(&mut out, text),
-                // Nobody writes other values here; they stay what they are.
+                // No known program writes other values here: keep them unchanged.
                 other => out.push_str(&other.to_string()),
             }
         }
@@ -66,7 +66,7 @@ impl JobIds {
         self.0.retain(|value| value.as_str() != Some(unwanted));
     }
 
-    /// Adds what is not there yet.
+    /// Adds a text unless the list has it.
     fn add(&mut self, text: String) {
         if !self.has(&text) {
             self.0.push(Value::String(text));
@@ -91,11 +91,13 @@ impl JobIds {
         }
     }
 
-    /// Leaves the mark of an ending that PHP is to count, which takes it out when it does; `None` if the list is full.
+    /// Adds the mark of an ending that PHP will count and then remove; `None` if the list is full, or for a
+    /// failure.
     ///
-    /// A job that failed is its own mark: while its failure is to be counted, it is not in the list.
+    /// A failed job needs no mark: its uuid is not in the list until its failure is counted.
     pub(super) fn mark_for_php(&mut self, ended: &Ended) -> Option<String> {
-        /// The column of Laravel 8 takes 64 KiB: half of that is for failed jobs and marks of our own.
+        /// The column of Laravel 8 holds 64 KiB: half of that is for failed jobs and the marks of artisand's own
+        /// counts.
         const FULL: usize = 32 * 1024;
         self.remove(&ended.uuid);
         if ended.outcome == JobOutcome::Failed {
@@ -121,7 +123,7 @@ impl JobIds {
         self.add(uuid.to_owned());
     }
 
-    /// The uuids, as people see them: without marks.
+    /// The uuids without marks, for display.
     pub(super) fn uuids(&self) -> Vec<String> {
         let texts = self.0.iter().map(|value| match value {
             Value::String(text) => text.clone(),
@@ -133,8 +135,8 @@ impl JobIds {
 
 /// The mark of an ending.
 ///
-/// What takes the place of a uuid comes from a payload, and a token from a
-/// list in Redis: they must neither fill the column nor read as another mark.
+/// The uuid comes from a payload, and the token from a list in Redis: neither may
+/// fill the column or look like another mark.
 fn mark(ended: &Ended) -> String {
     let outcome = match ended.outcome {
         JobOutcome::Succeeded => "succeeded",
@@ -149,7 +151,7 @@ fn mark(ended: &Ended) -> String {
     mark
 }
 
-/// A text that may stand in a mark: itself, or its hash.
+/// A text that is safe in a mark: the text itself, or its hash.
 fn plain(text: &str, longest: usize) -> Cow<'_, str> {
     let is_plain = text.len() <= longest
         && text

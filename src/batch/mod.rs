@@ -1,11 +1,11 @@
 //! Batches: jobs that are counted together, in the app's table `job_batches`.
 //!
-//! The end of a batch's job is first a record beside its queue, written in the
-//! step in which the job leaves it, and then a change of the batch's counters
-//! here. A worker that dies between the two has its record applied again by
-//! another. So that it counts once, [`Batches::record`] leaves a mark in the
-//! row, in the statement that counts; [`Batches::forget_marks`] takes it away
-//! when the record is gone.
+//! The end of a batch's job is first a record next to its queue, written in the
+//! same step in which the job leaves the queue, and then a change of the batch's
+//! counters here. If a worker dies between the two, another worker applies the
+//! record again. So that the end counts once, [`Batches::record`] leaves a mark
+//! in the row, in the statement that counts; [`Batches::forget_marks`] removes
+//! the mark when the record is gone.
 //!
 //! * Callbacks of a batch (`then`, `catch` ..) are PHP. An ending that makes one
 //!   due is not counted here: [`Recorded::NeedsPhp`] says that PHP has to record
@@ -27,22 +27,22 @@ pub use options::{Callbacks, Options};
 
 use crate::time::UnixSeconds;
 
-/// A batch as its row was when it was read.
+/// A batch, as its row was when it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
-    /// Identity: a uuid that grows with time.
+    /// Identity: a uuid that sorts by creation time.
     pub id: String,
-    /// Name, maybe empty.
+    /// Name, possibly empty.
     pub name: String,
-    /// Jobs that were ever in it.
+    /// Number of jobs ever added to the batch.
     pub total_jobs: i64,
-    /// Jobs that have not succeeded.
+    /// Number of jobs that have not succeeded.
     pub pending_jobs: i64,
     /// How often one of its jobs failed.
     pub failed_jobs: i64,
     /// Uuids of its jobs that failed and did not succeed later.
     pub failed_job_ids: Vec<String>,
-    /// What whoever made it asked for.
+    /// The options set by the code that made the batch.
     pub options: Options,
     /// When it was made.
     pub created_at: UnixSeconds,
@@ -77,22 +77,22 @@ impl Batch {
         percent
     }
 
-    /// Whether it was cancelled. Its jobs are run all the same: they have to ask.
+    /// Whether the batch was cancelled. Its jobs still run, unless they check for that.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled_at.is_some()
     }
 
-    /// Whether all of it succeeded, or it was cancelled.
+    /// Whether all jobs succeeded, or the batch was cancelled.
     pub fn is_finished(&self) -> bool {
         self.finished_at.is_some()
     }
 
-    /// Whether one of its jobs ever failed.
+    /// Whether any of its jobs ever failed.
     pub fn has_failures(&self) -> bool {
         self.failed_jobs > 0
     }
 
-    /// Whether a failure leaves it going.
+    /// Whether the batch continues after a failure.
     pub fn allows_failures(&self) -> bool {
         self.options.allow_failures
     }
@@ -102,7 +102,7 @@ impl Batch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobOutcome {
-    /// It was run, or was to be left out, and is gone.
+    /// The job ran, or was to be skipped, and has left the queue.
     Succeeded,
     /// It failed, without a further attempt.
     Failed,
@@ -112,7 +112,7 @@ pub enum JobOutcome {
 ///
 /// # Examples
 ///
-/// Records that were left by versions without a token are read, too.
+/// Records written by versions without a token can be read, too.
 ///
 /// ```
 /// use artisand::batch::Ended;
@@ -127,19 +127,20 @@ pub struct Ended {
     pub uuid: String,
     /// How it ended.
     pub outcome: JobOutcome,
-    /// Which of its ends it is: a job that failed may be retried, and fail again. The same whenever this one is told.
+    /// Identifies this ending: a job that failed may be retried, and fail again. It stays the same each time this
+    /// ending is reported.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub token: String,
 }
 
-/// What became of the end of a job.
+/// The result of recording the end of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recorded {
-    /// It is counted.
+    /// The ending was counted.
     Counted,
-    /// It was counted before.
+    /// The ending had been counted before.
     AlreadyCounted,
-    /// It makes callbacks due and is not counted: PHP has to record it.
+    /// The ending makes callbacks due and was not counted: PHP has to record it.
     NeedsPhp,
     /// There is no such batch.
     NoBatch,
@@ -149,31 +150,31 @@ pub enum Recorded {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The database did not do it.
+    /// The database operation failed.
     #[error("could not {what} batches in table `{table}`")]
     Database {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
         /// The table.
         table: String,
-        /// What the connection reported.
+        /// The error of the connection.
         source: Box<crate::connection::Error>,
     },
-    /// More at once than the list in the row may have room for.
+    /// More endings at once than the list in the row may have room for.
     #[error("{found} jobs at once are too many to record, at most {most} are possible", most = Batches::MAX_EVENTS)]
     TooMany {
-        /// How many there were.
+        /// The number of endings.
         found: usize,
     },
-    /// Jobs that were to be added could not be pushed; the batch is as before.
+    /// The jobs to add could not be pushed; the batch is unchanged.
     #[error("could not push jobs of batch `{batch}`")]
     Push {
         /// The batch.
         batch: String,
-        /// Why not.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Nothing is known of where the app keeps its batches.
+    /// The location of the app's batches is unknown.
     #[error(
         "the job is in batch `{batch}`, but nothing is known of the app's batches; see `artisand doctor`"
     )]
@@ -184,7 +185,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// True if the database is away or busy and another try may help.
+    /// True if the database cannot be reached or is busy, and another try may help.
     pub fn is_lost_connection(&self) -> bool {
         matches!(self, Self::Database { source, .. } if source.is_lost_connection())
     }

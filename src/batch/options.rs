@@ -1,24 +1,24 @@
-//! The column `options`: what whoever made the batch asked for.
+//! The column `options`: settings chosen by the code that made the batch.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use crate::php::{Key, Value};
 
-/// Options of a batch, as far as a worker needs them. Callbacks are PHP; only whether there are any is known here.
+/// Options of a batch that a worker needs. Callbacks are PHP code; only their presence is recorded here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
     /// Queue connection of its jobs.
     pub connection: Option<String>,
     /// Queue of its jobs.
     pub queue: Option<String>,
-    /// Whether a failure leaves the batch going.
+    /// Whether the batch continues after a failure.
     pub allow_failures: bool,
-    /// Which callbacks there are.
+    /// Which kinds of callbacks are set.
     pub callbacks: Callbacks,
 }
 
-/// Which lists of callbacks have something in them.
+/// Which lists of callbacks are not empty.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "one per list")]
 pub struct Callbacks {
@@ -37,7 +37,7 @@ pub struct Callbacks {
 }
 
 impl Callbacks {
-    /// All there are: what is assumed of options that cannot be read, so that PHP looks at them.
+    /// All callbacks set: assumed for options that cannot be read, so that PHP evaluates them.
     const ALL: Self = Self {
         before: true,
         progress: true,
@@ -49,7 +49,7 @@ impl Callbacks {
 }
 
 impl Options {
-    /// Reads the column. Base64 is recognized whatever the database: rows move between them.
+    /// Reads the column. Base64 is detected for all databases, because rows may be moved between them.
     ///
     /// # Source
     ///
@@ -63,13 +63,13 @@ impl Options {
         let serialized = decoded.flatten();
         let value = Value::from_bytes(serialized.as_deref().unwrap_or(column));
         let Ok(Value::Array(options)) = value else {
-            // What we cannot read, PHP may.
+            // PHP may be able to read options that artisand cannot.
             return Self {
                 callbacks: Callbacks::ALL,
                 ..Self::default()
             };
         };
-        // Of several with the same key, PHP keeps the last.
+        // Of several pairs with the same key, PHP keeps the last.
         let option = |name: &str| {
             let pairs = options.pairs.iter().rev();
             let mut named =
@@ -135,7 +135,7 @@ mod tests {
         for empty in ["", "a:0:{}", "YTowOnt9", r#"a:1:{s:4:"then";N;}"#] {
             assert_eq!(Options::parse(empty.as_bytes()), Options::default());
         }
-        // Laravel asks for `true` itself.
+        // Laravel compares with `true` strictly.
         for not in ["i:1;", "s:1:\"1\";", "b:0;", "N;"] {
             let text = format!(r#"a:1:{{s:13:"allowFailures";{not}}}"#);
             assert!(!Options::parse(text.as_bytes()).allow_failures, "{not}");

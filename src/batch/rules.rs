@@ -1,22 +1,22 @@
-//! What the end of one job does to its batch. Pure: counters in, counters out.
+//! The effect of one job's end on its batch. Pure: counters in, counters out.
 
 use super::ids::JobIds;
 use super::{Ended, JobOutcome, Options, Recorded};
 use crate::payload::Version;
 
-/// The columns that change.
+/// The columns to change.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Counters {
     pub(super) pending: i64,
     pub(super) failed: i64,
     pub(super) ids: JobIds,
-    /// Whether `finished_at` becomes now.
+    /// Whether to set `finished_at` to the current time.
     pub(super) finishes: bool,
-    /// Whether `cancelled_at` becomes now.
+    /// Whether to set `cancelled_at` to the current time.
     pub(super) cancels: bool,
 }
 
-/// Which rules hold.
+/// The version's rules and the batch's options.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules<'a> {
     pub(super) version: Version,
@@ -24,7 +24,8 @@ pub(super) struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    /// Counts an ending and marks it, unless it is counted already or makes callbacks due, which only PHP can run.
+    /// Counts an ending and marks it, unless it was counted already or makes callbacks due, which only PHP can
+    /// run.
     ///
     /// # Source
     ///
@@ -46,7 +47,7 @@ impl Rules<'_> {
         Recorded::Counted
     }
 
-    /// Counts; says whether callbacks are due.
+    /// Counts a success; returns whether callbacks are due.
     fn succeeded(self, after: &mut Counters, uuid: &str) -> bool {
         after.pending = after.pending.saturating_sub(1);
         after.ids.succeeded(uuid);
@@ -57,7 +58,7 @@ impl Rules<'_> {
             || (callbacks.finally && Self::all_ran(after))
     }
 
-    /// Counts; says whether callbacks are due.
+    /// Counts a failure; returns whether callbacks are due.
     fn failed(self, after: &mut Counters, uuid: &str) -> bool {
         after.failed = after.failed.saturating_add(1);
         after.ids.failed(uuid);
@@ -120,7 +121,7 @@ mod tests {
     #[test]
     fn an_ending_is_counted_unless_it_makes_callbacks_due() {
         // Version; allowFailures; callbacks; pending, failed, ids; the ending
-        // => what became of it; pending, failed, ids without marks; finished, cancelled
+        // => the result; pending, failed, ids without marks; finished, cancelled
         #[rustfmt::skip]
         let rows = [
             ("13.31", false, "",         (3, 0, ""),  "s a", Counted,  (2, 0, "",   false, false)),
@@ -130,7 +131,7 @@ mod tests {
             ("13.31", false, "",         (0, 0, ""),  "s a", Counted,  (-1, 0, "",  false, false)),
             ("13.31", false, "",         (3, 0, ""),  "f a", Counted,  (3, 1, "a",  true,  true)),
             ("13.31", false, "",         (3, 1, "a"), "f b", Counted,  (3, 2, "ab", false, false)),
-            // A retried job that fails again is a failure more.
+            // A retried job that fails again counts as another failure.
             ("13.31", true,  "",         (3, 1, "a"), "f a", Counted,  (3, 2, "a",  false, false)),
             ("13.31", true,  "",         (3, 0, ""),  "f a", Counted,  (3, 1, "a",  false, false)),
             ("13.31", false, "before",   (1, 0, ""),  "s a", Counted,  (0, 0, "",   true,  false)),
@@ -140,7 +141,7 @@ mod tests {
             ("13.31", true,  "finally",  (2, 1, "a"), "s b", NeedsPhp, (2, 1, "a",  false, false)),
             ("13.31", true,  "finally",  (2, 1, "a"), "f b", NeedsPhp, (2, 1, "a",  false, false)),
             ("13.31", true,  "finally",  (3, 1, "a"), "f b", Counted,  (3, 2, "ab", false, false)),
-            // After a retry it is over for good, and `finally` has been called long ago.
+            // After the retry the batch is finished, and `finally` was called long before.
             ("13.31", true,  "finally",  (1, 1, "a"), "s a", Counted,  (0, 1, "",   true,  false)),
             ("13.31", true,  "then",     (1, 1, "a"), "s a", NeedsPhp, (1, 1, "a",  false, false)),
             ("13.31", false, "catch",    (3, 0, ""),  "f a", NeedsPhp, (3, 0, "",   false, false)),
@@ -189,7 +190,7 @@ mod tests {
                 (finishes, cancels),
                 "{row}"
             );
-            // A second time nothing changes, whatever became of it.
+            // Recording it a second time changes nothing, whatever the first result was.
             let first = counters.clone();
             let again = rules.record(&mut counters, &ended);
             let is_counted = expected == Counted;
