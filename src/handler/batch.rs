@@ -24,7 +24,7 @@ pub struct BatchHandle {
     job: JobContext,
 }
 
-/// What can be added to a batch.
+/// A job or a chain to add to a batch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BatchJob {
     /// A job.
@@ -49,13 +49,13 @@ impl From<Vec<Object>> for BatchJob {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddError {
-    /// Batches do not count jobs of this class.
+    /// Laravel does not count jobs of this class in batches.
     #[error("{class} does not use `Illuminate\\Bus\\Batchable`, and so cannot be in a batch")]
     NotBatchable {
         /// The class.
         class: ClassName,
     },
-    /// Chains are kept in properties that this class does not have.
+    /// The class lacks the properties that store a chain.
     #[error("{class} does not use `Illuminate\\Bus\\Queueable`, and so cannot begin a chain")]
     NotQueueable {
         /// The class.
@@ -77,7 +77,7 @@ pub enum AddError {
     Job {
         /// Class of the job.
         class: ClassName,
-        /// Why not, and what would help.
+        /// The cause, and how to solve it.
         source: DispatchError,
     },
     /// Only PHP can push to the queue of the batch.

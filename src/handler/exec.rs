@@ -28,7 +28,7 @@ const DATA_ERROR: i32 = 65;
 const TEMPORARY_FAILURE: i32 = 75;
 /// The longest wait that a program or a server can ask for, in seconds.
 pub(super) const MAX_WAIT: u64 = 24 * 60 * 60;
-/// How much of the end of an output is kept, in bytes.
+/// Number of bytes kept from the end of an output.
 pub(super) const KEPT_OUTPUT: usize = 8 * 1024;
 
 /// The settings of a program in a mapping (`handler = { exec = ["python3", "invoice.py"] }`).
@@ -48,7 +48,7 @@ pub struct Exec {
     environment: Environment,
 }
 
-/// Why a program did not do its job.
+/// Why a program failed to run a job.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExecError {
     #[error("could not start `{program}`")]

@@ -50,7 +50,7 @@ pub enum InputError {
         /// The kind of job that was found.
         found: Kind,
     },
-    /// There is nothing to read.
+    /// The payload has no readable input.
     #[error(transparent)]
     Payload(payload::Error),
 }
@@ -369,7 +369,7 @@ struct Parts<'s> {
     given: usize,
 }
 
-/// An error on the way through serde.
+/// Carries an [`InputError`] through serde's error type.
 #[derive(Debug)]
 struct Failed(InputError);
 

@@ -69,7 +69,7 @@ use crate::shown::causes;
 /// A boxed future, as trait objects need it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What handlers return when they fail: any error.
+/// The error of a handler, of any type.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Code that can run jobs.
@@ -156,10 +156,10 @@ pub trait Handler: Send + Sync + 'static {
     }
 }
 
-/// Why a job failed for good: class-like name and message, as failed-job stores keep them.
+/// Why a job failed for good: class-like name and message, as stores of failed jobs record them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailureText {
-    /// What PHP would have thrown, or the kind of Rust failure.
+    /// Class of the exception that PHP would have thrown, or the kind of Rust failure.
     pub class: String,
     /// The message with its chain of causes.
     pub message: String,

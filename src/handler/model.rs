@@ -335,9 +335,9 @@ pub enum ModelError {
     /// The handler asked for one model and the job has a collection, or the other way round.
     #[error("expected {expected} in the job, found {found}")]
     Shape {
-        /// What was asked for.
+        /// What the handler asked for: one model or a collection.
         expected: &'static str,
-        /// What was found.
+        /// What the job has instead.
         found: &'static str,
     },
     /// The key in the job is not of the type that this model has.

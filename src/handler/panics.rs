@@ -37,7 +37,7 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
     text.unwrap_or_else(|| "(no message)".to_owned())
 }
 
-/// The message of a panic that was caught on this thread, with file and line if they are known.
+/// The message of a panic caught on this thread, with file and line if they are known.
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let message = message_of(panic);
     match LAST.take() {

@@ -1,4 +1,4 @@
-//! Which jobs a mapping is for: a kind of target, and patterns for its names.
+//! Patterns that decide which jobs a mapping matches: a kind of target, and patterns for its names.
 
 use std::fmt;
 
@@ -34,7 +34,7 @@ const ANY_NAME: &str = "(?s)^.*$";
 pub struct PatternError {
     /// The pattern as written.
     pub pattern: String,
-    /// What is wrong with it.
+    /// Why it is not valid.
     pub problem: String,
 }
 
@@ -129,7 +129,7 @@ impl Pattern {
     }
 }
 
-/// The jobs that a mapping is for.
+/// The jobs that a mapping matches.
 ///
 /// PHP finds classes and methods case-insensitively, so these patterns match like
 /// that. Names of commands and channels are matched exactly.
@@ -188,7 +188,7 @@ pub enum TargetPatternError {
     Wrapper {
         /// The class as written.
         class: String,
-        /// What it wraps.
+        /// The kind of object that it wraps.
         kind: Kind,
     },
     /// Only PHP can run this job class.

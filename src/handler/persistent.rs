@@ -86,7 +86,7 @@ struct Pool {
     is_closed: bool,
 }
 
-/// Why there is no answer.
+/// Why a program gave no answer.
 #[derive(Debug, thiserror::Error)]
 enum PersistentError {
     #[error("`{program}` ended with {status} before it answered{stderr}")]
@@ -297,7 +297,7 @@ impl Handler for Persistent {
     }
 }
 
-/// A program that runs; dropping it kills it and all that it started.
+/// A running program. Dropping it kills it and its process group.
 #[derive(Debug)]
 struct Program {
     // First field: the group must be killed before its leader is reaped, which frees the group's number.
@@ -494,12 +494,12 @@ async fn ends_within(group: &ProcessGroup, time: Duration) -> bool {
 /// Standard error: lines go to the log, the end is kept for exceptions.
 #[derive(Debug, Default)]
 struct StderrLog {
-    /// The beginning of a line without end.
+    /// The beginning of a line that is not complete yet.
     line: Vec<u8>,
     lines: usize,
     left_out: usize,
     kept: Vec<u8>,
-    /// It was written while there was no job.
+    /// The output was written while the program had no job.
     is_idle: bool,
 }
 
@@ -534,12 +534,12 @@ impl StderrLog {
         if self.is_idle {
             tracing::info!(parent: None, line, "standard error of an idle persistent program");
         } else {
-            // The span around the handler says which job it is.
+            // The span around the handler names the job.
             tracing::info!(line, "standard error of a persistent program");
         }
     }
 
-    /// The job is over: what was kept of it.
+    /// Ends the output of a job; returns the kept part.
     fn end(&mut self) -> String {
         if !self.line.is_empty() {
             self.log();

@@ -262,12 +262,12 @@ pub enum MappingError {
 pub enum UnmappedPolicy {
     /// The worker's own PHP processes run them ([`pool`](super::pool)).
     Php,
-    /// They stay in the queue, in order, for PHP workers.
+    /// The jobs stay in the queue, in order, for PHP workers.
     #[default]
     Leave,
     /// They move unchanged to another queue.
     Forward(QueueName),
-    /// They are recorded as failed.
+    /// The jobs are recorded as failed.
     Fail,
 }
 

@@ -26,9 +26,9 @@ pub enum EndInPhp {
         /// The wait until the next attempt.
         delay: Duration,
     },
-    /// It failed for good.
+    /// The job failed for good.
     Failed(FailureText),
-    /// It stays reserved: its process ended, it timed out, or its code did not delete it.
+    /// The job stays reserved: its process ended, it timed out, or its code did not delete it.
     Left,
 }
 

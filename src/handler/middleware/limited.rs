@@ -149,7 +149,7 @@ impl RateLimited {
         self
     }
 
-    /// Drops jobs for which there is no room, as if they were done.
+    /// Drops jobs for which there is no room; they count as done.
     #[must_use]
     pub fn dont_release(mut self) -> Self {
         self.giving.releases = false;

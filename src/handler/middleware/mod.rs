@@ -196,7 +196,7 @@ const AFTER_LIMIT: Duration = Duration::from_secs(3);
 struct Giving {
     /// False for `dontRelease()`: the job is dropped and counts as done.
     releases: bool,
-    /// False if the attempt is not to count.
+    /// False if the attempt must not count.
     spends_attempt: bool,
 }
 

@@ -197,7 +197,7 @@ impl Channel {
     ///
     /// No other worker can have the job before `lease`; `None` if the reservation does not expire.
     ///
-    /// From this call on, [`bury`](Self::bury) and [`is_untouched`](Self::is_untouched) are about this job, even if
+    /// From this call on, [`bury`](Self::bury) and [`is_untouched`](Self::is_untouched) refer to this job, even if
     /// the future is never polled.
     ///
     /// # Errors

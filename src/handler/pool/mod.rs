@@ -49,7 +49,7 @@ pub struct PoolOptions {
     pub app: PathBuf,
     /// The app's environment (`--env`), if one was named.
     pub env: Option<String>,
-    /// Queue connection whose jobs are run, by the app's name for it.
+    /// Name of the queue connection whose jobs are run, as the app names it.
     pub connection: String,
     /// The queues, separated by commas.
     pub queue: String,

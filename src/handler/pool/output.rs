@@ -8,7 +8,7 @@ use crate::payload::JobUuid;
 
 /// Longest line of the log; longer ones are cut into several.
 const LONGEST_LINE: usize = 8 << 10;
-/// Most bytes of one job that are logged.
+/// Most bytes of one job's output that are logged.
 const MOST_LOGGED: usize = 256 << 10;
 /// Bytes that each line counts in addition to its text, so that many short lines use up the limit, too.
 const PER_LINE: usize = 128;
