@@ -536,7 +536,7 @@ impl Batches {
         Ok(Some(transaction))
     }
 
-    /// Deletes old batches; says how many.
+    /// Deletes old batches; returns their number.
     ///
     /// # Errors
     ///

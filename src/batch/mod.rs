@@ -7,7 +7,7 @@
 //! in the row, in the statement that counts; [`Batches::forget_marks`] removes
 //! the mark when the record is gone.
 //!
-//! * Callbacks of a batch (`then`, `catch` ..) are PHP. An ending that makes one
+//! * Callbacks of a batch (`then`, `catch` ..) are PHP code. An ending that makes one
 //!   due is not counted here: [`Recorded::NeedsPhp`] says that PHP has to record
 //!   it, and so runs them exactly once.
 //! * `pending_jobs` counts jobs that have not succeeded, so failed ones stay
@@ -58,7 +58,7 @@ impl Batch {
         self.total_jobs.saturating_sub(self.pending_jobs)
     }
 
-    /// How much of it has succeeded, in percent.
+    /// The share of its jobs that has succeeded, in per cent.
     ///
     /// # Source
     ///

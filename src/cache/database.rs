@@ -28,7 +28,7 @@ pub struct DatabaseStore {
 /// The settings of a [`DatabaseStore`].
 #[derive(Debug, Clone)]
 pub struct DatabaseStoreOptions {
-    /// Put before every key.
+    /// Prefix of every key.
     pub prefix: String,
     /// Table of values.
     pub table: String,
@@ -44,7 +44,7 @@ pub struct DatabaseStoreOptions {
 const SWEEP: u8 = 2;
 
 impl DatabaseStore {
-    /// Laravel's "for ever" in a database: ten years.
+    /// Lifetime of a value that never expires, in Laravel's database store: ten years.
     pub(super) const FOREVER: Duration = Duration::from_secs(315_360_000);
 
     /// A store on these connections.

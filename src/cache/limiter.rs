@@ -132,7 +132,7 @@ fn peek_script() -> &'static Script {
 }
 
 impl DurationLimiter {
-    /// A limiter on this connection (Laravel's: the one named `default`), with its key prefix and no other.
+    /// A limiter on this connection (in Laravel the connection `default`), whose key prefix is the only prefix.
     pub fn new(redis: Redis, clock: Clock) -> Self {
         Self { redis, clock }
     }

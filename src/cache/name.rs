@@ -37,7 +37,7 @@ pub fn xxh128(text: &str) -> String {
     format!("{:032x}", xxh3_128(text.as_bytes()))
 }
 
-/// The part of a lock's name that stands for the class.
+/// The part of a lock's name that identifies the class.
 fn class_part(version: Version, class: &str, display_name: Option<&str>) -> String {
     match display_name {
         Some(name) if version.is_at_least(12, 54) => xxh128(name),

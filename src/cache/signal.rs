@@ -27,7 +27,7 @@ pub mod keys {
     /// Time of the last `canary:resume`, in milliseconds; an artisand key that PHP workers do not read.
     pub const CANARY_RESUME: &str = "artisand:canary:resume";
 
-    /// Counts the exceptions of a job.
+    /// Holds the number of exceptions of a job.
     pub fn exceptions(uuid: &str) -> String {
         format!("job-exceptions:{uuid}")
     }
@@ -118,7 +118,7 @@ impl Maintenance {
     ///
     /// # Errors
     ///
-    /// The store cannot be reached, or the file's directory cannot be looked at.
+    /// The store cannot be reached, or the file's directory cannot be read.
     pub async fn is_down(&self) -> Result<bool, Error> {
         match self {
             Self::File(path) => path.try_exists().map_err(|source| Error::File {

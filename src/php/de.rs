@@ -10,7 +10,7 @@
 //! | float, bool, string | only themselves; see [`loose`](super::loose) for PHP's conversions |
 //! | string | `String`, `&str`; bytes where asked for (`serde_bytes`) |
 //! | reference | the value it points to, again |
-//! | key that stands twice | once: the last value, in the place of the first |
+//! | duplicate key | once: the last value, at the position of the first |
 //!
 //! A type that accepts any value (`serde_json::Value`, flattened fields) gets the
 //! forms of [`json`](super::json).
