@@ -236,7 +236,7 @@ impl Persistent {
         })
     }
 
-    /// Keeps a program for the next job, unless it has reached its limit of jobs.
+    /// Keeps a program for the next job, unless it has to end.
     fn give_back(&self, mut program: Program) {
         program.jobs += 1;
         if program.is_out_of_step {

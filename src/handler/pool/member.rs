@@ -92,7 +92,7 @@ struct Member {
     is_ready: bool,
     /// The offer of a process that does not wait yet, and when that offer is withdrawn.
     early: Option<(Offer, Instant)>,
-    /// Whether the process mostly waits soon after it has ended a job.
+    /// Whether to offer the process early: jobs have no pause between them, and no early offer was withdrawn yet.
     comes_soon: bool,
     /// Set while the app does not let the process work, as far as it has reported.
     pause: Option<Pause>,
