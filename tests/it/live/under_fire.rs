@@ -686,6 +686,10 @@ fn jobs_end_with_a_killed_artisand(version: u8) {
     for (id, ..) in &jobs {
         scene.wait_for(id, "run", &worker);
     }
+    // That a job has deleted itself is written down a moment after it says so.
+    let reserved = format!("{}:reserved", scene.queue());
+    let is_written = || (scene.redis.scores(&reserved).len() == jobs.len() - 1).then_some(());
+    assert!(poll(LONG, is_written).is_some(), "{}", worker.describe());
     let members = scene.wait_for_size(&worker);
     let supervisor = supervisor_of(worker.id()).expect("there is one");
     worker.signal(Signal::KILL);
