@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_has_what_is_nobody_elses_or_what_is_named() {
+    fn a_program_gets_what_no_other_mapping_names_or_what_its_own_names() {
         let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let all = Environment {
             others: list(&["SHIPMENTS_SECRET"]),

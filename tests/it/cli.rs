@@ -250,7 +250,7 @@ fn mistakes_in_handlers_are_said_clearly() {
 
 #[test]
 fn wrong_usage_and_servers_that_are_not_there_are_said_clearly() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0")
+    let closed_port = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
         .unwrap()
@@ -264,14 +264,19 @@ fn wrong_usage_and_servers_that_are_not_there_are_said_clearly() {
     let rows = [
         run(&mut artisand(&["queue:werk"])),
         run(&mut artisand(&["queue:work", "--tries=many"])),
-        run(bare(&["queue:work", "rediss"]).env("REDIS_PORT", &nobody)),
-        run(bare(&["queue:work"]).env("REDIS_PORT", &nobody)),
+        run(bare(&["queue:work", "rediss"]).env("REDIS_PORT", &closed_port)),
+        run(bare(&["queue:work"]).env("REDIS_PORT", &closed_port)),
         run(bare(&["queue:work"]).env("REDIS_PORT", "x")),
-        run(bare(&["queue:work", "--sleep=-1"]).env("REDIS_PORT", &nobody)),
-        run(bare(&["queue:peek"]).env("REDIS_URL", format!("redis://:secret@127.0.0.1:{nobody}"))),
-        run(bare(&["queue:quarantine", "--delete"]).env("REDIS_PORT", &nobody)),
-        run(artisand(&["queue:peek"])
-            .env("REDIS_URL", format!("redis://:secret@127.0.0.1:{nobody}"))),
+        run(bare(&["queue:work", "--sleep=-1"]).env("REDIS_PORT", &closed_port)),
+        run(bare(&["queue:peek"]).env(
+            "REDIS_URL",
+            format!("redis://:secret@127.0.0.1:{closed_port}"),
+        )),
+        run(bare(&["queue:quarantine", "--delete"]).env("REDIS_PORT", &closed_port)),
+        run(artisand(&["queue:peek"]).env(
+            "REDIS_URL",
+            format!("redis://:secret@127.0.0.1:{closed_port}"),
+        )),
         run(&mut artisand(&[
             "queue:work",
             "--config",

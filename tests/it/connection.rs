@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use artisand::config::Laravel;
@@ -12,6 +12,7 @@ use artisand::queue::{Queue as _, QueueName, RedisQueue, RedisQueueOptions, Size
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, Semaphore};
 
 use crate::harness::process::artisand;
 use crate::harness::redis::RedisServer;
@@ -330,60 +331,91 @@ async fn postgres_is_reached_over_tls_where_pdo_reaches_it() {
     }
 }
 
-/// Passes everything on to a server at once, and its answers after a delay that can be changed.
-async fn slow_proxy(server: u16) -> (u16, Arc<AtomicU64>) {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let delay = Arc::<AtomicU64>::default();
-    let of_answers = Arc::clone(&delay);
-    tokio::spawn(async move {
-        while let Ok((client, _)) = listener.accept().await {
-            let server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
-            let (mut from_client, mut to_client) = client.into_split();
-            let (mut from_server, mut to_server) = server.into_split();
-            tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
-            let delay = Arc::clone(&of_answers);
-            tokio::spawn(async move {
-                let mut answer = vec![0; 1 << 16];
-                while let Ok(length @ 1..) = from_server.read(&mut answer).await {
-                    let delay = Duration::from_millis(delay.load(Ordering::Relaxed));
-                    tokio::time::sleep(delay).await;
-                    if to_client.write_all(&answer[..length]).await.is_err() {
-                        break;
+/// Stands between clients and a server, and holds back the answer to the next `BEGIN` if told to.
+struct Proxy {
+    port: u16,
+    /// Whether the answer to the next `BEGIN` is held back.
+    holds_next: AtomicBool,
+    /// Told when that `BEGIN` went to the server.
+    begun: Notify,
+    /// Lets the answer go on.
+    go_on: Semaphore,
+}
+
+impl Proxy {
+    async fn start(server: u16) -> Arc<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let proxy = Arc::new(Self {
+            port: listener.local_addr().unwrap().port(),
+            holds_next: AtomicBool::new(false),
+            begun: Notify::new(),
+            go_on: Semaphore::new(0),
+        });
+        tokio::spawn({
+            let proxy = Arc::clone(&proxy);
+            async move {
+                while let Ok((client, _)) = listener.accept().await {
+                    let server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
+                    tokio::spawn(Arc::clone(&proxy).pass(client, server));
+                }
+            }
+        });
+        proxy
+    }
+
+    async fn pass(self: Arc<Self>, mut client: TcpStream, mut server: TcpStream) {
+        let (mut asked, mut answered) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+        let mut is_held = false;
+        loop {
+            tokio::select! {
+                read = client.read(&mut asked) => {
+                    let Ok(length @ 1..) = read else { return };
+                    let is_begin = memchr::memmem::find(&asked[..length], b"BEGIN").is_some();
+                    if is_begin && self.holds_next.swap(false, Ordering::Relaxed) {
+                        is_held = true;
+                    }
+                    server.write_all(&asked[..length]).await.unwrap();
+                }
+                read = server.read(&mut answered) => {
+                    let Ok(length @ 1..) = read else { return };
+                    if std::mem::take(&mut is_held) {
+                        self.begun.notify_one();
+                        self.go_on.acquire().await.unwrap().forget();
+                    }
+                    if client.write_all(&answered[..length]).await.is_err() {
+                        return;
                     }
                 }
-            });
+            }
         }
-    });
-    (port, delay)
+    }
 }
 
 /// transact-rs/sqlx#4385: the connection went back to the pool inside the transaction that was to begin.
 async fn check_dropped_begin<E: Engine>(server: &SqlServer<E>) {
     let direct = fields(server, &json!({}));
-    let (port, delay) = slow_proxy(direct["port"].as_str().unwrap().parse().unwrap()).await;
-    let fields = fields(server, &json!({"host": "127.0.0.1", "port": port}));
+    let proxy = Proxy::start(direct["port"].as_str().unwrap().parse().unwrap()).await;
+    let fields = fields(server, &json!({"host": "127.0.0.1", "port": proxy.port}));
     let database = Database::new(&database_of(&fields)).unwrap();
     database
         .execute("create table written (number int)", &[])
         .await
         .unwrap();
-    // The connection goes back to the pool, which asks whether it lives.
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    // The pool asks first whether the connection lives: it is dropped between that answer and the one to `BEGIN`.
-    delay.store(600, Ordering::Relaxed);
-    let begun = tokio::time::timeout(Duration::from_millis(900), database.begin()).await;
-    assert!(begun.is_err(), "the answer came too soon");
-    delay.store(0, Ordering::Relaxed);
-    for number in 0..30 {
-        let insert = format!("insert into written values ({number})");
-        database.execute(&insert, &[]).await.unwrap();
-        // The connection comes back to the pool in this time, and the pool uses it again.
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    proxy.holds_next.store(true, Ordering::Relaxed);
+    tokio::select! {
+        _ = database.begin() => panic!("its answer is held back"),
+        () = proxy.begun.notified() => {}
+    }
+    proxy.go_on.add_permits(1);
+    // More at a time than the pool has connections, so that all of them are used.
+    for _ in 0..10 {
+        let insert = || database.execute("insert into written values (1)", &[]);
+        let inserts = std::iter::repeat_with(insert).take(10);
+        futures_util::future::try_join_all(inserts).await.unwrap();
     }
     // Another connection sees what is committed only.
     let rows = server.query("select count(*) from written");
-    assert_eq!(rows, [[Some("30".to_owned())]], "{}", E::SCHEME);
+    assert_eq!(rows, [[Some("100".to_owned())]], "{}", E::SCHEME);
 }
 
 #[tokio::test(flavor = "multi_thread")]

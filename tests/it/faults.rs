@@ -51,7 +51,7 @@ fn push_plain_and_pause(redis: &RedisServer) {
     };
     let (key, element) = (format!("{PREFIX}queues:default"), plain());
     let push = command(&[b"RPUSH", key.as_bytes(), element.as_bytes()]);
-    let pause = command(&[b"CLIENT", b"PAUSE", b"5000", b"ALL"]);
+    let pause = command(&[b"CLIENT", b"PAUSE", b"5000", b"WRITE"]);
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", redis.port())).unwrap();
     stream.write_all(&[push, pause].concat()).unwrap();
     // Both are done with the first answer.
@@ -146,9 +146,13 @@ fn a_job_whose_reservation_ended_before_it_came_does_not_begin() {
         // Nothing announces it: the next pop finds it, and waits for the server.
         push_plain_and_pause(&redis);
         if is_taken {
-            // Another worker that takes what has ended: behind the pop, which is sent every 0.1 s and waits, too.
-            // Time is the subject: a paused server answers no question about what waits there.
-            std::thread::sleep(Duration::from_secs(1));
+            // Another worker takes what has ended: its call waits behind the pop.
+            redis.eventually("the pop waits", Duration::from_secs(4), || {
+                let clients: String = redis.query(&[b"CLIENT", b"LIST"]);
+                let mut clients = clients.lines();
+                let waits = |client: &str| client.contains("flags=b") && client.contains("evalsha");
+                clients.any(waits).then_some(())
+            });
             let script = "local ended = redis.call('ZRANGE', KEYS[1], 0, -1) \
                           redis.call('DEL', KEYS[1]) return ended";
             let mut eval = redis::cmd("EVAL");

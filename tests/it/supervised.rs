@@ -122,7 +122,7 @@ fn programs_and_what_they_started_die_with_artisand() {
     all_end(&[supervisor]);
 }
 
-/// Writes down, again and again, which process is at it: this one and what it has started.
+/// The process and a child of it write down their ids, again and again, as long as they live.
 const BEATS: &str = "(while :; do echo $$ >> $D/BEATS; sleep 0.03; done) & while :; do echo $$ >> $D/BEATS; sleep 0.03; done";
 
 #[test]

@@ -376,7 +376,7 @@ impl Member {
             };
             match did {
                 Did::Say(Said::Ready { clock, .. }) => {
-                    self.is_at_it(clock);
+                    self.note_turn(clock);
                     return None;
                 }
                 Did::Say(Said::Paused) => self.pauses(pool),
@@ -527,10 +527,10 @@ impl Member {
                 Did::Say(Said::Ready { clock, orders, .. })
                     if !self.channel.has_read_all(orders) =>
                 {
-                    self.is_at_it(clock);
+                    self.note_turn(clock);
                 }
                 Did::Say(Said::Ready { clock, .. }) => {
-                    self.is_at_it(clock);
+                    self.note_turn(clock);
                     // Mostly this message alone reports the end of the attempt.
                     self.is_ready = true;
                     let _ = said.send(Said::Done).await;
@@ -600,7 +600,7 @@ impl Member {
     }
 
     /// Records that the process has come round: its clock, and that it does not pause.
-    fn is_at_it(&mut self, clock: u64) {
+    fn note_turn(&mut self, clock: u64) {
         self.channel.has_clock(clock);
         self.pause = None;
     }

@@ -516,7 +516,8 @@ fn a_large_job_for_a_frozen_member_is_not_touched(version: u8) {
 
 on_every_laravel!(a_large_job_for_a_frozen_member_is_not_touched);
 
-/// Nobody renews its reservation any more: by then it may be somebody else's. The supervisor cannot end it meanwhile.
+/// Its reservation is not renewed any more, so another worker may have the job. The supervisor cannot end a stopped
+/// process.
 fn a_member_that_wakes_up_late_does_not_begin_with_its_job(version: u8) {
     let scene = Scene::new(version, 1, "");
     let mut worker = scene.worker(&[]);
@@ -727,9 +728,9 @@ fn long_jobs_of_a_killed_artisand_never_overlap(version: u8) {
             let lines = scene.lines().into_iter();
             lines.filter(move |line| line.attempts == Some(round) && line.event == event)
         };
-        let is_at_it = || (beats("beat").count() > 1).then_some(());
+        let has_begun = || (beats("beat").count() > 1).then_some(());
         assert!(
-            poll(LONG, is_at_it).is_some(),
+            poll(LONG, has_begun).is_some(),
             "{}: {}",
             scene.name,
             tail(&worker)
