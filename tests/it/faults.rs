@@ -294,6 +294,7 @@ fn pops_that_fail_are_not_repeated_for_every_push() {
     let since = Instant::now();
     while since.elapsed() < Duration::from_secs(3) {
         redis.query::<i64>(&[b"RPUSH", notify.as_bytes(), b"1"]);
+        // The rate of announcements: they must not cut the wait after a failed pop short.
         std::thread::sleep(Duration::from_millis(2));
     }
     // Waits double from 50 ms on: 7 make 3 seconds, 8 with the shortest of jitters.

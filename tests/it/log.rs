@@ -97,7 +97,7 @@ fn a_server_that_is_away_is_said_once_and_once_when_it_is_back() {
         (worker.stdout().matches("RUNNING").count() == 3).then_some(())
     });
     redis.kill();
-    // Long enough for many tries, and for a renewal.
+    // Time is the subject: long enough for many tries, and for a renewal, which are not logged one by one.
     std::thread::sleep(Duration::from_secs(4));
     redis.restart();
     redis.eventually("three ends", SOON, || {

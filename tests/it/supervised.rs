@@ -175,6 +175,7 @@ fn no_moment_is_too_early_to_die_with_artisand() {
         eventually("the first one runs", SOON, || {
             (!programs().is_empty()).then_some(())
         });
+        // Time is the subject: the kill is to come between any two of the starts.
         std::thread::sleep(Duration::from_millis(fastrand::u64(0..=2 * round)));
         worker.signal(Signal::KILL);
         worker.wait_timeout(SOON);
@@ -207,6 +208,7 @@ fn signals_to_all_processes_end_no_supervisor_before_the_job() {
     ] {
         kill_process(pid(supervisor), signal).unwrap();
     }
+    // That nothing happens has no event: a supervisor that obeyed a signal would have ended by then.
     std::thread::sleep(Duration::from_millis(300));
     assert!(is_alive(supervisor), "{}", worker.describe());
     worker.succeeds_within(SOON);
@@ -229,7 +231,7 @@ fn a_supervisor_that_is_killed_is_replaced_and_told_of_all_children() {
     let pids = scene.pids(4);
     let first = supervisor(worker.id());
     let replaced = "the supervisor of child processes has ended, and another takes its place";
-    // One that dies at once may be one that cannot be started.
+    // Time is the subject: a supervisor that dies within a second counts as one that cannot be started.
     std::thread::sleep(Duration::from_millis(1100));
     kill_process(pid(first), Signal::KILL).unwrap();
     let second = eventually("there is another", SOON, || {

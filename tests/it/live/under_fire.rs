@@ -535,6 +535,7 @@ fn a_member_that_wakes_up_late_does_not_begin_with_its_job(version: u8) {
     worker.signal(Signal::KILL);
     worker.wait_timeout(LONG);
     assert_eq!(scene.runs().len(), 0, "{}", scene.name);
+    // Time is the subject: the reservation runs out meanwhile.
     std::thread::sleep(Duration::from_millis(RETRY_AFTER * 1000 + 500));
     send(idle, Signal::CONT);
     scene.all_end(&[idle], Duration::from_secs(30));
@@ -740,6 +741,7 @@ fn long_jobs_of_a_killed_artisand_never_overlap(version: u8) {
         } else {
             500
         };
+        // Time is the subject: the kill comes at any moment, in every second round behind the reservation's end.
         std::thread::sleep(Duration::from_millis(
             scene.random.u64(longest / 2..longest),
         ));
@@ -938,7 +940,7 @@ fn what_follows_a_failure_waits_for_the_server(version: u8) {
     let mut worker = scene.worker(&[]);
     scene.wait_for("once", "run", &worker);
     scene.redis.stop();
-    // It throws meanwhile, and would be killed by its timeout if that went on.
+    // Time is the subject: the job throws meanwhile, and its timeout passes, which must not kill it.
     std::thread::sleep(Duration::from_secs(5));
     scene.redis.restart();
     scene.php = scene.laravel.serve();

@@ -82,6 +82,7 @@ fn a_stop_leaves_php_time_for_what_follows_a_failed_job(version: u8) {
     let since = Instant::now();
     while since.elapsed() < Duration::from_secs(4) {
         assert!(worker.is_running(), "{}", worker.describe());
+        // That nothing happens has no event.
         std::thread::sleep(Duration::from_millis(50));
     }
     run("rollback");
