@@ -140,6 +140,7 @@ fn start_watching<Q: Queue>(premises: &Premises<'_, Q>) -> JoinSet<()> {
         turns: Arc::clone(turns),
         running: Arc::clone(running),
         control: (*control).clone(),
+        runtime: tokio::runtime::Handle::current(),
         orders: control.subscribe(),
         grace: options.grace,
     };

@@ -6,6 +6,8 @@
 //! reservations, and reads the marks that each handler leaves when it is polled ([`Turn`]).
 //!
 //! * A handler that does not return to its thread for a second is named in the log, once per class.
+//! * The thread that blocks may be the one that waits for sockets and timers on behalf of all, while the others sleep
+//!   until they are notified. So a runtime that is not heard from is given an empty task, which wakes one of them.
 //! * A handler that blocks beyond its timeout is treated like a blocking handler that does not return: the worker
 //!   takes no more jobs, other jobs finish, and the process ends with Laravel's code. The handler's job stays
 //!   reserved until `retry_after`, with its attempt counted, as if the process had been killed.
@@ -32,6 +34,8 @@ const TICK: Duration = Duration::from_millis(250);
 const LONG: u64 = 4;
 /// How long a handler may block beyond its deadline; the same time that a blocking handler has to notice it.
 const NOTICE: Duration = Duration::from_secs(1);
+/// Number of ticks without a sign of life after which the runtime is given a task, to wake one of its threads.
+const QUIET: u64 = 1;
 /// Number of ticks without a sign of life after which the runtime counts as blocked.
 const SILENT: u64 = 8;
 /// Number of named classes that are remembered; limited, because names come from payloads.
@@ -147,6 +151,8 @@ pub(super) struct Watchdog {
     pub(super) turns: Arc<Turns>,
     pub(super) running: Arc<Running>,
     pub(super) control: Control,
+    /// The watched runtime.
+    pub(super) runtime: tokio::runtime::Handle,
     pub(super) orders: watch::Receiver<Orders>,
     /// How long jobs may continue after an order to stop.
     pub(super) grace: Option<Duration>,
@@ -216,7 +222,15 @@ impl Watchdog {
                 }
             }
             let alive = self.turns.alive.load(Ordering::Relaxed);
-            let is_silent = self.turns.tick.load(Ordering::Relaxed) > alive + SILENT;
+            let silent_for = self
+                .turns
+                .tick
+                .load(Ordering::Relaxed)
+                .saturating_sub(alive);
+            if silent_for > QUIET {
+                self.runtime.spawn(async {});
+            }
+            let is_silent = silent_for > SILENT;
             if let Some(code) = code
                 && (is_silent || self.running.is_empty())
             {
