@@ -33,7 +33,7 @@ pub use signal::{Maintenance, Signals, Watched, count_exception, keys};
 pub use stores::{StoreError, Stores};
 pub use value::{float_text, is_truthy, loosely_equal};
 
-use crate::connection::Redis;
+use crate::connection::LockPlace;
 use crate::php::{self, Value};
 
 /// One cache store.
@@ -112,8 +112,8 @@ impl Cache {
         !matches!(*self.0, Store::Unshared)
     }
 
-    /// The connection and the full key of a lock stored in Redis; `None` in other stores.
-    pub fn redis_lock(&self, name: &str) -> Option<(&Redis, String)> {
+    /// Where a lock is kept, if something else may be changed there in the same step; `None` in other stores.
+    pub fn lock_place(&self, name: &str) -> Option<LockPlace> {
         match &*self.0 {
             Store::Redis(store) => Some(store.lock_place(name)),
             Store::Database(_) | Store::File(_) | Store::Unshared => None,

@@ -7,7 +7,7 @@ use ::redis::{Script, cmd};
 
 use super::Error;
 use super::value::{float_text, is_numeric};
-use crate::connection::{Arg, Redis};
+use crate::connection::{Arg, LockPlace, Redis};
 use crate::php::Value;
 
 /// A cache store in Redis: values on one connection, locks on another.
@@ -58,8 +58,11 @@ impl RedisStore {
         format!("{}{}{name}", self.locks.prefix(), self.prefix)
     }
 
-    pub(super) fn lock_place(&self, name: &str) -> (&Redis, String) {
-        (&self.locks, self.lock_key(name))
+    pub(super) fn lock_place(&self, name: &str) -> LockPlace {
+        LockPlace::Redis {
+            server: self.locks.clone(),
+            key: self.lock_key(name),
+        }
     }
 
     pub(super) async fn get(&self, key: &str) -> Result<Option<Value>, Error> {

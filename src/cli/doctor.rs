@@ -21,7 +21,7 @@ use crate::handler::{
 };
 use crate::payload::{Command, Encrypter, KeyError, Kind, Payload, Target};
 use crate::php::Value;
-use crate::queue::{Queue as _, QueueName, RedisQueue, Spool};
+use crate::queue::{Ledger as _, Place, Queue as _, QueueName, RedisQueue, Spool};
 use crate::shown::with_causes;
 use crate::time::{Clock, UnixSeconds};
 use crate::worker::{Preview, WorkerOptions, is_closure};
@@ -699,7 +699,7 @@ async fn look_at_queues(look: &Look<'_>, config: &Config, name: &str, report: &m
             format!("none of connection `{name}` holds jobs now"),
         );
     }
-    match queue.spooled(Spool::FailedJobs, 0, 10_000).await {
+    match queue.read(Spool::FailedJobs, 0, 10_000).await {
         Ok(spooled) if spooled.is_empty() => {}
         Ok(spooled) => report.warn(
             "spool",
@@ -779,7 +779,7 @@ fn look_at_kinds(config: &Config, router: &Router, waiting: &Waiting, report: &m
 /// Reports the follow-ups that ended jobs have left; true if batches have ends to count.
 async fn look_at_follow_ups(queue: &RedisQueue, report: &mut Report) -> bool {
     const CHECK: &str = "follow-ups";
-    let records = match queue.spooled(Spool::FollowUps, 0, 10_000).await {
+    let records = match queue.read(Spool::FollowUps, 0, 10_000).await {
         Ok(records) => records,
         Err(error) => {
             report.error(
@@ -1061,7 +1061,7 @@ async fn look_at_queue(
 ) -> bool {
     let (sizes, elements) = match (
         queue.sizes(name).await,
-        queue.peek(name, look.args.sample).await,
+        queue.look(name, Place::Pending, 0, look.args.sample).await,
     ) {
         (Ok(sizes), Ok(elements)) => (sizes, elements),
         (Err(error), _) | (_, Err(error)) => {

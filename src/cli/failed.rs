@@ -12,6 +12,7 @@ use super::style::{GREY, Screen};
 use super::{GlobalArgs, open, output};
 use crate::config::{Config, Error};
 use crate::failed::{FailedJobs, StoredJob};
+use crate::queue::{Ledger as _, Spool};
 use crate::time::{Clock, UnixSeconds};
 
 /// Arguments of `queue:failed`, as given.
@@ -157,10 +158,7 @@ async fn spooled(config: &Config) -> Option<String> {
     let name = config.default_connection();
     let look = async {
         let (queue, _) = open(config, &name).await.ok()?;
-        queue
-            .spool_length(crate::queue::Spool::FailedJobs)
-            .await
-            .ok()
+        queue.length(Spool::FailedJobs).await.ok()
     };
     let count = tokio::time::timeout(SPOOL_WAIT, look).await.ok()??;
     let (jobs, wait) = match count {

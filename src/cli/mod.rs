@@ -59,7 +59,7 @@ pub use exit::UsageError;
 
 use crate::config::Config;
 use crate::handler::Registry;
-use crate::queue::RedisQueue;
+use crate::queue::{Queue as _, RedisQueue};
 use crate::worker::{Event, Observer};
 
 /// The artisan queue daemon: runs Laravel queue jobs, beside PHP workers or instead of them

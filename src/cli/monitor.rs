@@ -9,7 +9,7 @@ use super::json::PhpJson;
 use super::style::{GREEN_BOLD, GREY, Screen, YELLOW_BOLD};
 use super::{GlobalArgs, open, output};
 use crate::payload::Payload;
-use crate::queue::{Queue as _, QueueName, RedisQueue, Sizes};
+use crate::queue::{Place, Queue as _, QueueName, RedisQueue, Sizes};
 use crate::time::UnixSeconds;
 
 /// Arguments of `queue:monitor`, as given.
@@ -131,7 +131,7 @@ async fn look(
     };
     let name = QueueName::from(name);
     let sizes = redis.sizes(&name).await?;
-    let head = redis.peek(&name, 1).await?;
+    let head = redis.look(&name, Place::Pending, 0, 1).await?;
     let head = head.first().and_then(|head| Payload::parse(head).ok());
     let mut monitored = Monitored {
         connection,

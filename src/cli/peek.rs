@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::{GlobalArgs, open, output};
 use crate::config::SettingError;
 use crate::payload::{Document, Encrypter, Payload, Target};
-use crate::queue::{Queue as _, QueueName, Waiting};
+use crate::queue::{Place, Queue as _, QueueName};
 use crate::shown::with_causes;
 
 /// Arguments of `queue:peek`, as given.
@@ -45,25 +45,26 @@ pub(super) struct PeekArgs {
 }
 
 /// The states whose jobs are shown.
-fn states(args: &PeekArgs) -> Vec<Waiting> {
+fn states(args: &PeekArgs) -> Vec<Place> {
     let mut states = Vec::new();
     if args.all || !(args.delayed || args.reserved) {
-        states.push(Waiting::Pending);
+        states.push(Place::Pending);
     }
     if args.all || args.delayed {
-        states.push(Waiting::Delayed);
+        states.push(Place::Delayed);
     }
     if args.all || args.reserved {
-        states.push(Waiting::Reserved);
+        states.push(Place::Reserved);
     }
     states
 }
 
-fn name_of(state: Waiting) -> &'static str {
+fn name_of(state: Place) -> &'static str {
     match state {
-        Waiting::Pending => "pending",
-        Waiting::Delayed => "delayed",
-        Waiting::Reserved => "reserved",
+        Place::Pending => "pending",
+        Place::Delayed => "delayed",
+        Place::Reserved => "reserved",
+        Place::Quarantine => "quarantined",
     }
 }
 
@@ -94,7 +95,7 @@ pub(super) async fn run(args: PeekArgs, global: &GlobalArgs) -> anyhow::Result<E
         );
         text.push_str(&head);
     }
-    let is_plain = states == [Waiting::Pending];
+    let is_plain = states == [Place::Pending];
     for state in states {
         // Pending jobs alone need no label.
         let word = (!is_plain).then(|| name_of(state));

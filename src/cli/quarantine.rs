@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use super::style::{self, Tag};
 use super::{GlobalArgs, UsageError, open, output};
 use crate::payload::{Document, Payload};
-use crate::queue::{QueueName, RedisQueue};
+use crate::queue::{Fate, Place, Queue as _, QueueName, RedisQueue};
 
 /// Arguments of `queue:quarantine`, as given.
 #[derive(Debug, clap::Args)]
@@ -58,11 +58,11 @@ pub(super) async fn run(args: QuarantineArgs, global: &GlobalArgs) -> anyhow::Re
             )
             .into());
         }
-        None => queue.queues_with_quarantine().await?,
+        None => queue.quarantines().await?,
     };
     let mut text = String::new();
     for queue_name in &queues {
-        let payloads = queue.quarantined(queue_name, MOST).await?;
+        let payloads = queue.look(queue_name, Place::Quarantine, 0, MOST).await?;
         let chosen: Vec<(usize, Vec<u8>)> = payloads
             .into_iter()
             .enumerate()
@@ -92,11 +92,12 @@ async fn act(
 ) -> anyhow::Result<String> {
     if args.requeue || args.delete {
         let payloads: Vec<Vec<u8>> = chosen.into_iter().map(|(_, payload)| payload).collect();
-        let count = if args.requeue {
-            queue.requeue(name, &payloads).await?
+        let fate = if args.requeue {
+            Fate::Requeue
         } else {
-            queue.delete_quarantined(name, &payloads).await?
+            Fate::Delete
         };
+        let count = queue.dequarantine(name, &payloads, fate).await?;
         let what = if args.requeue {
             "pushed back onto"
         } else {

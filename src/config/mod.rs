@@ -51,7 +51,7 @@ use crate::handler::{
 };
 use crate::payload::Encrypter;
 use crate::queue::{
-    ConnectionName, Connections, Destination, QueueName, RedisQueue, RedisQueueOptions,
+    ConnectionName, Connections, Destination, Queue, QueueName, RedisQueue, RedisQueueOptions,
 };
 use crate::shown::with_causes;
 use crate::worker::WorkerOptions;
@@ -828,7 +828,7 @@ impl Config {
             };
             let queues = opened.and_then(|connection| {
                 let redis = Redis::new(&connection.redis).map_err(|error| with_causes(&error))?;
-                Ok(Arc::new(RedisQueue::new(redis, connection.queue)))
+                Ok(Arc::new(RedisQueue::new(redis, connection.queue)) as Arc<dyn Queue>)
             });
             let destination = Destination {
                 default_queue,

@@ -5,12 +5,14 @@
 
 mod database;
 mod databases;
+mod lock_place;
 mod presence;
 mod record;
 mod redis;
 
 pub use database::{Database, DatabaseKind, DatabaseOptions, Param, Row, SqlError, Transaction};
 pub use databases::Databases;
+pub use lock_place::LockPlace;
 pub(crate) use presence::is_away;
 pub use record::{Record, RecordError};
 pub(crate) use redis::percent_decode;

@@ -10,7 +10,7 @@ use crate::app::{Class, Manifest};
 use crate::batch::{self, Batch, Batches};
 use crate::payload::{Delay, random_id};
 use crate::php::{Array, ClassName, EditError, Key, Object, ObjectText, PropertyName, Value};
-use crate::queue::{Effect, Push, QueueName, RedisQueue};
+use crate::queue::{Once, Push, Queue, QueueName};
 
 /// A queued closure, which may be in a batch, too.
 const CALL_QUEUED_CLOSURE: &str = "Illuminate\\Queue\\CallQueuedClosure";
@@ -185,7 +185,7 @@ impl BatchHandle {
         let (batches, id) = (self.batches.clone(), self.batch.id.clone());
         // A handler may be dropped at any await, but not between the push and the count: use a task of its own.
         let added = tokio::spawn(async move {
-            let push = push(&addition.queues, &addition.pushes);
+            let push = push(&*addition.queues, &addition.pushes);
             batches.add_jobs(&id, addition.count, push).await
         });
         let added = added.await.map_err(|error| batch::Error::Push {
@@ -238,12 +238,12 @@ impl BatchHandle {
             draft.facts.delay = adder.delay(&draft).map_err(impossible)?;
             let drafted = draft.finish(services, context);
             let drafted = drafted.map_err(impossible)?;
-            pushes.push(Effect::Push(Push {
+            pushes.push(Push {
                 queue: queue.clone(),
                 payload: drafted.payload,
                 due: drafted.due,
                 claim: None,
-            }));
+            });
         }
         Ok(Addition {
             queues: Arc::clone(queues),
@@ -255,14 +255,14 @@ impl BatchHandle {
 
 /// Jobs to add to a batch.
 struct Addition {
-    queues: Arc<RedisQueue>,
+    queues: Arc<dyn Queue>,
     /// How many jobs count: jobs later in chains are included.
     count: u32,
-    pushes: Vec<Effect>,
+    pushes: Vec<Push>,
 }
 
-/// Pushes all effects in one step and exactly once, even if the connection breaks in between.
-async fn push(queues: &RedisQueue, pushes: &[Effect]) -> Result<(), crate::queue::Error> {
+/// Pushes all jobs in one step and exactly once, even if the connection breaks in between.
+async fn push(queues: &dyn Queue, pushes: &[Push]) -> Result<(), crate::queue::Error> {
     const TRIES: u32 = 4;
     const REMEMBERED: Duration = Duration::from_secs(300);
     if pushes.is_empty() {
@@ -271,7 +271,11 @@ async fn push(queues: &RedisQueue, pushes: &[Effect]) -> Result<(), crate::queue
     let id = random_id();
     let mut tries = 0;
     loop {
-        match queues.push_once(pushes, id.as_str(), REMEMBERED).await {
+        let once = Once {
+            id: id.as_str(),
+            remembered: REMEMBERED,
+        };
+        match queues.push_once(pushes, once).await {
             Ok(_) => return Ok(()),
             // The batch's row is locked meanwhile: give up after a few tries.
             Err(error) if error.is_lost_connection() && tries < TRIES => {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::app::{Facts, Manifest, Missing};
 use crate::payload::{BuildError, DelayError, JobId, LogContext, NewPayload, random_id};
 use crate::php::{self, Value};
-use crate::queue::{Connections, Destination, RedisQueue};
+use crate::queue::{Connections, Destination, Queue};
 use crate::time::UnixSeconds;
 
 use super::Services;
@@ -137,7 +137,7 @@ pub(crate) fn destination<'a>(
 pub(crate) fn queues<'a>(
     name: &str,
     destination: &'a Destination,
-) -> Result<&'a Arc<RedisQueue>, DispatchError> {
+) -> Result<&'a Arc<dyn Queue>, DispatchError> {
     let queues = destination.queues.as_ref();
     queues.map_err(|why| DispatchError::Connection {
         name: name.to_owned(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{ConnectionName, QueueName, RedisQueue};
+use super::{ConnectionName, Queue, QueueName};
 
 /// The app's queue connections.
 #[derive(Debug, Clone)]
@@ -19,7 +19,7 @@ pub struct Destination {
     pub default_queue: QueueName,
     /// The queues of this connection. The text says why artisand cannot use them, mostly that they are not on
     /// Redis.
-    pub queues: Result<Arc<RedisQueue>, String>,
+    pub queues: Result<Arc<dyn Queue>, String>,
 }
 
 impl Connections {

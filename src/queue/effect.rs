@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::QueueName;
+use super::{QueueName, Spool};
+use crate::connection::LockPlace;
 use crate::time::UnixSeconds;
 
 /// Something that happens together with the end of a job, or not at all.
@@ -42,44 +43,22 @@ impl std::fmt::Debug for Push {
     }
 }
 
-/// A lock to take, named by its whole key on the queue's own server.
+/// A lock to take, in a place that the [ledger holds](super::Ledger::holds).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// Key of the lock.
-    pub key: String,
+    /// Where the lock is kept.
+    pub place: LockPlace,
     /// The owner that takes it.
     pub owner: String,
     /// Lifetime of the lock; zero for no end.
     pub ttl: Duration,
 }
 
-/// A lock to free, named by its whole key on the queue's own server.
+/// A lock to free, in a place that the [ledger holds](super::Ledger::holds).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unlock {
-    /// Key of the lock.
-    pub key: String,
+    /// Where the lock is kept.
+    pub place: LockPlace,
     /// The owner that must hold it; `None` frees it for any holder.
     pub owner: Option<String>,
-}
-
-/// artisand's own lists of records that wait to be moved elsewhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Spool {
-    /// Records of failed jobs, on their way to the app's store.
-    FailedJobs,
-    /// Follow-ups of ended jobs: count them in their batch, free their locks in other stores.
-    FollowUps,
-}
-
-impl Spool {
-    /// All lists.
-    pub const ALL: [Self; 2] = [Self::FailedJobs, Self::FollowUps];
-
-    /// Name of the list, below the prefix of the connection.
-    pub fn key(self) -> &'static str {
-        match self {
-            Self::FailedJobs => "artisand:failed-spool",
-            Self::FollowUps => "artisand:follow-ups",
-        }
-    }
 }

@@ -6,22 +6,26 @@
 
 use std::fmt;
 use std::num::NonZeroUsize;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod abilities;
 mod connections;
 mod effect;
 mod keys;
+mod ledger;
 mod memory;
 mod redis;
 
+pub use abilities::{Abilities, Ability};
 pub use connections::{Connections, Destination};
-pub use effect::{Claim, Effect, Push, Spool, Unlock};
+pub use effect::{Claim, Effect, Push, Unlock};
 pub use keys::Keys;
+pub use ledger::{Ledger, Spool};
 pub use memory::MemoryQueue;
 pub use redis::{RedisQueue, RedisQueueOptions};
 
-use crate::connection::Redis;
 use crate::payload::text_newtype;
 use crate::time::UnixSeconds;
 
@@ -165,15 +169,44 @@ pub struct Unsettled {
     pub source: Error,
 }
 
+/// Whether a reservation could be renewed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// The reservation lasts until this second.
+    Until(UnixSeconds),
+    /// The reservation had ended, and any worker may have the job now, or the queue was cleared.
+    Lost,
+}
+
 /// A place where a queue keeps jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Waiting {
+pub enum Place {
     /// The list, oldest first.
     Pending,
     /// Jobs that are not yet due, the next one first.
     Delayed,
     /// Jobs that are being run, or were left by a worker that is gone.
     Reserved,
+    /// Payloads that could not be decoded.
+    Quarantine,
+}
+
+/// What happens to a payload in quarantine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It goes to the end of its queue.
+    Requeue,
+    /// It is deleted.
+    Delete,
+}
+
+/// Jobs to push once: a repeated push of the same identity does nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct Once<'a> {
+    /// The identity of the push.
+    pub id: &'a str,
+    /// How long the push is remembered.
+    pub remembered: Duration,
 }
 
 /// Number of jobs of a queue in each place.
@@ -245,10 +278,25 @@ fn number_of_attempts(attempts: i64) -> u32 {
     u32::try_from(attempts.max(1)).unwrap_or(u32::MAX)
 }
 
+/// The result of a call to a server, when it is there.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
 /// A queue connection: everything that can be done with the jobs of its queues.
 ///
-/// Every driver passes the clauses of `tests/it/contract.rs`.
-pub trait Queue: Send + Sync + 'static {
+/// Futures are boxed, so that a worker runs on any driver: a call is one allocation for many jobs.
+///
+/// Every driver passes the clauses of `tests/it/contract.rs` that its [`Abilities`] promise.
+pub trait Queue: Send + Sync + fmt::Debug + 'static {
+    /// What the driver can do; constant.
+    fn abilities(&self) -> &Abilities;
+
+    /// Asks the server for a sign of life.
+    ///
+    /// # Errors
+    ///
+    /// The connection cannot be opened, or the server refuses to serve.
+    fn ping(&self) -> Answer<'_, Result<(), crate::connection::Error>>;
+
     /// Reserves up to `max` of the oldest pending jobs; returns at once, possibly without any.
     ///
     /// Before that, jobs that are due are moved to the end of their list:
@@ -269,7 +317,7 @@ pub trait Queue: Send + Sync + 'static {
     /// # Source
     ///
     /// `Illuminate\Queue\RedisQueue::pop`, `migrate`, `retrieveNextJob`.
-    fn pop(&self, request: PopRequest<'_>) -> impl Future<Output = Result<Popped, Error>> + Send;
+    fn pop<'a>(&'a self, request: PopRequest<'a>) -> Answer<'a, Result<Popped, Error>>;
 
     /// Settles jobs, each in its own way, and says for each whether it was still reserved.
     ///
@@ -290,108 +338,111 @@ pub trait Queue: Send + Sync + 'static {
     /// # Source
     ///
     /// `Illuminate\Queue\RedisQueue::deleteReserved`, `deleteAndRelease`.
-    fn settle(
-        &self,
-        jobs: &[(Arc<ReservedJob>, Settlement)],
-    ) -> impl Future<Output = Result<Vec<Settled>, Unsettled>> + Send;
+    fn settle<'a>(
+        &'a self,
+        jobs: &'a [(Arc<ReservedJob>, Settlement)],
+    ) -> Answer<'a, Result<Vec<Settled>, Unsettled>>;
 
-    /// Moves the end of reservations to *now + `retry_after`*; reservations that are gone stay gone.
-    fn renew(
-        &self,
-        jobs: &[Arc<ReservedJob>],
+    /// Settles jobs, then pops; a driver that can do both in one round trip does.
+    ///
+    /// Both results count, each as of its own call. Not cancel safe, as [`pop`](Self::pop).
+    fn settle_and_pop<'a>(
+        &'a self,
+        jobs: &'a [(Arc<ReservedJob>, Settlement)],
+        request: PopRequest<'a>,
+    ) -> Answer<'a, SettledAndPopped> {
+        Box::pin(async move {
+            let settled = self.settle(jobs).await;
+            (settled, self.pop(request).await)
+        })
+    }
+
+    /// Moves the end of reservations to *now + `retry_after`* and says for each whether it was still held;
+    /// reservations that are gone stay gone.
+    ///
+    /// # Errors
+    ///
+    /// Some of the reservations may then be renewed.
+    fn renew<'a>(
+        &'a self,
+        jobs: &'a [Arc<ReservedJob>],
         now: UnixSeconds,
-    ) -> impl Future<Output = Result<(), Error>> + Send;
-
-    /// How long a reservation lives; `None` for no end.
-    fn retry_after(&self) -> Option<Duration>;
+    ) -> Answer<'a, Result<Vec<Held>, Error>>;
 
     /// Waits until a job is pushed to one of the queues, at most for `timeout`; returns the queue.
     ///
-    /// A notification is a hint, not a job. Waiting removes it from the server: pass the queue on as `woken` with
-    /// the next pop.
+    /// Only where the driver [announces pushes](Ability::AnnouncesPushes); otherwise waiting is useless. A
+    /// notification is a hint, not a job. Waiting removes it from the server: pass the queue on as `woken` with the
+    /// next pop.
     ///
     /// # Cancel safety
     ///
     /// A dropped future may lose a notification, which delays a worker by one poll interval.
-    fn wait_for_push(
-        &self,
-        queues: &[QueueName],
+    fn wait_for_push<'a>(
+        &'a self,
+        queues: &'a [QueueName],
         timeout: Duration,
-    ) -> impl Future<Output = Result<Option<QueueName>, Error>> + Send;
-
-    /// Whether pushes are announced; if not, waiting is useless.
-    fn announces_pushes(&self) -> bool;
+    ) -> Answer<'a, Result<Option<QueueName>, Error>>;
 
     /// Adds payloads to the end of a queue, byte for byte.
-    fn push(
-        &self,
-        queue: &QueueName,
-        payloads: &[Vec<u8>],
-    ) -> impl Future<Output = Result<(), Error>> + Send;
+    fn push<'a>(
+        &'a self,
+        queue: &'a QueueName,
+        payloads: &'a [Vec<u8>],
+    ) -> Answer<'a, Result<(), Error>>;
 
     /// Adds a payload that becomes due at a given second.
-    fn later(
-        &self,
-        queue: &QueueName,
+    fn later<'a>(
+        &'a self,
+        queue: &'a QueueName,
         due: UnixSeconds,
-        payload: &[u8],
-    ) -> impl Future<Output = Result<(), Error>> + Send;
+        payload: &'a [u8],
+    ) -> Answer<'a, Result<(), Error>>;
 
-    /// Counts the jobs of a queue. Nothing is migrated: a due delayed job counts as delayed.
-    fn sizes(&self, queue: &QueueName) -> impl Future<Output = Result<Sizes, Error>> + Send;
-
-    /// Deletes all jobs of a queue, including reserved ones, and returns how many; the quarantine stays.
-    fn clear(&self, queue: &QueueName) -> impl Future<Output = Result<u64, Error>> + Send;
-
-    /// Whether a lock kept on this Redis can be taken and freed together with the end of a job.
-    fn is_on(&self, redis: &Redis) -> bool;
-
-    /// Records of one of artisand's own lists, oldest first, starting at position `from`.
-    fn spooled(
-        &self,
-        spool: Spool,
-        from: usize,
-        max: usize,
-    ) -> impl Future<Output = Result<Vec<Vec<u8>>, Error>> + Send;
-
-    /// Removes records from one of artisand's own lists, each once, and applies the effects: all in one step.
-    ///
-    /// Returns how many of the records were there. If none was, or if `owner` no longer has the lease, it returns
-    /// 0 and applies no effect: another process drains the list.
+    /// Pushes jobs in one step, unless jobs of this identity were pushed before; true if they were pushed now.
     ///
     /// # Errors
     ///
-    /// All of it happened, or nothing.
-    fn advance(
-        &self,
-        spool: Spool,
-        owner: &str,
-        records: &[Vec<u8>],
-        effects: &[Effect],
-    ) -> impl Future<Output = Result<u64, Error>> + Send;
+    /// Either all jobs are then pushed or none, and the call may be repeated.
+    fn push_once<'a>(
+        &'a self,
+        pushes: &'a [Push],
+        once: Once<'a>,
+    ) -> Answer<'a, Result<bool, Error>>;
 
-    /// Takes the lease on one of artisand's own lists for `lives`; false if another process has it.
+    /// Whether [`push_once`](Self::push_once) has pushed for this identity and the server still remembers it.
+    fn was_pushed<'a>(&'a self, id: &'a str) -> Answer<'a, Result<bool, Error>>;
+
+    /// Counts the jobs of a queue. Nothing is migrated: a due delayed job counts as delayed.
+    fn sizes<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Result<Sizes, Error>>;
+
+    /// Some payloads of a queue, unchanged, from position `from` on; no job moves.
+    fn look<'a>(
+        &'a self,
+        queue: &'a QueueName,
+        place: Place,
+        from: usize,
+        limit: usize,
+    ) -> Answer<'a, Result<Vec<Vec<u8>>, Error>>;
+
+    /// Deletes all jobs of a queue, including reserved ones, and returns how many; the quarantine stays.
+    fn clear<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Result<u64, Error>>;
+
+    /// Names of the queues that have a quarantine.
+    fn quarantines(&self) -> Answer<'_, Result<Vec<QueueName>, Error>>;
+
+    /// Takes payloads out of a quarantine; returns how many were found.
     ///
-    /// A lease taken again after it was lost needs another owner name.
-    fn lease_spool(
-        &self,
-        spool: Spool,
-        owner: &str,
-        lives: Duration,
-    ) -> impl Future<Output = Result<bool, Error>> + Send;
-
-    /// Extends the lease to `lives` from now; false if `owner` no longer has it.
-    fn keep_spool(
-        &self,
-        spool: Spool,
-        owner: &str,
-        lives: Duration,
-    ) -> impl Future<Output = Result<bool, Error>> + Send;
-
-    /// Gives up the lease, if `owner` still has it.
-    fn unlease_spool(
-        &self,
-        spool: Spool,
-        owner: &str,
-    ) -> impl Future<Output = Result<(), Error>> + Send;
+    /// # Errors
+    ///
+    /// Each payload is then where it was or where it was to go.
+    fn dequarantine<'a>(
+        &'a self,
+        queue: &'a QueueName,
+        payloads: &'a [Vec<u8>],
+        fate: Fate,
+    ) -> Answer<'a, Result<u64, Error>>;
 }
+
+/// The results of [`Queue::settle_and_pop`].
+pub type SettledAndPopped = (Result<Vec<Settled>, Unsettled>, Result<Popped, Error>);

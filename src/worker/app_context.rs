@@ -2,9 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::connection::Redis;
 use crate::handler::{Router, Services};
-use crate::queue::ConnectionName;
+use crate::queue::{ConnectionName, Ledger};
 use crate::time::Clock;
 use crate::worker::options::WorkerOptions;
 
@@ -15,8 +14,8 @@ pub(super) struct AppContext {
     pub(super) services: Arc<Services>,
     pub(super) connection: ConnectionName,
     pub(super) clock: Clock,
-    /// Whether a lock kept on this Redis can be freed in the same step as the job's end.
-    pub(super) is_on_queue: Box<dyn Fn(&Redis) -> bool + Send + Sync>,
+    /// The records that are written in one step with a job's end.
+    pub(super) ledger: Arc<dyn Ledger>,
     /// Whether PHP would run closures signed here, or the reason why not; determined once.
     pub(super) can_sign: OnceLock<Result<(), String>>,
 }
@@ -26,14 +25,14 @@ impl AppContext {
         router: Arc<Router>,
         services: Arc<Services>,
         options: &WorkerOptions,
-        is_on_queue: impl Fn(&Redis) -> bool + Send + Sync + 'static,
+        ledger: Arc<dyn Ledger>,
     ) -> Self {
         Self {
             router,
             services,
             connection: options.connection.clone(),
             clock: options.clock,
-            is_on_queue: Box::new(is_on_queue),
+            ledger,
             can_sign: OnceLock::new(),
         }
     }

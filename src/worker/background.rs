@@ -17,7 +17,7 @@ use super::watchdog::{Turns, Watchdog};
 use crate::failed::FailedJobs;
 use crate::handler::Services;
 use crate::handler::pool::Pool;
-use crate::queue::Queue;
+use crate::queue::{Ledger, Queue};
 
 /// The background tasks of a worker, and what they tell the loop.
 pub(super) struct Background {
@@ -38,8 +38,9 @@ pub(super) struct Background {
 }
 
 /// What the tasks need.
-pub(super) struct Premises<'a, Q> {
-    pub(super) queue: &'a Arc<Q>,
+pub(super) struct Premises<'a> {
+    pub(super) queue: &'a Arc<dyn Queue>,
+    pub(super) ledger: &'a Arc<dyn Ledger>,
     pub(super) options: &'a WorkerOptions,
     pub(super) control: &'a Control,
     pub(super) observers: &'a Observers,
@@ -53,11 +54,10 @@ pub(super) struct Premises<'a, Q> {
 
 impl Background {
     /// Starts the tasks; the returned sender takes ended jobs to be settled.
-    pub(super) fn start<Q: Queue>(
-        premises: Premises<'_, Q>,
-    ) -> (Self, mpsc::Sender<PendingSettlement>) {
+    pub(super) fn start(premises: Premises<'_>) -> (Self, mpsc::Sender<PendingSettlement>) {
         let Premises {
             queue,
+            ledger,
             options,
             observers,
             services,
@@ -79,7 +79,7 @@ impl Background {
         };
         let settling = tokio::spawn(keep_settling(settler, received));
         let following = Following::start(
-            queue,
+            ledger,
             Arc::clone(services),
             options.connection.clone(),
             Arc::clone(&left),
@@ -88,7 +88,7 @@ impl Background {
         let helpers = start_watching(&premises);
         let recording = premises
             .failed_jobs
-            .map(|store| Recording::start(queue, store, spooled, options.clock));
+            .map(|store| Recording::start(ledger, store, spooled, options.clock));
         let background = Self {
             helpers,
             settling,
@@ -118,7 +118,7 @@ impl Background {
 }
 
 /// Starts the tasks that renew reservations and watch handlers, on the overseer's runtime if there is one.
-fn start_watching<Q: Queue>(premises: &Premises<'_, Q>) -> JoinSet<()> {
+fn start_watching(premises: &Premises<'_>) -> JoinSet<()> {
     let Premises {
         queue,
         options,

@@ -55,8 +55,8 @@ impl PendingSettlement {
 }
 
 /// What the settling task needs of the worker.
-pub(super) struct Settler<Q> {
-    pub(super) queue: Arc<Q>,
+pub(super) struct Settler {
+    pub(super) queue: Arc<dyn Queue>,
     pub(super) running: Arc<Running>,
     pub(super) observers: Observers,
     /// Notified when a failed job went to the spool.
@@ -121,8 +121,8 @@ const MOST_PARKED: usize = 64;
 ///
 /// Jobs that cannot be settled are retried apart from the others: a list that cannot be written does not keep
 /// finished jobs from being deleted.
-pub(super) async fn keep_settling<Q: Queue>(
-    settler: Settler<Q>,
+pub(super) async fn keep_settling(
+    settler: Settler,
     mut settlements: mpsc::Receiver<PendingSettlement>,
 ) -> usize {
     const AT_ONCE: usize = 1024;
@@ -149,7 +149,7 @@ pub(super) async fn keep_settling<Q: Queue>(
     unsettled
 }
 
-impl<Q: Queue> Settler<Q> {
+impl Settler {
     /// Settles a batch; returns the jobs that could not be settled, in groups that fail or succeed together.
     async fn settle(&self, batch: Vec<PendingSettlement>) -> Vec<Vec<PendingSettlement>> {
         let Err((batch, error)) = self.try_settle(batch, false).await else {

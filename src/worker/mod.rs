@@ -57,10 +57,10 @@ pub use stop::{Control, Orders, StopReason, resident_memory};
 use crate::failed::FailedJobs;
 use crate::handler::pool::Pool;
 use crate::handler::{Router, Services, UnmappedPolicy, remember_places};
-use crate::queue::{Queue, Settled, Settlement};
+use crate::queue::{Ledger, Queue};
 use announcer::Announcer;
 use app_context::AppContext;
-use attempt::{Confirm, Leases, Settlements, Shared, Stops, Terms};
+use attempt::{Leases, Settlements, Shared, Stops, Terms};
 use background::{Background, Premises};
 use backoff::PopRetry;
 use event::Observers;
@@ -77,8 +77,9 @@ use wakeups::Wakeups;
 use watchdog::Turns;
 
 /// Runs the jobs of some queues.
-pub struct Worker<Q> {
-    queue: Arc<Q>,
+pub struct Worker {
+    queue: Arc<dyn Queue>,
+    ledger: Arc<dyn Ledger>,
     router: Arc<Router>,
     options: WorkerOptions,
     observers: Vec<Arc<dyn Observer>>,
@@ -89,7 +90,7 @@ pub struct Worker<Q> {
     overseer: Option<tokio::runtime::Handle>,
 }
 
-impl<Q> std::fmt::Debug for Worker<Q> {
+impl std::fmt::Debug for Worker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Worker")
             .field("router", &self.router)
@@ -111,10 +112,14 @@ pub struct Report {
     pub unsettled: u64,
 }
 
-impl<Q: Queue> Worker<Q> {
+impl Worker {
     /// A worker for the queues in `options`.
-    pub fn new(queue: Arc<Q>, router: Router, options: WorkerOptions) -> Self {
+    ///
+    /// The ledger keeps failed jobs and follow-ups until they are done; drivers that end a job in one step are
+    /// their own ledger.
+    pub fn new<Q: Queue + Ledger>(queue: Arc<Q>, router: Router, options: WorkerOptions) -> Self {
         Self {
+            ledger: Arc::<Q>::clone(&queue),
             queue,
             router: Arc::new(router),
             options,
@@ -179,7 +184,7 @@ impl<Q: Queue> Worker<Q> {
     /// ```
     /// use artisand::worker::{Event, Worker};
     ///
-    /// # fn with<Q: artisand::queue::Queue>(worker: Worker<Q>) -> Worker<Q> {
+    /// # fn with<Q: artisand::queue::Queue>(worker: Worker) -> Worker {
     /// worker.on(|event| {
     ///     if let Event::JobFailed(end) = event {
     ///         eprintln!("{} failed", end.job.payload.resolve_name());
@@ -241,9 +246,10 @@ impl<Q: Queue> Worker<Q> {
     }
 
     /// Starts all background tasks.
-    fn start(self, control: &Control) -> Run<Q> {
+    fn start(self, control: &Control) -> Run {
         let Self {
             queue,
+            ledger,
             router,
             options,
             observers,
@@ -259,6 +265,7 @@ impl<Q: Queue> Worker<Q> {
         let keeps_others_out = (failed_jobs.as_ref()).is_some_and(|store| store.keeps_others_out());
         let (mut background, settlements) = Background::start(Premises {
             queue: &queue,
+            ledger: &ledger,
             options: &options,
             control,
             observers: &observers,
@@ -276,10 +283,7 @@ impl<Q: Queue> Worker<Q> {
         let helpers = &mut background.helpers;
         let announcer = Announcer::start(&control_plane, &options, helpers);
         let wakeups = Wakeups::start(&queue, &options.queues, php_changes, helpers);
-        let app = AppContext::new(router, services, &options, {
-            let queue = Arc::clone(&queue);
-            move |redis| queue.is_on(redis)
-        });
+        let app = AppContext::new(router, services, &options, ledger);
         let mappings = app.router.mappings().len();
         let shared = Shared {
             triage: Arc::new(Triage::new(Arc::new(app))),
@@ -291,8 +295,7 @@ impl<Q: Queue> Worker<Q> {
             },
             leases: Leases {
                 running,
-                retry_after: queue.retry_after(),
-                confirm: confirm(&queue),
+                queue: Arc::clone(&queue),
             },
             settlements: Settlements {
                 sender: settlements,
@@ -323,16 +326,4 @@ impl<Q: Queue> Worker<Q> {
             options,
         }
     }
-}
-
-/// Renews the reservation of one job, if the job is still reserved.
-fn confirm<Q: Queue>(queue: &Arc<Q>) -> Confirm {
-    let queue = Arc::clone(queue);
-    Box::new(move |job, until| {
-        let queue = Arc::clone(&queue);
-        Box::pin(async move {
-            let settled = queue.settle(&[(job, Settlement::LeaveUntil(until))]).await;
-            matches!(settled.as_deref(), Ok([Settled::Done]))
-        })
-    })
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::handler::{Router, Services};
 use crate::payload::Payload;
-use crate::queue::{ConnectionName, QueueName};
+use crate::queue::{ConnectionName, MemoryQueue, QueueName};
 use crate::worker::app_context::AppContext;
 use crate::worker::options::WorkerOptions;
 use crate::worker::triage::{Bypass, BypassReason, Candidate, Routed, Triage, Triaged};
@@ -23,7 +23,9 @@ impl Preview {
             connection,
             ..WorkerOptions::default()
         };
-        let app = AppContext::new(router, services, &options, |_| false);
+        // Keeps no locks of the app; nothing is pushed.
+        let ledger = Arc::new(MemoryQueue::new(None));
+        let app = AppContext::new(router, services, &options, ledger);
         Self(Triage::new(Arc::new(app)))
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::connection::is_away;
-use crate::queue::{Queue, ReservedJob};
+use crate::queue::{Held, Queue, ReservedJob};
 use crate::shown::with_causes;
 use crate::time::Clock;
 
@@ -36,6 +36,8 @@ impl Default for Running {
 struct Entry {
     job: Arc<ReservedJob>,
     since: Instant,
+    /// How many renewals in a row found no reservation.
+    misses: u8,
 }
 
 impl Running {
@@ -50,6 +52,7 @@ impl Running {
             Entry {
                 job,
                 since: Instant::now(),
+                misses: 0,
             },
         );
     }
@@ -84,6 +87,30 @@ impl Running {
         self.older_than(Duration::ZERO)
     }
 
+    /// Logs the jobs whose reservations are gone, each once.
+    ///
+    /// A job that is being settled has no reservation for a moment, so only the second miss counts.
+    fn note_lost(&self, renewed: &[Arc<ReservedJob>], held: &[Held]) {
+        let lost: Vec<_> = (renewed.iter().zip(held))
+            .filter_map(|(job, held)| (*held == Held::Lost).then_some(job))
+            .collect();
+        let mut jobs = self.jobs();
+        for entry in jobs.values_mut() {
+            if !lost.iter().any(|job| Arc::ptr_eq(job, &entry.job)) {
+                entry.misses = 0;
+                continue;
+            }
+            entry.misses = entry.misses.saturating_add(1);
+            if entry.misses == 2 {
+                tracing::warn!(
+                    queue = %entry.job.queue,
+                    attempts = entry.job.attempts,
+                    "the reservation of a running job is gone: the queue was cleared, or another worker may run the job as well"
+                );
+            }
+        }
+    }
+
     /// Jobs that have run for at least `age`.
     fn older_than(&self, age: Duration) -> Vec<Arc<ReservedJob>> {
         let jobs = self.jobs();
@@ -95,8 +122,8 @@ impl Running {
 }
 
 /// Renews reservations until the future is dropped.
-pub(super) async fn keep_renewing<Q: Queue>(queue: Arc<Q>, running: Arc<Running>, clock: Clock) {
-    let Some(retry_after) = queue.retry_after() else {
+pub(super) async fn keep_renewing(queue: Arc<dyn Queue>, running: Arc<Running>, clock: Clock) {
+    let Some(retry_after) = queue.abilities().retry_after else {
         return std::future::pending().await;
     };
     // Three tries before the reservation ends. Scores are whole seconds, so at most twice a second.
@@ -108,12 +135,15 @@ pub(super) async fn keep_renewing<Q: Queue>(queue: Arc<Q>, running: Arc<Running>
         let now = Instant::now();
         let jobs = running.older_than(interval / 2);
         let renewed = if jobs.is_empty() {
-            Ok(())
+            Ok(Vec::new())
         } else {
             queue.renew(&jobs, clock.now()).await
         };
         match renewed {
-            Ok(()) => running.renewed_at(now),
+            Ok(held) => {
+                running.renewed_at(now);
+                running.note_lost(&jobs, &held);
+            }
             // The connection logs this once.
             Err(error) if is_away(&error) => {}
             Err(error) => tracing::warn!(

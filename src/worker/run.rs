@@ -28,9 +28,9 @@ use crate::shown::with_causes;
 use crate::time::UnixSeconds;
 
 /// A running worker.
-pub(super) struct Run<Q> {
+pub(super) struct Run {
     pub(super) shared: Arc<Shared>,
-    pub(super) queue: Arc<Q>,
+    pub(super) queue: Arc<dyn Queue>,
     pub(super) options: WorkerOptions,
     pub(super) orders: watch::Receiver<Orders>,
     pub(super) slots: Slots,
@@ -82,7 +82,7 @@ const BEHIND_OTHERS: Duration = Duration::from_millis(100);
 /// How long the server may take to answer a pop once the worker is told to quit.
 const LAST_POP: Duration = Duration::from_secs(1);
 
-impl<Q: Queue> Run<Q> {
+impl Run {
     /// Works the queues until something stops the worker; returns the reason.
     pub(super) async fn work(&mut self) -> StopReason {
         let mut paused = false;
@@ -356,7 +356,7 @@ impl<Q: Queue> Run<Q> {
 
     /// Renews reservations that could not be renewed in time, so that the pop takes no job that this worker runs.
     async fn renew_overdue(&self) -> Result<(), crate::queue::Error> {
-        let Some(retry_after) = self.queue.retry_after() else {
+        let Some(retry_after) = self.queue.abilities().retry_after else {
             return Ok(());
         };
         let now = Instant::now();

@@ -91,8 +91,8 @@ impl<'a> Selector<'a> {
 }
 
 /// Pops up to `slots` jobs.
-pub(super) async fn pop<Q: Queue>(
-    queue: &Q,
+pub(super) async fn pop(
+    queue: &dyn Queue,
     queues: &[QueueName],
     now: UnixSeconds,
     slots: NonZeroUsize,

@@ -12,7 +12,6 @@ use super::limits::LIMITS_EVERY;
 use super::outbox::Patience;
 use super::run::Run;
 use super::stop::{Orders, StopReason};
-use crate::queue::Queue;
 
 /// How long a stopping worker without running jobs waits for a lost server; after that there is one last chance.
 const SERVER_AWAY: Duration = Duration::from_secs(5);
@@ -50,7 +49,7 @@ impl Stopping {
     }
 }
 
-impl<Q: Queue> Run<Q> {
+impl Run {
     /// Lets running jobs finish, cuts them at the deadline, and waits until all are settled.
     pub(super) async fn stop(mut self, reason: StopReason) -> Report {
         if let Some(pool) = &self.shared.pool {

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::backoff::Reconnect;
-use crate::queue::{Queue, QueueName};
+use crate::queue::{Ability, Queue, QueueName};
 use crate::shown::with_causes;
 
 /// Pushes that were announced, and changes in the PHP pool.
@@ -35,15 +35,15 @@ pub(super) enum Woken {
 
 impl Wakeups {
     /// Starts to wait for pushes if the queue announces them.
-    pub(super) fn start<Q: Queue>(
-        queue: &Arc<Q>,
+    pub(super) fn start(
+        queue: &Arc<dyn Queue>,
         queues: &[QueueName],
         php: Option<watch::Receiver<u64>>,
         helpers: &mut JoinSet<()>,
     ) -> Self {
         let arm = Arc::new(Notify::new());
         let (announce, pushed) = mpsc::channel(1);
-        if queue.announces_pushes() {
+        if queue.abilities().has(Ability::AnnouncesPushes) {
             let (queue, queues) = (Arc::clone(queue), queues.to_vec());
             helpers.spawn(keep_waiting(queue, queues, Arc::clone(&arm), announce));
         }
@@ -116,8 +116,8 @@ async fn changed(changes: &mut Option<watch::Receiver<u64>>) {
 }
 
 /// Waits for a push whenever armed, and sends its queue to `announce`, until the future is dropped.
-async fn keep_waiting<Q: Queue>(
-    queue: Arc<Q>,
+async fn keep_waiting(
+    queue: Arc<dyn Queue>,
     queues: Vec<QueueName>,
     armed: Arc<Notify>,
     announce: mpsc::Sender<QueueName>,

@@ -10,7 +10,9 @@ use artisand::connection::{Database, DatabaseKind, DatabaseOptions, Redis, Redis
 use artisand::handler::{BatchHandle, BatchJob, JobContext, JobInfo, Services};
 use artisand::payload::{Command, Payload};
 use artisand::php::{Array, ClassName, Object, Value};
-use artisand::queue::{Connections, Destination, Effect, Push, RedisQueue, RedisQueueOptions};
+use artisand::queue::{
+    Connections, Destination, Once, Push, Queue as _, RedisQueue, RedisQueueOptions,
+};
 use artisand::time::{Clock, UnixSeconds};
 use serde_json::json;
 use tempfile::TempDir;
@@ -336,18 +338,19 @@ async fn a_push_is_repeated_without_a_difference() {
     let mut redis = RedisOptions::default();
     redis.apply_url(&server.url()).unwrap();
     let queues = RedisQueue::new(Redis::new(&redis).unwrap(), RedisQueueOptions::default());
-    let push = |payload: &str, due| {
-        Effect::Push(Push {
-            queue: "default".into(),
-            payload: payload.into(),
-            due,
-            claim: None,
-        })
+    let push = |payload: &str, due| Push {
+        queue: "default".into(),
+        payload: payload.into(),
+        due,
+        claim: None,
     };
     let both = [push("one", None), push("two", Some(UnixSeconds(7)))];
     let remembered = Duration::from_secs(60);
     for (id, expected, length) in [("x", true, 1), ("x", false, 1), ("y", true, 2)] {
-        let is_new = queues.push_once(&both, id, remembered).await.unwrap();
+        let is_new = queues
+            .push_once(&both, Once { id, remembered })
+            .await
+            .unwrap();
         assert_eq!(is_new, expected, "{id}");
         assert_eq!(server.length("queues:default"), length);
         assert_eq!(server.length("queues:default:notify"), length);

@@ -4,15 +4,38 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use artisand::connection::LockPlace;
 use artisand::queue::{
-    Claim, Effect, MemoryQueue, PopRequest, Popped, Push, Queue, QueueName, RedisQueue,
-    RedisQueueOptions, ReservedJob, Selection, Settled, Settlement, Sizes, Spool, Unlock,
+    Ability, Claim, Effect, Fate, Held, Ledger, MemoryQueue, Once, Place, PopRequest, Popped, Push,
+    Queue, QueueName, RedisQueue, RedisQueueOptions, ReservedJob, Selection, Settled, Settlement,
+    Sizes, Spool, Unlock,
 };
 use artisand::time::UnixSeconds;
 
 use crate::harness::redis::RedisServer;
 
 const RETRY_AFTER: i64 = 90;
+
+/// A driver under test.
+trait Subject: Queue + Ledger {
+    /// A lock that is taken and freed in one step with the end of a job.
+    fn lock(&self, key: &str) -> LockPlace;
+}
+
+impl Subject for MemoryQueue {
+    fn lock(&self, key: &str) -> LockPlace {
+        LockPlace::Memory { key: key.into() }
+    }
+}
+
+impl Subject for RedisQueue {
+    fn lock(&self, key: &str) -> LockPlace {
+        LockPlace::Redis {
+            server: self.redis().clone(),
+            key: key.into(),
+        }
+    }
+}
 
 fn name(text: &str) -> QueueName {
     text.into()
@@ -24,7 +47,7 @@ fn payload(id: u32) -> Vec<u8> {
         .into_bytes()
 }
 
-async fn pop(queue: &impl Queue, queues: &[&str], max: usize, now: i64) -> Popped {
+async fn pop(queue: &dyn Queue, queues: &[&str], max: usize, now: i64) -> Popped {
     let queues: Vec<QueueName> = queues.iter().map(|queue| name(queue)).collect();
     let max = NonZeroUsize::new(max).unwrap();
     let request = PopRequest {
@@ -37,7 +60,7 @@ async fn pop(queue: &impl Queue, queues: &[&str], max: usize, now: i64) -> Poppe
     queue.pop(request).await.unwrap()
 }
 
-async fn settle(queue: &impl Queue, job: &ReservedJob, settlement: Settlement) -> Settled {
+async fn settle(queue: &dyn Queue, job: &ReservedJob, settlement: Settlement) -> Settled {
     queue
         .settle(&[(Arc::new(job.clone()), settlement)])
         .await
@@ -60,11 +83,11 @@ fn ids(popped: &Popped) -> Vec<String> {
     popped.jobs.iter().map(id).collect()
 }
 
-async fn sizes(queue: &impl Queue, queue_name: &str) -> Sizes {
+async fn sizes(queue: &dyn Queue, queue_name: &str) -> Sizes {
     queue.sizes(&name(queue_name)).await.unwrap()
 }
 
-async fn jobs_come_in_the_order_they_were_pushed(queue: impl Queue) {
+async fn jobs_come_in_the_order_they_were_pushed(queue: impl Subject) {
     queue
         .push(&name("q"), &[payload(1), payload(2), payload(3)])
         .await
@@ -74,7 +97,7 @@ async fn jobs_come_in_the_order_they_were_pushed(queue: impl Queue) {
     assert_eq!(ids(&pop(&queue, &["q"], 2, 0).await), [""; 0]);
 }
 
-async fn popping_counts_an_attempt_and_reserves_until_retry_after(queue: impl Queue) {
+async fn popping_counts_an_attempt_and_reserves_until_retry_after(queue: impl Subject) {
     queue.push(&name("q"), &[payload(1)]).await.unwrap();
     let popped = pop(&queue, &["q"], 1, 1000).await;
     assert_eq!(*popped.jobs[0].payload, *payload(1));
@@ -98,7 +121,7 @@ async fn popping_counts_an_attempt_and_reserves_until_retry_after(queue: impl Qu
     assert_eq!(attempts(&again.jobs[0].ticket), 2);
 }
 
-async fn earlier_queues_are_drained_before_later_ones(queue: impl Queue) {
+async fn earlier_queues_are_drained_before_later_ones(queue: impl Subject) {
     queue
         .push(&name("b"), &[payload(3), payload(4)])
         .await
@@ -112,7 +135,7 @@ async fn earlier_queues_are_drained_before_later_ones(queue: impl Queue) {
     assert_eq!(ids(&pop(&queue, &["a", "b"], 9, 0).await), ["i4"]);
 }
 
-async fn deleted_jobs_are_gone_and_deleting_twice_says_so(queue: impl Queue) {
+async fn deleted_jobs_are_gone_and_deleting_twice_says_so(queue: impl Subject) {
     queue.push(&name("q"), &[payload(1)]).await.unwrap();
     let job = pop(&queue, &["q"], 1, 0).await.jobs.remove(0);
     assert_eq!(
@@ -126,7 +149,7 @@ async fn deleted_jobs_are_gone_and_deleting_twice_says_so(queue: impl Queue) {
     assert_eq!(sizes(&queue, "q").await, Sizes::default());
 }
 
-async fn released_jobs_come_back_when_due(queue: impl Queue) {
+async fn released_jobs_come_back_when_due(queue: impl Subject) {
     queue.push(&name("q"), &[payload(1)]).await.unwrap();
     let job = pop(&queue, &["q"], 1, 100).await.jobs.remove(0);
     assert_eq!(
@@ -147,7 +170,7 @@ async fn released_jobs_come_back_when_due(queue: impl Queue) {
     assert_eq!(due.jobs[0].payload, job.ticket);
 }
 
-async fn a_release_may_leave_the_attempt_uncounted(queue: impl Queue) {
+async fn a_release_may_leave_the_attempt_uncounted(queue: impl Subject) {
     queue.push(&name("q"), &[payload(1)]).await.unwrap();
     let job = pop(&queue, &["q"], 1, 100).await.jobs.remove(0);
     let uncounted = Settlement::ReleaseUncounted(UnixSeconds(105));
@@ -179,7 +202,7 @@ async fn a_release_may_leave_the_attempt_uncounted(queue: impl Queue) {
     assert!(popped.len() == 2 && has(&payload(1)) && has(&other.ticket));
 }
 
-async fn a_release_does_not_double_a_job_that_somebody_else_has(queue: impl Queue) {
+async fn a_release_does_not_double_a_job_that_somebody_else_has(queue: impl Subject) {
     queue.push(&name("q"), &[payload(1)]).await.unwrap();
     let first = pop(&queue, &["q"], 1, 0).await.jobs.remove(0);
     let second = pop(&queue, &["q"], 1, RETRY_AFTER).await.jobs.remove(0);
@@ -209,7 +232,7 @@ async fn a_release_does_not_double_a_job_that_somebody_else_has(queue: impl Queu
     );
 }
 
-async fn a_job_put_back_is_first_again_and_as_it_was(queue: impl Queue) {
+async fn a_job_put_back_is_first_again_and_as_it_was(queue: impl Subject) {
     queue
         .push(&name("q"), &[payload(1), payload(2)])
         .await
@@ -224,7 +247,7 @@ async fn a_job_put_back_is_first_again_and_as_it_was(queue: impl Queue) {
     assert_eq!(ids(&popped), ["i1", "i2"]);
 }
 
-async fn forwarded_and_quarantined_jobs_are_as_they_were(queue: impl Queue) {
+async fn forwarded_and_quarantined_jobs_are_as_they_were(queue: impl Subject) {
     queue
         .push(&name("q"), &[payload(1), payload(2)])
         .await
@@ -251,7 +274,7 @@ async fn forwarded_and_quarantined_jobs_are_as_they_were(queue: impl Queue) {
     );
 }
 
-async fn a_job_left_reserved_comes_back_when_its_reservation_ends(queue: impl Queue) {
+async fn a_job_left_reserved_comes_back_when_its_reservation_ends(queue: impl Subject) {
     queue.push(&name("q"), &[payload(1)]).await.unwrap();
     let job = pop(&queue, &["q"], 1, 0).await.jobs.remove(0);
     assert_eq!(
@@ -262,7 +285,7 @@ async fn a_job_left_reserved_comes_back_when_its_reservation_ends(queue: impl Qu
     assert_eq!(pop(&queue, &["q"], 1, 7).await.jobs[0].payload, job.ticket);
 }
 
-async fn renewed_reservations_end_later_and_lost_ones_stay_lost(queue: impl Queue) {
+async fn renewed_reservations_end_later_and_lost_ones_stay_lost(queue: impl Subject) {
     queue
         .push(&name("q"), &[payload(1), payload(2)])
         .await
@@ -270,7 +293,11 @@ async fn renewed_reservations_end_later_and_lost_ones_stay_lost(queue: impl Queu
     let popped = pop(&queue, &["q"], 2, 0).await;
     let jobs: Vec<Arc<ReservedJob>> = popped.jobs.into_iter().map(Arc::new).collect();
     settle(&queue, &jobs[0], Settlement::Delete).await;
-    queue.renew(&jobs, UnixSeconds(50)).await.unwrap();
+    let held = queue.renew(&jobs, UnixSeconds(50)).await.unwrap();
+    assert_eq!(
+        held,
+        [Held::Lost, Held::Until(UnixSeconds(50 + RETRY_AFTER))]
+    );
     assert_eq!(
         sizes(&queue, "q").await,
         Sizes {
@@ -282,7 +309,7 @@ async fn renewed_reservations_end_later_and_lost_ones_stay_lost(queue: impl Queu
     assert_eq!(ids(&pop(&queue, &["q"], 1, 50 + RETRY_AFTER).await), ["i2"]);
 }
 
-async fn delayed_jobs_come_when_due_in_order_of_their_time(queue: impl Queue) {
+async fn delayed_jobs_come_when_due_in_order_of_their_time(queue: impl Subject) {
     queue
         .later(&name("q"), UnixSeconds(20), &payload(2))
         .await
@@ -307,7 +334,7 @@ async fn delayed_jobs_come_when_due_in_order_of_their_time(queue: impl Queue) {
     );
 }
 
-async fn what_cannot_be_decoded_goes_to_quarantine_and_not_into_the_way(queue: impl Queue) {
+async fn what_cannot_be_decoded_goes_to_quarantine_and_not_into_the_way(queue: impl Subject) {
     let bad: [&[u8]; 6] = [
         b"",
         b"not json",
@@ -332,7 +359,7 @@ async fn what_cannot_be_decoded_goes_to_quarantine_and_not_into_the_way(queue: i
     );
 }
 
-async fn chosen_jobs_are_taken_and_the_others_keep_their_order(queue: impl Queue) {
+async fn chosen_jobs_are_taken_and_the_others_keep_their_order(queue: impl Subject) {
     let all: Vec<Vec<u8>> = (1..=8).map(payload).collect();
     queue.push(&name("q"), &all).await.unwrap();
     for needles in [vec![], vec![br#""id":"i2""#.to_vec()]] {
@@ -368,7 +395,7 @@ async fn chosen_jobs_are_taken_and_the_others_keep_their_order(queue: impl Queue
     );
 }
 
-async fn a_push_wakes_whoever_waits(queue: impl Queue) {
+async fn a_push_wakes_whoever_waits(queue: impl Subject) {
     let queue = Arc::new(queue);
     assert_eq!(
         queue
@@ -390,7 +417,7 @@ async fn a_push_wakes_whoever_waits(queue: impl Queue) {
     assert_eq!(waiting.await.unwrap(), Some(name("b")));
 }
 
-async fn clearing_deletes_all_but_the_quarantine(queue: impl Queue) {
+async fn clearing_deletes_all_but_the_quarantine(queue: impl Subject) {
     queue
         .push(&name("q"), &[payload(1), payload(2), b"bad".to_vec()])
         .await
@@ -412,36 +439,44 @@ async fn clearing_deletes_all_but_the_quarantine(queue: impl Queue) {
     );
 }
 
-/// One test per clause: `memory::clause`, `redis::clause`, `redis_without_notify::clause`.
-fn push(queue: &str, id: u32, due: Option<i64>, claim: Option<&str>) -> Effect {
-    let claim = claim.map(|key| Claim {
-        key: key.into(),
+/// A job to push; it takes the lock first, if there is one.
+fn job_to_push(queue: &str, id: u32, due: Option<i64>, lock: Option<LockPlace>) -> Push {
+    let claim = lock.map(|place| Claim {
+        place,
         owner: format!("owner-{id}"),
         ttl: Duration::from_secs(60),
     });
-    Effect::Push(Push {
+    Push {
         queue: name(queue),
         payload: payload(id),
         due: due.map(UnixSeconds),
         claim,
-    })
+    }
 }
 
-fn unlock(key: &str, owner: Option<&str>) -> Effect {
+fn push(queue: &str, id: u32, due: Option<i64>) -> Effect {
+    Effect::Push(job_to_push(queue, id, due, None))
+}
+
+fn push_locked(queue: &str, id: u32, due: Option<i64>, lock: &LockPlace) -> Effect {
+    Effect::Push(job_to_push(queue, id, due, Some(lock.clone())))
+}
+
+fn unlock(lock: &LockPlace, owner: Option<&str>) -> Effect {
     Effect::Unlock(Unlock {
-        key: key.into(),
+        place: lock.clone(),
         owner: owner.map(Into::into),
     })
 }
 
-async fn what_the_end_of_a_job_brings_about_happens_with_it_or_not_at_all(queue: impl Queue) {
+async fn what_the_end_of_a_job_brings_about_happens_with_it_or_not_at_all(queue: impl Subject) {
     queue.push(&name("q"), &[payload(1)]).await.unwrap();
     let job = pop(&queue, &["q"], 1, 0).await.jobs.remove(0);
     let effects = || {
         vec![
-            push("next", 2, None, None),
-            push("next", 3, Some(50), None),
-            push("q", 4, None, None),
+            push("next", 2, None),
+            push("next", 3, Some(50)),
+            push("q", 4, None),
             Effect::Append(Spool::FollowUps, b"record".to_vec()),
             Effect::Quarantine,
         ]
@@ -461,7 +496,7 @@ async fn what_the_end_of_a_job_brings_about_happens_with_it_or_not_at_all(queue:
             ..Sizes::default()
         };
         assert_eq!(sizes(&queue, "q").await, own);
-        let records = queue.spooled(Spool::FollowUps, 0, 9).await.unwrap();
+        let records = queue.read(Spool::FollowUps, 0, 9).await.unwrap();
         assert_eq!(records, [b"record"]);
     }
     assert_eq!(ids(&pop(&queue, &["next"], 9, 49).await), ["i2"]);
@@ -469,7 +504,7 @@ async fn what_the_end_of_a_job_brings_about_happens_with_it_or_not_at_all(queue:
     assert_eq!(ids(&pop(&queue, &["q"], 9, 50).await), ["i4"]);
 }
 
-async fn a_job_whose_lock_is_taken_is_not_pushed(queue: impl Queue) {
+async fn a_job_whose_lock_is_taken_is_not_pushed(queue: impl Subject) {
     queue
         .push(
             &name("q"),
@@ -478,23 +513,25 @@ async fn a_job_whose_lock_is_taken_is_not_pushed(queue: impl Queue) {
         .await
         .unwrap();
     let jobs = pop(&queue, &["q"], 9, 0).await.jobs;
+    let lock = &queue.lock("lock");
+    assert!(queue.holds(lock));
     let rows = [
-        // The lock is free, then taken, then freed by somebody else in vain, then by its owner, and at last by anybody.
-        (vec![push("a", 11, None, Some("lock"))], 1),
-        (vec![push("a", 12, Some(5), Some("lock"))], 1),
+        // The lock is free, then taken, then freed in vain by another owner, then by its owner, and at last without an owner.
+        (vec![push_locked("a", 11, None, lock)], 1),
+        (vec![push_locked("a", 12, Some(5), lock)], 1),
         (
             vec![
-                unlock("lock", Some("owner-12")),
-                push("a", 13, None, Some("lock")),
+                unlock(lock, Some("owner-12")),
+                push_locked("a", 13, None, lock),
             ],
             1,
         ),
         (
             vec![
-                unlock("lock", Some("owner-11")),
-                push("a", 14, None, Some("lock")),
-                unlock("lock", None),
-                push("a", 15, None, Some("lock")),
+                unlock(lock, Some("owner-11")),
+                push_locked("a", 14, None, lock),
+                unlock(lock, None),
+                push_locked("a", 15, None, lock),
             ],
             3,
         ),
@@ -508,13 +545,13 @@ async fn a_job_whose_lock_is_taken_is_not_pushed(queue: impl Queue) {
     assert_eq!(ids(&pop(&queue, &["a"], 9, 0).await), ["i11", "i14", "i15"]);
 }
 
-async fn records_are_taken_once_and_what_follows_happens_once(queue: impl Queue) {
+async fn records_are_taken_once_and_what_follows_happens_once(queue: impl Subject) {
     let effects = ["a", "b", "c"].map(|record| Effect::Append(Spool::FollowUps, record.into()));
     queue.push(&name("q"), &[payload(1)]).await.unwrap();
     let job = pop(&queue, &["q"], 1, 0).await.jobs.remove(0);
     settle(&queue, &job, Settlement::Finish(effects.to_vec())).await;
     let follow = [
-        push("q", 2, None, None),
+        push("q", 2, None),
         Effect::Append(Spool::FollowUps, b"d".to_vec()),
     ];
     let spool = Spool::FollowUps;
@@ -525,80 +562,191 @@ async fn records_are_taken_once_and_what_follows_happens_once(queue: impl Queue)
         queue.advance(spool, "x", &records, &follow).await.unwrap(),
         0
     );
-    assert!(queue.lease_spool(spool, "y", lives).await.unwrap());
-    assert!(!queue.lease_spool(spool, "x", lives).await.unwrap());
+    assert!(queue.lease(spool, "y", lives).await.unwrap());
+    assert!(!queue.lease(spool, "x", lives).await.unwrap());
     assert_eq!(
         queue.advance(spool, "x", &records, &follow).await.unwrap(),
         0
     );
-    assert_eq!(queue.spooled(spool, 0, 9).await.unwrap().len(), 3);
+    assert_eq!(queue.read(spool, 0, 9).await.unwrap().len(), 3);
     for expected in [2, 0] {
         let taken = queue.advance(spool, "y", &records, &follow).await;
         assert_eq!(taken.unwrap(), expected);
         assert_eq!(sizes(&queue, "q").await.pending, 1);
-        let left = queue.spooled(Spool::FollowUps, 0, 9).await.unwrap();
+        let left = queue.read(Spool::FollowUps, 0, 9).await.unwrap();
         assert_eq!(left, [b"b", b"d"]);
     }
-    assert_eq!(queue.spooled(Spool::FollowUps, 1, 9).await.unwrap(), [b"d"]);
+    assert_eq!(queue.read(Spool::FollowUps, 1, 9).await.unwrap(), [b"d"]);
     // It is kept as long as it was not lost, and only by whoever has it.
     for (owner, is_kept) in [("y", true), ("x", false)] {
-        assert_eq!(
-            queue.keep_spool(spool, owner, lives).await.unwrap(),
-            is_kept
-        );
-        queue.unlease_spool(spool, "x").await.unwrap();
+        assert_eq!(queue.keep(spool, owner, lives).await.unwrap(), is_kept);
+        queue.unlease(spool, "x").await.unwrap();
     }
-    queue.unlease_spool(spool, "y").await.unwrap();
-    assert!(!queue.keep_spool(spool, "y", lives).await.unwrap());
-    assert!(queue.lease_spool(spool, "x", lives).await.unwrap());
+    queue.unlease(spool, "y").await.unwrap();
+    assert!(!queue.keep(spool, "y", lives).await.unwrap());
+    assert!(queue.lease(spool, "x", lives).await.unwrap());
     assert!(
         queue
-            .spooled(Spool::FailedJobs, 0, 9)
+            .read(Spool::FailedJobs, 0, 9)
             .await
             .unwrap()
             .is_empty()
     );
 }
 
+async fn jobs_are_settled_and_others_popped_in_one_call(queue: impl Subject) {
+    let both = [payload(1), payload(2)];
+    queue.push(&name("q"), &both).await.unwrap();
+    let job = pop(&queue, &["q"], 1, 0).await.jobs.remove(0);
+    let rows = [(Arc::new(job), Settlement::Delete)];
+    let request = PopRequest {
+        queues: &[name("q")],
+        max: NonZeroUsize::MIN,
+        now: UnixSeconds(0),
+        woken: &[],
+        selection: None,
+    };
+    let (settled, popped) = queue.settle_and_pop(&rows, request).await;
+    assert_eq!(settled.unwrap(), [Settled::Done]);
+    assert_eq!(ids(&popped.unwrap()), ["i2"]);
+    let left = sizes(&queue, "q").await;
+    assert_eq!((left.pending, left.reserved), (0, 1));
+}
+
+async fn jobs_of_one_identity_are_pushed_once(queue: impl Subject) {
+    let pushes = [
+        job_to_push("a", 1, None, None),
+        job_to_push("b", 2, Some(50), None),
+    ];
+    let once = |id| Once {
+        id,
+        remembered: Duration::from_secs(60),
+    };
+    assert!(!queue.was_pushed("x").await.unwrap());
+    assert!(queue.push_once(&pushes, once("x")).await.unwrap());
+    assert!(!queue.push_once(&pushes, once("x")).await.unwrap());
+    assert!(queue.was_pushed("x").await.unwrap());
+    assert_eq!(sizes(&queue, "a").await.pending, 1);
+    assert_eq!(sizes(&queue, "b").await.delayed, 1);
+    assert!(queue.push_once(&pushes, once("y")).await.unwrap());
+    assert_eq!(sizes(&queue, "a").await.pending, 2);
+}
+
+async fn a_look_shows_payloads_in_each_place_and_moves_none(queue: impl Subject) {
+    let (q, due) = (name("q"), UnixSeconds(50));
+    let three = [payload(1), payload(2), payload(3)];
+    queue.push(&q, &three).await.unwrap();
+    queue.later(&q, due, &payload(4)).await.unwrap();
+    let job = pop(&queue, &["q"], 1, 0).await.jobs.remove(0);
+    let before = sizes(&queue, "q").await;
+    let look = async |place, from, limit| queue.look(&q, place, from, limit).await.unwrap();
+    assert_eq!(look(Place::Pending, 0, 9).await, three[1..]);
+    assert_eq!(look(Place::Pending, 1, 9).await, three[2..]);
+    assert_eq!(look(Place::Pending, 0, 1).await, three[1..2]);
+    assert_eq!(look(Place::Delayed, 0, 9).await, [payload(4)]);
+    assert_eq!(look(Place::Reserved, 0, 9).await, [job.ticket.to_vec()]);
+    assert_eq!(look(Place::Quarantine, 0, 9).await, [[0; 0]; 0]);
+    assert_eq!(sizes(&queue, "q").await, before);
+}
+
+async fn payloads_leave_the_quarantine_for_their_queue_or_for_good(queue: impl Subject) {
+    let q = name("q");
+    let broken = [b"1".to_vec(), b"2".to_vec(), b"3".to_vec()];
+    queue.push(&q, &broken).await.unwrap();
+    assert_eq!(ids(&pop(&queue, &["q"], 9, 0).await), [""; 0]);
+    assert_eq!(queue.quarantines().await.unwrap(), [name("q")]);
+    let unknown = [b"9".to_vec(), b"1".to_vec()];
+    for expected in [1, 0] {
+        let requeued = queue.dequarantine(&q, &unknown, Fate::Requeue).await;
+        assert_eq!(requeued.unwrap(), expected);
+    }
+    let deleted = queue.dequarantine(&q, &broken[1..2], Fate::Delete).await;
+    assert_eq!(deleted.unwrap(), 1);
+    let left = queue.look(&q, Place::Quarantine, 0, 9).await.unwrap();
+    assert_eq!(left, [b"3"]);
+    let pending = queue.look(&q, Place::Pending, 0, 9).await.unwrap();
+    assert_eq!(pending, [b"1"]);
+}
+
+/// One test per clause and driver: `memory::clause`, `redis::clause`, `redis_without_notify::clause`.
+///
+/// A clause names what a driver must be able to do; to a driver that cannot, it does not apply.
 macro_rules! contract {
-    ($($clause:ident)*) => {
+    ($($clause:ident [$($needs:ident),*])*) => {
         mod memory {
+            use super::*;
+
             $(#[tokio::test]
             async fn $clause() {
-                super::$clause(super::MemoryQueue::new(Some(std::time::Duration::from_secs(90)))).await;
+                let retry_after = Some(Duration::from_secs(90));
+                super::$clause(MemoryQueue::new(retry_after)).await;
             })*
         }
 
         mod redis {
+            use super::*;
+
             $(#[tokio::test]
             async fn $clause() {
-                let server = super::RedisServer::start();
-                super::$clause(super::redis_queue(&server, true)).await;
+                let server = RedisServer::start();
+                super::$clause(redis_queue(&server, true)).await;
             })*
         }
+
+        mod redis_without_notify {
+            use super::*;
+
+            $(#[tokio::test]
+            async fn $clause() {
+                let server = RedisServer::start();
+                let queue = redis_queue(&server, false);
+                let needs: &[Ability] = &[$(Ability::$needs),*];
+                if needs.iter().all(|ability| queue.abilities().has(*ability)) {
+                    super::$clause(queue).await;
+                } else {
+                    assert_eq!(needs, [Ability::AnnouncesPushes]);
+                }
+            })*
+        }
+
+        /// What each clause needs.
+        const NEEDS: &[(&str, &[Ability])] = &[$((stringify!($clause), &[$(Ability::$needs),*])),*];
     };
 }
 
 contract! {
-    jobs_come_in_the_order_they_were_pushed
-    popping_counts_an_attempt_and_reserves_until_retry_after
-    earlier_queues_are_drained_before_later_ones
-    deleted_jobs_are_gone_and_deleting_twice_says_so
-    released_jobs_come_back_when_due
-    a_release_may_leave_the_attempt_uncounted
-    a_release_does_not_double_a_job_that_somebody_else_has
-    a_job_put_back_is_first_again_and_as_it_was
-    forwarded_and_quarantined_jobs_are_as_they_were
-    a_job_left_reserved_comes_back_when_its_reservation_ends
-    renewed_reservations_end_later_and_lost_ones_stay_lost
-    delayed_jobs_come_when_due_in_order_of_their_time
-    what_cannot_be_decoded_goes_to_quarantine_and_not_into_the_way
-    chosen_jobs_are_taken_and_the_others_keep_their_order
-    a_push_wakes_whoever_waits
-    clearing_deletes_all_but_the_quarantine
-    what_the_end_of_a_job_brings_about_happens_with_it_or_not_at_all
-    a_job_whose_lock_is_taken_is_not_pushed
-    records_are_taken_once_and_what_follows_happens_once
+    jobs_come_in_the_order_they_were_pushed []
+    popping_counts_an_attempt_and_reserves_until_retry_after []
+    earlier_queues_are_drained_before_later_ones []
+    deleted_jobs_are_gone_and_deleting_twice_says_so [TellsGone]
+    released_jobs_come_back_when_due []
+    a_release_may_leave_the_attempt_uncounted [PutsBack]
+    a_release_does_not_double_a_job_that_somebody_else_has [TellsGone]
+    a_job_put_back_is_first_again_and_as_it_was [PutsBack]
+    forwarded_and_quarantined_jobs_are_as_they_were [PutsBack, Quarantines]
+    a_job_left_reserved_comes_back_when_its_reservation_ends []
+    renewed_reservations_end_later_and_lost_ones_stay_lost [Renews, TellsGone]
+    delayed_jobs_come_when_due_in_order_of_their_time []
+    what_cannot_be_decoded_goes_to_quarantine_and_not_into_the_way [Quarantines]
+    chosen_jobs_are_taken_and_the_others_keep_their_order [Chooses]
+    a_push_wakes_whoever_waits [AnnouncesPushes]
+    clearing_deletes_all_but_the_quarantine [Clears, Quarantines]
+    what_the_end_of_a_job_brings_about_happens_with_it_or_not_at_all [FinishesInOneStep, Quarantines]
+    a_job_whose_lock_is_taken_is_not_pushed [FinishesInOneStep]
+    records_are_taken_once_and_what_follows_happens_once [FinishesInOneStep]
+    jobs_are_settled_and_others_popped_in_one_call []
+    jobs_of_one_identity_are_pushed_once []
+    a_look_shows_payloads_in_each_place_and_moves_none []
+    payloads_leave_the_quarantine_for_their_queue_or_for_good [Quarantines]
+}
+
+#[test]
+fn every_ability_has_a_clause() {
+    let all = MemoryQueue::new(Some(Duration::from_secs(90)));
+    for ability in &all.abilities().can {
+        let has = |(_, needs): &(&str, &[Ability])| needs.contains(ability);
+        assert!(NEEDS.iter().any(has), "{ability:?}");
+    }
 }
 
 fn redis_queue(server: &RedisServer, notify: bool) -> RedisQueue {
@@ -756,12 +904,12 @@ async fn nothing_of_an_end_happens_if_part_of_it_cannot() {
         .unwrap();
     let jobs = pop(&queue, &["q"], 2, 0).await.jobs;
     server.query::<()>(&[b"SET", b"p_queues:broken", b"text"]);
-    let effects = vec![push("q", 3, None, None), push("broken", 4, None, None)];
+    let effects = vec![push("q", 3, None), push("broken", 4, None)];
     let rows = [
         (Arc::new(jobs[0].clone()), Settlement::Finish(effects)),
         (
             Arc::new(jobs[1].clone()),
-            Settlement::Finish(vec![push("q", 5, None, None)]),
+            Settlement::Finish(vec![push("q", 5, None)]),
         ),
     ];
     let error = queue.settle(&rows).await.unwrap_err();
@@ -774,17 +922,16 @@ async fn nothing_of_an_end_happens_if_part_of_it_cannot() {
     assert_eq!((found.pending, found.reserved), (0, 2));
     // A lock that lives for ever, one that ends, and notifications for each push.
     server.query::<()>(&[b"DEL", b"p_queues:broken"]);
-    let claim = |ttl| Claim {
-        key: format!("lock-{ttl}"),
-        owner: "me".into(),
-        ttl: Duration::from_secs(ttl),
-    };
     let with = |ttl| {
-        let Effect::Push(mut push) = push("q", 6, None, None) else {
-            unreachable!()
+        let claim = Claim {
+            place: queue.lock(&format!("lock-{ttl}")),
+            owner: "me".into(),
+            ttl: Duration::from_secs(ttl),
         };
-        push.claim = Some(claim(ttl));
-        Effect::Push(push)
+        Effect::Push(Push {
+            claim: Some(claim),
+            ..job_to_push("q", 6, None, None)
+        })
     };
     // Longer than Redis takes.
     let all = Settlement::Finish(vec![with(0), with(30), with(u64::MAX)]);

@@ -195,7 +195,7 @@ async fn broken(_: Broken, _: JobContext) -> Result<(), std::io::Error> {
     Err(std::io::Error::other("boom"))
 }
 
-fn worker(queue: &Arc<MemoryQueue>, store: FailedJobs, bounded: bool) -> Worker<MemoryQueue> {
+fn worker(queue: &Arc<MemoryQueue>, store: FailedJobs, bounded: bool) -> Worker {
     let registry = Registry::new().with("broken", handler::function(broken));
     let mapping = handler::Mapping::new(
         handler::Pattern::parse("App\\Jobs\\Broken").unwrap(),

@@ -15,7 +15,7 @@ use crate::cli::{doctor, failed, open, output};
 use crate::config::Config;
 use crate::payload::{Encrypter, Kind, Payload, Target, subject_of};
 use crate::php::ClassName;
-use crate::queue::{QueueName, Waiting};
+use crate::queue::{Place, Queue as _, QueueName};
 use crate::shown::with_causes;
 
 /// Jobs that are looked at in one place of a queue and in a file.
@@ -128,7 +128,7 @@ impl<'a> Samples<'a> {
             let shown = output::printable(name.as_str());
             let place = format!("queue `{shown}` of connection `{connection}`");
             self.looked_at.entry(place.clone()).or_default();
-            for waiting in [Waiting::Pending, Waiting::Delayed, Waiting::Reserved] {
+            for waiting in [Place::Pending, Place::Delayed, Place::Reserved] {
                 for from in (0..MOST_LOOKED_AT).step_by(AT_ONCE) {
                     let elements = queue.look(name, waiting, from, AT_ONCE).await?;
                     for element in &elements {

@@ -20,11 +20,11 @@ use crate::cache::{self, Cache};
 use crate::failed::FailedJob;
 use crate::handler::pool::{Pool, Seat};
 use crate::handler::{
-    BoxFuture, FailureText, HANDLER_ERROR, HANDLER_PANIC, Handler, JobContext, JobInfo, Middleware,
-    Pipeline, Request, UnmappedPolicy,
+    FailureText, HANDLER_ERROR, HANDLER_PANIC, Handler, JobContext, JobInfo, Middleware, Pipeline,
+    Request, UnmappedPolicy,
 };
 use crate::payload::{JobUuid, Version};
-use crate::queue::{Effect, ReservedJob, Settled, Settlement, Spool};
+use crate::queue::{self, Effect, Queue, ReservedJob, Settled, Settlement, Spool};
 use crate::shown;
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
@@ -45,10 +45,6 @@ use crate::worker::renew::Running;
 use crate::worker::shadow::Shadow;
 use crate::worker::triage::{BypassReason, Candidate, Routed, Triage, Triaged};
 use crate::worker::watchdog::Turns;
-
-/// Asks the queue whether a job is still reserved, and renews its reservation.
-pub(crate) type Confirm =
-    Box<dyn Fn(Arc<ReservedJob>, UnixSeconds) -> BoxFuture<'static, bool> + Send + Sync>;
 
 /// What all jobs of a worker share.
 pub(crate) struct Shared {
@@ -88,10 +84,8 @@ pub(crate) struct Terms {
 pub(crate) struct Leases {
     /// Jobs whose reservations are renewed.
     pub(crate) running: Arc<Running>,
-    /// Renews the reservation of one job until this second; false unless the job was still reserved.
-    pub(crate) confirm: Confirm,
-    /// How long a reservation lives.
-    pub(crate) retry_after: Option<Duration>,
+    /// The queue that keeps the reservations.
+    pub(crate) queue: Arc<dyn Queue>,
 }
 
 /// How ended jobs reach the settling task.
@@ -608,16 +602,18 @@ impl Attempt {
         if now.plus(CLOCKS_DIFFER) < lease {
             return true;
         }
-        // The new reservation is as long as the original one.
-        let until = now.plus(self.shared.leases.retry_after.unwrap_or_default());
-        let asked = (self.shared.leases.confirm)(Arc::clone(&self.job), until);
-        let is_ours = tokio::select! {
-            is_ours = tokio::time::timeout(CONFIRMING, asked) => is_ours.unwrap_or(false),
-            () = self.shared.stops.cut.cancelled() => false,
+        let job = [Arc::clone(&self.job)];
+        let asked = self.shared.leases.queue.renew(&job, now);
+        let held = tokio::select! {
+            held = tokio::time::timeout(CONFIRMING, asked) => held.ok().and_then(Result::ok),
+            () = self.shared.stops.cut.cancelled() => None,
+        };
+        let Some([queue::Held::Until(until)]) = held.as_deref() else {
+            return false;
         };
         // This is the only place that sets it.
-        let _ = self.lease.set(until);
-        is_ours
+        let _ = self.lease.set(*until);
+        true
     }
 
     /// When another worker may have the job unless it is renewed; `None` for never.

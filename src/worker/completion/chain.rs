@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use crate::cache::{name, random_owner};
+use crate::connection::LockPlace;
 use crate::handler::DispatchError;
 use crate::handler::dispatch::{self, Draft};
 use crate::payload::{Chain, ChainError, LogContext, StepKind};
@@ -115,7 +116,7 @@ struct Lock {
 /// Where a lock is kept, which decides how it is taken.
 enum Kept {
     /// On the queue's own server under this key: taken in one step with the push.
-    OnQueue(String),
+    OnQueue(LockPlace),
     /// In another store: taken after the end of the job, once the job's own lock is free.
     Elsewhere,
     /// In the memory of each process: the lock is always free.
@@ -158,8 +159,8 @@ impl Planned {
         let display_name = unique.display_name.as_deref();
         let name = name::unique_lock(services.version, class, display_name, &unique.id);
         let ttl = Duration::from_secs(u64::try_from(unique.seconds).unwrap_or(0));
-        let kept = match cache.redis_lock(&name) {
-            Some((redis, key)) if self.is_here && (app.is_on_queue)(redis) => Kept::OnQueue(key),
+        let kept = match cache.lock_place(&name) {
+            Some(place) if self.is_here && app.ledger.holds(&place) => Kept::OnQueue(place),
             _ if cache.is_shared() => Kept::Elsewhere,
             _ => Kept::Nowhere,
         };
@@ -185,9 +186,9 @@ impl Planned {
             Some(Lock {
                 owner,
                 ttl,
-                kept: Kept::OnQueue(key),
+                kept: Kept::OnQueue(place),
                 ..
-            }) => (Some(Claim { key, owner, ttl }), None),
+            }) => (Some(Claim { place, owner, ttl }), None),
             Some(Lock {
                 store,
                 name,

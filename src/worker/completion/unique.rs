@@ -198,11 +198,11 @@ impl Unique {
                 return None;
             }
         };
-        if let Some((redis, key)) = cache.redis_lock(&self.name)
-            && (app.is_on_queue)(redis)
+        if let Some(place) = cache.lock_place(&self.name)
+            && app.ledger.holds(&place)
         {
             let owner = self.owner.clone();
-            return Some(Effect::Unlock(queue::Unlock { key, owner }));
+            return Some(Effect::Unlock(queue::Unlock { place, owner }));
         }
         if !cache.is_shared() {
             return None;

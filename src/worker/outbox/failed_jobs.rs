@@ -12,15 +12,15 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::failed::{FailedJob, FailedJobs, Recorded};
-use crate::queue::{Queue, Spool};
+use crate::queue::{Ledger, Spool};
 use crate::shown::with_causes;
 use crate::time::Clock;
 use crate::worker::backoff::Reconnect;
 use crate::worker::outbox::lease::{Drained, Lease, Progress, unreachable};
 
 /// What the task needs.
-pub(crate) struct Recorder<Q> {
-    pub(crate) queue: Arc<Q>,
+pub(crate) struct Recorder {
+    pub(crate) ledger: Arc<dyn Ledger>,
     pub(crate) store: Arc<FailedJobs>,
     pub(crate) clock: Clock,
     /// Notified when a job went to the spool.
@@ -124,7 +124,7 @@ impl Drop for Failing {
 const FAILING: Duration = Duration::from_secs(5);
 
 /// Moves records to the store until no more will come.
-pub(crate) async fn keep_recording<Q: Queue>(recorder: Recorder<Q>) {
+pub(crate) async fn keep_recording(recorder: Recorder) {
     let mut reconnect = Reconnect::default();
     let mut said = Said::default();
     loop {
@@ -163,9 +163,9 @@ pub(crate) async fn keep_recording<Q: Queue>(recorder: Recorder<Q>) {
     }
 }
 
-impl<Q: Queue> Recorder<Q> {
+impl Recorder {
     async fn drain(&self, said: &mut Said) -> Drained {
-        let mut lease = match Lease::take(&self.queue, Spool::FailedJobs, &self.progress).await {
+        let mut lease = match Lease::take(&self.ledger, Spool::FailedJobs, &self.progress).await {
             Ok(lease) => lease,
             Err(drained) => return drained,
         };
@@ -174,7 +174,7 @@ impl<Q: Queue> Recorder<Q> {
         drained
     }
 
-    async fn drain_leased(&self, lease: &mut Lease<Q>, said: &mut Said) -> Drained {
+    async fn drain_leased(&self, lease: &mut Lease, said: &mut Said) -> Drained {
         let mut left = std::mem::take(&mut said.from);
         let mut drained = if left == 0 {
             Drained::All
@@ -183,7 +183,7 @@ impl<Q: Queue> Recorder<Q> {
         };
         let (mut outages, mut refusals) = (0, 0);
         loop {
-            let records = match self.queue.spooled(Spool::FailedJobs, left, PAGE).await {
+            let records = match self.ledger.read(Spool::FailedJobs, left, PAGE).await {
                 Ok(records) if records.is_empty() => return drained,
                 Ok(records) => records,
                 Err(error) => return unreachable(&error),

@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 use crate::batch::{Batches, Ended, JobOutcome, Recorded};
 use crate::cache::{self, Cache};
 use crate::handler::Services;
-use crate::queue::{ConnectionName, Effect, Push, Queue, QueueName, RedisQueue, Spool};
+use crate::queue::{ConnectionName, Effect, Ledger, Once, Push, Queue, QueueName, Spool};
 use crate::shown::with_causes;
 use crate::time::{Clock, UnixSeconds};
 use crate::worker::backoff::Reconnect;
@@ -132,8 +132,8 @@ impl FollowUp {
 }
 
 /// What the task needs.
-pub(crate) struct Follower<Q> {
-    pub(crate) queue: Arc<Q>,
+pub(crate) struct Follower {
+    pub(crate) ledger: Arc<dyn Ledger>,
     pub(crate) services: Arc<Services>,
     /// Name of the connection of `queue`.
     pub(crate) connection: ConnectionName,
@@ -254,7 +254,7 @@ impl Said {
 }
 
 /// Does follow-ups until no more will come; returns how the last pass ended.
-pub(crate) async fn keep_following<Q: Queue>(follower: Follower<Q>) -> Drained {
+pub(crate) async fn keep_following(follower: Follower) -> Drained {
     let mut reconnect = Reconnect::default();
     let mut said = Said::default();
     let mut start = 0;
@@ -333,10 +333,10 @@ impl Done {
     }
 }
 
-impl<Q: Queue> Follower<Q> {
+impl Follower {
     /// Walks through the list from `start`, and stores there where to begin the next time.
     async fn drain(&self, start: &mut usize, said: &mut Said) -> Drained {
-        let mut lease = match Lease::take(&self.queue, Spool::FollowUps, &self.progress).await {
+        let mut lease = match Lease::take(&self.ledger, Spool::FollowUps, &self.progress).await {
             Ok(lease) => lease,
             Err(drained) => return drained,
         };
@@ -345,19 +345,14 @@ impl<Q: Queue> Follower<Q> {
         drained
     }
 
-    async fn drain_leased(
-        &self,
-        lease: &mut Lease<Q>,
-        start: &mut usize,
-        said: &mut Said,
-    ) -> Drained {
+    async fn drain_leased(&self, lease: &mut Lease, start: &mut usize, said: &mut Said) -> Drained {
         let first = std::mem::take(start);
         let mut left = first;
         if first == 0 {
             said.held.clear();
         }
         loop {
-            let records = match self.queue.spooled(Spool::FollowUps, left, PAGE).await {
+            let records = match self.ledger.read(Spool::FollowUps, left, PAGE).await {
                 Ok(records) => records,
                 Err(error) => return unreachable(&error),
             };
@@ -393,7 +388,7 @@ impl<Q: Queue> Follower<Q> {
         }
     }
 
-    async fn follow(&self, hold: &Hold<Q>, records: Vec<Vec<u8>>, said: &mut Said) -> Done {
+    async fn follow(&self, hold: &Hold, records: Vec<Vec<u8>>, said: &mut Said) -> Done {
         let mut counts: BTreeMap<String, Vec<Noted<Count>>> = BTreeMap::new();
         let mut forgets: BTreeMap<String, Vec<Noted<Vec<Ended>>>> = BTreeMap::new();
         let mut others = Vec::new();
@@ -454,7 +449,7 @@ impl<Q: Queue> Follower<Q> {
     }
 
     /// Removes records from the list, and applies the effects.
-    async fn advance(&self, hold: &Hold<Q>, records: &[Vec<u8>], effects: &[Effect]) -> Done {
+    async fn advance(&self, hold: &Hold, records: &[Vec<u8>], effects: &[Effect]) -> Done {
         match hold.advance(records, effects).await {
             Ok(0) => Done::Lost,
             Ok(_) => Done::All,
@@ -462,7 +457,7 @@ impl<Q: Queue> Follower<Q> {
         }
     }
 
-    async fn follow_one(&self, hold: &Hold<Q>, noted: Noted<FollowUp>, said: &mut Said) -> Done {
+    async fn follow_one(&self, hold: &Hold, noted: Noted<FollowUp>, said: &mut Said) -> Done {
         let done = match &noted.what {
             FollowUp::Unlock {
                 store,
@@ -511,7 +506,7 @@ impl<Q: Queue> Follower<Q> {
     /// Removes the marks of counted ends from their batch.
     async fn forget(
         &self,
-        hold: &Hold<Q>,
+        hold: &Hold,
         batch: &str,
         counted: Vec<Noted<Vec<Ended>>>,
         said: &mut Said,
@@ -556,7 +551,7 @@ impl<Q: Queue> Follower<Q> {
     /// Frees a lock whose record names no owner; on a repetition another job may hold the lock.
     async fn unlock_of(
         &self,
-        hold: &Hold<Q>,
+        hold: &Hold,
         record: Vec<u8>,
         (store, name): (String, String),
         owner: Option<String>,
@@ -576,7 +571,7 @@ impl<Q: Queue> Follower<Q> {
     }
 
     /// Takes the lock that a job needs, and pushes the job if it goes to another connection.
-    async fn push(&self, hold: &Hold<Q>, push: &Outgoing, said: &Said) -> Result<Pushing, Problem> {
+    async fn push(&self, hold: &Hold, push: &Outgoing, said: &Said) -> Result<Pushing, Problem> {
         let what = "push a job";
         let problem = |error: String| (what, error);
         let elsewhere = if push.connection == self.connection.as_str() {
@@ -606,21 +601,25 @@ impl<Q: Queue> Follower<Q> {
                 return Ok(Pushing::Pushed);
             }
         }
-        let effect = Effect::Push(Push {
+        let job = Push {
             queue: push.queue.as_str().into(),
             payload: push.payload.as_bytes().to_vec(),
             due: push.due.map(UnixSeconds),
             claim: None,
-        });
-        let Some(queues) = elsewhere else {
-            return Ok(Pushing::Here(effect));
         };
-        let pushed = queues.push_once(&[effect], &push.id, REMEMBERED).await;
+        let Some(queues) = elsewhere else {
+            return Ok(Pushing::Here(Effect::Push(job)));
+        };
+        let once = Once {
+            id: &push.id,
+            remembered: REMEMBERED,
+        };
+        let pushed = queues.push_once(&[job], once).await;
         pushed.map(|_| Pushing::Pushed).map_err(failed)
     }
 
     /// The queues of another connection.
-    fn queues(&self, connection: &str) -> Result<&RedisQueue, String> {
+    fn queues(&self, connection: &str) -> Result<&dyn Queue, String> {
         let connections = self.services.connections.as_ref();
         let found = connections.and_then(|connections| connections.get(connection));
         let Some(destination) = found else {
@@ -648,7 +647,7 @@ impl<Q: Queue> Follower<Q> {
     /// Counts ends of jobs of one batch, and removes the marks of those that were counted before.
     async fn count(
         &self,
-        hold: &Hold<Q>,
+        hold: &Hold,
         batch: &str,
         counts: Vec<Noted<Count>>,
         counted: Vec<Noted<Vec<Ended>>>,
@@ -752,7 +751,7 @@ impl<Q: Queue> Follower<Q> {
     /// Makes PHP count the end of a job.
     async fn hand_over(
         &self,
-        hold: &Hold<Q>,
+        hold: &Hold,
         noted: Noted<Count>,
         mark: Option<&str>,
         said: &mut Said,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::queue::{Effect, Error, Queue, Spool};
+use crate::queue::{Effect, Error, Ledger, Spool};
 use crate::shown::with_causes;
 
 /// How long a lease lives if its holder dies.
@@ -59,24 +59,24 @@ pub(crate) fn unreachable(error: &Error) -> Drained {
 /// A process may sleep longer than its lease lives, at any point, without noticing. Work that must not happen
 /// twice is therefore bound to the lease itself: only the holder can remove records from the list
 /// ([`Hold::advance`]).
-pub(crate) struct Lease<Q> {
-    hold: Hold<Q>,
+pub(crate) struct Lease {
+    hold: Hold,
     renew_at: Instant,
 }
 
 /// Proof of holding a lease. Every lease has its own holder name, so a lost lease never becomes valid again.
 #[derive(Debug)]
-pub(crate) struct Hold<Q> {
-    queue: Arc<Q>,
+pub(crate) struct Hold {
+    ledger: Arc<dyn Ledger>,
     spool: Spool,
     holder: Arc<str>,
     progress: Progress,
 }
 
-impl<Q> Clone for Hold<Q> {
+impl Clone for Hold {
     fn clone(&self) -> Self {
         Self {
-            queue: Arc::clone(&self.queue),
+            ledger: Arc::clone(&self.ledger),
             spool: self.spool,
             holder: Arc::clone(&self.holder),
             progress: self.progress.clone(),
@@ -84,10 +84,10 @@ impl<Q> Clone for Hold<Q> {
     }
 }
 
-impl<Q: Queue> Hold<Q> {
+impl Hold {
     /// Whether the lease is still held; if so, its lifetime starts anew.
     pub(crate) async fn lasts(&self) -> bool {
-        let kept = self.queue.keep_spool(self.spool, &self.holder, LIVES).await;
+        let kept = self.ledger.keep(self.spool, &self.holder, LIVES).await;
         matches!(kept, Ok(true))
     }
 
@@ -98,7 +98,7 @@ impl<Q: Queue> Hold<Q> {
         effects: &[Effect],
     ) -> Result<u64, Error> {
         let advanced = self
-            .queue
+            .ledger
             .advance(self.spool, &self.holder, records, effects);
         let advanced = advanced.await?;
         self.progress.add(advanced);
@@ -106,23 +106,23 @@ impl<Q: Queue> Hold<Q> {
     }
 }
 
-impl<Q: Queue> Lease<Q> {
+impl Lease {
     /// Takes the lease of a list that has records; otherwise returns how the pass ended.
     pub(crate) async fn take(
-        queue: &Arc<Q>,
+        ledger: &Arc<dyn Ledger>,
         spool: Spool,
         progress: &Progress,
     ) -> Result<Self, Drained> {
-        match queue.spooled(spool, 0, 1).await {
+        match ledger.read(spool, 0, 1).await {
             Ok(records) if records.is_empty() => return Err(Drained::All),
             Ok(_) => {}
             Err(error) => return Err(unreachable(&error)),
         }
         let holder = format!("{:016x}", fastrand::u64(..));
-        match queue.lease_spool(spool, &holder, LIVES).await {
+        match ledger.lease(spool, &holder, LIVES).await {
             Ok(true) => Ok(Self {
                 hold: Hold {
-                    queue: Arc::clone(queue),
+                    ledger: Arc::clone(ledger),
                     spool,
                     holder: holder.into(),
                     progress: progress.clone(),
@@ -135,7 +135,7 @@ impl<Q: Queue> Lease<Q> {
     }
 
     /// The proof that the lease is held.
-    pub(crate) fn hold(&self) -> Hold<Q> {
+    pub(crate) fn hold(&self) -> Hold {
         self.hold.clone()
     }
 
@@ -160,12 +160,12 @@ impl<Q: Queue> Lease<Q> {
     /// Gives up the lease.
     pub(crate) async fn give_up(self) {
         let Hold {
-            queue,
+            ledger,
             spool,
             holder,
             ..
         } = &self.hold;
-        let given_up = queue.unlease_spool(*spool, holder).await;
+        let given_up = ledger.unlease(*spool, holder).await;
         if let Err(error) = given_up {
             // The lease expires by itself in a moment.
             tracing::debug!(error = with_causes(&error), "could not give up the lease");

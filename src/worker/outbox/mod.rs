@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::failed::FailedJobs;
 use crate::handler::Services;
-use crate::queue::{ConnectionName, Queue};
+use crate::queue::{ConnectionName, Ledger};
 use crate::time::Clock;
 use crate::worker::outbox::failed_jobs::{Passes, Recordings};
 use crate::worker::outbox::follow_ups::Left;
@@ -37,8 +37,8 @@ pub(crate) struct Following {
 }
 
 impl Recording {
-    pub(crate) fn start<Q: Queue>(
-        queue: &Arc<Q>,
+    pub(crate) fn start(
+        ledger: &Arc<dyn Ledger>,
         store: Arc<FailedJobs>,
         spooled: Arc<Notify>,
         clock: Clock,
@@ -47,7 +47,7 @@ impl Recording {
         let (passes, seen) = watch::channel(Passes::default());
         let (failing, is_failing) = watch::channel(0);
         let recorder = failed_jobs::Recorder {
-            queue: Arc::clone(queue),
+            ledger: Arc::clone(ledger),
             store,
             clock,
             spooled,
@@ -87,8 +87,8 @@ impl Recording {
 }
 
 impl Following {
-    pub(crate) fn start<Q: Queue>(
-        queue: &Arc<Q>,
+    pub(crate) fn start(
+        ledger: &Arc<dyn Ledger>,
         services: Arc<Services>,
         connection: ConnectionName,
         left: Arc<Left>,
@@ -96,7 +96,7 @@ impl Following {
     ) -> Self {
         let (last, progress) = (CancellationToken::new(), Progress::default());
         let task = follow_ups::Follower {
-            queue: Arc::clone(queue),
+            ledger: Arc::clone(ledger),
             services,
             connection,
             clock,

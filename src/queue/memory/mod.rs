@@ -1,6 +1,7 @@
 //! Queues in memory, for tests and for running jobs in place: the same contract without a server.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,11 +10,12 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::{
-    Effect, Error, PopRequest, Popped, Queue, QueueName, ReservedJob, Settled, Settlement, Sizes,
-    Spool, Unsettled,
+    Abilities, Ability, Answer, Effect, Error, Fate, Held, Once, Place, PopRequest, Popped, Push,
+    Queue, QueueName, ReservedJob, Settled, Settlement, Sizes, Spool, Unsettled,
 };
-use crate::connection::Redis;
 use crate::time::UnixSeconds;
+
+mod ledger;
 
 /// Queues that live in this process.
 #[derive(Debug)]
@@ -21,6 +23,7 @@ pub struct MemoryQueue {
     state: Mutex<State>,
     pushed: Notify,
     retry_after: Option<Duration>,
+    abilities: Abilities,
 }
 
 #[derive(Debug, Default)]
@@ -31,6 +34,8 @@ struct State {
     leases: BTreeMap<Spool, (String, Instant)>,
     /// Locks by key, with their owners.
     locks: BTreeMap<String, String>,
+    /// Identities of pushes that are made once.
+    pushed: HashSet<String>,
 }
 
 #[derive(Debug, Default)]
@@ -50,6 +55,12 @@ impl MemoryQueue {
             state: Mutex::default(),
             pushed: Notify::new(),
             retry_after,
+            abilities: Abilities {
+                driver: "memory",
+                retry_after,
+                most_at_once: NonZeroUsize::MAX,
+                can: Ability::ALL.to_vec(),
+            },
         }
     }
 
@@ -135,27 +146,32 @@ impl State {
         (*until > Instant::now()).then_some(owner)
     }
 
+    /// Adds a job, unless its lock is taken.
+    fn push(&mut self, push: &Push) {
+        if let Some(claim) = &push.claim {
+            if self.locks.contains_key(claim.place.key()) {
+                return;
+            }
+            let key = claim.place.key().to_owned();
+            self.locks.insert(key, claim.owner.clone());
+        }
+        let queue = self.queues.entry(push.queue.clone()).or_default();
+        match push.due {
+            Some(due) => drop(queue.delayed.insert((due, push.payload.clone()))),
+            None => queue.pending.push_back(push.payload.clone()),
+        }
+    }
+
     /// Applies the effects of a job's end; the caller handles the job itself.
     fn apply(&mut self, effects: &[Effect]) {
         for effect in effects {
             match effect {
-                Effect::Push(push) => {
-                    if let Some(claim) = &push.claim {
-                        if self.locks.contains_key(&claim.key) {
-                            continue;
-                        }
-                        self.locks.insert(claim.key.clone(), claim.owner.clone());
-                    }
-                    let queue = self.queues.entry(push.queue.clone()).or_default();
-                    match push.due {
-                        Some(due) => drop(queue.delayed.insert((due, push.payload.clone()))),
-                        None => queue.pending.push_back(push.payload.clone()),
-                    }
-                }
+                Effect::Push(push) => self.push(push),
                 Effect::Unlock(unlock) => {
-                    let is_owned = |owner: &String| self.locks.get(&unlock.key) == Some(owner);
+                    let is_owned =
+                        |owner: &String| self.locks.get(unlock.place.key()) == Some(owner);
                     if unlock.owner.as_ref().is_none_or(is_owned) {
-                        self.locks.remove(&unlock.key);
+                        self.locks.remove(unlock.place.key());
                     }
                 }
                 Effect::Append(spool, record) => {
@@ -167,8 +183,8 @@ impl State {
     }
 }
 
-impl Queue for MemoryQueue {
-    async fn pop(&self, mut request: PopRequest<'_>) -> Result<Popped, Error> {
+impl MemoryQueue {
+    fn pop_now(&self, mut request: PopRequest<'_>) -> Popped {
         let mut popped = Popped::default();
         let mut state = self.state();
         let expires = request.now.plus(self.retry_after.unwrap_or_default());
@@ -217,13 +233,10 @@ impl Queue for MemoryQueue {
             let due = queue.next_due(self.retry_after.is_some());
             popped.next_due = popped.next_due.into_iter().chain(due).min();
         }
-        Ok(popped)
+        popped
     }
 
-    async fn settle(
-        &self,
-        jobs: &[(Arc<ReservedJob>, Settlement)],
-    ) -> Result<Vec<Settled>, Unsettled> {
+    fn settle_now(&self, jobs: &[(Arc<ReservedJob>, Settlement)]) -> Vec<Settled> {
         let mut state = self.state();
         let settled = jobs.iter().map(|(job, settlement)| {
             let queue = state.queues.entry(job.queue.clone()).or_default();
@@ -258,36 +271,13 @@ impl Queue for MemoryQueue {
             }
             Settled::Done
         });
-        let settled = settled.collect();
+        let settled: Vec<_> = settled.collect();
         drop(state);
         self.pushed.notify_waiters();
-        Ok(settled)
+        settled
     }
 
-    async fn renew(&self, jobs: &[Arc<ReservedJob>], now: UnixSeconds) -> Result<(), Error> {
-        let expires = now.plus(self.retry_after.unwrap_or_default());
-        let mut state = self.state();
-        for job in jobs {
-            let end = state
-                .queues
-                .get_mut(&job.queue)
-                .and_then(|queue| queue.reserved.get_mut(&job.ticket[..]));
-            if let Some(end) = end {
-                *end = expires;
-            }
-        }
-        Ok(())
-    }
-
-    fn retry_after(&self) -> Option<Duration> {
-        self.retry_after
-    }
-
-    async fn wait_for_push(
-        &self,
-        queues: &[QueueName],
-        timeout: Duration,
-    ) -> Result<Option<QueueName>, Error> {
+    async fn next_push(&self, queues: &[QueueName], timeout: Duration) -> Option<QueueName> {
         let deadline = tokio::time::Instant::now() + timeout;
         loop {
             let pushed = self.pushed.notified();
@@ -302,131 +292,204 @@ impl Queue for MemoryQueue {
                 queues.iter().find(is_ready).cloned()
             };
             if ready.is_some() {
-                return Ok(ready);
+                return ready;
             }
             if tokio::time::timeout_at(deadline, pushed).await.is_err() {
-                return Ok(None);
+                return None;
             }
         }
     }
+}
 
-    fn announces_pushes(&self) -> bool {
-        true
+/// A result that is there at once.
+fn at_once<'a, T: Send + 'a>(value: T) -> Answer<'a, T> {
+    Box::pin(std::future::ready(value))
+}
+
+impl Queue for MemoryQueue {
+    fn abilities(&self) -> &Abilities {
+        &self.abilities
     }
 
-    async fn push(&self, queue: &QueueName, payloads: &[Vec<u8>]) -> Result<(), Error> {
-        self.state()
-            .queues
-            .entry(queue.clone())
-            .or_default()
-            .pending
-            .extend(payloads.iter().cloned());
-        self.pushed.notify_waiters();
-        Ok(())
+    fn ping(&self) -> Answer<'_, Result<(), crate::connection::Error>> {
+        at_once(Ok(()))
     }
 
-    async fn later(
-        &self,
-        queue: &QueueName,
+    fn pop<'a>(&'a self, request: PopRequest<'a>) -> Answer<'a, Result<Popped, Error>> {
+        Box::pin(async move { Ok(self.pop_now(request)) })
+    }
+
+    fn settle<'a>(
+        &'a self,
+        jobs: &'a [(Arc<ReservedJob>, Settlement)],
+    ) -> Answer<'a, Result<Vec<Settled>, Unsettled>> {
+        Box::pin(async move { Ok(self.settle_now(jobs)) })
+    }
+
+    fn renew<'a>(
+        &'a self,
+        jobs: &'a [Arc<ReservedJob>],
+        now: UnixSeconds,
+    ) -> Answer<'a, Result<Vec<Held>, Error>> {
+        Box::pin(async move {
+            let expires = now.plus(self.retry_after.unwrap_or_default());
+            let mut state = self.state();
+            let held = jobs.iter().map(|job| {
+                let queue = state.queues.get_mut(&job.queue);
+                let end = queue.and_then(|queue| queue.reserved.get_mut(&job.ticket[..]));
+                end.map_or(Held::Lost, |end| {
+                    *end = expires;
+                    Held::Until(expires)
+                })
+            });
+            Ok(held.collect())
+        })
+    }
+
+    fn wait_for_push<'a>(
+        &'a self,
+        queues: &'a [QueueName],
+        timeout: Duration,
+    ) -> Answer<'a, Result<Option<QueueName>, Error>> {
+        Box::pin(async move { Ok(self.next_push(queues, timeout).await) })
+    }
+
+    fn push<'a>(
+        &'a self,
+        queue: &'a QueueName,
+        payloads: &'a [Vec<u8>],
+    ) -> Answer<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let mut state = self.state();
+            let queue = state.queues.entry(queue.clone()).or_default();
+            queue.pending.extend(payloads.iter().cloned());
+            drop(state);
+            self.pushed.notify_waiters();
+            Ok(())
+        })
+    }
+
+    fn later<'a>(
+        &'a self,
+        queue: &'a QueueName,
         due: UnixSeconds,
-        payload: &[u8],
-    ) -> Result<(), Error> {
-        self.state()
-            .queues
-            .entry(queue.clone())
-            .or_default()
-            .delayed
-            .insert((due, payload.to_vec()));
-        Ok(())
+        payload: &'a [u8],
+    ) -> Answer<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let mut state = self.state();
+            let queue = state.queues.entry(queue.clone()).or_default();
+            queue.delayed.insert((due, payload.to_vec()));
+            Ok(())
+        })
     }
 
-    async fn sizes(&self, queue: &QueueName) -> Result<Sizes, Error> {
-        let state = self.state();
-        Ok(state
-            .queues
-            .get(queue)
-            .map_or_else(Sizes::default, |queue| Sizes {
+    fn push_once<'a>(
+        &'a self,
+        pushes: &'a [Push],
+        once: Once<'a>,
+    ) -> Answer<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            let mut state = self.state();
+            let is_new = state.pushed.insert(once.id.to_owned());
+            if is_new {
+                for push in pushes {
+                    state.push(push);
+                }
+            }
+            drop(state);
+            self.pushed.notify_waiters();
+            Ok(is_new)
+        })
+    }
+
+    fn was_pushed<'a>(&'a self, id: &'a str) -> Answer<'a, Result<bool, Error>> {
+        Box::pin(async move { Ok(self.state().pushed.contains(id)) })
+    }
+
+    fn sizes<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Result<Sizes, Error>> {
+        Box::pin(async move {
+            let state = self.state();
+            let sizes = state.queues.get(queue).map(|queue| Sizes {
                 pending: queue.pending.len() as u64,
                 delayed: queue.delayed.len() as u64,
                 reserved: queue.reserved.len() as u64,
                 quarantined: queue.quarantine.len() as u64,
-            }))
+            });
+            Ok(sizes.unwrap_or_default())
+        })
     }
 
-    fn is_on(&self, _: &Redis) -> bool {
-        false
+    fn look<'a>(
+        &'a self,
+        queue: &'a QueueName,
+        place: Place,
+        from: usize,
+        limit: usize,
+    ) -> Answer<'a, Result<Vec<Vec<u8>>, Error>> {
+        Box::pin(async move {
+            let state = self.state();
+            let Some(queue) = state.queues.get(queue) else {
+                return Ok(Vec::new());
+            };
+            let all: Vec<&Vec<u8>> = match place {
+                Place::Pending => queue.pending.iter().collect(),
+                Place::Delayed => queue.delayed.iter().map(|(_, payload)| payload).collect(),
+                Place::Reserved => {
+                    let mut reserved: Vec<_> = queue.reserved.iter().collect();
+                    reserved.sort_by_key(|(_, end)| **end);
+                    reserved.into_iter().map(|(member, _)| member).collect()
+                }
+                Place::Quarantine => queue.quarantine.iter().collect(),
+            };
+            Ok(all.into_iter().skip(from).take(limit).cloned().collect())
+        })
     }
 
-    async fn spooled(&self, spool: Spool, from: usize, max: usize) -> Result<Vec<Vec<u8>>, Error> {
+    fn clear<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Result<u64, Error>> {
+        Box::pin(async move {
+            let mut state = self.state();
+            let Some(queue) = state.queues.get_mut(queue) else {
+                return Ok(0);
+            };
+            let cleared = queue.pending.len() + queue.delayed.len() + queue.reserved.len();
+            queue.pending.clear();
+            queue.delayed.clear();
+            queue.reserved.clear();
+            Ok(cleared as u64)
+        })
+    }
+
+    fn quarantines(&self) -> Answer<'_, Result<Vec<QueueName>, Error>> {
         let state = self.state();
-        let records = state.spools.get(&spool).into_iter().flatten();
-        Ok(records.skip(from).take(max).cloned().collect())
+        let queues = state.queues.iter();
+        let mut names: Vec<_> = queues
+            .filter(|(_, queue)| !queue.quarantine.is_empty())
+            .map(|(name, _)| name.clone())
+            .collect();
+        names.sort();
+        at_once(Ok(names))
     }
 
-    async fn advance(
-        &self,
-        spool: Spool,
-        owner: &str,
-        records: &[Vec<u8>],
-        effects: &[Effect],
-    ) -> Result<u64, Error> {
-        let mut state = self.state();
-        if state.leaseholder(spool) != Some(owner) {
-            return Ok(0);
-        }
-        let spooled = state.spools.entry(spool).or_default();
-        let mut taken = 0;
-        for record in records {
-            if let Some(at) = spooled.iter().position(|spooled| spooled == record) {
-                spooled.remove(at);
-                taken += 1;
+    fn dequarantine<'a>(
+        &'a self,
+        queue: &'a QueueName,
+        payloads: &'a [Vec<u8>],
+        fate: Fate,
+    ) -> Answer<'a, Result<u64, Error>> {
+        Box::pin(async move {
+            let mut state = self.state();
+            let queue = state.queues.entry(queue.clone()).or_default();
+            let mut found = 0;
+            for payload in payloads {
+                let position = queue.quarantine.iter().position(|kept| kept == payload);
+                let Some(position) = position else { continue };
+                let payload = queue.quarantine.remove(position);
+                if fate == Fate::Requeue {
+                    queue.pending.push_back(payload);
+                }
+                found += 1;
             }
-        }
-        if taken > 0 {
-            state.apply(effects);
-        }
-        drop(state);
-        self.pushed.notify_waiters();
-        Ok(taken)
-    }
-
-    async fn lease_spool(&self, spool: Spool, owner: &str, lives: Duration) -> Result<bool, Error> {
-        let mut state = self.state();
-        if state.leaseholder(spool).is_some_and(|other| other != owner) {
-            return Ok(false);
-        }
-        let lease = (owner.to_owned(), Instant::now() + lives);
-        state.leases.insert(spool, lease);
-        Ok(true)
-    }
-
-    async fn keep_spool(&self, spool: Spool, owner: &str, lives: Duration) -> Result<bool, Error> {
-        let mut state = self.state();
-        if state.leaseholder(spool) != Some(owner) {
-            return Ok(false);
-        }
-        let lease = (owner.to_owned(), Instant::now() + lives);
-        state.leases.insert(spool, lease);
-        Ok(true)
-    }
-
-    async fn unlease_spool(&self, spool: Spool, owner: &str) -> Result<(), Error> {
-        let mut state = self.state();
-        if state.leaseholder(spool) == Some(owner) {
-            state.leases.remove(&spool);
-        }
-        Ok(())
-    }
-
-    async fn clear(&self, queue: &QueueName) -> Result<u64, Error> {
-        let mut state = self.state();
-        let Some(queue) = state.queues.get_mut(queue) else {
-            return Ok(0);
-        };
-        let cleared = queue.pending.len() + queue.delayed.len() + queue.reserved.len();
-        queue.pending.clear();
-        queue.delayed.clear();
-        queue.reserved.clear();
-        Ok(cleared as u64)
+            Ok(found)
+        })
     }
 }

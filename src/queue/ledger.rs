@@ -1,0 +1,88 @@
+//! artisand's own durable records: failed jobs on their way to the app's store, and follow-ups of ended jobs.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::{Answer, Effect, Error};
+use crate::connection::LockPlace;
+
+/// artisand's own lists of records that wait to be moved elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Spool {
+    /// Records of failed jobs, on their way to the app's store.
+    FailedJobs,
+    /// Follow-ups of ended jobs: count them in their batch, free their locks in other stores.
+    FollowUps,
+}
+
+impl Spool {
+    /// All lists.
+    pub const ALL: [Self; 2] = [Self::FailedJobs, Self::FollowUps];
+
+    /// Name of the list, below the prefix of the connection.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::FailedJobs => "artisand:failed-spool",
+            Self::FollowUps => "artisand:follow-ups",
+        }
+    }
+}
+
+/// Lists of artisand's own records that survive a crash, each emptied by one process at a time.
+///
+/// The process that empties a list holds its lease. Every driver passes the clauses of `tests/it/contract.rs`.
+pub trait Ledger: Send + Sync + fmt::Debug + 'static {
+    /// Adds records to the end of a list.
+    fn append<'a>(&'a self, spool: Spool, records: &'a [Vec<u8>]) -> Answer<'a, Result<(), Error>>;
+
+    /// Records of a list, oldest first, starting at position `from`.
+    fn read(
+        &self,
+        spool: Spool,
+        from: usize,
+        max: usize,
+    ) -> Answer<'_, Result<Vec<Vec<u8>>, Error>>;
+
+    /// Counts the records of a list.
+    fn length(&self, spool: Spool) -> Answer<'_, Result<u64, Error>>;
+
+    /// Removes records from a list, each once, and applies the effects: all in one step.
+    ///
+    /// Returns how many of the records were there. If none was, or if `owner` no longer has the lease, it returns
+    /// 0 and applies no effect: another process empties the list.
+    ///
+    /// # Errors
+    ///
+    /// All of it happened, or nothing.
+    fn advance<'a>(
+        &'a self,
+        spool: Spool,
+        owner: &'a str,
+        records: &'a [Vec<u8>],
+        effects: &'a [Effect],
+    ) -> Answer<'a, Result<u64, Error>>;
+
+    /// Takes the lease on a list for `lives`; false if another process has it.
+    ///
+    /// A lease taken again after it was lost needs another owner name.
+    fn lease<'a>(
+        &'a self,
+        spool: Spool,
+        owner: &'a str,
+        lives: Duration,
+    ) -> Answer<'a, Result<bool, Error>>;
+
+    /// Extends the lease to `lives` from now; false if `owner` no longer has it.
+    fn keep<'a>(
+        &'a self,
+        spool: Spool,
+        owner: &'a str,
+        lives: Duration,
+    ) -> Answer<'a, Result<bool, Error>>;
+
+    /// Gives up the lease, if `owner` still has it.
+    fn unlease<'a>(&'a self, spool: Spool, owner: &'a str) -> Answer<'a, Result<(), Error>>;
+
+    /// Whether a lock kept in this place can be taken and freed in one step with records and pushes.
+    fn holds(&self, place: &LockPlace) -> bool;
+}

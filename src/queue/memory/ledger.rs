@@ -1,0 +1,121 @@
+//! artisand's own lists, in memory.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{MemoryQueue, at_once};
+use crate::connection::LockPlace;
+use crate::queue::{Answer, Effect, Error, Ledger, Spool};
+
+impl MemoryQueue {
+    fn advance_now(
+        &self,
+        spool: Spool,
+        owner: &str,
+        records: &[Vec<u8>],
+        effects: &[Effect],
+    ) -> u64 {
+        let mut state = self.state();
+        if state.leaseholder(spool) != Some(owner) {
+            return 0;
+        }
+        let spooled = state.spools.entry(spool).or_default();
+        let mut taken = 0;
+        for record in records {
+            if let Some(at) = spooled.iter().position(|spooled| spooled == record) {
+                spooled.remove(at);
+                taken += 1;
+            }
+        }
+        if taken > 0 {
+            state.apply(effects);
+        }
+        drop(state);
+        self.pushed.notify_waiters();
+        taken
+    }
+
+    /// Gives the lease of a list to `owner` if `may` says so of the present holder.
+    fn lease_if(
+        &self,
+        spool: Spool,
+        owner: &str,
+        lives: Duration,
+        may: impl FnOnce(Option<&str>) -> bool,
+    ) -> bool {
+        let mut state = self.state();
+        if !may(state.leaseholder(spool)) {
+            return false;
+        }
+        let lease = (owner.to_owned(), Instant::now() + lives);
+        state.leases.insert(spool, lease);
+        true
+    }
+}
+
+impl Ledger for MemoryQueue {
+    fn append<'a>(&'a self, spool: Spool, records: &'a [Vec<u8>]) -> Answer<'a, Result<(), Error>> {
+        let mut state = self.state();
+        let list = state.spools.entry(spool).or_default();
+        list.extend(records.iter().cloned());
+        at_once(Ok(()))
+    }
+
+    fn read(
+        &self,
+        spool: Spool,
+        from: usize,
+        max: usize,
+    ) -> Answer<'_, Result<Vec<Vec<u8>>, Error>> {
+        let state = self.state();
+        let records = state.spools.get(&spool).into_iter().flatten();
+        at_once(Ok(records.skip(from).take(max).cloned().collect()))
+    }
+
+    fn length(&self, spool: Spool) -> Answer<'_, Result<u64, Error>> {
+        at_once(Ok(self.spool(spool).len() as u64))
+    }
+
+    fn advance<'a>(
+        &'a self,
+        spool: Spool,
+        owner: &'a str,
+        records: &'a [Vec<u8>],
+        effects: &'a [Effect],
+    ) -> Answer<'a, Result<u64, Error>> {
+        at_once(Ok(self.advance_now(spool, owner, records, effects)))
+    }
+
+    fn lease<'a>(
+        &'a self,
+        spool: Spool,
+        owner: &'a str,
+        lives: Duration,
+    ) -> Answer<'a, Result<bool, Error>> {
+        let may = |holder: Option<&str>| holder.is_none_or(|holder| holder == owner);
+        at_once(Ok(self.lease_if(spool, owner, lives, may)))
+    }
+
+    fn keep<'a>(
+        &'a self,
+        spool: Spool,
+        owner: &'a str,
+        lives: Duration,
+    ) -> Answer<'a, Result<bool, Error>> {
+        let may = |holder: Option<&str>| holder == Some(owner);
+        at_once(Ok(self.lease_if(spool, owner, lives, may)))
+    }
+
+    fn unlease<'a>(&'a self, spool: Spool, owner: &'a str) -> Answer<'a, Result<(), Error>> {
+        let mut state = self.state();
+        if state.leaseholder(spool) == Some(owner) {
+            state.leases.remove(&spool);
+        }
+        at_once(Ok(()))
+    }
+
+    fn holds(&self, place: &LockPlace) -> bool {
+        matches!(place, LockPlace::Memory { .. })
+    }
+}

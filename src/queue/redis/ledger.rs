@@ -1,0 +1,149 @@
+//! artisand's own lists on the queue's Redis, and pushes that are made once.
+
+use std::time::Duration;
+
+use super::effects::EffectCall;
+use super::{RedisQueue, byte_args, failed};
+use crate::connection::{Arg, LockPlace};
+use crate::queue::{Answer, Effect, Error, Ledger, Once, Push, QueueName, Spool};
+
+/// The name in messages of one of artisand's own lists, which belong to no queue.
+fn name_of(spool: Spool) -> QueueName {
+    QueueName::from(spool.key())
+}
+
+fn seconds(lives: Duration) -> Arg<'static> {
+    Arg::Int(i64::try_from(lives.as_secs().max(1)).unwrap_or(i64::MAX))
+}
+
+impl RedisQueue {
+    pub(super) async fn push_unless_pushed(
+        &self,
+        pushes: &[Push],
+        once: Once<'_>,
+    ) -> Result<bool, Error> {
+        let queue = pushes
+            .first()
+            .map_or(QueueName::from(""), |push| push.queue.clone());
+        let mut call = EffectCall::new(self.keys.pushed(once.id));
+        call.args.push(seconds(once.remembered));
+        for push in pushes {
+            call.push(self, push);
+        }
+        let script = &self.scripts.push_once;
+        let is_new: i64 = self
+            .call(&queue, "push_once.lua", script, &call.keys, &call.args)
+            .await?;
+        Ok(is_new == 1)
+    }
+
+    /// Runs one of the scripts about the lease of a list; true if it returned 1.
+    async fn lease_script(
+        &self,
+        spool: Spool,
+        (name, script): (&'static str, &redis::Script),
+        args: &[Arg<'_>],
+    ) -> Result<bool, Error> {
+        let keys = [self.keys.spool_lease(spool)];
+        let reply: i64 = self
+            .call(&name_of(spool), name, script, &keys, args)
+            .await?;
+        Ok(reply == 1)
+    }
+}
+
+impl Ledger for RedisQueue {
+    fn append<'a>(&'a self, spool: Spool, records: &'a [Vec<u8>]) -> Answer<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let (keys, name) = ([self.keys.spool(spool)], name_of(spool));
+            let (script, args) = (&self.scripts.push, byte_args(records));
+            let _: i64 = self.call(&name, "push.lua", script, &keys, &args).await?;
+            Ok(())
+        })
+    }
+
+    fn read(
+        &self,
+        spool: Spool,
+        from: usize,
+        max: usize,
+    ) -> Answer<'_, Result<Vec<Vec<u8>>, Error>> {
+        Box::pin(async move {
+            let last = from.saturating_add(max).saturating_sub(1);
+            let mut command = redis::cmd("LRANGE");
+            command.arg(self.keys.spool(spool)).arg(from).arg(last);
+            let records = self.redis.command(&command).await;
+            records.map_err(failed("LRANGE", &name_of(spool)))
+        })
+    }
+
+    fn length(&self, spool: Spool) -> Answer<'_, Result<u64, Error>> {
+        Box::pin(async move {
+            let command = redis::cmd("LLEN").arg(self.keys.spool(spool)).take();
+            let length = self.redis.command(&command).await;
+            length.map_err(failed("LLEN", &name_of(spool)))
+        })
+    }
+
+    fn advance<'a>(
+        &'a self,
+        spool: Spool,
+        owner: &'a str,
+        records: &'a [Vec<u8>],
+        effects: &'a [Effect],
+    ) -> Answer<'a, Result<u64, Error>> {
+        Box::pin(async move {
+            let name = name_of(spool);
+            let mut call = EffectCall::new(self.keys.spool(spool));
+            // This is the script's second key.
+            call.key(self.keys.spool_lease(spool));
+            call.args.push(Arg::Bytes(owner.as_bytes()));
+            call.number(records.len());
+            call.args.extend(byte_args(records));
+            for effect in effects {
+                call.effect(self, &name, b"", effect);
+            }
+            let script = &self.scripts.advance;
+            self.call(&name, "advance.lua", script, &call.keys, &call.args)
+                .await
+        })
+    }
+
+    fn lease<'a>(
+        &'a self,
+        spool: Spool,
+        owner: &'a str,
+        lives: Duration,
+    ) -> Answer<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            let script = ("lease.lua", &self.scripts.lease);
+            let args = [Arg::Bytes(owner.as_bytes()), seconds(lives)];
+            self.lease_script(spool, script, &args).await
+        })
+    }
+
+    fn keep<'a>(
+        &'a self,
+        spool: Spool,
+        owner: &'a str,
+        lives: Duration,
+    ) -> Answer<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            let script = ("keep.lua", &self.scripts.keep);
+            let args = [Arg::Bytes(owner.as_bytes()), seconds(lives)];
+            self.lease_script(spool, script, &args).await
+        })
+    }
+
+    fn unlease<'a>(&'a self, spool: Spool, owner: &'a str) -> Answer<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let script = ("unlease.lua", &self.scripts.unlease);
+            let args = [Arg::Bytes(owner.as_bytes())];
+            self.lease_script(spool, script, &args).await.map(drop)
+        })
+    }
+
+    fn holds(&self, place: &LockPlace) -> bool {
+        matches!(place, LockPlace::Redis { server, .. } if self.redis.is_same_database(server))
+    }
+}

@@ -1,0 +1,93 @@
+//! Shows what a queue holds; no job moves.
+
+use super::{RedisQueue, failed};
+use crate::queue::{Error, Place, QueueName, Sizes};
+
+impl RedisQueue {
+    pub(super) async fn range(
+        &self,
+        queue: &QueueName,
+        place: Place,
+        from: usize,
+        limit: usize,
+    ) -> Result<Vec<Vec<u8>>, Error> {
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        let (verb, key) = match place {
+            Place::Pending => ("LRANGE", self.keys.list(queue)),
+            Place::Delayed => ("ZRANGE", self.keys.delayed(queue)),
+            Place::Reserved => ("ZRANGE", self.keys.reserved(queue)),
+            Place::Quarantine => ("LRANGE", self.keys.quarantine(queue)),
+        };
+        let last = from.saturating_add(limit - 1);
+        let command = redis::cmd(verb).arg(key).arg(from).arg(last).take();
+        (self.redis.command(&command).await).map_err(failed(verb, queue))
+    }
+
+    pub(super) async fn count(&self, queue: &QueueName) -> Result<Sizes, Error> {
+        let count = |command: &'static str, key: String| async move {
+            self.redis
+                .command::<u64>(redis::cmd(command).arg(key))
+                .await
+                .map_err(failed(command, queue))
+        };
+        let (pending, delayed, reserved, quarantined) = futures_util::future::try_join4(
+            count("LLEN", self.keys.list(queue)),
+            count("ZCARD", self.keys.delayed(queue)),
+            count("ZCARD", self.keys.reserved(queue)),
+            count("LLEN", self.keys.quarantine(queue)),
+        )
+        .await?;
+        Ok(Sizes {
+            pending,
+            delayed,
+            reserved,
+            quarantined,
+        })
+    }
+
+    pub(super) async fn scan_quarantines(&self) -> Result<Vec<QueueName>, Error> {
+        let prefix = format!("{}queues:", self.redis.prefix());
+        let pattern = format!("{}*:quarantine", escape_glob(&prefix));
+        let any = QueueName::from("*");
+        let mut names = Vec::new();
+        let mut cursor = 0_u64;
+        loop {
+            let command = redis::cmd("SCAN")
+                .arg(cursor)
+                .arg("MATCH")
+                .arg(&pattern)
+                .arg("COUNT")
+                .arg(1000)
+                .take();
+            let (next, keys): (u64, Vec<String>) = self
+                .redis
+                .command(&command)
+                .await
+                .map_err(failed("SCAN", &any))?;
+            let name = |key: &String| {
+                let name = key.strip_prefix(&prefix)?.strip_suffix(":quarantine")?;
+                Some(QueueName::from(name))
+            };
+            names.extend(keys.iter().filter_map(name));
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
+        }
+        names.sort();
+        names.dedup();
+        Ok(names)
+    }
+}
+
+fn escape_glob(text: &str) -> String {
+    text.chars().fold(String::new(), |mut escaped, c| {
+        if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+        escaped
+    })
+}

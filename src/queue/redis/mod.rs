@@ -1,0 +1,398 @@
+//! Laravel's Redis driver: Laravel's keys and effects, with artisand's own scripts.
+//!
+//! The contract is `docs/protocol/redis-driver.md`. Where Laravel loses or doubles jobs, this driver does not: a
+//! payload that cannot be decoded goes to quarantine instead of being lost, and a release puts back only a job
+//! that was still reserved.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{FromRedisValue, Script};
+
+use super::{
+    Abilities, Ability, Answer, ConnectionName, Error, Fate, Held, Keys, Once, Place, PopRequest,
+    Popped, Push, Queue, QueueName, ReservedJob, Settled, Settlement, Sizes, Unsettled,
+};
+use crate::connection::{Arg, Redis};
+use crate::time::UnixSeconds;
+
+mod effects;
+mod ledger;
+mod look;
+mod pop;
+mod settle;
+
+/// Settings of a Redis queue connection (`queue.connections.NAME`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedisQueueOptions {
+    /// Name of the queue connection.
+    pub connection: ConnectionName,
+    /// How long a reservation lives; `None` for no end, which no Laravel setting means.
+    pub retry_after: Option<Duration>,
+    /// Whether the app keeps notify lists (Laravel 5.8 and later).
+    pub notify: bool,
+    /// Most jobs that one pop migrates from each sorted set (`migration_batch_size`); always limited.
+    pub migration_batch: usize,
+    /// How far a pop looks into a queue if it takes only some of the jobs.
+    pub look_ahead: usize,
+    /// Forwarded queues (`Queue::forward`, Laravel 13): jobs of the first are stored under the keys of the second.
+    pub forwards: BTreeMap<QueueName, QueueName>,
+}
+
+impl Default for RedisQueueOptions {
+    fn default() -> Self {
+        Self {
+            connection: "redis".into(),
+            // The default of Laravel's connector if the setting is missing or null.
+            retry_after: Some(Duration::from_secs(60)),
+            notify: true,
+            migration_batch: 1000,
+            look_ahead: 500,
+            forwards: BTreeMap::new(),
+        }
+    }
+}
+
+/// The queues of one Redis connection.
+pub struct RedisQueue {
+    redis: Redis,
+    /// For commands that block; a reply may take as long as the command blocks.
+    blocking: Redis,
+    /// For renewals, which may be sent from another runtime.
+    renewing: Redis,
+    keys: Keys,
+    options: RedisQueueOptions,
+    abilities: Abilities,
+    scripts: Scripts,
+}
+
+struct Scripts {
+    pop: Script,
+    peek: Script,
+    claim: Script,
+    delete: Script,
+    r#move: Script,
+    push: Script,
+    renew: Script,
+    clear: Script,
+    requeue: Script,
+    finish: Script,
+    advance: Script,
+    push_once: Script,
+    lease: Script,
+    keep: Script,
+    unlease: Script,
+}
+
+macro_rules! with_common {
+    ($file:literal) => {
+        Script::new(concat!(
+            include_str!("../scripts/common.lua"),
+            "\n",
+            include_str!(concat!("../scripts/", $file))
+        ))
+    };
+}
+
+macro_rules! with_effects {
+    ($file:literal) => {
+        Script::new(concat!(
+            include_str!("../scripts/effects.lua"),
+            "\n",
+            include_str!(concat!("../scripts/", $file))
+        ))
+    };
+}
+
+impl fmt::Debug for RedisQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisQueue")
+            .field("redis", &self.redis)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Longest wait for a push in one blocking command.
+const LONGEST_BLOCK: Duration = Duration::from_secs(10);
+
+impl RedisQueue {
+    /// The queues behind a connection; nothing is sent yet.
+    pub fn new(redis: Redis, options: RedisQueueOptions) -> Self {
+        let keys = Keys::new(redis.prefix()).with_forwards(options.forwards.clone());
+        let blocking = redis.another(LONGEST_BLOCK + Duration::from_secs(5));
+        let renewing = redis.another(Redis::RESPONSE_TIMEOUT);
+        let scripts = Scripts {
+            pop: with_common!("pop.lua"),
+            peek: with_common!("peek.lua"),
+            claim: with_common!("claim.lua"),
+            delete: Script::new(include_str!("../scripts/delete.lua")),
+            r#move: Script::new(include_str!("../scripts/move.lua")),
+            push: Script::new(include_str!("../scripts/push.lua")),
+            renew: Script::new(include_str!("../scripts/renew.lua")),
+            clear: Script::new(include_str!("../scripts/clear.lua")),
+            requeue: Script::new(include_str!("../scripts/requeue.lua")),
+            finish: with_effects!("finish.lua"),
+            advance: with_effects!("advance.lua"),
+            push_once: with_effects!("push_once.lua"),
+            lease: Script::new(include_str!("../scripts/lease.lua")),
+            keep: Script::new(include_str!("../scripts/keep.lua")),
+            unlease: Script::new(include_str!("../scripts/unlease.lua")),
+        };
+        Self {
+            redis,
+            blocking,
+            renewing,
+            keys,
+            abilities: abilities(&options),
+            options,
+            scripts,
+        }
+    }
+
+    /// The connection's settings.
+    pub fn options(&self) -> &RedisQueueOptions {
+        &self.options
+    }
+
+    /// The key names in use.
+    pub fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// The connection that commands are sent on.
+    pub fn redis(&self) -> &Redis {
+        &self.redis
+    }
+
+    async fn wait_for_notification(
+        &self,
+        queues: &[QueueName],
+        timeout: Duration,
+    ) -> Result<Option<QueueName>, Error> {
+        let Some(first) = queues.first() else {
+            return Ok(None);
+        };
+        // Whole seconds: servers before Redis 6 accept no fractions. 0 would block without end.
+        let seconds = timeout.min(LONGEST_BLOCK).as_secs().max(1);
+        let mut command = redis::cmd("BLPOP");
+        for queue in queues {
+            command.arg(self.keys.notify(queue));
+        }
+        command.arg(seconds);
+        let reply: Option<(String, Vec<u8>)> = self
+            .blocking
+            .command(&command)
+            .await
+            .map_err(failed("BLPOP", first))?;
+        let pushed = reply.and_then(|(key, _)| {
+            let is_told = |queue: &&QueueName| self.keys.notify(queue) == key;
+            queues.iter().find(is_told)
+        });
+        Ok(pushed.cloned())
+    }
+
+    fn pop_keys(&self, queue: &QueueName) -> [String; 5] {
+        [
+            self.keys.list(queue),
+            self.keys.delayed(queue),
+            self.keys.reserved(queue),
+            self.keys.notify(queue),
+            self.keys.quarantine(queue),
+        ]
+    }
+
+    async fn call<T: FromRedisValue>(
+        &self,
+        queue: &QueueName,
+        name: &'static str,
+        script: &Script,
+        keys: &[String],
+        args: &[Arg<'_>],
+    ) -> Result<T, Error> {
+        self.redis
+            .script(script, keys, args)
+            .await
+            .map_err(failed(name, queue))
+    }
+
+    fn migration_limit(&self) -> Arg<'static> {
+        Arg::Int(i64::try_from(self.options.migration_batch).unwrap_or(i64::MAX))
+    }
+
+    fn expires(&self, now: UnixSeconds) -> Arg<'static> {
+        // Without an end the score is the current second, as in Laravel where `retry_after` is null.
+        Arg::Int(now.plus(self.options.retry_after.unwrap_or_default()).0)
+    }
+
+    /// When the reservation of a job reserved now ends.
+    fn lease(&self, now: UnixSeconds) -> Option<UnixSeconds> {
+        self.options
+            .retry_after
+            .map(|retry_after| now.plus(retry_after))
+    }
+
+    fn flag(set: bool) -> Arg<'static> {
+        Arg::Int(set.into())
+    }
+}
+
+fn failed(
+    script: &'static str,
+    queue: &QueueName,
+) -> impl FnOnce(crate::connection::Error) -> Error {
+    let queue = queue.clone();
+    move |source| Error::Script {
+        script,
+        queue,
+        source,
+    }
+}
+
+fn byte_args(payloads: &[Vec<u8>]) -> Vec<Arg<'_>> {
+    payloads.iter().map(|payload| Arg::Bytes(payload)).collect()
+}
+
+/// What the driver can do with these settings.
+fn abilities(options: &RedisQueueOptions) -> Abilities {
+    let can = |ability: &Ability| match ability {
+        Ability::Renews => options.retry_after.is_some(),
+        Ability::AnnouncesPushes => options.notify,
+        _ => true,
+    };
+    Abilities {
+        driver: "redis",
+        retry_after: options.retry_after,
+        most_at_once: NonZeroUsize::MAX,
+        can: Ability::ALL.into_iter().filter(can).collect(),
+    }
+}
+
+impl Queue for RedisQueue {
+    fn abilities(&self) -> &Abilities {
+        &self.abilities
+    }
+
+    fn ping(&self) -> Answer<'_, Result<(), crate::connection::Error>> {
+        Box::pin(self.redis.ping())
+    }
+
+    fn pop<'a>(&'a self, request: PopRequest<'a>) -> Answer<'a, Result<Popped, Error>> {
+        Box::pin(self.pop_jobs(request))
+    }
+
+    fn settle<'a>(
+        &'a self,
+        jobs: &'a [(Arc<ReservedJob>, Settlement)],
+    ) -> Answer<'a, Result<Vec<Settled>, Unsettled>> {
+        Box::pin(self.settle_jobs(jobs))
+    }
+
+    fn renew<'a>(
+        &'a self,
+        jobs: &'a [Arc<ReservedJob>],
+        now: UnixSeconds,
+    ) -> Answer<'a, Result<Vec<Held>, Error>> {
+        Box::pin(self.renew_jobs(jobs, now))
+    }
+
+    fn wait_for_push<'a>(
+        &'a self,
+        queues: &'a [QueueName],
+        timeout: Duration,
+    ) -> Answer<'a, Result<Option<QueueName>, Error>> {
+        Box::pin(self.wait_for_notification(queues, timeout))
+    }
+
+    fn push<'a>(
+        &'a self,
+        queue: &'a QueueName,
+        payloads: &'a [Vec<u8>],
+    ) -> Answer<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let mut keys = vec![self.keys.list(queue)];
+            keys.extend(self.options.notify.then(|| self.keys.notify(queue)));
+            let (script, args) = (&self.scripts.push, byte_args(payloads));
+            let _: i64 = self.call(queue, "push.lua", script, &keys, &args).await?;
+            Ok(())
+        })
+    }
+
+    fn later<'a>(
+        &'a self,
+        queue: &'a QueueName,
+        due: UnixSeconds,
+        payload: &'a [u8],
+    ) -> Answer<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let mut command = redis::cmd("ZADD");
+            command.arg(self.keys.delayed(queue));
+            command.arg(due.0).arg(payload);
+            let _: i64 = (self.redis.command(&command).await).map_err(failed("ZADD", queue))?;
+            Ok(())
+        })
+    }
+
+    fn push_once<'a>(
+        &'a self,
+        pushes: &'a [Push],
+        once: Once<'a>,
+    ) -> Answer<'a, Result<bool, Error>> {
+        Box::pin(self.push_unless_pushed(pushes, once))
+    }
+
+    fn was_pushed<'a>(&'a self, id: &'a str) -> Answer<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            let command = redis::cmd("EXISTS").arg(self.keys.pushed(id)).take();
+            let found: Result<i64, _> = self.redis.command(&command).await;
+            let any = QueueName::from("*");
+            found.map(|count| count > 0).map_err(failed("EXISTS", &any))
+        })
+    }
+
+    fn sizes<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Result<Sizes, Error>> {
+        Box::pin(self.count(queue))
+    }
+
+    fn look<'a>(
+        &'a self,
+        queue: &'a QueueName,
+        place: Place,
+        from: usize,
+        limit: usize,
+    ) -> Answer<'a, Result<Vec<Vec<u8>>, Error>> {
+        Box::pin(self.range(queue, place, from, limit))
+    }
+
+    fn clear<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Result<u64, Error>> {
+        Box::pin(async move {
+            let keys = &self.pop_keys(queue)[..4];
+            self.call(queue, "clear.lua", &self.scripts.clear, keys, &[])
+                .await
+        })
+    }
+
+    fn quarantines(&self) -> Answer<'_, Result<Vec<QueueName>, Error>> {
+        Box::pin(self.scan_quarantines())
+    }
+
+    fn dequarantine<'a>(
+        &'a self,
+        queue: &'a QueueName,
+        payloads: &'a [Vec<u8>],
+        fate: Fate,
+    ) -> Answer<'a, Result<u64, Error>> {
+        Box::pin(async move {
+            let mut keys = vec![self.keys.quarantine(queue)];
+            if fate == Fate::Requeue {
+                keys.push(self.keys.list(queue));
+                keys.extend(self.options.notify.then(|| self.keys.notify(queue)));
+            }
+            let (script, args) = (&self.scripts.requeue, byte_args(payloads));
+            self.call(queue, "requeue.lua", script, &keys, &args).await
+        })
+    }
+}

@@ -1,0 +1,208 @@
+//! Settles and renews reservations.
+
+use std::sync::Arc;
+
+use super::effects::EffectCall;
+use super::{RedisQueue, failed};
+use crate::connection::Arg;
+use crate::queue::{Error, Held, QueueName, ReservedJob, Settled, Settlement, Unsettled};
+use crate::time::UnixSeconds;
+
+/// How a settlement is carried out; jobs of the same kind and queue go together.
+#[derive(PartialEq, Eq, Clone)]
+struct Group {
+    queue: QueueName,
+    script: SettleScript,
+}
+
+#[derive(PartialEq, Eq, Clone)]
+enum SettleScript {
+    Delete,
+    Delay,
+    Expire,
+    Prepend,
+    Append(QueueName),
+    Quarantine,
+    Finish,
+}
+
+impl Group {
+    fn of(job: &ReservedJob, settlement: &Settlement) -> Self {
+        let script = match settlement {
+            Settlement::Delete => SettleScript::Delete,
+            Settlement::Release(_) | Settlement::ReleaseUncounted(_) => SettleScript::Delay,
+            Settlement::LeaveUntil(_) => SettleScript::Expire,
+            Settlement::PutBack => SettleScript::Prepend,
+            Settlement::Forward(to) => SettleScript::Append(to.clone()),
+            Settlement::Quarantine => SettleScript::Quarantine,
+            Settlement::Finish(_) => SettleScript::Finish,
+        };
+        Self {
+            queue: job.queue.clone(),
+            script,
+        }
+    }
+}
+
+/// Most jobs settled by one script call, so that no call occupies the server for long.
+const SETTLE_AT_ONCE: usize = 256;
+
+impl RedisQueue {
+    async fn settle_group(
+        &self,
+        group: &Group,
+        jobs: &[&(Arc<ReservedJob>, Settlement)],
+    ) -> Result<Vec<usize>, Error> {
+        let queue = &group.queue;
+        let reserved = self.keys.reserved(queue);
+        let notify = |queue: &QueueName| self.options.notify.then(|| self.keys.notify(queue));
+        let (mode, target, tell): (&[u8], String, Option<String>) = match &group.script {
+            SettleScript::Delete => {
+                // A script costs more than the plain command, and for a single job the command's reply says
+                // enough.
+                if let [(job, _)] = jobs {
+                    let command = redis::cmd("ZREM").arg(&reserved).arg(&job.ticket).take();
+                    let removed: i64 =
+                        (self.redis.command(&command).await).map_err(failed("ZREM", queue))?;
+                    return Ok(if removed == 0 { vec![1] } else { Vec::new() });
+                }
+                let args: Vec<_> = jobs
+                    .iter()
+                    .map(|(job, _)| Arg::Bytes(&job.ticket))
+                    .collect();
+                return self
+                    .call(
+                        queue,
+                        "delete.lua",
+                        &self.scripts.delete,
+                        &[reserved],
+                        &args,
+                    )
+                    .await;
+            }
+            SettleScript::Delay => (b"delay", self.keys.delayed(queue), None),
+            SettleScript::Expire => (b"expire", reserved.clone(), None),
+            SettleScript::Prepend => (b"prepend", self.keys.list(queue), notify(queue)),
+            SettleScript::Append(to) => (b"append", self.keys.list(to), notify(to)),
+            SettleScript::Quarantine => (b"append", self.keys.quarantine(queue), None),
+            SettleScript::Finish => return self.finish_group(queue, jobs).await,
+        };
+        let mut args = vec![Arg::Bytes(mode)];
+        for (job, settlement) in jobs {
+            let (value, score): (&[u8], i64) = match settlement {
+                Settlement::Release(due) | Settlement::LeaveUntil(due) => (b"", due.0),
+                Settlement::ReleaseUncounted(due) => (&job.payload, due.0),
+                _ => (&job.payload, 0),
+            };
+            args.extend([Arg::Bytes(&job.ticket), Arg::Bytes(value), Arg::Int(score)]);
+        }
+        let keys: Vec<String> = [reserved, target].into_iter().chain(tell).collect();
+        self.call(queue, "move.lua", &self.scripts.r#move, &keys, &args)
+            .await
+    }
+
+    async fn finish_group(
+        &self,
+        queue: &QueueName,
+        jobs: &[&(Arc<ReservedJob>, Settlement)],
+    ) -> Result<Vec<usize>, Error> {
+        let mut call = EffectCall::new(self.keys.reserved(queue));
+        for (job, settlement) in jobs {
+            let Settlement::Finish(effects) = settlement else {
+                continue;
+            };
+            call.args.push(Arg::Bytes(&job.ticket));
+            call.number(effects.len());
+            for effect in effects {
+                call.effect(self, queue, &job.payload, effect);
+            }
+        }
+        let script = &self.scripts.finish;
+        self.call(queue, "finish.lua", script, &call.keys, &call.args)
+            .await
+    }
+
+    pub(super) async fn settle_jobs(
+        &self,
+        jobs: &[(Arc<ReservedJob>, Settlement)],
+    ) -> Result<Vec<Settled>, Unsettled> {
+        // One call per kind and queue; all calls run at the same time.
+        let mut groups: Vec<(Group, Vec<usize>)> = Vec::new();
+        for (index, (job, settlement)) in jobs.iter().enumerate() {
+            let group = Group::of(job, settlement);
+            let open = groups
+                .iter_mut()
+                .rev()
+                .find(|(g, members)| *g == group && members.len() < SETTLE_AT_ONCE);
+            match open {
+                Some((_, members)) => members.push(index),
+                None => groups.push((group, vec![index])),
+            }
+        }
+        let calls = groups.iter().map(|(group, members)| async move {
+            let rows: Vec<_> = members.iter().map(|index| &jobs[*index]).collect();
+            self.settle_group(group, &rows).await
+        });
+        let replies = futures_util::future::join_all(calls).await;
+        let mut settled = vec![Some(Settled::Done); jobs.len()];
+        let mut problem = None;
+        for ((_, members), gone) in groups.iter().zip(replies) {
+            match gone {
+                Ok(gone) => {
+                    let of = |position: usize| members.get(position.checked_sub(1)?);
+                    for index in gone.into_iter().filter_map(of) {
+                        settled[*index] = Some(Settled::Gone);
+                    }
+                }
+                Err(error) => {
+                    for index in members {
+                        settled[*index] = None;
+                    }
+                    if problem.is_none() || error.is_of_unknown_outcome() {
+                        problem = Some(error);
+                    }
+                }
+            }
+        }
+        match problem {
+            None => Ok(settled.into_iter().flatten().collect()),
+            Some(source) => Err(Unsettled { settled, source }),
+        }
+    }
+
+    pub(super) async fn renew_jobs(
+        &self,
+        jobs: &[Arc<ReservedJob>],
+        now: UnixSeconds,
+    ) -> Result<Vec<Held>, Error> {
+        let Some(retry_after) = self.options.retry_after else {
+            return Ok(vec![Held::Until(UnixSeconds(i64::MAX)); jobs.len()]);
+        };
+        let expires = now.plus(retry_after);
+        let mut held = vec![Held::Until(expires); jobs.len()];
+        let mut rest: Vec<usize> = (0..jobs.len()).collect();
+        rest.sort_by_key(|index| &jobs[*index].queue);
+        // A queue that cannot be written must not cost other queues their reservations.
+        let mut result = Ok(());
+        for same_queue in rest.chunk_by(|a, b| jobs[*a].queue == jobs[*b].queue) {
+            for chunk in same_queue.chunks(SETTLE_AT_ONCE) {
+                let queue = &jobs[chunk[0]].queue;
+                let keys = [self.keys.reserved(queue)];
+                let mut args = vec![Arg::Int(expires.0)];
+                args.extend(chunk.iter().map(|index| Arg::Bytes(&jobs[*index].ticket)));
+                let script = &self.scripts.renew;
+                let lost = self.renewing.script::<Vec<usize>>(script, &keys, &args);
+                match lost.await.map_err(failed("renew.lua", queue)) {
+                    Ok(lost) => {
+                        let of = |position: usize| chunk.get(position.checked_sub(1)?);
+                        for index in lost.into_iter().filter_map(of) {
+                            held[*index] = Held::Lost;
+                        }
+                    }
+                    Err(error) => result = result.and(Err(error)),
+                }
+            }
+        }
+        result.map(|()| held)
+    }
+}
