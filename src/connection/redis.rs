@@ -430,6 +430,7 @@ impl Redis {
             match arg {
                 Arg::Int(value) => invocation.arg(*value),
                 Arg::Bytes(value) => invocation.arg(*value),
+                Arg::Owned(value) => invocation.arg(value),
             };
         }
         let result = invocation.invoke_async(&mut lent.connection).await;
@@ -438,12 +439,14 @@ impl Redis {
 }
 
 /// An argument of a script.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub enum Arg<'a> {
     /// A number.
     Int(i64),
     /// Bytes as they are.
     Bytes(&'a [u8]),
+    /// Bytes that were made for the call.
+    Owned(Vec<u8>),
 }
 
 #[cfg(feature = "tls")]

@@ -88,7 +88,7 @@ impl DatabaseFailedJobs {
             self.table,
             self.database.moment()
         );
-        let (uuid, failed_at) = (job.uuid(), local_text(job.failed_at(), &self.timezone));
+        let (uuid, failed_at) = (job.id(), local_text(job.failed_at(), &self.timezone));
         let exception = storable(&job.exception);
         let params: [Param<'_>; 6] = [
             (&uuid).into(),
@@ -161,7 +161,7 @@ impl DatabaseFailedJobs {
             self.table,
             self.database.moment()
         );
-        let (uuid, failed_at) = (job.uuid(), local_text(job.failed_at(), &self.timezone));
+        let (uuid, failed_at) = (job.id(), local_text(job.failed_at(), &self.timezone));
         let exception = storable(&job.exception);
         let params: [Param<'_>; 6] = [
             (&job.connection).into(),

@@ -134,7 +134,7 @@ impl FileFailedJobs {
 
     fn entry(&self, job: &FailedJob) -> Entry {
         Entry {
-            id: job.uuid().into(),
+            id: job.id().into(),
             connection: job.connection.clone(),
             queue: job.queue.clone(),
             payload: job.payload.clone(),

@@ -24,6 +24,7 @@ mod context;
 mod delay;
 mod document;
 mod encryption;
+mod failed_job;
 mod json;
 mod limits;
 mod retry;
@@ -41,6 +42,7 @@ pub use document::Document;
 #[cfg(feature = "cli")]
 pub(crate) use document::is_bookkeeping;
 pub use encryption::{Encrypter, EncryptionError, KeyError};
+pub use failed_job::FailedJob;
 pub use limits::{Backoff, Limits};
 pub use retry::{for_retry, write_json_text};
 pub(crate) use target::subject_of;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{QueueName, Spool};
 use crate::connection::LockPlace;
+use crate::payload::FailedJob;
 use crate::time::UnixSeconds;
 
 /// Something that happens together with the end of a job, or not at all.
@@ -13,10 +14,24 @@ pub enum Effect {
     Push(Push),
     /// A lock on the queue's own server is freed.
     Unlock(Unlock),
+    /// A failed job is recorded: in the app's store, if the driver writes both in one transaction, else in the list
+    /// from which it goes there.
+    Record(FailedJob),
     /// A record is added to the end of one of artisand's own lists.
     Append(Spool, Vec<u8>),
     /// The job's payload, as it was before the pop, goes to the queue's quarantine.
     Quarantine,
+}
+
+impl Effect {
+    /// The list that gets a record by this effect, where the driver does not write the app's own store.
+    pub fn spool(&self) -> Option<Spool> {
+        match self {
+            Self::Record(_) => Some(Spool::FailedJobs),
+            Self::Append(spool, _) => Some(*spool),
+            Self::Push(_) | Self::Unlock(_) | Self::Quarantine => None,
+        }
+    }
 }
 
 /// A job to push.

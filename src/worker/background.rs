@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::completer::{PendingSettlement, Returns, Settler, keep_settling};
 use super::event::Observers;
 use super::options::WorkerOptions;
-use super::outbox::follow_ups::{Left, LeftDone};
+use super::outbox::left::{Left, LeftDone};
 use super::outbox::{Following, Recording};
 use super::renew::{Running, keep_renewing};
 use super::stop::Control;

@@ -20,7 +20,7 @@ use crate::time::UnixSeconds;
 use crate::worker::attempt::ending::{Ending, Report};
 use crate::worker::backoff::Reconnect;
 use crate::worker::event::{Event, Observers};
-use crate::worker::outbox::follow_ups::Left;
+use crate::worker::outbox::left::Left;
 use crate::worker::renew::Running;
 
 /// A job that has ended, on the way to the server.
@@ -50,7 +50,7 @@ impl PendingSettlement {
     /// Whether the settlement leaves a record in this list.
     fn spools(&self, spool: Spool) -> bool {
         matches!(&self.ending.settlement, Settlement::Finish(effects)
-            if effects.iter().any(|effect| matches!(effect, Effect::Append(to, _) if *to == spool)))
+            if effects.iter().any(|effect| effect.spool() == Some(spool)))
     }
 }
 

@@ -60,7 +60,7 @@ use crate::handler::{Router, Services, UnmappedPolicy, remember_places};
 use crate::queue::{Ledger, Queue};
 use announcer::Announcer;
 use app_context::AppContext;
-use attempt::{Leases, Settlements, Shared, Stops, Terms};
+use attempt::shared::{Leases, Settlements, Shared, Stops, Terms};
 use background::{Background, Premises};
 use backoff::PopRetry;
 use event::Observers;

@@ -9,7 +9,8 @@ use tokio::task::JoinError;
 use tokio::time::Instant;
 
 use super::announcer::Announcer;
-use super::attempt::{Executor, Shared};
+use super::attempt::Executor;
+use super::attempt::shared::Shared;
 use super::background::Background;
 use super::backoff::PopRetry;
 use super::event::{Event, Looping};

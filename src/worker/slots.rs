@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tokio::task::{JoinError, JoinSet};
 
-use super::attempt::{self, Executor, Placement, Shared, TaskEnd};
+use super::attempt::shared::{Shared, TaskEnd};
+use super::attempt::{self, Executor, Placement};
 use super::gauge::{Gauge, Held};
 use super::triage::{Candidate, Triaged};
 use crate::handler::pool::Pool;

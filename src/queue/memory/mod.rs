@@ -174,6 +174,10 @@ impl State {
                         self.locks.remove(unlock.place.key());
                     }
                 }
+                Effect::Record(job) => {
+                    let spool = self.spools.entry(Spool::FailedJobs).or_default();
+                    spool.push(job.to_json());
+                }
                 Effect::Append(spool, record) => {
                     self.spools.entry(*spool).or_default().push(record.clone());
                 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::RedisQueue;
 use crate::connection::Arg;
-use crate::queue::{Effect, Push, QueueName};
+use crate::queue::{Effect, Push, QueueName, Spool};
 
 /// Keys and arguments of a script that carries out effects.
 pub(super) struct EffectCall<'a> {
@@ -48,14 +48,19 @@ impl<'a> EffectCall<'a> {
         effect: &'a Effect,
     ) {
         let keys = &queues.keys;
-        let (what, key, value): (&'static [u8], String, &'a [u8]) = match effect {
+        let (what, key, value): (&'static [u8], String, Arg<'a>) = match effect {
             Effect::Push(push) => return self.push(queues, push),
+            Effect::Record(job) => {
+                let list = keys.spool(Spool::FailedJobs);
+                (b"append", list, Arg::Owned(job.to_json()))
+            }
             Effect::Unlock(unlock) => {
                 let owner = unlock.owner.as_deref().unwrap_or_default();
-                (b"unlock", unlock.place.key().to_owned(), owner.as_bytes())
+                let key = unlock.place.key().to_owned();
+                (b"unlock", key, Arg::Bytes(owner.as_bytes()))
             }
-            Effect::Append(spool, record) => (b"append", keys.spool(*spool), record),
-            Effect::Quarantine => (b"append", keys.quarantine(queue), element),
+            Effect::Append(spool, record) => (b"append", keys.spool(*spool), Arg::Bytes(record)),
+            Effect::Quarantine => (b"append", keys.quarantine(queue), Arg::Bytes(element)),
         };
         self.row(what, key, value, &PushArgs::default());
     }
@@ -71,23 +76,24 @@ impl<'a> EffectCall<'a> {
             let ttl = claim.ttl.min(LONGEST_LOCK).as_secs();
             rest.ttl = i64::try_from(ttl).unwrap_or(i64::MAX);
         }
+        let payload = Arg::Bytes(&push.payload);
         if let Some(due) = push.due {
             rest.due = due.0;
-            return self.row(b"later", keys.delayed(&push.queue), &push.payload, &rest);
+            return self.row(b"later", keys.delayed(&push.queue), payload, &rest);
         }
         if queues.options.notify {
             rest.notify = self.key(keys.notify(&push.queue));
         }
-        self.row(b"push", keys.list(&push.queue), &push.payload, &rest);
+        self.row(b"push", keys.list(&push.queue), payload, &rest);
     }
 
     /// Adds the arguments of one effect, as effects.lua reads them.
-    fn row(&mut self, what: &'static [u8], key: String, value: &'a [u8], rest: &PushArgs<'a>) {
+    fn row(&mut self, what: &'static [u8], key: String, value: Arg<'a>, rest: &PushArgs<'a>) {
         let key = self.key(key);
         self.args.extend([
             Arg::Bytes(what),
             Arg::Int(key),
-            Arg::Bytes(value),
+            value,
             Arg::Int(rest.due),
             Arg::Int(rest.notify),
             Arg::Int(rest.lock),

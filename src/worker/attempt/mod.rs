@@ -4,131 +4,42 @@ pub(crate) mod decide;
 pub(crate) mod ending;
 mod exception;
 mod local;
+mod log;
 pub(crate) mod outcome;
 mod php;
+mod settle;
+pub(crate) mod shared;
 mod span;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{self, Cache};
-use crate::failed::FailedJob;
-use crate::handler::pool::{Pool, Seat};
+use crate::cache::{self};
+use crate::handler::pool::Seat;
 use crate::handler::{
-    FailureText, HANDLER_ERROR, HANDLER_PANIC, Handler, JobContext, JobInfo, Middleware, Pipeline,
-    Request, UnmappedPolicy,
+    FailureText, JobContext, JobInfo, Middleware, Pipeline, Request, UnmappedPolicy,
 };
 use crate::payload::{JobUuid, Version};
-use crate::queue::{self, Effect, Queue, ReservedJob, Settled, Settlement, Spool};
-use crate::shown;
+use crate::queue::{Effect, ReservedJob, Settlement};
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
-use crate::worker::attempt::decide::{Decision, Defaults, Rules, after_attempt, before_attempt};
+use crate::worker::attempt::decide::{Decision, Rules, after_attempt, before_attempt};
 use crate::worker::attempt::ending::{Circumstances, Ending, Report};
-use crate::worker::attempt::exception::php_text;
 use crate::worker::attempt::local::Ran;
+use crate::worker::attempt::log::{log_chain_error, log_outcome};
 use crate::worker::attempt::outcome::Outcome;
-use crate::worker::completer::PendingSettlement;
+use crate::worker::attempt::shared::{Shared, TaskEnd};
 use crate::worker::completion::unique::Unique;
 use crate::worker::completion::unique::UntilProcessing;
 use crate::worker::completion::{Completion, Refusal};
-use crate::worker::event::{Event, JobException, Observers};
-use crate::worker::gauge::{Gauge, Held};
-use crate::worker::linger::EndCounter;
-use crate::worker::outbox::failed_jobs::Recordings;
-use crate::worker::renew::Running;
+use crate::worker::event::{Event, JobException};
+use crate::worker::gauge::Held;
 use crate::worker::shadow::Shadow;
-use crate::worker::triage::{BypassReason, Candidate, Routed, Triage, Triaged};
-use crate::worker::watchdog::Turns;
-
-/// What all jobs of a worker share.
-pub(crate) struct Shared {
-    /// Decides where jobs go and what their ends bring about.
-    pub(crate) triage: Arc<Triage>,
-    pub(crate) terms: Terms,
-    pub(crate) leases: Leases,
-    pub(crate) settlements: Settlements,
-    /// Handlers under the watchdog.
-    pub(crate) turns: Arc<Turns>,
-    pub(crate) observers: Observers,
-    pub(crate) stops: Stops,
-    /// Counts ended jobs for a pop that lingers.
-    pub(crate) ends: EndCounter,
-    /// Where exceptions are counted.
-    pub(crate) cache: Option<Cache>,
-    /// PHP processes for unmapped jobs; only with policy `php`.
-    pub(crate) pool: Option<Pool>,
-    /// Reports when failed jobs have been recorded; only if the app's database refuses PHP's writes during that.
-    pub(crate) recording: Option<Recordings>,
-}
-
-/// The settings under which jobs run.
-#[derive(Debug)]
-pub(crate) struct Terms {
-    /// Limits for jobs without their own.
-    pub(crate) defaults: Defaults,
-    /// Whether a slot stays taken until its job is settled, so that a single slot runs one job after the other.
-    pub(crate) is_sequential: bool,
-    /// False with `--once`, which in Laravel arms no timeout.
-    pub(crate) has_timeouts: bool,
-    /// How long a slot rests after each job.
-    pub(crate) rest: Duration,
-}
-
-/// The reservations of running jobs.
-pub(crate) struct Leases {
-    /// Jobs whose reservations are renewed.
-    pub(crate) running: Arc<Running>,
-    /// The queue that keeps the reservations.
-    pub(crate) queue: Arc<dyn Queue>,
-}
-
-/// How ended jobs reach the settling task.
-pub(crate) struct Settlements {
-    /// Ended jobs.
-    pub(crate) sender: mpsc::Sender<PendingSettlement>,
-    /// Number of attempts that only wait for the server to settle their job.
-    pub(crate) waiting: Gauge,
-}
-
-/// How far the worker's stop has come.
-#[derive(Debug, Default)]
-pub(crate) struct Stops {
-    /// Cancelled when the worker begins to stop.
-    pub(crate) begun: CancellationToken,
-    /// Cancelled at the stop deadline: running jobs are cut.
-    pub(crate) cut: CancellationToken,
-}
-
-/// What the loop has to know about a job that has ended.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct TaskEnd {
-    /// The mapping whose limit the job counted against.
-    pub(crate) mapping: Option<usize>,
-    /// The handler still runs and cannot be stopped.
-    pub(crate) is_stuck: bool,
-    /// The job was cut short at the stop deadline.
-    pub(crate) was_cut: bool,
-    /// The job was given back without having begun.
-    pub(crate) was_declined: bool,
-}
-
-impl Shared {
-    /// Sends an event to all observers.
-    pub(crate) fn emit(&self, event: Event<'_>) {
-        self.observers.emit(&event);
-    }
-
-    /// Whether every job goes to PHP.
-    pub(crate) fn has_only_php(&self) -> bool {
-        self.pool.is_some() && self.triage.app.router.mappings().len() == 0
-    }
-}
+use crate::worker::triage::{BypassReason, Candidate, Routed, Triaged};
 
 /// The executor that a job was popped for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -490,27 +401,6 @@ impl Attempt {
         }
     }
 
-    /// Logs that the stop deadline has cut a job, and what happens to the job.
-    pub(crate) fn log_cut(&self, info: &JobInfo, elapsed: Duration) {
-        let rules = Rules::of(&info.payload.limits, &self.shared.terms.defaults);
-        let next = info.attempts.saturating_add(1);
-        let now = self.shared.triage.app.clock.now();
-        let becomes = if before_attempt(&rules, next, now, "").is_some() {
-            "it will fail when it is popped again"
-        } else {
-            "it will be run again"
-        };
-        tracing::warn!(
-            job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
-            job.class = &*info.payload.shown_name(),
-            attempts = info.attempts,
-            max_tries = rules.max_tries,
-            ?elapsed,
-            becomes,
-            "job stopped at the deadline and released"
-        );
-    }
-
     /// Runs the handler with its middleware; returns the outcome and what the handler asked for.
     async fn run_handler(
         &self,
@@ -590,128 +480,6 @@ impl Attempt {
         );
         None
     }
-
-    /// Whether the job may begin. Once its reservation has ended, another worker may have the job.
-    ///
-    /// The reservation can end before the start if the server's reply took long or the process was suspended. Only
-    /// then the queue is asked.
-    async fn is_ours(&self) -> bool {
-        let (Some(lease), now) = (self.job.lease, self.shared.triage.app.clock.now()) else {
-            return true;
-        };
-        if now.plus(CLOCKS_DIFFER) < lease {
-            return true;
-        }
-        let job = [Arc::clone(&self.job)];
-        let asked = self.shared.leases.queue.renew(&job, now);
-        let held = tokio::select! {
-            held = tokio::time::timeout(CONFIRMING, asked) => held.ok().and_then(Result::ok),
-            () = self.shared.stops.cut.cancelled() => None,
-        };
-        let Some([queue::Held::Until(until)]) = held.as_deref() else {
-            return false;
-        };
-        // This is the only place that sets it.
-        let _ = self.lease.set(*until);
-        true
-    }
-
-    /// When another worker may have the job unless it is renewed; `None` for never.
-    pub(crate) fn lease(&self) -> Option<UnixSeconds> {
-        self.lease.get().copied().or(self.job.lease)
-    }
-
-    /// When the reservation would have ended in Laravel, which never renews it.
-    pub(crate) fn reservation_end(&self, now: UnixSeconds) -> UnixSeconds {
-        self.lease().map_or(now, |lease| lease.max(now))
-    }
-
-    /// Records a failure and deletes the job, then calls the handler's `failed` hook.
-    async fn fail(
-        &self,
-        info: &Arc<JobInfo>,
-        completion: &Completion,
-        (outcome, failure, elapsed): (Outcome, FailureText, Duration),
-        hook: Option<(&dyn Handler, JobContext)>,
-    ) {
-        log_failure(info, &failure);
-        let exception = php_text(&failure, info.payload.resolve_name());
-        let mut effects = vec![self.failed_job(info, exception)];
-        let triage = &self.shared.triage;
-        effects.extend(completion.on_failure(&triage.app, info, &failure).await);
-        let decision = Decision::Fail(failure.clone());
-        let ending = Ending::of(
-            outcome,
-            decision,
-            effects,
-            &self.circumstances(info, elapsed),
-        );
-        let settled = self.settle_and_wait(ending).await;
-        // The hook runs only for failures that this worker has written down.
-        let Some((handler, context)) = hook.filter(|_| settled == Some(Settled::Done)) else {
-            return;
-        };
-        let timeout = self.shared.terms.defaults.timeout;
-        if let Err(error) = local::failed(handler, context, Arc::new(failure), timeout).await {
-            tracing::error!(
-                job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
-                error,
-                "the failed hook of a job did not end well"
-            );
-        }
-    }
-
-    /// The record of a job that has failed for good, with the exception as PHP prints it.
-    pub(crate) fn failed_job(&self, info: &JobInfo, exception: String) -> Effect {
-        let record = FailedJob {
-            uuid: info.payload.uuid.as_ref().map(ToString::to_string),
-            connection: info.connection.to_string(),
-            queue: info.queue.to_string(),
-            payload: String::from_utf8_lossy(&self.job.payload).into_owned(),
-            exception,
-            failed_at: self.shared.triage.app.clock.now().0,
-        };
-        Effect::Append(Spool::FailedJobs, record.to_json())
-    }
-
-    async fn settle(&self, ending: Ending) {
-        if self.shared.terms.is_sequential {
-            self.settle_and_wait(ending).await;
-        } else {
-            self.send(ending, None).await;
-        }
-    }
-
-    /// Hands a job over to be settled and waits for it; `None` if settling failed, which is already reported.
-    pub(crate) async fn settle_and_wait(&self, ending: Ending) -> Option<Settled> {
-        let (done, settled) = oneshot::channel();
-        self.send(ending, Some(done)).await;
-        self.wait_until(settled).await
-    }
-
-    /// Waits until a job is settled; `None` if settling failed, which is already reported.
-    pub(crate) async fn wait_until(&self, settled: oneshot::Receiver<Settled>) -> Option<Settled> {
-        let _waiting = self.shared.settlements.waiting.hold();
-        settled.await.ok()
-    }
-
-    pub(crate) async fn send(&self, ending: Ending, done: Option<oneshot::Sender<Settled>>) {
-        if matches!(ending.settlement, Settlement::LeaveUntil(_)) {
-            // A renewal still under way would move the end of the reservation again.
-            self.shared.leases.running.remove(self.number);
-        }
-        let pending = PendingSettlement {
-            job: Arc::clone(&self.job),
-            ending,
-            number: self.number,
-            done,
-        };
-        if self.shared.settlements.sender.send(pending).await.is_ok() {
-            self.is_handed_over.store(true, Ordering::Relaxed);
-        } else {
-            tracing::error!(queue = %self.job.queue, "the task that settles jobs has ended: a job stays reserved");
-        }
-    }
 }
 
 /// The lock of a job that is unique only until it runs.
@@ -744,85 +512,8 @@ fn around(pipeline: &Pipeline, until: Option<&Arc<UntilProcessing>>, version: Ve
     all.chain(behind).collect()
 }
 
-/// How far ahead the clock may be of another worker that looks for ended reservations.
-const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
-/// How long the queue may take to say whether a job is still reserved.
-const CONFIRMING: Duration = Duration::from_secs(3);
-
 /// How long the cache may take to count an exception.
 const COUNTING: Duration = Duration::from_secs(3);
 
 /// Failure class of a job whose chain cannot go on.
 const CHAIN_ERROR: &str = "Artisand\\ChainError";
-
-fn log_chain_error(info: &JobInfo, why: &str) {
-    tracing::error!(
-        job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
-        job.class = &*info.payload.shown_name(),
-        error = why,
-        "a job was run, and its chain cannot go on"
-    );
-}
-
-/// Logs that a job has failed for good.
-pub(crate) fn log_failure(info: &JobInfo, failure: &FailureText) {
-    tracing::error!(
-        job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
-        job.class = &*info.payload.shown_name(),
-        attempts = info.attempts,
-        // Logged as text, which is quoted: content of a payload or a program cannot forge a log line.
-        reason = &*shown::short(&failure.to_string()),
-        "job failed for good"
-    );
-}
-
-/// Logs how an attempt ended, except where a later log line says what becomes of the job.
-pub(crate) fn log_outcome(info: &JobInfo, outcome: &Outcome, is_stuck: bool, elapsed: Duration) {
-    macro_rules! log {
-        ($level:ident, $message:literal $(, $($field:tt)+)?) => {
-            tracing::$level!(
-                job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
-                job.class = &*info.payload.shown_name(),
-                attempts = info.attempts,
-                $($($field)+,)?
-                $message
-            )
-        };
-    }
-    match outcome {
-        Outcome::Finished => log!(debug, "job finished", ?elapsed),
-        Outcome::ModelMissing { failure, .. } => {
-            log!(
-                info,
-                "a model of the job is gone",
-                error = &*shown::short(&failure.message)
-            );
-        }
-        Outcome::Threw { failure, .. } if failure.class == HANDLER_PANIC => {
-            log!(
-                error,
-                "job panicked",
-                message = &*shown::short(&failure.message)
-            );
-        }
-        Outcome::Threw { failure, .. } => {
-            let error = match &*failure.class {
-                HANDLER_ERROR => failure.message.clone(),
-                _ => failure.to_string(),
-            };
-            log!(error, "job threw", error = &*shown::short(&error));
-        }
-        Outcome::TimedOut if is_stuck => log!(
-            error,
-            "job timed out and its blocking handler does not return; the worker stops after its other jobs"
-        ),
-        Outcome::TimedOut => log!(error, "job timed out", ?elapsed),
-        Outcome::Lost(failure) => log!(
-            error,
-            "the PHP process that ran a job ended: the job stays reserved until `retry_after`",
-            how = &*shown::short(&failure.message)
-        ),
-        // Logged together with what becomes of the job.
-        Outcome::Stopped => {}
-    }
-}

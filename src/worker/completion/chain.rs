@@ -18,7 +18,7 @@ use crate::php::{EditError, ObjectText, Value};
 use crate::queue::{Claim, Effect, Push, QueueName};
 use crate::shown::with_causes;
 use crate::worker::app_context::AppContext;
-use crate::worker::outbox::follow_ups::{FollowUp, Outgoing, Wanted};
+use crate::worker::outbox::follow_up::{FollowUp, Outgoing, Wanted};
 
 /// The job that has ended.
 #[derive(Debug, Clone, Copy)]

@@ -6,7 +6,6 @@
 //!
 //! A closure carries its own tries and waits, which override the PHP worker's options: the app's database may be
 //! locked, or the worker may be killed. A closure may therefore run twice, and its work must not happen twice:
-//! may therefore run twice, and what it does must not happen twice:
 //!
 //! * The end of a job is counted only while its mark is in the batch. The statement that counts also removes the
 //!   mark ([`Batches::hand_over`]). A failure is counted only while the job is not among the batch's failed jobs.

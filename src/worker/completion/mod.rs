@@ -28,7 +28,7 @@ use crate::worker::app_context::AppContext;
 use crate::worker::completion::chain::Place;
 use crate::worker::completion::hand_over::HandOver;
 use crate::worker::completion::unique::Unique;
-use crate::worker::outbox::follow_ups::{Count, FollowUp, NO_PHP_QUEUE, random_token};
+use crate::worker::outbox::follow_up::{Count, FollowUp, NO_PHP_QUEUE, random_token};
 
 /// What the end of one job brings about.
 #[derive(Debug, Default)]

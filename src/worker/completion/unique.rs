@@ -15,7 +15,7 @@ use crate::php::Value;
 use crate::queue::{self, Effect};
 use crate::shown::with_causes;
 use crate::worker::app_context::AppContext;
-use crate::worker::outbox::follow_ups::FollowUp;
+use crate::worker::outbox::follow_up::FollowUp;
 
 const UNIQUE_BROADCAST_EVENT: &str = "Illuminate\\Broadcasting\\UniqueBroadcastEvent";
 

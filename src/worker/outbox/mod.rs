@@ -1,8 +1,12 @@
 //! Tasks that empty the outbox lists while jobs run, and once more when the worker stops.
 
+mod count;
 pub(crate) mod failed_jobs;
+pub(crate) mod follow_up;
 pub(crate) mod follow_ups;
 mod lease;
+pub(crate) mod left;
+mod push;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +21,8 @@ use crate::handler::Services;
 use crate::queue::{ConnectionName, Ledger};
 use crate::time::Clock;
 use crate::worker::outbox::failed_jobs::{Passes, Recordings};
-use crate::worker::outbox::follow_ups::Left;
 use crate::worker::outbox::lease::{Drained, Progress};
+use crate::worker::outbox::left::Left;
 use crate::worker::stop::Orders;
 
 /// The task that moves failed jobs to their store.

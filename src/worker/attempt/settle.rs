@@ -1,0 +1,149 @@
+//! Holds, settles and fails the job of an attempt.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::handler::{FailureText, Handler, JobContext, JobInfo};
+use crate::payload::{FailedJob, JobUuid};
+use crate::queue::{self, Effect, Settled, Settlement};
+use crate::time::UnixSeconds;
+use crate::worker::attempt::decide::Decision;
+use crate::worker::attempt::ending::Ending;
+use crate::worker::attempt::exception::php_text;
+use crate::worker::attempt::log::log_failure;
+use crate::worker::attempt::outcome::Outcome;
+use crate::worker::attempt::{Attempt, local};
+use crate::worker::completer::PendingSettlement;
+use crate::worker::completion::Completion;
+
+/// How far ahead the clock may be of another worker that looks for ended reservations.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
+/// How long the queue may take to say whether a job is still reserved.
+const CONFIRMING: Duration = Duration::from_secs(3);
+
+impl Attempt {
+    /// Whether the job may begin. Once its reservation has ended, another worker may have the job.
+    ///
+    /// The reservation can end before the start if the server's reply took long or the process was suspended. Only
+    /// then the queue is asked.
+    pub(super) async fn is_ours(&self) -> bool {
+        let (Some(lease), now) = (self.job.lease, self.shared.triage.app.clock.now()) else {
+            return true;
+        };
+        if now.plus(CLOCKS_DIFFER) < lease {
+            return true;
+        }
+        let job = [Arc::clone(&self.job)];
+        let asked = self.shared.leases.queue.renew(&job, now);
+        let held = tokio::select! {
+            held = tokio::time::timeout(CONFIRMING, asked) => held.ok().and_then(Result::ok),
+            () = self.shared.stops.cut.cancelled() => None,
+        };
+        let Some([queue::Held::Until(until)]) = held.as_deref() else {
+            return false;
+        };
+        // This is the only place that sets it.
+        let _ = self.lease.set(*until);
+        true
+    }
+
+    /// When another worker may have the job unless it is renewed; `None` for never.
+    pub(crate) fn lease(&self) -> Option<UnixSeconds> {
+        self.lease.get().copied().or(self.job.lease)
+    }
+
+    /// When the reservation would have ended in Laravel, which never renews it.
+    pub(crate) fn reservation_end(&self, now: UnixSeconds) -> UnixSeconds {
+        self.lease().map_or(now, |lease| lease.max(now))
+    }
+
+    /// Records a failure and deletes the job, then calls the handler's `failed` hook.
+    pub(super) async fn fail(
+        &self,
+        info: &Arc<JobInfo>,
+        completion: &Completion,
+        (outcome, failure, elapsed): (Outcome, FailureText, Duration),
+        hook: Option<(&dyn Handler, JobContext)>,
+    ) {
+        log_failure(info, &failure);
+        let exception = php_text(&failure, info.payload.resolve_name());
+        let mut effects = vec![self.failed_job(info, exception)];
+        let triage = &self.shared.triage;
+        effects.extend(completion.on_failure(&triage.app, info, &failure).await);
+        let decision = Decision::Fail(failure.clone());
+        let ending = Ending::of(
+            outcome,
+            decision,
+            effects,
+            &self.circumstances(info, elapsed),
+        );
+        let settled = self.settle_and_wait(ending).await;
+        // The hook runs only for failures that this worker has written down.
+        let Some((handler, context)) = hook.filter(|_| settled == Some(Settled::Done)) else {
+            return;
+        };
+        let timeout = self.shared.terms.defaults.timeout;
+        if let Err(error) = local::failed(handler, context, Arc::new(failure), timeout).await {
+            tracing::error!(
+                job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
+                error,
+                "the failed hook of a job did not end well"
+            );
+        }
+    }
+
+    /// The record of a job that has failed for good, with the exception as PHP prints it.
+    pub(crate) fn failed_job(&self, info: &JobInfo, exception: String) -> Effect {
+        let record = FailedJob {
+            uuid: info.payload.uuid.as_ref().map(ToString::to_string),
+            connection: info.connection.to_string(),
+            queue: info.queue.to_string(),
+            payload: String::from_utf8_lossy(&self.job.payload).into_owned(),
+            exception,
+            failed_at: self.shared.triage.app.clock.now().0,
+        };
+        Effect::Record(record)
+    }
+
+    pub(super) async fn settle(&self, ending: Ending) {
+        if self.shared.terms.is_sequential {
+            self.settle_and_wait(ending).await;
+        } else {
+            self.send(ending, None).await;
+        }
+    }
+
+    /// Hands a job over to be settled and waits for it; `None` if settling failed, which is already reported.
+    pub(crate) async fn settle_and_wait(&self, ending: Ending) -> Option<Settled> {
+        let (done, settled) = oneshot::channel();
+        self.send(ending, Some(done)).await;
+        self.wait_until(settled).await
+    }
+
+    /// Waits until a job is settled; `None` if settling failed, which is already reported.
+    pub(crate) async fn wait_until(&self, settled: oneshot::Receiver<Settled>) -> Option<Settled> {
+        let _waiting = self.shared.settlements.waiting.hold();
+        settled.await.ok()
+    }
+
+    pub(crate) async fn send(&self, ending: Ending, done: Option<oneshot::Sender<Settled>>) {
+        if matches!(ending.settlement, Settlement::LeaveUntil(_)) {
+            // A renewal still under way would move the end of the reservation again.
+            self.shared.leases.running.remove(self.number);
+        }
+        let pending = PendingSettlement {
+            job: Arc::clone(&self.job),
+            ending,
+            number: self.number,
+            done,
+        };
+        if self.shared.settlements.sender.send(pending).await.is_ok() {
+            self.is_handed_over.store(true, Ordering::Relaxed);
+        } else {
+            tracing::error!(queue = %self.job.queue, "the task that settles jobs has ended: a job stays reserved");
+        }
+    }
+}

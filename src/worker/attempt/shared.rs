@@ -1,0 +1,104 @@
+//! What all jobs of a worker share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::Cache;
+use crate::handler::pool::Pool;
+use crate::queue::Queue;
+use crate::worker::attempt::decide::Defaults;
+use crate::worker::completer::PendingSettlement;
+use crate::worker::event::{Event, Observers};
+use crate::worker::gauge::Gauge;
+use crate::worker::linger::EndCounter;
+use crate::worker::outbox::failed_jobs::Recordings;
+use crate::worker::renew::Running;
+use crate::worker::triage::Triage;
+use crate::worker::watchdog::Turns;
+
+/// What all jobs of a worker share.
+pub(crate) struct Shared {
+    /// Decides where jobs go and what their ends bring about.
+    pub(crate) triage: Arc<Triage>,
+    pub(crate) terms: Terms,
+    pub(crate) leases: Leases,
+    pub(crate) settlements: Settlements,
+    /// Handlers under the watchdog.
+    pub(crate) turns: Arc<Turns>,
+    pub(crate) observers: Observers,
+    pub(crate) stops: Stops,
+    /// Counts ended jobs for a pop that lingers.
+    pub(crate) ends: EndCounter,
+    /// Where exceptions are counted.
+    pub(crate) cache: Option<Cache>,
+    /// PHP processes for unmapped jobs; only with policy `php`.
+    pub(crate) pool: Option<Pool>,
+    /// Reports when failed jobs have been recorded; only if the app's database refuses PHP's writes during that.
+    pub(crate) recording: Option<Recordings>,
+}
+
+/// The settings under which jobs run.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    /// Limits for jobs without their own.
+    pub(crate) defaults: Defaults,
+    /// Whether a slot stays taken until its job is settled, so that a single slot runs one job after the other.
+    pub(crate) is_sequential: bool,
+    /// False with `--once`, which in Laravel arms no timeout.
+    pub(crate) has_timeouts: bool,
+    /// How long a slot rests after each job.
+    pub(crate) rest: Duration,
+}
+
+/// The reservations of running jobs.
+pub(crate) struct Leases {
+    /// Jobs whose reservations are renewed.
+    pub(crate) running: Arc<Running>,
+    /// The queue that keeps the reservations.
+    pub(crate) queue: Arc<dyn Queue>,
+}
+
+/// How ended jobs reach the settling task.
+pub(crate) struct Settlements {
+    /// Ended jobs.
+    pub(crate) sender: mpsc::Sender<PendingSettlement>,
+    /// Number of attempts that only wait for the server to settle their job.
+    pub(crate) waiting: Gauge,
+}
+
+/// How far the worker's stop has come.
+#[derive(Debug, Default)]
+pub(crate) struct Stops {
+    /// Cancelled when the worker begins to stop.
+    pub(crate) begun: CancellationToken,
+    /// Cancelled at the stop deadline: running jobs are cut.
+    pub(crate) cut: CancellationToken,
+}
+
+/// What the loop has to know about a job that has ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TaskEnd {
+    /// The mapping whose limit the job counted against.
+    pub(crate) mapping: Option<usize>,
+    /// The handler still runs and cannot be stopped.
+    pub(crate) is_stuck: bool,
+    /// The job was cut short at the stop deadline.
+    pub(crate) was_cut: bool,
+    /// The job was given back without having begun.
+    pub(crate) was_declined: bool,
+}
+
+impl Shared {
+    /// Sends an event to all observers.
+    pub(crate) fn emit(&self, event: Event<'_>) {
+        self.observers.emit(&event);
+    }
+
+    /// Whether every job goes to PHP.
+    pub(crate) fn has_only_php(&self) -> bool {
+        self.pool.is_some() && self.triage.app.router.mappings().len() == 0
+    }
+}

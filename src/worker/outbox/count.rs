@@ -1,0 +1,218 @@
+//! Counts the ends of jobs in their batches.
+
+use super::follow_ups::{Done, Follower, Noted, Said};
+use super::lease::Hold;
+use crate::batch::{Batches, Ended, JobOutcome, Recorded};
+use crate::queue::{Effect, Push, QueueName};
+use crate::shown::with_causes;
+use crate::worker::completion::hand_over::HandOver;
+use crate::worker::outbox::follow_up::{Count, FollowUp, NO_PHP_QUEUE};
+
+const COUNTING: &str = "count jobs in a batch";
+const NO_BATCHES: &str = "nothing is known of the app's batches";
+
+/// The ends that are to be counted.
+fn ends(counts: &[Noted<Count>]) -> Vec<Ended> {
+    let ends = counts.iter().map(|noted| noted.what.ended.clone());
+    ends.collect()
+}
+
+/// Splits counted ends into their records and the ends.
+fn apart(counted: Vec<Noted<Vec<Ended>>>) -> (Vec<Vec<u8>>, Vec<Ended>) {
+    let (records, ended): (Vec<_>, Vec<_>) = counted
+        .into_iter()
+        .map(|noted| (noted.record, noted.what))
+        .unzip();
+    (records, ended.concat())
+}
+
+impl Follower {
+    /// Removes the marks of counted ends from their batch.
+    pub(super) async fn forget(
+        &self,
+        hold: &Hold,
+        batch: &str,
+        counted: Vec<Noted<Vec<Ended>>>,
+        said: &mut Said,
+    ) -> Done {
+        let what = "clean up a batch";
+        let Some(batches) = &self.services.batches else {
+            said.problem(what, NO_BATCHES.to_owned());
+            return Done::Left(counted.len());
+        };
+        let (records, ended) = apart(counted);
+        match batches.forget_marks(batch, &ended).await {
+            Ok(()) => self.advance(hold, &records, &[]).await,
+            Err(error) => {
+                said.problem(what, with_causes(&error));
+                Done::Left(records.len())
+            }
+        }
+    }
+
+    /// Counts ends of jobs of one batch, and removes the marks of those that were counted before.
+    pub(super) async fn count(
+        &self,
+        hold: &Hold,
+        batch: &str,
+        counts: Vec<Noted<Count>>,
+        counted: Vec<Noted<Vec<Ended>>>,
+        said: &mut Said,
+        is_away: &mut bool,
+    ) -> Done {
+        let all = counts.len() + counted.len();
+        let Some(batches) = &self.services.batches else {
+            said.problem(COUNTING, NO_BATCHES.to_owned());
+            return Done::Left(all);
+        };
+        let may = || {
+            let hold = hold.clone();
+            async move { hold.lasts().await }
+        };
+        let (mut taken, forget) = apart(counted);
+        let ended = ends(&counts);
+        let recorded = batches.record_while(batch, &ended, &forget, may).await;
+        let recorded = match recorded {
+            Ok(Some(recorded)) => recorded,
+            Ok(None) => return Done::Lost,
+            Err(error) => {
+                *is_away = error.is_lost_connection();
+                said.problem(COUNTING, with_causes(&error));
+                return Done::Left(all);
+            }
+        };
+        said.has_counted = batches.are_in_a_file();
+        let mut marked = Vec::new();
+        let mut for_php = Vec::new();
+        for (noted, recorded) in counts.into_iter().zip(recorded) {
+            match recorded {
+                Recorded::Counted | Recorded::AlreadyCounted => {
+                    marked.push(noted.what.ended);
+                    taken.push(noted.record);
+                }
+                Recorded::NoBatch => taken.push(noted.record),
+                Recorded::NeedsPhp => for_php.push(noted),
+            }
+        }
+        let mut left_behind = Vec::new();
+        let mut counted = Vec::new();
+        if !marked.is_empty() {
+            let what = FollowUp::Forget {
+                batch: batch.to_owned(),
+                ended: marked.clone(),
+            };
+            left_behind.push(what.effect());
+            counted.push(Noted {
+                record: what.to_record(),
+                what: marked,
+            });
+        }
+        if !taken.is_empty() {
+            match self.advance(hold, &taken, &left_behind).await {
+                Done::All => {}
+                done => return done.and_left(for_php.len()),
+            }
+        }
+        if for_php.is_empty() {
+            if counted.is_empty() || batches.are_in_a_file() {
+                // In a file, marks are removed with the next count, or alone if none comes.
+                return Done::All;
+            }
+            return self.forget(hold, batch, counted, said).await;
+        }
+        self.count_in_php(hold, (batches, batch), for_php, counted, said, is_away)
+            .await
+    }
+
+    /// Marks ends that make callbacks due, and makes PHP count them.
+    async fn count_in_php(
+        &self,
+        hold: &Hold,
+        (batches, batch): (&Batches, &str),
+        for_php: Vec<Noted<Count>>,
+        counted: Vec<Noted<Vec<Ended>>>,
+        said: &mut Said,
+        is_away: &mut bool,
+    ) -> Done {
+        let may = || {
+            let hold = hold.clone();
+            async move { hold.lasts().await }
+        };
+        let (records, forget) = apart(counted);
+        let ended = ends(&for_php);
+        let marks = batches.hand_over(batch, &ended, &forget, may).await;
+        let marks = match marks {
+            Ok(Some(marks)) => marks,
+            Ok(None) => return Done::Lost,
+            Err(error) => {
+                *is_away = error.is_lost_connection();
+                said.problem(COUNTING, with_causes(&error));
+                return Done::Left(for_php.len());
+            }
+        };
+        if !records.is_empty() {
+            match self.advance(hold, &records, &[]).await {
+                Done::All => {}
+                done => return done.and_left(for_php.len()),
+            }
+        }
+        let mut left = 0;
+        for (noted, mark) in for_php.into_iter().zip(marks) {
+            match self.hand_over(hold, noted, mark.as_deref(), said).await {
+                Done::All => {}
+                Done::Left(more) => left += more,
+                over @ (Done::Lost | Done::Unreachable(_)) => return over,
+            }
+        }
+        if left == 0 {
+            Done::All
+        } else {
+            Done::Left(left)
+        }
+    }
+
+    /// Makes PHP count the end of a job.
+    async fn hand_over(
+        &self,
+        hold: &Hold,
+        noted: Noted<Count>,
+        mark: Option<&str>,
+        said: &mut Said,
+    ) -> Done {
+        let count = &noted.what;
+        let Some(queue) = &count.queue else {
+            said.problem("let PHP run a batch's callbacks", NO_PHP_QUEUE.to_owned());
+            return Done::Left(1);
+        };
+        let hand_over = HandOver {
+            services: &self.services,
+            now: self.clock.now(),
+            name: count.name.as_deref().unwrap_or_default(),
+            is_secret: false,
+        };
+        let payload = match count.ended.outcome {
+            JobOutcome::Succeeded => {
+                hand_over.counts_success(&count.batch, &count.ended.uuid, mark)
+            }
+            JobOutcome::Failed => {
+                let message = count.message.as_deref().unwrap_or_default();
+                hand_over.counts_failure(&count.batch, &count.ended.uuid, message)
+            }
+        };
+        match payload {
+            Ok(payload) => {
+                let push = Effect::Push(Push {
+                    queue: QueueName::from(queue.as_str()),
+                    payload,
+                    due: None,
+                    claim: None,
+                });
+                self.advance(hold, &[noted.record], &[push]).await
+            }
+            Err(error) => {
+                said.problem("let PHP run a batch's callbacks", with_causes(&error));
+                Done::Left(1)
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Records of follow-up work.
+
+use serde::{Deserialize, Serialize};
+
+use crate::batch::Ended;
+use crate::queue::{Effect, Spool};
+
+/// A record of follow-up work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub(crate) enum FollowUp {
+    /// Count the end of a job in its batch.
+    Count(Count),
+    /// Remove the marks of counted ends from the batch.
+    Forget {
+        /// The batch.
+        batch: String,
+        /// The ends.
+        ended: Vec<Ended>,
+    },
+    /// Free a lock.
+    Unlock {
+        /// Name of the cache store.
+        store: String,
+        /// Name of the lock, below the store's prefix.
+        name: String,
+        /// The owner when the job ended; `None` if it was not known.
+        owner: Option<String>,
+    },
+    /// Push a job to another connection, or a job that needs a lock kept elsewhere.
+    Push(Outgoing),
+}
+
+/// A job that must be pushed exactly once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Outgoing {
+    /// Name of the queue connection.
+    pub(crate) connection: String,
+    /// Queue on it.
+    pub(crate) queue: String,
+    /// The payload.
+    pub(crate) payload: String,
+    /// When it becomes due.
+    pub(crate) due: Option<i64>,
+    /// Identity of the payload, by which the other Redis recognizes a repeated push.
+    pub(crate) id: String,
+    /// The lock that must be taken first; if another owner holds it, the job is not pushed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lock: Option<Wanted>,
+}
+
+/// A lock to take.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Wanted {
+    /// Name of the cache store.
+    pub(crate) store: String,
+    /// Name of the lock, below the store's prefix.
+    pub(crate) name: String,
+    /// The owner that takes it.
+    pub(crate) owner: String,
+    /// Lifetime in seconds; 0 for as long as the store keeps such locks.
+    pub(crate) seconds: u64,
+}
+
+/// The end of a job that is to be counted in its batch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Count {
+    /// The batch.
+    pub(crate) batch: String,
+    /// The job, and how it ended.
+    #[serde(flatten)]
+    pub(crate) ended: Ended,
+    /// A queue that PHP workers serve, for when callbacks are due; they wait if none is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) queue: Option<String>,
+    /// Why the job failed, for the callbacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) message: Option<String>,
+    /// Name of the job, for a closure that counts it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
+}
+
+/// A token that distinguishes the end of a job from other ends of the same job.
+pub(crate) fn random_token() -> String {
+    format!("{:016x}", fastrand::u64(..))
+}
+
+impl FollowUp {
+    pub(super) fn to_record(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("text and numbers are always JSON")
+    }
+
+    /// The effect that leaves this record.
+    pub(crate) fn effect(&self) -> Effect {
+        Effect::Append(Spool::FollowUps, self.to_record())
+    }
+}
+
+/// Why something for PHP waits.
+pub(crate) const NO_PHP_QUEUE: &str =
+    "no queue is known that PHP serves: set `queue` under [php] in artisand.toml";

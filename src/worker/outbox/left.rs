@@ -1,0 +1,70 @@
+//! Which follow-ups the jobs of this worker have left, and how many of them are done.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::{Notify, watch};
+
+use crate::worker::outbox::lease::Drained;
+
+/// The follow-ups of this worker's jobs, and how many of them are done.
+#[derive(Debug)]
+pub(crate) struct Left {
+    /// How many records were left.
+    pub(super) noted: AtomicU64,
+    pub(super) told: Notify,
+    done: watch::Sender<LeftDone>,
+}
+
+/// How many of the records are done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct LeftDone {
+    /// Number of records done.
+    up_to: u64,
+    /// Something could not be reached, so the rest may take long.
+    is_stuck: bool,
+}
+
+impl Default for Left {
+    fn default() -> Self {
+        Self {
+            noted: AtomicU64::new(0),
+            told: Notify::new(),
+            done: watch::Sender::new(LeftDone::default()),
+        }
+    }
+}
+
+impl Left {
+    /// Notes that a record was left.
+    pub(crate) fn note(&self) {
+        self.noted.fetch_add(1, Ordering::Release);
+        self.told.notify_one();
+    }
+
+    /// Whether all records so far are done, or it is unknown when they will be.
+    pub(crate) fn is_clear(&self) -> bool {
+        let LeftDone { up_to, is_stuck } = *self.done.borrow();
+        is_stuck || up_to >= self.noted.load(Ordering::Acquire)
+    }
+
+    /// A receiver that changes whenever more of them are done.
+    pub(crate) fn changes(&self) -> watch::Receiver<LeftDone> {
+        self.done.subscribe()
+    }
+
+    /// Notes the end of a pass that began when `noted` records had been left.
+    pub(super) fn pass_ended(&self, noted: u64, drained: Drained) {
+        self.done.send_if_modified(|done| {
+            let up_to = if drained == Drained::All {
+                noted
+            } else {
+                done.up_to
+            };
+            let now = LeftDone {
+                up_to,
+                is_stuck: drained == Drained::Failed,
+            };
+            std::mem::replace(done, now) != now
+        });
+    }
+}

@@ -1,0 +1,106 @@
+//! Pushes jobs to other connections, and jobs that need a lock kept elsewhere.
+
+use std::time::Duration;
+
+use super::follow_ups::{Follower, Problem, Said};
+use super::lease::Hold;
+use crate::queue::{Effect, Once, Push, Queue};
+use crate::shown::with_causes;
+use crate::time::UnixSeconds;
+use crate::worker::outbox::follow_up::{Outgoing, Wanted};
+
+/// How long another connection remembers a push; a record may stay in the list for that long.
+const REMEMBERED: Duration = Duration::from_secs(86_400);
+
+/// How far a push has come.
+pub(super) enum Pushing {
+    /// The push is done, or is not needed.
+    Pushed,
+    /// The job is to be pushed in one step with removing its record.
+    Here(Effect),
+    /// The job's lock must be freed first, which was not possible yet.
+    Waits,
+    /// Another process has the lease.
+    Lost,
+}
+
+impl Follower {
+    /// Takes the lock that a job needs, and pushes the job if it goes to another connection.
+    pub(super) async fn push(
+        &self,
+        hold: &Hold,
+        push: &Outgoing,
+        said: &Said,
+    ) -> Result<Pushing, Problem> {
+        let what = "push a job";
+        let problem = |error: String| (what, error);
+        let elsewhere = if push.connection == self.connection.as_str() {
+            None
+        } else {
+            Some(self.queues(&push.connection).map_err(problem)?)
+        };
+        let failed = |error: crate::queue::Error| problem(with_causes(&error));
+        if let Some(lock) = &push.lock {
+            if said.held.contains(&(lock.store.clone(), lock.name.clone())) {
+                return Ok(Pushing::Waits);
+            }
+            // The job may have run and freed its lock: if taken again now, nothing would free it.
+            if let Some(queues) = elsewhere
+                && queues.was_pushed(&push.id).await.map_err(failed)?
+            {
+                return Ok(Pushing::Pushed);
+            }
+            if !hold.lasts().await {
+                return Ok(Pushing::Lost);
+            }
+            if !self.take(lock).await? {
+                tracing::info!(
+                    lock = lock.name,
+                    "a chain ends: its next job is unique, and another one is queued"
+                );
+                return Ok(Pushing::Pushed);
+            }
+        }
+        let job = Push {
+            queue: push.queue.as_str().into(),
+            payload: push.payload.as_bytes().to_vec(),
+            due: push.due.map(UnixSeconds),
+            claim: None,
+        };
+        let Some(queues) = elsewhere else {
+            return Ok(Pushing::Here(Effect::Push(job)));
+        };
+        let once = Once {
+            id: &push.id,
+            remembered: REMEMBERED,
+        };
+        let pushed = queues.push_once(&[job], once).await;
+        pushed.map(|_| Pushing::Pushed).map_err(failed)
+    }
+
+    /// The queues of another connection.
+    fn queues(&self, connection: &str) -> Result<&dyn Queue, String> {
+        let connections = self.services.connections.as_ref();
+        let found = connections.and_then(|connections| connections.get(connection));
+        let Some(destination) = found else {
+            return Err(format!("there is no queue connection `{connection}`"));
+        };
+        let queues = destination.queues.as_ref();
+        let problem = |problem: &String| format!("connection `{connection}`: {problem}");
+        queues.map(|queues| &**queues).map_err(problem)
+    }
+
+    /// Takes a lock; true also if this owner already holds it.
+    async fn take(&self, lock: &Wanted) -> Result<bool, Problem> {
+        let what = "take a lock";
+        let cache = self.cache(&lock.store, what)?;
+        let failed = |error: crate::cache::Error| (what, with_causes(&error));
+        let ttl = Duration::from_secs(lock.seconds);
+        let handle = cache.lock(&*lock.name, &*lock.owner, ttl);
+        if handle.acquire().await.map_err(failed)? {
+            return Ok(true);
+        }
+        let owner = handle.current_owner().await.map_err(failed)?;
+        Ok(owner.as_deref() == Some(&*lock.owner))
+    }
+}
