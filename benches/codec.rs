@@ -1,8 +1,8 @@
-//! The codec against `serde_php` and against PHP's own `unserialize`, in one run.
+//! Compares the codec with `serde_php` and with PHP's own `unserialize`, in one run.
 //!
-//! `cargo bench --bench codec`. Criterion times ours and `serde_php`; then, if
-//! `php` is there, `php-interop/codec/bench.php` times PHP on the same captured
-//! payloads, and the ratios are printed.
+//! `cargo bench --bench codec`. Criterion times this codec and `serde_php`. Then, if
+//! `php` is installed, `php-interop/codec/bench.php` times PHP on the same captured
+//! payloads, and the benchmark prints the ratios.
 
 #![expect(
     clippy::unwrap_used,
@@ -89,7 +89,7 @@ fn codec(criterion: &mut Criterion) {
     group.bench_function("Value::to_json", |b| b.iter(|| black_box(&value).to_json()));
     group.finish();
 
-    // serde_php reads no objects: a nested array is the common ground.
+    // serde_php reads no objects, so both read a nested array.
     let map: BTreeMap<String, Vec<i64>> = (0..50)
         .map(|i| (format!("key{i}"), (0..20).collect()))
         .collect();

@@ -1,11 +1,12 @@
-//! Drains a queue of real payloads: artisand, a real `queue:work`, and a bare pop-and-delete loop, in one run.
+//! Compares artisand, a real `queue:work` and a bare pop-and-delete loop, which drain a queue of real payloads.
 //!
 //! `cargo bench --bench drain [-- --jobs N] [--rounds N]`. Every round starts a
 //! private redis-server and fills it with copies of a captured payload that
-//! differ in uuid, id and data; in some, jobs that policy `leave` leaves stand in front. Each contender is checked for having run every
+//! differ in uuid, id and data. In some rounds, the first jobs are ones that policy `leave` leaves in the queue. The
+//! benchmark checks that each contender ran every
 //! job exactly once: artisand's handler counts by the number inside the job,
-//! PHP appends it to a list. Beside that pools of PHP processes with nothing mapped
-//! against as many `queue:work` processes of the same Laravel, boot and end included; `--jobs 0` measures
+//! PHP appends it to a list. The benchmark also compares pools of PHP processes without a mapping
+//! with the same number of `queue:work` processes of the same Laravel, including boot and end; `--jobs 0` measures
 //! only these. Raw rounds go to `bench-results/drain.jsonl`.
 
 #![expect(
@@ -30,11 +31,11 @@ use artisand::queue::{Queue as _, QueueName, RedisQueue, RedisQueueOptions};
 use artisand::worker::{Control, Worker, WorkerOptions};
 
 const PREFIX: &str = "laravel-database-";
-/// Jobs that PHP gets: enough to measure it, few enough to wait for.
+/// Number of jobs for PHP: enough to measure it, few enough to wait for.
 const PHP_JOBS: usize = 5_000;
-/// Jobs that policy `leave` leaves in front of those that are run.
+/// Numbers of jobs, before those that run, that policy `leave` leaves in the queue.
 const LEFT: [(&str, usize); 3] = [("1 left", 1), ("30 left", 30), ("400 left", 400)];
-/// Laravel, and how many processes of it, in the pool and beside it. All but the first need `make setup`.
+/// Version of Laravel, and number of processes in the pool and of `queue:work`. All but the first need `make setup`.
 const IN_PHP: [(&str, usize); 4] = [("8", 2), ("8", 4), ("10", 2), ("13", 2)];
 
 struct Server {
@@ -158,7 +159,7 @@ fn calls(server: &Server) -> u64 {
     line.trim().parse().unwrap()
 }
 
-/// Commands that clients sent; those that scripts call are not round trips.
+/// Number of commands that clients sent; commands that scripts call are not round trips.
 fn client_commands(server: &Server) -> u64 {
     let info: String = redis::cmd("INFO")
         .arg("commandstats")
@@ -186,7 +187,7 @@ async fn fill(queue: &RedisQueue, payloads: &[Vec<u8>]) {
     }
 }
 
-/// Jobs that nobody runs here and that stand in front of the others.
+/// Jobs before the others that artisand does not run.
 fn fill_with_others(count: usize) -> Vec<Vec<u8>> {
     let other = |payload| {
         let text = String::from_utf8(payload).unwrap();
@@ -241,7 +242,7 @@ async fn artisand(name: &'static str, jobs: usize, concurrency: usize, others: u
     }
 }
 
-/// The least that any worker has to do: pop a batch by a script, delete it by one command.
+/// The minimum for any worker: pops a batch with a script and deletes it with one command.
 async fn bare_loop(jobs: usize) -> Round {
     let server = Server::start();
     let queue = server.queue();
@@ -297,7 +298,7 @@ async fn bare_loop(jobs: usize) -> Round {
     }
 }
 
-/// The payloads as the class of Laravel 8 takes them: what it has no property for, it would refuse.
+/// The payloads without properties that the class of Laravel 8 does not have, because it would refuse them.
 fn payloads_for_php(jobs: usize) -> Vec<Vec<u8>> {
     let note = format!("s:4:\\\"note\\\";s:130:\\\"{}\\\";", "x".repeat(130));
     let plain = |payload| {
@@ -334,7 +335,7 @@ async fn in_php(
     let all_ended_well = children
         .into_iter()
         .map(ended_well)
-        // All are waited for, also behind one that did not.
+        // Wait for all, even after one that failed.
         .filter(|ended_well| !ended_well)
         .count()
         == 0;
@@ -375,7 +376,7 @@ async fn queue_work(name: String, version: &str, jobs: usize, processes: usize) 
     in_php(name, jobs, &server, commands).await
 }
 
-/// artisand with nothing mapped, and so many PHP processes of the same Laravel.
+/// artisand without a mapping, and this number of PHP processes of the same Laravel.
 async fn pool(name: String, version: &str, jobs: usize, processes: usize) -> Option<Round> {
     let server = Server::start();
     let directory = std::env::temp_dir().join(format!("artisand-bench-{}", std::process::id()));
@@ -427,14 +428,14 @@ fn main() {
     let mut all: Vec<Round> = Vec::new();
     let rounds_here = if jobs == 0 { 0 } else { rounds };
     for _ in 0..rounds_here {
-        // On the runtime's own threads, where the command runs it as well.
+        // On the runtime's own threads, as the command does.
         all.push(runtime.block_on(async move {
             tokio::spawn(artisand("artisand", jobs, concurrency, 0))
                 .await
                 .unwrap()
         }));
         for (name, others) in LEFT {
-            // A fifth is enough: these are slower.
+            // A fifth of the jobs is enough: these are slower.
             let worked = artisand(name, jobs / 5, concurrency, others);
             all.push(runtime.block_on(async move { tokio::spawn(worked).await.unwrap() }));
         }
@@ -491,7 +492,7 @@ fn main() {
     }
 }
 
-/// What a pool is called, and as many `queue:work`.
+/// Names of a pool and of the same number of `queue:work` processes.
 fn names_in_php(version: &str, processes: usize) -> [String; 2] {
     [
         format!("pool of {processes}, Laravel {version}"),

@@ -1,14 +1,14 @@
-//! A worker binary of one's own: all of `artisand`, with handlers in it.
+//! A custom worker program: all of `artisand`, with handlers in it.
 //!
 //! ```sh
 //! cargo build --example interop_worker
 //! target/debug/examples/interop_worker queue:work redis --concurrency=16
 //! ```
 //!
-//! This one runs two jobs of the app in `php-interop/app`, the way PHP runs
-//! them there: `App\Jobs\Counted` writes down its number, `App\Jobs\Journal`
-//! writes down each of its runs and does what its script says. Which class goes
-//! to which handler stands in `artisand.toml`:
+//! It runs two jobs of the app in `php-interop/app` as PHP runs them there:
+//! `App\Jobs\Counted` writes its number, `App\Jobs\Journal`
+//! writes each of its runs and follows its script. `artisand.toml` maps
+//! classes to handlers:
 //!
 //! ```toml
 //! [[map]]
@@ -20,9 +20,9 @@
 //! handler = "journal"
 //! ```
 //!
-//! `journal_blocking` is the same as a blocking handler.
+//! `journal_blocking` does the same as a blocking handler.
 //!
-//! What the handlers write goes to the lists `interop:done` and
+//! The handlers write to the lists `interop:done` and
 //! `interop:journal` of the Redis at `REDIS_HOST` and `REDIS_PORT`.
 
 use std::process::ExitCode;
@@ -98,7 +98,7 @@ fn write_down(event: &Event<'_>) {
         "status": status,
         "processed": processed,
     });
-    // Observers are told in turn and must not wait; here order is what counts.
+    // Observers are called one after another and must not wait; this task keeps the events in order.
     let write = || -> Result<(), BoxError> {
         let port: u16 = std::env::var("REDIS_PORT")?.parse()?;
         let client = redis::Client::open((std::env::var("REDIS_HOST")?, port))?;
@@ -111,7 +111,7 @@ fn write_down(event: &Event<'_>) {
     }
 }
 
-/// `App\Jobs\Counted`. A struct names the properties it wants; Laravel's own are passed over.
+/// `App\Jobs\Counted`. A struct names the properties it needs; serde ignores Laravel's own.
 #[derive(Deserialize)]
 struct Counted {
     n: i64,
@@ -136,7 +136,7 @@ struct WithModel {
     user: Model<User>,
 }
 
-/// Writes down the row of the job's model.
+/// Writes the row of the job's model.
 async fn model(job: WithModel, context: JobContext) -> Result<(), BoxError> {
     let user = job.user.load(&context).await?;
     append("interop:models", &serde_json::to_string(&user)?).await
@@ -149,7 +149,7 @@ struct ModelCollection {
     nobody: Collection<User>,
 }
 
-/// Writes down the rows of the job's collections.
+/// Writes the rows of the job's collections.
 async fn models(job: ModelCollection, context: JobContext) -> Result<(), BoxError> {
     let users = job.users.load(&context).await?;
     let nobody = job.nobody.load(&context).await?;
@@ -179,7 +179,7 @@ async fn strict(_: Strict, _: JobContext) -> Result<(), BoxError> {
     Err("a shadow runs nothing".into())
 }
 
-/// Compares what the script says of this attempt with what PHP did.
+/// Compares the script's step for this attempt with what PHP did.
 async fn compare(job: Journal, context: JobContext, run: Arc<RunInPhp>) -> Result<(), String> {
     let attempt = usize::try_from(context.attempts()).map_err(|error| error.to_string())?;
     let step = job.script.get(attempt - 1).map_or("ok", String::as_str);
@@ -188,7 +188,7 @@ async fn compare(job: Journal, context: JobContext, run: Arc<RunInPhp>) -> Resul
         Some("release") => matches!(run.end, EndInPhp::Released { .. }),
         Some("fail") => matches!(run.end, EndInPhp::Failed(_)),
         Some("exit" | "kill") => run.end == EndInPhp::Left,
-        // A word by which the tests let both differ.
+        // With this word in the script, tests make the two differ.
         Some("note") => false,
         _ => run.has_succeeded(),
     };
@@ -214,7 +214,7 @@ async fn journal(job: Journal, context: JobContext) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// The same on a thread of its own, which nobody can cut short.
+/// The same on a separate thread, which cannot be cancelled.
 fn journal_blocking(job: Journal, context: JobContext) -> Result<(), BoxError> {
     tokio::runtime::Handle::current().block_on(journal(job, context))
 }
@@ -237,8 +237,8 @@ fn batch_jobs(text: &str) -> Result<Vec<BatchJob>, BoxError> {
 
 /// One step of a script.
 ///
-/// A handler asks and goes on: the worker releases, fails or deletes the job
-/// when the handler has returned, and an error is what an exception is in PHP.
+/// A handler makes a request and continues: the worker releases, fails or deletes the job
+/// when the handler has returned. An error works like an exception in PHP.
 async fn act(step: &str, job: &Journal, context: &JobContext) -> Result<(), BoxError> {
     let (verb, argument) = step.split_once(':').unwrap_or((step, ""));
     match verb {
@@ -253,9 +253,9 @@ async fn act(step: &str, job: &Journal, context: &JobContext) -> Result<(), BoxE
             let time = Duration::try_from_secs_f64(argument.parse()?)?;
             tokio::time::sleep(time).await;
         }
-        // What no async handler should do.
+        // No async handler should do this.
         "block" => std::thread::sleep(Duration::try_from_secs_f64(argument.parse()?)?),
-        // Both end the process at once, with every job that it runs.
+        // Both end the process at once, with all its running jobs.
         "exit" | "kill" => std::process::abort(),
         _ => return Err(format!("no verb `{verb}` in scripts").into()),
     }
@@ -264,7 +264,7 @@ async fn act(step: &str, job: &Journal, context: &JobContext) -> Result<(), BoxE
 
 /// Called when a journal job has failed for good, like `failed()` of the PHP class.
 async fn journal_failure(context: JobContext, failure: Arc<FailureText>) {
-    // The hook gets no input of its own: the job may have failed because it cannot be read.
+    // The hook gets no input: the job may have failed because it cannot be read.
     let Ok(job) = handler::input::<Journal>(&context) else {
         return;
     };
@@ -328,13 +328,13 @@ async fn connection() -> Result<MultiplexedConnection, BoxError> {
         let variable = |name, default: &str| std::env::var(name).unwrap_or_else(|_| default.into());
         let port: u16 = variable("REDIS_PORT", "6379").parse()?;
         let client = redis::Client::open((variable("REDIS_HOST", "127.0.0.1"), port))?;
-        // The default, half a second, is little for a server that is flooded with jobs.
+        // The default, half a second, is too short for a server flooded with jobs.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(Duration::from_secs(5)))
             .set_response_timeout(Some(Duration::from_secs(30)));
         let connection = client.get_multiplexed_async_connection_with_config(&config);
         let mut connection = connection.await?;
-        // Tests that cut connections spare this one.
+        // By this name, tests that cut connections leave this one alone.
         let mut name = redis::cmd("CLIENT");
         name.arg("SETNAME").arg("interop");
         name.exec_async(&mut connection).await?;

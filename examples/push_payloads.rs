@@ -1,4 +1,4 @@
-//! Pushes captured payloads onto a queue, bytes as they are.
+//! Pushes captured payloads onto a queue, with unchanged bytes.
 //!
 //! ```sh
 //! cargo run --example push_payloads -- fixtures/payloads/laravel-13.jsonl redis://127.0.0.1:6379 laravel-database-
@@ -9,7 +9,7 @@
 use artisand::connection::{Redis, RedisOptions};
 use artisand::queue::{Queue, QueueName, RedisQueue, RedisQueueOptions};
 
-/// A line of `fixtures/payloads/*.jsonl`, as far as it matters here.
+/// The fields of a line of `fixtures/payloads/*.jsonl` that this program needs.
 #[derive(serde::Deserialize)]
 struct Captured {
     /// Where the payload was found: `list` or `delayed`.

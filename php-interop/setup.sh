@@ -65,7 +65,7 @@ if [ "$redis_only" = yes ]; then
     packages=(redis-server)
 fi
 if [ "$host_only" = no ]; then
-    # The -core packages of MariaDB are the programs without a service.
+    # The -core packages of MariaDB contain the programs without a service.
     packages+=(mariadb-server-core mariadb-client-core postgresql)
     packages+=(debootstrap debian-archive-keyring)
 fi
@@ -79,11 +79,11 @@ for package in "${packages[@]}"; do
     esac
 done
 
-# --no-remove: another MySQL that would have to make room is not ours to remove.
+# --no-remove: this script must not remove another installed MySQL.
 apt_install=(env DEBIAN_FRONTEND=noninteractive UCF_FORCE_CONFFOLD=1
     apt-get install -y --no-install-recommends --no-remove)
 
-# Keeps the distribution's servers from being started by their own installation.
+# Prevents the installation from starting the servers.
 install_packages() {
     local policy=/usr/sbin/policy-rc.d clusters=/etc/postgresql-common/createcluster.conf
     local ours=no log
@@ -105,7 +105,7 @@ install_packages() {
             status=0
             break
         fi
-        # One broken foreign repository must not stand in the way.
+        # One broken foreign repository must not stop the setup.
         if as_root "${apt_install[@]}" "${missing[@]}" >>"$log" 2>&1; then
             status=0
             break
@@ -168,13 +168,13 @@ remove_root() {
     as_root rm -rf --one-file-system "$1"
 }
 
-# What is worth no space in a root.
+# Files that a root does not need.
 trim_root() {
     as_root sh -c 'cd "$1" && rm -rf var/cache/apt/archives/*.deb var/lib/apt/lists/* \
         usr/share/doc/* usr/share/man/* usr/share/locale/*' sh "$1"
 }
 
-# complete_root DIR: adds the packages that an older setup did not want yet.
+# complete_root DIR: adds packages that an older setup did not install.
 # Like debootstrap, it does not ask how old the mirror is.
 complete_root() {
     local dir=$1 log=$roots/$(basename "$1").log
@@ -189,7 +189,7 @@ complete_root() {
     as_root rm -f "$log"
 }
 
-# build_root SUITE DIR; says what went wrong on standard error.
+# build_root SUITE DIR; prints errors on standard error.
 build_root() {
     local suite=$1 dir=$2 partial=$2.partial script try log
     log=$roots/$(basename "$dir").log
@@ -208,7 +208,7 @@ build_root() {
             | as_root tee "$log" >/dev/null; then
             unmount_below "$partial"
             trim_root "$partial"
-            # Here copies of the app go, also for users who are not root.
+            # Directory for copies of the app, also for users who are not root.
             as_root chmod 1777 "$partial/srv" "$partial/tmp"
             as_root touch "$partial/.artisand-complete"
             if root_works "$partial" >/dev/null; then

@@ -19,11 +19,11 @@ if amount < 0:
 directory = os.environ.get("OUTPUT", "output")
 try:
     os.makedirs(directory, exist_ok=True)
-    # Written anew by each attempt: a job may be run twice.
+    # Each attempt writes the file again: a job may run twice.
     with open(os.path.join(directory, f"invoice-{order}.txt"), "w") as file:
         file.write(f"Invoice for order {order}: {amount:.2f}\n")
 except OSError as error:
-    # Later there may be room on the disk. The last line says how many seconds to wait.
+    # The disk may have room later. The last line gives the seconds to wait.
     print(error, file=sys.stderr)
     print("release 30")
     sys.exit(RELEASED)

@@ -24,7 +24,7 @@ def score(job):
     return {"ok": True}
 
 
-# What libraries print must not come between the answers.
+# Output of libraries must not come between the answers.
 answers, sys.stdout = sys.stdout, sys.stderr
 
 for line in sys.stdin:
@@ -32,8 +32,8 @@ for line in sys.stdin:
     try:
         answer = score(job)
     except Exception as error:
-        # An exception of the job, which runs again as its limits allow.
+        # An exception of the job, which runs again if its limits allow it.
         answer = {"error": f"{type(error).__name__}: {error}"}
-    # artisand checks that the answer is for the job it has asked about.
+    # artisand checks that the answer is for the job that it sent.
     answer["uuid"] = job["uuid"]
     print(json.dumps(answer), file=answers, flush=True)

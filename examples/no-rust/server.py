@@ -10,9 +10,9 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 SECRET = os.environ["SHIPMENTS_SECRET"].encode()
-# The address that mappings name: a request that was signed for another server is refused.
+# The address in the mappings: refuse requests that were signed for another server.
 ADDRESS = os.environ.get("ADDRESS")
-# Signatures older than this many seconds are refused.
+# Refuse signatures older than this number of seconds.
 MAX_AGE = 300
 
 booked = set()
@@ -31,7 +31,7 @@ def is_signed(header, url, body):
 
 
 class Shipments(BaseHTTPRequestHandler):
-    # Connections are kept for the next job.
+    # Keep connections open for the next job.
     protocol_version = "HTTP/1.1"
 
     def do_POST(self):
@@ -45,7 +45,7 @@ class Shipments(BaseHTTPRequestHandler):
         job = json.loads(body)
         if job["data"]["weight"] > 1000:
             return self.answer(422, "too heavy")
-        # The same for every attempt of a job: what was done is not done again.
+        # The key is the same for every attempt of a job: do a job only once.
         key = self.headers["Idempotency-Key"]
         with booking:
             if key not in booked:

@@ -1,4 +1,4 @@
-//! A worker of one's own: all of `artisand`, with three typed handlers in it.
+//! A custom worker: all of `artisand`, with three typed handlers in it.
 //!
 //! ```sh
 //! cargo build --example worker
@@ -6,9 +6,9 @@
 //! ../../target/debug/examples/worker queue:work
 //! ```
 //!
-//! Which class goes to which handler stands in `artisand.toml` beside this
-//! file. The structs are what `artisand make:handler` prints for the classes,
-//! without what these handlers do not need; see `docs/handlers.md`.
+//! `artisand.toml`, in the same directory, maps classes to handlers.
+//! `artisand make:handler` printed the structs; properties that these
+//! handlers do not need are removed. See `docs/handlers.md`.
 
 #![expect(clippy::print_stdout, reason = "its handlers do nothing else")]
 
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
 /// A job class with a model.
 #[derive(Debug, Deserialize)]
 struct WithModel {
-    /// Stands for the row. With a manifest (`artisand manifest`) the handler can read it:
+    /// Class and key of the row. With a manifest (`artisand manifest`) the handler can read it:
     /// `let user: User = context.model(&job.user).await?;`
     user: ModelIdentifier,
 }
@@ -55,7 +55,7 @@ async fn greet(job: WithModel, context: JobContext) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Called when such a job has failed for good, like `failed()` in PHP.
+/// Called when a job has failed for good, like `failed()` in PHP.
 async fn greeting_failed(context: JobContext, failure: Arc<FailureText>) {
     tracing::warn!(uuid = ?context.uuid(), "nobody was greeted: {failure}");
 }
@@ -63,7 +63,7 @@ async fn greeting_failed(context: JobContext, failure: Arc<FailureText>) {
 /// The event of a listener.
 #[derive(Debug, Deserialize)]
 struct OrderShipped {
-    /// Not in the bytes if it is the class's default.
+    /// The job does not contain it if it equals the class's default.
     #[serde(default = "post")]
     carrier: String,
     at: Date,
@@ -73,7 +73,7 @@ fn post() -> String {
     "post".to_owned()
 }
 
-/// Takes the listener with its event.
+/// Gets the listener with its event.
 async fn shipped(job: Listener<OrderShipped>, _: JobContext) -> Result<(), BoxError> {
     let event = job.event;
     let at = event.at.to_iso_8601().ok_or("no date")?;
@@ -88,7 +88,7 @@ struct InvoicePaid {
     amount: f64,
 }
 
-/// Takes the notification with its channel and whom it is for.
+/// Gets the notification with its channel and its recipients.
 async fn invoice_paid(job: Notification<InvoicePaid>, _: JobContext) -> Result<(), BoxError> {
     let channel = job.channel().unwrap_or("no channel");
     let InvoicePaid { invoice, amount } = job.notification;
@@ -96,7 +96,7 @@ async fn invoice_paid(job: Notification<InvoicePaid>, _: JobContext) -> Result<(
     Ok(())
 }
 
-/// Middleware of one's own: says how long the handler took.
+/// Custom middleware: prints how long the handler took.
 struct Timed;
 
 impl Middleware for Timed {

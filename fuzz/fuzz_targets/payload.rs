@@ -1,4 +1,4 @@
-//! Any bytes as a payload, up to its document: never a panic.
+//! Parses any bytes as a payload and makes its document: must never panic.
 #![no_main]
 
 use artisand::payload::{Document, Payload};

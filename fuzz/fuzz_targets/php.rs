@@ -1,4 +1,4 @@
-//! Any bytes as PHP's serialize format: never a panic, and what is read is written back.
+//! Parses any bytes as PHP's serialize format: must never panic, and must write back what it read.
 #![no_main]
 
 use artisand::php::{self, Value};
