@@ -1,37 +1,37 @@
 <?php
 
 /**
- * Boots a Laravel app and prints, as JSON, what its queue workers know and the
- * bytes of its jobs do not say: configuration as resolved, key prefixes, and the
+ * Boots a Laravel app and prints, as JSON, facts that its queue workers know and the
+ * bytes of its jobs do not contain: the resolved configuration, key prefixes, and the
  * shape of every class that can be queued.
  *
  *   php manifest.php [APP_DIR] [--with-secrets] [--env=NAME] [--config-only] > artisand.json
  *   php -- [APP_DIR] [OPTIONS] < manifest.php
  *
  * With --config-only it loads the configuration as Laravel does, boots nothing, and
- * prints nothing else: that is how artisand asks an app for its settings.
+ * prints only the configuration: in this way artisand asks an app for its settings.
  *
- * The JSON stands on one line of standard output between two lines that hold
- * nothing but `---artisand-manifest---`, because an app may print while it
+ * The JSON is one line of standard output between two lines that contain
+ * only `---artisand-manifest---`, because an app may print while it
  * boots. Errors go to standard error, with exit code 1.
  *
- * Laravel 5.5 to 13, so the syntax is that of PHP 7.0. The app's files are only
- * read: caches that Laravel writes while booting are redirected, and nothing is
- * logged.
+ * It supports Laravel 5.5 to 13, so it uses the syntax of PHP 7.0. It only reads
+ * the app's files: caches that Laravel writes while booting are redirected, and the
+ * app's log is switched off.
  */
 
 namespace Artisand\Manifest;
 
-/** What keeps us from answering, worded for the person who ran this. */
+/** Why the exporter cannot answer, in words for the person who ran it. */
 class Failure extends \Exception
 {
 }
 
-/** PHP values as JSON has them. */
+/** PHP values in JSON. */
 class Values
 {
     /**
-     * Whatever JSON cannot hold becomes an object with a single `$` key, which
+     * A value without a form in JSON becomes an object with a single `$` key, which
      * no configuration has by itself.
      */
     public static function plain($value)
@@ -206,7 +206,7 @@ class Secrets
 
     /**
      * One password may be the value of several variables. The name that sounds
-     * like a secret and like the place it is used at comes first, then the
+     * like a secret and like its setting comes first, then the
      * shortest.
      */
     private function rank($name, $path)
@@ -234,7 +234,7 @@ class Secrets
         return isset($environment[$name]) ? $environment[$name] : null;
     }
 
-    /** Every variable as `env()` answers it. */
+    /** Every variable as `env()` returns it. */
     private function environment()
     {
         if ($this->environment !== null) {
@@ -265,7 +265,7 @@ class Secrets
         return $this->environment;
     }
 
-    /** What env() does, for when Laravel is not loaded. */
+    /** Does the same as env(), if Laravel is not loaded. */
     private static function cast($name)
     {
         $value = isset($_SERVER[$name]) ? $_SERVER[$name] : (isset($_ENV[$name]) ? $_ENV[$name] : getenv($name));
@@ -311,8 +311,8 @@ class Failures
 }
 
 /**
- * Keeps a booting Laravel from writing into the app: its lists of packages and
- * services go to temporary copies, its log goes nowhere.
+ * Prevents a booting Laravel from writing into the app: its lists of packages and
+ * services go to temporary copies, and its log is dropped.
  */
 class Redirects
 {
@@ -373,7 +373,7 @@ class Redirects
         $this->files[$variable] = $file;
         if (is_file($own)) {
             copy($own, $file);
-            // With an old time an opcode cache takes the copy for a settled file.
+            // With an old modification time, an opcode cache accepts the copy at once.
             touch($file, filemtime($own));
         }
         putenv($variable.'='.$file);
@@ -396,7 +396,7 @@ class Redirects
     }
 }
 
-/** Stands in for the framework's bootstrapper on versions that fix the path. */
+/** Replaces the framework's bootstrapper on versions with a fixed path. */
 class RegisterProvidersAt
 {
     private $path;
@@ -422,13 +422,13 @@ class RegisterProvidersAt
 }
 
 /**
- * Finds out which settings are made of which variables of the environment: the
- * configuration is loaded once more with other values of each, and compared.
- * Nothing of a loaded configuration is kept, and no value of a variable.
+ * Finds out which settings come from which variables of the environment: it loads
+ * the configuration again with other values of each variable, and compares.
+ * It keeps neither a loaded configuration nor the value of a variable.
  */
 class Variables
 {
-    /** A number, and a text that no helper leaves as it is. */
+    /** A number, and a text that every helper changes. */
     const PROBES = ['20731', 'Artisand Probe/7'];
 
     const READS = '/(?:\benv|\bgetenv|Env::get|Env::getOrFail)\s*\(\s*[\'"]([A-Za-z_][A-Za-z0-9_]*)[\'"]'
@@ -438,7 +438,7 @@ class Variables
 
     private $parts;
 
-    /** $parts takes from a repository what a manifest has of it. */
+    /** $parts returns the parts of a repository that a manifest contains. */
     public function __construct($app, callable $parts)
     {
         $this->app = $app;
@@ -446,9 +446,9 @@ class Variables
     }
 
     /**
-     * By JSON pointer: `is`, the variables whose text the setting is, the one
-     * that wins first, `from`, those that it is made of in another way, and
-     * `unknown`, those with which the configuration could not be loaded.
+     * By JSON pointer: `is`, the variables whose plain text is the setting, the one
+     * that wins first; `from`, the variables from which it is computed; and
+     * `unknown`, the variables with which the configuration could not be loaded.
      */
     public function ofSettings(array $used)
     {
@@ -468,7 +468,7 @@ class Variables
                 }
             }
             foreach ($used as $pointer => $value) {
-                // What a provider set later is not what the files say.
+                // A provider may have changed a setting after the files were read.
                 if (! array_key_exists($pointer, $base) || $base[$pointer] !== $value) {
                     continue;
                 }
@@ -498,7 +498,7 @@ class Variables
         return ['settings' => (object) $facts, 'unknown' => $unknown];
     }
 
-    /** Marks of the values that variables have now: whether one is another can be told, and what it was cannot. */
+    /** Hashes of the variables' current values: a reader can tell that a value changed, but not what it was. */
     public static function marks(array $names)
     {
         $salt = bin2hex(random_bytes(16));
@@ -511,7 +511,7 @@ class Variables
         return ['salt' => $salt, 'marks' => (object) $marks];
     }
 
-    /** Of several variables whose text a setting is, each is asked before the next. */
+    /** Orders several variables of one setting by the order in which they are read. */
     private function ordered($pointer, array $names)
     {
         $ordered = [];
@@ -661,7 +661,7 @@ class Sources
         return preg_match('~[/\\\\]Listeners[/\\\\]~', $file) === 1;
     }
 
-    /** True for files of the app itself, not of what Composer installed. */
+    /** True for files of the app itself, not of packages that Composer installed. */
     public function isOurs($file)
     {
         if (! is_string($file) || strpos($file, $this->base.DIRECTORY_SEPARATOR) !== 0) {
@@ -692,8 +692,8 @@ class Sources
             }
         }
 
-        // Modules and packages that live in the app's tree have autoload rules
-        // of their own, which only the loader knows.
+        // Modules and packages inside the app's tree have separate autoload rules,
+        // which only the loader knows.
         foreach ($this->loaders() as $loader) {
             foreach ($loader->getPrefixesPsr4() as $directories) {
                 foreach ($directories as $directory) {
@@ -803,7 +803,7 @@ class Sources
 }
 
 /**
- * Loads classes in a process of its own first: a method that does not match its
+ * Loads classes in a separate process first: a method that does not match its
  * parent's, or a name declared twice, ends PHP and cannot be caught.
  */
 class Probe
@@ -841,7 +841,7 @@ class Probe
         for ($deaths = 0; $names !== [] && $deaths < 50; $deaths++) {
             $output = $this->run($names);
             if (! preg_match_all('/^'.self::MARK.'(done|\d+)$/m', $output, $matches, PREG_OFFSET_CAPTURE)) {
-                // The child cannot even start; we find out ourselves.
+                // The child cannot even start, so this process tries to load the classes.
                 return $good + $classes;
             }
             $last = end($matches[1]);
@@ -888,11 +888,11 @@ class Probe
     }
 }
 
-/** What the manifest says of a class. */
+/** The manifest's facts about a class. */
 class Classes
 {
     const LIMITS = [
-        // name => [attribute (Laravel 13), methods that answer instead]
+        // name => [attribute (Laravel 13), methods that replace it]
         'tries' => ['Tries', ['tries']],
         'timeout' => ['Timeout', []],
         'backoff' => ['Backoff', ['backoff']],
@@ -1065,8 +1065,8 @@ class Classes
             return array_values($properties);
         }
 
-        // From PHP 8.1 on an object has the properties of its parents first; one
-        // declared again stays in its place.
+        // From PHP 8.1 on an object has the properties of its parents first; a property
+        // declared again keeps its place.
         $chain = [$class];
         while ($parent = $chain[0]->getParentClass()) {
             array_unshift($chain, $parent);
@@ -1125,7 +1125,7 @@ class Classes
         if ($this->implementing($class, 'Illuminate\Contracts\Queue\ShouldQueueAfterCommit')) {
             $limits['afterCommit'] = true;
         }
-        // Before 13 this one is read by reflection, whatever its visibility.
+        // Before 13 Laravel reads this property by reflection, whatever its visibility.
         if ($limits['deleteWhenMissingModels'] === null && version_compare($this->laravel, '13.0', '<')) {
             $defaults = $this->defaults($class);
             if (isset($defaults['deleteWhenMissingModels'])) {
@@ -1136,7 +1136,7 @@ class Classes
         return $limits;
     }
 
-    /** By the framework's own precedence, for an object fresh from its class. */
+    /** By the framework's own precedence, for a new object of the class. */
     private function limit(\ReflectionClass $class, $property, $attribute, array $methods)
     {
         $default = $this->publicDefault($class, $property);
@@ -1192,7 +1192,7 @@ class Classes
         return null;
     }
 
-    /** What those methods return that are simple enough to be told without PHP. */
+    /** The results of methods that are simple enough to compute without PHP. */
     private function methods(\ReflectionClass $class)
     {
         $methods = [];
@@ -1215,7 +1215,7 @@ class Classes
         return $class->hasProperty($name) && $class->getProperty($name)->isPublic() ? ['property' => true] : null;
     }
 
-    /** Laravel asks from outside, where other than public properties are not set. */
+    /** Laravel reads from outside of the class, where only public properties are set. */
     private function publicDefault(\ReflectionClass $class, $property)
     {
         if (! $class->hasProperty($property) || ! $class->getProperty($property)->isPublic()) {
@@ -1235,7 +1235,7 @@ class Classes
         }
     }
 
-    /** `Queueable` had a method middleware() that answers an empty list. */
+    /** `Queueable` had a method middleware() that returns an empty list. */
     private function isFrameworks(\ReflectionClass $class, $method)
     {
         $file = (new \ReflectionMethod($class->getName(), $method))->getFileName();
@@ -1243,7 +1243,7 @@ class Classes
         return is_string($file) && preg_match('~[/\\\\]Illuminate[/\\\\](Bus|Mail|Notifications|Queue)[/\\\\]~', $file);
     }
 
-    /** Classes of Laravel's own middleware that a method names, in the order in which they stand there. */
+    /** Laravel's own middleware classes that a method names, in the order of its code. */
     private function named(\ReflectionMethod $method)
     {
         $lines = is_string($method->getFileName()) ? @file($method->getFileName()) : false;
@@ -1269,7 +1269,7 @@ class Classes
         return interface_exists($interface) && $class->implementsInterface($interface);
     }
 
-    /** Of handle() or __invoke(): class names, null for anything else. */
+    /** Types of the parameters of handle() or __invoke(): class names, null for anything else. */
     private function parameters(\ReflectionClass $class)
     {
         foreach (['handle', '__invoke'] as $method) {
@@ -1309,7 +1309,7 @@ class Classes
         return $parents;
     }
 
-    /** Those of parents and of traits too. */
+    /** Including those of parents and traits. */
     private function traits(\ReflectionClass $class)
     {
         $names = [];
@@ -1327,7 +1327,7 @@ class Classes
         return $names;
     }
 
-    /** Files of the app that make the class what it is, by path, each with the hash of its contents. */
+    /** Files of the app that define the class, by path, each with the hash of its contents. */
     private function sources(\ReflectionClass $class, array $traits)
     {
         $names = array_merge([$class->getName()], $this->parents($class), $traits, $class->getInterfaceNames());
@@ -1335,7 +1335,7 @@ class Classes
         foreach ($names as $name) {
             $file = (new \ReflectionClass($name))->getFileName();
             $relative = $file === false ? '/' : $this->relative($file);
-            // Packages change with the lock file, and most of them say nothing of queues.
+            // Packages change with the lock file, and most of them have nothing to do with queues.
             if (is_file((string) $file) && $relative[0] !== '/' && strpos($relative, 'vendor/') !== 0) {
                 $sources[$relative] = hash_file('sha256', $file);
             }
@@ -1353,8 +1353,8 @@ class Classes
 }
 
 /**
- * Reads `return EXPRESSION;` where that is all a method does, and EXPRESSION is
- * a literal, `$this->property`, or a string put together of them.
+ * Reads `return EXPRESSION;` if a method does nothing else, and EXPRESSION is
+ * a literal, `$this->property`, or a string made of them.
  */
 class Returned
 {
@@ -1553,12 +1553,12 @@ class Exporter
 
     private $redirects;
 
-    /** Null until there is something worth printing. */
+    /** Null until there is a result to print. */
     private $result;
 
     private $finished = false;
 
-    /** What is left to do with the classes that could be loaded. */
+    /** The remaining work with the classes that could be loaded. */
     private $unfinished;
 
     private $doing = 'starting';
@@ -1573,7 +1573,7 @@ class Exporter
 
     public function run()
     {
-        // The app may assume a script file, and a working directory like that of
+        // The app may expect a script file, and the working directory of
         // its `artisan`.
         foreach (['STDIN' => 'r', 'STDOUT' => 'w', 'STDERR' => 'w'] as $constant => $mode) {
             if (! defined($constant)) {
@@ -1601,7 +1601,7 @@ class Exporter
         }
     }
 
-    /** PHP comes here too when the app ends it: exit(), or an error nobody can catch. */
+    /** PHP also calls this when the app ends it: exit(), or an error that cannot be caught. */
     public function shutdown()
     {
         if ($this->finished) {
@@ -1617,7 +1617,7 @@ class Exporter
             $this->fail("{$this->doing} ended PHP: {$reason}".$this->advice());
         }
         $this->notes->add("incomplete: {$this->doing} ended PHP: {$reason}");
-        // By then all classes were seen.
+        // At this point all classes have been seen.
         $this->result['complete'] = $this->doing === 'reading variables';
         if ($this->unfinished) {
             call_user_func($this->unfinished);
@@ -1647,7 +1647,7 @@ class Exporter
             throw new Failure("no `bootstrap/app.php` in {$base}: is this the directory of a Laravel app?");
         }
 
-        // Packages look at the command line of `artisan`, which ours is not.
+        // Packages read the command line and expect that of `artisan`.
         $arguments = ['artisan'];
         if ($this->options['env'] !== null) {
             $arguments[] = '--env='.$this->options['env'];
@@ -1682,7 +1682,7 @@ class Exporter
             $this->doing = 'booting the app';
             $kernel->bootstrap();
         }
-        // Laravel's handler makes exceptions of warnings and logs deprecations.
+        // Laravel's handler turns warnings into exceptions and logs deprecations.
         set_error_handler(function () {
             return true;
         });
@@ -1738,15 +1738,15 @@ class Exporter
         $this->result['code'] = $this->code($app);
         $this->doing = 'reading classes';
         $this->classes($app, $base, $autoload, $composer);
-        // Last: what a configuration file does when it is loaded again may end PHP.
+        // This comes last, because loading a configuration file again may end PHP.
         $this->doing = 'reading variables';
         $this->variables($app, $cached);
     }
 
     /**
-     * What the app's kernel runs before it handles errors and registers facades and
-     * providers: LoadEnvironmentVariables, LoadConfiguration, and what the app puts
-     * there itself.
+     * The bootstrappers that the app's kernel runs before it handles errors and registers
+     * facades and providers: LoadEnvironmentVariables, LoadConfiguration, and those that
+     * the app adds.
      */
     private function loaders($kernel)
     {
@@ -1763,7 +1763,7 @@ class Exporter
         return $loaders;
     }
 
-    /** Configuration of packages as their providers would merge it, which nothing boots here. */
+    /** Configuration of packages as their providers would merge it; no provider is booted here. */
     private function packages($vendor, $config, $cached)
     {
         $packages = [];
@@ -1806,7 +1806,7 @@ class Exporter
         return $config;
     }
 
-    /** Which settings the process environment of a worker decides over; in the cached configuration it is none. */
+    /** The settings that follow the process environment of a worker; none if the configuration is cached. */
     private function variables($app, $cached)
     {
         if ($cached !== null) {
@@ -1824,7 +1824,7 @@ class Exporter
                 $names = array_merge($names, isset($facts['from']) ? $facts['from'] : []);
             }
             $names = array_unique(array_merge($names, $variables['unknown']));
-            // A mark of a short secret could be guessed.
+            // A hash of a short secret could be guessed.
             $names = preg_grep('/PASSWORD|KEY|SECRET|TOKEN|AUTH|URL|DSN/i', $names, PREG_GREP_INVERT);
             $this->result['variables'] = $variables + Variables::marks($names);
         } catch (\Throwable $e) {
@@ -1888,12 +1888,12 @@ class Exporter
         }
     }
 
-    /** Where the app or a package adds to payloads; what the framework itself adds is known. */
+    /** Where the app or a package adds fields to payloads; the framework's own fields are known. */
     private function payloadHooks($app)
     {
         $hooks = [];
         try {
-            // Packages hook in when they are asked for the queue.
+            // Packages add their hooks when the queue is first used.
             $app->make('queue');
             $property = new \ReflectionProperty('Illuminate\Queue\Queue', 'createPayloadCallbacks');
             $property->setAccessible(true);
@@ -1910,7 +1910,7 @@ class Exporter
         return $hooks;
     }
 
-    /** What the app sets in code that Laravel's workers and commands obey. */
+    /** Settings that the app makes in code and that Laravel's workers and commands obey. */
     private function code($app)
     {
         $code = ['pop_using' => [], 'exit_codes' => [], 'pipes' => [], 'prohibited' => []];
@@ -1938,7 +1938,7 @@ class Exporter
         return $code;
     }
 
-    /** A static property; null where this version has none. */
+    /** A static property; null if this version has none. */
     private function shared($class, $name)
     {
         if (! property_exists($class, $name)) {
@@ -2079,7 +2079,7 @@ class Exporter
         return $queued ? 'job' : null;
     }
 
-    /** The class names of the first parameter of what a listener does. */
+    /** The class names of the first parameter of a listener's method. */
     private function handled(\ReflectionClass $class)
     {
         foreach (['handle', '__invoke'] as $method) {
@@ -2198,7 +2198,7 @@ class Exporter
         exit(1);
     }
 
-    /** From here on nothing that the app still does may be seen. */
+    /** Hides everything that the app does from here on. */
     private function end()
     {
         $this->finished = true;
