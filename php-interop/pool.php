@@ -5,52 +5,51 @@
  *
  * One process is one member of the pool. It boots the app once and then runs
  * `Illuminate\Queue\Worker::daemon`, as `php artisan queue:work` does. Only the
- * queue is another: `pop()` waits for a job on a socket, and what happens to the
- * job (deleted, released, failed) is said there instead of being done in Redis.
- * The rest is Laravel: middleware, chains, batches, locks, `failed()`, events,
- * timeouts, and when to stop.
+ * queue is different: `pop()` waits for a job on a socket, and the member reports
+ * the job's end (deleted, released, failed) there instead of writing it to Redis.
+ * Laravel does the rest: middleware, chains, batches, locks, `failed()`, events,
+ * timeouts, and the decision when to stop.
  *
  * The socket is file descriptor 3. Each side writes lines of JSON. From artisand:
  *
  *   {"app": "/srv/app", "connection": "redis", "queue": "default", ...}   once, see Member::boot
  *   {"do": "run", "queue": "default", "body": 650, "reserved": 650, "until": 81500000000, "lease": 90500000000}
- *                          then so many bytes; not begun if it is read at `until` of `hrtime()` or later; until
- *                          `lease` no other worker can have the job (null if it is always so)
- *   {"do": "settled", "settled": true}   the answer to `failed`: whether that is written down
+ *                          then this number of bytes. A member that reads this at `until` of `hrtime()` or later
+ *                          does not begin the job. Before `lease` no other worker can get the job (null: never)
+ *   {"do": "settled", "settled": true}   the answer to `failed`: whether artisand has recorded the failure
  *   {"do": "stop"}
  *
- * From here, each line begins with the `key` of the first line and the number of orders read so far: other processes
- * that write to this descriptor (programs that a job started) are told from us by that. Then comes JSON in which `is`
- * says what it is about:
+ * Each line from the member begins with the `key` of the first line and the number of orders read so far. Lines of
+ * other processes that write to this descriptor (programs that a job started) lack the key. Then comes JSON in which
+ * `is` names the message:
  *
- *   booted     the app has booted; versions `laravel` and `php`, `signals` if it hears SIGTERM, `interruptible` if it
+ *   booted     the app has booted; versions `laravel` and `php`, `signals` if it catches SIGTERM, `interruptible` if it
  *              passes signals on to its job, `clock` in nanoseconds
- *   ready      waiting for a job; `memory` in bytes, `clock`, `orders` read so far. Not while the worker is to pause
- *   paused     Laravel's loop comes round and may not ask for a job: a listener of Looping, all queues paused
- *   declined   the job is not begun, as the worker is to pause (down, or a listener of Looping) or to restart,
- *              or as it came too late
+ *   ready      waits for a job; `memory` in bytes, `clock`, `orders` read so far. Not sent while the worker is paused
+ *   paused     Laravel's loop runs and may not pop a job: a listener of Looping, all queues paused
+ *   declined   the job does not begin, because the worker has to pause (down, or a listener of Looping) or to restart,
+ *              or because the job came too late
  *   deleted (`last` if Laravel is done with the job), released (`delay`), failed (`exception` as Laravel
- *              records it, `class`, `message`, `logged` if it is in the app's store already). What Laravel does behind
- *              a failure (`failed()`, locks, batches) waits for the answer
+ *              records it, `class`, `message`, `logged` if it is in the app's store already). Laravel continues with
+ *              `failed()`, locks and batches after the answer
  *   exception  the attempt threw (`class`, `message`)
  *   timeout    the attempt ran too long
- *   done       the attempt is over, and Laravel's loop has come round; `ready` says that, too
- *   parting    nothing: whether that can be said shows whether artisand is there
- *   unbootable the app cannot be booted (`message`)
+ *   done       the attempt is over, and Laravel's loop has begun the next round; `ready` implies that, too
+ *   parting    no content: the member sends it to find out whether artisand is there
+ *   unbootable the app cannot boot (`message`)
  *
- * What is said of a job is of the one that was sent last, or it is not said.
+ * Messages about a job are always about the job that artisand sent last.
  *
- * If artisand is gone, this process ends its job in Redis by itself, but only
- * while the job is still reserved: once the reservation has ended another worker
- * may run the job, and this process kills itself before it does anything more
- * for it. The job before is ended in the same way, if artisand may have heard of
- * its end and not written it down. It has a second for that: then artisand's
- * supervisor kills it. PHP 7.3 and later, Laravel 8 to 13.
+ * If artisand is gone, this process writes the end of its job to Redis itself, but
+ * only while the job is still reserved: after that another worker may run the job,
+ * and this process kills itself before it does anything more for it. It does the
+ * same for the previous job if artisand may have received its end and not written
+ * it. It has one second for that: then artisand's supervisor kills it. PHP 7.3 and later, Laravel 8 to 13.
  */
 
 namespace Artisand\Pool;
 
-/** Seconds for which a signal counts as just looked for. */
+/** Seconds for which the result of a look for signals is reused. */
 const MOMENT = 0.005;
 
 /** The socket to artisand. */
@@ -58,7 +57,7 @@ class Channel
 {
     const LONGEST_TEXT = 1 << 20;
 
-    /** Seconds without a job after which Laravel's loop comes round, to see whether it is to stop. */
+    /** Seconds without a job after which Laravel's loop runs, to check whether it has to stop. */
     const PATIENCE = 3;
 
     private $in;
@@ -69,25 +68,25 @@ class Channel
 
     private $isOpen = true;
 
-    /** What tells our lines from those of others. */
+    /** Distinguishes this member's lines from those of other processes. */
     private $key = '-';
 
-    /** How many jobs were read. */
+    /** Number of jobs read. */
     public $orders = 0;
 
     public function __construct()
     {
-        // Where this text was read from; it may have read further.
+        // PHP has read this program from here, and maybe some bytes after it.
         $this->in = $GLOBALS['artisand'];
         $this->out = fopen('php://fd/3', 'wb');
         $this->owner = getmypid();
         stream_set_write_buffer($this->out, 0);
     }
 
-    /** Waits for a line; null if there will be none, false if none came for a while or a signal did. */
+    /** Waits for a line; null if there will be none, false after a while or a signal. */
     public function receive()
     {
-        // A job may have closed all that is open.
+        // A job may have closed all open descriptors.
         if (! $this->isOpen || ! is_resource($this->in)) {
             return $this->close();
         }
@@ -99,7 +98,7 @@ class Channel
         return $line === false ? $this->close() : json_decode($line, true);
     }
 
-    /** Whether there is something to read, or will be within so many seconds. */
+    /** Whether there is something to read, now or within this number of seconds. */
     public function hasNews($patience = 0)
     {
         if (! is_resource($this->in)) {
@@ -127,19 +126,19 @@ class Channel
         $this->key = $key;
     }
 
-    /** Whether artisand has ended. What is on its way from there stays unread. */
+    /** Whether artisand has ended. Reads nothing. */
     public function isAbandoned()
     {
         return ! $this->send('parting');
     }
 
-    /** The same, at the cost of one look while artisand lives and has sent nothing. */
+    /** The same, cheaper: one check while artisand lives and has sent nothing. */
     public function isGone()
     {
         return ! $this->isOpen || ($this->hasNews() && $this->isAbandoned());
     }
 
-    /** Waits until artisand says whether what it was told is written down; null if it has ended. */
+    /** Waits until artisand answers whether it has recorded the failure; null if artisand has ended. */
     public function answer()
     {
         do {
@@ -159,10 +158,10 @@ class Channel
         return $bytes;
     }
 
-    /** Says something; false if nobody hears it. */
+    /** Sends a message; false if artisand cannot receive it. */
     public function send($is, array $more = [])
     {
-        // A child that a job forked is not the one who is asked.
+        // A child that a job forked must not answer for this process.
         if (! $this->isOpen || ! $this->isOurs() || ! is_resource($this->out)) {
             return false;
         }
@@ -173,13 +172,13 @@ class Channel
             try {
                 $written = @fwrite($this->out, $sent === 0 ? $line : substr($line, $sent));
             } catch (\Throwable $problem) {
-                // The app makes exceptions of all that PHP complains about.
+                // The app turns all warnings of PHP into exceptions.
                 $written = false;
             }
             if ($written) {
                 $sent += $written;
             } elseif (++$failures > 3) {
-                // Not only a signal that came in between.
+                // The write failed, and not only because of a signal.
                 return $this->isOpen = false;
             }
         }
@@ -201,10 +200,10 @@ class Channel
 /** One process of the pool. */
 class Member
 {
-    /** How many jobs are remembered: artisand writes down the end of one within milliseconds. */
+    /** Number of ended jobs to remember: artisand records the end of a job within milliseconds. */
     const RECENT = 3;
 
-    /** Seconds after it was told that one is over, after which it has written that down. */
+    /** Seconds after which artisand has surely recorded the end of a job. */
     const RECENTLY = 10;
 
     public $app;
@@ -220,25 +219,25 @@ class Member
 
     private $settings;
 
-    /** The job that was given to the worker last. */
+    /** The last job that the worker got. */
     private $job;
 
-    /** Jobs before it, whose end artisand may not have written down before it gave us the next one. */
+    /** Previous jobs, whose end artisand may not have recorded before it sent the next one. */
     private $recent = [];
 
-    /** Whether it has not come round. */
+    /** Whether the worker still runs the job. */
     private $isRunning = false;
 
-    /** Whether artisand was told that we wait for what it has not sent yet. */
+    /** Whether artisand knows that this process waits for the next job. */
     private $isReady = false;
 
-    /** Whether it was told that we may not ask for jobs. */
+    /** Whether artisand knows that this process is paused. */
     private $isPaused = false;
 
     /** Whether the worker's loop has begun a round since its last pop. */
     private $hasLooped = false;
 
-    /** Laravel asks once for each of its queues; this says that it was answered for all of them. */
+    /** Laravel pops each of its queues in a round; true once all of them are answered. */
     private $isRoundOver = false;
 
     private $wasReady = 0.0;
@@ -247,7 +246,7 @@ class Member
 
     private $began;
 
-    /** Settings of PHP that a job may change, and that the next one is not to suffer from. */
+    /** Settings of PHP that a job may change, and that are reset before the next one. */
     private $limits = [];
 
     public function __construct(Channel $channel)
@@ -331,7 +330,7 @@ class Member
             }
         }
 
-        // Packages look at the command line to see that this is a worker.
+        // Packages recognize a worker by its command line.
         $arguments = ['artisan', 'queue:work', $this->setting('connection', 'redis')];
         if ($this->setting('env') !== null) {
             $arguments[] = '--env='.$this->setting('env');
@@ -347,20 +346,20 @@ class Member
             throw new \RuntimeException("`bootstrap/app.php` in {$base} does not return a Laravel application");
         }
         $this->app = $app;
-        // Before any listener of the app's, which may end the round.
+        // Before any listener of the app, which may end the round.
         $app->make('events')->listen(\Illuminate\Queue\Events\Looping::class, function () {
             if ($this->hasLooped && ! $this->comesRound()) {
-                // The round before it ended without a pop.
+                // The previous round ended without a pop.
                 $this->pauses();
             }
             $this->hasLooped = true;
-            // As `queue:work --once`, which does not ask.
+            // As `queue:work --once`, which does not ask listeners.
             return $this->setting('once') ? true : null;
         });
         $app->make(\Illuminate\Contracts\Console\Kernel::class)->bootstrap();
     }
 
-    /** Laravel's own options, by the names of its properties: not all versions have all of them. */
+    /** Laravel's own options, by the names of their properties; some versions lack some of them. */
     private function options()
     {
         $options = new \Illuminate\Queue\WorkerOptions;
@@ -373,7 +372,7 @@ class Member
         return $options;
     }
 
-    /** A worker that is to pause does not come round to its next pop: the job is over nevertheless. */
+    /** A paused worker does not reach its next pop, so this reports the end of its job. */
     private function listenForPauses()
     {
         $comesRound = function () {
@@ -392,7 +391,7 @@ class Member
         });
     }
 
-    /** Says that Laravel's loop is done with a job; false if there was none. */
+    /** Reports that Laravel's loop is done with a job; false if there was none. */
     private function comesRound()
     {
         if (! $this->isRunning) {
@@ -423,7 +422,7 @@ class Member
         }
     }
 
-    /** Laravel's loop comes round, and there was no pop: what we are given meanwhile somebody else may do. */
+    /** Laravel's loop runs without a pop: another process may run a job that was sent here meanwhile. */
     private function pauses()
     {
         if (! $this->channel->isOurs()) {
@@ -444,14 +443,14 @@ class Member
         }
     }
 
-    /** Laravel's loop has come round and asks for a job. */
+    /** Laravel's loop has begun a round and pops a job. */
     public function begin()
     {
         $this->isRoundOver = false;
         $this->options->sleep = $this->setting('options', [])['sleep'];
     }
 
-    /** What `pop()` gives to Laravel's worker. */
+    /** The result of `pop()` for Laravel's worker. */
     public function next(Manager $manager)
     {
         if ($this->isRoundOver) {
@@ -473,7 +472,7 @@ class Member
         $this->ready();
         $order = $this->worker->shouldQuit ? null : $this->order();
         if ($order === false) {
-            // Laravel looks whether it is to stop, and comes back at once.
+            // Laravel checks whether it has to stop, and pops again at once.
             return $this->pass();
         }
         if ($order === null) {
@@ -482,7 +481,7 @@ class Member
         [$body, $reserved, $queue, $isLate, $lease] = $order;
         $this->isReady = false;
         try {
-            // Without artisand the reservation is not renewed.
+            // Without artisand, no process renews the reservation.
             $mayRun = ! $isLate && ! $this->channel->isGone() && $this->mayRun();
         } catch (\Throwable $problem) {
             $this->isRoundOver = true;
@@ -496,7 +495,7 @@ class Member
             return $this->pass();
         }
         $this->isRunning = true;
-        // To ask whether it may run was no round.
+        // The check whether the job may run was no round.
         $this->hasLooped = false;
 
         if ($this->job !== null) {
@@ -507,7 +506,7 @@ class Member
         return $this->job = $manager->job($body, $reserved, $queue, $lease);
     }
 
-    /** Waits for a job; false if none came for a while, null if we are to end. */
+    /** Waits for a job; false if none came for a while, null if this process has to end. */
     private function order()
     {
         $order = $this->channel->receive();
@@ -517,7 +516,7 @@ class Member
         if ($order === null || ! isset($order['do']) || $order['do'] !== 'run') {
             return null;
         }
-        // A process that was stopped, or in a pause, when it was sent: it may be somebody else's by now.
+        // This process was stopped or paused when the job was sent: another worker may have it by now.
         $isLate = hrtime(true) >= $order['until'];
         $body = $this->channel->bytes($order['body']);
         $reserved = $this->channel->bytes($order['reserved']);
@@ -529,13 +528,13 @@ class Member
         return [$body, $reserved, $order['queue'], $isLate, $order['lease']];
     }
 
-    /** Whether it is this job that artisand waits for. */
+    /** Whether artisand waits for the end of this job. */
     public function runs(Job $job)
     {
         return $this->isRunning && $this->job === $job;
     }
 
-    /** Undoes what a job may have done to the process, so that the next one has its limits and no others. */
+    /** Resets settings that a job may have changed, so that the next one has the right limits. */
     private function restore()
     {
         [$memory, $time] = $this->limits;
@@ -562,7 +561,7 @@ class Member
         }
     }
 
-    /** Asks Laravel again what it asked before it waited, if that is some time ago. */
+    /** Repeats Laravel's checks before a job if the last ones are some time ago. */
     private function mayRun()
     {
         if (microtime(true) - $this->wasReady < 0.05) {
@@ -598,7 +597,7 @@ class Member
         return $this->pass();
     }
 
-    /** If artisand has ended, nobody else may have written down what became of the last jobs. */
+    /** Writes the ends of the last jobs if artisand has ended, which may not have written them. */
     private function part()
     {
         if ($this->job === null || ! $this->channel->isOurs() || ! $this->channel->isAbandoned()) {
@@ -614,10 +613,10 @@ class Member
     }
 }
 
-/** Says in the list of processes what this one is. */
+/** Sets the title of this process, as `ps` shows it. */
 function entitle($queue)
 {
-    // Horizon ends processes that have its name in their command line and are none of its own.
+    // Horizon ends foreign processes that have its name in their command line.
     $queue = str_ireplace('horizon', 'hrzn', preg_replace('/[^\x21-\x7e]/', '?', substr($queue, 0, 100)));
     if (function_exists('cli_set_process_title')) {
         @cli_set_process_title("artisand: php worker ({$queue})");
@@ -639,16 +638,16 @@ function described($exception)
 }
 
 /**
- * The cache as the worker sees it: signals that were looked for a moment ago are not looked for again.
+ * The cache as the worker sees it: for a moment, it answers a repeated look for signals from memory.
  *
- * Laravel asks the cache around each job, which takes as long as a small job does.
+ * Laravel asks the cache for each job, which takes as long as a small job.
  */
 function signals($cache)
 {
     if (get_class($cache) !== \Illuminate\Cache\Repository::class) {
         return $cache;
     }
-    // Of a type that not all versions of PHP know.
+    // A type that some versions of PHP do not know.
     $type = (new \ReflectionMethod($cache, 'get'))->getReturnType();
     $type = $type === null ? '' : ": {$type}";
     eval('namespace Artisand\Pool;
@@ -689,10 +688,10 @@ function signals($cache)
     return Signals::from($cache);
 }
 
-/** Classes that need Laravel's, which are there only once the app is booted. */
+/** Defines classes that extend Laravel's, which exist only once the app is booted. */
 function define_classes()
 {
-    /** The connections as the worker sees them: whichever it asks for, jobs come from artisand. */
+    /** The connections as the worker sees them: jobs of each come from artisand. */
     class Manager extends \Illuminate\Queue\QueueManager
     {
         private $member;
@@ -703,7 +702,7 @@ function define_classes()
 
         private $pool;
 
-        /** Queues that are paused, when that was seen, and of which. */
+        /** The paused queues, the time of the look, and the queues looked at. */
         private $paused = [[], 0, null];
 
         public function __construct($app, Member $member, Channel $channel, $redis, $connection)
@@ -723,7 +722,7 @@ function define_classes()
             return $this->pool;
         }
 
-        /** As for the signal to restart: what was seen a moment ago holds. */
+        /** As with the restart signal, the result of a moment ago is reused. */
         public function getPausedQueues($connection, $queues)
         {
             [$paused, $at, $of] = $this->paused;
@@ -764,7 +763,7 @@ function define_classes()
         }
     }
 
-    /** A job of the app's Redis queue, whose end artisand writes down. */
+    /** A job of the app's Redis queue, whose end artisand records. */
     class Job extends \Illuminate\Queue\Jobs\RedisJob
     {
         private $member;
@@ -773,19 +772,19 @@ function define_classes()
 
         private $cause;
 
-        /** What artisand was told of its end. */
+        /** The end of the job as reported to artisand. */
         private $end;
 
-        /** Whether the app's store of failed jobs has it. */
+        /** Whether the app's store of failed jobs contains it. */
         private $isRecorded = false;
 
-        /** Whether this process has ended it in Redis. */
+        /** Whether this process has written its end to Redis. */
         private $isEnded = false;
 
-        /** When it was told that there is no more to come, on the clock of hrtime(). */
+        /** When artisand learned that the job is over, on the clock of hrtime(). */
         private $overSince;
 
-        /** Until when no other worker can have the job, on that clock; null for ever. */
+        /** Until when no other worker can get the job, on that clock; null for ever. */
         private $lease;
 
         public function reportTo(Member $member, Channel $channel, $lease)
@@ -805,7 +804,7 @@ function define_classes()
             return parent::fail($this->cause);
         }
 
-        /** Laravel asks this before it does what follows a job: its lock, its chain, its batch. */
+        /** Laravel calls this before it handles the job's lock, chain and batch. */
         public function isReleased()
         {
             $this->staysOurs();
@@ -813,7 +812,7 @@ function define_classes()
             return parent::isReleased();
         }
 
-        /** Laravel asks this before it judges what a job threw. */
+        /** Laravel calls this before it handles an exception of the job. */
         public function hasFailed()
         {
             $this->staysOurs();
@@ -826,14 +825,14 @@ function define_classes()
             if ($this->deleted) {
                 return;
             }
-            // In Laravel, too, a job that was released before that comes back.
+            // In Laravel, too, a job that was released earlier comes back.
             $isNews = $this->failed || ! $this->released;
             if (! $isNews || ! $this->channel->isOurs() || ($this->failed ? $this->saysFailed() : $this->saysDeleted())) {
                 $this->deleted = true;
 
                 return;
             }
-            // artisand is gone: the end of the job falls to this process.
+            // artisand is gone, so this process has to end the job.
             $this->staysOurs();
             if ($this->failed && ! $this->isLogged()) {
                 throw new \RuntimeException('the failed job could not be recorded: it stays reserved, and is run again');
@@ -854,7 +853,7 @@ function define_classes()
             }
             $due = time() + $delay;
             if ($this->deleted && $this->end !== null && ! $this->channel->isGone()) {
-                // In Laravel, too, a job that was deleted before that comes back; what is reserved artisand deletes.
+                // In Laravel, too, a job that was deleted earlier comes back; artisand deletes the reserved one.
                 $script = "return redis.call('zadd', KEYS[1], ARGV[1], ARGV[2])";
                 $delayed = $this->redis->getQueue($this->queue).':delayed';
                 $this->redis->getConnection()->eval($script, 1, $delayed, $due, $this->reserved);
@@ -867,7 +866,7 @@ function define_classes()
             $this->released = true;
         }
 
-        /** Tells artisand how it ended; false if that is not to be heard, or not of this job any more. */
+        /** Reports the job's end to artisand; false if artisand is gone or expects another job. */
         private function says($is, array $more = [])
         {
             if (! $this->member->runs($this) || ! $this->channel->send($is, $more)) {
@@ -878,19 +877,19 @@ function define_classes()
             return true;
         }
 
-        /** artisand knows that it is over. */
+        /** Notes that artisand knows that the job is over. */
         public function isOver()
         {
             $this->overSince = $this->overSince ?: hrtime(true);
         }
 
-        /** Lets go of what the job was. */
+        /** Frees the job's object. */
         public function forget()
         {
             $this->instance = null;
         }
 
-        /** Does what artisand was told and may not have done, if the job is reserved still. */
+        /** Writes the reported end to Redis if artisand may not have done it and the job is still reserved. */
         public function endAlone()
         {
             $isLongOver = $this->overSince !== null && hrtime(true) - $this->overSince > Member::RECENTLY * 1000000000;
@@ -904,13 +903,13 @@ function define_classes()
         }
 
         /**
-         * Ends the process if artisand has ended and the job is not reserved any more: another worker may run it.
+         * Ends the process if artisand has ended and the job is no longer reserved: another worker may run it.
          *
-         * What Laravel does for a job that has ended (its chain, its batch, its locks) would be done twice.
+         * Otherwise Laravel's work for an ended job (its chain, its batch, its locks) would be done twice.
          */
         private function staysOurs()
         {
-            // What has ended is not reserved any more.
+            // An ended job is no longer reserved.
             if ($this->end !== null || $this->isEnded || ! $this->member->runs($this)) {
                 return;
             }
@@ -924,7 +923,7 @@ function define_classes()
             exit(1);
         }
 
-        /** Keeps the reservation for as long as an end takes; false if it is gone, null if Redis cannot be asked. */
+        /** Renews the reservation for the time of one end; false if it is gone, null if Redis does not answer. */
         private function renew()
         {
             $script = "local ends = redis.call('zscore', KEYS[1], ARGV[1]) if not ends then return 0 end "
@@ -939,7 +938,7 @@ function define_classes()
             }
         }
 
-        /** Takes the job out of the reserved ones, to be due at this second if it is to come back; only if it is one. */
+        /** Removes the job from the reserved ones, if it is there; with $due, delays it until that second. */
         private function move($due = null)
         {
             $script = "if not redis.call('zscore', KEYS[2], ARGV[1]) then return 0 end "
@@ -953,18 +952,18 @@ function define_classes()
 
         private function saysDeleted()
         {
-            // What Laravel deletes has done all it had to; a job that deletes itself runs on.
+            // If Laravel deletes the job, the job is done; a job that deletes itself continues to run.
             $caller = debug_backtrace(DEBUG_BACKTRACE_IGNORE_ARGS, 3)[2] ?? [];
             $isLast = ($caller['class'] ?? '') === \Illuminate\Queue\CallQueuedHandler::class;
 
             return $this->says('deleted', $isLast ? ['last' => true] : []);
         }
 
-        /** Says that the job has failed, and waits until that is written down; false if it has to be done here. */
+        /** Reports the failure and waits until artisand has recorded it; false if this process has to do that. */
         private function saysFailed()
         {
             $failer = $this->container->make('queue.failer');
-            // A store of another class than artisand takes it for is one that only PHP can write.
+            // If the store has another class than artisand expects, only PHP can write to it.
             $isForArtisand = get_class($failer) === $this->member->setting('failer');
             $this->cause = $this->cause ?: new \Illuminate\Queue\ManuallyFailedException;
             $isLogged = ! $isForArtisand && $this->isLogged();
@@ -977,7 +976,7 @@ function define_classes()
 
         private function isSettled()
         {
-            // The time that artisand takes is not the job's.
+            // The wait for artisand does not count towards the job's timeout.
             $left = extension_loaded('pcntl') ? pcntl_alarm(0) : 0;
             try {
                 $isSettled = $this->channel->answer();
@@ -987,7 +986,7 @@ function define_classes()
                 }
             }
             if ($isSettled === false) {
-                // As in Laravel, where Redis throws: nothing that follows a failure is done for a job that stays.
+                // As in Laravel when Redis throws: a job that stays gets no `failed()`, lock or batch.
                 throw new \RuntimeException('the failure of the job could not be written down in its queue');
             }
             if ($isSettled) {
@@ -995,7 +994,7 @@ function define_classes()
             }
             $mayBeTaken = $this->lease !== null && hrtime(true) >= $this->lease;
             if (! $mayBeTaken && $this->renew() === false) {
-                // No other worker can have it: artisand has written it down, and then ended.
+                // No other worker has the job, so artisand recorded the failure before it ended.
                 return true;
             }
             $this->end = null;
