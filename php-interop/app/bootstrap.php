@@ -5,7 +5,7 @@
  * Laravel skeleton would have: Debian's packages bring an autoloader for the
  * framework, and everything else is below src/.
  *
- * Included by `artisan`; a script of its own may include it too and then call
+ * `artisan` includes this file; another script may include it too and then call
  * `bootstrap()` on the console kernel. `vendor/autoload.php` and
  * `bootstrap/app.php` are where manifest.php looks for them.
  */

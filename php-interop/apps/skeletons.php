@@ -1,8 +1,8 @@
 <?php
 
 /**
- * Configuration and environment as each generation of Laravel's skeleton gives
- * them to a new app: what an app keeps when its framework is upgraded.
+ * Configuration and environment that each generation of Laravel's skeleton gives
+ * to a new app. An app keeps them when its framework is upgraded.
  *
  * Configuration is nested arrays whose leaves are PHP code, so that variants can
  * change single entries before the files are written.

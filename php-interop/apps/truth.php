@@ -4,7 +4,7 @@
  * Read by `truth` as its standard input, in the directory of an app.
  */
 
-// PHP leaves these out when it reads a program from standard input.
+// PHP does not define these when it reads a program from standard input.
 foreach (['STDIN' => 'r', 'STDOUT' => 'w', 'STDERR' => 'w'] as $constant => $mode) {
     defined($constant) || define($constant, fopen('php://'.strtolower($constant), $mode));
 }
@@ -37,7 +37,7 @@ $attempt = function (string $what, callable $callback) use (&$errors) {
     }
 };
 
-/** Parses like Laravel, then goes to the test's server whatever the address was. */
+/** Parses like Laravel, then connects to the test's server, whatever the address was. */
 $manager = new class ($app, 'phpredis', (array) config('database.redis')) extends Illuminate\Redis\RedisManager {
     public ?array $server = null;
 

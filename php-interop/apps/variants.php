@@ -1,11 +1,11 @@
 <?php
 
 /**
- * The test apps: name => what is special about it.
+ * The test apps: name => how it differs from its skeleton.
  *
  *   skeleton   the generation its configuration comes from
- *   env        lines of .env, raw; null takes one away
- *   config     dotted path => PHP code, null to take it away
+ *   env        lines of .env, raw; null removes one
+ *   config     dotted path => PHP code, null to remove it
  *   files      path => contents
  *   installed  how the framework's version can be read: `packages` (Composer 2),
  *              `list` (Composer 1), `lock` (composer.lock only)
@@ -25,7 +25,7 @@ return function (string $framework): array {
         'skeleton-8' => ['skeleton' => '8.6.12', 'env' => ['REDIS_PASSWORD' => 's3cr3t-redis']],
         'skeleton-9' => ['skeleton' => '9.5.2'],
         'skeleton-10' => ['skeleton' => '10.3.3', 'env' => ['AWS_SECRET_ACCESS_KEY' => 's3cr3t-aws']],
-        // Most apps of this generation have no file for what they leave alone.
+        // Most apps of this generation have no files for settings that they do not change.
         'skeleton-11' => [
             'skeleton' => '11.0.3',
             'without' => $slimOnly ? ['config/queue.php'] : [],
@@ -196,7 +196,7 @@ return function (string $framework): array {
             'env' => ['APP_MAINTENANCE_DRIVER' => 'cache', 'APP_MAINTENANCE_STORE' => 'redis', 'CACHE_PREFIX' => 'maint',
                 'APP_TIMEZONE' => 'Europe/Warsaw'],
         ],
-        // Secrets written down instead of asked for, and values that JSON has not.
+        // Literal secrets instead of variables, and values without a form in JSON.
         'odd-values' => [
             'skeleton' => '8.6.12',
             'config' => [

@@ -1,7 +1,7 @@
 <?php
 
 /**
- * The classes the codec fixtures are made of. `vectors.php` and `exchange.php` serialize them for real.
+ * The classes of the codec fixtures. `vectors.php` and `exchange.php` serialize them for real.
  */
 
 // Some of these classes use `Serializable` on purpose; PHP 8.1+ deprecates that while compiling. Only what ends the

@@ -1,7 +1,7 @@
 <?php
 
 /**
- * Random values both ways.
+ * Exchanges random values, in both directions.
  *
  * `php exchange.php make N SEED`: prints N lines `base64(serialize(value)) TAB json`.
  * `php exchange.php echo`: reads lines of base64 bytes and prints for each
@@ -15,7 +15,7 @@ require __DIR__ . '/document.php';
 require __DIR__ . '/lines.php';
 require __DIR__ . '/random.php';
 
-/** Bounds what shared values may grow to when each place shows them again. */
+/** Limits the size of documents, in which shared values are repeated. */
 const LARGEST_MADE = 2000;
 
 const LARGEST_ECHOED = 1000000;

@@ -6,7 +6,7 @@ use Illuminate\Bus\Batch;
 use Illuminate\Support\Facades\Redis;
 use Throwable;
 
-/** What a batch's callbacks write down: the Redis list `interop:batch` (no prefix) of JSON lines. */
+/** The lines that a batch's callbacks write: the Redis list `interop:batch` (no prefix) of JSON lines. */
 final class BatchNote
 {
     public static function write(string $callback, Batch $batch, ?Throwable $exception): void

@@ -29,7 +29,7 @@ use InvalidArgumentException;
  * One kind of queued thing per name.
  *
  * An entry of category `job` builds the job object; entries of the other
- * categories put themselves on the queue, on the one that is given or else
+ * categories dispatch themselves, to the given queue or else
  * where Laravel would.
  */
 final class Catalogue
@@ -222,7 +222,7 @@ final class Catalogue
         return array_map(fn (array $entry) => $entry[1], $jobs);
     }
 
-    /** What takes no argument and is of category `job` is a recipe for a job. */
+    /** A method of category `job` without arguments makes a job. */
     private static function isRecipe(string $kind): bool
     {
         return self::category($kind) === 'job'
@@ -234,7 +234,7 @@ final class Catalogue
         return self::entries()[$kind][0];
     }
 
-    /** Puts one of a kind on the queue. */
+    /** Dispatches one of a kind. */
     public static function dispatch(string $kind, ?string $queue = null): void
     {
         $made = self::entries()[$kind][1];

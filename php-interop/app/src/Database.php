@@ -8,14 +8,14 @@ use Illuminate\Database\Schema\Blueprint;
 use Illuminate\Database\Schema\Builder;
 
 /**
- * The database behind models, cache, failed jobs and batches. Its tables appear
- * when something first connects to it, complete or not at all, so several
- * processes may come at once. The framework's own tables are those of the
+ * The database of models, cache, failed jobs and batches. The first connection
+ * creates its tables, all or none, so several
+ * processes may connect at once. The framework's own tables are those of the
  * running version's migrations; ids and times of the models are fixed.
  */
 final class Database
 {
-    /** An empty table that is made last. */
+    /** An empty table that is created last. */
     private const COMPLETE = 'interop_complete';
 
     private const TIME = '2026-01-01 00:00:00';
@@ -46,8 +46,8 @@ final class Database
             return $factory->make($config, $name);
         }
 
-        // Not before something is asked of the server: what happens when it
-        // cannot be reached is the framework's business.
+        // Not before the first query: the framework handles a server that
+        // cannot be reached.
         $connection = $factory->make($config, $name);
         $connect = $connection->getRawPdo();
 
@@ -72,7 +72,7 @@ final class Database
         $connection->transaction(fn () => self::build($connection));
         $connection->disconnect();
 
-        // link() refuses to replace a file that somebody else has finished.
+        // link() refuses to replace a file that another process has finished.
         @link($partial, $path);
         unlink($partial);
     }
@@ -90,7 +90,7 @@ final class Database
 
             return;
         }
-        // No transaction holds tables here; what was begun and not finished is continued.
+        // Tables are not created in a transaction, so this continues unfinished work.
         $connection->select("select get_lock('interop', 60)");
         self::build($connection);
         $connection->select("select release_lock('interop')");
@@ -161,7 +161,7 @@ final class Database
         }
         $code = strtr($up[1], ['Schema::' => '$schema->', '{{table}}' => $tables[0]]);
         if (config('queue.failed.driver') === 'database') {
-            // That provider is for tables from before there was a uuid.
+            // That provider is for old tables without a uuid.
             $code = preg_replace('/^.*\'uuid\'.*\n/m', '', $code);
         }
 

@@ -1,14 +1,14 @@
 <?php
 
 /**
- * With INTEROP_SEED set, everything that is random in a payload comes from a
- * seeded sequence, and with INTEROP_NOW (unix seconds) time stands still. This
- * is how a second capture gives the same bytes.
+ * With INTEROP_SEED set, all random parts of a payload come from a
+ * seeded sequence, and with INTEROP_NOW (unix seconds) time does not move. So
+ * a second capture gives the same bytes.
  *
- * Laravel 8 cannot be told how to make random strings. But a function that is
- * called without a leading backslash is looked up in the caller's namespace
- * first, so one defined there takes the place of PHP's own. That has to be done
- * before the caller is loaded, hence in a file of its own.
+ * Laravel 8 has no setting for random strings. But PHP looks up a function that
+ * is called without a leading backslash in the caller's namespace first,
+ * so a function defined there replaces PHP's own. This has to happen
+ * before the caller is loaded, so it is in a separate file.
  */
 
 namespace App {
@@ -37,7 +37,7 @@ namespace App {
 
         private static ?string $part = null;
 
-        /** Starts the sequence anew, so that one kind does not depend on the others. */
+        /** Restarts the sequence, so that one kind does not depend on the others. */
         public static function reseed(string $part): void
         {
             self::$part = $part;

@@ -22,13 +22,13 @@ use stdClass;
 use UnitEnum;
 
 /**
- * What PHP itself says of a queued object, as the `data` of a job document.
+ * PHP's own view of a queued object, as the `data` of a job document.
  *
- * Found by looking at the live object, not by serializing it, so that it can
- * judge a reader of serialized bytes. It is what a worker has after it
- * unserialized the job: models are their identifiers, and what the trait
- * SerializesModels loses on the way (private properties of parent classes,
- * dynamic properties) is not there.
+ * It comes from the live object and not from its serialized bytes, so that it can
+ * verify a reader of those bytes. It is the state after a worker
+ * unserialized the job: models are their identifiers, and properties that the trait
+ * SerializesModels loses (private ones of parent classes,
+ * dynamic ones) are not there.
  *
  * `defaults` lists, as JSON pointers into `document`, the properties that equal
  * the default their class declares; from Laravel 9.4 on the bytes do not have
@@ -65,7 +65,7 @@ final class Document
             return ['document' => $self->value($command, ''), 'defaults' => [], 'meta' => new stdClass];
         }
 
-        // The queue serializes a clone. This shows when the job refers to itself.
+        // The queue serializes a clone. This matters if the job refers to itself.
         $command = clone $command;
         $outer = $self->properties($command);
 
@@ -124,7 +124,7 @@ final class Document
     {
         return match (true) {
             $value === null, is_bool($value), is_int($value) => $value,
-            // While it runs, a job holds the queue's own object; on the wire that is null.
+            // While a job runs, this property is the queue's own object; in the bytes it is null.
             $value instanceof QueueJob => null,
             is_float($value) => self::float($value),
             is_string($value) => self::string($value),
@@ -246,7 +246,7 @@ final class Document
         return self::unmangle($all, $object);
     }
 
-    /** What SerializesModels sees: the properties that reflection of the object's own class shows. */
+    /** The properties that SerializesModels sees: those that reflection of the object's own class returns. */
     private function modelProperties(object $object, ?string $pointer, array $ignore): array
     {
         $class = new ReflectionClass($object);
@@ -295,7 +295,7 @@ final class Document
         return class_exists($attribute) && $where->getAttributes($attribute) !== [];
     }
 
-    /** Turns names with visibility marks into plain ones, where need be with the class in front. */
+    /** Turns names with visibility marks into plain ones, if necessary prefixed with the class. */
     private static function unmangle(array $properties, object $object): array
     {
         $plain = [];

@@ -23,7 +23,7 @@ class InteropServiceProvider extends ServiceProvider
 {
     public function register(): void
     {
-        // The tables are made when something first connects to the database.
+        // The first connection to the database creates the tables.
         $this->app->resolving('db', function ($db) {
             foreach (['sqlite', 'mysql', 'mariadb', 'pgsql'] as $driver) {
                 $db->extend($driver, fn (array $config, string $name) => Database::connect(

@@ -7,7 +7,7 @@ use Illuminate\Foundation\Bootstrap\HandleExceptions;
 use Illuminate\Foundation\Bootstrap\SetRequestForConsole;
 use Illuminate\Foundation\Console\Kernel as ConsoleKernel;
 
-/** The framework's console kernel with our configuration and commands. */
+/** The framework's console kernel with this app's configuration and commands. */
 class Kernel extends ConsoleKernel
 {
     protected $commands = [
@@ -41,8 +41,8 @@ class Kernel extends ConsoleKernel
     ];
 
     /**
-     * Like the framework's own list, except that configuration comes from code
-     * and that providers are not read from caches which would have to be
+     * Like the framework's own list, but configuration comes from code,
+     * and providers are not read from caches, which would have to be
      * written first.
      */
     protected function bootstrappers()

@@ -7,8 +7,8 @@ use Illuminate\Queue\Queue;
 use Illuminate\Support\Facades\Event;
 
 /**
- * Watches what is put on a queue and keeps, for each payload, what it was made
- * of. The object is described at the moment its payload is made.
+ * Watches pushes to a queue and keeps, for each payload, a description of its
+ * object, taken when the payload is made.
  */
 final class Recorder
 {
@@ -35,7 +35,7 @@ final class Recorder
         });
     }
 
-    /** What was recorded since the last call. */
+    /** The records since the last call. */
     public function take(): array
     {
         $records = $this->records;

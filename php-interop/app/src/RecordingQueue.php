@@ -4,7 +4,7 @@ namespace App;
 
 use Illuminate\Queue\NullQueue;
 
-/** Makes payloads and throws them away, for `interop:describe`. */
+/** Makes payloads and drops them, for `interop:describe`. */
 class RecordingQueue extends NullQueue
 {
     public function push($job, $data = '', $queue = null)

@@ -2,7 +2,7 @@
 
 namespace App;
 
-/** The queue that `--queue` asked for, for classes that are asked where they want to go. */
+/** The queue given by `--queue`, for classes that name their own queue. */
 final class Routing
 {
     public static ?string $queue = null;

@@ -6,7 +6,7 @@ use Illuminate\Support\Facades\Redis;
 
 /**
  * When PHP runs a job of the catalogue, it appends a JSON line to the Redis list
- * `interop:seen` (no prefix): the class and the document of what arrived.
+ * `interop:seen` (no prefix): the class and the document of the job that arrived.
  */
 final class Seen
 {

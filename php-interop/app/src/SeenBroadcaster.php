@@ -4,7 +4,7 @@ namespace App;
 
 use Illuminate\Broadcasting\Broadcasters\Broadcaster;
 
-/** With `BROADCAST_CONNECTION=seen`, what is broadcast leaves a line in the list `interop:seen`. */
+/** With `BROADCAST_CONNECTION=seen`, each broadcast writes a line to the list `interop:seen`. */
 final class SeenBroadcaster extends Broadcaster
 {
     public function auth($request) {}

@@ -7,8 +7,8 @@ use Illuminate\Mail\Events\MessageSent;
 use Illuminate\Notifications\Events\NotificationSent;
 
 /**
- * With `INTEROP_TRACES` set, mails and notifications that are sent leave a line
- * in the list `interop:seen`; others send them and nobody sees it.
+ * With `INTEROP_TRACES` set, each sent mail and notification writes a line
+ * to the list `interop:seen`; without it they leave no trace.
  */
 final class Traces
 {

@@ -8,7 +8,7 @@ use Illuminate\Support\Facades\Redis;
 /**
  * With `INTEROP_EVENTS` set, each event of the queue that a process dispatches is
  * appended to the Redis list `interop:events` (no prefix), as a JSON line: its
- * name, and of what it carries what is there.
+ * name, and those of its properties that it has.
  */
 final class WorkerEvents
 {
@@ -17,7 +17,7 @@ final class WorkerEvents
     public function record(string $name, array $payload): void
     {
         [$event] = $payload;
-        // Events of pushing carry what is pushed instead.
+        // Events of pushes contain the pushed job instead.
         $job = ($event->job ?? null) instanceof Job ? $event->job : null;
         $exception = $event->exception ?? null;
 

@@ -7,8 +7,8 @@ use Illuminate\Contracts\Foundation\Application;
 use Illuminate\Support\Str;
 
 /**
- * The configuration: what the skeleton of the running Laravel version gives a
- * new app, with the environment variables that the tests turn.
+ * The configuration: that of the running Laravel version's skeleton for a
+ * new app, with the environment variables that the tests set.
  */
 class Configure
 {
@@ -67,7 +67,7 @@ class Configure
                 'prefix' => '',
                 'foreign_key_constraints' => true,
                 'busy_timeout' => 10000,
-                // Since Laravel 12. Without it, writers of several processes get in each other's way at once.
+                // Since Laravel 12. Without it, writers in several processes fail at once.
                 'transaction_mode' => $this->env('DB_TRANSACTION_MODE'),
             ],
             'mysql' => ['driver' => 'mysql'] + $mysql,
@@ -124,7 +124,7 @@ class Configure
                 'previous_keys' => array_values(array_filter(explode(',', $this->env('APP_PREVIOUS_KEYS', '')))),
                 'maintenance' => [
                     'driver' => $this->env('APP_MAINTENANCE_DRIVER', 'file'),
-                    // Without one, the default store is taken.
+                    // Without one, Laravel uses the default store.
                     'store' => $this->env(
                         'APP_MAINTENANCE_STORE',
                         version_compare($app->version(), '11.0', '>=') ? 'database' : null
@@ -166,7 +166,7 @@ class Configure
                         'port' => $this->env('REDIS_CACHE_PORT', $redis['port']),
                         'database' => $this->env('REDIS_CACHE_DB', '1'),
                     ] + $redis,
-                    // Keys of the tests themselves, the same for everybody.
+                    // Keys of the tests themselves, without a prefix for all versions.
                     'interop' => $redis + ['options' => ['prefix' => '']],
                 ],
             ],

@@ -6,7 +6,7 @@ use App\InteropServiceProvider;
 use Illuminate\Contracts\Foundation\Application;
 use Illuminate\Support\Facades\Facade;
 
-/** Registers the framework's providers, all at once, and ours last. */
+/** Registers the framework's providers, all at once, and this app's last. */
 class RegisterProviders
 {
     private const PROVIDERS = [

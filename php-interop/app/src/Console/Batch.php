@@ -37,7 +37,7 @@ class Batch extends Command
         }
         foreach (self::CALLBACKS as $callback) {
             if ($this->option($callback)) {
-                // Those of failures are given with the leave to fail.
+                // Callbacks of failures are passed to `allowFailures`.
                 $method = $callback === 'failure' ? 'allowFailures' : $callback;
                 $batch->$method(static function (QueuedBatch $batch, ?Throwable $e = null) use ($callback) {
                     BatchNote::write($callback, $batch, $e);

@@ -58,7 +58,7 @@ class Chains extends Command
     /** @return array<string, \Closure> */
     private function kinds(): array
     {
-        // What has no Queueable cannot be in a chain, what is not UTF-8 not in a payload.
+        // Jobs without Queueable cannot be in a chain, and text that is not UTF-8 not in a payload.
         $kinds = array_diff_key(Catalogue::recipes(), ['no-traits' => true, 'encrypted-bytes' => true]);
 
         return $kinds + [

@@ -43,7 +43,7 @@ class Config extends Command
                 'cipher' => config('app.cipher'),
                 'timezone' => config('app.timezone'),
             ],
-            // The sections of which workers need to know.
+            // The sections that workers need.
             'config' => array_map(
                 fn ($section) => self::mapped($section, $this->laravel->storagePath(), $root),
                 array_intersect_key(config()->all(), array_flip(['app', 'queue', 'cache', 'database']))

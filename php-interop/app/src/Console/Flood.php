@@ -23,7 +23,7 @@ class Flood extends Command
             for ($stop = min($end, $next + $chunk); $next < $stop; $next++) {
                 $jobs[] = new $class($next);
             }
-            // The driver pushes each of them as always, in one pipeline.
+            // The driver pushes each job as usual, in one pipeline.
             Queue::bulk($jobs, '', $this->option('queue'));
         }
 

@@ -25,9 +25,9 @@ use ReflectionProperty;
 use function Illuminate\Events\queueable;
 
 /**
- * What Laravel wraps, in all its forms, and what PHP says of each wrapper.
+ * Everything that Laravel wraps, in all its forms, and PHP's view of each wrapper.
  *
- * Apart from the catalogue, whose jobs are in fixtures.
+ * Separate from the catalogue, whose jobs are in fixtures.
  */
 class Kinds extends Command
 {
@@ -100,7 +100,7 @@ class Kinds extends Command
         ];
     }
 
-    /** What a handler can be told beside what is inside. */
+    /** Facts about the wrapper that a handler can get. */
     private function facts(array $payload, ?object $command, mixed $data): array
     {
         [$category, $facts] = match (true) {
@@ -142,7 +142,7 @@ class Kinds extends Command
 
     private function notification(SendQueuedNotifications $command): array
     {
-        // As it arrives: models are identifiers.
+        // In the form that arrives: models are identifiers.
         $copy = (fn () => $this->getSerializedPropertyValue($this->notifiables))->call($command);
         $ids = $copy instanceof ModelIdentifier ? (array) $copy->id : [];
 

@@ -21,7 +21,7 @@ class Lock extends Command
             'acquire' => ['result' => $lock->acquire(), 'owner' => $lock->owner()],
             'release' => ['result' => $lock->release()],
             'force-release' => ['result' => $lock->forceRelease()],
-            // Who holds it; protected, but every kind of lock has it.
+            // The current owner; this method is protected, but every kind of lock has it.
             'owner' => ['owner' => (fn () => $this->getCurrentOwner())->call($lock) ?: null],
             // Laravel 13 and later.
             'refresh' => ['result' => $lock->refresh($seconds ?: null)],

@@ -56,7 +56,7 @@ class Same extends Command
             return $value::class.'::'.$value->name;
         }
         $properties = (array) $value;
-        // Made anew with each serialization, as is the signature over it.
+        // Each serialization makes it again, and the signature over it.
         if (str_starts_with($value::class, 'Laravel\SerializableClosure\Serializers')) {
             unset($properties["\0*\0reference"], $properties["\0*\0code"]);
         }

@@ -21,10 +21,10 @@ use InvalidArgumentException;
 use Throwable;
 
 /**
- * Puts jobs on the queues `a`, `b` and `c` that set something off when they end.
+ * Pushes jobs to the queues `a`, `b` and `c` whose ends cause more work.
  *
- * Prints nothing: what is queued, the journal, the database and the locks say
- * what became of it.
+ * Prints nothing: tests check the queues, the journal, the database and the
+ * locks.
  */
 class Scenario extends Command
 {
@@ -149,7 +149,7 @@ class Scenario extends Command
         });
     }
 
-    /** The second job's lock is held by a job that waits on a queue of its own. */
+    /** A job on another queue holds the second job's lock. */
     private function taken(): void
     {
         dispatch((new UniqueJournal('2'))->onQueue('other'));

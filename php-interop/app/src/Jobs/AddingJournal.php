@@ -5,7 +5,7 @@ namespace App\Jobs;
 /** Member of a batch that adds jobs to it. */
 class AddingJournal extends BatchJournal
 {
-    /** The jobs as they were before anybody added them, serialized, in Base64: other languages can read that, too. */
+    /** The jobs before they are added, serialized, in Base64: other languages can read that, too. */
     public string $jobs = '';
 
     public function adding(array $jobs): static

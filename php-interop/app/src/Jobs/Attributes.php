@@ -9,7 +9,7 @@ use Illuminate\Queue\Attributes\MaxExceptions;
 use Illuminate\Queue\Attributes\Timeout;
 use Illuminate\Queue\Attributes\Tries;
 
-/** Limits as attributes (Laravel 13); older versions do not look at them. */
+/** Limits as attributes (Laravel 13); older versions ignore them. */
 #[Tries(5)]
 #[Timeout(11)]
 #[Backoff(3, 6)]

@@ -6,7 +6,7 @@ use App\Values\OldStyle;
 use App\Values\Point;
 use Illuminate\Contracts\Queue\ShouldQueue;
 
-/** An object with a body of its own (`C:`). */
+/** An object with a custom body (`C:`). */
 class Custom implements ShouldQueue
 {
     use Queued;

@@ -5,7 +5,7 @@ namespace App\Jobs;
 use Illuminate\Contracts\Queue\ShouldQueue;
 use Illuminate\Support\Carbon;
 
-/** Limits that are moments. */
+/** Limits given as points in time. */
 class DatedBackoff implements ShouldQueue
 {
     use Queued;

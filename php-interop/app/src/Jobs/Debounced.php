@@ -4,7 +4,7 @@ namespace App\Jobs;
 
 use Illuminate\Queue\Attributes\DebounceFor;
 
-/** Of several dispatched within a second the last one runs (Laravel 13.6 and later). */
+/** If several are dispatched within a second, only the last one runs (Laravel 13.6 and later). */
 #[DebounceFor(1, maxWait: 100)]
 class Debounced extends Guarded
 {

@@ -5,7 +5,7 @@ namespace App\Jobs;
 use App\Enums\Suit;
 use Illuminate\Contracts\Queue\ShouldQueue;
 
-/** Properties equal to their declared defaults, beside a few that are not. */
+/** Some properties equal their declared defaults, a few do not. */
 class Defaults implements ShouldQueue
 {
     use Queued;

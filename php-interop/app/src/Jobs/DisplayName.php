@@ -4,7 +4,7 @@ namespace App\Jobs;
 
 use Illuminate\Contracts\Queue\ShouldQueue;
 
-/** Has another name for people than its class. */
+/** Has a display name. */
 class DisplayName implements ShouldQueue
 {
     use Queued;

@@ -2,7 +2,7 @@
 
 namespace App\Jobs;
 
-/** Where it goes and when are defaults of the class: from Laravel 9.4 on not on the wire. */
+/** Queue and delay are class defaults: since Laravel 9.4 the bytes do not contain them. */
 class Elsewhere extends Plain
 {
     public $queue = 'elsewhere';

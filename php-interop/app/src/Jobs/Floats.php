@@ -4,7 +4,7 @@ namespace App\Jobs;
 
 use Illuminate\Contracts\Queue\ShouldQueue;
 
-/** Floats whose text is easily got wrong. */
+/** Floats that are hard to write as text. */
 class Floats implements ShouldQueue
 {
     use Queued;

@@ -2,7 +2,7 @@
 
 namespace App\Jobs;
 
-/** Called by another name than its class. */
+/** Its display name differs from its class. */
 class GuardedNamed extends Guarded
 {
     public function displayName(): string

@@ -14,17 +14,17 @@ use RuntimeException;
 use Throwable;
 
 /**
- * Does to its process what no job should.
+ * Harms its process in ways that no job should.
  *
  * Writes `run` to the journal of {@see Journal} when it begins, `end` when it
- * comes to its end, and `failed`. Its misdeed is that of the first attempt;
+ * comes to its end, and `failed`. It does its misdeed on the first attempt;
  * later ones do nothing, unless it is `stubborn`.
  */
 class Hostile implements ShouldQueue
 {
     use Dispatchable, InteractsWithQueue, Queueable;
 
-    /** Jobs that a job kept, which is over. */
+    /** Jobs that an ended job has kept. */
     private static array $kept = [];
 
     private static array $left = [];
@@ -45,7 +45,7 @@ class Hostile implements ShouldQueue
     public function handle(): void
     {
         foreach (self::$kept as $kept) {
-            // Must be of no effect on the job that runs now.
+            // Must not affect the job that runs now.
             $kept->delete();
         }
         self::$kept = [];
@@ -74,7 +74,7 @@ class Hostile implements ShouldQueue
         ]);
     }
 
-    // What ends the process.
+    // Misdeeds that end the process.
 
     private function redeclares(): void
     {
@@ -146,7 +146,7 @@ class Hostile implements ShouldQueue
         exit(0);
     }
 
-    /** What it starts holds its pipes, and is not in its group. */
+    /** Starts a program that keeps its pipes open and leaves its process group. */
     private function leavesSomethingAndExits(): void
     {
         proc_open(['sh', '-c', 'setsid sleep 5 & exit'], [], $pipes);
@@ -154,7 +154,7 @@ class Hostile implements ShouldQueue
         exit(1);
     }
 
-    /** The same, and it prints without end. */
+    /** The same, and the program prints without end. */
     private function leavesNoiseAndExits(): void
     {
         proc_open(['sh', '-c', 'setsid timeout 5 yes & exit'], [], $pipes);
@@ -162,7 +162,7 @@ class Hostile implements ShouldQueue
         exit(1);
     }
 
-    /** A program that it starts speaks in its name. */
+    /** Starts a program that sends messages in its name. */
     private function startsAProgramThatSpeaksForIt(): void
     {
         $line = '{"is":"deleted","last":true}';
@@ -170,7 +170,7 @@ class Hostile implements ShouldQueue
         usleep(200_000);
     }
 
-    // What does not.
+    // Misdeeds that do not end it.
 
     private function terminates(): void
     {
@@ -248,7 +248,7 @@ class Hostile implements ShouldQueue
         pcntl_waitpid($child, $status);
     }
 
-    /** The child goes on as if it were the worker. */
+    /** The child continues as if it were the worker. */
     private function forksAWorker(): bool
     {
         $child = pcntl_fork();
@@ -288,7 +288,7 @@ class Hostile implements ShouldQueue
         $this->job->release(0);
     }
 
-    /** What listens to the end of jobs takes long, from now on. */
+    /** From now on, listeners of the end of jobs are slow. */
     private function lingers(): void
     {
         Event::listen(JobProcessed::class, fn () => usleep(300_000));
@@ -358,14 +358,14 @@ class Hostile implements ShouldQueue
         usleep(30_000);
     }
 
-    /** Throws when its reservation has long ended, unless it was renewed. */
+    /** Throws long after its reservation has ended, unless it was renewed. */
     private function napsLongAndThrows(): void
     {
         $this->naps(5);
         throw new RuntimeException('thrown late');
     }
 
-    /** Ends then. */
+    /** Ends at that time. */
     private function napsLong(): void
     {
         $this->naps(5);
@@ -377,7 +377,7 @@ class Hostile implements ShouldQueue
         throw new RuntimeException('thrown on purpose');
     }
 
-    /** Some seconds, whatever signals come. */
+    /** Sleeps for some seconds, whatever signals come. */
     private function naps(int $seconds = 2): void
     {
         $end = hrtime(true) + $seconds * 1_000_000_000;

@@ -4,7 +4,7 @@ namespace App\Jobs;
 
 use Illuminate\Contracts\Queue\ShouldBeUnique;
 
-/** The same, of which there is one at a time. */
+/** The same, unique: only one at a time. */
 class HostileOnce extends Hostile implements ShouldBeUnique
 {
     public $uniqueFor = 3600;

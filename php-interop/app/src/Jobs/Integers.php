@@ -4,7 +4,7 @@ namespace App\Jobs;
 
 use Illuminate\Contracts\Queue\ShouldQueue;
 
-/** Integers up to the last one. */
+/** Integers up to the largest. */
 class Integers implements ShouldQueue
 {
     use Queued;

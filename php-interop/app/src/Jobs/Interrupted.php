@@ -10,7 +10,7 @@ use Illuminate\Queue\InteractsWithQueue;
 
 // Since Laravel 13.
 if (interface_exists(Interruptible::class)) {
-    /** Runs until its worker is told of a signal, and writes that to the journal of {@see Journal}. */
+    /** Runs until its worker reports a signal, and writes that to the journal of {@see Journal}. */
     class Interrupted implements Interruptible, ShouldQueue
     {
         use Dispatchable, InteractsWithQueue, Queueable;

@@ -12,14 +12,14 @@ use RuntimeException;
 use Throwable;
 
 /**
- * Writes down each time it is run, and does what its script says for that
+ * Writes a line for each of its runs, and follows its script for that
  * attempt.
  *
  * The journal is the Redis list `interop:journal` (no prefix) of JSON lines:
  *
  *     {"by":"php","id":"a","uuid":"..","attempts":1,"pid":123,"at":1760000000.123456,"event":"run"}
  *
- * `event` is `run`, `failed` or what the script notes; `failed` has `exception`
+ * `event` is `run`, `failed` or the text of `note`; `failed` has `exception`
  * and `message` too, and its `attempts` is null if this process did not run the
  * job before.
  *
@@ -35,7 +35,7 @@ class Journal implements ShouldQueue
 
     public const KEY = 'interop:journal';
 
-    /** Attempts of the runs of this process, by id. */
+    /** Attempt numbers of the runs in this process, by id. */
     private static array $runs = [];
 
     public $tries;
@@ -103,7 +103,7 @@ class Journal implements ShouldQueue
         ] + $more, JSON_THROW_ON_ERROR));
     }
 
-    /** Signals cut a sleep short; this one goes on until its time is over. */
+    /** Signals end a sleep early; this one continues until its time is over. */
     private function sleep(float $seconds): void
     {
         $end = hrtime(true) + (int) ($seconds * 1e9);

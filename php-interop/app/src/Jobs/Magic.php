@@ -6,7 +6,7 @@ use App\Values\Packed;
 use App\Values\Sleeping;
 use Illuminate\Contracts\Queue\ShouldQueue;
 
-/** Classes that say themselves what is serialized. */
+/** Classes that choose themselves what is serialized. */
 class Magic implements ShouldQueue
 {
     use Queued;

@@ -4,7 +4,7 @@ namespace App\Jobs;
 
 use Illuminate\Contracts\Queue\ShouldQueue;
 
-/** Eloquent collections: full, empty, and of a class of its own. */
+/** Eloquent collections: full, empty, and of a custom class. */
 class ModelCollection implements ShouldQueue
 {
     use Queued;

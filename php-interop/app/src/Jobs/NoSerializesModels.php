@@ -4,7 +4,7 @@ namespace App\Jobs;
 
 use Illuminate\Contracts\Queue\ShouldQueue;
 
-/** Everything is on the wire, defaults and nulls too. */
+/** The bytes contain everything, including defaults and nulls. */
 class NoSerializesModels implements ShouldQueue
 {
     use QueuedNatively;

@@ -5,7 +5,7 @@ namespace App\Jobs;
 use App\Seen;
 use Illuminate\Contracts\Queue\ShouldQueue;
 
-/** The least a queued class can be. */
+/** The smallest possible queued class. */
 class NoTraits implements ShouldQueue
 {
     public $order = 20;

@@ -2,7 +2,7 @@
 
 namespace App\Jobs;
 
-/** Middleware of the app's own. */
+/** Middleware that the app defines. */
 class PhpOnly
 {
     public function handle($job, $next)

@@ -4,7 +4,7 @@ namespace App\Jobs;
 
 use Illuminate\Contracts\Queue\ShouldQueue;
 
-/** Public properties, no more. */
+/** Only public properties. */
 class Plain implements ShouldQueue
 {
     use Queued;

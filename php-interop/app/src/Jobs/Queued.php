@@ -8,7 +8,7 @@ use Illuminate\Foundation\Bus\Dispatchable;
 use Illuminate\Queue\InteractsWithQueue;
 use Illuminate\Queue\SerializesModels;
 
-/** What a job class made by `make:job` uses, and a `handle` that tells what arrived. */
+/** The traits of a class made by `make:job`, and a `handle` that reports what arrived. */
 trait Queued
 {
     use Dispatchable, InteractsWithQueue, Queueable, SerializesModels;

@@ -4,7 +4,7 @@ namespace App\Jobs;
 
 use Illuminate\Contracts\Queue\ShouldQueue;
 
-/** Limits as class defaults: from Laravel 9.4 on not on the wire. */
+/** Limits as class defaults: since Laravel 9.4 the bytes do not contain them. */
 class Retrying implements ShouldQueue
 {
     use Queued;

@@ -31,7 +31,7 @@ class Returning implements ShouldBeUniqueUntilProcessing, ShouldQueue
 
     public function uniqueFor(): int
     {
-        // A comment is no obstacle.
+        // A comment must not confuse the exporter.
         return $this->seconds;
     }
 

@@ -10,7 +10,7 @@ use Illuminate\Queue\Attributes\Queue;
 use Illuminate\Queue\Attributes\Timeout;
 use Illuminate\Queue\Attributes\Tries;
 
-/** Where it goes and when are attributes (Laravel 13), and so are limits of which some are set on the object. */
+/** Attributes (Laravel 13) give queue, delay and limits; the object sets some limits, too. */
 #[Queue('attributed')]
 #[Connection('redis')]
 #[Delay(4)]

@@ -4,7 +4,7 @@ namespace App\Jobs;
 
 use App\Values\Node;
 
-/** Refers, behind what a step of a chain replaces, to values before, in and behind it. */
+/** After the properties that a chain step replaces, refers to values before, in and after them. */
 class SharedAfter extends NoSerializesModels
 {
     public $before;

@@ -6,7 +6,7 @@ use App\Values\Labelled;
 use App\Values\Point;
 use Illuminate\Contracts\Queue\ShouldQueue;
 
-/** One object in several places, with the job itself taking part in the numbering. */
+/** One object in several places, where the job itself counts in the numbering of references. */
 class SharedReferenceNative implements ShouldQueue
 {
     use QueuedNatively;

@@ -4,7 +4,7 @@ namespace App\Jobs;
 
 use Illuminate\Contracts\Queue\ShouldQueue;
 
-/** A time limit of its own. */
+/** Has its own time limit. */
 class TimeoutJob implements ShouldQueue
 {
     use Queued;

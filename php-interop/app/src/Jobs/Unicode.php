@@ -4,7 +4,7 @@ namespace App\Jobs;
 
 use Illuminate\Contracts\Queue\ShouldQueue;
 
-/** Text that is easily got wrong. */
+/** Text that encoders often get wrong. */
 class Unicode implements ShouldQueue
 {
     use Queued;

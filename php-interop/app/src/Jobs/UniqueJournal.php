@@ -4,7 +4,7 @@ namespace App\Jobs;
 
 use Illuminate\Contracts\Queue\ShouldBeUnique;
 
-/** A {@see Journal} of which one of a name is queued at a time. */
+/** A {@see Journal} of which only one per name is queued at a time. */
 class UniqueJournal extends Journal implements ShouldBeUnique
 {
     public int $uniqueFor = 600;

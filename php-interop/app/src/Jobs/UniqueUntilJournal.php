@@ -4,7 +4,7 @@ namespace App\Jobs;
 
 use Illuminate\Contracts\Queue\ShouldBeUniqueUntilProcessing;
 
-/** A {@see Journal} of which one of a name waits at a time. */
+/** A {@see Journal} of which only one per name waits at a time. */
 class UniqueUntilJournal extends Journal implements ShouldBeUniqueUntilProcessing
 {
     public int $uniqueFor = 600;

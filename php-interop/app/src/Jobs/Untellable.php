@@ -4,7 +4,7 @@ namespace App\Jobs;
 
 use Illuminate\Contracts\Queue\ShouldQueue;
 
-/** Methods that must be run. */
+/** Methods whose results are known only by running them. */
 class Untellable implements ShouldQueue
 {
     use Queued;

@@ -4,7 +4,7 @@ namespace App\Jobs;
 
 use Illuminate\Contracts\Queue\ShouldQueue;
 
-/** Every visibility, and a private property whose name the parent class uses too. */
+/** Every visibility, and a private property with the same name as one of the parent class. */
 class Visibility extends VisibilityBase implements ShouldQueue
 {
     use Queued;

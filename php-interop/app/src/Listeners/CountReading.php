@@ -7,7 +7,7 @@ use App\Routing;
 use App\Seen;
 use Illuminate\Contracts\Queue\ShouldQueue;
 
-/** A listener with a method of another name, and limits. */
+/** A listener whose method is not `handle`, with limits. */
 class CountReading implements ShouldQueue
 {
     public $tries = 4;

@@ -4,7 +4,7 @@ namespace App\Models;
 
 use Illuminate\Database\Eloquent\Model;
 
-/** Loaded for a job by a query of its own. */
+/** Jobs load it with the model's own query. */
 class Restored extends Model
 {
     public function newQueryForRestoration($ids)

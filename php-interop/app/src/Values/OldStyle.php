@@ -4,7 +4,7 @@ namespace App\Values;
 
 use Serializable;
 
-/** Only the old interface: PHP writes `C:` and whatever text the class likes. */
+/** Only the old interface: PHP writes `C:` and any text that the class chooses. */
 final class OldStyle implements Serializable
 {
     public function __construct(private string $text) {}

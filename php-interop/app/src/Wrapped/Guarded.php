@@ -4,7 +4,7 @@ namespace App\Wrapped;
 
 use Illuminate\Queue\Middleware\WithoutOverlapping;
 
-/** A listener with middleware, which travels with it. */
+/** A listener with middleware, which its jobs contain. */
 class Guarded extends OnPaid
 {
     public function middleware(): array
@@ -12,7 +12,7 @@ class Guarded extends OnPaid
         return [(new WithoutOverlapping('paid'))->expireAfter(60)];
     }
 
-    /** Writes down the locks that are held around it. */
+    /** Writes the locks that are held while it runs. */
     public function handle(Paid $event): void
     {
         Locks::record();

@@ -5,7 +5,7 @@ namespace App\Wrapped;
 use Illuminate\Contracts\Broadcasting\ShouldBeUnique;
 
 if (interface_exists(ShouldBeUnique::class)) {
-    /** A broadcast of which one is queued at a time (Laravel 9.26 and later). */
+    /** A broadcast of which only one is queued at a time (Laravel 9.26 and later). */
     class UniqueScore extends Score implements ShouldBeUnique
     {
         public $uniqueFor = 600;

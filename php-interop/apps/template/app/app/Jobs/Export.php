@@ -4,7 +4,7 @@ namespace App\Jobs;
 
 use App\Contracts\Exportable;
 
-/** Queued by way of an interface of its own, and in the global order of things plain. */
+/** A plain job, queued through an interface that the app defines. */
 class Export implements Exportable
 {
     protected $tries = 3;

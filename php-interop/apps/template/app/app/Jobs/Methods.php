@@ -8,7 +8,7 @@ use Illuminate\Contracts\Queue\ShouldBeUniqueUntilProcessing;
 use Illuminate\Contracts\Queue\ShouldQueue;
 use Illuminate\Queue\Middleware\WithoutOverlapping;
 
-/** Every limit that a method can answer. */
+/** Every limit that a method can return. */
 class Methods implements ShouldQueue, ShouldBeUniqueUntilProcessing
 {
     use Queueable;

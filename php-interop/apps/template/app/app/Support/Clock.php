@@ -2,7 +2,7 @@
 
 namespace App\Support;
 
-/** Nothing that is ever queued. */
+/** A class that is never queued. */
 class Clock
 {
 }
