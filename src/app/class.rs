@@ -1,11 +1,11 @@
-//! What Laravel would put around a job of a class: its payload's fields, where it goes, whether it is locked.
+//! What Laravel would do with a job of a class: the payload's fields, its queue, its lock.
 //!
-//! The bytes of a job leave out what its class says: defaults, attributes,
-//! methods, interfaces. The manifest has them, as far as they can be told
-//! without running the class. What a property of the concrete object holds
+//! The bytes of a job do not contain its class's defaults, attributes,
+//! methods and interfaces. The manifest has them, as far as they are known
+//! without running the class. A property of the concrete object
 //! wins over its class's default or attribute by the rules of the version
-//! (docs/protocol/payload.md 4). Where only PHP knows the answer, that is what
-//! comes back ([`Missing`](super::Missing)): the caller then lets PHP make the payload.
+//! (docs/protocol/payload.md 4). If only PHP knows the answer, the result is
+//! [`Missing`](super::Missing), and the caller lets PHP make the payload.
 
 use serde_json::Value as Json;
 
@@ -19,7 +19,7 @@ use crate::php::json::Graph;
 use crate::php::{ClassName, Object, Value, Visibility};
 use crate::time::UnixSeconds;
 
-/// What PHP would make of a job that is to be dispatched.
+/// The properties of a dispatched job, as PHP would compute them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
     /// Class of the object.
@@ -28,38 +28,38 @@ pub struct Facts {
     pub display_name: Box<str>,
     /// Limits of the payload.
     pub envelope: Envelope,
-    /// Whether the command is to be encrypted.
+    /// Whether PHP encrypts the command.
     pub is_encrypted: bool,
-    /// The lock that has to be taken before the job is pushed.
+    /// The lock to take before the job is pushed.
     pub unique: Option<Unique>,
-    /// Queue connection; the app's default one if none.
+    /// Queue connection; `None` for the app's default one.
     pub connection: Option<Box<str>>,
-    /// Queue; the connection's default one if none.
+    /// Queue; `None` for the connection's default one.
     pub queue: Option<Box<str>>,
     /// Wait before the first run; `Some` of zero is a delay, too.
     pub delay: Option<Delay>,
     /// `batchId` of the object.
     pub batch_id: Option<Box<str>>,
-    /// False if `dispatch()` would not queue the job but run it at once, in the process that dispatches it.
+    /// False if `dispatch()` would run the job at once, in the dispatching process, instead of queueing it.
     pub is_queued: bool,
     /// Whether the object has the properties of `Illuminate\Bus\Queueable`, such as the owner of its unique lock.
     pub is_queueable: bool,
 }
 
-/// The lock of a unique job, apart from its name, which is the version's.
+/// The lock of a unique job without its name, which depends on the version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unique {
-    /// `displayName` if the class has such a method: the lock is named by it since Laravel 12.41.
+    /// `displayName` if the class has such a method: since Laravel 12.41 the lock's name contains it.
     pub display_name: Option<Box<str>>,
     /// `uniqueId`; empty if the class has none.
     pub id: Box<str>,
-    /// Longest life of the lock in seconds; 0 for no end.
+    /// Longest life of the lock in seconds; 0 for no limit.
     pub seconds: i64,
-    /// Whether it is freed when the job begins to be run (`ShouldBeUniqueUntilProcessing`).
+    /// Whether it is freed when the job begins to run (`ShouldBeUniqueUntilProcessing`).
     pub until_processing: bool,
 }
 
-/// Laravel's interfaces that facts depend on.
+/// Laravel's interfaces that decide on these facts.
 const SHOULD_QUEUE: &str = "Illuminate\\Contracts\\Queue\\ShouldQueue";
 const SHOULD_BE_ENCRYPTED: &str = "Illuminate\\Contracts\\Queue\\ShouldBeEncrypted";
 
@@ -76,8 +76,8 @@ impl Facts {
     /// The payload of the job if it is pushed now, under a new random uuid.
     ///
     /// `command` is the object's text, or its encrypted form; `zone` is the
-    /// app's time zone. The payload has no `id` and nothing from payload hooks:
-    /// whoever pushes adds what the driver and the context need.
+    /// app's time zone. The payload has no `id` and no fields of payload hooks:
+    /// the code that pushes it adds the fields of the driver and the context.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl Manifest {
     ///
     /// # Errors
     ///
-    /// The manifest has a text that is no version.
+    /// The manifest's text is not a version.
     pub fn version(&self) -> std::result::Result<Version, VersionError> {
         self.laravel.parse()
     }
@@ -122,24 +122,24 @@ impl Manifest {
         zone.unwrap_or("UTC")
     }
 
-    /// A class by its name, in any case of its letters.
+    /// A class by its name, ignoring case.
     pub fn class(&self, name: &ClassName) -> Option<&Class> {
         self.entry(name).map(|(_, class)| class)
     }
 
-    /// A class by its name, which the manifest has to have.
+    /// A class by its name.
     ///
     /// # Errors
     ///
-    /// [`Missing`], if it does not.
+    /// [`Missing`], if the manifest does not have the class.
     pub fn known_class(&self, name: &ClassName) -> Result<&Class> {
         self.class(name).ok_or_else(|| unknown_class(self, name))
     }
 
-    /// A class with its name as it was declared.
+    /// A class with its declared name.
     fn entry(&self, name: &ClassName) -> Option<(&str, &Class)> {
         let found = self.classes.get_key_value(name.as_str()).or_else(|| {
-            // Asked of every job: of classes that are not there, too.
+            // Runs for every job, also for classes that the manifest does not have.
             let declared = self.declared.get_or_init(|| {
                 let names = self.classes.keys();
                 names
@@ -152,7 +152,7 @@ impl Manifest {
         found.map(|(name, class)| (name.as_str(), class))
     }
 
-    /// Connection and queue that `Queue::route` and `Queue::forward` have for a class with these names (Laravel 13).
+    /// Connection and queue that `Queue::route` and `Queue::forward` give to a class with these names (Laravel 13).
     ///
     /// # Source
     ///
@@ -177,7 +177,7 @@ impl Manifest {
         }
     }
 
-    /// What PHP would make of this command if it were dispatched now.
+    /// The properties of this command, as PHP would compute them if it were dispatched now.
     ///
     /// # Errors
     ///
@@ -201,17 +201,17 @@ impl Manifest {
     /// # Errors
     ///
     /// [`Missing`](super::Missing), if only PHP can know. A class that the manifest does not
-    /// have may well be unique.
+    /// have may be unique.
     pub fn unique(&self, command: &Value) -> Result<Option<Unique>> {
         let graph = Graph::new(command);
         self.subject(command, &graph, UnixSeconds(0))?.lock()
     }
 
-    /// Whether jobs of a class have a lock while they are queued, which can be told from their properties.
+    /// Whether jobs of a class have a lock while they are queued, if their properties are enough to tell.
     ///
     /// # Errors
     ///
-    /// [`Missing`], if they have one that only PHP can tell.
+    /// [`Missing`], if they have a lock that only PHP can compute.
     pub fn can_tell_lock(&self, class: &ClassName) -> Result<bool> {
         let mut job = Object::new(class.clone());
         let properties = self.known_class(class)?.properties.iter();
@@ -221,7 +221,7 @@ impl Manifest {
                 "protected" => Visibility::Protected,
                 _ => Visibility::Public,
             };
-            // Any value that text can be made of.
+            // Any value that has a text form.
             job = job.with(visibility, &property.name, 1);
         }
         Ok(self.unique(&job.into())?.is_some())
@@ -268,22 +268,22 @@ impl Manifest {
 }
 
 impl Class {
-    /// Whether its jobs can be in batches.
+    /// Whether jobs of this class can be in batches.
     pub fn is_batchable(&self) -> bool {
         self.is("batchable")
     }
 
-    /// Whether its jobs have a lock while they are queued.
+    /// Whether jobs of this class have a lock while they are queued.
     pub fn is_unique(&self) -> bool {
         self.is("unique")
     }
 
-    /// Whether it has a method `failed`, as far as the manifest says.
+    /// Whether the class has a method `failed`, according to the manifest.
     pub fn has_failed(&self) -> bool {
         self.is("failed")
     }
 
-    /// Whether its jobs are encrypted.
+    /// Whether jobs of this class are encrypted.
     pub fn is_encrypted(&self) -> bool {
         self.is("encrypted")
     }
@@ -293,7 +293,7 @@ impl Class {
         self.uses(QUEUEABLE)
     }
 
-    /// Whether its objects are written by `Illuminate\Queue\SerializesModels`, since Laravel 9.4 without what is default.
+    /// Whether `Illuminate\Queue\SerializesModels` writes its objects, since Laravel 9.4 without default values.
     pub fn serializes_models(&self) -> bool {
         self.uses(SERIALIZES_MODELS)
     }
@@ -356,7 +356,7 @@ impl Subject<'_> {
         })
     }
 
-    /// Whether nothing but facts decides on the job.
+    /// Fails if code of the class has to run before its jobs are pushed.
     fn check(&self, class: &Class) -> Result<()> {
         if class.interfaces.is_empty() && class.is("queued") {
             return Err(self.missing(
@@ -381,7 +381,7 @@ impl Subject<'_> {
         Ok(())
     }
 
-    /// What the method `displayName` returns; `None` without it.
+    /// The result of the method `displayName`; `None` if the class has none.
     fn display_name(&self, class: &Class) -> Result<Option<Box<str>>> {
         if !class.display_name {
             return Ok(None);
@@ -427,7 +427,7 @@ impl Subject<'_> {
         }
     }
 
-    /// One of Laravel's own classes around a class of the app: all is in its properties, but for some methods.
+    /// One of Laravel's own classes around a class of the app: its properties have everything except some methods.
     fn wrapper(&self, kind: Kind) -> Result<Facts> {
         let own = |name: &str| self.property(None, name);
         let scalar = |name: &str| self.scalar(name, &own(name));
@@ -473,7 +473,7 @@ impl Subject<'_> {
             display_name,
             envelope,
             is_encrypted: self.since(8, 25) && is_true(&own("shouldBeEncrypted")),
-            // A listener's lock is taken by the dispatcher of events only.
+            // Only the event dispatcher takes a listener's lock.
             unique: if is_unique { self.lock()? } else { None },
             connection: self.place("connection", &own("connection"), connection)?,
             queue: self.place("queue", &own("queue"), queue)?,
@@ -484,7 +484,7 @@ impl Subject<'_> {
         })
     }
 
-    /// The object that a wrapper is about, and the name it shows.
+    /// The object inside a wrapper, and the wrapper's display name.
     fn inner(&self, kind: Kind) -> Result<(Option<Self>, Box<str>)> {
         let nameless = || self.missing("it does not say what it is about");
         let property = match kind {
@@ -524,11 +524,11 @@ impl Subject<'_> {
         Ok((Some(inner), inner.name().into()))
     }
 
-    /// What a wrapper's methods `backoff` and `retryUntil` ask this object for.
+    /// The facts that a wrapper's methods `backoff` and `retryUntil` read from this object.
     fn asked_by(&self, wrapper: Kind) -> Result<(Waits, Scalar)> {
         let class = self.class()?;
         let has = |name: &str| class.limits.get(name).is_some_and(|limit| !limit.is_null());
-        // When the wrappers began to ask was not looked into: whoever needs to know asks PHP.
+        // It is not known since which version the wrappers do this, so only PHP can tell.
         let asks = |since| self.since(since, 0) || !(has("backoff") || has("retryUntil"));
         let is_known = match wrapper {
             Kind::Mailable => asks(10) || (self.since(8, 0) && !self.since(9, 0)),
@@ -545,7 +545,7 @@ impl Subject<'_> {
         Ok((self.backoff(class)?, retry_until))
     }
 
-    /// The lock that a wrapper says it has, if nothing chooses the store for it.
+    /// The lock of a wrapper, according to its properties, if no method chooses its store.
     fn unique_wrapper(&self, chooser: &str, display_name: Box<str>) -> Result<Unique> {
         let class = ClassName::new(chooser).and_then(|name| self.manifest.class(&name));
         if class.is_none_or(|class| class.unique_via) {
@@ -563,7 +563,7 @@ impl Subject<'_> {
         })
     }
 
-    /// The lock of a job that runs.
+    /// The lock of a running job.
     fn lock(&self) -> Result<Option<Unique>> {
         let kind = Kind::of_class(&self.object.class);
         match kind {
@@ -657,7 +657,7 @@ mod tests {
         let none: Option<i64> = None;
         #[rustfmt::skip]
         let rows = [
-            // version, what the manifest says, what the bytes have => maxTries
+            // version, limit in the manifest, value in the bytes => maxTries
             ("8.83.0", &method, None, Scalar::Int(2)),
             ("8.83.0", &method, Some(none.into()), Scalar::Null),
             ("10.39.0", &method, None, Scalar::Int(2)),
@@ -796,7 +796,7 @@ mod tests {
         };
         assert_eq!(manifest.unique(&listener(true)), Ok(Some(expected)));
         assert_eq!(manifest.unique(&listener(false)), Ok(None));
-        // The dispatcher of events takes a listener's lock, not the step of a chain.
+        // The event dispatcher takes a listener's lock; the step of a chain does not.
         assert_eq!(manifest.facts(&listener(true), NOW).unwrap().unique, None);
     }
 
@@ -836,7 +836,7 @@ mod tests {
         let expected = "App\\Jobs\\B: the manifest does not have the class; write it anew with `artisand manifest`";
         assert_eq!(error, expected);
         assert_eq!(manifest.unique(&unknown).unwrap_err().to_string(), expected);
-        // The step of a chain, say, whose class is encrypted since.
+        // For example a step of a chain whose class is encrypted now.
         let mut manifest = manifest;
         let base = tempfile::tempdir().unwrap();
         for class in manifest.classes.values_mut() {

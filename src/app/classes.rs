@@ -1,12 +1,12 @@
-//! Which classes an app has, as far as its files and its manifest say, without PHP.
+//! Which classes an app has, according to its files and its manifest, without PHP.
 //!
-//! Only names: a mapping of a class that is not there is a mistake that shows in no job.
-//! What cannot be told is [`Presence::Unknown`], so that an answer of
-//! [`Presence::Missing`] can be believed. The rules are composer's:
+//! This is only about names: no job ever shows that a mapping names a class that does not exist.
+//! If files and manifest cannot tell, the answer is [`Presence::Unknown`], so that an answer of
+//! [`Presence::Missing`] is reliable. The rules are composer's:
 //!
-//! * `psr-4` of the app's `composer.json` says which directories hold a namespace.
+//! * `psr-4` of the app's `composer.json` maps namespaces to directories.
 //! * `vendor/composer/autoload_classmap.php` names single classes, wherever they are.
-//! * A namespace that only a package or a module declares is left alone.
+//! * A namespace that only a package or a module declares is not checked.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -17,19 +17,19 @@ use serde_json::Value as Json;
 use super::{Class, Manifest};
 use crate::php::ClassName;
 
-/// Most files and directories of an app that are listed.
+/// Largest number of files and directories of an app that are listed.
 const MOST_FILES: usize = 50_000;
 
-/// What is known of a class's being there.
+/// Whether a class exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Presence {
     /// The app has it.
     Here,
-    /// It cannot be told.
+    /// Files and manifest do not tell.
     Unknown,
     /// The app does not have it.
     Missing {
-        /// A class that it has, of almost the same name.
+        /// A class of the app with almost the same name.
         nearest: Option<String>,
     },
 }
@@ -39,23 +39,23 @@ pub enum Presence {
 pub struct Classes<'a> {
     base: &'a Path,
     manifest: Option<&'a Manifest>,
-    /// Namespaces with the `\` at their end, and directories.
+    /// Namespaces, with the `\` at their end, and their directories.
     roots: Vec<(String, Vec<PathBuf>)>,
     listed: OnceCell<Listed>,
     class_map: OnceCell<String>,
 }
 
-/// The classes that files of the app are named after.
+/// The classes that the app's files should contain, by the names of the files.
 #[derive(Debug, Default)]
 struct Listed {
-    /// As the files have them, by their names in lower case.
+    /// Names as the files spell them, by their lower case.
     names: BTreeMap<String, String>,
     /// Whether a directory could not be read to its end.
     is_partial: bool,
 }
 
 impl<'a> Classes<'a> {
-    /// Looks for the app in `base`, which need not be there, and in the manifest.
+    /// Reads the app in `base`, which may be absent, and the manifest.
     pub fn new(base: &'a Path, manifest: Option<&'a Manifest>) -> Self {
         let text = std::fs::read(base.join("composer.json")).unwrap_or_default();
         let composer: Json = serde_json::from_slice(&text).unwrap_or_default();
@@ -84,7 +84,7 @@ impl<'a> Classes<'a> {
         }
     }
 
-    /// Whether the app has a class of this name, in any case of its letters.
+    /// Whether the app has a class of this name, ignoring case.
     pub fn look_up(&self, name: &str) -> Presence {
         if self.of_manifest(name).is_some() || self.has_file(name) || self.is_mapped(name) {
             return Presence::Here;
@@ -110,7 +110,7 @@ impl<'a> Classes<'a> {
         Presence::Missing { nearest }
     }
 
-    /// What the manifest says of a class.
+    /// The manifest's facts about a class.
     pub fn of_manifest(&self, name: &str) -> Option<&'a Class> {
         self.manifest?.class(&ClassName::new(name)?)
     }
@@ -141,7 +141,7 @@ impl<'a> Classes<'a> {
         })
     }
 
-    /// Whether no part of the class's namespace is one that composer would look for.
+    /// Whether composer looks for no part of the class's namespace.
     fn is_nowhere(&self, lower: &str) -> bool {
         let read = |file: &str| {
             let text = std::fs::read(self.base.join("vendor/composer").join(file));
@@ -207,7 +207,7 @@ impl<'a> Classes<'a> {
 impl Listed {
     fn add(&mut self, directory: &Path, namespace: &str, budget: &mut usize) {
         let Ok(entries) = std::fs::read_dir(directory) else {
-            // One that is not there has no classes.
+            // A missing directory has no classes.
             self.is_partial |= directory.exists();
             return;
         };
@@ -231,20 +231,20 @@ impl Listed {
                 let class = format!("{namespace}{name}");
                 self.names.insert(class.to_lowercase(), class);
             } else if kind.is_symlink() {
-                // It may lead anywhere, in a circle, too.
+                // A link may lead anywhere, even in a circle.
                 self.is_partial = true;
             }
         }
     }
 }
 
-/// Whether a name is in a namespace, in any case of its letters.
+/// Whether a name is in a namespace, ignoring case.
 fn starts_with(name: &str, namespace: &str) -> bool {
     let start = name.get(..namespace.len());
     start.is_some_and(|start| start.eq_ignore_ascii_case(namespace))
 }
 
-/// The candidate that is most probably meant by `name`; none if all are too far from it.
+/// The candidate most similar to `name`; `None` if all differ too much.
 pub fn nearest<'n>(name: &str, candidates: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let short = |name: &str| name.rsplit('\\').next().unwrap_or_default().to_lowercase();
     let (wanted, wanted_short) = (name.to_lowercase(), short(name));
@@ -253,7 +253,7 @@ pub fn nearest<'n>(name: &str, candidates: impl Iterator<Item = &'n str>) -> Opt
         let lower = candidate.to_lowercase();
         let is_moved = name.contains('\\') && short(candidate) == wanted_short;
         let can_be_near = lower.len().abs_diff(wanted.len()) <= most;
-        // A class of the same short name elsewhere comes after one that is misspelt.
+        // A misspelt class ranks before one with the same short name in another namespace.
         let far = is_moved.then_some(most);
         let near = can_be_near.then(|| strsim::osa_distance(&lower, &wanted));
         near.filter(|near| *near <= most).or(far)
@@ -316,7 +316,7 @@ mod tests {
         assert!(classes.has_none(r"App\Job\", |class| class.starts_with(r"App\Job\")));
         assert!(!classes.has_none(r"App\Jobs\", |class| class.starts_with(r"App\Jobs\")));
         assert!(!classes.has_none(r"Vendor\Kit\", |_| false));
-        // What is behind a link is not looked at, and so not known.
+        // Links are not followed, so the classes behind them are unknown.
         std::os::unix::fs::symlink("/nonexistent", base.join("app/Linked")).unwrap();
         let classes = Classes::new(base, None);
         assert_eq!(classes.look_up(r"App\Linked\Job"), Presence::Unknown);

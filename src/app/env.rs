@@ -5,26 +5,26 @@
 use std::collections::HashMap;
 use std::fmt;
 
-/// Variables of one file; real environment variables beat them and are asked first by whoever looks one up.
+/// Variables of one file. Real environment variables override them; the code that looks one up asks those first.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct EnvFile {
     values: HashMap<String, String>,
 }
 
 impl fmt::Debug for EnvFile {
-    /// Without values, many of which are secrets.
+    /// Shows no values, because many are secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.values.keys()).finish()
     }
 }
 
-/// A file that Laravel would refuse as well.
+/// An error in a file, which Laravel would refuse as well.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct EnvError {
     /// Line of the entry, from 1.
     pub line: usize,
-    /// What is wrong, without the value, which may be a secret.
+    /// The problem, without the value, which may be a secret.
     pub problem: &'static str,
 }
 
@@ -111,19 +111,19 @@ fn entries(text: &str) -> Vec<(usize, String)> {
             entries.push((number, entry));
         }
     }
-    // Older parsers silently swallow what never closes; phpdotenv 5.8 reads it, and mostly refuses it.
+    // Older parsers silently drop a value whose quote never closes; phpdotenv 5.8 reads it, and mostly refuses it.
     entries.extend(open);
     entries
 }
 
-/// Whether a line begins a value that goes on in the next line.
+/// Whether a line begins a value that continues in the next line.
 fn opens(line: &str) -> bool {
     let value = line.find("=\"");
     let is_comment = |value| line.find('#').is_some_and(|hash| hash < value);
     value.is_some_and(|value| !is_comment(value)) && quotes(line) <= 1
 }
 
-/// Double quotes of a line that no backslash takes the meaning of.
+/// Double quotes of a line that no backslash escapes.
 fn quotes(line: &str) -> usize {
     let line = line.replace("\\\\", "");
     let bytes = line.as_bytes();
@@ -131,18 +131,18 @@ fn quotes(line: &str) -> usize {
     (0..bytes.len()).filter(is_quote).count()
 }
 
-/// What PHP's `trim` takes away.
+/// Bytes that PHP's `trim` removes.
 fn is_trimmed(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\r' | '\0' | '\x0b')
 }
 
-/// PHP's idea of white space, which is ASCII's.
+/// White space in PHP, which is that of ASCII.
 fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c')
 }
 
 fn parse_name(left: &str) -> Option<String> {
-    // As phpdotenv 5.8; before, only left sides of more than eight bytes were looked at, and others refused.
+    // As phpdotenv 5.8; earlier versions checked only left sides of more than eight bytes, and refused others.
     let name = match left.strip_prefix("export") {
         Some(rest) if rest.starts_with(is_blank) => rest.trim_start_matches(is_blank),
         _ => left,

@@ -1,4 +1,4 @@
-//! What the files of an app say of it that need no PHP to be read.
+//! Facts about an app from files that can be read without PHP.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Version;
 
-/// The cached configuration, which is then the whole configuration; `None` if there is none.
+/// The cached configuration, which replaces all configuration files; `None` if there is none.
 ///
 /// `real_env` looks up the process environment only, as Laravel does before it
 /// reads `.env`: `APP_CONFIG_CACHE` moves the file.
@@ -23,14 +23,14 @@ pub fn cached_config_path(
     path.is_file().then_some(path)
 }
 
-/// What composer installed, else what the framework says of itself, else what composer would install.
+/// The version that composer installed, else that in the framework's source, else that in composer's lock file.
 pub fn framework_version(base: &Path) -> Option<String> {
     let json = |file: &str| -> Option<Value> {
         serde_json::from_slice(&std::fs::read(base.join(file)).ok()?).ok()
     };
     let installed = || {
         let json = json("vendor/composer/installed.json")?;
-        // Composer 2 has an object, composer 1 the list itself.
+        // Composer 2 writes an object around the list, composer 1 the list itself.
         package_version(json.get("packages").unwrap_or(&json))
     };
     let constant = || {
@@ -42,7 +42,7 @@ pub fn framework_version(base: &Path) -> Option<String> {
     };
     let locked = || package_version(json("composer.lock")?.get("packages")?);
     let found = [installed(), constant(), locked()].into_iter().flatten();
-    // A branch such as `dev-master` says less than the next place.
+    // A branch such as `dev-master` is less precise than the next source.
     let mut found = found.map(|version| version.trim_start_matches('v').to_owned());
     found.find(|version| version.parse::<Version>().is_ok())
 }

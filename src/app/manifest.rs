@@ -1,4 +1,4 @@
-//! The manifest: facts about the app that its own PHP wrote down (`artisand.json`).
+//! The manifest: facts about the app that its own PHP wrote (`artisand.json`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -15,13 +15,13 @@ use sha2::{Digest as _, Sha256};
 
 use crate::php;
 
-/// Stands before and after what the exporter has to say: an app may print while it boots.
+/// The line before and after the exporter's result, because an app may print while it boots.
 const MARK: &str = "---artisand-manifest---";
 
 /// Format that this version reads.
 const FORMAT: u64 = 1;
 
-/// The facts.
+/// The facts about an app.
 #[derive(Clone, Deserialize)]
 pub struct Manifest {
     artisand: u64,
@@ -39,43 +39,44 @@ pub struct Manifest {
     pub paths: Paths,
     /// `config('app')`, `config('queue')`, `config('cache')` and `config('database')`.
     pub config: Value,
-    /// Which settings come from variables; none with a cached configuration, and in a manifest of an older version.
+    /// Which settings come from variables; empty with a cached configuration, and in a manifest of an older version.
     #[serde(default)]
     pub variables: Option<super::Variables>,
-    /// Prefix of each cache store as the store itself says it.
+    /// Prefix of each cache store, as the store itself returns it.
     #[serde(default)]
     pub cache_prefixes: BTreeMap<String, Option<String>>,
     /// Routes of classes to queues (`Queue::route`, Laravel 13): a queue, or connection and queue, by class.
     #[serde(default, deserialize_with = "map")]
     pub queue_routes: BTreeMap<String, Value>,
-    /// Connection and queue that stand for a queue (`Queue::forward`, Laravel 13).
+    /// Connection and queue that replace a queue (`Queue::forward`, Laravel 13).
     #[serde(default, deserialize_with = "map")]
     pub queue_forwards: BTreeMap<String, Value>,
-    /// What adds to payloads besides the framework (`Queue::createPayloadUsing`), as classes.
+    /// Classes that add fields to payloads (`Queue::createPayloadUsing`), except the framework's own.
     #[serde(default)]
     pub payload_hooks: Vec<String>,
-    /// What the app sets in code that Laravel's workers and commands obey; nothing in a manifest of an older version.
+    /// Settings that the app makes in code and that Laravel's workers and commands obey; empty in a manifest of an
+    /// older version.
     #[serde(default, deserialize_with = "or_default")]
     pub code: Code,
-    /// Classes that can be queued, or travel in jobs, by name.
+    /// Classes that can be queued or be inside jobs, by name.
     #[serde(default)]
     pub classes: BTreeMap<String, Class>,
     /// Models by name.
     #[serde(default)]
     pub models: BTreeMap<String, Model>,
-    /// What PHP could not find out, in words.
+    /// Notes about facts that PHP could not find out.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Classes that were taken out of [`classes`](Self::classes), with the file that has changed since.
+    /// Classes that were removed from [`classes`](Self::classes), with the file that has changed since.
     #[serde(skip)]
     pub(super) changed: BTreeMap<String, PathBuf>,
-    /// Names of classes as declared, by their names in lower case.
+    /// Declared names of classes, by their lower case.
     #[serde(skip)]
     pub(super) declared: OnceLock<HashMap<String, String>>,
 }
 
 impl fmt::Debug for Manifest {
-    /// Without the configuration, which may hold passwords and keys.
+    /// Shows no configuration, which may contain passwords and keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Manifest")
             .field("laravel", &self.laravel)
@@ -86,15 +87,15 @@ impl fmt::Debug for Manifest {
     }
 }
 
-/// What the app sets in code that Laravel's workers and commands obey.
+/// Settings that the app makes in code and that Laravel's workers and commands obey.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Code {
     /// Names of workers that choose their jobs by a callback (`Worker::popUsing`).
     pub pop_using: Vec<String>,
-    /// Exit codes that are changed: static properties of `Worker` (Laravel 13).
+    /// Exit codes that the app changes: static properties of `Worker` (Laravel 13).
     pub exit_codes: Vec<String>,
-    /// What commands go through (`Bus::pipeThrough`), as classes.
+    /// Classes of the pipes that commands go through (`Bus::pipeThrough`).
     pub pipes: Vec<String>,
     /// Commands that must not run (`prohibit()`), such as `queue:clear`.
     pub prohibited: Vec<String>,
@@ -120,7 +121,7 @@ fn map<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Va
     })
 }
 
-/// Hashes by file; a class of a package has none, which PHP may write as a list.
+/// Hashes by file; empty for a class of a package, which PHP may write as a list.
 fn hashes<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<PathBuf, String>, D::Error> {
@@ -165,50 +166,50 @@ pub struct Class {
     /// When the file was last changed, in unix seconds.
     #[serde(default)]
     pub mtime: i64,
-    /// Files of the app that make it what it is, its own and those of parents, traits and interfaces, with their SHA-256;
-    /// none in a manifest of an older version.
+    /// Files of the app that define the class, its parents, traits and interfaces, with their SHA-256;
+    /// empty in a manifest of an older version.
     #[serde(default, deserialize_with = "hashes")]
     sources: BTreeMap<PathBuf, String>,
     /// Its properties in the order in which `serialize()` writes them.
     #[serde(default)]
     pub properties: Vec<Property>,
-    /// Limits as the class declares them, attributes in force; `{"$method": true}` where a method answers.
+    /// Limits as the class declares them, including attributes; `{"$method": true}` for a method.
     #[serde(default)]
     pub limits: BTreeMap<String, Value>,
-    /// What is true of the class: `queued`, `unique`, `encrypted` and so on.
+    /// Flags of the class: `queued`, `unique`, `encrypted` and so on.
     #[serde(default)]
     pub flags: BTreeMap<String, Value>,
-    /// Where the id of its unique lock comes from; none if it has none.
+    /// Where the id of its unique lock comes from; `None` without an id.
     #[serde(default)]
     pub unique_id: Option<UniqueId>,
-    /// Seconds of its unique lock, as [`limits`](Self::limits) has them.
+    /// Seconds of its unique lock, in the form of [`limits`](Self::limits).
     #[serde(default)]
     pub unique_for: Option<Value>,
     /// Whether a method chooses the cache store of its unique lock.
     #[serde(default)]
     pub unique_via: bool,
-    /// Whether a method chooses the cache store that says which of its debounced jobs is the last.
+    /// Whether a method chooses the cache store that records the last of its debounced jobs.
     #[serde(default)]
     pub debounce_via: bool,
     /// Whether it has a method `displayName`.
     #[serde(default)]
     pub display_name: bool,
-    /// What those of its methods return that do no more than that.
+    /// Results of those methods that consist of one `return`.
     #[serde(default)]
     pub methods: BTreeMap<String, Returned>,
     /// Its middleware.
     #[serde(default)]
     pub middleware: Middleware,
-    /// Its parent class, that one's, and so on.
+    /// Its parent class, the parent's parent, and so on.
     #[serde(default)]
     pub parents: Vec<String>,
     /// All interfaces.
     #[serde(default)]
     pub interfaces: Vec<String>,
-    /// All traits, those of parents and traits, too.
+    /// All traits, including those of parents and traits.
     #[serde(default)]
     pub uses: Vec<String>,
-    /// Classes of the parameters of its `handle` or `__invoke`, with a bar between those of one; none for other types.
+    /// Classes of the parameters of its `handle` or `__invoke`, separated by `|` within a union; `None` for other types.
     #[serde(default)]
     pub handle: Vec<Option<String>>,
     /// Which events its methods listen to.
@@ -228,10 +229,10 @@ pub struct Property {
     /// Whether it is readonly.
     #[serde(default)]
     pub readonly: bool,
-    /// Its type as PHP writes it.
+    /// Its type in PHP's notation.
     #[serde(rename = "type", default)]
     pub type_name: Option<String>,
-    /// Its default value; none if it has a type and no default, and so is not set at first.
+    /// Its default value; `None` if it has a type and no default, and so begins uninitialised.
     #[serde(default, deserialize_with = "serialized")]
     pub default: Option<php::Value>,
 }
@@ -241,7 +242,7 @@ pub struct Property {
 pub struct Listens {
     /// Name of the event, mostly its class.
     pub event: String,
-    /// The method; `handle` also where it is `__invoke`.
+    /// The method; `handle` also for `__invoke`.
     pub method: String,
 }
 
@@ -259,24 +260,24 @@ pub struct UniqueId {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Middleware {
-    /// Whether a method makes it.
+    /// Whether a method returns it.
     pub method: bool,
     /// Class names in the default of the property `middleware`.
     pub property: Vec<String>,
-    /// Names of Laravel's own classes in the method, without their namespace.
+    /// Names of Laravel's own classes in that method, without their namespace.
     pub named: Vec<String>,
 }
 
-/// What a method returns that consists of one `return`.
+/// The result of a method that consists of one `return`.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Returned {
-    /// Whether it is the text of all parts; of else there is only one.
+    /// Whether the result is the joined text of all parts; otherwise there is only one part.
     pub text: bool,
     /// The parts in order.
     pub parts: Vec<Part>,
 }
 
-/// A part of what a method returns.
+/// A part of a method's result.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Part {
@@ -287,11 +288,11 @@ pub enum Part {
 }
 
 impl Class {
-    /// The file of those it is made of that is another now, or gone.
+    /// The first of the class's files that has changed or is gone.
     fn changed(&self, base: &Path, generated_at: i64) -> Option<PathBuf> {
         if self.sources.is_empty() {
             let at = modified(&base.join(&self.file));
-            // Deploys set old times on new files: any other time than then is news.
+            // Deploys may set old times on new files, so any other time counts as a change.
             let is_same = at.is_some_and(|at| at <= generated_at && [0, at].contains(&self.mtime));
             return (!is_same).then(|| self.file.clone());
         }
@@ -300,12 +301,12 @@ impl Class {
         changed.map(|(file, _)| file.clone())
     }
 
-    /// Whether its jobs have middleware that is not in their bytes.
+    /// Whether jobs of the class have middleware that is not in their bytes.
     pub fn has_middleware(&self) -> bool {
         self.middleware.method || !self.middleware.property.is_empty()
     }
 
-    /// Whether jobs of this class, or about it, go through queues.
+    /// Whether jobs of this class, or wrappers around it, are queued.
     pub fn is_queued(&self) -> bool {
         self.flags.get("queued").and_then(Value::as_bool) == Some(true)
     }
@@ -322,13 +323,13 @@ pub struct Model {
     /// Type of the key in PHP: `int` or `string`.
     #[serde(default)]
     pub key_type: Option<String>,
-    /// Its database connection; the default one if none.
+    /// Its database connection; `None` for the default one.
     #[serde(default)]
     pub connection: Option<String>,
-    /// What stands for its class in polymorphic relations, and in jobs of apps that ask for it: the class, or an alias.
+    /// The name of its class in polymorphic relations, and in jobs if the app says so: the class, or an alias.
     #[serde(default)]
     pub morph_class: Option<String>,
-    /// Whether it is the row between two others, which may have no key of its own.
+    /// Kind of the pivot, if it is a pivot model: a row that connects two others and may have no key.
     #[serde(default)]
     pub pivot: Option<Pivot>,
     /// Whether the app's own code makes the query that loads it for a job (`newQueryForRestoration`).
@@ -340,9 +341,9 @@ pub struct Model {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pivot {
-    /// Of a relation between two models.
+    /// Pivot of a relation between two models.
     Plain,
-    /// Of a polymorphic one.
+    /// Pivot of a polymorphic relation.
     Morph,
 }
 
@@ -355,15 +356,15 @@ pub enum ManifestError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// The file is no manifest.
+    /// The file is not a manifest.
     #[error("{path} is not a manifest; write it anew with `artisand manifest`")]
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         source: serde_json::Error,
     },
     /// The file is of another version of artisand.
@@ -373,12 +374,12 @@ pub enum ManifestError {
     Format {
         /// The file.
         path: PathBuf,
-        /// Its format.
+        /// The file's format.
         found: u64,
     },
 }
 
-/// What the exporter said, out of everything that was printed; `None` if it said nothing.
+/// The exporter's result within everything that was printed; `None` if there is none.
 pub(crate) fn between_marks(printed: &str) -> Option<&str> {
     let said = printed.split(MARK).nth(1)?.trim();
     Some(said).filter(|said| !said.is_empty())
@@ -389,7 +390,7 @@ impl Manifest {
     ///
     /// # Errors
     ///
-    /// It is not there, no manifest, or of another format.
+    /// The file does not exist, is not a manifest, or has another format.
     pub fn read(path: &Path) -> Result<Self, ManifestError> {
         let text = std::fs::read(path).map_err(|source| ManifestError::Read {
             path: path.to_owned(),
@@ -398,11 +399,11 @@ impl Manifest {
         Self::parse(path, &text)
     }
 
-    /// Reads a manifest's text, which may be all that the exporter printed; `path` is for messages.
+    /// Reads a manifest's text, which may be the whole output of the exporter; `path` is for messages.
     ///
     /// # Errors
     ///
-    /// It is no manifest, or of another format.
+    /// The text is not a manifest, or has another format.
     pub fn parse(path: &Path, text: &[u8]) -> Result<Self, ManifestError> {
         let printed = std::str::from_utf8(text).ok().and_then(between_marks);
         let text = printed.map_or(text, str::as_bytes);
@@ -420,10 +421,10 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Takes out the classes that have changed since the manifest was written: what is said of them may be wrong.
+    /// Removes classes that have changed since the manifest was written, because its facts about them may be wrong.
     ///
-    /// They then are classes that nothing is known of, which PHP is asked about.
-    /// Does nothing where the app's files are not there to be looked at.
+    /// Removed classes are unknown, so the caller has to ask PHP about them.
+    /// Does nothing if the app's files are not on this machine.
     pub fn distrust_changed(&mut self, base: &Path) {
         let generated_at = self.generated_at;
         let is_here = |class: &Class| base.join(&class.file).is_file();
@@ -439,13 +440,13 @@ impl Manifest {
         });
     }
 
-    /// Classes that have changed since the manifest was written, each with the file that did.
+    /// Classes that have changed since the manifest was written, each with the changed file.
     pub fn changed(&self) -> impl Iterator<Item = (&str, &Path)> {
         let changed = self.changed.iter();
         changed.map(|(name, file)| (&**name, &**file))
     }
 
-    /// Classes whose jobs are deleted, and not failed, when a model of theirs is gone.
+    /// Classes whose jobs are deleted, and not failed, when one of their models is gone.
     pub fn deleting_when_missing_models(&self) -> impl Iterator<Item = &str> {
         let deletes = |class: &Class| {
             let says = class.limits.get("deleteWhenMissingModels");
@@ -455,9 +456,9 @@ impl Manifest {
         classes.filter_map(move |(name, class)| deletes(class).then_some(&**name))
     }
 
-    /// Why the manifest may no longer be true of the app in this directory; empty if nothing says so.
+    /// Reasons why the manifest may be out of date for the app in this directory; empty if there are none.
     ///
-    /// `installed` is the version of the framework that is there now.
+    /// `installed` is the version of the framework that is installed now.
     pub fn stale(&self, base: &Path, installed: Option<&str>) -> Vec<String> {
         let mut reasons = Vec::new();
         if let Some(installed) = installed.filter(|installed| *installed != self.laravel) {
@@ -496,7 +497,7 @@ impl Manifest {
             [first, rest @ ..] => format!("{first} and {} more", rest.len()),
             [] => String::new(),
         };
-        // An app whose files are elsewhere is no app whose classes are gone.
+        // If the app's files are on another machine, its classes are not gone.
         let is_here = gone.len() < self.classes.len();
         if !newer.is_empty() {
             reasons.push(format!(
@@ -526,7 +527,7 @@ impl Manifest {
     }
 }
 
-/// As PHP casts to bool.
+/// PHP's cast to bool.
 fn is_truthy(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -597,7 +598,7 @@ mod tests {
             let known: Vec<String> = manifest.classes.into_keys().collect();
             (known, changed, stale)
         };
-        // Times are of no importance where there are hashes.
+        // With hashes, times do not matter.
         let (known, changed, _) = read(base.path());
         assert_eq!(known, ["App\\A", "App\\B"]);
         assert_eq!(changed, ["Package\\C A.php"]);
@@ -609,7 +610,7 @@ mod tests {
             stale,
             ["changed since, and only PHP is asked about it: App\\B (Base.php) and 1 more"]
         );
-        // Where the app is not, nothing can have changed.
+        // Without the app's files, no class counts as changed.
         let elsewhere = tempfile::tempdir().unwrap();
         assert_eq!(read(elsewhere.path()).0.len(), 3);
     }

@@ -1,4 +1,4 @@
-//! What is known of the Laravel app whose queues are worked.
+//! Facts about the Laravel app whose queues this program works.
 
 mod class;
 mod classes;
@@ -24,7 +24,7 @@ pub use slug::slug;
 pub use subject::Missing;
 pub use variables::{Overrides, Variables};
 
-/// Whether a directory is that of a Laravel app.
+/// Whether a directory contains a Laravel app.
 pub fn is_app(base: &std::path::Path) -> bool {
     base.join("artisan").is_file() && base.join("bootstrap/app.php").is_file()
 }

@@ -1,12 +1,12 @@
 //! `Str::slug` of ASCII text, which names an app's default Redis and cache prefixes.
 //!
-//! Other text is turned into ASCII by a table that changed with the framework:
-//! that is for PHP to do. The rules are in `docs/protocol/app-config.md` 4.
+//! Laravel turns other text into ASCII with a table that changed with the framework,
+//! so only PHP can do that. The rules are in `docs/protocol/app-config.md` 4.
 
-/// What PHP makes of a text, `My App` becomes `my_app`; `None` if the text is not ASCII.
+/// The slug of a text: `My App` becomes `my_app`; `None` if the text is not ASCII.
 ///
-/// The separator is `_` or `-` in every Laravel skeleton; the other of the two
-/// in the text becomes the separator, too.
+/// The separator is `_` or `-` in every Laravel skeleton. In the text, the other one of the two
+/// also becomes the separator.
 ///
 /// # Source
 ///

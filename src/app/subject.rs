@@ -1,7 +1,7 @@
-//! What one property, attribute or method of a class says about one object of it.
+//! Reads a fact about one object from its properties, and from attributes and methods of its class.
 //!
-//! The order in which they are asked is the version's (docs/protocol/payload.md
-//! 4). A value is what PHP has at that place, not yet what a payload has.
+//! The version decides their order (docs/protocol/payload.md 4). The results are
+//! PHP's values, not yet those of a payload.
 
 use serde_json::Value as Json;
 
@@ -11,13 +11,13 @@ use crate::php::json::Graph;
 use crate::php::{Array, ClassName, Key, Object, Value};
 use crate::time::UnixSeconds;
 
-/// Something about a job that only PHP knows.
+/// A fact about a job that only PHP knows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{class}: {what}")]
 pub struct Missing {
-    /// The class that it is about.
+    /// The class in question.
     pub class: Box<str>,
-    /// What is missing, and what would work.
+    /// The missing fact, and a remedy.
     pub what: Box<str>,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn unknown_class(manifest: &Manifest, class: &ClassName) -> Missing {
 }
 
 impl Class {
-    /// Default value of a public property; `None` if it has none.
+    /// Default value of a public property; `None` without one.
     pub(super) fn default(&self, name: &str) -> Option<Value> {
         let property = self
             .properties
@@ -74,7 +74,7 @@ impl Class {
     }
 }
 
-/// A concrete object and all that is known around it.
+/// A concrete object, and everything known about it.
 #[derive(Clone, Copy)]
 pub(super) struct Subject<'a> {
     pub(super) manifest: &'a Manifest,
@@ -116,7 +116,7 @@ impl<'a> Subject<'a> {
         value.unwrap_or(Value::Null)
     }
 
-    /// A property, or the attribute that stands for it since Laravel 13.
+    /// A property, or the attribute that replaces it since Laravel 13.
     ///
     /// # Source
     ///
@@ -129,7 +129,7 @@ impl<'a> Subject<'a> {
         let default = class.default(name).unwrap_or(Value::Null);
         let is_set = !current.is_null() && current != default;
         let Some(said) = said.filter(|said| !is_method(said)) else {
-            // A method of that name hides from the exporter whether there is an attribute.
+            // If there is a method of that name, the manifest does not say whether there is an attribute.
             return if is_set || said.is_none() {
                 Ok(current)
             } else {
@@ -151,7 +151,7 @@ impl<'a> Subject<'a> {
         self.value(class, name, class.limits.get(name))
     }
 
-    /// What a method returns, if the exporter could read it.
+    /// The result of a method, if the exporter could read it.
     pub(super) fn method(&self, class: &Class, name: &str) -> Result<Value> {
         let unknown = || {
             self.missing(&format!(
@@ -182,7 +182,7 @@ impl<'a> Subject<'a> {
                     .properties
                     .iter()
                     .filter(|property| property.name == *name);
-                // A parent's private property of the same name is another one.
+                // A parent's private property of the same name is a different property.
                 let (property, None) = (properties.next()?, properties.next()) else {
                     return None;
                 };
@@ -203,7 +203,7 @@ impl<'a> Subject<'a> {
         })
     }
 
-    /// Text that PHP makes of a value where it needs one.
+    /// The text that PHP's cast to string gives.
     pub(super) fn text(&self, name: &str, value: &Value) -> Result<Box<str>> {
         let text = bytes_of(value).and_then(|bytes| String::from_utf8(bytes).ok());
         text.map(String::into_boxed_str).ok_or_else(|| {
@@ -289,7 +289,7 @@ impl<'a> Subject<'a> {
         Delay::of(value).map_err(|error| self.missing(&error.to_string()))
     }
 
-    /// A name of a connection or queue: its own, or else that of a route. Empty ones mean the default.
+    /// The name of a connection or queue: the job's own, or else that of its route. Empty means the default.
     pub(super) fn place(
         &self,
         name: &str,
@@ -313,19 +313,19 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Since when a property that was set wins over an attribute.
+/// The version since which a changed property wins over an attribute.
 const ATTRIBUTES_YIELD: Version = Version {
     major: 13,
     minor: 1,
     patch: 1,
 };
 
-/// `{"$method": true}`: a method answers.
+/// Whether a value is `{"$method": true}`: a method returns the limit.
 pub(super) fn is_method(said: &Json) -> bool {
     said.get("$method").is_some()
 }
 
-/// A value of the manifest that is no more than a scalar or a list of them.
+/// A value of the manifest that is a scalar or a list of scalars.
 fn plain(json: &Json) -> Option<Value> {
     Some(match json {
         Json::Null => Value::Null,
@@ -343,7 +343,7 @@ fn plain(json: &Json) -> Option<Value> {
     })
 }
 
-/// The bytes that PHP makes of a value where it needs a string; `None` where that is not as simple.
+/// The bytes of PHP's cast to string; `None` for values that need more than a cast.
 fn bytes_of(value: &Value) -> Option<Vec<u8>> {
     Some(match value {
         Value::Null | Value::Bool(false) => Vec::new(),

@@ -1,10 +1,10 @@
-//! Which settings of a manifest the environment decides over, and what it says of them now.
+//! Settings of a manifest that come from variables, and their values in the current environment.
 //!
-//! The exporter found that out by loading the app's configuration with other values of each
-//! variable. A setting that is the text of a variable follows the environment, so that an image
-//! obeys the variables that it runs with. One that is made of a variable in another way (a
-//! prefix of `APP_NAME`) cannot be made again here: if the variable has changed, the setting is
-//! unknown. With a cached configuration variables do not count, as in Laravel.
+//! The exporter found these settings by loading the app's configuration with other values of each
+//! variable. A setting that is a variable's plain text follows the environment, so that an image
+//! obeys the variables that it runs with. A setting that is computed from a variable (a
+//! prefix from `APP_NAME`) cannot be computed here: if the variable has changed, the setting is
+//! unknown. With a cached configuration variables have no effect, as in Laravel.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,12 @@ use super::env::cast;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Variables {
-    /// By the setting's JSON pointer into the configuration.
+    /// Sources, by the setting's JSON pointer into the configuration.
     settings: BTreeMap<String, Sources>,
-    /// With another value of these the configuration could not be loaded.
+    /// Variables with another value of which the configuration could not be loaded.
     unknown: Vec<String>,
     salt: String,
-    /// Salted digests of values when the manifest was written; none of a variable that was not set.
+    /// Salted digests of the values when the manifest was written; `None` for a variable that was not set.
     marks: BTreeMap<String, Option<String>>,
 }
 
@@ -31,20 +31,20 @@ pub struct Variables {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct Sources {
-    /// Variables whose text it is; the first that is set wins.
+    /// Variables whose plain text is the setting; the first that is set wins.
     is: Vec<String>,
-    /// Variables that it is made of in another way.
+    /// Variables from which the setting is computed.
     from: Vec<String>,
 }
 
-/// What the environment changed in a manifest's configuration: settings, with the variable.
+/// Changes that the environment made to a manifest's configuration: settings, with the variable.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overrides {
-    /// They now have the variable's text.
+    /// Settings that now have the variable's text.
     pub taken: Vec<(String, String)>,
-    /// They are unknown now.
+    /// Settings that are unknown now.
     pub lost: Vec<(String, String)>,
-    /// Variables that have changed, of which it is not known what comes from them.
+    /// Changed variables, of which it is not known which settings come from them.
     pub unclear: Vec<String>,
 }
 
@@ -57,7 +57,7 @@ impl Overrides {
 }
 
 impl Variables {
-    /// Lets the environment, where it has a variable, decide over a configuration.
+    /// Applies the variables of the environment to a configuration.
     pub fn apply<'e>(
         &self,
         config: &mut Value,
@@ -93,7 +93,7 @@ impl Variables {
         overrides
     }
 
-    /// Whether the environment has a variable with another value than when the manifest was written.
+    /// Whether a variable's value differs from that at the time of the manifest.
     fn has_changed<'e>(&self, name: &str, env: impl Fn(&str) -> Option<&'e str>) -> bool {
         let (Some(now), Some(then)) = (env(name), self.marks.get(name)) else {
             return false;
@@ -104,7 +104,7 @@ impl Variables {
     }
 }
 
-/// A variable's text as `env()` returns it; a number where the setting is one.
+/// A variable's text as `env()` returns it; a number if the setting is a number.
 fn as_setting(raw: &str, setting: &Value) -> Value {
     match raw.to_ascii_lowercase().as_str() {
         "true" | "(true)" => return true.into(),
@@ -176,7 +176,7 @@ mod tests {
         }
         assert!(overrides.concern_cache_prefixes());
         assert_eq!(overrides.unclear, ["ODD"]);
-        // What is set by a variable of its own is not made of the other one.
+        // A setting with its own variable is not computed from the other one.
         let (now, _) = applied(&[("APP_NAME", "Other"), ("REDIS_PREFIX", "p_")]);
         assert_eq!(now["redis"]["prefix"], "p_");
     }

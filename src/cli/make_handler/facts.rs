@@ -1,4 +1,4 @@
-//! What the manifest says of a class: what its jobs are for, and what is around them in PHP.
+//! Facts from the manifest about a class: the kind of its jobs, and what PHP does around them.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::payload::{Kind, Target};
 use crate::php::ClassName;
 
 impl About {
-    /// What there is to say of a class without a job of it.
+    /// The facts about a class without any job of it.
     pub(super) fn of_class(
         name: &str,
         class: &Class,
@@ -64,7 +64,7 @@ impl About {
         })
     }
 
-    /// Says what the class has around its jobs in PHP, and which lines of the mapping keep it.
+    /// Lists what PHP does around the class's jobs, and the lines of the mapping that do the same.
     pub(super) fn tell_around(&mut self, class: &Class) {
         let kind = self.target.kind();
         let has_middleware = class.middleware.method;
@@ -100,7 +100,7 @@ impl About {
     }
 }
 
-/// The method of a listener: the one that is named, or the first where none of them is `handle`; empty for that one.
+/// The method of a listener: the named one, or the first if none is `handle`; empty for `handle`.
 fn method_of<'c>(class: &'c Class, wanted: &'c str) -> &'c str {
     let mut methods = class.listens.iter().map(|listens| &*listens.method);
     match wanted.split_once('@') {
@@ -110,7 +110,7 @@ fn method_of<'c>(class: &'c Class, wanted: &'c str) -> &'c str {
     }
 }
 
-/// Events that a method of a listener takes and the manifest has.
+/// Events that a listener's method accepts and that the manifest contains.
 fn events_of(class: &Class, method: &str, manifest: &Manifest) -> Vec<ClassName> {
     let method = if method.is_empty() { "handle" } else { method };
     let is_it = |other: &str| other.eq_ignore_ascii_case(method);
@@ -134,7 +134,7 @@ fn events_of(class: &Class, method: &str, manifest: &Manifest) -> Vec<ClassName>
     events
 }
 
-/// A middleware of Laravel as a mapping has it, with what is to be filled in in capitals.
+/// One of Laravel's middleware as a mapping writes it, with blanks to fill in as capitals.
 fn middleware(class: &str) -> String {
     let key = class.to_snake_case();
     let value = match &*key {

@@ -87,7 +87,7 @@ pub(super) async fn run(args: MakeHandlerArgs, global: &GlobalArgs) -> anyhow::R
     Ok(ExitCode::SUCCESS)
 }
 
-/// The method that a target names.
+/// The method of a target.
 fn method(target: &Target) -> Option<&str> {
     match target {
         Target::Listener { method, .. } | Target::String { method, .. } => {
@@ -97,14 +97,14 @@ fn method(target: &Target) -> Option<&str> {
     }
 }
 
-/// A target with its method, as mappings name it.
+/// A target with its method, in the notation of mappings.
 fn whole_name(target: &Target) -> String {
     let method = method(target).map(|method| format!("@{method}"));
     format!("{}{}", target.name(), method.unwrap_or_default())
 }
 
-/// Whether a job document leaves out a property of what a job of this kind is about, or it says how
-/// a job is run and not what it does, or the handler's view has it.
+/// Whether a handler's type needs no field for a property: the job document leaves it out, it says how
+/// a job is run and not what it does, or the handler's view contains it.
 fn is_laravels(kind: Kind, name: &str) -> bool {
     const LIMITS: &str = "backoff debounceFor deleteWhenMissingModels failOnTimeout maxExceptions \
         retryUntil shouldBeEncrypted timeout tries uniqueFor";

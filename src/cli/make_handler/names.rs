@@ -1,7 +1,7 @@
-//! Names, comments and mappings made of what payloads say.
+//! Names, comments and mappings made from the contents of payloads.
 //!
-//! Class and property names are untrusted: who can push a job chooses
-//! them. Identifiers are ASCII and bounded, comments never end early and show
+//! Class and property names are untrusted: everyone who can push a job chooses
+//! them. Identifiers are ASCII and bounded, comments never end early and contain
 //! no control characters.
 
 use std::collections::HashSet;
@@ -12,17 +12,17 @@ use syn::Ident;
 
 use crate::shown;
 
-/// Longest identifier that is made of a name.
+/// Longest identifier made from a name.
 const LONGEST: usize = 40;
 
-/// Names that a generated type cannot have: it would hide what the file itself uses.
+/// Names that a generated type must not have, because it would hide names that the file uses.
 const TAKEN_TYPES: &str = "ArtisanCommand AsMut AsRef BTreeMap BoxError Box Broadcast Clone Copy \
     Debug Default Deserialize DoubleEndedIterator Drop Eq Err ExactSizeIterator Extend Fn FnMut \
     FnOnce From FromIterator Future Hash Into IntoFuture IntoIterator Iterator JobContext Listener \
     Mailable ModelIdentifier None Notification Ok Option Ord PartialEq PartialOrd Registry Result \
     Self Send Sized Some String StringJob Sync ToOwned ToString TryFrom Vec";
 
-/// Names given out in one namespace.
+/// Names taken in one namespace.
 #[derive(Debug, Default)]
 pub(super) struct Names(HashSet<String>);
 
@@ -33,7 +33,7 @@ impl Names {
         Self(taken.map(str::to_owned).collect())
     }
 
-    /// Takes the first of these names that is free, or the first one with a number.
+    /// Takes the first free name of these, or else the first with a number added.
     pub(super) fn take(&mut self, candidates: &[String]) -> String {
         let first = candidates.first().map_or("", String::as_str);
         let is_type = first.starts_with(|c: char| c.is_ascii_uppercase());
@@ -46,13 +46,13 @@ impl Names {
     }
 }
 
-/// The text in ASCII, as far as it is to become a name.
+/// The part of the text that can become a name, in ASCII.
 fn ascii(text: &str) -> String {
     let one = |c: char| if c.is_ascii() { c } else { ' ' };
     text.chars().take(4 * LONGEST).map(one).collect()
 }
 
-/// A name that begins with a letter; `or` stands before one that does not.
+/// A name that begins with a letter; `or` is put before one that does not.
 fn named(mut name: String, or: &str, separator: &str) -> String {
     name.truncate(LONGEST);
     let name = name.trim_end_matches('_');
@@ -63,24 +63,24 @@ fn named(mut name: String, or: &str, separator: &str) -> String {
     }
 }
 
-/// A name of a type: `UpperCamelCase`; `or` if nothing is left of it.
+/// A name of a type: `UpperCamelCase`; `or` if no letter remains.
 pub(super) fn type_name(text: &str, or: &str) -> String {
     named(ascii(text).to_upper_camel_case(), or, "")
 }
 
-/// A name of a field or function: `snake_case`; `or` if nothing is left of it.
+/// A name of a field or function: `snake_case`; `or` if no letter remains.
 pub(super) fn snake(text: &str, or: &str) -> String {
     let name = named(ascii(text).to_snake_case(), or, "_");
-    // The keywords that `r#` does not help.
+    // Keywords that `r#` does not make an identifier.
     match &*name {
         "self" | "super" | "crate" => format!("{name}_"),
         _ => name,
     }
 }
 
-/// An identifier as source code has it.
+/// An identifier in source code.
 pub(super) fn ident(name: &str) -> Ident {
-    // `gen` is a keyword since the edition of 2024.
+    // `gen` is a keyword since edition 2024.
     let is_keyword = name == "gen" || syn::parse_str::<Ident>(name).is_err();
     let make = if is_keyword {
         Ident::new_raw
@@ -95,7 +95,7 @@ pub(super) fn quoted(text: &str) -> String {
     format!("`{}`", shown::name(text).replace('`', "'"))
 }
 
-/// A string of TOML, as a mapping names a target exactly.
+/// A string of TOML that names exactly one target in a mapping.
 pub(super) fn toml_pattern(name: &str) -> String {
     let pattern = if name.starts_with('/') || name.contains(['*', '?']) {
         format!("/^{}$/", regex::escape(name))
@@ -105,7 +105,7 @@ pub(super) fn toml_pattern(name: &str) -> String {
     if !pattern.contains(shown::is_unfit) && !pattern.contains('\'') {
         return format!("'{pattern}'");
     }
-    // What JSON escapes TOML does, too, but it leaves more as it is.
+    // TOML has all escapes of JSON, but JSON leaves some characters unescaped that TOML does not.
     let json = serde_json::Value::from(pattern).to_string();
     let escaped = |c: char| match c {
         c if shown::is_unfit(c) => format!("\\U{:08x}", u32::from(c)),
@@ -176,7 +176,7 @@ mod tests {
             ("x_2", "x2"),
             ("a_b_c", "aBC"),
         ] {
-            // What `rename_all = "camelCase"` makes of a field's name.
+            // The name that `rename_all = "camelCase"` gives a field.
             assert_eq!(heck::AsLowerCamelCase(field).to_string(), expected);
         }
     }

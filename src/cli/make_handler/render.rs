@@ -1,7 +1,7 @@
-//! The file: a struct, a handler, and how to put them to use.
+//! The generated file: a struct, a handler, and how to use them.
 //!
-//! It is made as tokens and printed by `prettyplease`: what a payload says gets
-//! into it as an identifier, a literal or a doc comment, and never as code; see
+//! It is built from tokens and printed by `prettyplease`. Contents of payloads become
+//! identifiers, literals or doc comments, and never code; see
 //! [`names`](super::names).
 
 use std::collections::{BTreeSet, HashMap};
@@ -18,23 +18,23 @@ use crate::app::{Class, Manifest, Property};
 use crate::payload::{Kind, Target};
 use crate::php::{ClassName, Value};
 
-/// Longest text that is written into the file as a default.
+/// Longest text that becomes a default in the file.
 const LONGEST_DEFAULT: usize = 60;
 
-/// PHP's types of dates.
+/// PHP's date types.
 const DATES: &str = "DateTime DateTimeImmutable DateTimeInterface Carbon\\Carbon \
     Carbon\\CarbonImmutable Carbon\\CarbonInterface Illuminate\\Support\\Carbon";
 
-/// What the file is about.
+/// The contents of the file.
 #[derive(Debug)]
 pub(super) struct About {
-    /// What is handled.
+    /// The target of the handler.
     pub(super) target: Target,
     /// Further lines of the mapping.
     pub(super) mapping: String,
-    /// What the types were inferred from, in words.
+    /// The sources of the types, in words.
     pub(super) sources: String,
-    /// What else the class has in PHP, as lines of a list.
+    /// What else PHP does around the class's jobs, as lines of a list.
     pub(super) notes: String,
 }
 
@@ -59,7 +59,7 @@ pub(super) fn render(
     let (uses, items): (Vec<Item>, Vec<Item>) = file.items.drain(..).partition(is_use);
     let mut text = prettyplease::unparse(&file);
     file.attrs.clear();
-    // An empty line between items, but none between those of `use`.
+    // An empty line between items, but none between `use` lines.
     for part in std::iter::once(uses).chain(items.into_iter().map(|item| vec![item])) {
         file.items = part;
         text.push('\n');
@@ -76,25 +76,25 @@ struct Writer<'a> {
     values: Names,
     class_names: HashMap<usize, Ident>,
     enum_names: HashMap<usize, Ident>,
-    /// Classes whose structs are being written, one inside the other.
+    /// Classes whose structs are being written, outermost first.
     open: Vec<usize>,
     /// Types, the handler's own first.
     items: Vec<TokenStream>,
-    /// What makes defaults.
+    /// Functions that return defaults.
     functions: Vec<TokenStream>,
-    /// What the file imports.
+    /// Imports of the file.
     uses: BTreeSet<&'static str>,
-    /// Crates that it needs.
+    /// Crates that the file needs.
     crates: BTreeSet<&'static str>,
-    /// The first field of the handler's own type that is a model and always there.
+    /// The first field of the handler's own type that is a model and always present.
     model: Option<Ident>,
 }
 
 impl Writer<'_> {
     fn file(&mut self, about: &About) -> syn::Result<TokenStream> {
         let (kind, target) = (about.target.kind(), about.target.name());
-        // The key of the mapping, the kind in words, what is around the handler's own type, the end of
-        // that one's name where its class does not name it, and what the handler does.
+        // The key of the mapping, the kind in words, the view around the handler's own type, the suffix of
+        // that type's name if its class does not give one, and the handler's purpose.
         #[rustfmt::skip]
         let (key, words, view, suffix, does) = match kind {
             Kind::Job | Kind::Closure | Kind::Batch => ("job", "job", "", "Job", "Does what `handle()` of {name} does"),
@@ -119,7 +119,7 @@ impl Writer<'_> {
         let argument = if let Some((_, own)) = view.rsplit_once("::") {
             self.uses.insert(view);
             let own = ident(own);
-            // The parameters of a command are read when they are asked for.
+            // Handlers read the parameters of a command on access.
             if kind == Kind::Command {
                 body = quote!(let parameters: #root = job.parameters()?; let _ = parameters;);
                 quote!(#own)
@@ -205,7 +205,7 @@ impl Writer<'_> {
         quote!(#name)
     }
 
-    /// A place among the types; those that one holds stand behind it.
+    /// A place in the list of types; the types inside a type come after it.
     fn reserve(&mut self) -> usize {
         self.uses.insert("serde::Deserialize");
         self.crates.insert("serde (with its feature `derive`)");
@@ -299,7 +299,7 @@ impl Writer<'_> {
         };
     }
 
-    /// Adds what no sample has, but the class declares.
+    /// Adds properties that no sample has but the class declares.
     fn add_declared(&self, known: &Class, fields: &mut Fields) {
         for property in &known.properties {
             let name = &property.name;
@@ -316,7 +316,7 @@ impl Writer<'_> {
         }
     }
 
-    /// What is said of a field, its type, and what serde makes of it where it is absent.
+    /// The comment of a field, its type, and serde's default if it is absent.
     fn field(
         &mut self,
         of: &Ident,
@@ -333,7 +333,7 @@ impl Writer<'_> {
                 declared.ty = Type::Unknown;
             }
             let joined = self.inference.join(slot.clone(), declared);
-            // What is in the bytes is right where the two do not agree.
+            // If bytes and declaration differ, the bytes are right.
             let ty = if joined.ty == Type::Any {
                 slot.ty
             } else {
@@ -341,7 +341,7 @@ impl Writer<'_> {
             };
             slot = Slot { ty, ..joined };
         }
-        // Since 9.4 `SerializesModels` leaves out what is equal to the class's default.
+        // Since 9.4 `SerializesModels` leaves out properties that equal the class's default.
         let default = property.and_then(|property| property.default.as_ref());
         let leaves_out = known.is_some_and(Class::serializes_models) && default.is_some();
         if let Some(default) = default.filter(|_| leaves_out || field.seen == 0) {
@@ -376,7 +376,7 @@ impl Writer<'_> {
         (docs(&said), ty, default)
     }
 
-    /// A value as Rust writes it, and whether it is the type's own default.
+    /// A value as Rust source, and whether it is the type's own default.
     fn expression(&mut self, value: &Value, slot: &Slot) -> Option<(TokenStream, bool)> {
         let (text, is_rusts) = match (value, &slot.ty) {
             (Value::Null, _) => return slot.nullable.then(|| (quote!(None), true)),
@@ -411,7 +411,7 @@ impl Writer<'_> {
         Some((text.parse().ok()?, is_rusts))
     }
 
-    /// What PHP's declaration says of a type.
+    /// The type that PHP's declaration gives.
     fn declared(&self, text: &str) -> Slot {
         let models = self
             .manifest
@@ -444,14 +444,14 @@ impl Writer<'_> {
                 },
             );
         }
-        // Of what is not known here it says nothing.
+        // Other types give no information.
         if slot.ty == Type::Any {
             slot.ty = Type::Unknown;
         }
         slot
     }
 
-    /// A type; one that is not on the heap must not hold itself.
+    /// A type; a type that is not on the heap must not contain itself.
     fn ty(&mut self, slot: &Slot, hint: &str, is_on_heap: bool) -> TokenStream {
         let mut of_crate = |name, ty| {
             self.crates.insert(name);
@@ -524,7 +524,7 @@ impl Writer<'_> {
     }
 }
 
-/// Lines as doc comments have them.
+/// Lines as doc comments.
 fn lines(text: &str) -> impl Iterator<Item = String> {
     let space = |line: &str| if line.is_empty() { "" } else { " " };
     text.lines()
@@ -536,7 +536,7 @@ fn docs(text: &str) -> TokenStream {
     quote!(#(#[doc = #lines])*)
 }
 
-/// What a field is, in words.
+/// A description of a field.
 fn describe(field: &Field, slot: &Slot) -> String {
     let name = field.name.rsplit("::").next().unwrap_or(&field.name);
     let what = if field.visibility.is_empty() {
@@ -560,16 +560,16 @@ fn describe(field: &Field, slot: &Slot) -> String {
     format!("{what}{more}.")
 }
 
-/// The declaration of a property, by the name that the codec shows.
+/// The declaration of a property, by the codec's name for it.
 fn property<'c>(known: &'c Class, shown: &str) -> Option<&'c Property> {
     let (class, name) = shown.rsplit_once("::").unwrap_or(("", shown));
     let is_of = |declaring: &str| class.is_empty() || declaring.eq_ignore_ascii_case(class);
     let is_it = |property: &&Property| property.name == name && is_of(&property.class);
-    // The class's own comes behind those that parents keep to themselves.
+    // The class's own property comes after private ones of parents.
     known.properties.iter().rfind(is_it)
 }
 
-/// Names for the type of a class: its own, then with the namespaces around it.
+/// Names for the type of a class: its short name, then longer ones with its namespaces.
 fn candidates(class: Option<&ClassName>, or: &str) -> Vec<String> {
     let name = class.map_or("", ClassName::as_str);
     let parts: Vec<&str> = name.split('\\').collect();
@@ -580,7 +580,7 @@ fn candidates(class: Option<&ClassName>, or: &str) -> Vec<String> {
 /// Variants for the cases of an enum.
 fn variants(cases: &[String]) -> Vec<(String, &String)> {
     let mut names = Names::default();
-    // `Self` is the one name that no variant can have.
+    // `Self` is the only name that no variant can have.
     names.take(&["Self".to_owned()]);
     let cases = cases.iter();
     cases

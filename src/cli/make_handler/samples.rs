@@ -1,6 +1,6 @@
-//! Jobs to learn from: where they are, and what is in them.
+//! Samples: existing jobs of the class, and their contents.
 //!
-//! Nothing is touched. How many jobs are looked at is bounded in every place.
+//! Nothing here changes a job. The number of jobs that are read is limited in every place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -18,32 +18,32 @@ use crate::php::ClassName;
 use crate::queue::{Place, Queue as _, QueueName};
 use crate::shown::with_causes;
 
-/// Jobs that are looked at in one place of a queue and in a file.
+/// Most jobs that are read in one list of a queue, and in a file.
 const MOST_LOOKED_AT: usize = 10_000;
-/// Jobs read at once.
+/// Jobs read in one call.
 const AT_ONCE: usize = 200;
-/// Queues that are looked into.
+/// Most queues that are read.
 const MOST_QUEUES: usize = 200;
-/// Failed jobs that are read, one by one.
+/// Most failed jobs that are read, one by one.
 const MOST_FAILED: usize = 500;
-/// Other targets that are named where the wanted one was not found, and channels of a notification.
+/// Most other targets that are listed if the wanted one was not found, and most channels of a notification.
 const MOST_OTHERS: usize = 12;
 
-/// What was found so far.
+/// The findings so far.
 pub(super) struct Samples<'a> {
     wanted: &'a str,
     limit: usize,
     config: &'a Config,
     encrypter: Result<Encrypter, String>,
-    /// The first that was found.
+    /// The first target that was found.
     target: Option<Target>,
     channels: BTreeSet<String>,
     inference: Inference,
-    /// Samples by where they came from.
+    /// Samples by their source.
     found: BTreeMap<&'static str, usize>,
     looked_at: BTreeMap<String, usize>,
     others: BTreeMap<String, usize>,
-    /// How many jobs of the class could not be read, and why the last one.
+    /// Number of jobs of the class that could not be read, and the last error.
     unreadable: (usize, String),
     not_looked: Vec<String>,
 }
@@ -71,7 +71,7 @@ impl<'a> Samples<'a> {
         self.found.values().sum::<usize>() >= self.limit
     }
 
-    /// A source that was asked for must be there; of the others it is said that they are not.
+    /// Handles a missing source: an error if the user named it, otherwise only a note.
     pub(super) fn told(
         &mut self,
         looked: anyhow::Result<()>,
@@ -88,7 +88,7 @@ impl<'a> Samples<'a> {
         }
     }
 
-    /// Looks at the payloads of a file: a payload per line, or an object with one in `element` or `payload`.
+    /// Reads the payloads of a file: a payload per line, or an object with one in `element` or `payload`.
     pub(super) fn read_fixture(&mut self, path: &Path) -> std::io::Result<()> {
         let place = path.display().to_string();
         self.looked_at.entry(place.clone()).or_default();
@@ -104,7 +104,7 @@ impl<'a> Samples<'a> {
         Ok(())
     }
 
-    /// Looks at the jobs that wait or run in these queues, or in all of the connection.
+    /// Reads the jobs that wait or run in these queues, or in all queues of the connection.
     pub(super) async fn look_into_queues(
         &mut self,
         connection: &str,
@@ -117,7 +117,7 @@ impl<'a> Samples<'a> {
             let found = doctor::queues_by_prefix(queue.redis()).await?;
             let found = found.get(&settings.redis.prefix).into_iter().flatten();
             names = found.map(queue_name).collect();
-            // The one that is worked is looked into first.
+            // The worked queue comes first.
             names.sort_by_key(|name| *name != settings.default_queue);
             if names.is_empty() {
                 let place = format!("connection `{connection}`, which has no queue now");
@@ -143,7 +143,7 @@ impl<'a> Samples<'a> {
         Ok(())
     }
 
-    /// Looks at the jobs in the app's store of failed jobs, the newest first.
+    /// Reads the jobs in the app's store of failed jobs, the newest first.
     pub(super) async fn look_at_failed_jobs(&mut self) -> anyhow::Result<()> {
         let store = failed::store(self.config)?;
         let place = "failed jobs";
@@ -207,7 +207,7 @@ impl<'a> Samples<'a> {
         self.wanted.split('@').next().unwrap_or(self.wanted)
     }
 
-    /// Whether a target is the wanted one; of several kinds and methods the one that is found first.
+    /// Whether a target is the wanted one; if several kinds or methods match, the first one found.
     fn is_wanted(&self, target: &Target) -> bool {
         let is_like =
             |found: &Target| found.kind() == target.kind() && method(found) == method(target);
@@ -218,7 +218,7 @@ impl<'a> Samples<'a> {
         self.target.as_ref().is_none_or(is_like) && (is(target.name()) || is(&whole_name(target)))
     }
 
-    /// Adds a job of the class to what is known.
+    /// Adds a job of the class to the findings.
     fn learn(&mut self, target: Target, payload: &Payload) -> Result<(), String> {
         if let Target::Command { line: Some(_), .. } = target {
             return Err("it was queued as one line of text".to_owned());
@@ -238,7 +238,7 @@ impl<'a> Samples<'a> {
         Ok(())
     }
 
-    /// What the file is about; from the manifest alone if there are no samples.
+    /// The contents of the file; from the manifest alone if there are no samples.
     pub(super) fn finish(mut self) -> anyhow::Result<(About, Inference)> {
         let class = self.wanted_class();
         let manifest = self.config.manifest().map(|(_, manifest)| manifest);
@@ -282,7 +282,7 @@ impl<'a> Samples<'a> {
         Ok((about, self.inference))
     }
 
-    /// Lines of the mapping about the channels that were seen.
+    /// Lines of the mapping for the channels in the samples.
     fn channels(&self) -> String {
         let quoted: Vec<String> = self.channels.iter().map(|name| quoted(name)).collect();
         match (self.channels.first(), quoted.len()) {
@@ -295,7 +295,7 @@ impl<'a> Samples<'a> {
         }
     }
 
-    /// Says where was looked in vain, and what to do.
+    /// The error if there is no sample: the places that were read, and what to do.
     fn nothing(&self, is_event: bool) -> anyhow::Error {
         let mut text = format!("no job of `{}` was found", output::printable(self.wanted));
         if let (count @ 1.., why) = &self.unreadable {
@@ -330,7 +330,7 @@ impl<'a> Samples<'a> {
     }
 }
 
-/// A target for people.
+/// A target in words.
 fn shown(target: &Target) -> String {
     let name = output::printable(target.name());
     match target.kind() {
@@ -340,7 +340,7 @@ fn shown(target: &Target) -> String {
     }
 }
 
-/// The payload in a line of another form.
+/// The payload in a line that is not itself a payload.
 fn inner_payload(line: &[u8]) -> Option<Vec<u8>> {
     #[derive(serde::Deserialize)]
     struct Line {

@@ -1,14 +1,14 @@
-//! Types of values, inferred over all samples there are.
+//! Types of values, inferred from all samples.
 //!
 //! A value has a type, two values have the type that reads both, and so on for
-//! every sample of a class. Arrays of PHP are lists, maps or records; which
-//! one of the last two is told only when all samples were seen
-//! ([`Inference::map_of`]). Objects of one class are one type wherever they
-//! stand; containers that hold anything (`stdClass`, collections) are told by
-//! their place.
+//! every sample of a class. PHP arrays are lists, maps or records; the choice
+//! between the last two needs all samples
+//! ([`Inference::map_of`]). Objects of one class have one type in all
+//! places; general containers (`stdClass`, collections) have a type for
+//! each place.
 //!
-//! Samples are untrusted: depth, width and the number of values are bounded,
-//! and what leads in a circle is never followed.
+//! Samples are untrusted: depth, width and the number of values are limited,
+//! and circular references are never followed.
 
 use std::collections::BTreeSet;
 
@@ -20,39 +20,39 @@ use crate::payload::Kind;
 use crate::php::json::{Graph, object_members, property_name};
 use crate::php::{self, Array, ClassName, Date, Key, Object, PropertyName, Value, Visibility};
 
-/// Levels of nesting that become types; what is deeper is read as anything.
+/// Levels of nesting that become types; deeper values are read as any value.
 const MOST_LEVELS: usize = 16;
-/// Levels that the codec reads into values of any kind, with some room.
+/// Levels that the codec reads into untyped values, with some reserve.
 const MOST_READ_LEVELS: usize = 200;
-/// Properties of a class that become fields, and cases of an enum that become variants.
+/// Most properties of a class that become fields, and most cases of an enum that become variants.
 const MOST_NAMED: usize = 200;
-/// Keys of an array that become a struct.
+/// Most keys of an array that becomes a struct.
 const MOST_KEYS: usize = 32;
 /// Longest key of an array that becomes a field.
 const LONGEST_KEY: usize = 48;
-/// Classes and enums that become types.
+/// Most classes and enums that become types.
 const MOST_CLASSES: usize = 64;
-/// Classes of models that are named at a field.
+/// Most classes of models that are listed at a field.
 const MOST_MODELS: usize = 4;
-/// Values that are looked at in one sample.
+/// Most values that are read in one sample.
 const MOST_VALUES: usize = 200_000;
 
 const MODEL_IDENTIFIER: &str = "Illuminate\\Contracts\\Database\\ModelIdentifier";
 
-/// What stands in one place over all samples.
+/// The values in one place over all samples.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Slot {
     pub(super) ty: Type,
-    /// Whether null was seen.
+    /// Whether one of them is null.
     pub(super) nullable: bool,
-    /// Whether a value there leads in a circle or too deep: it can be skipped, not read as anything.
+    /// Whether a value is circular or too deep: serde can skip it, but not read it.
     pub(super) opaque: bool,
 }
 
 /// A type.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) enum Type {
-    /// Nothing was seen but null.
+    /// Only null occurred.
     #[default]
     Unknown,
     Bool,
@@ -61,58 +61,58 @@ pub(super) enum Type {
     Text,
     Bytes,
     Date,
-    /// A model or a collection of them; with some of their classes.
+    /// A model or a collection of models, with some of their classes.
     Model(BTreeSet<String>),
     /// An array with the keys 0, 1 and so on, or without elements.
     List(Box<Slot>),
     /// An array with other keys, and whether all of them are ints.
     Map(bool, Box<Slot>),
-    /// An array with names as keys, or an object of a class that holds anything.
+    /// An array with names as keys, or an object of a general container class.
     Record(Fields),
     /// An object, by its place in [`Inference::classes`].
     Object(usize),
     /// A case, by its place in [`Inference::enums`].
     Enum(usize),
-    /// Values that no one type reads.
+    /// Values that no single type reads.
     Any,
 }
 
-/// Named values that stand together.
+/// The named values of an object or an array.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Fields {
     /// The class, if it is an object.
     pub(super) class: Option<ClassName>,
-    /// How often they were seen.
+    /// How often the object or array occurred.
     pub(super) count: usize,
-    /// The fields, in the order in which they were first seen.
+    /// The fields, in the order of their first occurrence.
     pub(super) list: Vec<Field>,
-    /// Whether an empty array stood in their place.
+    /// Whether an empty array occurred in its place.
     saw_empty: bool,
 }
 
 /// A named value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Field {
-    /// Its name as the codec shows it.
+    /// The codec's name for it.
     pub(super) name: String,
-    /// Who may see it in PHP, in words; empty for the key of an array.
+    /// Its visibility in PHP, in words; empty for the key of an array.
     pub(super) visibility: String,
     pub(super) slot: Slot,
-    /// How often it was seen.
+    /// How often it occurred.
     pub(super) seen: usize,
 }
 
 /// The types of all samples so far.
 #[derive(Debug, Default)]
 pub(super) struct Inference {
-    /// What the samples are of.
+    /// Kind of the samples.
     pub(super) kind: Option<Kind>,
-    /// What is at the root of the samples.
+    /// The values at the root of the samples.
     pub(super) root: Slot,
-    /// Class of what is at the root.
+    /// Class of the objects at the root.
     pub(super) root_class: Option<ClassName>,
     pub(super) classes: Vec<Fields>,
-    /// Enums with the cases that were seen.
+    /// Enums with the cases that occurred.
     pub(super) enums: Vec<(ClassName, Vec<String>)>,
 }
 
@@ -120,11 +120,11 @@ pub(super) struct Inference {
 struct Walk<'i, 'g, 'v> {
     inference: &'i mut Inference,
     graph: &'g Graph<'v>,
-    /// What is open around the value.
+    /// The containers around the value.
     around: Vec<&'v Value>,
-    /// How many values may still be looked at.
+    /// How many more values may be read.
     left: usize,
-    /// Whether something was opaque so far.
+    /// Whether any value so far was opaque.
     is_opaque: bool,
 }
 
@@ -139,7 +139,7 @@ impl Inference {
         self.root = self.join(root, slot);
     }
 
-    /// The type of a value that stands for itself.
+    /// The type of a value that is not a reference.
     pub(super) fn slot_of(&mut self, value: &Value) -> Slot {
         let graph = Graph::new(value);
         let mut walk = Walk {
@@ -152,7 +152,7 @@ impl Inference {
         walk.slot(value)
     }
 
-    /// The place of a class among [`classes`](Self::classes), made if there is room.
+    /// The place of a class in [`classes`](Self::classes), added if there is room.
     pub(super) fn class(&mut self, class: &ClassName) -> Option<usize> {
         let found = |known: &Fields| known.class.as_ref() == Some(class);
         if let Some(index) = self.classes.iter().position(found) {
@@ -167,7 +167,7 @@ impl Inference {
         })
     }
 
-    /// Whether a property of the root's class says nothing of what its author wrote.
+    /// Whether a property of the root's class is not one that its author wrote.
     pub(super) fn leaves_out(&self, class: Option<&ClassName>, name: &str) -> bool {
         let is_root = self.root_class.as_ref() == class;
         is_root && self.kind.is_some_and(|kind| super::is_laravels(kind, name))
@@ -197,7 +197,7 @@ impl Inference {
         Type::Enum(index)
     }
 
-    /// Adds fields that were seen elsewhere.
+    /// Adds fields from another place.
     fn merge(&self, known: &mut Fields, seen: Fields) {
         known.count += seen.count;
         known.saw_empty |= seen.saw_empty;
@@ -213,7 +213,7 @@ impl Inference {
         }
     }
 
-    /// What reads both.
+    /// The type that reads both.
     pub(super) fn join(&self, left: Slot, right: Slot) -> Slot {
         Slot {
             nullable: left.nullable || right.nullable,
@@ -247,7 +247,7 @@ impl Inference {
                 }
                 Record(left)
             }
-            // It reads `[]` as no map.
+            // It does not read `[]` as a map.
             (List(_), _) | (_, List(_)) if self.is_json() => Any,
             (left @ (List(_) | Map(..) | Record(_)), right) => {
                 match (self.map(left), self.map(right)) {
@@ -276,7 +276,7 @@ impl Inference {
         }
     }
 
-    /// The fields as a map, if they are better read so: all of one type, and nothing says that they always come together.
+    /// The fields as a map, if that fits better: all have one type, and do not always occur together.
     pub(super) fn map_of(&self, fields: &Fields) -> Option<Type> {
         let always = fields.count > 1 && fields.list.iter().all(|field| field.seen == fields.count);
         if !fields.list.is_empty() && (fields.class.is_some() || always) {
@@ -311,7 +311,7 @@ impl<'v> Walk<'_, '_, 'v> {
             Value::String(_) if value.as_str().is_some() => Type::Text,
             Value::String(_) => Type::Bytes,
             Value::Array(array) => self.array(array),
-            // They come in the forms of the job document, which have no types.
+            // They have the forms of the job document, which have no types.
             Value::Enum(_) | Value::Object(_) if self.inference.is_json() => Type::Any,
             Value::Enum(case) => {
                 let name = String::from_utf8_lossy(&case.case);
@@ -418,12 +418,12 @@ impl<'v> Walk<'_, '_, 'v> {
 }
 
 impl Type {
-    /// Whether it is that of an empty array, which may be of any kind.
+    /// Whether it is the type of an empty array, which may be of any kind.
     pub(super) fn is_empty(&self) -> bool {
         matches!(self, Self::List(element) if **element == Slot::default())
     }
 
-    /// Whether it says less of values than types of their own would.
+    /// Whether it describes values less precisely than specific types would.
     fn is_vague(&self) -> bool {
         match self {
             Self::Any => true,
@@ -437,7 +437,7 @@ impl Type {
     }
 }
 
-/// Whether names can be those of a struct's fields: such as people give, and no two the same.
+/// Whether names can be fields of a struct: plain identifiers, and all different.
 fn are_fields(names: &[String]) -> bool {
     let is_field = |name: &String| {
         let mut bytes = name.bytes();
@@ -450,7 +450,7 @@ fn are_fields(names: &[String]) -> bool {
     names.len() <= MOST_KEYS && different.len() == names.len() && names.iter().all(is_field)
 }
 
-/// Classes whose objects have nothing in common: what is in one says nothing of another.
+/// General container classes: the contents of one object tell nothing about another.
 fn holds_anything(class: &ClassName) -> bool {
     let name = class.as_str().to_ascii_lowercase();
     matches!(&*name, "stdclass" | "arrayobject" | "arrayiterator")
@@ -459,7 +459,7 @@ fn holds_anything(class: &ClassName) -> bool {
         || name.starts_with("spl")
 }
 
-/// Properties by the names that the codec shows, each with who may see it.
+/// Properties by the codec's names, each with its visibility.
 fn members(object: &Object) -> Vec<(String, String, &Value)> {
     let visibility = |key| match key {
         &Key::Int(_) => Visibility::Public,
@@ -483,7 +483,7 @@ fn members(object: &Object) -> Vec<(String, String, &Value)> {
                 };
             }
         }
-        // What a struct would have twice cannot be read into it; it is only skipped.
+        // A struct cannot read a property that occurs twice; serde only skips it.
         if same < 2 {
             members.push((name.into_owned(), words, value));
         }
