@@ -22,7 +22,7 @@ use crate::harness::redis::RedisServer;
 
 const NOW: i64 = 1_767_323_045;
 
-/// A batch with options, in a database of its own, and a Redis for its jobs.
+/// A batch with options, in a private database, and a Redis for its jobs.
 struct Scene {
     server: RedisServer,
     _directory: TempDir,
@@ -198,7 +198,7 @@ async fn jobs_and_chains_go_to_the_batch_s_queue_and_count() {
     assert_eq!(command(&delayed[0].0), expected);
     assert_eq!(scene.server.length("queues:high:notify"), 2);
 
-    // A value that refers to another one: what it counts stays as it is.
+    // A value that refers to another one: the numbering does not change.
     let inner = Value::Object(job("Inner"));
     let shared = job("A")
         .public("own", inner)
@@ -282,7 +282,7 @@ async fn what_only_php_could_push_is_said_and_nothing_is_counted() {
             database: scene.database.clone(),
             version: scene.version,
         };
-        // One that could be pushed stands before it.
+        // A job that could be pushed comes first.
         let jobs = vec![job("A").into(), added];
         let error = scene.batch().await.add(jobs).await.unwrap_err();
         let text = told(&error);

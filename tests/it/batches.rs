@@ -1,4 +1,4 @@
-//! The table of batches: what every database must do, and what other transactions may do to ours.
+//! The table of batches: the rules for every database, and the effects of other transactions on artisand's.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -272,7 +272,7 @@ async fn every_end_of_a_retried_job_counts_once(home: Home) {
 
 async fn callbacks_are_left_to_php_and_stay_as_they_are(home: Home) {
     let batches = home.batches();
-    // A NUL as it stands in names of private properties, and text that is not ASCII.
+    // A NUL, as in names of private properties, and text that is not ASCII.
     let plain = "a:2:{s:13:\"allowFailures\";b:1;s:4:\"then\";a:1:{i:0;O:2:\"Cb\":1:{s:5:\"\0Cb\0n\";s:2:\"\u{17c}\";}}}";
     let options = match home.options.kind {
         // It refuses NUL, therefore Laravel writes base64 there.
@@ -323,7 +323,7 @@ async fn many_at_once_lose_no_count(home: Home) {
         for batches in processes.clone() {
             let ending = [ended(outcome, format!("u-{number}"))];
             tasks.spawn(async move {
-                // The pool of connections is small: whoever finds none has to come again.
+                // The pool of connections is small: a task that gets none tries again.
                 loop {
                     match batches.record("b", &ending).await {
                         Err(error) if error.is_lost_connection() => {}
@@ -574,7 +574,7 @@ async fn rival(home: &Home) -> Transaction {
     let database = home.database();
     let mut rival = database.begin().await.unwrap();
     if home.options.kind == DatabaseKind::Postgres {
-        // Whoever waits this long looks for deadlocks, and gives up itself.
+        // A transaction that waits this long checks for deadlocks, and gives up.
         let patient = "set local deadlock_timeout = '20s'";
         rival.execute(patient, &[]).await.unwrap();
     }
@@ -616,7 +616,7 @@ async fn entangle(home: &Home) {
     home.run(trigger).await;
 }
 
-/// Waits until somebody waits for a lock.
+/// Waits until some transaction waits for a lock.
 async fn someone_waits(home: &Home) {
     let sql = match home.options.kind {
         DatabaseKind::Postgres => "select count(*) from pg_locks where not granted",
@@ -663,7 +663,7 @@ async fn a_deadlock_is_tried_again(kind: DatabaseKind) {
         other.table("job_batches"),
         other.for_update()
     );
-    // Now each has what the other wants.
+    // Now each holds the lock that the other needs.
     rival.rows(&lock, &[]).await.unwrap();
     rival.commit().await.unwrap();
 
@@ -694,7 +694,7 @@ async fn a_deadlock_of_postgres_is_tried_again() {
     a_deadlock_is_tried_again(DatabaseKind::Postgres).await;
 }
 
-/// A row that stays locked: what the server says is told as such, and trying has an end.
+/// A row that stays locked: the error is the server's, and the tries end.
 async fn a_lock_that_lasts_is_an_error_in_the_end(kind: DatabaseKind, impatient: &str) {
     let home = Home::start(kind).await;
     home.insert("b", [5, 5, 0], "a:0:{}").await;
@@ -747,7 +747,7 @@ async fn a_file_that_somebody_else_writes_to_is_waited_for() {
     home.insert("b", [5, 5, 0], "a:0:{}").await;
     let holder = home.database().begin().await.unwrap();
 
-    // Not waiting shows what the driver says.
+    // Without a wait, the driver's error shows.
     let impatient = home.database();
     impatient
         .execute("pragma busy_timeout = 0", &[])
@@ -813,7 +813,7 @@ async fn a_handler_sees_its_batch_and_may_cancel_it() {
     #[rustfmt::skip]
     let rows = [
         (in_batch, "other", Some("b-1")),
-        // Encrypted, it says so beside itself.
+        // An encrypted value is marked as such.
         ("eyJpdiI6", "b-1", Some("b-1")),
         ("eyJpdiI6", "", None),
         (r#"O:1:"J":1:{s:7:"batchId";N;}"#, "", None),

@@ -427,7 +427,7 @@ impl Sources {
         self.write(".env", &env);
     }
 
-    /// A manifest, and what PHP answers.
+    /// A manifest, and PHP's answer.
     fn facts(&self, prefix: &str) -> String {
         serde_json::json!({
             "artisand": 1, "laravel": "13.31.0", "generated_at": 2_000_000_000,
@@ -440,7 +440,7 @@ impl Sources {
         .to_string()
     }
 
-    /// Writes `artisand.toml` with these settings, and a shell that stands in for PHP.
+    /// Writes `artisand.toml` with these settings, and a shell script that replaces PHP.
     fn set(&self, settings: &str, php: &str) {
         let script = format!("cat >/dev/null; {php}");
         let toml = format!("{settings}\n[php]\nbinary = ['sh', '-c', {script:?}]\n");
@@ -457,7 +457,7 @@ impl Sources {
         run(&mut self.artisand(&["queue:peek"]))
     }
 
-    /// The prefix that is in use has so many jobs.
+    /// The current prefix has this many jobs.
     fn has(&self, count: usize) -> String {
         let said = self.peek();
         let expected = format!("default: {count} pending");
@@ -721,7 +721,7 @@ echo "${COMPREPLY[@]}"
 fn bash_completes_names_with_colons_and_their_options() {
     let rows = [
         ("artisand doct", "doctor"),
-        // What stands before the last colon is there already.
+        // The text before the last colon is typed already.
         ("artisand queue:wo", "work"),
         ("artisand queue:re", "restart resume retry retry-batch"),
         ("artisand make:", "handler"),
@@ -892,7 +892,7 @@ fn a_run_prints_laravels_lines() {
         "quarantine",
         run(&mut workplace.artisand(&["queue:quarantine", "--show"]))
     );
-    // The job that was released is due soon, and nothing of what follows is about it.
+    // The released job is due soon, and the rest of the test does not concern it.
     redis.query::<i64>(&[b"DEL", format!("{PREFIX}queues:default:delayed").as_bytes()]);
     push(&["plain"]);
     insta::assert_snapshot!(

@@ -14,7 +14,7 @@ use serde::de::IgnoredAny;
 
 use crate::harness::fixtures;
 
-/// Whether the text refers to what stands behind a `C:` body, where only the class knows the numbers.
+/// Whether the text refers to a value after a `C:` body, where only the class knows the numbers.
 fn is_uncertain(error: &php::Error) -> bool {
     matches!(error.kind(), Kind::UncertainReference { .. })
 }
@@ -282,15 +282,15 @@ fn twenty_thousand_random_values_of_php_are_read_shown_and_written_back() {
     assert!((1..2000).contains(&uncertain), "{uncertain}");
 }
 
-/// Writes a random text with keys that stand twice, and references that may lead nowhere.
+/// Writes a random text with duplicate keys, and references that may have no target.
 fn hostile(rng: &mut fastrand::Rng, depth: u32, numbers: &mut usize, out: &mut String) {
     let pick = rng.u8(if depth == 0 { 0..9 } else { 0..16 });
     if !matches!(pick, 0 | 1) {
         *numbers += 1;
     }
     match pick {
-        // `R:1;` is left out: PHP does not keep what it means.
-        // Many lead nowhere: where all lead somewhere, documents of a gigabyte come of it in PHP.
+        // `R:1;` is left out: PHP does not keep its meaning.
+        // Many have no target: if all had one, PHP would produce documents of a gigabyte.
         0 | 1 => write!(out, "R:{};", rng.usize(2..=*numbers + 2)),
         2 | 3 => write!(out, "r:{};", rng.usize(1..=*numbers)),
         4 => write!(out, "s:2:\"{:02}\";", rng.u8(0..100)),
@@ -385,7 +385,7 @@ fn has_another_class(text: &[u8]) -> bool {
         || count("C:") != count("C:7:\"FlatSer\":") + count("C:7:\"NestSer\":")
 }
 
-/// The document without bodies that the class reads and writes anew.
+/// The document without bodies that the class reads and writes itself.
 fn without_bodies(mut document: serde_json::Value) -> serde_json::Value {
     let mut open = vec![&mut document];
     while let Some(value) = open.pop() {
@@ -449,7 +449,7 @@ fn every_reader_makes_of_hostile_bytes_what_php_makes_of_them_or_refuses() {
                 uncertain += 1;
                 continue;
             }
-            // A body that only its class can read, in a text that has to be written anew.
+            // A body that only its class can read, in a text that has to be rewritten.
             (Err(error), _) if error.to_string().contains("wrote itself") => {
                 uncertain += 1;
                 continue;

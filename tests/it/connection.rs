@@ -198,7 +198,7 @@ async fn a_connection_that_never_was_says_where() {
     );
 }
 
-/// Fields of the app's connection to a server, with these besides.
+/// Fields of the app's connection to a server, and these in addition.
 fn fields<E: Engine>(server: &SqlServer<E>, more: &Value) -> Value {
     let env = server.env();
     let of = |name: &str| env.iter().find(|(key, _)| *key == name).unwrap().1.clone();
@@ -338,7 +338,7 @@ struct Proxy {
     holds_next: AtomicBool,
     /// Told when that `BEGIN` went to the server.
     begun: Notify,
-    /// Lets the answer go on.
+    /// Lets the answer continue.
     go_on: Semaphore,
 }
 
@@ -413,7 +413,7 @@ async fn check_dropped_begin<E: Engine>(server: &SqlServer<E>) {
         let inserts = std::iter::repeat_with(insert).take(10);
         futures_util::future::try_join_all(inserts).await.unwrap();
     }
-    // Another connection sees what is committed only.
+    // Another connection sees only committed data.
     let rows = server.query("select count(*) from written");
     assert_eq!(rows, [[Some("100".to_owned())]], "{}", E::SCHEME);
 }

@@ -516,7 +516,8 @@ async fn a_job_whose_lock_is_taken_is_not_pushed(queue: impl Subject) {
     let lock = &queue.lock("lock");
     assert!(queue.holds(lock));
     let rows = [
-        // The lock is free, then taken, then freed in vain by another owner, then by its owner, and at last without an owner.
+        // The lock is free, then taken; another owner fails to free it, its owner frees it, and in the end a call without an
+        // owner does.
         (vec![push_locked("a", 11, None, lock)], 1),
         (vec![push_locked("a", 12, Some(5), lock)], 1),
         (
@@ -557,7 +558,7 @@ async fn records_are_taken_once_and_what_follows_happens_once(queue: impl Subjec
     let spool = Spool::FollowUps;
     let lives = Duration::from_secs(60);
     let records = [b"a".to_vec(), b"c".to_vec()];
-    // Only for whoever has the lease.
+    // Only for the owner of the lease.
     assert_eq!(
         queue.advance(spool, "x", &records, &follow).await.unwrap(),
         0
@@ -577,7 +578,7 @@ async fn records_are_taken_once_and_what_follows_happens_once(queue: impl Subjec
         assert_eq!(left, [b"b", b"d"]);
     }
     assert_eq!(queue.read(Spool::FollowUps, 1, 9).await.unwrap(), [b"d"]);
-    // It is kept as long as it was not lost, and only by whoever has it.
+    // Only the owner can keep it, as long as it was not lost.
     for (owner, is_kept) in [("y", true), ("x", false)] {
         assert_eq!(queue.keep(spool, owner, lives).await.unwrap(), is_kept);
         queue.unlease(spool, "x").await.unwrap();
@@ -843,7 +844,7 @@ async fn the_keys_are_those_of_laravel_with_and_without_a_notify_list() {
     }
 }
 
-/// What goes back looks as before once somebody else has popped it: it must not be put back for them.
+/// A job that is put back looks the same once another worker has popped it: it must not be put back again.
 #[tokio::test]
 async fn what_was_settled_beside_what_could_not_be_is_known() {
     let server = RedisServer::start();
@@ -885,7 +886,7 @@ async fn a_word_that_was_lost_is_told_from_a_server_that_is_away() {
     let error = settled.unwrap_err().source;
     assert!(error.is_of_unknown_outcome(), "{error:?}");
     server.stop();
-    // One that is still on its way may be heard of first.
+    // A wakeup that is still on its way may arrive first.
     let mut last = None;
     for _ in 0..3 {
         last = queue.settle(&rows).await.err().map(|error| error.source);

@@ -436,7 +436,7 @@ impl Findings {
     }
 }
 
-/// A manifest with these classes for the app, in a file beside it.
+/// A manifest with these classes for the app, in a file next to it.
 fn write_manifest(app: &App, laravel: &str, classes: &Value) {
     let config = json!({
         "queue": {
@@ -594,7 +594,7 @@ fn what_is_left_to_do_for_ended_jobs_and_what_php_must_do_is_told() {
     let text = || String::from_utf8(app.doctor(&[]).output().unwrap().stdout).unwrap();
     redis.query::<()>(&[b"RPUSH", b"app-queues:default", &batched("u1")]);
 
-    // Without a key nothing can be handed to PHP, and without a table nobody counts.
+    // Without a key no work can be pushed to PHP, and without a table no job can be counted.
     let (code, found) = app.examine(&[]);
     assert_eq!(code, 2, "{found:?}");
     let missing = "and there are jobs in batches";
@@ -613,7 +613,7 @@ fn what_is_left_to_do_for_ended_jobs_and_what_php_must_do_is_told() {
         text()
     );
 
-    // What jobs that have ended left behind.
+    // Follow-ups of ended jobs.
     redis.query::<()>(&[b"DEL", b"app-queues:default"]);
     let records = [
         r#"{"do":"unlock","store":"file","name":"lock","owner":"me"}"#,

@@ -159,7 +159,7 @@ async fn another_failure_of_the_same_job_is_told_from_the_same_failure() {
     let directory = TempDir::new().unwrap();
     for store in stores(directory.path()).await {
         if store.provider().ends_with("\\DatabaseFailedJobProvider") {
-            // Without uuids every failure has a row of its own.
+            // Without uuids every failure has a separate row.
             continue;
         }
         let name = store.describe();
@@ -445,7 +445,7 @@ async fn records_that_are_refused_keep_no_other_from_its_row() {
         );
     }
     queue.spool_record(Spool::FailedJobs, job("a", "default", long_ago).to_json());
-    // A worker that goes on comes to it, and so does one that stops at once.
+    // A running worker writes it, and so does one that stops at once.
     let control = Control::new();
     let running = tokio::spawn({
         let (worker, control) = (

@@ -121,7 +121,7 @@ fn an_order_to_quit_is_obeyed_while_the_server_hangs() {
             "{handler}: it took {took:?}\n{}",
             worker.describe()
         );
-        // What could not be written down is said by the exit code.
+        // The exit code tells that ends could not be written.
         let expected = i32::from(!is_idle);
         assert_eq!(status.code(), Some(expected), "{}", worker.describe());
     }
@@ -256,7 +256,7 @@ fn a_reader_that_stands_still_stops_no_job() {
         redis.query::<i64>(&command);
     }
     let mut command = workplace.artisand(&["queue:work", "--stop-when-empty", "--concurrency=16"]);
-    // Nobody reads this pipe: it is full after some hundred lines.
+    // This pipe has no reader: it is full after some hundred lines.
     let mut child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -282,7 +282,7 @@ fn a_reader_that_stands_still_stops_no_job() {
 fn pops_that_fail_are_not_repeated_for_every_push() {
     let redis = RedisServer::start();
     let workplace = workplace(&redis, "'discard'");
-    // A pop meets a key of the wrong kind, and announcements go on.
+    // A pop meets a key of the wrong kind, and announcements continue.
     let reserved = format!("{PREFIX}queues:default:reserved");
     let notify = format!("{PREFIX}queues:default:notify");
     redis.query::<()>(&[b"SET", reserved.as_bytes(), b"x"]);

@@ -1,4 +1,4 @@
-//! What follows a job, on the queue in memory: chains, refusals, records of what is left to do.
+//! The end of a job, on the queue in memory: chains, refusals, follow-up records.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ fn nothing() -> impl Handler {
     handler::function(|_: IgnoredAny, _: JobContext| async { Ok::<(), BoxError>(()) })
 }
 
-/// Runs what is in the queue `default` and gives the queue.
+/// Runs the jobs in the queue `default` and returns the queue.
 async fn run(
     jobs: Vec<Vec<u8>>,
     handler: impl Handler,
@@ -205,7 +205,7 @@ async fn a_step_that_only_php_can_take_is_carried_by_a_closure() {
     let method = json!({"limits": {"tries": {"$method": true}}});
     #[rustfmt::skip]
     let rows = [
-        // What is next, and what is known of it.
+        // The next job, and the known facts about it.
         (object("Next"), None),
         (object("Unknown"), Some(manifest(&json!({})))),
         (object("Next"), Some(manifest(&method))),
@@ -393,7 +393,7 @@ async fn the_lock_of_a_job_that_fails_without_being_run_is_freed() {
     let mut encrypted = chained.clone();
     let other = Encrypter::new("13.31.0".parse().unwrap(), &"o".repeat(32), "AES-256-CBC").unwrap();
     encrypted["data"]["command"] = other.encrypt_command(b"O:5:\"First\":0:{}").into();
-    // No queue is known that PHP serves; nobody has the key.
+    // No queue is known that PHP serves, and the key is unknown.
     for payload in [chained, encrypted] {
         let directory = tempfile::tempdir().unwrap();
         let mut services = services(None, true);
@@ -551,7 +551,7 @@ async fn a_chain_waits_for_the_store_of_its_next_lock() {
     assert_eq!(queue.spool(Spool::FollowUps).len(), 1);
 }
 
-/// A unique job whose delay nobody can tell in this time zone.
+/// A unique job whose delay cannot be computed in this time zone.
 fn in_a_day_on_mars(services: &mut Services) -> Object {
     "Mars/Crater".clone_into(&mut services.timezone);
     let mut day = object("DateInterval");
@@ -721,7 +721,7 @@ async fn many_records_that_cannot_be_followed_keep_none_behind_them_from_it() {
 
 #[tokio::test]
 async fn the_lock_of_the_job_that_dispatched_this_one_is_not_its_own() {
-    // The dispatching job, with an id; what the context says of its store.
+    // The dispatching job, with an id; the store that the context names.
     let rows = [
         ("Other:", "file"),
         ("Other:", "memcached"),

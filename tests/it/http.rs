@@ -23,7 +23,7 @@ use crate::harness::process::{ManagedChild, Workplace, eventually};
 use crate::harness::redis::RedisServer;
 use crate::worker::{name, options, payload, queue, router, run, sizes};
 
-/// How long what must happen may take.
+/// How long an expected event may take.
 const SOON: Duration = Duration::from_secs(20);
 
 /// A request that arrived in full.
@@ -144,7 +144,7 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Seen>) {
     }
 }
 
-/// A body that goes on until the client closes the connection.
+/// A body that continues until the client closes the connection.
 fn endless(
     stream: &mut TcpStream,
     status: &str,
@@ -161,7 +161,7 @@ fn endless(
     }
 }
 
-/// Whether the request that comes is to be answered by a reset, which is what a close before it was read does.
+/// Whether the next request is answered by a reset, which a close before reading it causes.
 fn is_to_be_reset(stream: &TcpStream) -> bool {
     let expected = b"POST /reset ";
     let mut begin = [0; 12];
@@ -236,7 +236,7 @@ fn context(n: u32) -> JobContext {
     JobContext::new(Arc::new(info), CancellationToken::new(), Arc::default())
 }
 
-/// Runs one attempt: what the handler returned, in words, and what it asked for.
+/// Runs one attempt; returns the handler's result, in words, and its request.
 async fn attempt(handler: &Http) -> (Result<(), String>, Request) {
     let context = context(1);
     let result = tokio::time::timeout(SOON, handler.handle(context.clone())).await;
@@ -512,7 +512,7 @@ async fn connections_are_used_again_and_one_that_was_closed_costs_nothing() {
     let connections: Vec<usize> = server.posts().iter().map(|post| post.connection).collect();
     assert_eq!(connections, [1; 20]);
 
-    // One attempt at a time, each after the server has closed what the one before has left.
+    // One attempt at a time, each after the server has closed the previous connection.
     let server = Server::start();
     let handler = handler(&to(server.url("/closing")));
     for n in 1..=10 {
@@ -520,7 +520,7 @@ async fn connections_are_used_again_and_one_that_was_closed_costs_nothing() {
         assert_eq!(result, Ok(()), "attempt {n}");
         let posts = server.posts();
         assert_eq!(posts.len(), n, "{posts:?}");
-        // The end of a connection is nobody's event: all there is to wait for is the runtime's look at it.
+        // The end of a connection sends no event: the test can only let the runtime notice it.
         let now = Instant::now();
         while now.elapsed() < Duration::from_millis(200) {
             tokio::time::sleep(Duration::from_millis(5)).await;

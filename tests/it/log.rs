@@ -10,7 +10,7 @@ use crate::harness::redis::RedisServer;
 
 const MAPPING: &str = "[[map]]\njob = '*'\nhandler = \"log\"\n";
 
-/// Runs one job of this context and gives what was logged.
+/// Runs one job of this context and returns the log.
 fn log_of(context: &Value, args: &[&str]) -> String {
     let redis = RedisServer::start();
     let workplace = Workplace::new(&redis, "", 90, MAPPING);

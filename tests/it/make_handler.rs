@@ -1,4 +1,4 @@
-//! `make:handler`: what it prints compiles, and reads the jobs that it was made from.
+//! `make:handler`: its output compiles, and reads the jobs from which it was made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -138,7 +138,7 @@ fn tool(name: &str) -> Command {
     Command::new(Path::new(env!("CARGO")).with_file_name(name))
 }
 
-/// The crates as this test itself uses them, for rustc: a crate of its own would build all of them once more.
+/// The crates that this test itself uses, for rustc: a separate crate would build all of them again.
 fn libraries() -> Vec<String> {
     let output = Command::new(env!("CARGO"))
         .args([
@@ -362,13 +362,13 @@ fn hostile_names() -> Vec<String> {
     .to_vec();
     names.push("long".repeat(100));
     names.push("長い".repeat(100));
-    // `job`, `context` and the like are Laravel's own; what it leaves out needs no field.
+    // `job`, `context` and similar properties are Laravel's own; they need no field.
     let different: BTreeSet<&String> = names.iter().collect();
     assert_eq!(different.len(), names.len());
     names
 }
 
-/// Jobs whose names and values are made to break what is generated.
+/// Jobs whose names and values try to break the generated code.
 #[expect(clippy::too_many_lines, reason = "it is a table")]
 fn hostile_jobs() -> Vec<(&'static str, &'static str, Vec<String>)> {
     let int: &[u8] = b"i:1;";
@@ -401,7 +401,7 @@ fn hostile_jobs() -> Vec<(&'static str, &'static str, Vec<String>)> {
     let command = object(class, &[(b"keys", &array), (b"records", nested)]);
     jobs.push(("keys", class, vec![payload(class, &command)]));
 
-    // Classes with the names of what the file uses, or with one base name.
+    // Classes with names that the file uses, or with the same base name.
     let classes = [
         "App\\Option",
         "App\\String",
@@ -602,7 +602,7 @@ fn hostile_string_jobs() -> Vec<(&'static str, &'static str, Vec<String>)> {
     ]
 }
 
-/// Handlers made of the manifest alone, with the jobs that real Laravel made of such classes.
+/// Handlers made from the manifest alone read the jobs that real Laravel made of such classes.
 fn add_kinds(made_crate: &mut Crate) {
     let (directory, config) = place_of(&kinds_manifest());
     let none = directory.path().join("jobs.jsonl");
@@ -698,7 +698,7 @@ fn the_worker_of_the_examples_runs_what_it_maps_and_leaves_the_rest() {
     assert!(log.lines().any(|line| line == expected[0]), "{log}");
 }
 
-/// A job with a property of every kind, twice: once with what may be missing, once without.
+/// A job with a property of every kind, twice: once with optional values, once without.
 fn order_jobs() -> String {
     let model = object(
         "Illuminate\\Contracts\\Database\\ModelIdentifier",
@@ -889,7 +889,7 @@ fn kinds_events_and_what_is_around_a_class_come_from_the_manifest() {
     assert_eq!(mapping["map"][0]["middleware"].as_array().unwrap().len(), 6);
     assert_eq!(mapping["map"][0]["debounce"].as_str(), Some("{PROPERTY}"));
 
-    // A method that is named has an event of its own; a model that is no reference is read as it is.
+    // A named method has its own event; a model that is no reference is read as an object.
     let other = format!("{listener}@onOther");
     let other = made(&args(&other));
     for part in [
@@ -974,7 +974,7 @@ fn what_cannot_be_made_is_said_with_what_to_do() {
     assert!(found("\\App\\Jobs\\Plain").contains("(3 waiting)"));
     assert_eq!(redis.state(), before);
 
-    // A file that is there is not written over.
+    // An existing file is not overwritten.
     let out = directory.path().join("handler.rs");
     let args = [
         "App\\Jobs\\Plain",

@@ -1,4 +1,4 @@
-//! Middleware in this process: what a job leaves in the cache, and what becomes of it.
+//! Middleware in this process: a job's outcome, and its keys in the cache.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -280,7 +280,7 @@ async fn a_job_that_is_kept_out_goes_back_and_its_attempt_may_not_count() {
     let handler = handler::function(counting.handler()).with_middleware(overlap().dont_release());
     let (_, sizes) = run(&store.services, handler, &[payload(1, &[])]).await;
     assert_eq!((counting.runs(), sizes), (0, Sizes::default()));
-    // Not ours to free.
+    // Another owner's lock must not be freed.
     assert_eq!(
         cache
             .lock(name, "x", Duration::ZERO)
@@ -553,7 +553,7 @@ async fn jobs_with_middleware_for_php_are_left_for_php() {
         ("s:10:\"middleware\";N;".to_owned(), 1, 0),
         ("s:10:\"middleware\";a:0:{}".to_owned(), 1, 0),
         (of("ThrottlesExceptions", "s:15:\"\0*\0whenCallback\";a:0:{}", 1), 1, 0),
-        // With a callback; with a limiter nobody knows; of the app's own; a name; batches nobody can look at.
+        // With a callback; with an unknown limiter; the app's own; a name; with batches that cannot be read.
         (of("ThrottlesExceptions", "s:15:\"\0*\0whenCallback\";s:1:\"f\";", 1), 0, 1),
         (of("RateLimited", "s:14:\"\0*\0limiterName\";s:1:\"x\";", 1), 0, 1),
         (middleware("O:5:\"App\\M\":0:{}"), 0, 1),

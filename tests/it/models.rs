@@ -220,7 +220,7 @@ async fn rows_are_what_the_job_means(models: &Models) {
     };
     assert!(models.many::<Id>(&empty).await.unwrap().is_empty());
 
-    // Keys are text that nobody has looked at.
+    // Keys are unchecked text.
     for name in NAMES {
         let id = identifier("App\\Named", ModelId::Single(text(name)));
         let row: Named = models.one(&id).await.unwrap();

@@ -1,4 +1,4 @@
-//! `init`, and what a worker of one's own says of itself and of waiting jobs.
+//! `init`, and a custom worker's name and its checks of waiting jobs.
 
 use std::path::Path;
 use std::process::Command;
@@ -37,7 +37,7 @@ fn init_writes_settings_and_overwrites_none() {
             .is_empty(),
         "{text}"
     );
-    // All that stands in a comment is TOML, too.
+    // The text of every comment is TOML, too.
     let is_toml = |line: &&str| line.contains(" = ") || line.starts_with('[');
     let open = text
         .lines()

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::harness::fixtures::project;
 
-/// `packaging/test-deb` says what is looked at.
+/// `packaging/test-deb` lists the checks.
 #[test]
 #[ignore = "needs root, cargo-deb and the Laravel roots (make test)"]
 fn the_debian_package_can_be_installed_run_and_purged() {

@@ -1,4 +1,4 @@
-//! Payloads captured from real Laravel: the document of each equals what PHP itself said of the job.
+//! Payloads captured from real Laravel: the document of each equals PHP's own view of the job.
 
 use artisand::payload::{Document, Encrypter, Payload, Version};
 use serde_json::Value;
@@ -30,7 +30,7 @@ pub(crate) fn assert_same_document(
             }
         }
     }
-    // An object of which nothing is left is told apart from an empty array only by its class.
+    // Only its class distinguishes an object without properties from an empty array.
     if expected.as_object().is_some_and(serde_json::Map::is_empty)
         && found.as_object().is_some_and(serde_json::Map::is_empty)
     {

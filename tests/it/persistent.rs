@@ -31,7 +31,7 @@ struct Script {
 }
 
 impl Script {
-    /// `$D` is a directory of its own; the script's process id is a line of `$D/pids`.
+    /// `$D` is a private directory; the script's process id is a line of `$D/pids`.
     fn new(script: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let begin = format!("D={}; echo $$ >> $D/pids\n", directory.path().display());
@@ -91,7 +91,7 @@ async fn work(
 }
 
 fn is_running(pid: &str) -> bool {
-    // The state stands behind the name, which is in parentheses.
+    // The state comes after the name, which is in parentheses.
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
     stat.is_ok_and(|stat| !stat.contains(") Z "))
 }
@@ -238,7 +238,7 @@ async fn a_program_that_dies_takes_only_the_job_with_it_that_it_has() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_job_that_meets_a_dead_program_goes_to_a_fresh_one() {
-    // It ends by itself after each job, once nobody looks.
+    // The program ends by itself after each job, unobserved.
     let script = Script::new(r#"read -r line; echo '{"ok":true}'; exit 1"#);
     let pids = script.path("pids");
     let wait = handler::blocking(move |_: IgnoredAny, _| {
@@ -260,7 +260,7 @@ async fn the_job_that_meets_a_dead_program_goes_to_a_fresh_one() {
     let events = work(mappings, &registry, 1, &jobs).await;
     assert_eq!(events, ["processing 1", "processed Deleted"].repeat(5));
     assert_eq!(script.pids().len(), 3);
-    // The next job may come before the end: then it is in a pipe that nobody reads.
+    // The next job may come before the end: then it is in a pipe without a reader.
     let events = script.work(1, &self::jobs(1..=20)).await;
     assert_eq!(events, ["processing 1", "processed Deleted"].repeat(20));
     assert_eq!(script.pids().len(), 23);
@@ -297,7 +297,7 @@ async fn a_program_that_takes_too_long_is_killed_with_all_it_started() {
     let done = ["processing 1", "processed Deleted"];
     assert_eq!(events[..3], ["processing 1", failed, "timed out"]);
     assert_eq!(events[3..], done);
-    // Two programs, and what the first one had started.
+    // Two programs, and the process that the first one had started.
     assert_eq!(script.pids().len(), 3);
     script.all_end();
 }

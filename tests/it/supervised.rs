@@ -1,4 +1,4 @@
-//! Workers that are killed: programs that run jobs, and what they have started, end with them.
+//! Killed workers: the programs of their jobs, and everything that those started, end with them.
 
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
@@ -71,7 +71,7 @@ impl Scene {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Waits for so many lines with process ids.
+    /// Waits for this number of lines with process ids.
     fn pids(&self, count: usize) -> Vec<u32> {
         eventually("all run", SOON, || {
             let pids: Vec<u32> = self
@@ -114,7 +114,7 @@ fn programs_and_what_they_started_die_with_artisand() {
     worker.kill().unwrap();
     worker.wait().unwrap();
     all_end(&pids);
-    // Who reads what the worker prints sees its end.
+    // The reader of the worker's output sees its end.
     let mut stdout = String::new();
     let mut pipe = worker.stdout.take().unwrap();
     pipe.read_to_string(&mut stdout).unwrap();
@@ -156,7 +156,7 @@ fn programs_longer_than_their_reservation_never_overlap() {
         let mut distinct = runs.clone();
         distinct.sort();
         distinct.dedup();
-        // One that had begun again after another had would be there twice.
+        // A job that began twice would be in the list twice.
         assert_eq!((runs.len(), distinct.len()), (10, 10), "{name}: {runs:?}");
     }
 }

@@ -533,7 +533,7 @@ async fn what_no_mapping_names_follows_the_policy() {
             .filter(|event| !matches!(event.as_str(), "processed Deleted"))
             .collect();
         let of_b: Vec<&str> = events.iter().map(|event| event.as_str()).collect();
-        // The mapped job's own "processing" stands between those of the others.
+        // The mapped job's own "processing" comes between those of the others.
         let of_b = if policy == UnmappedPolicy::Fail {
             [&of_b[..2], &of_b[3..]].concat()
         } else {
@@ -929,7 +929,7 @@ async fn a_programs_exit_code_is_its_verdict() {
             "kill -9 $$",
             "failed: Artisand\\HandlerError: `sh` ended with signal: 9 (SIGKILL)",
         ),
-        // What it leaves behind keeps the pipes open, and is nobody's business.
+        // A process that it leaves running keeps the pipes open, and nothing waits for it.
         ("sleep 30 & exit 0", done),
     ];
     for (script, expected) in rows {
@@ -1031,7 +1031,7 @@ async fn a_listener_may_keep_the_worker_from_its_queues() {
     ];
     assert_eq!(told, expected);
 
-    // Queues that nobody may look at count as empty ones, as in Laravel.
+    // Queues that no worker may look at count as empty, as in Laravel.
     queue.push(&name("default"), &[job("A", 2)]).await.unwrap();
     let handler = handler::function(|_: IgnoredAny, _| async { Ok::<(), std::io::Error>(()) });
     let worker = Worker::new(Arc::clone(&queue), all_to(handler), options(1)).on_looping(|_| false);
@@ -1155,7 +1155,7 @@ async fn a_canary_leaves_the_rest_to_the_policy_and_counts() {
         let left = queue.sizes(&name(left)).await.unwrap().pending;
         assert_eq!(left, (40 - taken) as u64, "{policy:?}");
         let tally = tallies.try_recv().unwrap();
-        // What stays in the queue is not ours to count.
+        // Jobs that stay in the queue are not counted.
         let beside = if policy == UnmappedPolicy::Leave {
             0
         } else {

@@ -88,7 +88,7 @@ impl Drop for Apps {
 /// Environment of a process.
 pub(crate) type Env<'a> = &'a [(&'a str, &'a str)];
 
-/// Runs a program of `php-interop/` with no other environment than this, and gives what it printed.
+/// Runs a program of `php-interop/` with only this environment, and returns its output.
 fn php(program: &str, args: &[&str], env: Env<'_>, stdin: Option<&Path>) -> String {
     let mut command = Command::new(project().join("php-interop").join(program));
     command.args(args).env_clear().envs(env.iter().copied());

@@ -15,7 +15,7 @@ use super::redis::RedisServer;
 /// The versions that `php-interop/setup.sh` brings.
 pub(crate) const VERSIONS: [u8; 3] = [8, 10, 13];
 
-/// The app on one version of Laravel, with files of its own.
+/// The app on one version of Laravel, with private files.
 pub(crate) struct Laravel {
     /// Major version.
     pub(crate) version: u8,
@@ -34,7 +34,7 @@ impl Laravel {
         Self::with_env::<&str>(version, redis, &[])
     }
 
-    /// The app on this server, with reservations of so many seconds.
+    /// The app on this server, with reservations of this many seconds.
     pub(crate) fn with_retry_after(version: u8, redis: &RedisServer, retry_after: u64) -> Self {
         let retry_after = retry_after.to_string();
         Self::with_env(version, redis, &[("REDIS_QUEUE_RETRY_AFTER", retry_after)])
@@ -187,7 +187,7 @@ impl Laravel {
             .unwrap_or_else(|e| panic!("Laravel {} {args:?}: {e}", self.version))
     }
 
-    /// One process that runs many commands: much faster, for commands that know nothing of each other.
+    /// One process that runs many commands: much faster, for independent commands.
     pub(crate) fn serve(&self) -> Served {
         let mut command = self.command(&["interop:serve"]);
         let mut child = command
@@ -291,7 +291,7 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -45,7 +45,7 @@ impl ManagedChild {
 
     /// Sends a signal. A process that has ended gets none.
     pub(crate) fn signal(&mut self, signal: Signal) {
-        // Asked first: the id of a process that was waited for may be somebody else's.
+        // Check this first: the id of a process that was waited for may belong to another process.
         if self.child.try_wait().unwrap().is_none() {
             kill_process(Pid::from_child(&self.child), signal).unwrap();
         }
@@ -101,7 +101,7 @@ impl ManagedChild {
 
 impl Drop for ManagedChild {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -178,7 +178,7 @@ pub(crate) fn poll<T>(timeout: Duration, mut look: impl FnMut() -> Option<T>) ->
 ///
 /// # Panics
 ///
-/// If there is nothing within `timeout`; `what` says what was waited for.
+/// If there is nothing within `timeout`; `what` describes the expected event.
 pub(crate) fn eventually<T>(what: &str, timeout: Duration, look: impl FnMut() -> Option<T>) -> T {
     poll(timeout, look).unwrap_or_else(|| panic!("waited {timeout:?} in vain: {what}"))
 }
@@ -209,7 +209,7 @@ pub(crate) fn example(name: &str) -> Command {
     command
 }
 
-/// Hides settings that whoever runs the tests may have in their environment.
+/// Hides settings in the environment of the person who runs the tests.
 pub(crate) fn without_settings(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os() {
         let is_setting = name.to_str().is_some_and(|name| {
@@ -287,7 +287,7 @@ impl Workplace {
             .tempdir()
             .unwrap();
         let write = |name, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
-        // The app is here and PHP runs: without a word, it would run what is not mapped.
+        // The app is here and PHP runs: by default, PHP would run unmapped jobs.
         let is_said = rest.contains("[unmapped]");
         let unmapped = if is_said {
             ""
@@ -307,7 +307,7 @@ impl Workplace {
         }
     }
 
-    /// With so many PHP processes of the app, for all that `rest` does not map; `[php]` is left open.
+    /// With this many PHP processes of the app, for all jobs that `rest` does not map; ends with an open `[php]`.
     pub(crate) fn with_pool(laravel: &Laravel, processes: usize, rest: &str) -> Self {
         Self::with_manifest_and_pool(laravel, &laravel.manifest(), processes, rest)
     }

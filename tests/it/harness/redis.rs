@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::process::{eventually, poll, terminate};
 
-/// A running server. No test ever talks to a server that somebody else started.
+/// A running server. No test ever talks to a server that another program started.
 pub(crate) struct RedisServer {
     child: Option<Child>,
     port: u16,
@@ -27,7 +27,7 @@ impl RedisServer {
         Self::start_with(&["--save", "", "--appendonly", "no"])
     }
 
-    /// Starts a server that has on its disk what it has answered to.
+    /// Starts a server that writes to disk before it answers.
     pub(crate) fn start_durable() -> Self {
         Self::start_with(&[
             "--save",
@@ -39,7 +39,7 @@ impl RedisServer {
         ])
     }
 
-    /// Starts a server with these options besides address and directory.
+    /// Starts a server with these options, in addition to address and directory.
     pub(crate) fn start_with(options: &[&str]) -> Self {
         let mut server = Self {
             child: None,
@@ -50,7 +50,7 @@ impl RedisServer {
                 .unwrap(),
             options: options.iter().map(ToString::to_string).collect(),
         };
-        // Between our look and the server's, somebody else may take a free port.
+        // Another program may take the port between this check and the server's start.
         for _ in 0..5 {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             server.port = listener.local_addr().unwrap().port();
@@ -115,7 +115,7 @@ impl RedisServer {
             .find_map(|line| line.strip_prefix("process_id:")?.trim().parse().ok())
     }
 
-    /// Stops the server as an administrator would: what it is told to keep, it writes first.
+    /// Stops the server as an administrator would: it first writes the data that it has to keep.
     pub(crate) fn stop(&mut self) {
         if let Some(child) = &mut self.child {
             terminate(child);
@@ -124,7 +124,7 @@ impl RedisServer {
         }
     }
 
-    /// Starts the server again on the same port, with what it kept.
+    /// Starts the server again on the same port, with its saved data.
     pub(crate) fn restart(&mut self) {
         self.stop();
         assert!(
@@ -137,7 +137,7 @@ impl RedisServer {
     /// Kills the server, which has no time for anything.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // It may have ended by itself.
+            // It may have ended already.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -155,7 +155,7 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}/0", self.port)
     }
 
-    /// A connection for what a test itself wants to know.
+    /// A connection for queries of the test itself.
     pub(crate) fn connection(&self) -> Connection {
         Client::open(self.url()).unwrap().get_connection().unwrap()
     }
@@ -195,7 +195,7 @@ impl RedisServer {
         self.query(&[b"LLEN", key.as_bytes()])
     }
 
-    /// Waits for something that shows in the keys; says what was in them if it does not come.
+    /// Waits until the keys show a state; on a timeout, the panic shows their contents.
     pub(crate) fn eventually<T>(
         &self,
         what: &str,
@@ -206,7 +206,7 @@ impl RedisServer {
             .unwrap_or_else(|| panic!("waited {timeout:?} in vain: {what}; {}", self.state()))
     }
 
-    /// Every key with its size, for the message of a test that waited in vain.
+    /// Every key with its size, for the message of a test that timed out.
     pub(crate) fn state(&self) -> String {
         let mut keys: Vec<String> = self.query(&[b"KEYS", b"*"]);
         keys.sort();

@@ -56,13 +56,13 @@ pub(crate) trait Engine {
     fn server(home: &Path, port: u16) -> Command;
     /// The client, running one query.
     fn client(port: u16, sql: &str) -> Command;
-    /// Reads what the client printed.
+    /// Reads the client's output.
     fn rows(output: &str) -> Rows;
     /// The template for all servers of this kind.
     fn template() -> &'static OnceLock<PathBuf>;
 }
 
-/// A running server. No test ever talks to a server that somebody else started.
+/// A running server. No test ever talks to a server that another program started.
 pub(crate) struct SqlServer<E: Engine> {
     child: Option<Child>,
     port: u16,
@@ -81,7 +81,7 @@ impl<E: Engine> SqlServer<E> {
         };
         let template = E::template().get_or_init(template::<E>).join("data");
         copy(&template, &server.data());
-        // Between our look and the server's, somebody else may take a free port.
+        // Another program may take the port between this check and the server's start.
         for _ in 0..5 {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             server.port = listener.local_addr().unwrap().port();
@@ -126,7 +126,7 @@ impl<E: Engine> SqlServer<E> {
         panic!("no answer in {PATIENCE:?}: {}", self.log());
     }
 
-    /// Directory of the server that answers on our port; only one server can run in ours.
+    /// Directory of the server that answers on this port; only one server can run in a directory.
     fn answering_directory(&self) -> Option<String> {
         // Cheaper than a client that cannot connect.
         TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).ok()?;
@@ -140,7 +140,7 @@ impl<E: Engine> SqlServer<E> {
             .unwrap_or_else(|e| panic!("{}: {sql}: {e}", E::SCHEME))
     }
 
-    /// Like [`query`](Self::query); what the server said against it.
+    /// Like [`query`](Self::query), but returns the server's error.
     pub(crate) fn try_query(&self, sql: &str) -> Result<Rows, String> {
         let mut client = E::client(self.port, sql);
         let output = client
@@ -196,7 +196,7 @@ chmod 600 server.key";
 
     fn end(&mut self, signal: Signal) {
         if let Some(mut child) = self.child.take() {
-            // Asked first: the id of a process that was waited for may be somebody else's.
+            // Check this first: the id of a process that was waited for may belong to another process.
             if child.try_wait().unwrap().is_none() {
                 kill_process(Pid::from_child(&child), signal).unwrap();
             }
@@ -272,7 +272,7 @@ fn template<E: Engine>() -> PathBuf {
             .tempdir_in(templates)
             .unwrap();
         copy(&home.path().join("data"), &partial.path().join("data"));
-        // It does not replace one that somebody else has just finished.
+        // It does not replace a file that another process has just finished.
         if std::fs::rename(partial.path(), &template).is_err() {
             assert!(template.is_dir(), "no {}", template.display());
         }
@@ -286,7 +286,7 @@ fn copy(from: &Path, to: &Path) {
         .args([from, to]));
 }
 
-/// Runs a command to its end and gives what it printed.
+/// Runs a command to its end and returns its output.
 fn run(command: &mut Command) -> String {
     let output = command
         .output()
@@ -511,7 +511,7 @@ impl Engine for Postgres {
             "listen_addresses=127.0.0.1",
             "unix_socket_directories=",
             "fsync=off",
-            // With this, what was committed survives a killed server.
+            // With this, committed data survives a killed server.
             "synchronous_commit=on",
             "full_page_writes=off",
             "shared_buffers=16MB",
@@ -564,7 +564,7 @@ impl Engine for Postgres {
 }
 
 impl Postgres {
-    /// Debian keeps the programs of each version in a directory of its own.
+    /// Debian keeps the programs of each version in a separate directory.
     fn find(name: &str) -> PathBuf {
         let mut versions: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
             .into_iter()

@@ -1,4 +1,4 @@
-//! An app with every kind of job, drained by our worker with nothing mapped: what is left is what `queue:work` leaves.
+//! An app with every kind of job, drained by artisand without a mapping: the result equals that of `queue:work`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
@@ -59,7 +59,7 @@ enum By {
     Pool,
 }
 
-/// What is left, made equal for equal runs.
+/// The state at the end, normalized so that equal runs compare equal.
 #[derive(Debug, Default)]
 struct Left {
     keys: BTreeMap<String, Value>,
@@ -78,7 +78,7 @@ struct Left {
 type Part = (&'static str, fn(&Left) -> &Vec<String>);
 
 impl Left {
-    /// Names the first difference of each part: all there is would be too much to read.
+    /// Names the first difference of each part: all of them would be too much to read.
     fn is_like(&self, reference: &Self, place: &str) {
         let mut differences = Vec::new();
         #[rustfmt::skip]
@@ -300,7 +300,7 @@ fn failed(jobs: &Value) -> Vec<String> {
         for field in hidden {
             kept.as_object_mut().unwrap().remove(field);
         }
-        // Who called the job is somebody else.
+        // The caller of the job differs.
         let exception = job["exception"].as_str().unwrap();
         let exception = exception.split("\nStack trace:").next().unwrap();
         let text = json!([job["connection"], job["queue"], kept, exception]).to_string();
@@ -333,7 +333,7 @@ impl Names {
 }
 
 fn what_is_left_is_what_queue_work_leaves(version: u8) {
-    // SQLite has one writer at a time, and failed jobs are recorded beside the next job.
+    // SQLite has one writer at a time, and failed jobs are recorded while the next job runs.
     let databases = Databases::start();
     let play = |by: By| {
         let name = if by == By::Php { "by_php" } else { "by_pool" };

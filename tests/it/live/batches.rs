@@ -210,7 +210,7 @@ impl Scene {
         lines.iter().map(read).collect()
     }
 
-    /// PHP and we read the same of a row, which is what it says.
+    /// PHP and artisand read the same from a row.
     fn agree(&self, id: &str) -> Batch {
         let batch = self.find(id);
         let seconds = |at: Option<artisand::time::UnixSeconds>| at.map(|at| at.0);
@@ -276,7 +276,7 @@ impl Scene {
                 }
                 self.agree(&id);
             }
-            // Whatever PHP did in between: what is counted is known to be.
+            // Whatever PHP did in between, the counts are certain.
             for ended in &counted {
                 let again = self.batches.record(&id, std::slice::from_ref(ended));
                 assert_eq!(self.rust(again), [Recorded::AlreadyCounted], "{name}");

@@ -1,4 +1,4 @@
-//! Handlers that block the thread they run on: what cannot wait goes on, and deadlines hold.
+//! Handlers that block their thread: renewals and signals continue, and deadlines hold.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ impl Scene {
             .run(&["interop:journal", id, "--tries=3", &script]);
     }
 
-    /// A worker with so many threads for handlers.
+    /// A worker with this many threads for handlers.
     fn worker(&self, threads: &str, args: &[&str]) -> ManagedChild {
         let mut command = self.workplace.worker_command(args);
         command.env("TOKIO_WORKER_THREADS", threads);

@@ -149,7 +149,7 @@ fn values_are_shared(version: u8) {
     each_store(version, |scene| {
         let (name, cache) = (&scene.name, &scene.cache);
         for (json, value) in values() {
-            // What PHP makes of its own is what everybody has to see.
+            // All readers must see the value that PHP sees.
             assert_eq!(scene.php(&["put", "theirs", json, "60"]), true, "{name}");
             let expected = scene.php(&["get", "theirs"]);
             assert_eq!(scene.get("theirs"), expected, "{name}: {json}");
@@ -224,7 +224,7 @@ fn locks_are_respected(version: u8) {
         assert!(!scene.rust(ours.release()), "{name}");
         assert_eq!(php("release"), true, "{name}");
 
-        // Whoever knows the owner may end it, and everybody by force.
+        // A caller that knows the owner may release it, and every caller may force it.
         assert!(scene.rust(ours.acquire()), "{name}");
         let released = scene.lock(&["release", "door", "--owner=rust"]);
         assert_eq!(released["result"], true, "{name}");

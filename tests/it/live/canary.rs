@@ -1,4 +1,4 @@
-//! Classes that move to Rust step by step: first looked at, then a part of their jobs.
+//! Classes that move to Rust step by step: first shadows, then a part of their jobs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::harness::redis::RedisServer;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// A worker with PHP processes for what it does not run, when it has ended.
+/// Runs a worker with PHP processes for unmapped jobs until it ends.
 fn worker(laravel: &Laravel, mapping: &str, args: &[&str]) -> ManagedChild {
     let (mut child, _workplace) = start(laravel, mapping, args);
     child.succeeds_within(SOON);
@@ -210,7 +210,7 @@ fn a_shadow_runs_nothing_and_says_what_is_different(version: u8) {
         child.stderr()
     );
 
-    // One that would not come to the handler, as it has middleware that only PHP has.
+    // A job that would not reach the handler, because only PHP has its middleware.
     let through = r#"--through=[{"php_only":{}}]"#;
     served.run(&["interop:journal", "guarded", through]);
     let child = empties("journal", [1, 0, 1, 0, 0]);

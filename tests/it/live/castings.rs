@@ -3,7 +3,7 @@
 //! A scenario (`interop:scenario`) queues jobs of chains and batches, and unique
 //! ones. PHP's workers by themselves are the reference: after each job the
 //! queues, and at the end the locks, the batch, the failed jobs, the journal
-//! and the callbacks must be those of PHP, whoever ran which job.
+//! and the callbacks must be those of PHP, whichever side ran which job.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -54,7 +54,7 @@ job = 'App\Jobs\EncryptedBatchJournal'
 handler = "journal"
 "#;
 
-/// Who runs the first job, the second, and so on in turn. Closures run in PHP whoever's turn it is.
+/// Which side runs the first job, the second, and so on. Closures always run in PHP.
 const CASTINGS: [(&str, [By; 2]); 5] = [
     ("rust", [By::Rust, By::Rust]),
     ("rust-php", [By::Rust, By::Php]),
@@ -63,7 +63,7 @@ const CASTINGS: [(&str, [By; 2]); 5] = [
     ("half", [By::Half, By::Half]),
 ];
 
-/// A scenario, and whether each of its jobs follows the one before, without a closure of ours in between.
+/// A scenario, and whether each of its jobs follows the one before, without a closure of artisand in between.
 #[derive(Clone, Copy)]
 struct Scenario {
     name: &'static str,
@@ -136,12 +136,12 @@ const SCENARIOS: [Scenario; 22] = [
     with_classes(through_php("batch-growing-silently")),
 ];
 
-/// What a scenario left behind, made equal for equal runs.
+/// The state after a scenario, normalized so that equal runs compare equal.
 #[derive(Debug, PartialEq)]
 struct Left {
     /// The queues after each job that was run.
     trace: Vec<Value>,
-    /// All keys that are there at the end, with what can be compared of their values.
+    /// All keys at the end, with the comparable parts of their values.
     keys: BTreeMap<String, Value>,
     journal: Vec<Value>,
     notes: Vec<Value>,
@@ -352,7 +352,7 @@ impl Scene {
         let mut keys = BTreeMap::new();
         let names: Vec<String> = self.redis.query(&[b"KEYS", b"*"]);
         for name in names {
-            // What keeps a push from being repeated goes by itself.
+            // The key that prevents a repeated push expires.
             if name.starts_with("interop:") || name.contains("artisand:pushed:") {
                 continue;
             }

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use crate::harness::laravel::{Laravel, Served};
 use crate::harness::redis::RedisServer;
 
-/// A payload that PHP pushed, with all that a second one cannot have by itself.
+/// A payload that PHP pushed, and its parts that differ in every payload.
 struct Pushed {
     text: String,
     payload: Payload,
@@ -161,7 +161,7 @@ fn reordered_on(version: u8) -> Vec<&'static str> {
         "delay-inverted",
     ];
     match version {
-        // All properties are there, and are replaced where they stand.
+        // All properties exist, and are replaced in place.
         8 => clones.collect(),
         10 => clones.chain(delayed).chain(delays).collect(),
         _ => {
@@ -258,7 +258,7 @@ impl Scene {
             assert_eq!(facts.unique.is_some(), is_locked, "{place}");
         }
         let ours = with_chance_of(their_command, step);
-        // PHP pushes a clone of the job, which refers to the job it was cloned from; ours refers to itself.
+        // PHP pushes a clone of the job, which refers to the job it was cloned from; artisand's refers to itself.
         if !kind.starts_with("cycle-to-job") {
             self.assert_same_graph(&ours, their_command.as_bytes());
         }
@@ -281,7 +281,7 @@ impl Scene {
     }
 }
 
-/// The text with the callbacks of another one: PHP signs closures anew whenever it writes them.
+/// The text with the callbacks of another one: PHP signs closures again whenever it writes them.
 fn with_callbacks_of(ours: &[u8], theirs: &str) -> Vec<u8> {
     let callbacks = ObjectText::parse(ours)
         .unwrap()
@@ -387,7 +387,7 @@ fn methods_that_only_return_something_are_told_and_no_others(version: u8) {
     let redis = RedisServer::start();
     let hook = [("INTEROP_PAYLOAD_HOOK", "1")];
     let manifest = Laravel::with_env(version, &redis, &hook).exported();
-    // The framework has one of its own, since 11.
+    // Since 11 the framework has its own.
     assert_eq!(manifest.payload_hooks, ["App\\InteropServiceProvider"]);
     let methods = |class: &str| {
         let methods = &manifest.classes[class].methods;

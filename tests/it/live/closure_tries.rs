@@ -1,4 +1,4 @@
-//! Closures that artisand pushes are tried again by real PHP workers, and what they do happens once.
+//! Closures that artisand pushes are tried again by real PHP workers, and their effects happen once.
 
 use std::time::Duration;
 

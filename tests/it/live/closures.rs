@@ -109,7 +109,7 @@ impl Scene {
         (id, uuid)
     }
 
-    /// PHP works until there is nothing left; what the callbacks of batches wrote since the last call.
+    /// Lets PHP work until no job is left; returns the lines that callbacks of batches wrote since the last call.
     fn work_on_batch(&self) -> Vec<Value> {
         let from = self.redis.length("interop:batch");
         assert_eq!(events(&self.work()), ["member-1 run"]);

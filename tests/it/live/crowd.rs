@@ -13,7 +13,7 @@ use crate::harness::redis::RedisServer;
 use crate::harness::sql::{MariaDbServer, PostgresServer};
 use crate::harness::stores::Settings;
 
-/// Many times what it takes: the machine may be busy with other tests.
+/// Many times longer than needed: the machine may be busy with other tests.
 const LONG: Duration = Duration::from_secs(180);
 
 const MAPPINGS: &str = r#"
@@ -63,7 +63,7 @@ impl Scene {
         let mut workers: Vec<_> = rust.collect();
         let php_worker = || laravel.worker(&["--tries=1", "--sleep=0.05"]);
         workers.extend([php_worker(), php_worker()]);
-        // They boot for a while, in which the others would do all there is.
+        // They need a while to boot, in which the others would run all jobs.
         laravel.run(&["interop:journal", "warm"]);
         redis.eventually("PHP works", LONG, || {
             let lines = journal::since(&redis, 0);
@@ -87,7 +87,7 @@ impl Scene {
         )
     }
 
-    /// Dispatches a batch of so many jobs of which every twentieth fails, if any is to; waits for its end.
+    /// Dispatches a batch of this many jobs, of which every twentieth fails if asked for; waits for its end.
     fn run(&mut self, jobs: usize, fails: bool, flags: &[&str]) -> Ran {
         let scripts: Vec<&str> = (0..jobs)
             .map(|job| match job % 40 {

@@ -1,4 +1,4 @@
-//! The document that a handler gets is what PHP says of the very same object.
+//! The document that a handler gets equals PHP's own view of the same object.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -41,7 +41,7 @@ impl Handler for Record {
 /// Longest wait of a delayed job of the catalogue that we run, and a little more.
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
 
-/// Runs every job that a `*` mapping matches, also those that come to be due in the next seconds.
+/// Runs every job that a `*` mapping matches, including those due in the next seconds.
 async fn drain(redis: &RedisServer, laravel: &Laravel) -> Vec<Value> {
     let documents = Documents::default();
     let registry = Registry::new().with("record", Record(Arc::clone(&documents)));
@@ -61,7 +61,7 @@ async fn drain(redis: &RedisServer, laravel: &Laravel) -> Vec<Value> {
         memory: None,
         ..WorkerOptions::default()
     };
-    // One of the jobs brings middleware of its own.
+    // One of the jobs contains middleware.
     let settings = laravel.settings();
     let mut services = Services::default();
     services.version = settings.known_version();
@@ -79,7 +79,7 @@ async fn drain(redis: &RedisServer, laravel: &Laravel) -> Vec<Value> {
     std::mem::take(&mut *documents.lock().unwrap())
 }
 
-/// Whether this version of artisand runs what PHP said this line of.
+/// Whether this version of artisand runs the job of this line.
 fn is_ours(line: &Value) -> bool {
     line["category"] == "job"
 }
@@ -104,7 +104,7 @@ fn documents_are_what_php_says(version: u8) {
     let told = laravel.run(&["interop:dispatch-described", "all"]);
     let list = laravel.key("queues:default");
     let delayed = laravel.key("queues:default:delayed");
-    // All that is not ours, in the order in which it comes to stand in the list.
+    // All jobs that artisand does not run, in the order of the list.
     let not_ours: Vec<String> = told
         .iter()
         .filter(|line| !is_ours(line))
@@ -166,7 +166,7 @@ fn documents_are_what_php_says(version: u8) {
     );
     assert!(compared >= 27, "only {compared} kinds");
 
-    // What nobody here runs stands as it stood, for PHP.
+    // Jobs that artisand does not run stay unchanged, for PHP.
     let now_there: Vec<Vec<u8>> = redis
         .list(&list)
         .into_iter()

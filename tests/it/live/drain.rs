@@ -9,7 +9,7 @@ use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, Workplace};
 use crate::harness::redis::RedisServer;
 
 const JOBS: usize = 20_000;
-/// Many times what it takes: the machine may be busy with other tests.
+/// Many times longer than needed: the machine may be busy with other tests.
 const LONG: Duration = Duration::from_secs(180);
 
 fn every_job_is_run_once_by_php_or_rust(version: u8) {
@@ -70,7 +70,7 @@ fn every_job_is_run_once_by_php_or_rust(version: u8) {
     for worker in rust.iter_mut().chain(&mut php) {
         worker.succeeds_within(Duration::from_secs(60));
     }
-    // Nobody came back to a job while stopping.
+    // No worker took a job again while it stopped.
     assert_eq!(redis.length("interop:done"), JOBS);
 }
 

@@ -1,4 +1,4 @@
-//! Encrypted texts and jobs: one side writes, the other reads, and nobody loses one for want of a key.
+//! Encrypted texts and jobs: one side writes, the other reads, and no job is lost because of a missing key.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ handler = "journal"
 /// The mapping, and jobs that it cannot run are failed.
 const OR_FAIL: &str = "[unmapped]\npolicy = \"fail\"\n";
 
-/// A key of so many bytes, as an app has it.
+/// A key of this many bytes, in the form of an app's setting.
 fn key(byte: u8, len: usize) -> String {
     format!("base64:{}", BASE64.encode(vec![byte; len]))
 }
@@ -66,7 +66,7 @@ fn tampered(text: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
         let mac = json["mac"].as_str().unwrap();
         texts.push(("upper mac", with("mac", mac.to_ascii_uppercase().into())));
         texts.push(("no mac", with("mac", "".into())));
-        // Between the MAC and the tag it is the version that says which is looked at first.
+        // The version decides whether the MAC or the tag is checked first.
         texts.push(("tag", with("tag", "Zjxyp90pUyLUZK22GgL6Yg==".into())));
     }
     texts
@@ -94,7 +94,7 @@ fn both_encrypters_read_and_refuse_the_same(version: u8) {
             assert_eq!(by_us.len(), by_php.len(), "{place}: another form");
             assert_eq!(php(&served, "decrypt", &by_us).unwrap(), text, "{place}");
         }
-        // White space and what is no base64 at all are passed over by both.
+        // Both ignore white space and characters that are not base64.
         let mut spaced = ours.encrypt(b"spaced").into_bytes();
         spaced.splice(8..8, *b" \n-\xff");
         assert_eq!(
@@ -202,7 +202,7 @@ impl Scene {
         worker.succeeds_within(SOON);
     }
 
-    /// Runs a job attempt by attempt until it is gone; what was seen after each.
+    /// Runs a job attempt by attempt until it is gone; returns the state after each.
     fn walk(&self, name: &str, turns: [By; 2], options: &[&str]) -> Vec<Seen> {
         let sent = self.dispatch(name, options);
         let mut seen = Vec::new();
@@ -254,7 +254,7 @@ fn encrypted_jobs_run_and_stay_as_they_were_encrypted(version: u8) {
             );
         }
     }
-    // What failed is queued again with the same ciphertext, whoever does it, and runs.
+    // artisan and artisand queue a failed job again with the same ciphertext, and it runs.
     for (name, by_php) in [("fails-rust", true), ("fails-php", false)] {
         let failed = scene.failed();
         let (_, row) = failed.iter().find(|(queue, _)| queue == name).unwrap();
@@ -330,7 +330,7 @@ fn a_job_of_an_old_key_is_never_lost(version: u8) {
     worker.succeeds_within(SOON);
     assert_eq!(redis.list(&queue), std::slice::from_ref(&sent), "{place}");
 
-    // With it as a previous key, what PHP of the version does.
+    // With it as a previous key, the result is that of PHP in this version.
     let workplace = Workplace::for_app(&rotated, MAPPINGS);
     let mut worker = workplace.worker(&once);
     worker.succeeds_within(SOON);

@@ -1,4 +1,4 @@
-//! Workers that are killed at any moment: chains go on, batches count, locks are freed, each once.
+//! Workers that are killed at any moment: chains continue, batches count, locks are freed, each once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,7 +19,7 @@ const KILLS: usize = 70;
 /// Queues of the jobs, in the order in which they are worked.
 const QUEUES: [&str; 2] = ["a", "b"];
 
-/// Closures go to a queue of their own, so that members and steps run in Rust, in workers that may die.
+/// Closures go to a separate queue, so that members and steps run in Rust, in workers that may die.
 const SETTINGS: &str = r#"
 [php]
 queue = "php"
@@ -103,7 +103,7 @@ impl Scene {
         busy
     }
 
-    /// As if so much time had passed. Whoever lives and is at it must notice.
+    /// Acts as if this much time had passed. A living process that works on the list must notice.
     fn expire_lease(&self) {
         let lease = self.laravel.key("artisand:follow-ups:lease");
         self.redis.query::<()>(&[b"DEL", lease.as_bytes()]);
@@ -252,7 +252,7 @@ impl Scene {
         const JOBS: usize = 25;
         let batch = |number: usize| {
             let fails = number % 2 == 1;
-            // Whichever attempt it is that comes to its end.
+            // Whichever attempt reaches its end.
             let [ok, fail] =
                 [sleep.to_owned(), format!("{sleep}+fail")].map(|entry| vec![entry; 20].join(","));
             let script = |job: usize| if fails && job % 8 == 3 { &*fail } else { &*ok };
@@ -453,7 +453,7 @@ mod workers_that_were_frozen_count_nothing_twice {
     }
 }
 
-/// PHP is away meanwhile: what it has to do waits for it.
+/// PHP is away meanwhile: its work waits.
 fn servers_that_come_and_go_lose_nothing<E: Engine>(version: u8, mut server: SqlServer<E>) {
     const OUTAGES: usize = 3;
     let mut scene = Scene::new(version, &server.env().to_vec(), 5);
@@ -502,7 +502,7 @@ impl Scene {
             if field("name=") == Some("interop") || field("cmd=") == Some("client|list") {
                 continue;
             }
-            // It may be gone by itself.
+            // It may be gone already.
             let id = field("id=").unwrap().as_bytes();
             self.redis.query::<i64>(&[b"CLIENT", b"KILL", b"ID", id]);
         }

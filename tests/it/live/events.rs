@@ -172,7 +172,7 @@ fn a_timeout_is_told_as_far_as_php_lives(version: u8) {
 
 on_every_laravel!(a_timeout_is_told_as_far_as_php_lives);
 
-/// A job that ends when it hears of a signal, in the pool as under Laravel's own worker.
+/// A job ends when it gets a signal, in the pool as under Laravel's own worker.
 #[test]
 #[ignore = "needs php and the Laravel roots (make test)"]
 fn a_signal_is_passed_on_to_jobs_that_can_be_interrupted() {

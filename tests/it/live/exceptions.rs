@@ -1,4 +1,4 @@
-//! `maxExceptions`: exceptions of a job are counted in the cache, whoever ran it.
+//! `maxExceptions`: exceptions of a job are counted in the cache, whichever side ran it.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ impl Scene {
         (count, (86_000..=86_400).contains(&ttl))
     }
 
-    /// Runs a job attempt by attempt until it is gone; what was seen after each.
+    /// Runs a job attempt by attempt until it is gone; returns the state after each.
     fn walk(&self, name: &str, turns: [By; 2], options: &[&str]) -> Vec<Seen> {
         let queue = format!("--queue={name}");
         let args = [&["interop:journal", name, &*queue][..], options].concat();

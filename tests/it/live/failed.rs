@@ -14,7 +14,7 @@ use crate::harness::redis::RedisServer;
 use crate::harness::stores::{Databases, Kind, Settings};
 
 const SOON: Duration = Duration::from_secs(60);
-/// Not a whole number of hours from UTC, and nobody's default.
+/// A zone that is not a whole number of hours from UTC, and is never a default.
 const ZONE: &str = "Asia/Kathmandu";
 
 /// A store of failed jobs: a name, and what makes an app use it.
@@ -82,7 +82,7 @@ impl Scene {
         line["uuid"].as_str().unwrap().to_owned()
     }
 
-    /// Runs all there is in Rust.
+    /// Runs all jobs in Rust.
     fn rust(&self, options: &[&str]) -> During {
         let before = now();
         let args = [&["--stop-when-empty", "--sleep=0"][..], options].concat();
@@ -91,7 +91,7 @@ impl Scene {
         (before, now())
     }
 
-    /// Runs all there is in PHP.
+    /// Runs all jobs in PHP.
     fn artisan(&self, options: &[&str]) -> During {
         let before = now();
         let args = [&["--stop-when-empty", "--sleep=0"][..], options].concat();

@@ -197,7 +197,7 @@ fn workers_that_are_killed_leave_one_record_of_each_job(
     scene.redis.eventually("all jobs are settled", SOON, || {
         (scene.queued() == 0).then_some(())
     });
-    // Whoever was killed had it for a minute; this is how it looks after that.
+    // The killed worker held the lease for a minute; this is the state after that.
     let lease = scene.laravel.key("artisand:failed-spool:lease");
     scene.redis.query::<()>(&[b"DEL", lease.as_bytes()]);
     scene.redis.eventually("the spool is empty", SOON, || {

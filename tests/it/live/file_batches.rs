@@ -1,4 +1,4 @@
-//! Batches in a `SQLite` file: few transactions, so that PHP beside us is seldom refused.
+//! Batches in a `SQLite` file: few transactions, so that PHP is seldom rejected.
 
 use std::time::{Duration, Instant};
 

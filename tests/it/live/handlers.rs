@@ -1,4 +1,4 @@
-//! `make:handler` beside real Laravel: what PHP has just queued, and what it wrote down of its classes.
+//! `make:handler` beside real Laravel: from jobs that PHP has just queued, and from the manifest.
 
 use crate::harness::laravel::Laravel;
 use crate::harness::process::Workplace;
@@ -49,7 +49,7 @@ fn handlers_are_made_of_what_waits(version: u8) {
     assert!(plain.contains("the manifest alone"), "{plain}");
     assert!(plain.contains("pub struct Plain {"), "{plain}");
 
-    // A listener's method and event, and what a class has around it.
+    // A listener's method and event, and what PHP does around a class's jobs.
     let count = made("App\\Listeners\\CountReading");
     for part in [
         "listener = 'App\\Listeners\\CountReading@count'\n",

@@ -63,7 +63,7 @@ fn jobs_of_a_killed_worker_go_to_another(version: u8) {
     assert_eq!(sizes(&redis, &laravel), (0, 0, JOBS), "{}", redis.state());
     first.signal(Signal::KILL);
     first.wait_timeout(SOON);
-    // Nobody was there to write anything down.
+    // No process was left to record anything.
     assert_eq!(sizes(&redis, &laravel), (0, 0, JOBS), "{}", redis.state());
 
     let mut second = workplace.worker(&["--concurrency=8"]);
@@ -123,7 +123,7 @@ fn jobs_of_a_stopped_worker_are_released_at_once(version: u8) {
         assert_eq!(payload["attempts"], 1, "{payload}");
     }
 
-    // PHP goes on where we stopped, with the second entry of the script.
+    // PHP continues where artisand stopped, with the second entry of the script.
     let mut php = laravel.worker(&["--stop-when-empty"]);
     php.succeeds_within(SOON);
     assert_eq!(sizes(&redis, &laravel), (0, 0, 0), "{}", redis.state());

@@ -318,7 +318,7 @@ fn every_kind_reaches_rust_with_the_data_that_php_sees(version: u8) {
     locks_are_named_as_php_names_them(&redis, &laravel, &guarded);
 }
 
-/// Lets PHP run the listener with middleware, which writes down what is locked.
+/// Lets PHP run the listener with middleware, which writes the held locks.
 fn locks_are_named_as_php_names_them(redis: &RedisServer, laravel: &Laravel, ours: &[String]) {
     let list = laravel.key("queues:default");
     redis.query::<()>(&[b"DEL", list.as_bytes()]);
@@ -391,7 +391,7 @@ fn a_wrapper_that_fails_is_recorded_and_frees_its_lock(version: u8) {
         .any(|element| element == letter.payload.as_bytes());
     assert!(is_there, "{}", letter.payload);
     of("the handler takes a `Mailable`");
-    // That of the listener, which nobody here runs.
+    // The lock of the listener, which artisand does not run.
     let left = usize::from(version >= 13);
     assert_eq!(locks(&redis, UNIQUE).len(), left);
     assert_eq!(redis.length(&list), elements.len() - failed.len());

@@ -1,4 +1,4 @@
-//! Locks of unique jobs that are not on the queue's server: freed and taken after the job's end, whoever comes to it.
+//! Locks of unique jobs that are not on the queue's server: freed and taken after the job's end, by any worker.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ impl Scene {
         lines.into_iter().map(|line| line.id).collect()
     }
 
-    /// Dispatches unique jobs of so many names; says how many were queued.
+    /// Dispatches unique jobs of this many names; returns how many were queued.
     fn dispatch(&self, ids: usize) -> usize {
         let (count, ids) = ((50 * ids).to_string(), format!("--ids={ids}"));
         let queued = self.php.run(&["interop:rush", &count, "ok", &ids]);
@@ -104,7 +104,7 @@ fn a_lock_that_a_worker_left_is_freed_by_the_next(version: u8) {
         let scene = Scene::new(version, store);
         let (redis, name) = (&scene.redis, &scene.name);
         assert_eq!(scene.dispatch(IDS), IDS, "{name}");
-        // Somebody else is at it, so the worker comes to the ends of its jobs and no further.
+        // Another process holds the lease, so the worker ends its jobs but does not do the follow-ups.
         let lease = scene.laravel.key("artisand:follow-ups:lease");
         redis.query::<()>(&[b"SET", lease.as_bytes(), b"somebody"]);
         let mut worker = scene.workplace.worker(&["--concurrency=4"]);

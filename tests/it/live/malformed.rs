@@ -1,4 +1,4 @@
-//! Payloads that cannot be decoded: nobody stumbles over them, nobody loses them.
+//! Payloads that cannot be decoded: they stop no worker, and none is lost.
 
 use std::time::Duration;
 
@@ -105,12 +105,12 @@ impl Scene {
         }
     }
 
-    /// Starts a worker that goes on until told to stop.
+    /// Starts a worker that runs until it is told to stop.
     fn worker(&self) -> ManagedChild {
         self.workplace.worker(&["--concurrency=4"])
     }
 
-    /// Waits until so many jobs were run and all of these payloads are in quarantine, byte for byte.
+    /// Waits until this many jobs were run and all of these payloads are in quarantine, byte for byte.
     fn await_quarantine(&self, runs: usize, payloads: &[Vec<u8>], worker: &mut ManagedChild) {
         let expected = sorted(payloads.to_vec());
         let reserved = self.laravel.key("queues:default:reserved");
@@ -234,7 +234,7 @@ fn a_worker_that_takes_every_job_quarantines_too(version: u8) {
 
     let mut worker = scene.worker();
     scene.await_quarantine(VALID, &broken, &mut worker);
-    // Only what can be read can fail: the string job, which no mapping of job classes matches.
+    // Only a readable job can fail: the string job, which no mapping of job classes matches.
     let spool = laravel.key("artisand:failed-spool");
     let records = redis.eventually("the string job is recorded", SOON, || {
         Some(redis.list(&spool)).filter(|records| !records.is_empty())

@@ -441,7 +441,7 @@ fn middleware_of_the_job_itself_works(version: u8) {
         }
     }
 
-    // What only PHP can run stays for PHP, and somebody is told.
+    // Jobs that only PHP can run stay for PHP, and the log says so.
     scene.redis.query::<()>(&[b"FLUSHALL"]);
     let php_only = format!("--through={}", json!([{"php_only": {}}]));
     scene.queue_with(&["interop:journal", "p", &php_only]);
@@ -596,7 +596,7 @@ fn no_lock_stays_behind(version: u8) {
 
 on_every_laravel!(no_lock_stays_behind);
 
-/// Stores without keys of their own to compare: locks and counts are the same ones.
+/// Stores without comparable keys: both sides share locks and counts.
 fn other_stores_are_shared_too(version: u8) {
     for store in ["database", "file"] {
         let env = [("CACHE_STORE", store)];
@@ -636,7 +636,7 @@ fn other_stores_are_shared_too(version: u8) {
         };
         for walk in [limited, throttled] {
             let run = |turns: &[By]| {
-                // A store of its own for each: nothing empties it in between.
+                // A separate store for each: nothing empties it in between.
                 let scene = Scene::new(version, &env, &mappings(&walk.guards, "journal", None));
                 walk.run(&scene, turns)
             };
@@ -692,7 +692,7 @@ fn debounced_jobs_run_once() {
             "{turns:?}:\n{seen:#?}\nand all in PHP:\n{reference:#?}"
         );
     }
-    // Nobody said by what: not run as if it were a job like others.
+    // The middleware is unknown, so the job does not run as an ordinary one.
     let (seen, scene) = run(&[By::Rust], None);
     assert!(seen.iter().all(|seen| seen.events.is_empty()), "{seen:#?}");
     assert_eq!(scene.look(0, &[]).waiting, 3);

@@ -1,4 +1,4 @@
-//! Beside real Laravel: what PHP queues we run, what we leave PHP runs, and nobody loses a job.
+//! Tests with real Laravel: artisand runs jobs that PHP queues, PHP runs jobs that artisand leaves, and no job is lost.
 
 /// Makes a test per Laravel version of a function that takes the version.
 macro_rules! on_every_laravel {

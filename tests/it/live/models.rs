@@ -1,4 +1,4 @@
-//! Models in jobs beside real Laravel: rows, and what becomes of a job whose model is gone.
+//! Models in jobs beside real Laravel: rows, and jobs whose model is gone.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ job = 'App\Jobs\*Model*'
 handler = "model"
 "#;
 
-/// Runs one job and gives the events of it, and what it wrote down.
+/// Runs one job; returns its events and the lines that it wrote.
 fn run(redis: &RedisServer, mut worker: std::process::Command) -> (Vec<String>, Vec<Value>) {
     worker.env("INTEROP_EVENTS", "1");
     ManagedChild::spawn(worker).succeeds_within(SOON);

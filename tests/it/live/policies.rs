@@ -1,4 +1,4 @@
-//! A queue of all kinds of jobs under each policy for what is not mapped: nothing is lost, and order is kept.
+//! A queue of all kinds of jobs under each policy for unmapped jobs: no job is lost, and the order stays.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::harness::redis::RedisServer;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Of two kinds of jobs in turn with others, one is mapped by its class and one by what it wraps.
+/// Pushes two kinds of jobs alternating with others; one is mapped by its class, one by the class inside its wrapper.
 const MAPPINGS: &str = r#"
 [[map]]
 job = 'App\Jobs\Journal'
@@ -36,7 +36,7 @@ const OTHERS: [&str; 7] = [
     "broadcast",
 ];
 
-/// Lines that jobs of the other kinds write in `interop:seen`, whoever has PHP run them.
+/// Lines that jobs of the other kinds write to `interop:seen` when PHP runs them.
 const SEEN: usize = 15;
 
 struct Scene {
@@ -140,7 +140,7 @@ fn what_is_left_stays_in_order(version: u8) {
     // Byte for byte, attempts and all.
     assert_eq!(scene.list("default"), scene.unmapped());
     assert_eq!(scene.runs("php"), [] as [&str; 0]);
-    // PHP takes them as if nobody had been there.
+    // PHP runs them as if artisand had not been there.
     scene
         .laravel
         .worker(&["--stop-when-empty"])

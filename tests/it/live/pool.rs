@@ -136,7 +136,7 @@ fn while_the_app_lets_no_worker_work_jobs_stay_as_they_are(version: u8) {
     lift();
     redis.eventually("the first job", SOON, || (runs().len() == 1).then_some(()));
 
-    // While it waits: what it is given then goes back.
+    // While the process waits: a job sent to it goes back.
     // A process that has just asked does not ask again.
     std::thread::sleep(Duration::from_millis(1500));
     let before = looks(&redis);
@@ -388,7 +388,7 @@ fn without_a_word_php_runs_what_nobody_mapped_where_the_app_and_php_are() {
     let mut worker = app.work("[unmapped]\npolicy = 'leave'");
     worker.succeeds_within(SOON);
     assert_eq!(app.waiting(), 1, "{}", worker.describe());
-    // Whoever names a PHP wants it: that it does not run is said, and not passed over.
+    // A PHP that the user named has to run: if it does not, that is an error.
     app.refuses(
         "[php]\nbinary = 'no-such-php'",
         &["could not run `no-such-php`"],

@@ -18,7 +18,7 @@ use crate::harness::redis::RedisServer;
 enum After {
     /// Done, or deleted.
     Gone,
-    /// Waits for so many seconds.
+    /// Waits for this many seconds.
     Delayed(i64),
     /// Stays reserved until its reservation ends.
     Reserved,
@@ -29,7 +29,7 @@ enum After {
 }
 use After::{Delayed, Failed, FailedBefore, Gone, Reserved};
 
-/// A job, how its workers are started, and what is to come of it.
+/// A job, the options of its workers, and the expected result.
 struct Case {
     name: &'static str,
     /// Options of `interop:journal`.
@@ -138,7 +138,7 @@ struct Run<'a> {
     /// Nothing is mapped here.
     pool: &'a Workplace,
     case: &'a Case,
-    /// Name of the job, and of its queue: nobody else has it.
+    /// Name of the job and of its queue, unique within the test.
     id: String,
     uuid: String,
 }
@@ -231,7 +231,7 @@ impl Run<'_> {
         }
     }
 
-    /// Compares what is in Redis and in the journal with what the table says.
+    /// Compares Redis and the journal with the table.
     fn check(&self, attempt: &Attempt, expected: After) {
         let place = format!(
             "Laravel {} {} attempt {} by {:?} => {expected:?}",
@@ -318,7 +318,7 @@ impl Run<'_> {
     /// records wait for one that does.
     fn check_failure(&self, attempt: &Attempt, expected: After, context: &str) {
         if attempt.by == By::Pool {
-            // Whichever of the workers is at it stores it.
+            // Any of the workers may store it.
             eventually("the record is stored", SOON, || {
                 self.spooled().is_empty().then_some(())
             });
@@ -387,7 +387,7 @@ fn every_case_ends_the_same_by_php_and_by_rust(version: u8) {
             }
         }
     };
-    // Each has queues of its own; most of the time goes by in waiting.
+    // Each has separate queues; most of the time is waiting.
     std::thread::scope(|scope| {
         for turns in TURNS {
             scope.spawn(move || walk(turns));

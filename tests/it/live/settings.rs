@@ -176,7 +176,7 @@ fn resolved(laravel: &Laravel, app: &App, path: &str, value: &Value) -> Value {
     }
 }
 
-/// What a worker would use of a Redis connection, from what Laravel's parser made of it.
+/// The settings of a Redis connection that a worker uses, from Laravel's parsed form.
 fn expected_redis(truth: &Value, sends_user: bool) -> Value {
     let text = |key: &str| match &truth[key] {
         Value::String(text) => Some(text.clone()).filter(|text| !text.is_empty()),
@@ -201,7 +201,7 @@ fn expected_redis(truth: &Value, sends_user: bool) -> Value {
     })
 }
 
-/// Compares what is made of the configuration with what Laravel makes of it.
+/// Compares artisand's reading of the configuration with Laravel's.
 #[expect(clippy::too_many_lines, reason = "one list of things to compare")]
 fn compare_use(laravel: &Laravel, app: &App, truth: &Value, place: &str) {
     let object = |value: &Value| value.as_object().cloned().unwrap_or_default();
@@ -336,7 +336,7 @@ fn compare_queue(laravel: &Laravel, truth: &Value, name: &str, queue: &Value, pl
     assert_eq!(retry_after, Some(expected), "{place}");
 }
 
-/// Environments in which an app is looked at: its own, and some that change it.
+/// Environments in which an app is checked: its own, and some that change it.
 fn environments(app: &str) -> &'static [Env<'static>] {
     match app {
         "env-tricks" => &[&[], &[("APP_ENV", "staging")]],
@@ -353,7 +353,7 @@ fn load(app: &App, env: Env<'_>, place: &str) -> Config {
     Config::load(None, Some(&app.here), env).unwrap_or_else(|e| panic!("{place}: {e}"))
 }
 
-/// Looks at each app in each of its environments, at two at a time; all that is wrong is said at once.
+/// Checks each app in each of its environments, two at a time; reports all mistakes at once.
 fn for_each(version: u8, look: impl Fn(&Apps, &App, Env<'_>, &Value, &str) + Sync) {
     let redis = RedisServer::start();
     let apps = Apps::make(version);
@@ -406,7 +406,7 @@ fn settings_of_php(version: u8, app: &App) -> String {
     )
 }
 
-/// The environment that PHP has, and what it takes to start that PHP.
+/// PHP's environment, and the command that starts that PHP.
 fn variables_of_php(env: Env<'_>) -> BTreeMap<String, String> {
     let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     let mut variables: BTreeMap<String, String> = env.iter().map(owned).collect();
@@ -472,7 +472,7 @@ fn the_manifest_of_an_app_says_what_laravel_says(version: u8) {
 
 on_every_laravel!(the_manifest_of_an_app_says_what_laravel_says);
 
-/// A manifest that was made without these variables, as in an image, is what Laravel says with them.
+/// A manifest that was made without these variables, as in an image, gives Laravel's settings once they are set.
 fn php_and_a_manifest_obey_the_variables_that_they_run_with(version: u8) {
     let redis = RedisServer::start();
     let port = redis.port().to_string();
@@ -504,7 +504,7 @@ fn php_and_a_manifest_obey_the_variables_that_they_run_with(version: u8) {
         let prefix = (prefix.0.to_owned(), prefix.1.to_owned());
         assert!(taken.contains(&prefix), "{place}: {taken:?}");
 
-        // What is made of a variable in another way is not guessed, and both are named.
+        // A setting that is computed from a variable is not guessed; the error names both.
         let config = load(app, &[("APP_NAME", "Another"), named], &place);
         let error = config.laravel().unwrap().redis("default").unwrap_err();
         let error = error.to_string();

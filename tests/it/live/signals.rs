@@ -52,7 +52,7 @@ impl Scene {
             .then_some(())
     }
 
-    /// A job that was pushed is run; then the worker has looked at the signals, too.
+    /// Runs a pushed job; by then the worker has read the signals, too.
     fn runs(&self, worker: &ManagedChild) {
         let id = self.push();
         poll(SOON, || self.has_run(&id))
@@ -129,7 +129,7 @@ impl Scene {
         );
     }
 
-    /// One command holds jobs back, another lets them go on.
+    /// One command stops jobs, another lets them continue.
     fn is_held_and_let_go(&self, hold: &[&str], release: &[&str], worker: &ManagedChild) {
         self.artisan(hold);
         let waiting = self.stays_queued(worker);

@@ -33,7 +33,7 @@ fn php(version: u8, code: &str, input: &Value) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Files of one to three entries, put together from what is special in them.
+/// Files of one to three entries, composed of special parts.
 fn env_files() -> Vec<String> {
     #[rustfmt::skip]
     const NAMES: [&str; 10] = ["A", "export AB", "export A", "A.B", "A-B", "'A'", "\"A\"", " A ", "", "É"];

@@ -14,7 +14,7 @@ use crate::harness::laravel::{Laravel, Served};
 use crate::harness::process::{ManagedChild, Workplace, poll};
 use crate::harness::redis::RedisServer;
 
-/// Many times what it takes: the machine may be busy with other tests.
+/// Many times longer than needed: the machine may be busy with other tests.
 const LONG: Duration = Duration::from_secs(300);
 const RETRY_AFTER: u32 = 4;
 const CHAINS: usize = 3;
@@ -42,7 +42,7 @@ struct Scene {
     /// Jobs that were dispatched, steps of chains included.
     jobs: BTreeSet<String>,
     faults: BTreeMap<&'static str, usize>,
-    /// Processes that stood still for long, from when to when: their reservations may have ended meanwhile.
+    /// When processes were stopped for long: their reservations may have ended meanwhile.
     stopped: Vec<(u32, std::ops::Range<f64>)>,
 }
 
@@ -83,7 +83,7 @@ impl Scene {
         self.workplace.worker(&[&args[..], &[&tries]].concat())
     }
 
-    /// Plain `queue:work` beside; it has no batches, which PHP counts twice when Redis goes in between.
+    /// Plain `queue:work` in addition; it gets no batches, which PHP counts twice if Redis goes away in between.
     fn php_worker(&self, tries: u32) -> ManagedChild {
         let tries = format!("--tries={tries}");
         self.laravel
@@ -213,7 +213,7 @@ impl Scene {
         failed["jobs"].as_array().unwrap().iter().map(row).collect()
     }
 
-    /// Compares what was written down with what may be.
+    /// Compares the records with the allowed outcomes.
     fn judge(&self, by_php: &BTreeSet<u32>) {
         let name = format!("{}, {:?}", self.name, self.faults);
         let lines = journal::since(&self.redis, 0);

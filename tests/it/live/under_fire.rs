@@ -12,7 +12,7 @@ use crate::harness::laravel::{Laravel, Served};
 use crate::harness::process::{ManagedChild, Workplace, children, is_alive, poll, supervisor_of};
 use crate::harness::redis::RedisServer;
 
-/// Many times what it takes: the machine may be busy with other tests.
+/// Many times longer than needed: the machine may be busy with other tests.
 const LONG: Duration = Duration::from_secs(300);
 /// Enough for all the last words of a process whose artisand was killed.
 const RETRY_AFTER: u64 = 4;
@@ -86,7 +86,7 @@ impl Scene {
         self.laravel.key("queues:default")
     }
 
-    /// Puts what is queued into another order.
+    /// Changes the order of the queued jobs.
     fn shuffle(&mut self) {
         let queue = self.queue();
         let mut jobs = self.redis.list(&queue);
@@ -226,7 +226,7 @@ impl Scene {
         self.dispatch(&json!((0..count).map(job).collect::<Vec<_>>()));
     }
 
-    /// Waits until so many PHP processes were ready, since the start.
+    /// Waits until this many PHP processes have been ready since the start.
     fn wait_for_ready(&self, worker: &ManagedChild, count: usize) {
         let ready = "a PHP process of the pool has booted the app";
         let is_ready = || (worker.stderr().matches(ready).count() >= count).then_some(());
@@ -247,7 +247,7 @@ impl Scene {
     }
 }
 
-/// The end of what a worker wrote.
+/// The end of a worker's output.
 fn tail(worker: &ManagedChild) -> String {
     let text = worker.stderr() + &worker.stdout();
     let lines: Vec<&str> = text.lines().collect();
@@ -355,7 +355,7 @@ fn hostile_jobs_harm_only_themselves(version: u8) {
     ] {
         assert_eq!(of(id), expected, "{name}: {id}");
     }
-    // Of the forked child nothing was heard, and what was deleted early went on.
+    // The forked child sent nothing, and a job that was deleted early continued.
     for id in [
         "forksAWorker",
         "deletesEarly",
@@ -546,14 +546,14 @@ fn a_member_that_wakes_up_late_does_not_begin_with_its_job(version: u8) {
     scene.wait_for_end(&mut worker);
     let runs = scene.runs();
     scene.is_each_run_once(&runs, 1);
-    // The one who was killed had begun with it, as far as anybody knows.
+    // The killed process may have begun with the job.
     assert_eq!(runs["job-000"][0].attempts, Some(2), "{}", scene.name);
     scene.stop(&mut worker);
 }
 
 on_every_laravel!(a_member_that_wakes_up_late_does_not_begin_with_its_job);
 
-/// As with `queue:work`, which has counted an attempt when it dies of what it popped.
+/// As with `queue:work`, which has counted an attempt when the job kills it.
 fn a_job_that_php_has_no_memory_for_keeps_nobody_from_running(version: u8) {
     const JOURNALS: usize = 30;
     let binary = project().join("php-interop").join("laravel");
@@ -640,7 +640,7 @@ fn a_job_that_was_not_begun_does_not_count(version: u8) {
 
 on_every_laravel!(a_job_that_was_not_begun_does_not_count);
 
-/// What is pushed meanwhile wakes nobody who could not run it.
+/// Pushes meanwhile wake no process that could not run the job.
 fn while_all_members_work_pushes_cost_little(version: u8) {
     let scene = Scene::new(version, 2, "");
     let mut worker = scene.worker(&[]);
@@ -793,7 +793,7 @@ fn an_orphan_does_nothing_more_for_a_job_that_another_worker_has(version: u8) {
 
 on_every_laravel!(an_orphan_does_nothing_more_for_a_job_that_another_worker_has);
 
-/// Again and again, at any moment: what PHP said in artisand's last moment is not forgotten.
+/// Kills at many random moments: PHP's reports in artisand's last moment are not lost.
 fn artisand_is_killed_at_any_moment(version: u8) {
     const JOURNALS: usize = 400;
     let mut scene = Scene::new(version, 3, "");
@@ -810,7 +810,7 @@ fn artisand_is_killed_at_any_moment(version: u8) {
         let members = children(worker.id());
         worker.signal(Signal::KILL);
         worker.wait_timeout(LONG);
-        // Each has a second for what is left to do.
+        // Each has a second for its remaining work.
         scene.all_end(&members, LONG);
         kills += 1;
     }
@@ -993,7 +993,7 @@ impl Deployed {
         let path = self.directory.join(file);
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.contains(from), "{text}");
-        // As a deploy does: the new file is there at once.
+        // As in a deploy, the new file appears in one step.
         let next = path.with_extension("next");
         std::fs::write(&next, text.replacen(from, to, 1)).unwrap();
         std::fs::rename(next, path).unwrap();
@@ -1002,7 +1002,7 @@ impl Deployed {
 
 impl Drop for Deployed {
     fn drop(&mut self) {
-        // Nobody else removes it.
+        // No other code removes it.
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
@@ -1019,9 +1019,9 @@ fn old_code_ends_its_jobs_and_new_code_runs_the_rest(version: u8) {
     deployed.change("src/Jobs/Journal.php", "'by' => 'php'", "'by' => 'new'");
     scene.wait_for_ready(&worker, 2);
     scene.php.text(&["queue:restart"]);
-    // At once, before artisand has heard of it.
+    // At once, before artisand receives it.
     scene.doze(JOURNALS);
-    // Somebody starts it again.
+    // A supervisor starts it again.
     worker.succeeds_within(LONG);
     let mut worker = scene.worker(&[]);
     scene.wait_for_end(&mut worker);
@@ -1157,7 +1157,7 @@ fn a_log_that_nobody_reads_keeps_no_job_waiting(version: u8) {
     assert!(is_done.is_some(), "{}: {}", scene.name, scene.redis.state());
     assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
     assert_eq!(scene.failed().len(), JOBS, "{}", scene.name);
-    // About what a pipe takes, and less than was logged: it was full.
+    // About the capacity of a pipe, and less than was logged: it was full.
     let mut log = worker.stderr.take().unwrap();
     let mut read = Vec::new();
     std::io::Read::read_to_end(&mut log, &mut read).unwrap();

@@ -67,7 +67,7 @@ struct Scene {
     laravel: Laravel,
     /// Lines of the journal that were read.
     seen: usize,
-    /// Uuids of jobs that have done what they had to do.
+    /// Uuids of jobs that have finished.
     ended: BTreeSet<String>,
 }
 
@@ -92,7 +92,7 @@ impl Scene {
         }
     }
 
-    /// Nowhere are there two jobs of a name that have not done what they had to do.
+    /// Checks that there are never two unfinished jobs of one name.
     fn check(&mut self, case: &Case) {
         let moment = self.look();
         self.seen += moment.lines.len();

@@ -1,4 +1,4 @@
-//! Jobs that cannot be read wait; what follows the end of a job has its time when a worker stops.
+//! Jobs that cannot be read wait; a stopping worker leaves PHP time for the end of a job.
 
 use std::time::{Duration, Instant};
 
