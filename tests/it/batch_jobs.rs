@@ -208,7 +208,7 @@ async fn jobs_and_chains_go_to_the_batch_s_queue_and_count() {
         r#"O:1:"A":3:{s:3:"own";O:5:"Inner":0:{}s:4:"last";r:2;s:7:"batchId";s:3:"b-1";}"#;
     assert_eq!(scene.commands("queues:high")[2], expected);
 
-    // Nothing at all is nothing, too.
+    // An empty list adds nothing.
     let nothing: Vec<Object> = Vec::new();
     scene.batch().await.add(nothing).await.unwrap();
     assert_eq!(scene.counters().await, (8, 6));
@@ -307,7 +307,7 @@ async fn what_only_php_could_push_is_said_and_nothing_is_counted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_that_the_server_does_not_take_do_not_count() {
     let scene = Scene::new("13.31.0", NO_OPTIONS).await;
-    // The list could be written, the set not: none is.
+    // The list could be written, the set could not: no job is pushed.
     scene
         .server
         .query::<()>(&[b"SET", b"queues:usual:delayed", b"x"]);

@@ -20,7 +20,7 @@ use Recorded::{AlreadyCounted, Counted, NeedsPhp, NoBatch};
 const NOW: i64 = 1_767_323_045;
 const SOON: Duration = Duration::from_secs(30);
 
-/// A database of the test's own, with the table of batches as Laravel 8 makes it.
+/// A private database with the table of batches that Laravel 8 creates.
 struct Home {
     server: Server,
     options: DatabaseOptions,
@@ -62,7 +62,7 @@ impl Home {
             options.password = Some(PASSWORD.into());
         }
         if kind == DatabaseKind::Postgres {
-            // Where statements of a connection without it would not look.
+            // Statements of a connection without this setting would not look here.
             options.search_path = Some("shop".into());
         }
         let home = Self { server, options };
@@ -95,7 +95,7 @@ impl Home {
         }
     }
 
-    /// The number that a query gives.
+    /// The number that a query returns.
     fn number(&self, sql: &str) -> i64 {
         let rows = match &self.server {
             Server::Sqlite(_) => unreachable!("asked of servers only"),
@@ -105,7 +105,7 @@ impl Home {
         rows[0].last().unwrap().as_ref().unwrap().parse().unwrap()
     }
 
-    /// Another process' connections.
+    /// The connections of another process.
     fn database(&self) -> Database {
         Database::new(&self.options).unwrap()
     }
@@ -203,7 +203,7 @@ async fn endings_count_once_until_they_are_forgotten(home: Home) {
         r#"["artisand:succeeded:u-1","u-2","artisand:failed:u-2","u-3","artisand:failed:u-3"]"#;
     assert_eq!(home.columns("b").await[0], marked);
 
-    // By another process, later: nothing moves.
+    // By another process, later: nothing changes.
     let later = home.batches_at(NOW + 60);
     let again = later.record("b", &endings).await.unwrap();
     assert_eq!(again, [AlreadyCounted; 4]);
@@ -275,7 +275,7 @@ async fn callbacks_are_left_to_php_and_stay_as_they_are(home: Home) {
     // A NUL, as in names of private properties, and text that is not ASCII.
     let plain = "a:2:{s:13:\"allowFailures\";b:1;s:4:\"then\";a:1:{i:0;O:2:\"Cb\":1:{s:5:\"\0Cb\0n\";s:2:\"\u{17c}\";}}}";
     let options = match home.options.kind {
-        // It refuses NUL, therefore Laravel writes base64 there.
+        // PostgreSQL refuses NUL, so Laravel writes base64 there.
         DatabaseKind::Postgres => {
             "YToyOntzOjEzOiJhbGxvd0ZhaWx1cmVzIjtiOjE7czo0OiJ0aGVuIjthOjE6e2k6MDtPOjI6IkNiIjoxOntzOjU6IgBDYgBuIjtzOjI6IsW8Ijt9fX0="
         }
@@ -448,7 +448,7 @@ async fn as_many_as_are_allowed_have_room(home: Home) {
     assert_eq!(find(&batches, "b").await.failed_job_ids.len(), 200);
     batches.forget_marks("b", &endings).await.unwrap();
     assert!(!home.columns("b").await[0].contains("artisand"));
-    // What came instead of a uuid is kept as Laravel would, and cannot look like a mark of another job.
+    // A text in place of a uuid is kept as by Laravel, and cannot look like a mark of another job.
     let odd = [ended(Succeeded, "artisand:failed:x/\u{17c}\0".repeat(40))];
     assert_eq!(batches.record("b", &odd).await.unwrap(), [Counted]);
     assert_eq!(batches.record("b", &odd).await.unwrap(), [AlreadyCounted]);
@@ -510,7 +510,7 @@ async fn transactions_are_whole(home: Home) {
     undone.rollback().await.unwrap();
     assert_eq!(pending(&database).await, Some(5));
 
-    // After a mistake, too.
+    // Also after an error.
     let mut failed = database.begin().await.unwrap();
     failed.execute(&set, &[3.into(), "b".into()]).await.unwrap();
     let error = failed
@@ -569,7 +569,7 @@ contract! {
     transactions_are_whole
 }
 
-/// A transaction that holds what counting will need second, and is the last that a server would give up.
+/// A transaction that holds the second lock that counting needs, and is the last that a server would abort.
 async fn rival(home: &Home) -> Transaction {
     let database = home.database();
     let mut rival = database.begin().await.unwrap();
@@ -579,7 +579,7 @@ async fn rival(home: &Home) -> Transaction {
         rival.execute(patient, &[]).await.unwrap();
     }
     for number in 2..60 {
-        // InnoDB gives up who has changed least.
+        // InnoDB aborts the transaction that has changed least.
         let sql = "insert into app_others (id, n) values (?, 0)";
         rival.execute(sql, &[number.into()]).await.unwrap();
     }
@@ -630,7 +630,7 @@ async fn someone_waits(home: &Home) {
     tokio::time::timeout(SOON, waits).await.unwrap();
 }
 
-/// Deadlocks that the server has seen.
+/// Number of deadlocks that the server has detected.
 fn deadlocks(home: &Home) -> i64 {
     home.number(match home.options.kind {
         DatabaseKind::Postgres => {
@@ -673,7 +673,7 @@ async fn a_deadlock_is_tried_again(kind: DatabaseKind) {
         .unwrap();
     assert_eq!(recorded.unwrap(), [Counted, Counted]);
     assert_eq!(counters(&find(&batches, "b").await), (3, 0));
-    // PostgreSQL tells its statistics a little later.
+    // PostgreSQL publishes its statistics a little later.
     let counted = async {
         while deadlocks(&home) == 0 {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -768,7 +768,7 @@ async fn a_file_that_somebody_else_writes_to_is_waited_for() {
     assert_eq!(counters(&find(&batches, "b").await), (4, 0));
 }
 
-/// A job with this serialized command, as its handler has it.
+/// A job with this serialized command, as its handler gets it.
 fn context(command: &str, batch_id: &str, batches: Option<Batches>) -> JobContext {
     let data = serde_json::json!({"commandName": "J", "command": command, "batchId": batch_id});
     let job = "Illuminate\\Queue\\CallQueuedHandler@call";

@@ -8,7 +8,7 @@ use crate::harness::redis::RedisServer;
 
 const PREFIX: &str = "laravel-database-";
 
-/// Output with times, ports and paths made equal.
+/// Output with times, ports and paths replaced.
 fn shown(output: &Output) -> String {
     let text = format!(
         "exit {}\n--- stdout\n{}--- stderr\n{}",
@@ -355,16 +355,16 @@ fn the_app_in_the_current_directory_is_the_one_that_is_meant() {
     redis.query::<i64>(&[b"RPUSH", b"shop-queues:default", b"not json"]);
     let peek = |args: &[&str]| {
         let mut command = artisand(&[&["queue:peek"], args].concat());
-        // There is nothing that a PHP could load.
+        // There is no app that PHP could load.
         run(command.current_dir(app.path()).env("PATH", "/nonexistent"))
     };
-    // `artisan` alone may be a file of anything.
+    // A file `artisan` alone does not make an app.
     let said = peek(&[]);
     assert!(said.contains("no app and no key prefix is known"), "{said}");
     write("bootstrap/app.php", "<?php\n");
     let said = peek(&[]);
     assert!(said.contains("default: 1 pending"), "{said}");
-    // What is named wins, in each of the places.
+    // A named app wins, wherever it is named.
     let other = tempfile::tempdir().unwrap();
     std::fs::write(other.path().join(".env"), env.replace("shop-", "other-")).unwrap();
     let named = other.path().display().to_string();
@@ -465,7 +465,7 @@ impl Sources {
         said
     }
 
-    /// A command ends with this exit code, and says this.
+    /// Checks that a command ends with this exit code and prints this.
     fn refuses(&self, code: u8, words: &[&str]) {
         let said = self.peek();
         assert!(said.starts_with(&format!("exit {code}\n")), "{said}");
@@ -551,7 +551,7 @@ fn what_only_php_reads_is_not_guessed_without_it() {
     let named = "settings = 'env'\n[connections.redis]\nprefix = 'env-'\n";
     app.write("artisand.toml", named);
     app.has(3);
-    // A cached configuration hides the environment, unless that is asked for.
+    // A cached configuration hides the environment, unless `settings` selects it.
     app.write("bootstrap/cache/config.php", "<?php return [];");
     app.has(3);
     app.write("artisand.toml", "");
@@ -578,7 +578,7 @@ fn all_mistakes_of_a_configuration_are_said_at_once_without_redis_and_php() {
     );
     write("app/Jobs/SendReceipt.php", "<?php");
     write("bin/invoice", "#!/bin/sh\n");
-    // Nothing listens there, and a program that is PHP would be found.
+    // No server listens there, and PHP would be found.
     write(
         ".env",
         "REDIS_PORT=1\nREDIS_PREFIX=shop-\nQUEUE_CONNECTION=redis\n",
@@ -683,7 +683,7 @@ fn commands_are_listed_and_helped_as_artisan_does() {
     );
 }
 
-/// What bash makes of a line at whose end the tab key is pressed.
+/// Bash's completions at the end of a line.
 fn completed(line: &str) -> String {
     let script = r#"
 source "$SCRIPT"
@@ -870,7 +870,7 @@ fn a_run_prints_laravels_lines() {
                 .iter()
                 .find(|(_, line)| line["kind"] == *kind)
                 .unwrap();
-            // Long enough not to be due again before the test is over.
+            // Long enough that the job is not due again during the test.
             let element = line["element"].as_str().unwrap();
             let element = element.replace(r#""backoff":"1,5,10""#, r#""backoff":"600""#);
             let key = format!("{PREFIX}queues:default");
@@ -1005,7 +1005,7 @@ fn a_manifest_with_secrets_is_written_to_a_file_that_was_not_there() {
     let php = format!("#!/bin/sh\ncat > /dev/null\necho '{mark}{answer}{mark}'\n");
     std::fs::write(at("php"), php).unwrap();
     std::fs::set_permissions(at("php"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    // The shell's process becomes artisand: its number is known before.
+    // The shell replaces itself with artisand, so its process id is known beforehand.
     let script = r#"printf theirs > planted
 ln -s planted "$1.$$" && ln -s planted other && exec "$0" manifest --app . --with-secrets --php ./php --output "$1""#;
     for name in ["artisand.json", "other"] {

@@ -102,7 +102,7 @@ fn forms_that_php_only_reads_are_read_too() {
         else {
             continue;
         };
-        // What becomes of these only the PHP class knows.
+        // Only the PHP class knows the result for these.
         if line["needs_class"] == true {
             continue;
         }
@@ -142,7 +142,7 @@ fn serde_php_agrees_on_everything_that_it_reads() {
             let bytes = fixtures::php_bytes(&line);
             macro_rules! agree {
                 ($($type:ty),*) => {$(
-                    // Its numbers and strings, read as what they say they are.
+                    // Its numbers and strings, read with their own types.
                     if bytes.len() < 10_000 && let Ok(theirs) = serde_php::from_bytes::<$type>(&bytes) {
                         let (value, end) = Value::from_prefix(&bytes).unwrap();
                         if end == bytes.len() {
@@ -206,7 +206,7 @@ fn any_value() -> impl Strategy<Value = Value> {
 proptest! {
     #[test]
     fn values_survive_a_round_trip(value in any_value()) {
-        // Keys that stand twice come back once.
+        // Duplicate keys come back once.
         let value = Value::from_bytes(&value.to_bytes()).unwrap();
         let bytes = value.to_bytes();
         let back = Value::from_bytes(&bytes).unwrap();
@@ -376,7 +376,7 @@ fn mutated(rng: &mut fastrand::Rng, text: &mut Vec<u8>) {
     }
 }
 
-/// Whether a mutation made a class of it that PHP does not have: what becomes of that the codec cannot know.
+/// Whether a mutation produced a class that PHP does not have, for which the codec cannot know the result.
 fn has_another_class(text: &[u8]) -> bool {
     let text = String::from_utf8_lossy(text);
     let count = |part: &str| text.matches(part).count();

@@ -44,13 +44,13 @@ impl App {
             .arg("--config")
             .arg(self.path("artisand.toml"))
             .env("COLUMNS", "80")
-            // No PHP is to be found: what needs it has to say so.
+            // There is no PHP: commands that need it have to say so.
             .env("PATH", "/nonexistent")
             .stdin(std::process::Stdio::null());
         command
     }
 
-    /// Output and exit code, run times made equal.
+    /// Output and exit code, with run times replaced.
     fn run(&self, args: &[&str]) -> String {
         shown(&mut self.command(args))
     }
@@ -318,7 +318,7 @@ fn a_job_stays_failed_where_redis_is_not_there_and_lists_do_not_need_it() {
 #[test]
 fn signals_are_put_where_workers_look() {
     let app = App::new(1, "13.31.0");
-    // Where Laravel's file store keeps a key: under its SHA-1.
+    // Laravel's file store names a key's file by its SHA-1.
     let stored = |hash: &str| {
         let directory = app.path("storage/framework/cache/data");
         let path = directory.join(&hash[..2]).join(&hash[2..4]).join(hash);

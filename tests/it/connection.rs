@@ -94,7 +94,7 @@ async fn a_server_that_comes_back_is_used_again() {
     assert_eq!(queue.sizes(&name).await.unwrap().pending, 1);
 }
 
-/// A key and a certificate for `localhost` that is its own authority.
+/// A key and a self-signed certificate for `localhost`.
 pub(crate) fn certificate(directory: &Path) {
     let status = Command::new("openssl")
         .args([
@@ -214,7 +214,7 @@ fn fields<E: Engine>(server: &SqlServer<E>, more: &Value) -> Value {
     fields
 }
 
-/// Tells whether a connection of these fields is encrypted, in the clear or refused: PHP as Laravel's connectors do.
+/// Whether a connection with these fields is encrypted, plain or refused in PHP, as Laravel's connectors open it.
 const PDO: &str = r#"
 $f = json_decode($argv[1], true);
 $mysql = $f['driver'] === 'mysql';
@@ -331,12 +331,12 @@ async fn postgres_is_reached_over_tls_where_pdo_reaches_it() {
     }
 }
 
-/// Stands between clients and a server, and holds back the answer to the next `BEGIN` if told to.
+/// A proxy between clients and a server, which can hold back the answer to the next `BEGIN`.
 struct Proxy {
     port: u16,
     /// Whether the answer to the next `BEGIN` is held back.
     holds_next: AtomicBool,
-    /// Told when that `BEGIN` went to the server.
+    /// Notified when that `BEGIN` went to the server.
     begun: Notify,
     /// Lets the answer continue.
     go_on: Semaphore,

@@ -186,7 +186,7 @@ async fn a_release_may_leave_the_attempt_uncounted(queue: impl Subject) {
     let again = pop(&queue, &["q"], 1, 105).await.jobs.remove(0);
     assert_eq!(*again.payload, *payload(1));
     assert_eq!(attempts(&again.ticket), 1);
-    // Beside one whose attempt counts: each its own.
+    // Together with a release whose attempt counts: each gets its own result.
     queue.push(&name("q"), &[payload(2)]).await.unwrap();
     let other = pop(&queue, &["q"], 1, 106).await.jobs.remove(0);
     let both = [

@@ -1,4 +1,4 @@
-//! What `doctor` finds, and says to do about it.
+//! The findings of `doctor`, and its remedies.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -56,7 +56,7 @@ impl App {
 
     fn doctor(&self, args: &[&str]) -> Command {
         let mut command = artisand(&["doctor", "--config"]);
-        // No PHP is to be found: what needs it says so.
+        // There is no PHP: checks that need it say so.
         command
             .arg(self.path("artisand.toml"))
             .args(args)
@@ -113,7 +113,7 @@ fn what_could_go_wrong_is_found_and_the_exit_code_says_how_bad_it_is() {
     assert!(expected_only(&found), "{found:?}");
     assert_eq!(app.examine(&["--strict"]).0, 1);
 
-    // Classes and who takes them.
+    // Classes and where their jobs go.
     redis.query::<()>(&[
         b"RPUSH",
         b"app-queues:default",
@@ -402,7 +402,7 @@ fn whether_encrypted_jobs_can_be_read_is_told_and_peek_reads_them() {
     assert_eq!(lines.matches(readable).count(), 2, "{lines}");
     let text = peek(&[], &[]);
     assert_eq!(text.matches("attempts 0, encrypted\n").count(), 2, "{text}");
-    // Looking changes nothing.
+    // `doctor` changes nothing.
     assert_eq!(redis.length("app-queues:default"), 2);
 
     // A key that cannot be used.
@@ -414,7 +414,7 @@ fn whether_encrypted_jobs_can_be_read_is_told_and_peek_reads_them() {
     );
 }
 
-/// Everything that is found: check, level and text.
+/// All findings: check, level and text.
 struct Findings(Vec<(String, String)>);
 
 impl Findings {
@@ -629,7 +629,7 @@ fn what_is_left_to_do_for_ended_jobs_and_what_php_must_do_is_told() {
     let left = "warning follow-ups: left to do in artisand:follow-ups for jobs that have ended: jobs to be counted in batches: 1, locks to be freed: 1, records that cannot be read: 1";
     assert!(has(&found, left), "{found:?}");
 
-    // Where nothing is left for PHP.
+    // With no work for PHP.
     let toml = std::fs::read_to_string(app.path("artisand.toml")).unwrap();
     let fail = format!("{toml}\n[unmapped]\npolicy = \"fail\"\n");
     std::fs::write(app.path("artisand.toml"), fail).unwrap();

@@ -16,7 +16,7 @@ use artisand::worker::{Control, StopReason, Worker, WorkerOptions};
 use jiff::tz::TimeZone;
 use tempfile::TempDir;
 
-/// The lock of the file driver, as the app's `file` cache store gives it.
+/// The lock of the file driver, from the app's `file` cache store.
 #[derive(Debug)]
 struct CacheLock(Cache);
 
@@ -236,7 +236,7 @@ async fn failed_jobs_wait_for_their_store_and_get_there_once() {
         .push(&name, &[payload("a"), payload("b")])
         .await
         .unwrap();
-    // There is no table yet: as good as a database that is down.
+    // The table does not exist yet, which is like a database that is down.
     run(&queue, store_in(directory.path())).await;
     assert_eq!(queue.spool(Spool::FailedJobs).len(), 2);
     make_table(&sqlite(directory.path()), true).await;
@@ -268,7 +268,7 @@ async fn a_record_that_a_dead_worker_left_behind_is_not_written_twice() {
     store.record(&old).await.unwrap();
     let queue = Arc::new(MemoryQueue::new(None));
     queue.spool_record(Spool::FailedJobs, old.to_json());
-    // Another failure of the same job, a while ago: the later one counts.
+    // An earlier failure of the same job: the later one counts.
     let newer = job("b", "default", Clock::System.now().0 - 60);
     store.record(&job("b", "default", 1000)).await.unwrap();
     queue.spool_record(Spool::FailedJobs, newer.to_json());
@@ -318,7 +318,7 @@ async fn a_row_that_another_column_refuses_is_an_error_and_loses_nothing() {
     queue.spool_record(Spool::FailedJobs, job("b", "default", long_ago).to_json());
     queue.spool_record(Spool::FailedJobs, job("c", "high", long_ago).to_json());
     run(&queue, store).await;
-    // The one that is refused stays, and keeps no other from its row.
+    // The refused record stays, and does not delay others.
     assert_eq!(
         queue.spool(Spool::FailedJobs),
         [job("b", "default", long_ago).to_json()]
@@ -364,7 +364,7 @@ async fn a_payload_that_does_not_fit_is_refused_and_not_cut() {
     let error = store.record(&job("a", "default", 1000)).await.unwrap_err();
     assert!(format!("{error:?}").contains("too long"), "{error:?}");
     assert_eq!(store.all().await.unwrap(), []);
-    // Of one record only: others are brought all the same.
+    // This concerns one record only: others are written.
     let short = FailedJob {
         payload: "{}".into(),
         ..job("b", "default", 1000)

@@ -56,7 +56,7 @@ fn payload(command: Object) -> Vec<u8> {
     payload.to_string().into_bytes()
 }
 
-/// A manifest with one class, `Next`, that has these facts.
+/// A manifest with one class, `Next`, with these facts.
 fn manifest(facts: &Value) -> Manifest {
     let mut class = json!({
         "kind": "job", "file": "Next.php",
@@ -132,7 +132,7 @@ async fn run(
     queue
 }
 
-/// The jobs of a queue, taken.
+/// Pops the jobs of a queue.
 async fn take(queue: &MemoryQueue, name: &str) -> Vec<Payload> {
     let queues: [QueueName; 1] = [name.into()];
     let request = artisand::queue::PopRequest {
@@ -283,7 +283,7 @@ async fn a_unique_job_whose_lock_could_not_be_freed_is_not_run() {
         Err::<Cache, BoxError>("of no kind".into())
     });
     let array = Stores::new("store", |_: &str| Ok::<_, BoxError>(Cache::unshared()));
-    // What is known of the cache, and how many jobs stay.
+    // The known cache stores, and the number of jobs that stay.
     for (stores, left) in [(None, 1), (Some(none), 1), (Some(array), 0)] {
         let place = format!("{stores:?}, {left} left");
         let mut services = services(None, true);
@@ -451,7 +451,7 @@ async fn records_that_cannot_be_followed_keep_no_other_from_it() {
     assert_eq!(left[0], foreign);
 }
 
-/// A database in this directory, made by these statements.
+/// A database in this directory, created with these statements.
 async fn sqlite(directory: &Path, statements: &[&str]) -> Database {
     let path = directory.join("database.sqlite");
     std::fs::write(&path, "").unwrap();

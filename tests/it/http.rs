@@ -1,4 +1,4 @@
-//! The http handler against a server that does as it likes.
+//! The http handler against a server that misbehaves.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -43,7 +43,7 @@ struct Seen {
     given_up: usize,
 }
 
-/// A server whose behaviour is in the path. Its threads end with their connections.
+/// A server whose behaviour the path chooses. Its threads end with their connections.
 struct Server {
     address: SocketAddr,
     seen: Arc<Mutex<Seen>>,
@@ -77,7 +77,7 @@ impl Server {
     }
 }
 
-/// Serves a connection until one of both has had enough.
+/// Serves a connection until one side closes it.
 fn serve(mut stream: TcpStream, seen: &Mutex<Seen>) {
     let connection = {
         let mut seen = seen.lock().unwrap();
@@ -116,7 +116,7 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Seen>) {
                 let header = "Location: http://elsewhere/x?token=s3cr3t\r\n";
                 stream.write_all(answer("302", header, "").as_bytes())
             }
-            // Says nothing of it, as servers do whose idle time is over.
+            // Closes silently, as servers do after an idle time.
             ["closing"] => {
                 stream
                     .write_all(answer("200", "", "done").as_bytes())
@@ -354,7 +354,7 @@ async fn a_mappings_timeout_is_an_exception_and_the_jobs_own_ends_the_attempt() 
     eventually("the request is cancelled", SOON, || {
         (server.given_up() == 1).then_some(())
     });
-    // What drops a handler's future when the time of its job is over.
+    // Drops the handler's future when the job's timeout has passed.
     let events = work(
         &patient,
         &[payload("A", 1, &json!({"timeout": 1, "maxTries": 1}))],
@@ -368,7 +368,7 @@ async fn a_mappings_timeout_is_an_exception_and_the_jobs_own_ends_the_attempt() 
     assert_eq!(server.posts().len(), 2);
 }
 
-/// Runs jobs by a worker, three tries each, and gives its events.
+/// Runs jobs in a worker, three tries each, and returns its events.
 async fn work(options_: &HttpOptions, jobs: &[Vec<u8>]) -> Vec<String> {
     let queue = queue();
     queue.push(&name("default"), jobs).await.unwrap();
@@ -479,7 +479,7 @@ async fn a_server_gets_the_document_and_can_tell_who_sent_it() {
     for (name, value) in expected {
         assert_eq!(post.headers[name], value, "{name}");
     }
-    // What docs/configuration.md tells servers to do.
+    // The check that docs/configuration.md describes for servers.
     let signature = &post.headers["x-artisand-signature"];
     let (time, hex) = signature
         .strip_prefix("t=")

@@ -27,7 +27,7 @@ const VERSIONS: [(&str, &str); 3] = [
     ("payloads/laravel-13.jsonl", "13.31.0"),
 ];
 
-/// What handlers were given: the kind that was mapped, the document, and the view's own facts.
+/// The input of handlers: the mapped kind, the document, and the view's own facts.
 type Seen = Arc<Mutex<Vec<(Kind, Value, Value)>>>;
 
 fn note(seen: &Seen, kind: Kind, context: &JobContext, facts: Value) -> Result<(), BoxError> {
@@ -241,7 +241,7 @@ async fn wrappers_that_cannot_be_decrypted_follow_the_policy_for_unmapped_jobs()
     assert_eq!(seen.lock().unwrap().len() as u64, pushed);
 }
 
-/// A broadcast of which one is queued at a time, and a listener, as Laravel 13 writes them.
+/// A unique broadcast and a unique listener, as Laravel 13 writes them.
 fn unique(is_listener: bool, is_unique: bool) -> Vec<u8> {
     let (class, command) = if is_listener {
         let flag = u8::from(is_unique);
@@ -272,7 +272,7 @@ async fn a_unique_wrapper_is_not_run_where_nothing_says_in_which_store_its_lock_
         ("13.31.0", false, true,  1),
         ("13.31.0", true,  true,  1),
         ("13.31.0", true,  false, 0),
-        // Up to then a listener is not unique, whatever it says.
+        // Before that version a listener is never unique.
         ("12.49.0", true,  true,  0),
     ];
     for (version, is_listener, is_unique, left) in rows {

@@ -1,4 +1,4 @@
-//! What a worker logs of its jobs.
+//! A worker's log lines about its jobs.
 
 use std::time::Duration;
 
@@ -106,7 +106,7 @@ fn a_server_that_is_away_is_said_once_and_once_when_it_is_back() {
     worker.signal(rustix::process::Signal::TERM);
     worker.succeeds_within(SOON);
     let log = worker.stderr();
-    // The first line is about the app that is not there.
+    // The first line is about the missing app.
     let lines: Vec<&str> = log.lines().skip(1).collect();
     let [away, back] = lines[..] else {
         panic!("{}", worker.describe())

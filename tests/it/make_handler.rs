@@ -121,7 +121,7 @@ impl Crate {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Where the files stay to look into a failure.
+    /// Directory where the files stay for the analysis of a failure.
     fn kept(&self) -> String {
         let kept = std::env::temp_dir().join("artisand-made");
         let _ = std::fs::remove_dir_all(&kept);
@@ -226,7 +226,7 @@ fn main() {
     let mut wrong = 0;
 "#;
 
-/// What `make:handler` is asked for, of a payload; closures are nothing for Rust.
+/// The argument of `make:handler` for a payload; `None` for closures.
 fn wanted(payload: &str) -> Option<String> {
     let payload = Payload::parse(payload.as_bytes()).unwrap();
     let target = Target::of(&payload).unwrap();
@@ -485,7 +485,7 @@ fn hostile_jobs() -> Vec<(&'static str, &'static str, Vec<String>)> {
     );
     jobs.push(("depth", class, vec![payload(class, &command)]));
 
-    // One name twice, ids that are none, dates that are none, models that are none.
+    // One name twice, and invalid ids, dates and models.
     let model = object(
         "Illuminate\\Contracts\\Database\\ModelIdentifier",
         &[(b"class", int), (b"id", b"b:1;")],
@@ -515,7 +515,7 @@ fn hostile_jobs() -> Vec<(&'static str, &'static str, Vec<String>)> {
     );
     jobs.push(("values", class, vec![payload(class, &command)]));
 
-    // What one sample has, others have not.
+    // Samples with different properties.
     let class = "App\\Jobs\\Changing";
     let samples: [&[(&[u8], &[u8])]; 4] = [
         &[
@@ -751,7 +751,7 @@ fn order_jobs() -> String {
         .join("\n")
 }
 
-/// What the app's PHP would write down of the class.
+/// The manifest of the class, as the app's PHP would write it.
 fn order_manifest() -> Value {
     let property = |name: &str, ty: Option<&str>, default: Option<&[u8]>| {
         json!({
@@ -800,7 +800,7 @@ fn types_come_from_samples_and_the_manifest() {
     insta::assert_snapshot!("manifest_alone", made(&[&args[..], &[&config]].concat()));
 }
 
-/// What the app's PHP would write down of a listener with its event, a notification, a mailable and a job.
+/// The manifest of a listener with its event, a notification, a mailable and a job, as PHP would write it.
 fn kinds_manifest() -> Value {
     let class = |kind: &str, file: &str, more: Value| {
         let mut class = json!({
@@ -959,7 +959,7 @@ fn what_cannot_be_made_is_said_with_what_to_do() {
     let error = said(&["App\\Jobs\\Plain", "--fixture=/nowhere/x"]);
     assert!(error.contains("could not read /nowhere/x"), "{error}");
 
-    // In all places of a queue, and nothing moves.
+    // In all lists of a queue, and no job moves.
     let found = |class: &str| {
         let args = ["make:handler", &config, class, "redis"];
         let output = artisand(&args).env("APP_KEY", APP_KEY).output().unwrap();

@@ -147,7 +147,7 @@ impl Counting {
     }
 }
 
-/// Writes down who was passed.
+/// Middleware that records that a job passed it.
 struct Passing(&'static str, Arc<Mutex<Vec<String>>>);
 
 impl Middleware for Passing {
@@ -298,7 +298,7 @@ async fn the_lock_of_a_blocking_function_is_held_until_it_returns() {
     let (go, gone) = std::sync::mpsc::channel::<()>();
     let gone = Mutex::new(gone);
     let handler = handler::blocking(move |_: IgnoredAny, _| {
-        // Ends when the test says so, long after the timeout.
+        // Ends when the test allows it, long after the timeout.
         let _ = gone.lock().unwrap().recv();
         Ok::<(), BoxError>(())
     });
@@ -397,7 +397,7 @@ async fn exceptions_and_panics_are_throttled_alike() {
         counting.throws.store(false, Ordering::SeqCst);
         counting.panics.store(true, Ordering::SeqCst);
     }
-    // Others stay exceptions of their job; a success forgets the count.
+    // Other exceptions stay exceptions of their job; a success resets the count.
     store.server.query::<()>(&[b"FLUSHALL"]);
     let never = throttle().when(|error| error.to_string() == "another");
     let handler = handler::function(counting.handler()).with_middleware(never);

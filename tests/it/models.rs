@@ -174,11 +174,11 @@ struct OfPostgres {
     flag: Option<bool>,
 }
 
-/// What holds on every database whose tables [`fill`] has made.
+/// Checks that apply to every database whose tables [`fill`] has made.
 async fn rows_are_what_the_job_means(models: &Models) {
     let thing: Wide = models.one(&single("App\\Thing", 7)).await.unwrap();
     assert_eq!(thing, wide());
-    // By its alias, and on a connection that is none but the default.
+    // By its alias, and on the default connection.
     let alias = ModelIdentifier {
         connection: None,
         ..single("thing", 7)
@@ -203,7 +203,7 @@ async fn rows_are_what_the_job_means(models: &Models) {
         );
     }
 
-    // In the order of the job, one that comes twice twice, those that are gone left out.
+    // In the order of the job, duplicates twice, missing rows left out.
     let keys =
         |keys: &[i64]| ModelId::Collection(keys.iter().copied().map(ModelKey::Int).collect());
     let collection = identifier("App\\Thing", keys(&[9, 7, 1000, 9]));
@@ -241,7 +241,7 @@ async fn rows_are_what_the_job_means(models: &Models) {
             "{name}: {error:?}"
         );
     }
-    // A number is text where keys are.
+    // A number is text in a text key column.
     let number = models
         .one::<Named>(&single("App\\Named", 42))
         .await
@@ -352,7 +352,7 @@ async fn sqlite_has_the_rows() {
     fill_things(&database, columns, "x'00ff27'").await;
     rows_are_what_the_job_means(&models).await;
 
-    // What does not fit is named, and not shown.
+    // The error names a column that does not fit, and does not show its content.
     let error = models.one::<Wrong>(&single("App\\Thing", 7)).await;
     let error = error.unwrap_err();
     let cause = std::error::Error::source(&error).unwrap().to_string();

@@ -1,4 +1,4 @@
-//! `examples/no-rust`, as it is.
+//! Runs `examples/no-rust` unchanged.
 
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ fn the_example_without_rust_works_as_it_says() {
         let port = text.strip_prefix("listening on port ")?;
         Some(port.strip_suffix('\n')?.to_owned())
     });
-    // Its port may be in use on this machine: nothing else differs.
+    // Only the port differs, because its own may be in use on this machine.
     let toml = std::fs::read_to_string(example.join("artisand.toml")).unwrap();
     assert!(toml.contains("127.0.0.1:9000"));
     let config = directory.path().join("artisand.toml");
@@ -146,7 +146,7 @@ fn the_example_without_rust_works_as_it_says() {
     let left = redis.list("shop:queues:default");
     assert_eq!(left, [payloads[9].as_bytes()]);
 
-    // Who does not know the secret books nothing.
+    // A sender without the secret cannot book anything.
     let forged = payload("BookShipment", "c-3", &shipment(3));
     redis.query::<()>(&[b"RPUSH", b"shop:queues:default", forged.as_bytes()]);
     work("another secret");

@@ -57,7 +57,7 @@ fn init_writes_settings_and_overwrites_none() {
     assert_eq!(settings(), "# mine\n");
     assert!(!here.join("my-worker").exists());
 
-    // In the app's directory, and for one that is named.
+    // In the app's directory, and with a named app.
     let app = tempfile::tempdir().unwrap();
     std::fs::create_dir(app.path().join("bootstrap")).unwrap();
     for file in ["artisan", "bootstrap/app.php"] {
@@ -95,7 +95,7 @@ fn the_crate_that_init_writes_compiles() {
     let (is_done, said) = init(directory.path(), &args);
     assert!(is_done, "{said}");
     let made = directory.path().join("my-worker");
-    // The versions that are here: nothing is downloaded.
+    // With the local versions, so that nothing is downloaded.
     std::fs::copy(source.join("Cargo.lock"), made.join("Cargo.lock")).unwrap();
     let target = Path::new(env!("CARGO_BIN_EXE_artisand"))
         .ancestors()
@@ -189,7 +189,7 @@ fn doctor_reads_waiting_jobs_as_their_handlers_would() {
         "worker (artisand 0.1.0), with the handlers greet, invoice_paid, shipped"
     );
 
-    // The stock program has none of them.
+    // The standard program has none of these handlers.
     let mappings = findings(artisand(&[]), "mappings");
     assert!(
         mappings[0]["remedy"]

@@ -11,9 +11,9 @@ const VERSIONS: [&str; 3] = [
     "payloads/laravel-13.jsonl",
 ];
 
-/// Takes from PHP's account the properties that Laravel does not write because they equal the class default.
+/// Removes from PHP's view the properties that Laravel does not write because they equal the class default.
 ///
-/// A property that is both told and missing must be a default; one that is written must be as told.
+/// A property that is missing in the bytes must be a default; a written one must equal PHP's value.
 pub(crate) fn assert_same_document(
     place: &str,
     found: &Value,

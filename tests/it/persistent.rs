@@ -24,7 +24,7 @@ use crate::worker::{job, name, options, payload, queue, router, run};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// A shell script and the directory it runs in the name of.
+/// A shell script and its directory.
 struct Script {
     options: PersistentOptions,
     directory: TempDir,
@@ -60,13 +60,13 @@ impl Script {
         HandlerChoice::Persistent(self.options.clone())
     }
 
-    /// Runs jobs by a worker and gives its events.
+    /// Runs jobs in a worker and returns its events.
     async fn work(&self, concurrency: usize, jobs: &[Vec<u8>]) -> Vec<String> {
         let mapping = Mapping::new(Pattern::parse("*").unwrap(), self.choice());
         work(vec![mapping], &Registry::new(), concurrency, jobs).await
     }
 
-    /// Waits until none of its processes is left.
+    /// Waits until none of its processes runs.
     fn all_end(&self) {
         for pid in self.pids() {
             ends(&pid);
@@ -124,7 +124,7 @@ async fn one_program_runs_many_jobs_and_ends_with_the_worker() {
         assert_eq!(document["data"], json!({"n": n}));
         assert_eq!(document["uuid"], format!("uuid-{n}"));
     }
-    // It was asked to end, and was not killed: the worker has waited for it.
+    // It ended on request, and was not killed: the worker has waited for it.
     assert_eq!(lines[5], "end of input");
     assert!(!is_running(&script.pids()[0]));
 }
@@ -362,7 +362,7 @@ async fn a_program_that_does_not_end_with_its_input_is_killed() {
     script.all_end();
 }
 
-/// Its end is not that of the pipe, which its child has open still.
+/// The program's end is not the end of the pipe, which its child still has open.
 #[tokio::test]
 async fn a_program_whose_child_lives_on_is_gone_all_the_same() {
     let script = Script::new(
@@ -431,7 +431,7 @@ fn standard_error_is_logged_with_the_job_and_a_stopped_worker_leaves_nothing() {
     });
     worker.signal(rustix::process::Signal::TERM);
     worker.succeeds_within(SOON);
-    // Idle or at work, all are gone with the worker.
+    // Idle or busy, all processes end with the worker.
     let pids = script.pids();
     assert!(!pids.is_empty());
     assert!(!pids.iter().any(|pid| is_running(pid)), "{pids:?}");

@@ -26,7 +26,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Jobs `Once` are run by a shell script, jobs `Lives` by one that lives on; `$D` is their directory.
+    /// A shell script runs each job `Once`, a persistent one runs jobs `Lives`; `$D` is their directory.
     fn new(retry_after: u64, once: &str, lives: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let begin = format!("D={}; ", directory.path().display());
@@ -98,7 +98,7 @@ fn pid(number: u32) -> Pid {
     Pid::from_raw(i32::try_from(number).unwrap()).unwrap()
 }
 
-/// Writes down its process id and that of something it starts, and waits.
+/// Writes its process id and that of a child, and waits.
 const WAITS: &str = "sleep 300 & echo $! >> $D/pids; echo $$ >> $D/pids; wait";
 
 #[test]
@@ -122,7 +122,7 @@ fn programs_and_what_they_started_die_with_artisand() {
     all_end(&[supervisor]);
 }
 
-/// The process and a child of it write down their ids, again and again, as long as they live.
+/// The process and its child write their ids again and again, as long as they live.
 const BEATS: &str = "(while :; do echo $$ >> $D/BEATS; sleep 0.03; done) & while :; do echo $$ >> $D/BEATS; sleep 0.03; done";
 
 #[test]
@@ -145,7 +145,7 @@ fn programs_longer_than_their_reservation_never_overlap() {
                 (runs(name).len() >= round as usize).then_some(())
             });
         }
-        // In every second round longer than their reservation would be.
+        // In every second round longer than their reservation.
         let longest = if round % 2 == 0 { 3000 } else { 300 };
         std::thread::sleep(Duration::from_millis(fastrand::u64(longest / 2..longest)));
         worker.signal(Signal::KILL);
@@ -197,7 +197,7 @@ fn signals_to_all_processes_end_no_supervisor_before_the_job() {
         (scene.lines("said") == ["begun"]).then_some(())
     });
     let supervisor = supervisor(worker.id());
-    // As a terminal does it, and as a service manager does.
+    // As a terminal sends it, and as a service manager does.
     kill_process_group(pid(worker.id()), Signal::TERM).unwrap();
     for signal in [
         Signal::TERM,

@@ -107,7 +107,7 @@ impl Observer for Names {
     }
 }
 
-/// Runs a worker until the queue is empty; its report and the events of jobs.
+/// Runs a worker until the queue is empty; returns its report and the events of jobs.
 pub(crate) async fn run(
     queue: &Arc<MemoryQueue>,
     router: Router,
@@ -186,7 +186,7 @@ async fn a_handler_gets_the_typed_job_and_what_it_returns_is_what_happens() {
         "processed Released",
         "processing 1",
         "failed: Illuminate\\Queue\\ManuallyFailedException: no longer wanted",
-        // For Laravel's worker an attempt like any other.
+        // Laravel's worker counts this as an ordinary attempt.
         "processed Deleted",
         "processing 1",
         "processed Deleted",
@@ -237,7 +237,7 @@ async fn an_input_that_does_not_fit_names_the_property_and_counts_as_an_exceptio
     assert_eq!(events[1], expected);
 }
 
-/// Commands that overflowed the stack, took hours, or were read as something else than PHP reads.
+/// Commands that once overflowed the stack, took hours, or were read differently than in PHP.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_hostile_command_ends_its_job_and_not_the_worker() {
     let deep = |levels, middle: &str| {
@@ -287,7 +287,7 @@ async fn a_hostile_command_ends_its_job_and_not_the_worker() {
     };
     let queue = queue();
     queue.push(&name("default"), &jobs(0, "")).await.unwrap();
-    // What belongs to a batch or a chain is read before it is taken: it is left where it is.
+    // A job of a batch or a chain is read before it is taken, so this one stays in the queue.
     let in_chain = jobs(2, "s:7:\"batchId\";N;s:7:\"chained\";a:0:{}");
     queue.push(&name("default"), &in_chain).await.unwrap();
     let router = all_to(handler::function(nothing));
@@ -708,7 +708,7 @@ async fn an_order_to_quit_lets_jobs_finish_until_the_deadline_and_releases_the_r
     );
 }
 
-/// Also by a worker that looked at the queue since it was popped, and would look again much later.
+/// Also by a worker that has looked at the queue since the pop, and would look again much later.
 #[tokio::test]
 async fn a_released_job_is_run_when_it_is_due() {
     let queue = queue();
@@ -808,7 +808,7 @@ async fn a_job_longer_than_retry_after_is_not_run_twice() {
 #[tokio::test(start_paused = true)]
 async fn a_payload_that_lies_about_its_class_is_not_popped_for_ever() {
     let queue = queue();
-    // It says `A` outside, where the pop looks, and is a `B`.
+    // The payload's outside, which the pop reads, names `A`; the command is a `B`.
     let command = "O:10:\"App\\Jobs\\B\":0:{}";
     let lie = json!({
         "uuid": "lie", "displayName": "App\\Jobs\\A", "job": CALL_QUEUED_HANDLER,
@@ -879,7 +879,7 @@ async fn exec_in(
             environment: environment.clone(),
         }),
     );
-    // Names a variable that cargo sets for tests, which the first mapping's programs then do not get.
+    // This mapping names a variable that cargo sets for tests, so programs of the first mapping do not get it.
     let passed = ["CARGO_MANIFEST_DIR".to_owned()].into();
     let other = Mapping::new(
         Pattern::parse("Other").unwrap(),
@@ -1108,7 +1108,7 @@ async fn a_job_whose_model_is_gone_is_deleted_or_fails_as_its_payload_says() {
     assert_eq!(sizes(&queue).await, Sizes::default());
 }
 
-/// A mapping of which only a part is run, or nothing.
+/// A mapping that runs only a part of its jobs, or none.
 fn partial(canary: Option<f64>, mode: Mode) -> Mapping {
     Mapping {
         canary: canary.and_then(Canary::new),
@@ -1205,7 +1205,7 @@ async fn a_canary_stops_itself_when_too_many_of_its_runs_fail() {
         .map(|n| payload("A", n, &json!({"maxTries": 1})))
         .collect();
     queue.push(&name("default"), &jobs).await.unwrap();
-    // Every fourth fails, in one of the ways there are.
+    // Every fourth fails, in one of several ways.
     let handler = handler::function(|job: serde_json::Value, context: JobContext| async move {
         match job["n"].as_u64() {
             Some(n) if n % 4 > 0 => Ok(()),
@@ -1333,7 +1333,7 @@ async fn a_job_that_its_handler_refuses_counts_as_unmapped() {
         let queue = queue();
         let jobs: Vec<_> = (0..6).map(|n| job("A", n)).collect();
         queue.push(&name("default"), &jobs).await.unwrap();
-        // Pattern `*`: no class is taken without a look.
+        // With pattern `*`, no job is taken unread.
         let registry = Registry::new().with("even", Even);
         let router = router(vec![mapping("*", "even", 0)], policy, &registry);
         let worker = Worker::new(Arc::clone(&queue), router, options(2));

@@ -1,4 +1,4 @@
-//! Apps as people have them, made by `php-interop/apps/make`, and what real Laravel makes of them.
+//! Realistic apps, made by `php-interop/apps/make`, and real Laravel's reading of them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,19 +15,19 @@ pub(crate) struct App {
     pub(crate) name: String,
     /// Its directory as its PHP sees it.
     pub(crate) inside: String,
-    /// The same as this machine sees it.
+    /// The same directory as this machine sees it.
     pub(crate) here: PathBuf,
 }
 
-/// All of them on one version; gone on drop.
+/// All apps on one version; deleted on drop.
 pub(crate) struct Apps {
     version: String,
-    /// They.
+    /// The apps.
     pub(crate) list: Vec<App>,
 }
 
 impl Apps {
-    /// Makes them.
+    /// Makes the apps.
     pub(crate) fn make(version: u8) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -51,7 +51,7 @@ impl Apps {
         Self { version, list }
     }
 
-    /// What Laravel makes of the app under this environment.
+    /// Laravel's reading of the app under this environment.
     pub(crate) fn truth(&self, app: &App, env: Env<'_>, redis: &RedisServer) -> Value {
         let server = format!("127.0.0.1:{}", redis.port());
         let env = [env, &[("TRUTH_REDIS", server.as_str())]].concat();
@@ -61,7 +61,7 @@ impl Apps {
         serde_json::from_str(json).unwrap_or_else(|e| panic!("{}: {e}: {text}", app.name))
     }
 
-    /// What `manifest.php` prints between its markers.
+    /// The output of `manifest.php` between its markers.
     pub(crate) fn manifest(&self, app: &App, env: Env<'_>, options: &[&str]) -> String {
         const MARKER: &str = "---artisand-manifest---\n";
         let args = [

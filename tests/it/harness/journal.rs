@@ -1,4 +1,4 @@
-//! What the jobs of `php-interop/app` write down when they are run.
+//! The journal: lines that the jobs of `php-interop/app` write when they run.
 
 use serde::Deserialize;
 

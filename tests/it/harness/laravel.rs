@@ -1,4 +1,4 @@
-//! Real Laravel, as `php-interop/` brings it.
+//! Real Laravel, installed by `php-interop/`.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::fixtures::project;
 use super::process::{ManagedChild, without_settings};
 use super::redis::RedisServer;
 
-/// The versions that `php-interop/setup.sh` brings.
+/// The versions that `php-interop/setup.sh` installs.
 pub(crate) const VERSIONS: [u8; 3] = [8, 10, 13];
 
 /// The app on one version of Laravel, with private files.
@@ -23,7 +23,7 @@ pub(crate) struct Laravel {
     pub(crate) env: Vec<(String, String)>,
     /// Key prefix of this version's skeleton.
     pub(crate) prefix: String,
-    /// What `interop:config` prints.
+    /// The output of `interop:config`.
     pub(crate) config: Value,
     storage: PathBuf,
 }
@@ -40,7 +40,7 @@ impl Laravel {
         Self::with_env(version, redis, &[("REDIS_QUEUE_RETRY_AFTER", retry_after)])
     }
 
-    /// The app on this server, with these variables set (`php-interop/README.md` has them all).
+    /// The app on this server, with these variables set (`php-interop/README.md` lists all).
     pub(crate) fn with_env<V: AsRef<str>>(
         version: u8,
         redis: &RedisServer,
@@ -76,7 +76,7 @@ impl Laravel {
         laravel
     }
 
-    /// What `artisand manifest` would write for this app, with paths as this machine sees them.
+    /// The manifest of this app, with paths as this machine sees them.
     pub(crate) fn manifest(&self) -> Value {
         json!({
             "artisand": 1,
@@ -88,7 +88,7 @@ impl Laravel {
         })
     }
 
-    /// What `manifest.php` prints for this app.
+    /// The output of `manifest.php` for this app.
     fn exported_text(&self) -> String {
         const MARKER: &str = "---artisand-manifest---\n";
         let directory = project().join("php-interop");
@@ -104,13 +104,13 @@ impl Laravel {
             .to_owned()
     }
 
-    /// What `manifest.php` says of this app.
+    /// The result of `manifest.php` for this app.
     pub(crate) fn exported(&self) -> artisand::app::Manifest {
         let path = std::path::Path::new("artisand.json");
         artisand::app::Manifest::parse(path, self.exported_text().as_bytes()).unwrap()
     }
 
-    /// What `manifest.php` says of the app's classes: keys of a manifest.
+    /// The keys of the manifest about the app's classes.
     pub(crate) fn exported_classes(&self) -> Value {
         let exported: Value = serde_json::from_str(&self.exported_text()).unwrap();
         let keys = [
@@ -207,7 +207,7 @@ impl Laravel {
         ManagedChild::spawn(self.command(&[&["queue:work", "redis"][..], args].concat()))
     }
 
-    /// Queues many jobs of `interop:journal` at once, named `job-000` and so on; gives their uuids in order.
+    /// Queues many jobs of `interop:journal` at once, named `job-000` and so on; returns their uuids in order.
     ///
     /// PHP makes the first of them, the others are copies with other names.
     pub(crate) fn journals(
@@ -225,7 +225,7 @@ impl Laravel {
         assert!(count <= 1000 && first.contains("job-000"), "{first}");
         let mut uuids = vec![uuid.to_owned()];
         for number in 1..count {
-            // As long as the first, or lengths in the serialized text would be wrong.
+            // As long as the first name, or lengths in the serialized text would be wrong.
             let own = format!("{number:08x}{}", &uuid[8..]);
             let job = first
                 .replace(uuid, &own)
@@ -244,7 +244,7 @@ impl Laravel {
 
 impl Drop for Laravel {
     fn drop(&mut self) {
-        // Nothing else removes it. Without a name nothing was made that we know of.
+        // Nothing else removes the files. Without a name the app made none.
         if !self.storage.as_os_str().is_empty() {
             let _ = std::fs::remove_dir_all(&self.storage);
         }

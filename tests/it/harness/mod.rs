@@ -1,4 +1,4 @@
-//! What several tests need: fixtures, servers, Laravel.
+//! Shared parts of tests: fixtures, servers, Laravel.
 
 pub(crate) mod apps;
 pub(crate) mod fixtures;

@@ -1,4 +1,4 @@
-//! Child processes that do not outlive their test.
+//! Child processes that end with their test.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -43,7 +43,7 @@ impl ManagedChild {
         self.child.id()
     }
 
-    /// Sends a signal. A process that has ended gets none.
+    /// Sends a signal, unless the process has ended.
     pub(crate) fn signal(&mut self, signal: Signal) {
         // Check this first: the id of a process that was waited for may belong to another process.
         if self.child.try_wait().unwrap().is_none() {
@@ -56,7 +56,7 @@ impl ManagedChild {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Waits for its end, at most so long.
+    /// Waits for its end, for at most this time.
     pub(crate) fn wait_timeout(&mut self, timeout: Duration) -> ExitStatus {
         let deadline = Instant::now() + timeout;
         loop {
@@ -78,12 +78,12 @@ impl ManagedChild {
         assert!(status.success(), "{status}: {}", self.describe());
     }
 
-    /// What it wrote to standard output so far.
+    /// Its standard output so far.
     pub(crate) fn stdout(&self) -> String {
         read_lossy(self.stdout.path())
     }
 
-    /// What it wrote to standard error so far.
+    /// Its standard error so far.
     pub(crate) fn stderr(&self) -> String {
         read_lossy(self.stderr.path())
     }
@@ -114,17 +114,17 @@ fn read_lossy(path: &Path) -> String {
 /// State and parent of a process.
 fn stat(pid: u32) -> Option<(char, u32)> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before may hold anything.
+    // The name before it may contain anything.
     let mut rest = text.rsplit_once(") ")?.1.split(' ');
     Some((rest.next()?.chars().next()?, rest.next()?.parse().ok()?))
 }
 
-/// Whether there is such a process that has not ended.
+/// Whether a process of this id has not ended.
 pub(crate) fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state != 'Z')
 }
 
-/// Living processes whose command line is such; its words end with NUL.
+/// Living processes whose command line matches; its words end with NUL.
 pub(crate) fn processes(is_it: impl Fn(&str) -> bool) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -148,7 +148,7 @@ pub(crate) fn children(parent: u32) -> Vec<u32> {
 pub(crate) fn supervisor_of(worker: u32) -> Option<u32> {
     let supervisors = processes(|command| command.starts_with(SUPERVISOR));
     supervisors.into_iter().find(|pid| {
-        // It takes its name when it does.
+        // It takes its name once it listens.
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
         let is_ready = name.is_ok_and(|name| SUPERVISOR.starts_with(name.trim_end()));
         is_ready && stat(*pid).is_some_and(|(_, of)| of == worker)
@@ -162,7 +162,7 @@ pub(super) fn terminate(child: &mut Child) {
     }
 }
 
-/// Looks again and again until there is something, for where no event can be awaited.
+/// Polls until there is a value, for places where no event can be awaited.
 pub(crate) fn poll<T>(timeout: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + timeout;
     loop {
@@ -225,7 +225,7 @@ pub(crate) fn without_settings(command: &mut Command) -> &mut Command {
             .iter()
             .any(|prefix| name.starts_with(prefix))
         });
-        // This one says where the Laravel versions are.
+        // This variable names the directory of the Laravel versions.
         if is_setting && name != "ARTISAND_ROOTS" {
             command.env_remove(name);
         }
@@ -237,11 +237,11 @@ pub(crate) fn without_settings(command: &mut Command) -> &mut Command {
 pub(crate) struct Workplace {
     directory: TempDir,
     port: u16,
-    /// More of the environment of its processes.
+    /// Additional environment of its processes.
     env: Vec<(String, String)>,
 }
 
-/// Mappings for all that [`interop_worker`] can run.
+/// Mappings for all jobs that [`interop_worker`] can run.
 pub(crate) const INTEROP_MAPPINGS: &str = r#"
 [[map]]
 job = 'App\Jobs\Counted'
@@ -276,7 +276,7 @@ impl Workplace {
         Self::with_manifest(laravel, &laravel.manifest(), rest)
     }
 
-    /// The same, with a manifest of one's own.
+    /// The same, with another manifest.
     pub(crate) fn with_manifest(
         laravel: &Laravel,
         manifest: &serde_json::Value,
@@ -312,7 +312,7 @@ impl Workplace {
         Self::with_manifest_and_pool(laravel, &laravel.manifest(), processes, rest)
     }
 
-    /// The same, with a manifest of one's own.
+    /// The same, with another manifest.
     pub(crate) fn with_manifest_and_pool(
         laravel: &Laravel,
         manifest: &serde_json::Value,
@@ -349,7 +349,7 @@ impl Workplace {
             .args(args)
             .arg(config)
             .current_dir(self.directory.path())
-            // The handlers of `interop_worker` look here.
+            // The handlers of `interop_worker` use this server.
             .env("REDIS_HOST", "127.0.0.1")
             .env("REDIS_PORT", self.port.to_string())
             .envs(self.env.iter().map(|(name, value)| (name, value)));

@@ -1,4 +1,4 @@
-//! A `redis-server` of the test's own: free port, temporary directory, gone on drop.
+//! A private `redis-server`: free port, temporary directory, stopped and deleted on drop.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
@@ -22,7 +22,7 @@ pub(crate) struct RedisServer {
 const START: Duration = Duration::from_secs(60);
 
 impl RedisServer {
-    /// Starts a server that keeps nothing.
+    /// Starts a server without persistence.
     pub(crate) fn start() -> Self {
         Self::start_with(&["--save", "", "--appendonly", "no"])
     }
@@ -100,7 +100,7 @@ impl RedisServer {
         panic!("redis-server did not answer in {START:?}: {}", self.log());
     }
 
-    /// Process id of the server that answers on our port and is ready to serve.
+    /// Process id of the server that answers on this port and is ready to serve.
     fn answering_pid(&self) -> Option<u32> {
         let client = Client::open(self.url()).unwrap();
         let mut connection = client
@@ -134,7 +134,7 @@ impl RedisServer {
         );
     }
 
-    /// Kills the server, which has no time for anything.
+    /// Kills the server, which cannot save anything.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             // It may have ended already.
@@ -183,7 +183,7 @@ impl RedisServer {
         self.query(&[b"ZRANGE", key.as_bytes(), b"0", b"-1", b"WITHSCORES"])
     }
 
-    /// Jobs of a queue, wherever they are: counted in one step, as they go from one place to another.
+    /// All jobs of a queue, counted in one step, because they move between its lists.
     pub(crate) fn jobs(&self, queue_key: &str) -> usize {
         let script = "return redis.call('llen', KEYS[1]) + redis.call('zcard', KEYS[1] .. ':delayed') \
                       + redis.call('zcard', KEYS[1] .. ':reserved')";

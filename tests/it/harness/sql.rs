@@ -1,4 +1,4 @@
-//! A database server of the test's own: free port, temporary directory, gone on drop.
+//! A private database server: free port, temporary directory, stopped and deleted on drop.
 //!
 //! There are `MariaDB`, `PostgreSQL`, and a way to look into a file of `SQLite`.
 //!
@@ -24,7 +24,7 @@ pub(crate) const NAME: &str = "artisand";
 /// Password of that user.
 pub(crate) const PASSWORD: &str = "secret";
 
-/// What a query gives: text, or nothing for NULL.
+/// The results of a query: text, or `None` for NULL.
 pub(crate) type Rows = Vec<Vec<Option<String>>>;
 
 pub(crate) type MariaDbServer = SqlServer<MariaDb>;
@@ -33,24 +33,24 @@ pub(crate) type PostgresServer = SqlServer<Postgres>;
 /// How long a server may take to answer, or to end.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What differs between the two servers.
+/// The differences between the two servers.
 pub(crate) trait Engine {
     /// Scheme of a URL.
     const SCHEME: &'static str;
     /// `DB_CONNECTION` of the app in `php-interop/`.
     const CONNECTION: &'static str;
-    /// Asks for an end that does not wait for clients.
+    /// Signal for a stop that does not wait for clients.
     const STOP: Signal;
-    /// Asks for an end that takes its own children along and saves nothing.
+    /// Signal for a stop that ends its children and saves nothing.
     const ABANDON: Signal;
-    /// Gives the directory of the server that answers.
+    /// Query for the directory of the server that answers.
     const DIRECTORY: &'static str;
 
     /// The server's program.
     fn program() -> PathBuf;
-    /// Who runs it, if not we ourselves.
+    /// The user that runs it, if not the test's own.
     fn owner() -> Option<(u32, u32)>;
-    /// Makes `home/data` with the database and the user in it.
+    /// Creates `home/data` with the database and the user.
     fn initialize(home: &Path);
     /// The server, in the foreground.
     fn server(home: &Path, port: u16) -> Command;
@@ -128,13 +128,13 @@ impl<E: Engine> SqlServer<E> {
 
     /// Directory of the server that answers on this port; only one server can run in a directory.
     fn answering_directory(&self) -> Option<String> {
-        // Cheaper than a client that cannot connect.
+        // This is cheaper than a client that cannot connect.
         TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).ok()?;
         let rows = self.try_query(E::DIRECTORY).ok()?;
         rows[0][0].clone()
     }
 
-    /// Runs statements; the rows of all of them.
+    /// Runs statements; returns the rows of all.
     pub(crate) fn query(&self, sql: &str) -> Rows {
         self.try_query(sql)
             .unwrap_or_else(|e| panic!("{}: {sql}: {e}", E::SCHEME))
@@ -159,14 +159,14 @@ impl<E: Engine> SqlServer<E> {
         self.end(E::STOP);
     }
 
-    /// Kills the server, which has no time for anything.
+    /// Kills the server, which cannot save anything.
     pub(crate) fn kill(&mut self) {
         self.end(Signal::KILL);
     }
 
     /// Starts the server again, now with TLS and a certificate for this name (`IP:..` or `DNS:..`).
     ///
-    /// Gives a directory with the authority's `ca.pem`, and with `other.pem`, an authority that signed nothing.
+    /// Returns a directory with the authority's `ca.pem`, and with `other.pem`, an authority that signed nothing.
     pub(crate) fn speak_tls(&mut self, name: &str) -> PathBuf {
         let tls = self.home.path().join("tls");
         std::fs::create_dir_all(&tls).unwrap();
@@ -189,7 +189,7 @@ chmod 600 server.key";
     /// Starts the server again on the same port, with its data.
     pub(crate) fn restart(&mut self) {
         self.stop();
-        // The children of a PostgreSQL that was killed may outlive it for a moment.
+        // The children of a killed PostgreSQL may outlive it for a moment.
         poll(PATIENCE, || self.launch().then_some(()))
             .unwrap_or_else(|| panic!("did not come back: {}", self.log()));
     }
@@ -247,9 +247,9 @@ fn home<E: Engine>() -> TempDir {
     directory
 }
 
-/// Makes the directory that every new server begins with a copy of, or finds it.
+/// Creates or finds the directory that every new server starts from a copy of.
 ///
-/// It stays for other test processes, below `target/`, named after all that it depends on.
+/// It stays for other test processes, below `target/`, named after everything that it depends on.
 fn template<E: Engine>() -> PathBuf {
     let version = run(Command::new(E::program()).arg("--version"));
     let version: String = version
@@ -301,7 +301,7 @@ fn run(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Finds a program, also where only administrators look.
+/// Finds a program, also in directories for administrators.
 fn find(name: &str, more: &[PathBuf]) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     more.iter()
@@ -342,7 +342,7 @@ impl Engine for MariaDb {
             ])
             .args(as_whoever_we_are())
             .arg(format!("--datadir={}", home.join("data").display())));
-        // Only a running server takes accounts.
+        // Accounts can be created only in a running server.
         let sql = home.join("init.sql");
         let statements = [
             format!("create database {NAME} character set utf8mb4 collate utf8mb4_unicode_ci;"),
@@ -379,7 +379,7 @@ impl Engine for MariaDb {
         let mut command = Command::new(find("mariadb", &[]));
         command
             .args(["--no-defaults", "--protocol=tcp", "--host=127.0.0.1"])
-            // As XML, it tells NULL from text.
+            // XML output distinguishes NULL from text.
             .args(["--batch", "--xml", "--default-character-set=utf8mb4"])
             .arg(format!("--port={port}"))
             .arg(format!("--user={NAME}"))
@@ -431,7 +431,7 @@ impl MariaDb {
             .args(["--innodb-buffer-pool-size=16M", "--key-buffer-size=1M"])
             .args(["--innodb-log-file-size=8M", "--innodb-flush-method=nosync"])
             .args([
-                // What was committed survives a killed server, if not a killed machine.
+                // Committed data survives a killed server, if not a killed machine.
                 "--innodb-flush-log-at-trx-commit=2",
                 "--innodb-fast-shutdown=1",
             ])
@@ -447,7 +447,7 @@ impl MariaDb {
     }
 }
 
-/// As root, `MariaDB` wants to be told that this is meant.
+/// As root, `MariaDB` needs an explicit option.
 fn as_whoever_we_are() -> Option<&'static str> {
     getuid().is_root().then_some("--user=root")
 }
@@ -465,7 +465,7 @@ impl Engine for Postgres {
         Self::find("postgres")
     }
 
-    /// `PostgreSQL` refuses to run as root; its package brings a user.
+    /// `PostgreSQL` refuses to run as root; its package creates a user.
     fn owner() -> Option<(u32, u32)> {
         if !getuid().is_root() {
             return None;
@@ -535,7 +535,7 @@ impl Engine for Postgres {
     fn client(port: u16, sql: &str) -> Command {
         let mut command = Command::new(Self::find("psql"));
         command
-            // Between these marks no text is taken for something else, nor NULL for text.
+            // These marks keep texts apart from one another and from NULL.
             .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"])
             .args(["--field-separator=\x1f", "--record-separator-zero"])
             .args(["--pset=null=\x1d", "--set=ON_ERROR_STOP=1"])

@@ -24,7 +24,7 @@ impl Kind {
 }
 
 impl Databases {
-    /// Starts them.
+    /// Starts the servers.
     pub(crate) fn start() -> Self {
         std::thread::scope(|scope| {
             let mariadb = scope.spawn(MariaDbServer::start);
@@ -36,7 +36,7 @@ impl Databases {
         })
     }
 
-    /// Makes a database of this name and gives the environment of an app that uses it.
+    /// Creates a database of this name and returns the environment of an app that uses it.
     pub(crate) fn create(&self, kind: Kind, name: &str) -> Settings {
         let sql = format!("create database {name}");
         let mut settings = match kind {

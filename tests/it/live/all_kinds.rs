@@ -17,7 +17,7 @@ const SOON: Duration = Duration::from_secs(120);
 /// Chains with delays come back this often at most.
 const MOST_ROUNDS: usize = 20;
 
-/// Besides the whole catalogue. Those that wait for a second on the way would come among the others by chance.
+/// Additional jobs to the whole catalogue. Jobs that wait for a second would mix with the others at random.
 const SCENARIOS: [&str; 13] = [
     "chain-fails",
     "chain-throws",
@@ -51,11 +51,11 @@ const ENDS: [(&str, &[&str]); 12] = [
     ("late", &["--tries=2", "--retry-until=-5", "--script=ok"]),
 ];
 
-/// Who drains the queues.
+/// Which worker drains the queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     Php,
-    /// One PHP process of our worker.
+    /// One PHP process of artisand's worker.
     Pool,
 }
 
@@ -63,7 +63,7 @@ enum By {
 #[derive(Debug, Default)]
 struct Left {
     keys: BTreeMap<String, Value>,
-    /// What arrived in jobs, mails, notifications, broadcasts and commands.
+    /// The content that arrived in jobs, mails, notifications, broadcasts and commands.
     seen: Vec<String>,
     journal: Vec<String>,
     notes: Vec<String>,
@@ -74,7 +74,7 @@ struct Left {
     log: Vec<String>,
 }
 
-/// A name, and what of a scene it means.
+/// A name, and the part of a scene that it means.
 type Part = (&'static str, fn(&Left) -> &Vec<String>);
 
 impl Left {
@@ -137,7 +137,7 @@ impl Scene {
     fn queue_jobs(&self) {
         let php = self.laravel.serve();
         self.laravel.run(&["interop:dispatch", "all"]);
-        // Of jobs with models one is deleted then, and others fail.
+        // Of the jobs with models one is then deleted, and others fail.
         for id in ["2", "3"] {
             php.text(&["interop:user", id, "--gone"]);
         }
@@ -246,7 +246,7 @@ impl Scene {
             .collect()
     }
 
-    /// Events in their order, but for looks at empty queues.
+    /// Events in their order, without looks at empty queues.
     fn events(&self) -> Vec<String> {
         let lines = self.redis.list("interop:events");
         let unknown = unknown_to(self.laravel.version);
@@ -256,7 +256,7 @@ impl Scene {
             let json: Value = serde_json::from_slice(line).unwrap();
             let event = json["event"].as_str().unwrap();
             assert!(!unknown.contains(&event), "{event}");
-            // How often to look, and in how many rounds jobs that wait come, differs; see `events.rs`.
+            // The number of looks, and of rounds for waiting jobs, differs; see `events.rs`.
             if event.starts_with("Worker") || matches!(event, "Looping" | "JobPopping") {
                 continue;
             }
@@ -288,7 +288,7 @@ fn failed(jobs: &Value) -> Vec<String> {
         let payload: Value = serde_json::from_str(job["payload"].as_str().unwrap()).unwrap();
         assert_eq!(job["id"], payload["uuid"]);
         let mut kept = payload.clone();
-        // Their texts are not the same twice.
+        // Their texts differ each time.
         let hidden = [
             "uuid",
             "id",
@@ -317,7 +317,7 @@ static RANDOM: LazyLock<Regex> = LazyLock::new(|| {
         .unwrap()
 });
 
-/// Ids, which are others each time.
+/// Ids, which differ each time.
 #[derive(Default)]
 struct Names(HashMap<String, usize>);
 

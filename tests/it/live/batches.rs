@@ -1,4 +1,4 @@
-//! Batches that PHP and Rust count by turns: rows and callbacks are those of PHP alone.
+//! Batches that PHP and Rust count in turn: rows and callbacks equal those of PHP alone.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ struct Scene {
     batches: Batches,
 }
 
-/// Who takes a batch's next job.
+/// Which side takes a batch's next job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     Php,
@@ -119,7 +119,7 @@ fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What can be seen of a batch when all its jobs are gone, made equal for batches of equal jobs.
+/// The state of a batch when all its jobs are gone, normalized so that equal batches compare equal.
 #[derive(Debug, PartialEq)]
 struct Seen {
     row: Value,
@@ -149,7 +149,7 @@ impl Scene {
         result.unwrap_or_else(|e| panic!("{}: {e:?}", self.name))
     }
 
-    /// Dispatches a batch: its id and the uuids of its jobs.
+    /// Dispatches a batch; returns its id and the uuids of its jobs.
     fn dispatch(&self, args: &[&str]) -> (String, Vec<String>) {
         let line = self.php.run(&[&["interop:batch"][..], args].concat());
         let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -164,7 +164,7 @@ impl Scene {
         worker.succeeds_within(SOON);
     }
 
-    /// Takes the next job off the queue and says its uuid.
+    /// Pops the next job and returns its uuid.
     fn take(&self) -> String {
         let queue = self.laravel.key("queues:default");
         let element: Vec<u8> = self.redis.query(&[b"LPOP", queue.as_bytes()]);
@@ -174,7 +174,7 @@ impl Scene {
         payload["uuid"].as_str().unwrap().to_owned()
     }
 
-    /// Lets PHP record what only it may.
+    /// Lets PHP record the ends that only PHP may record.
     fn record_in_php(&self, id: &str, ended: &Ended) {
         let outcome = match ended.outcome {
             JobOutcome::Succeeded => "succeeded",
@@ -231,7 +231,7 @@ impl Scene {
         batch
     }
 
-    /// Runs a batch, each job by whose turn it is; PHP alone runs all at once.
+    /// Runs a batch, the sides in turn; PHP alone runs all at once.
     fn run(&self, scripts: &[&str], flags: &[&str], turns: &[By]) -> Seen {
         let name = format!("{} {scripts:?} {flags:?} {turns:?}", self.name);
         let (id, uuids) = self.dispatch(&[scripts, flags].concat());
@@ -269,7 +269,7 @@ impl Scene {
                         assert_eq!(self.columns(&id), before, "{name}");
                         let silent = self.redis.length("interop:batch");
                         self.record_in_php(&id, &ended);
-                        // It was right to ask.
+                        // PHP was really needed.
                         assert!(self.redis.length("interop:batch") > silent, "{name}");
                     }
                     other => panic!("{name}: {other:?}"),
@@ -362,7 +362,7 @@ on_every_laravel!(batches_end_as_in_php_whoever_counts);
 fn retried_jobs_count_as_in_php(version: u8) {
     each_database(version, |scene| {
         let name = &scene.name;
-        // What failed in either is retried in the other.
+        // Each side retries jobs that failed in the other.
         let counts = [By::Php, By::Rust].map(|first| {
             let (id, uuids) = scene.dispatch(&["throw", "ok", "--allow-failures"]);
             let ended = |number: usize, outcome| Ended {
@@ -480,7 +480,7 @@ fn batches_are_pruned_as_by_artisan(version: u8) {
 
 on_every_laravel!(batches_are_pruned_as_by_artisan);
 
-/// The callbacks of a batch are jobs that its last job brings about: the queue is not empty before.
+/// The last job of a batch causes the closure with its callbacks: the queue is not empty before that ran.
 fn callbacks_run_before_a_worker_stops_for_want_of_jobs(version: u8) {
     let redis = RedisServer::start();
     let laravel = Laravel::new(version, &redis);

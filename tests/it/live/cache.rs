@@ -53,12 +53,12 @@ impl Scene {
         result.unwrap_or_else(|e| panic!("{}: {e:?}", self.name))
     }
 
-    /// What `interop:cache` printed as result.
+    /// The result that `interop:cache` printed.
     fn php(&self, args: &[&str]) -> Json {
         self.command("interop:cache", args)["result"].take()
     }
 
-    /// What `interop:lock` printed.
+    /// The output of `interop:lock`.
     fn lock(&self, args: &[&str]) -> Json {
         self.command("interop:lock", args)
     }
@@ -89,7 +89,7 @@ fn each_store(version: u8, scenario: impl Fn(&Scene) + Sync) {
     });
 }
 
-/// A PHP value as `json_encode` gives it.
+/// A PHP value in the form of `json_encode`.
 fn to_json(value: Value) -> Json {
     match value {
         Value::Null => Json::Null,
@@ -130,7 +130,7 @@ fn values() -> Vec<(&'static str, Value)> {
         (php::Key::Int(0), Value::Int(1)),
         (php::Key::Int(1), Value::Bool(false)),
     ];
-    // A NUL, as names of properties have it, goes into a database in another way.
+    // A NUL, as in names of properties, is stored differently in databases.
     let map = vec![
         (php::Key::String(b"a\0b".to_vec()), text("\u{17c}\0")),
         (php::Key::Int(7), array(list)),
@@ -256,7 +256,7 @@ fn locks_are_respected(version: u8) {
             scene.rust(other.current_owner()).is_none().then_some(())
         });
         assert!(ended.is_some(), "{name}: does not end");
-        // Three seconds have passed for both; one of them was given a new end.
+        // Three seconds have passed for both; one of them got a new expiry.
         let owner = scene.rust(ours.current_owner());
         assert_eq!(owner.as_deref(), Some("php"), "{name}");
     });

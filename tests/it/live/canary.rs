@@ -162,7 +162,7 @@ on_every_laravel!(a_job_that_does_not_fit_its_handler_runs_in_php);
 
 fn a_shadow_runs_nothing_and_says_what_is_different(version: u8) {
     let redis = RedisServer::start();
-    // Reservations of jobs whose process ends are over soon.
+    // Reservations of jobs whose process ends expire soon.
     let laravel = Laravel::with_retry_after(version, &redis, 4);
     let served = laravel.serve();
     #[rustfmt::skip]
@@ -190,7 +190,7 @@ fn a_shadow_runs_nothing_and_says_what_is_different(version: u8) {
     let log = child.stderr();
     assert!(log.contains("`note:x` became Deleted"), "{log}");
 
-    // A handler that cannot read them: PHP runs them all the same.
+    // A handler that cannot read them: PHP still runs them.
     for id in ["1", "two", "3"] {
         served.run(&["interop:journal", id]);
     }

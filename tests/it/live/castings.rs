@@ -1,4 +1,4 @@
-//! What the end of a job sets off: PHP alone, Rust alone, the pool, and each with another leave the same behind.
+//! The ends of jobs: PHP alone, Rust alone, the pool, and mixtures of them produce the same final state.
 //!
 //! A scenario (`interop:scenario`) queues jobs of chains and batches, and unique
 //! ones. PHP's workers by themselves are the reference: after each job the
@@ -33,7 +33,7 @@ handler = "journal"
 enum By {
     Php,
     Rust,
-    /// Nothing is mapped: PHP processes of our worker run everything, until there is nothing.
+    /// Nothing is mapped: PHP processes of artisand's worker run everything, until no job is left.
     Pool,
     /// Some classes are mapped; the rest is for PHP processes of the same worker.
     Half,
@@ -132,7 +132,7 @@ const SCENARIOS: [Scenario; 22] = [
     direct("batch-silent"),
     through_php("batch-of-chains"),
     with_classes(through_php("batch-growing")),
-    // One of its jobs is delayed: when it comes among the others is chance.
+    // One of its jobs is delayed, so its place among the others is random.
     with_classes(through_php("batch-growing-silently")),
 ];
 
@@ -231,7 +231,7 @@ impl Scene {
         all
     }
 
-    /// Lets the time pass until a job may be run; false if there is none.
+    /// Waits until a job may run; false if there is none.
     fn wait(&self) -> bool {
         let mut due = None;
         for queue in QUEUES {
@@ -267,7 +267,7 @@ impl Scene {
                 break;
             }
             let by = turns[step % 2];
-            // What has no handler in Rust is PHP's.
+            // Jobs without a handler in Rust run in PHP.
             let has_run = self.run_one(by) || (by == By::Rust && self.run_one(By::Php));
             assert!(has_run, "{scenario} {turns:?}: nobody runs what is there");
             trace.push(self.picture());
@@ -275,7 +275,7 @@ impl Scene {
         self.left(trace)
     }
 
-    /// The queues, made equal for equal contents.
+    /// The queues, normalized so that equal contents compare equal.
     fn picture(&self) -> Value {
         let mut picture = json!({});
         for queue in QUEUES {
@@ -292,7 +292,7 @@ impl Scene {
         picture
     }
 
-    /// A payload without what differs from run to run.
+    /// A payload without the parts that differ from run to run.
     fn payload(&self, element: &[u8]) -> Value {
         let mut json: Value = serde_json::from_slice(element).unwrap();
         for field in ["uuid", "id", "createdAt"] {
@@ -318,7 +318,7 @@ impl Scene {
                 }
             }
             if let Some(chained) = object.get("chained").and_then(php::Value::as_array) {
-                // Of closures only that they are there.
+                // Of closures only their presence.
                 let texts = chained.values().map(|value| {
                     let text = String::from_utf8_lossy(value.as_bytes().unwrap()).into_owned();
                     if text.contains("SerializableClosure") {
@@ -335,7 +335,7 @@ impl Scene {
         if json["data"]["batchId"].is_string() {
             json["data"]["batchId"] = "...".into();
         }
-        // Redis' own JSON encoder, through which PHP's retries go, knows no empty list.
+        // Redis' own JSON encoder, which PHP's retries use, has no empty list.
         let data = json.pointer_mut("/illuminate:log:context/data");
         if let Some(data) = data.filter(|data| **data == json!({})) {
             *data = json!([]);
@@ -395,7 +395,7 @@ impl Scene {
     }
 }
 
-/// What a callback saw; those that do not run at the end see how far the batch is by then.
+/// The content of a callback; callbacks before the end see the batch's current progress.
 fn without_progress(note: &Value) -> Value {
     let mut note = note.clone();
     if matches!(note["callback"].as_str(), Some("catch" | "progress")) {
@@ -451,7 +451,7 @@ fn every_casting_leaves_what_php_leaves(version: u8) {
             if scenario.is_direct {
                 same(|left| left.journal.clone().into());
             } else {
-                // What PHP runs for us comes when PHP's worker does.
+                // Work for PHP happens when PHP's worker runs.
                 same(|left| sorted(&left.journal));
             }
             if scenario.is_direct {
@@ -466,7 +466,7 @@ fn every_casting_leaves_what_php_leaves(version: u8) {
             if is_known || !scenario.has_locks() {
                 same(|left| json!(left.keys));
             }
-            // Only those that take a job at a time can be looked at in between.
+            // Only castings that run one job at a time can be checked in between.
             if scenario.is_direct && !matches!(name, WITHOUT_CLASSES | "pool") {
                 same(|left| left.trace.clone().into());
             }
@@ -477,7 +477,7 @@ fn every_casting_leaves_what_php_leaves(version: u8) {
 on_every_laravel!(every_casting_leaves_what_php_leaves);
 
 impl Scene {
-    /// What the first job of a batch adds to it: queue and payload of each, but for ids and times, and the order of dues.
+    /// The jobs that the first job of a batch adds: queue and payload without ids and times, and their order by due time.
     fn added_by(&self, by: By, scenario: &str) -> Vec<(String, String)> {
         self.redis.query::<()>(&[b"FLUSHALL"]);
         self.php.text(&["interop:scenario", scenario]);
@@ -502,7 +502,7 @@ impl Scene {
         all
     }
 
-    /// A payload's text, decrypted, without what differs from run to run.
+    /// A payload's text, decrypted, without the parts that differ from run to run.
     fn text(&self, element: &[u8]) -> String {
         let mut text = String::from_utf8(element.to_vec()).unwrap();
         let mut payload = Payload::parse(element).unwrap();

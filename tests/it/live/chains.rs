@@ -1,4 +1,4 @@
-//! Payloads made from the manifest and a job's bytes are what Laravel pushes, also those of the next job of a chain.
+//! Payloads made from the manifest and a job's bytes equal those that Laravel pushes, also for chain steps.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ impl Pushed {
         }
     }
 
-    /// All that is on these queues, delayed or not.
+    /// All jobs on these queues, delayed or not.
     fn on(redis: &RedisServer, laravel: &Laravel, queues: &[&str]) -> Vec<Self> {
         let mut found = Vec::new();
         for queue in queues {
@@ -60,14 +60,14 @@ impl Pushed {
         command.starts_with("O:").then_some(command)
     }
 
-    /// The second of the push, as far as the version says it.
+    /// The second of the push, if the version records it.
     fn now(&self) -> UnixSeconds {
         self.payload
             .created_at
             .unwrap_or_else(|| Clock::System.now())
     }
 
-    /// Ours, with the names and times of PHP's.
+    /// artisand's payload, with the names and times of PHP's.
     fn remade(&self, manifest: &Manifest, facts: &Facts, command: Vec<u8>) -> String {
         let payload = facts
             .payload(command, self.now(), manifest.timezone())
@@ -109,7 +109,7 @@ fn payloads_are_made_as_laravel_makes_them(version: u8) {
             continue;
         };
         let value = match Value::from_bytes(command.as_bytes()) {
-            // What a reference means behind a body that only its class reads is not guessed.
+            // A reference after a body that only its class reads is never guessed.
             Err(error) if kind == "custom" => {
                 assert!(error.to_string().contains("OldStyle"), "{error}");
                 continue;
@@ -140,7 +140,7 @@ on_every_laravel!(payloads_are_made_as_laravel_makes_them);
 /// The queues that jobs of `interop:chains` go to.
 const QUEUES: [&str; 5] = ["second", "own", "elsewhere", "attributed", "default"];
 
-/// The note of the last job of a chain, by which its kind is known.
+/// The note of the last job of a chain, which names its kind.
 fn kind_of(last: &[u8]) -> String {
     let value = Value::from_bytes(last).unwrap();
     let note = value.as_object().unwrap().get("note").unwrap();
@@ -199,7 +199,7 @@ impl Scene {
         step.unwrap().unwrap()
     }
 
-    /// What PHP pushed of a kind.
+    /// PHP's payloads of a kind.
     fn take(&mut self, kind: &str, facts: &Facts) -> Pushed {
         if facts.is_encrypted {
             let name = facts.class.as_str();
@@ -213,7 +213,7 @@ impl Scene {
         second.unwrap_or_else(|| panic!("{}: PHP pushed nothing", self.place))
     }
 
-    /// Compares our step with PHP's; whether the command is equal but for the order of its properties.
+    /// Compares artisand's step with PHP's; returns whether the commands differ only in the order of properties.
     fn compare(&self, kind: &str, step: &Step, theirs: &Pushed) -> bool {
         let place = &self.place;
         let value = Value::from_bytes(&step.command).unwrap();
@@ -293,7 +293,7 @@ fn with_callbacks_of(ours: &[u8], theirs: &str) -> Vec<u8> {
         .unwrap()
 }
 
-/// Takes from PHP's second payload what it drew by chance into our step, and says whether all else is equal, byte for byte.
+/// Copies the random parts of PHP's second payload into artisand's step; returns whether the rest is equal byte for byte.
 fn with_chance_of(theirs: &str, step: &Step) -> Vec<u8> {
     let theirs = ObjectText::parse(theirs.as_bytes()).unwrap();
     match theirs.get("uniqueLockOwner").unwrap() {
@@ -313,7 +313,7 @@ fn the_next_job_of_a_chain_is_the_one_that_laravel_pushes(version: u8) {
     let told = laravel.run(&["interop:chains", "--queue=second"]);
     let firsts = Pushed::on(&redis, &laravel, &["second"]);
     assert_eq!(firsts.len(), told.len());
-    // The first of each chain is run, and its second pushed, not run.
+    // The first job of each chain runs; its second is pushed and does not run.
     let (second, first) = (laravel.key("queues:second"), laravel.key("queues:first"));
     redis.query::<()>(&[b"RENAME", second.as_bytes(), first.as_bytes()]);
     let options = [
@@ -333,7 +333,7 @@ fn the_next_job_of_a_chain_is_the_one_that_laravel_pushes(version: u8) {
         pushed: BTreeMap::new(),
         encrypted: Vec::new(),
     };
-    // What a reference means behind a body that only its class reads is not guessed: such a chain is PHP's.
+    // A reference after a body that only its class reads is never guessed: such a chain goes to PHP.
     let is_readable = |pushed: &Pushed| {
         let version = scene.manifest.version().unwrap();
         let command = pushed.command();

@@ -27,7 +27,7 @@ struct Scene {
     pool: Workplace,
 }
 
-/// Whose worker runs closures.
+/// Which worker runs closures.
 #[derive(Debug, Clone, Copy)]
 enum By {
     QueueWork,
@@ -53,7 +53,7 @@ impl Scene {
         format!("Laravel {}", self.laravel.version)
     }
 
-    /// Rust runs all that waits for it; the one closure that it pushed.
+    /// Runs all waiting jobs in Rust; returns the one closure that it pushed.
     fn closure(&self) -> Value {
         let mut worker = self.rust.worker(&["--tries=1"]);
         let closure = eventually("a closure", SOON, || self.take("queues:php"));
@@ -71,14 +71,14 @@ impl Scene {
         Some(serde_json::from_slice(&element?).unwrap())
     }
 
-    /// PHP runs a closure that was popped so often before.
+    /// Lets PHP run a closure that has been popped this often before.
     fn run(&self, by: By, closure: &Value, attempts: u32) {
         let mut closure = closure.clone();
         closure["attempts"] = attempts.into();
         let key = self.laravel.key("queues:php");
         self.redis
             .query::<()>(&[b"RPUSH", key.as_bytes(), closure.to_string().as_bytes()]);
-        // With the strictest of options.
+        // With the strictest options.
         let args = ["--queue=php", "--once", "--tries=1", "--backoff=77"];
         let mut worker = match by {
             By::QueueWork => self.laravel.worker(&args),
@@ -151,7 +151,7 @@ fn closures_wait_longer_and_longer_and_fail_under_the_name_of_their_job(version:
     let expected = json!(["App\\Jobs\\BatchJournal", 34, waits, null]);
     assert_eq!(json!(found), expected, "{name}");
     for by in [By::QueueWork, By::Pool] {
-        // As good as a database that is locked.
+        // This acts like a locked database.
         scene.sql("alter table job_batches rename to away");
         for (attempts, expected) in [(0, 1.0), (4, 60.0), (32, 3600.0)] {
             scene.run(by, &closure, attempts);
@@ -160,7 +160,7 @@ fn closures_wait_longer_and_longer_and_fail_under_the_name_of_their_job(version:
             assert!(near.contains(&wait), "{name} {by:?}: {attempts} {wait}");
         }
         assert_eq!(scene.failed(), [] as [Value; 0], "{name} {by:?}");
-        // The last try; then a person takes it up.
+        // The last try; then a person retries it.
         scene.run(by, &closure, 33);
         let failed = scene.failed();
         assert_eq!(failed.len(), 1, "{name} {by:?}");
@@ -190,7 +190,7 @@ fn a_closure_whose_worker_was_killed_counts_and_calls_once(version: u8) {
     let name = scene.name();
     for by in [By::QueueWork, By::Pool] {
         let name = format!("{name} {by:?}");
-        // Killed after all of it, before it was deleted: another worker pops it again.
+        // Killed at the end, before the closure was deleted: another worker pops it again.
         let batch = scene.batch(&["ok"], &["--then", "--finally"]);
         let closure = scene.closure();
         for (attempts, called) in [(0, &["then", "finally"][..]), (1, &[]), (2, &[])] {
@@ -223,7 +223,7 @@ fn a_closure_whose_worker_was_killed_counts_and_calls_once(version: u8) {
             assert_eq!(scene.called(), called, "{name} {attempts}");
             assert_eq!(scene.state(&batch), json!([1, 1, 1, false]), "{name}");
         }
-        // The job's own failure is no matter of the closure.
+        // The job's own failure does not concern the closure.
         scene.laravel.text(&["queue:flush"]);
     }
     assert!(scene.failed().is_empty(), "{name}");

@@ -1,4 +1,4 @@
-//! Closures of our own making: real PHP workers accept them and do what only PHP can.
+//! Closures that artisand makes: real PHP workers accept them and do the work that only PHP can.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::harness::redis::RedisServer;
 
 const SOON: Duration = Duration::from_secs(90);
 
-/// Does nothing: what counts are the properties of the command around it.
+/// A closure that does nothing: only the properties of the command around it matter.
 const NO_OP: &str = "function () {}";
 
 struct Scene {
@@ -37,7 +37,7 @@ impl Scene {
         self.laravel.key("queues:default")
     }
 
-    /// Takes the oldest job away, as if it had been run.
+    /// Removes the oldest job, as if it had run.
     fn take(&self) -> (String, Object) {
         let element: Vec<u8> = self.redis.query(&[b"LPOP", self.queue().as_bytes()]);
         let payload = Payload::parse(&element).unwrap();
@@ -79,7 +79,7 @@ impl Scene {
             .query::<()>(&[b"RPUSH", queue.as_bytes(), payload.to_string().as_bytes()]);
     }
 
-    /// PHP works until there is nothing left; the lines of the journal since the last call.
+    /// Lets PHP work until no job is left; returns the lines of the journal since the last call.
     fn work(&self) -> Vec<Value> {
         let from = self.redis.length("interop:journal");
         let mut worker = self.laravel.worker(&["--stop-when-empty", "--tries=1"]);
@@ -97,7 +97,7 @@ impl Scene {
         found["jobs"].as_array().unwrap().clone()
     }
 
-    /// Starts a batch of two jobs and takes the first away; its id, and the job's uuid.
+    /// Starts a batch of two jobs and removes the first; returns the batch's id and the job's uuid.
     fn batch(&self, options: &[&str]) -> (String, String) {
         let callbacks = ["--then", "--catch", "--finally"];
         let args = [&["interop:batch", "ok", "ok"][..], &callbacks, options].concat();
@@ -185,7 +185,7 @@ fn a_batch_ends_with_a_closure(version: u8) {
     }
     assert_eq!(scene.batch_state(&id), [json!(0), json!(0), json!([])]);
 
-    // A job that succeeds after it failed is taken from the list of those.
+    // A job that succeeds after it failed is removed from the list of failed ones.
     let (id, uuid) = scene.batch(&["--allow-failures"]);
     fail(&scene, &id, &uuid);
     let mut command = scene.closure(NO_OP, Vec::new());
@@ -292,7 +292,7 @@ fn closures_of_php_are_signed_alike(version: u8) {
     let text = property(&signed, "serializable");
     let hash = scene.encrypter.sign(text.as_bytes().unwrap());
     assert_eq!(property(&signed, "hash"), Php::from(hash));
-    // Ours has what theirs has.
+    // artisand's closure has all properties of PHP's.
     let ours = scene.closure(NO_OP, Vec::new());
     assert_eq!(ours.class, command.class);
     let names = |text: &[u8]| {

@@ -27,7 +27,7 @@ struct Scene {
     laravel: Laravel,
     php: Served,
     workers: Vec<ManagedChild>,
-    /// Where the workers read their settings.
+    /// Directory of the workers' settings.
     _workplace: Workplace,
 }
 
@@ -36,9 +36,9 @@ struct Ran {
     /// Of its jobs that were to fail.
     failing: BTreeSet<String>,
     row: Value,
-    /// Who ran its jobs.
+    /// The sides that ran its jobs.
     by: BTreeSet<String>,
-    /// What its callbacks saw, in turn.
+    /// The lines of its callbacks, in order.
     notes: Vec<Value>,
 }
 
@@ -155,7 +155,7 @@ impl Scene {
         row["pending"] == row["failed"]
     }
 
-    /// Our keys in Redis.
+    /// artisand's keys in Redis.
     fn ours(&self) -> Vec<String> {
         self.redis.query(&[b"KEYS", b"*artisand*"])
     }
@@ -241,7 +241,7 @@ fn a_large_batch_ends_as_in_php(version: u8, settings: &Settings) {
     );
     assert_eq!(scene.failed(), failing);
 
-    // Cancelled by the first failure; jobs that do not ask are run all the same.
+    // Cancelled by the first failure; jobs that do not check this still run.
     let ran = scene.run(JOBS / 5, true, &[]);
     let row = &ran.row;
     assert_eq!(

@@ -38,7 +38,7 @@ impl Handler for Record {
     }
 }
 
-/// Longest wait of a delayed job of the catalogue that we run, and a little more.
+/// A little more than the longest delay of a job of the catalogue that artisand runs.
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
 
 /// Runs every job that a `*` mapping matches, including those due in the next seconds.
@@ -134,7 +134,7 @@ fn documents_are_what_php_says(version: u8) {
     assert_eq!(found.len(), documents.len(), "a job was run twice");
 
     let mut compared = 0;
-    // What a reference means behind a body that only its class reads is not guessed: that job fails.
+    // A reference after a body that only its class reads is never guessed: that job fails.
     let (unreadable, readable): (Vec<_>, Vec<_>) = told
         .iter()
         .filter(|line| is_ours(line))
@@ -177,7 +177,7 @@ fn documents_are_what_php_says(version: u8) {
                 .map(|(element, _)| element),
         )
         .collect();
-    // What follows the jobs of two chains and of a batch is handed to PHP.
+    // The ends of the jobs of two chains and of a batch are handed to PHP.
     let is_closure =
         |element: &Vec<u8>| memchr::memmem::find(element, b"\"maxTries\":34,").is_some();
     let (closures, now_there): (Vec<_>, Vec<_>) = now_there.into_iter().partition(is_closure);

@@ -67,7 +67,7 @@ impl Scene {
 fn a_chain_goes_over_two_servers_and_each_step_is_pushed_once(version: u8) {
     let scene = Scene::new(version);
     scene.laravel.run(&["interop:scenario", "chain-elsewhere"]);
-    // A worker that dies between the push and taking the record out leaves both.
+    // A worker that dies between the push and the removal of the record leaves both.
     let follow_ups = scene.key("artisand:follow-ups");
     scene.run("redis", "a");
     let far = scene.key("queues:far");

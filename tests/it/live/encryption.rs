@@ -28,7 +28,7 @@ fn key(byte: u8, len: usize) -> String {
     format!("base64:{}", BASE64.encode(vec![byte; len]))
 }
 
-/// The app's encrypter, or the words with which it refuses.
+/// The app's encrypter, or its error.
 fn php(served: &Served, verb: &str, text: &[u8]) -> Result<Vec<u8>, String> {
     let answer = served.run(&["interop:crypt", verb, &BASE64.encode(text)]);
     match answer["result"].as_str() {
@@ -37,7 +37,7 @@ fn php(served: &Served, verb: &str, text: &[u8]) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Texts that an encrypter must not take, made from one that it takes.
+/// Texts that an encrypter must refuse, made from one that it accepts.
 fn tampered(text: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let json: Value = serde_json::from_slice(&BASE64.decode(text).unwrap()).unwrap();
     let with = |field: &str, value: Value| {
@@ -120,7 +120,7 @@ enum By {
     Rust,
 }
 
-/// What was seen after an attempt: events of the journal, and where the job is then.
+/// The state after an attempt: events of the journal, and where the job is.
 type Seen = (Vec<String>, &'static str);
 
 struct Scene {
@@ -146,7 +146,7 @@ impl Scene {
         self.laravel.key(&format!("queues:{name}"))
     }
 
-    /// Queues a job on a queue of its name; gives its payload.
+    /// Queues a job on a queue of its name; returns its payload.
     fn dispatch(&self, name: &str, options: &[&str]) -> Value {
         let queue = format!("--queue={name}");
         let args = ["interop:journal", name, "--encrypted", &*queue];
@@ -180,7 +180,7 @@ impl Scene {
         rows.map(read).collect()
     }
 
-    /// Events of a job, without who it was.
+    /// Events of a job, without its name.
     fn journal(&self, name: &str) -> Vec<String> {
         let lines = self.redis.list("interop:journal");
         let lines = lines
@@ -300,7 +300,7 @@ fn a_job_of_an_old_key_is_never_lost(version: u8) {
     let once = ["--once", "--sleep=0"];
     let place = format!("Laravel {version}");
 
-    // Without the key it stays where it was, with a word why, and a later one runs.
+    // Without the key it stays in its place, the log says why, and a later job runs.
     let sent = dispatch();
     forgotten.run(&["interop:journal", "y", "--encrypted", "--tries=1"]);
     let workplace = Workplace::for_app(&forgotten, MAPPINGS);
@@ -349,7 +349,7 @@ fn a_job_of_an_old_key_is_never_lost(version: u8) {
     worker.succeeds_within(SOON);
     assert_eq!((journal(), redis.length(&queue)), (4, 0), "{place}");
 
-    // PHP fails it, and so do we when told to: with the ciphertext in the store.
+    // PHP fails it, and so does artisand under policy `fail`, with the ciphertext in the store.
     let row = |app: &Laravel| {
         let found = app.run(&["interop:failed"]).remove(0);
         assert_eq!(found["count"], 1, "{place}: {found}");

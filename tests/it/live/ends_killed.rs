@@ -74,7 +74,7 @@ impl Scene {
             .worker(&[&queues, "--concurrency=4", "--tries=1000", "--sleep=0.1"])
     }
 
-    /// Runs closures. Its own jobs are its own as long as it lives: only ours are killed.
+    /// Runs closures. No other worker takes its jobs while it lives: only artisand's workers are killed.
     fn php_worker(&self) -> ManagedChild {
         let args = ["queue:work", "redis", "--queue=php", "--sleep=0.05"];
         let mut command = self.laravel.command(&args);
@@ -86,7 +86,7 @@ impl Scene {
         std::thread::sleep(Duration::from_millis(self.random.u64(milliseconds)));
     }
 
-    /// Kills and replaces workers by turns, at any moment; says how often there was work.
+    /// Kills and replaces workers in turn, at random moments; returns how often there was work.
     fn kill(&mut self, workers: &mut [ManagedChild; 2]) -> usize {
         let mut busy = 0;
         for kill in 0..KILLS {
@@ -135,7 +135,7 @@ impl Scene {
             worker.signal(Signal::TERM);
         }
         for worker in workers.iter_mut() {
-            // One that was started a moment ago may know no signals yet.
+            // A worker that has just started may not catch signals yet.
             worker.wait_timeout(SOON);
         }
         let locks = self.keys("*laravel_unique_job*");
@@ -417,7 +417,7 @@ fn workers_that_were_frozen_count_nothing_twice(version: u8, settings: &Settings
         let worker = &mut workers[round % 2];
         worker.signal(Signal::STOP);
         scene.expire_lease();
-        // In that time the other one does what this one was at.
+        // In that time the other worker does the work of this one.
         scene.nap(200..700);
         workers[round % 2].signal(Signal::CONT);
     }
@@ -459,7 +459,7 @@ fn servers_that_come_and_go_lose_nothing<E: Engine>(version: u8, mut server: Sql
     let mut scene = Scene::new(version, &server.env().to_vec(), 5);
     let batches = scene.dispatch("sleep:0.1");
     let mut workers = [scene.worker(), scene.worker()];
-    // One that cannot reach its server when it starts ends.
+    // A worker that cannot reach its server at its start ends.
     scene.redis.eventually("both work", SOON, || {
         let lines = journal::since(&scene.redis, 0);
         let at_work = |worker: &ManagedChild| lines.iter().any(|line| line.pid == worker.id());

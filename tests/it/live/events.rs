@@ -1,4 +1,4 @@
-//! Events of the worker: the same, in the same order and with the same in them as real Laravel's.
+//! Events of the worker: the same, in the same order and with the same content as real Laravel's.
 
 use std::process::Command;
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub(super) fn unknown_to(version: u8) -> &'static [&'static str] {
     }
 }
 
-/// What two events must have in common.
+/// The parts in which two events must agree.
 fn shown(event: &Value) -> String {
     let name = event["event"].as_str().unwrap();
     let mut shown = name.to_owned();
@@ -52,7 +52,7 @@ fn shown(event: &Value) -> String {
     }
     // Versions added exceptions to events one by one; these always had theirs.
     if matches!(name, "JobExceptionOccurred" | "JobFailed") {
-        // Their classes differ where they are the handler's own, and before 10.10 Laravel had other words.
+        // Classes differ for the handler's own exceptions, and before 10.10 Laravel used other messages.
         let message = event["message"].as_str().unwrap();
         let message = match message.split_once(" has been attempted too many times") {
             Some((name, _)) => format!("{name} is over"),
@@ -69,7 +69,7 @@ fn shown(event: &Value) -> String {
     shown
 }
 
-/// Events as a worker of this version would tell them, without looks at an empty queue.
+/// Events that a worker of this version would send, without looks at an empty queue.
 fn told(redis: &RedisServer, version: u8) -> Vec<String> {
     let lines = redis.list("interop:events");
     let () = redis.query(&[b"DEL", b"interop:events"]);
@@ -86,7 +86,7 @@ fn told(redis: &RedisServer, version: u8) -> Vec<String> {
     let is_look = |name: &str| matches!(name, "Looping" | "JobPopping");
     for event in events.iter().filter(is_known) {
         let event = shown(event);
-        // A look that was followed by another, or by the end, found nothing.
+        // A look that is followed by another, or by the end, found no job.
         if event == "Looping" || !(is_look(&event) || event.starts_with("Job")) {
             while told.last().is_some_and(|last| is_look(last)) {
                 told.pop();
@@ -122,11 +122,11 @@ fn a_worker_tells_what_laravels_worker_tells(version: u8) {
         run(workplace.worker_command(&args)).succeeds_within(SOON);
         let ours = told(&redis, version);
         assert_eq!(ours, reference, "Laravel {version}: {name}");
-        // Its PHP process tells the app's listeners what `queue:work` tells them.
+        // Its PHP process sends the app's listeners the same events as `queue:work`.
         dispatch();
         run(pool.artisand(&all)).succeeds_within(SOON);
         let mut in_pool = told(&redis, version);
-        // One that has waited is asked once more before its job, without another JobPopping.
+        // A process that has waited checks once more before its job, without another JobPopping.
         for events in [&mut in_pool, &mut reference] {
             events.retain(|event| event != "JobPopping");
         }
@@ -136,7 +136,7 @@ fn a_worker_tells_what_laravels_worker_tells(version: u8) {
 
 on_every_laravel!(a_worker_tells_what_laravels_worker_tells);
 
-/// Here PHP kills itself, which we do not: from there on the two differ.
+/// Here PHP kills itself and artisand does not: from there on the two differ.
 fn a_timeout_is_told_as_far_as_php_lives(version: u8) {
     let redis = RedisServer::start();
     let laravel = Laravel::new(version, &redis);

@@ -9,7 +9,7 @@ use crate::harness::process::{INTEROP_MAPPINGS, Workplace};
 use crate::harness::redis::RedisServer;
 
 const SOON: Duration = Duration::from_secs(90);
-/// Of keys of the cache: the app keeps them in this database.
+/// The app keeps the keys of its cache in this database.
 const CACHE: &[u8] = b"1";
 
 #[derive(Debug, Clone, Copy)]
@@ -18,7 +18,7 @@ enum By {
     Rust,
 }
 
-/// What was seen after an attempt: events of the journal, the count with its end, and where the job is.
+/// The state after an attempt: events of the journal, the count with its expiry, and where the job is.
 type Seen = (Vec<String>, Option<String>, bool, bool);
 
 struct Scene {
@@ -28,7 +28,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// The count of a job's exceptions, and whether it ends within a day.
+    /// The count of a job's exceptions, and whether it expires within a day.
     fn count(&self, uuid: &str) -> (Option<String>, bool) {
         let prefix = self.laravel.config["cache"]["effective_prefix"].as_str();
         let key = self
@@ -77,7 +77,7 @@ impl Scene {
         seen
     }
 
-    /// Events of a job, without who it was.
+    /// Events of a job, without its name.
     fn journal(&self, name: &str) -> Vec<String> {
         let lines = self.redis.list("interop:journal");
         let lines = lines

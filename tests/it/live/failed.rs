@@ -1,4 +1,4 @@
-//! Failed jobs in the app's own store: what fails here, Laravel lists and retries, and the other way round.
+//! Failed jobs in the app's own store: Laravel lists and retries artisand's, and the other way round.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,7 +17,7 @@ const SOON: Duration = Duration::from_secs(60);
 /// A zone that is not a whole number of hours from UTC, and is never a default.
 const ZONE: &str = "Asia/Kathmandu";
 
-/// A store of failed jobs: a name, and what makes an app use it.
+/// A store of failed jobs: a name, and the environment that makes an app use it.
 type Store = (String, Settings);
 
 /// Every store that a version has.
@@ -75,7 +75,7 @@ impl Scene {
         scene
     }
 
-    /// Queues a job and gives its uuid.
+    /// Queues a job and returns its uuid.
     fn push(&self, id: &str, options: &[&str]) -> String {
         let args = [&["interop:journal", id][..], options].concat();
         let line = self.php.run(&args);
@@ -100,7 +100,7 @@ impl Scene {
         (before, now())
     }
 
-    /// What PHP finds in the store, the last one first.
+    /// PHP's view of the store, the last job first.
     fn failed(&self) -> Vec<Value> {
         let found = self.php.run(&["interop:failed"]);
         let jobs = found["jobs"].as_array().unwrap();
@@ -124,7 +124,7 @@ impl Scene {
         lines.iter().skip(from).map(read).collect()
     }
 
-    /// Runs `artisand` to its end: standard output.
+    /// Runs `artisand` to its end; returns its standard output.
     fn artisand(&self, args: &[&str]) -> String {
         let output = self.workplace.artisand(args).output().unwrap();
         let (stdout, stderr) = (
@@ -136,7 +136,7 @@ impl Scene {
         stdout.into_owned()
     }
 
-    /// Nothing is left in the store, nor on the way there.
+    /// Checks that the store and the spool are empty.
     fn is_empty(&self) {
         assert_eq!(self.failed(), [Value::Null; 0], "{}", self.name);
         assert_eq!(self.spooled(), 0, "{}", self.name);
@@ -235,7 +235,7 @@ fn what_fails_here_is_listed_and_retried_by_laravel(version: u8) {
 
 on_every_laravel!(what_fails_here_is_listed_and_retried_by_laravel);
 
-/// A row as PHP has it, of the kind that we read.
+/// A row as PHP returns it, of a kind that artisand reads.
 fn stored(row: &Value) -> StoredJob {
     let text = |key: &str| row[key].as_str().unwrap().to_owned();
     StoredJob {
@@ -309,7 +309,7 @@ on_every_laravel!(what_failed_in_php_is_read_and_deleted_here);
 fn commands_of_both_work_on_one_store(version: u8) {
     for_each(version, |scene| {
         let name = &scene.name;
-        // Failed in Rust, retried by us, run by PHP.
+        // Failed in Rust, retried by artisand, run by PHP.
         scene.push("ours", &["--script=throw"]);
         scene.rust(&["--tries=1"]);
         let rows = scene.failed();
@@ -327,7 +327,7 @@ fn commands_of_both_work_on_one_store(version: u8) {
         let runs = ["ours:run:php:1", "ours:run:php:2"];
         assert_eq!(scene.journal(seen), runs, "{name}");
 
-        // Failed in PHP, retried by us, run by either.
+        // Failed in PHP, retried by artisand, run by either side.
         for by in ["rust", "php"] {
             scene.push("theirs", &["--script=throw"]);
             scene.artisan(&["--tries=1"]);

@@ -132,7 +132,7 @@ fn a_store_that_is_killed_gets_every_failed_job_later<E: Engine>(
 
     scene.rows();
     assert_eq!(scene.journal("run").len(), JOBS, "each ran once");
-    // It may go away in two ways, one after the other.
+    // It goes away in two ways, one after the other.
     let complaints = complaints(&worker);
     assert!((1..=3).contains(&complaints), "{}", worker.describe());
     worker.signal(Signal::TERM);
@@ -186,7 +186,7 @@ fn workers_that_are_killed_leave_one_record_of_each_job(
     let mut workers = [start(), start()];
     let mut random = fastrand::Rng::with_seed(u64::from(version));
     for kill in 0..KILLS {
-        // Any moment is as good as any other.
+        // The moment does not matter.
         std::thread::sleep(Duration::from_millis(random.u64(30..400)));
         let worker = &mut workers[kill % 2];
         assert!(worker.is_running(), "{}", worker.describe());
@@ -205,7 +205,7 @@ fn workers_that_are_killed_leave_one_record_of_each_job(
     });
     for worker in &mut workers {
         worker.signal(Signal::TERM);
-        // One that was started a moment ago may know no signals yet.
+        // A worker that has just started may not catch signals yet.
         worker.wait_timeout(SOON);
     }
 

@@ -93,7 +93,7 @@ fn counts_of_a_batch_in_a_file_are_gathered(version: u8) {
         (scene.redis.length("interop:journal") == JOBS && scene.redis.length(&queue) == 1)
             .then_some(())
     });
-    // Five a second, and what ends the batch.
+    // Five a second, and those that end the batch.
     let writes = scene.writes() - before;
     let most = u32::try_from(since.elapsed().as_secs()).unwrap() * 5 + 5;
     assert!(writes > 0 && writes <= most, "{writes} of {most}");

@@ -1,4 +1,4 @@
-//! From artisand back to `queue:work`, as `docs/going-back.md` tells it.
+//! From artisand back to `queue:work`, as described in `docs/going-back.md`.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ fn what_waits_is_brought_home_and_php_takes_over(version: u8) {
     assert_eq!(waiting(), [1, 2], "{}", redis.state());
     mariadb.restart();
 
-    // A worker on a queue without jobs brings home what waits, and runs nothing.
+    // A worker on a queue without jobs empties the lists and runs no job.
     let kept = laravel.run(&["interop:journal", "kept"]).remove(0);
     let args = [
         "queue:work",
@@ -61,7 +61,7 @@ fn what_waits_is_brought_home_and_php_takes_over(version: u8) {
         "--queue=no-such-queue",
         "--stop-when-empty",
     ];
-    // The lists belong to the worker before for ten seconds.
+    // The previous worker holds the leases of the lists for ten seconds.
     redis.eventually("both lists to be empty", SOON, || {
         ManagedChild::spawn(workplace.artisand(&args)).succeeds_within(SOON);
         (waiting() == [0, 0]).then_some(())
@@ -81,7 +81,7 @@ fn what_waits_is_brought_home_and_php_takes_over(version: u8) {
     let payload = failed["jobs"][0]["payload"].as_str().unwrap();
     assert_eq!(uuid(&payload.into()), failing["uuid"]);
 
-    // PHP ends the batch, and has the queue.
+    // PHP ends the batch, and now serves the queue.
     laravel
         .worker(&["--stop-when-empty", "--sleep=0"])
         .succeeds_within(SOON);

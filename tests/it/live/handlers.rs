@@ -44,7 +44,7 @@ fn handlers_are_made_of_what_waits(version: u8) {
         "{listener}"
     );
 
-    // No job of it waits: the manifest knows it.
+    // No job of the class waits: the manifest has it.
     let plain = made("App\\Jobs\\Plain");
     assert!(plain.contains("the manifest alone"), "{plain}");
     assert!(plain.contains("pub struct Plain {"), "{plain}");

@@ -146,7 +146,7 @@ fn a_redis_that_was_restarted_gets_the_ends_of_jobs_it_had_begun(version: u8) {
     await_runs(&redis, JOBS);
     // Away when the jobs end; the handlers themselves need it only at their start.
     redis.stop();
-    // Nothing tells when a handler ends that cannot say so: by now its two seconds are over.
+    // Nothing reports the end of such a handler: by now its two seconds are over.
     std::thread::sleep(Duration::from_millis(2500));
     assert!(
         worker.is_running(),

@@ -1,4 +1,4 @@
-//! What Laravel wraps reaches Rust handlers with the data that PHP sees in it.
+//! Wrapped jobs reach Rust handlers with the data that PHP sees in them.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -25,7 +25,7 @@ use crate::harness::process::Workplace;
 use crate::harness::redis::RedisServer;
 use crate::payloads::assert_same_document;
 
-/// What a handler saw of its job.
+/// A handler's view of its job.
 struct Seen {
     /// `None` where the mapping's handler took the plain type.
     facts: Option<Value>,
@@ -52,7 +52,7 @@ fn locks_at(url: &str, of: &str) -> Vec<String> {
 const OVERLAP: &str = "*laravel-queue-overlap*";
 const UNIQUE: &str = "*laravel_unique_job*";
 
-/// Makes handlers that take a view, turn it into what `interop:kinds` says of such a job, and keep that.
+/// Makes handlers that take a view, convert it to the form of `interop:kinds`, and keep that.
 struct Handlers {
     all: All,
     url: String,
@@ -109,7 +109,7 @@ impl Handlers {
                 addresses.collect::<Vec<_>>()
             };
             let map = |map: &serde_json::Map<String, Value>| {
-                // What PHP says of an empty array.
+                // PHP's form of an empty array.
                 if map.is_empty() {
                     json!([])
                 } else {
@@ -309,7 +309,7 @@ fn every_kind_reaches_rust_with_the_data_that_php_sees(version: u8) {
         guarded.extend(seen.locks.iter().cloned());
     }
     assert!(compared >= 25, "only {compared}");
-    // The closure listener is PHP's, and nothing stays behind of the others.
+    // Only the closure listener stays for PHP.
     assert_eq!(redis.length(&laravel.key("queues:default")), 1);
     let reserved = redis.scores(&laravel.key("queues:default:reserved"));
     assert!(reserved.is_empty(), "{}", redis.state());

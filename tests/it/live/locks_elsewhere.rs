@@ -116,7 +116,7 @@ fn a_lock_that_a_worker_left_is_freed_by_the_next(version: u8) {
         worker.wait_timeout(SOON);
         assert_eq!(scene.dispatch(IDS), 0, "{name}: all locks are held");
 
-        // One is freed by hand meanwhile, and another job has it: that one's lock stays.
+        // One lock is freed by hand meanwhile, and another job takes it: that job keeps it.
         let separator = if version == 13 { ":" } else { "" };
         let lock = format!("laravel_unique_job:App\\Jobs\\UniqueJournal{separator}id-3");
         scene.php.text(&["interop:lock", "force-release", &lock]);

@@ -13,7 +13,7 @@ const SOON: Duration = Duration::from_secs(90);
 /// Valid jobs, from PHP.
 const VALID: usize = 20;
 
-/// One of each way in which a payload can be broken; `valid` is one that is not.
+/// One payload broken in each possible way; `valid` is an intact one.
 fn broken(valid: &[u8]) -> Vec<Vec<u8>> {
     let valid = std::str::from_utf8(valid).unwrap();
     assert_eq!(valid.matches(r#","attempts":0"#).count(), 1, "{valid}");
@@ -30,7 +30,7 @@ fn broken(valid: &[u8]) -> Vec<Vec<u8>> {
         "null".to_owned(),
         "[1,2,3]".to_owned(),
         valid[..valid.len() / 2].to_owned(),
-        // Readable, and of a class that has a mapping, but no pop can count its attempt.
+        // Readable and mapped, but no pop can count its attempt.
         valid.replace(r#","attempts":0"#, ""),
         valid.replace(r#","attempts":0"#, r#","attempts":null"#),
         with_data(&deep),
@@ -49,7 +49,7 @@ fn broken(valid: &[u8]) -> Vec<Vec<u8>> {
     payloads
 }
 
-/// Puts broken payloads between the jobs that PHP has queued, and before and behind all of them.
+/// Puts broken payloads before, between and after the jobs that PHP has queued.
 fn mix(redis: &RedisServer, list: &str, payloads: &[Vec<u8>]) {
     let valid = redis.list(list);
     let notify = format!("{list}:notify");
@@ -79,7 +79,7 @@ fn sorted(mut payloads: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     payloads
 }
 
-/// What the tests of this file need.
+/// Shared setup of the tests in this file.
 struct Scene {
     redis: RedisServer,
     laravel: Laravel,
@@ -160,7 +160,7 @@ fn broken_payloads_go_to_quarantine_and_the_rest_runs(version: u8) {
         list,
         ..
     } = &scene;
-    // A job without a mapping, in the same queue: left where it is, also by a worker that sorts out others.
+    // A job without a mapping in the same queue stays, also when a worker moves others to quarantine.
     laravel.run(&["interop:dispatch", "string"]);
     let unmapped = redis.list(list).pop().unwrap();
     let broken = broken(&redis.list(list)[0]);
@@ -174,7 +174,7 @@ fn broken_payloads_go_to_quarantine_and_the_rest_runs(version: u8) {
         "{}",
         redis.state()
     );
-    // It is alive not only by name.
+    // The worker is alive and works.
     laravel.run(&["interop:flood", "1"]);
     scene.await_quarantine(VALID + 1, &broken, &mut worker);
     stop(worker);

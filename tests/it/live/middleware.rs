@@ -19,10 +19,10 @@ enum By {
     Rust,
 }
 
-/// What there is after a step. Seconds are relative to now and compared with a tolerance.
+/// The state after a step. Seconds are relative to now and compared with a tolerance.
 #[derive(Debug, Default)]
 struct Seen {
-    /// What the step wrote into the journal.
+    /// The step's journal lines.
     events: Vec<String>,
     /// Keys of cache and limiters, by database and name.
     keys: BTreeMap<String, Key>,
@@ -268,7 +268,7 @@ impl Scene {
     }
 }
 
-/// One way through some jobs, step by step.
+/// One scenario with some jobs, step by step.
 struct Walk {
     name: &'static str,
     guards: Value,
@@ -377,7 +377,7 @@ fn walks() -> Vec<Walk> {
     walks
 }
 
-/// Counters and timers after every step, delays and attempts, however the steps are shared out.
+/// Counters, timers, delays and attempts after every step, however the sides share the steps.
 fn keys_and_delays_are_those_of_php(version: u8) {
     for walk in walks() {
         walk.is_the_same_for_all(version, &[]);
@@ -386,7 +386,7 @@ fn keys_and_delays_are_those_of_php(version: u8) {
 
 on_every_laravel!(keys_and_delays_are_those_of_php);
 
-/// In the bytes of a job the middleware works as in PHP, and without a word in a mapping.
+/// Middleware in a job's bytes works as in PHP, without an entry in a mapping.
 fn middleware_of_the_job_itself_works(version: u8) {
     #[rustfmt::skip]
     let mut walks = vec![
@@ -655,7 +655,7 @@ fn other_stores_are_shared_too(version: u8) {
 
 on_every_laravel!(other_stores_are_shared_too);
 
-/// Of debounced jobs the last one runs; the others are deleted and nothing follows.
+/// Of debounced jobs the last one runs; the others are deleted without any effect.
 #[test]
 #[ignore = "needs php and the Laravel roots (make test)"]
 fn debounced_jobs_run_once() {

@@ -86,7 +86,7 @@ fn models_are_the_rows_that_laravel_means(version: u8) {
         assert!(names.len() >= 2 && names.contains(&"Ada"), "{names:?}");
         assert_eq!(*nobody, json!([]));
 
-        // The rows go while the jobs wait.
+        // The rows are deleted while the jobs wait.
         for job in ["model", "model-delete-when-missing"] {
             let mut seen = Vec::new();
             for by_php in [true, false] {

@@ -25,7 +25,7 @@ channel = "mail"
 handler = "log"
 "#;
 
-/// Kinds that stand between the jobs that are mapped.
+/// Kinds of the jobs between the mapped ones.
 const OTHERS: [&str; 7] = [
     "closure",
     "string",
@@ -71,7 +71,7 @@ impl Scene {
             for (number, kind) in OTHERS.iter().enumerate() {
                 served.run(&["interop:journal", &format!("rust-{round}-{number}")]);
                 laravel.run(&["interop:dispatch", kind, "--queue=default"]);
-                // Encrypted ones of another class: only their wrapper can be seen.
+                // Encrypted jobs of another class: only their wrapper is readable.
                 let name = format!("php-{round}-{number}");
                 served.run(&["interop:journal", &name, "--encrypted"]);
             }
@@ -116,7 +116,7 @@ impl Scene {
             .list(&self.laravel.key(&format!("queues:{queue}")))
     }
 
-    /// Who ran which jobs of the journal, in order.
+    /// Which side ran which jobs of the journal, in order.
     fn runs(&self, by: &str) -> Vec<String> {
         let lines = journal::since(&self.redis, 0).into_iter();
         lines

@@ -1,5 +1,5 @@
-//! PHP processes of our worker: what `queue:work` leaves open stays open, what it refuses stays in the queue, and who
-//! records a failed job.
+//! PHP processes of artisand's worker: jobs that `queue:work` leaves reserved stay reserved, jobs that it refuses stay
+//! in the queue, and each failed job is recorded by the right side.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -48,7 +48,7 @@ fn a_string_job_that_ends_without_a_word_stays_reserved(version: u8) {
     let redis = RedisServer::start();
     let laravel = Laravel::with_retry_after(version, &redis, 50);
     let reserved = laravel.key("queues:default:reserved");
-    // The process ends with this job: that is no reason to say that it was lost.
+    // The process ends after this job, which must not be reported as lost.
     let workplace = Workplace::with_pool(&laravel, 1, "").php("max_jobs = 1");
     let mut left = Vec::new();
     for by_pool in [false, true] {
@@ -82,7 +82,7 @@ fn a_job_longer_than_its_reservation_is_run_once(version: u8) {
     let laravel = Laravel::with_retry_after(version, &redis, 4);
     let workplace = Workplace::with_pool(&laravel, 2, "");
     laravel.run(&["interop:journal", "long", "--tries=3", "--script=sleep:9"]);
-    // The other process looks for jobs whose reservation is over all the time.
+    // The other process keeps looking for jobs whose reservation has ended.
     let args = ["--stop-when-empty", "--sleep=1"];
     workplace.worker(&args).succeeds_within(SOON);
     let journal = lines(&redis, "interop:journal");
@@ -103,7 +103,7 @@ fn looks(redis: &RedisServer) -> usize {
     count.unwrap_or(0)
 }
 
-/// What waits in the queue: the attempts of each.
+/// The attempts of each waiting job.
 fn attempts(redis: &RedisServer, laravel: &Laravel) -> Vec<Value> {
     let jobs = lines(redis, &laravel.key("queues:default"));
     jobs.iter().map(|job| job["attempts"].clone()).collect()
@@ -137,7 +137,7 @@ fn while_the_app_lets_no_worker_work_jobs_stay_as_they_are(version: u8) {
     redis.eventually("the first job", SOON, || (runs().len() == 1).then_some(()));
 
     // While the process waits: a job sent to it goes back.
-    // A process that has just asked does not ask again.
+    // A process that has just checked does not check again.
     std::thread::sleep(Duration::from_millis(1500));
     let before = looks(&redis);
     veto();
@@ -152,11 +152,11 @@ fn while_the_app_lets_no_worker_work_jobs_stay_as_they_are(version: u8) {
     assert_eq!(runs(), [json!(["first", 1]), json!(["second", 1])]);
 
     let log = worker.stderr();
-    // Told with `-v` alone.
+    // Logged only with `-v`.
     assert_eq!(log.matches("has booted the app").count(), 2, "{log}");
     assert!(!log.contains("did not take the job"), "{log}");
 
-    // A worker whose processes pause is stopped as fast as any.
+    // A worker whose processes pause stops as fast as any other.
     veto();
     let began = std::time::Instant::now();
     worker.signal(rustix::process::Signal::TERM);
@@ -227,14 +227,14 @@ fn a_job_of_laravel_13_has_its_own_log_context_and_no_other() {
 }
 
 fn a_failed_job_is_recorded_once_by_whoever_can(version: u8) {
-    // Setting, who takes records, and what the manifest says instead.
+    // Driver, the store that gets the records, and the driver in the manifest.
     let mut cases = vec![
         ("database-uuids", "app", None),
         ("null", "nobody", None),
         ("database-uuids", "own", None),
-        // One that we cannot write.
+        // A driver that artisand cannot write to.
         ("database-uuids", "app", Some("dynamodb")),
-        // One that we take for another.
+        // A driver that artisand mistakes for another.
         ("database-uuids", "app", Some("null")),
     ];
     if version >= 10 {
@@ -290,7 +290,7 @@ fn a_failed_job_is_recorded_once_by_whoever_can(version: u8) {
 
 on_every_laravel!(a_failed_job_is_recorded_once_by_whoever_can);
 
-/// An app as people have it, on this machine's own PHP.
+/// A realistic app, on this machine's own PHP.
 struct App {
     directory: tempfile::TempDir,
     redis: RedisServer,
@@ -355,7 +355,7 @@ impl App {
         worker
     }
 
-    /// The worker does not start, says this, and took nothing.
+    /// Checks that the worker does not start, prints this, and took no job.
     fn refuses(&self, settings: &str, words: &[&str]) {
         let mut worker = self.work(settings);
         let status = worker.wait_timeout(SOON);
@@ -413,7 +413,7 @@ fn a_worker_whose_app_cannot_be_booted_says_why_and_takes_nothing() {
         "<?php\n\nfunction twice() {}\nfunction twice() {}\n",
     );
     app.refuses("", &["Cannot redeclare twice()"]);
-    // Its configuration can be loaded, and no more.
+    // Its configuration can be loaded, but the app cannot boot.
     let fails_later = |code: &str| {
         let hook = format!("$app->booting(function () {{ {code} }});\n\nreturn $app;");
         overwrite(&bootstrap, &before.replace("return $app;", &hook));

@@ -1,9 +1,9 @@
-//! Limits and waits: PHP alone, Rust alone, PHP in the pool and each in turn with another decide the same.
+//! Limits and waits: PHP alone, Rust alone, PHP in the pool, and all of them in turn, decide the same.
 //!
-//! A table says what becomes of a job after each attempt. PHP workers by
-//! themselves must agree with it, so it is Laravel's behaviour that is pinned
-//! down; then the same job runs under Rust, and from attempt to attempt under
-//! the one and the other.
+//! A table gives the result of each attempt of a job. PHP workers alone
+//! must agree with it, so the table is Laravel's behaviour;
+//! then the same job runs in Rust, and with attempts alternating between
+//! the two.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ use crate::harness::laravel::{Laravel, Served};
 use crate::harness::process::{INTEROP_MAPPINGS, Workplace, eventually};
 use crate::harness::redis::RedisServer;
 
-/// What becomes of a job after an attempt.
+/// The result of an attempt.
 #[derive(Debug, Clone, Copy)]
 enum After {
     /// Done, or deleted.
@@ -22,7 +22,7 @@ enum After {
     Delayed(i64),
     /// Stays reserved until its reservation ends.
     Reserved,
-    /// Recorded as failed, with a message that holds this.
+    /// Recorded as failed, with a message that contains this.
     Failed(&'static str),
     /// The same, found before the attempt began.
     FailedBefore(&'static str),
@@ -44,7 +44,7 @@ const RETRY_AFTER: u64 = 8;
 /// No worker of this test has more than one job, or runs longer than a few seconds.
 const SOON: Duration = Duration::from_secs(120);
 
-/// One job and then an end. Laravel arms no timeout with it, and neither do we.
+/// Runs one job. Laravel arms no timeout with it, and neither does artisand.
 const ONCE: &[&str] = &["--once"];
 /// One job, with its timeout in force.
 const TIMED: &[&str] = &["--max-jobs=1"];
@@ -60,7 +60,7 @@ const CASES: &[Case] = &[
         worker: ONCE, after: &[Delayed(0), Failed(THROWN)] },
     Case { name: "released-by-itself", job: &["--tries=3", "--script=release:1,release:2,ok"],
         worker: ONCE, after: &[Delayed(1), Delayed(2), Gone] },
-    // A release is an attempt: it is the next one that finds out.
+    // A release counts as an attempt, so the next attempt reaches the limit.
     Case { name: "released-too-often", job: &["--tries=1", "--script=release:0,ok"],
         worker: ONCE, after: &[Delayed(0), FailedBefore(TOO_MANY)] },
     Case { name: "released-and-thrown", job: &["--tries=3", "--backoff=9", "--script=release:2+throw,ok"],
@@ -90,7 +90,7 @@ const CASES: &[Case] = &[
         worker: &["--max-jobs=1", "--tries=1", "--timeout=3"], after: &[Failed("")] },
 ];
 
-/// Who runs an attempt.
+/// Which side runs an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     Php,
@@ -98,7 +98,7 @@ enum By {
     Pool,
 }
 
-/// Who runs the first attempt, the second, and so on in turn.
+/// Which side runs the first attempt, the second, and so on.
 const TURNS: [(&str, [By; 2]); 8] = [
     ("php", [By::Php, By::Php]),
     ("rust", [By::Rust, By::Rust]),
@@ -143,13 +143,13 @@ struct Run<'a> {
     uuid: String,
 }
 
-/// What was seen of one attempt from outside.
+/// The outside view of one attempt.
 struct Attempt {
     number: usize,
     by: By,
     /// Seconds before the worker was started and after it had ended.
     during: (i64, i64),
-    /// What it wrote into the journal.
+    /// Its journal lines.
     journal: Vec<Value>,
     output: String,
 }
@@ -194,14 +194,14 @@ impl Run<'_> {
         )
     }
 
-    /// Lets the time pass until the job may be run.
+    /// Waits until the job may run.
     fn wait_until_due(&self) {
         let (_, delayed, reserved) = self.elements();
         if let Some((_, due)) = delayed.first().or(reserved.first()) {
             let due = Duration::from_secs(u64::try_from(whole(*due)).unwrap());
             let left = due.saturating_sub(now());
             assert!(left < SOON, "{} is due only in {left:?}", self.id);
-            // The clock is what both kinds of workers go by. A moment more, so that it is surely past.
+            // Both kinds of workers use the clock. A moment more, so that the time has surely passed.
             std::thread::sleep(left + Duration::from_millis(5));
         }
     }
@@ -314,8 +314,8 @@ impl Run<'_> {
         jobs
     }
 
-    /// A failed job is told to its class, and recorded once. The mapped jobs' worker does not know the app: its
-    /// records wait for one that does.
+    /// A failed job's class is notified, and the job is recorded once. The worker of mapped jobs has no app: its
+    /// records wait for a worker that has one.
     fn check_failure(&self, attempt: &Attempt, expected: After, context: &str) {
         if attempt.by == By::Pool {
             // Any of the workers may store it.

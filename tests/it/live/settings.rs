@@ -1,4 +1,4 @@
-//! What an app is configured to: as PHP says it now, as its manifest says it, and as Laravel itself has it.
+//! Settings of an app: from PHP now, from its manifest, and in Laravel itself.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -101,9 +101,9 @@ on_every_laravel!(what_the_app_sets_in_code_is_in_its_manifest_and_prohibits_com
 #[derive(Default)]
 struct Differences {
     list: Vec<String>,
-    /// Paths of what we could not find out.
+    /// Paths of settings that artisand could not find out.
     unknown: Vec<String>,
-    /// Paths of secrets that the manifest has not.
+    /// Paths of secrets that the manifest does not contain.
     secret: Vec<String>,
 }
 
@@ -235,7 +235,7 @@ fn compare_use(laravel: &Laravel, app: &App, truth: &Value, place: &str) {
     let mut compared = 0;
     for (name, parsed) in object(&truth["redis_connections"]) {
         let place = format!("{place}: redis {name}");
-        // Only phpredis knows these, and a list of servers neither of us.
+        // Only phpredis supports these, and neither side supports a list of servers.
         let Some(parsed) = parsed.is_object().then_some(parsed) else {
             continue;
         };
@@ -397,7 +397,7 @@ fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Settings with which the app's PHP is asked.
+/// Settings for asking the app's PHP.
 fn settings_of_php(version: u8, app: &App) -> String {
     let php = project().join("php-interop").join("laravel");
     let (php, here, inside) = (php.display(), app.here.display(), &app.inside);

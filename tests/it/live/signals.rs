@@ -1,4 +1,4 @@
-//! What the app tells its workers through cache and files: restart, pause, maintenance.
+//! The app's signals to its workers through cache and files: restart, pause, maintenance.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ impl Scene {
         }
     }
 
-    /// Queues a job and gives its uuid, by which the journal calls it.
+    /// Queues a job and returns its uuid, which is its name in the journal.
     fn push(&self) -> String {
         let id = format!("{:016x}", fastrand::u64(..));
         self.laravel.run(&["interop:journal", &id]);
@@ -59,7 +59,7 @@ impl Scene {
             .unwrap_or_else(|| panic!("{}: {id} was not run: {}", self.name, worker.describe()));
     }
 
-    /// From now on, or from when the worker looks the next time, jobs stay in the queue; gives one of them.
+    /// Checks that jobs stay in the queue once the worker has read the signals; returns one of them.
     fn stays_queued(&self, worker: &ManagedChild) -> String {
         let deadline = Instant::now() + SOON;
         while Instant::now() < deadline {
@@ -75,7 +75,7 @@ impl Scene {
         );
     }
 
-    /// This job is run at last.
+    /// Waits until this job has run.
     fn comes_to_run(&self, id: &str, worker: &ManagedChild) {
         poll(SOON, || self.has_run(id))
             .unwrap_or_else(|| panic!("{}: {id} was not run: {}", self.name, worker.describe()));
@@ -138,7 +138,7 @@ impl Scene {
     }
 }
 
-/// What makes an app use a cache store, for each of those that a version is tried with.
+/// The environment that makes an app use a cache store, for each store that a version is tested with.
 fn each_store(version: u8, scenario: impl Fn(&Scene) + Sync) {
     let store = |name: &str| ("CACHE_STORE", name.to_owned());
     let postgres = (version == 13).then(PostgresServer::start);
@@ -159,7 +159,7 @@ fn workers_stop_when_laravel_says_so(version: u8) {
         scene.artisan(&["queue:restart"]);
         scene.stops_by_itself(worker);
 
-        // The next one starts under a value, and then the value is gone.
+        // The next worker starts while the key has a value, and then the key is deleted.
         let worker = scene.rust(&[]);
         scene.artisan(&["cache:clear"]);
         scene.stops_by_itself(worker);
@@ -229,7 +229,7 @@ fn queues_are_paused_by_laravel_13() {
         scene.is_held_and_let_go(&pause, &resume, &worker);
         let (pause, resume) = (["queue:pause", "--all"], ["queue:resume", "--all"]);
         scene.is_held_and_let_go(&pause, &resume, &worker);
-        // Another queue is none of its business.
+        // Another queue does not affect it.
         scene.artisan(&["queue:pause", "redis:other"]);
         std::thread::sleep(Duration::from_millis(1100));
         scene.runs(&worker);

@@ -1,4 +1,4 @@
-//! Text that PHP libraries take apart: `.env` files and names of apps, against the libraries themselves.
+//! Text that PHP libraries parse (`.env` files and names of apps), compared with the libraries themselves.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -78,7 +78,7 @@ fn ours(file: &str) -> Option<Value> {
 #[ignore = "needs php and the Laravel roots (make test)"]
 fn env_files_are_read_as_phpdotenv_reads_them() {
     let files = env_files();
-    // Later versions read more: 5.6 lets names be of any script, and 5.8 refuses quotes that stay open.
+    // Later versions differ: 5.6 accepts names in any script, and 5.8 refuses quotes that stay open.
     let code = "echo json_encode(array_map(function ($file) { try { return (object) array_filter(Dotenv\\Dotenv::parse($file), 'is_string'); } catch (Throwable $e) { return null; } }, $in));";
     let theirs = php(13, code, &json!(files));
     let mut accepted = 0;

@@ -1,6 +1,6 @@
-//! All kinds of jobs under random kills: nothing lost, nothing stuck, nothing done twice that was not begun again.
+//! All kinds of jobs under random kills: no job is lost or stuck, and only restarted attempts happen twice.
 //!
-//! A short form runs with the suite; `make torture MINUTES=10 [SEED=..]` goes on for longer. The oracle is
+//! A short form runs with the suite; `make torture MINUTES=10 [SEED=..]` runs longer. The oracle is
 //! the journal that the jobs write into Redis, which keeps all it was told (`appendfsync always`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ const RETRY_AFTER: u32 = 4;
 const CHAINS: usize = 3;
 const MEMBERS: usize = 6;
 const SINGLES: usize = 12;
-/// Of the steps of a chain: PHP's pool and Rust by turns.
+/// Classes of the steps of a chain: PHP's pool and Rust in turn.
 const CLASSES: [&str; 4] = ["Journal", "UniqueJournal", "EncryptedJournal", "Journal"];
 
 /// `Journal` goes to PHP, the rest runs in Rust.
@@ -100,7 +100,7 @@ impl Scene {
             let head = ["interop:chain", &id];
             let args = [&head[..], &steps, &[&*classes, "--without-catch"]].concat();
             self.php.text(&args);
-            // Later steps are expected where those before have ended well.
+            // Later steps are expected if the previous ones succeeded.
             self.jobs.insert(format!("{id}-1"));
         }
         for single in 0..SINGLES {
@@ -188,7 +188,7 @@ impl Scene {
         }
     }
 
-    /// Waits for a random time: faults are to hit any moment, so no event is awaited.
+    /// Waits for a random time: faults have to hit any moment, so no event is awaited.
     fn nap(&mut self, milliseconds: std::ops::Range<u64>) {
         std::thread::sleep(Duration::from_millis(self.random.u64(milliseconds)));
     }
@@ -227,7 +227,7 @@ impl Scene {
             let runs: Vec<_> = lines.iter().filter(|line| line.event == "run").collect();
             let uuids: BTreeSet<_> = runs.iter().filter_map(|run| run.uuid.as_deref()).collect();
             again += usize::from(runs.len() > 1);
-            // Of a step that PHP ran again, PHP pushes the next one again.
+            // If PHP ran a step again, it pushes the next one again.
             // Members of batches have the names of those of other batches.
             let is_member = id.starts_with("member");
             if uuids.len() > 1 && !is_member && !Self::was_before_run_again_by_php(id, &of) {
@@ -265,7 +265,7 @@ impl Scene {
                 }
             }
         }
-        // One that was killed before it could write a line has failed, with one try.
+        // A job with one try that was killed before it could write a line has failed.
         let has_failed = |id: &str| {
             let quoted = format!("{id}\\\"");
             failed.values().any(|payload| payload.contains(&quoted))

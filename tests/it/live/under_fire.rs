@@ -1,4 +1,4 @@
-//! The pool of PHP processes among jobs that do to their process what no job should, and people who kill it.
+//! The pool of PHP processes with jobs that harm their process, and with kills.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::harness::redis::RedisServer;
 
 /// Many times longer than needed: the machine may be busy with other tests.
 const LONG: Duration = Duration::from_secs(300);
-/// Enough for all the last words of a process whose artisand was killed.
+/// Enough time for the last writes of a process whose artisand was killed.
 const RETRY_AFTER: u64 = 4;
 
 struct Scene {
@@ -162,7 +162,7 @@ impl Scene {
         runs
     }
 
-    /// How often something else than a run was written down, by job.
+    /// Number of journal lines that are not runs, by job.
     fn count(&self, id: &str, event: &str) -> usize {
         let lines = self.lines();
         let is_it = |line: &&Line| line.id == id && line.event == event;
@@ -189,7 +189,7 @@ impl Scene {
         names
     }
 
-    /// Waits until as many PHP processes live as there are to be.
+    /// Waits until the expected number of PHP processes lives.
     fn wait_for_size(&self, worker: &ManagedChild) -> Vec<u32> {
         let mut members = Vec::new();
         let full = poll(LONG, || {
@@ -205,7 +205,7 @@ impl Scene {
         members
     }
 
-    /// Ends the worker; none of its processes is left.
+    /// Ends the worker and checks that none of its processes is left.
     fn stop(&self, worker: &mut ManagedChild) {
         let members = self.wait_for_size(worker);
         worker.signal(Signal::TERM);
@@ -220,7 +220,7 @@ impl Scene {
         assert!(ended.is_some(), "{}: {members:?} live on", self.name);
     }
 
-    /// Queues jobs that take a moment, at once: `job-000` and so on.
+    /// Queues short jobs, all at once: `job-000` and so on.
     fn doze(&self, count: usize) {
         let job = |number| json!({"id": format!("job-{number:03}"), "misdeed": "dozes"});
         self.dispatch(&json!((0..count).map(job).collect::<Vec<_>>()));
@@ -262,7 +262,7 @@ fn send(pid: u32, signal: Signal) {
     let _ = kill_process(pid, signal);
 }
 
-/// Misdeeds, how often a job is run that does it once, whether it ends as failed.
+/// Misdeeds, the number of runs of a job that does it once, and whether it ends as failed.
 #[rustfmt::skip]
 const MISDEEDS: &[(&str, usize, bool)] = &[
     // The process dies, and the job is run again when its reservation has ended.
@@ -287,7 +287,7 @@ const MISDEEDS: &[(&str, usize, bool)] = &[
     ("callsNothing", 2, false),
     ("throwsInADestructor", 2, false),
     ("throwsALot", 2, false),
-    // It ends as any other.
+    // It ends normally.
     ("terminates", 1, false),
     ("startsAProgramThatSpeaksForIt", 1, false),
     ("limitsTime", 1, false),
@@ -386,7 +386,7 @@ fn hostile_jobs_harm_only_themselves(version: u8) {
             .contains("a job printed more than is logged"),
         "{name}"
     );
-    // Nothing was run again after all that.
+    // No job ran again afterwards.
     assert_eq!(scene.runs().len(), runs.len(), "{name}");
 }
 
@@ -400,7 +400,7 @@ fn members_that_are_killed_lose_no_job(version: u8) {
         .laravel
         .journals(&scene.redis, JOURNALS, &[&format!("--script={script}")]);
     let mut worker = scene.worker(&[]);
-    // Before that, what keeps one from booting ends artisand.
+    // Before that, an app that cannot boot ends artisand.
     scene.wait_for_ready(&worker, scene.processes);
     let mut killed = BTreeSet::new();
     let began = Instant::now();
@@ -411,7 +411,7 @@ fn members_that_are_killed_lose_no_job(version: u8) {
             continue;
         }
         let pid = members[scene.random.usize(..members.len())];
-        // Asked to end, it ends its job first; and so it does when it was only stopped for a while.
+        // On a request to end it finishes its job first, also if it was only stopped for a while.
         match scene.random.u8(..3) {
             0 => send(pid, Signal::TERM),
             1 => {
@@ -487,7 +487,7 @@ fn a_large_job_for_a_frozen_member_is_not_touched(version: u8) {
     };
     send(idle, Signal::STOP);
     give();
-    // It does not take it; the next process runs it.
+    // The stopped process does not take the job; the next process runs it.
     let run = scene.wait_for("large", "run", &worker);
     assert_eq!(run.attempts, Some(1), "{}", scene.name);
     assert!(!is_alive(idle), "{}", scene.name);
@@ -502,7 +502,7 @@ fn a_large_job_for_a_frozen_member_is_not_touched(version: u8) {
     let began = Instant::now();
     worker.signal(Signal::TERM);
     worker.wait_timeout(LONG);
-    // And not as long as the process sleeps.
+    // This does not take as long as the process sleeps.
     assert!(began.elapsed() < Duration::from_secs(30), "{}", scene.name);
     let waiting = scene.redis.list(&scene.queue());
     let waiting: Vec<Value> = waiting
@@ -563,7 +563,7 @@ fn a_job_that_php_has_no_memory_for_keeps_nobody_from_running(version: u8) {
     scene.dispatch(&json!([{"id": "large", "misdeed": "buffers", "weight": 24 << 20}]));
     scene.doze(JOURNALS);
     let began = Instant::now();
-    // Of artisand: it has several copies of it for a while.
+    // Memory of artisand, which has several copies of the payload for a while.
     let mut worker = scene.worker(&["--memory=1024"]);
     let reserved = format!("{}:reserved", scene.queue());
     let is_left = || {
@@ -588,7 +588,7 @@ fn a_job_that_php_has_no_memory_for_keeps_nobody_from_running(version: u8) {
 
 on_every_laravel!(a_job_that_php_has_no_memory_for_keeps_nobody_from_running);
 
-/// The next job is popped when one has ended; but who does not come for it has to give it back.
+/// The next job is popped when one has ended; a process that does not come for it gives it back.
 fn members_that_linger_behind_their_jobs_keep_none_waiting(version: u8) {
     const JOURNALS: usize = 60;
     let scene = Scene::new(version, 2, "");
@@ -601,9 +601,9 @@ fn members_that_linger_behind_their_jobs_keep_none_waiting(version: u8) {
     let lingering = runs["lingers"][0].pid;
     let of = |run: &&Line| run.pid == lingering;
     let runs: Vec<Line> = runs.into_values().flatten().collect();
-    // What was given back was not counted.
+    // No attempt counts for a job that was given back.
     assert!(runs.iter().all(|run| run.attempts == Some(1)), "{runs:?}");
-    // A third of a second for each of its jobs: the other does most.
+    // The slow process needs a third of a second per job, so the other does most.
     assert!(
         runs.iter().filter(of).count() < JOURNALS / 2,
         "{}: {runs:?}",
@@ -614,7 +614,7 @@ fn members_that_linger_behind_their_jobs_keep_none_waiting(version: u8) {
 
 on_every_laravel!(members_that_linger_behind_their_jobs_keep_none_waiting);
 
-/// Each process ends after one job, when it was given the next already: that one was not begun.
+/// Each process ends after one job although it already has the next, which it does not begin.
 fn a_job_that_was_not_begun_does_not_count(version: u8) {
     const JOURNALS: usize = 20;
     const MOST: usize = 7;
@@ -672,7 +672,7 @@ fn while_all_members_work_pushes_cost_little(version: u8) {
 
 on_every_laravel!(while_all_members_work_pushes_cost_little);
 
-/// Jobs that run when artisand is killed end with it: what artisand was told of them holds, and the rest is run again.
+/// Jobs that run when artisand is killed end with it: ends that were reported hold, and the others run again.
 fn jobs_end_with_a_killed_artisand(version: u8) {
     let scene = Scene::new(version, 5, "");
     let jobs = [
@@ -688,7 +688,7 @@ fn jobs_end_with_a_killed_artisand(version: u8) {
     for (id, ..) in &jobs {
         scene.wait_for(id, "run", &worker);
     }
-    // That a job has deleted itself is written down a moment after it says so.
+    // artisand records that a job deleted itself a moment after the report.
     let reserved = format!("{}:reserved", scene.queue());
     let is_written = || (scene.redis.scores(&reserved).len() == jobs.len() - 1).then_some(());
     assert!(poll(LONG, is_written).is_some(), "{}", worker.describe());
@@ -705,14 +705,14 @@ fn jobs_end_with_a_killed_artisand(version: u8) {
     for (id, expected) in [("ends", 2), ("deletes", 1), ("releases", 2), ("fails", 1)] {
         assert_eq!(runs[id].len(), expected, "{name}: {id}: {:?}", runs[id]);
     }
-    // Its only attempt was cut off, as by the end of a `queue:work`.
+    // Its only attempt was cancelled, as by the end of a `queue:work`.
     assert_eq!(scene.failed(), ["fails"], "{name}");
     scene.stop(&mut worker);
 }
 
 on_every_laravel!(jobs_end_with_a_killed_artisand);
 
-/// A job that lives longer than its reservation would without artisand is run by one process at a time.
+/// A job that runs longer than its unrenewed reservation runs in only one process at a time.
 fn long_jobs_of_a_killed_artisand_never_overlap(version: u8) {
     const ROUNDS: u32 = 10;
     let mut scene = Scene::new(version, 2, "");
@@ -752,7 +752,7 @@ fn long_jobs_of_a_killed_artisand_never_overlap(version: u8) {
     }
     let mut worker = scene.worker(&[]);
     scene.wait_for_end(&mut worker);
-    // As Redis has them: in the order in which they were written.
+    // In the order of Redis, which is the order of writing.
     let lines = scene.lines();
     let attempts: Vec<u32> = lines.iter().filter_map(|line| line.attempts).collect();
     assert!(attempts.is_sorted(), "{}: {attempts:?}", scene.name);
@@ -762,7 +762,7 @@ fn long_jobs_of_a_killed_artisand_never_overlap(version: u8) {
 
 on_every_laravel!(long_jobs_of_a_killed_artisand_never_overlap);
 
-/// The reservation that is not renewed ends while the process runs on: another worker has the job then.
+/// The reservation is not renewed and ends while the process still runs: another worker gets the job.
 fn an_orphan_does_nothing_more_for_a_job_that_another_worker_has(version: u8) {
     let scene = Scene::new(version, 2, "");
     scene.dispatch(&json!([
@@ -771,7 +771,7 @@ fn an_orphan_does_nothing_more_for_a_job_that_another_worker_has(version: u8) {
     ]));
     let mut worker = scene.worker(&[]);
     let orphans = ["throws", "ends"].map(|id| scene.wait_for(id, "run", &worker).pid);
-    // And all that artisand keeps to see to its processes.
+    // Also the supervisor of its processes.
     for child in children(worker.id()) {
         if !orphans.contains(&child) {
             send(child, Signal::KILL);
@@ -883,12 +883,12 @@ fn short_jobs_end_at_a_stop_and_long_ones_go_back(version: u8) {
 
 on_every_laravel!(short_jobs_end_at_a_stop_and_long_ones_go_back);
 
-/// What ends while the server is away is written down when it is back.
+/// Ends of jobs while the server is away are recorded when it is back.
 fn the_server_goes_away_while_php_runs(version: u8) {
     const JOURNALS: usize = 60;
     let redis = RedisServer::start_durable();
     let mut scene = Scene::on(redis, version, 3, "");
-    // It says that it is done when the server is away: its own journal was written before.
+    // It reports its end while the server is away; it wrote its journal before.
     scene.dispatch(&json!([
         {"id": "naps", "misdeed": "deletesEarly"},
         {"id": "fails", "misdeed": "loops", "tries": 1, "timeout": 2},
@@ -897,7 +897,7 @@ fn the_server_goes_away_while_php_runs(version: u8) {
     for id in ["naps", "fails"] {
         scene.wait_for(id, "run", &worker);
     }
-    // The end of the one that deletes itself early is written down.
+    // The end of the job that deletes itself early is recorded.
     let is_written = poll(LONG, || (scene.left() == 1).then_some(()));
     assert!(is_written.is_some(), "{}", scene.redis.state());
     scene.redis.stop();
@@ -907,7 +907,7 @@ fn the_server_goes_away_while_php_runs(version: u8) {
     scene.doze(JOURNALS);
     for _ in 0..5 {
         std::thread::sleep(Duration::from_millis(scene.random.u64(100..400)));
-        // Cuts all connections, of PHP too.
+        // Cuts all connections, also those of PHP.
         for kind in ["normal", "pubsub"] {
             scene.redis.query::<i64>(&[
                 b"CLIENT",
@@ -924,14 +924,14 @@ fn the_server_goes_away_while_php_runs(version: u8) {
     assert_eq!(runs["fails"].len(), 1, "{}; {}", scene.name, tail(&worker));
     assert_eq!(runs["naps"].len(), 1, "{}; {}", scene.name, tail(&worker));
     assert_eq!(scene.failed(), ["fails"], "{}", scene.name);
-    // A job that could not write its journal threw, and is run again.
+    // A job that could not write its journal threw, and runs again.
     assert_eq!(runs.len(), JOURNALS + 2, "{}", scene.name);
     scene.stop(&mut worker);
 }
 
 on_every_laravel!(the_server_goes_away_while_php_runs);
 
-/// Locks are freed, and `failed()` is called, once the failure is written down; not lost with the server.
+/// Locks are freed and `failed()` is called once the failure is recorded, even if the server was away.
 fn what_follows_a_failure_waits_for_the_server(version: u8) {
     let redis = RedisServer::start_durable();
     let mut scene = Scene::on(redis, version, 2, "");
@@ -965,7 +965,7 @@ struct Deployed {
 impl Deployed {
     fn new(version: u8, processes: usize, php: &str) -> Self {
         let redis = RedisServer::start();
-        // Where the root of its PHP is, if it has one, its paths say.
+        // Its paths tell the root of its PHP, if there is one.
         let plain = Laravel::new(version, &redis);
         let of = |name: &str| plain.config[name].as_str().unwrap().to_owned();
         let (storage, app) = (of("storage"), of("app_path"));
@@ -1055,7 +1055,7 @@ fn jobs_wait_while_the_app_is_broken(version: u8) {
         (text.matches("nobody tested this").count() >= 3).then_some(())
     });
     assert!(errors.is_some(), "{}: {}", scene.name, tail(&worker));
-    // Two processes have run two jobs each; the others are as they were.
+    // Two processes have run two jobs each; the other jobs are unchanged.
     poll(LONG, || (scene.left() <= JOURNALS - 4).then_some(()));
     let waiting = scene.redis.list(&scene.queue());
     assert_eq!(
@@ -1102,17 +1102,17 @@ fn a_worker_can_be_stopped_while_its_app_boots(version: u8) {
 
 on_every_laravel!(a_worker_can_be_stopped_while_its_app_boots);
 
-/// Laravel 8 and 10 take the start of a worker that pauses for long ago, and would end it at each look.
+/// For Laravel 8 and 10 the start of a paused worker seems long ago, so each check would end it.
 fn members_with_a_time_limit_live_on_while_the_app_is_down(version: u8) {
     let scene = Scene::new(version, 2, "max_time = 30\n");
     let mut worker = scene.worker(&[]);
     scene.wait_for_ready(&worker, 2);
-    // A process that has just asked does not ask again.
+    // A process that has just checked does not check again.
     std::thread::sleep(Duration::from_millis(500));
     scene.php.text(&["down"]);
     scene.doze(4);
-    // Three seconds without a job, and Laravel's loop comes round: at least once here. Who was given a job that it
-    // does not take, as it pauses, is replaced; artisand has heard of it by the next one.
+    // After three seconds without a job Laravel's loop runs, here at least once. A process that does not take its
+    // job because it pauses is replaced; artisand knows of that by the next one.
     std::thread::sleep(Duration::from_secs(7));
     let waiting = scene.redis.list(&scene.queue());
     assert_eq!(waiting.len(), 4, "{}", tail(&worker));

@@ -54,7 +54,7 @@ const CASES: [Case; 2] = [
     },
 ];
 
-/// What is in Redis at one moment.
+/// The state of Redis at one moment.
 struct Moment {
     waiting: Vec<Vec<u8>>,
     reserved: Vec<Vec<u8>>,
@@ -168,7 +168,7 @@ fn check_runs(id: &str, lines: &[Line]) {
                 let is_same = run.is_some_and(|run| (run.pid, &run.uuid) == (line.pid, &line.uuid));
                 assert!(is_same, "{id}: {line:?} ends {run:?}");
             }
-            // Of those that throw or are released nothing tells when they have ended.
+            // Nothing records the end of jobs that throw or are released.
             event => panic!("{event}: {line:?}"),
         }
     }
@@ -222,7 +222,7 @@ fn one_unique_job_of_a_name_at_a_time(version: u8) {
         wait(&mut scene);
         scene.frees_all_locks(name);
 
-        // All that was queued was run, and one of a name at a time.
+        // All queued jobs ran, one per name at a time.
         let lines = journal::since(&scene.redis, first);
         let of_end = lines.iter().filter(|line| line.event == "end");
         let mut ended: Vec<String> = of_end.filter_map(|line| line.uuid.clone()).collect();

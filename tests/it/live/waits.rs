@@ -26,7 +26,7 @@ fn a_job_that_cannot_be_read_waits_longer_and_longer(version: u8) {
     laravel.run(&["interop:journal", "long", "--script=ok"]);
     let element: Vec<u8> = redis.query(&[b"LPOP", queue.as_bytes()]);
     let job: Value = serde_json::from_slice(&element).unwrap();
-    // Rust's handler takes ids of one letter; PHP does not read half of an object.
+    // Rust's handler accepts ids of one letter; PHP cannot read half of an object.
     let command = job["data"]["command"].as_str().unwrap();
     let (half, _) = command.split_at(command.len() / 2);
     for (workplace, command) in [(&rust, command), (&php, half)] {
