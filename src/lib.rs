@@ -1,4 +1,4 @@
-//! Runs Laravel queue jobs in Rust, beside PHP workers or instead of them.
+//! Runs Laravel queue jobs in Rust, together with PHP workers or instead of them.
 //!
 //! A job starts as bytes in Redis and becomes data step by step:
 //!
@@ -12,15 +12,15 @@
 //! Outcome
 //!   │ worker: decide             Laravel's limits and backoff
 //! Decision
-//!   │ worker: completion, ending what follows the job, which events
+//!   │ worker: completion, ending effects of the job's end, its events
 //! Ending
 //!   │ queue::Queue::settle       record first, delete last; one call for many jobs
 //! Event -> observers
 //! ```
 //!
-//! `docs/architecture.md` follows one job through the files and explains the words.
+//! `docs/architecture.md` follows one job through the files, and `docs/glossary.md` explains the words.
 //!
-//! A program with handlers of its own, and artisan's command line:
+//! A program with its own handlers, and artisan's command line:
 //!
 //! ```no_run
 //! use artisand::handler::{self, JobContext, Registry};

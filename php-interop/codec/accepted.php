@@ -3,7 +3,7 @@
 /**
  * `php accepted.php`: bytes that unserialize() takes but serialize() would not write, and what it writes for them.
  *
- * `needs_class` marks lines whose canonical bytes nobody can know without the PHP class.
+ * `needs_class` marks lines whose canonical bytes depend on the PHP class.
  */
 
 require __DIR__ . '/classes.php';

@@ -3,7 +3,7 @@
 /**
  * `php errors.php`: bytes that unserialize() refuses, each tried.
  *
- * `needs_class` marks lines that only somebody who has the PHP class can refuse.
+ * `needs_class` marks lines that a reader without the PHP class cannot refuse.
  */
 
 require __DIR__ . '/classes.php';

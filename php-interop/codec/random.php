@@ -288,7 +288,7 @@ final class RandomValues
         }
     }
 
-    /** A body that nobody can take for serialize() output. */
+    /** A body that cannot be mistaken for serialize() output. */
     private function body(): string
     {
         return '@' . $this->bytes(mt_rand(0, 9));

@@ -42,7 +42,7 @@ class Ch extends Pa
     public $open = 1;
 }
 
-/** `$a` stays uninitialised unless somebody sets it. */
+/** `$a` stays uninitialised unless code sets it. */
 class Typed
 {
     public int $a;
