@@ -74,7 +74,7 @@ fn code(config: &Config, runs_something: bool) -> Vec<Finding> {
         findings.push(gap(
             CHECK,
             format!("the app changes exit codes of its workers ({changed}); artisand ends with Laravel's own"),
-            "let the supervisor expect 12 for the memory limit and 1 for a timeout",
+            "let the supervisor expect 12 for the memory limit and 137 for a timeout",
         ));
     }
     if !runs_something {
