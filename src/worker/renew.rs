@@ -87,28 +87,25 @@ impl Running {
         self.older_than(Duration::ZERO)
     }
 
-    /// Logs the jobs whose reservations are gone, each once.
+    /// The jobs whose reservations turn out to be gone, each once.
     ///
     /// A job that is being settled has no reservation for a moment, so only the second miss counts.
-    fn note_lost(&self, renewed: &[Arc<ReservedJob>], held: &[Held]) {
+    fn newly_lost(&self, renewed: &[Arc<ReservedJob>], held: &[Held]) -> Vec<Arc<ReservedJob>> {
         let lost: Vec<_> = (renewed.iter().zip(held))
             .filter_map(|(job, held)| (*held == Held::Lost).then_some(job))
             .collect();
-        let mut jobs = self.jobs();
-        for entry in jobs.values_mut() {
+        let mut newly_lost = Vec::new();
+        for entry in self.jobs().values_mut() {
             if !lost.iter().any(|job| Arc::ptr_eq(job, &entry.job)) {
                 entry.misses = 0;
                 continue;
             }
             entry.misses = entry.misses.saturating_add(1);
             if entry.misses == 2 {
-                tracing::warn!(
-                    queue = %entry.job.queue,
-                    attempts = entry.job.attempts,
-                    "the reservation of a running job is gone: the queue was cleared, or another worker may run the job as well"
-                );
+                newly_lost.push(Arc::clone(&entry.job));
             }
         }
+        newly_lost
     }
 
     /// Jobs that have run for at least `age`.
@@ -142,7 +139,13 @@ pub(super) async fn keep_renewing(queue: Arc<dyn Queue>, running: Arc<Running>, 
         match renewed {
             Ok(held) => {
                 running.renewed_at(now);
-                running.note_lost(&jobs, &held);
+                for job in running.newly_lost(&jobs, &held) {
+                    tracing::warn!(
+                        queue = %job.queue,
+                        attempts = job.attempts,
+                        "the reservation of a running job is gone: the queue was cleared, or another worker may run the job as well"
+                    );
+                }
             }
             // The connection logs this once.
             Err(error) if is_away(&error) => {}
@@ -152,5 +155,49 @@ pub(super) async fn keep_renewing(queue: Arc<dyn Queue>, running: Arc<Running>, 
                 "could not renew reservations"
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use super::*;
+    use crate::queue::{MemoryQueue, PopRequest, QueueName};
+    use crate::time::UnixSeconds;
+
+    /// Renews all jobs and returns how many turn out to be lost.
+    async fn newly_lost(queue: &MemoryQueue, running: &Running) -> usize {
+        let jobs = running.older_than(Duration::ZERO);
+        let held = queue.renew(&jobs, UnixSeconds(0)).await.unwrap();
+        running.newly_lost(&jobs, &held).len()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_reservation_is_reported_once_and_not_at_the_first_miss() {
+        let queue = MemoryQueue::new(Some(Duration::from_secs(90)));
+        let names = [QueueName::from("a"), QueueName::from("b")];
+        for name in &names {
+            let payload = br#"{"attempts":0}"#.to_vec();
+            queue.push(name, &[payload]).await.unwrap();
+        }
+        let request = PopRequest {
+            queues: &names,
+            max: NonZeroUsize::MAX,
+            now: UnixSeconds(0),
+            woken: &[],
+            selection: None,
+        };
+        let running = Running::default();
+        for (number, job) in (0..).zip(queue.pop(request).await.unwrap().jobs) {
+            running.insert(number, Arc::new(job));
+        }
+        assert_eq!(newly_lost(&queue, &running).await, 0);
+        queue.clear(&names[0]).await.unwrap();
+        let mut found = Vec::new();
+        for _ in 0..4 {
+            found.push(newly_lost(&queue, &running).await);
+        }
+        assert_eq!(found, [0, 1, 0, 0]);
     }
 }
