@@ -21,7 +21,6 @@
 //! ```
 
 use std::fmt;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -32,12 +31,14 @@ mod batches;
 mod clear;
 mod completions;
 mod config_check;
+mod connect;
 mod console;
 mod doctor;
 mod exit;
 mod failed;
 mod fit;
 mod gaps;
+mod global;
 mod init;
 mod json;
 mod list;
@@ -48,6 +49,8 @@ mod monitor;
 mod output;
 mod pause;
 mod peek;
+mod prefixes;
+mod program;
 mod quarantine;
 mod restart;
 mod retry;
@@ -55,11 +58,12 @@ mod style;
 mod summary;
 mod work;
 
+use connect::{connection, open};
 pub use exit::UsageError;
+use global::GlobalArgs;
+use program::Program;
 
-use crate::config::Config;
 use crate::handler::Registry;
-use crate::queue::{Queue as _, RedisQueue};
 use crate::worker::{Event, Observer};
 
 /// The artisan queue daemon: runs Laravel queue jobs, beside PHP workers or instead of them
@@ -161,83 +165,11 @@ enum Command {
     Man,
 }
 
-#[derive(Debug, Clone, clap::Args)]
-#[expect(clippy::struct_excessive_bools, reason = "they are flags")]
-struct GlobalArgs {
-    /// Configuration file [default: artisand.toml, if there is one]
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "ARTISAND_CONFIG",
-        global = true,
-        help_heading = "Beyond Laravel"
-    )]
-    config: Option<PathBuf>,
-
-    /// Directory of the Laravel app
-    #[arg(
-        long,
-        value_name = "DIR",
-        env = "ARTISAND_APP",
-        global = true,
-        help_heading = "Beyond Laravel"
-    )]
-    app: Option<PathBuf>,
-
-    /// Print no line per job; logs: errors only
-    #[arg(short, long, visible_alias = "silent", global = true)]
-    quiet: bool,
-
-    /// Print more: -v id, connection and queue of jobs, and the PHP processes; -vv debug logs, -vvv trace
-    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
-    verbose: u8,
-
-    /// Print without colours, as with `NO_COLOR`
-    #[arg(long, global = true)]
-    no_ansi: bool,
-
-    /// Print with colours, also to a file
-    #[arg(long, global = true, conflicts_with = "no_ansi")]
-    ansi: bool,
-
-    /// Environment of the app: its .env.NAME is read, if there is one
-    #[arg(long, value_name = "NAME", global = true)]
-    env: Option<String>,
-
-    /// Do not ask any interactive question
-    #[arg(short, long, global = true)]
-    no_interaction: bool,
-}
-
-impl GlobalArgs {
-    /// Reads the settings, and warns if they are not from where they should be.
-    fn load_config(&self) -> anyhow::Result<Config> {
-        let config = self.read_config()?;
-        if let Some(why) = config.php_failure() {
-            output::notice(&format!(
-                "PHP did not say the app's settings, which are those of the manifest: {why}"
-            ));
-        }
-        Ok(config)
-    }
-
-    /// Reads the settings.
-    fn read_config(&self) -> anyhow::Result<Config> {
-        Ok(Config::load(
-            self.config.as_deref(),
-            self.app.as_deref(),
-            self.variables(),
-        )?)
-    }
-
-    /// The environment of this process, overridden by the flags.
-    fn variables(&self) -> impl Iterator<Item = (String, String)> {
-        // Laravel's variables are text, so a variable that is not text is not Laravel's.
-        let text = std::env::vars_os().filter_map(|(name, value)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        });
-        text.chain(self.env.clone().map(|env| ("APP_ENV".to_owned(), env)))
-    }
+/// The command line under the name of the program.
+fn command_line(program: &Program) -> clap::Command {
+    Cli::command()
+        .name(program.name.clone())
+        .version(program.version.clone())
 }
 
 /// Reads this process's arguments; an empty variable counts as unset.
@@ -257,7 +189,7 @@ fn parse(program: &Program) -> Result<Cli, clap::Error> {
             })
             .mut_subcommands(without_empty_variables)
     }
-    let matches = without_empty_variables(program.command_line()).try_get_matches()?;
+    let matches = without_empty_variables(command_line(program)).try_get_matches()?;
     Cli::from_arg_matches(&matches)
 }
 
@@ -290,34 +222,6 @@ pub struct Application {
     registry: Registry,
     observers: Vec<Arc<dyn Observer>>,
     program: Program,
-}
-
-/// Name and version of the program.
-#[derive(Debug, Clone)]
-struct Program {
-    name: String,
-    version: String,
-}
-
-impl Default for Program {
-    /// The name of the executable file; only artisand's version is known.
-    fn default() -> Self {
-        let file = std::env::current_exe().ok();
-        let name = file.as_deref().and_then(|file| file.file_name()?.to_str());
-        Self {
-            name: name.unwrap_or("artisand").to_owned(),
-            version: format!("(artisand {})", env!("CARGO_PKG_VERSION")),
-        }
-    }
-}
-
-impl Program {
-    /// The command line under this name.
-    fn command_line(&self) -> clap::Command {
-        Cli::command()
-            .name(self.name.clone())
-            .version(self.version.clone())
-    }
 }
 
 impl fmt::Debug for Application {
@@ -436,10 +340,10 @@ fn dispatch(cli: Cli, application: Application) -> anyhow::Result<ExitCode> {
         }
         Command::MakeHandler(args) => block_on(make_handler::run(args, &global)),
         Command::Manifest(args) => manifest::run(&args, &global),
-        Command::List(args) => list::list(&args, program.command_line()),
-        Command::Help(args) => list::help(&args, program.command_line()),
-        Command::Completions(args) => completions::run(&args, program.command_line()),
-        Command::Man => completions::man(&program.command_line()),
+        Command::List(args) => list::list(&args, command_line(&program)),
+        Command::Help(args) => list::help(&args, command_line(&program)),
+        Command::Completions(args) => completions::run(&args, command_line(&program)),
+        Command::Man => completions::man(&command_line(&program)),
     }
 }
 
@@ -450,33 +354,6 @@ fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Resul
     runtime
         .context("could not start the runtime")?
         .block_on(future)
-}
-
-/// Opens a queue connection and makes sure that the server answers.
-async fn open(
-    config: &Config,
-    name: &str,
-) -> anyhow::Result<(RedisQueue, crate::config::Connection)> {
-    let connection = connection(config, name).await?;
-    let redis = crate::connection::Redis::new(&connection.redis)?;
-    let queue = RedisQueue::new(redis, connection.queue.clone());
-    queue.ping().await?;
-    Ok((queue, connection))
-}
-
-/// The settings of a queue connection; if its key prefix is unknown, the error lists the prefixes found on the
-/// server.
-async fn connection(
-    config: &Config,
-    name: &str,
-) -> Result<crate::config::Connection, crate::config::Error> {
-    match config.connection(name) {
-        Err(crate::config::Error::NoPrefix { connection, .. }) => {
-            let seen = doctor::prefixes_at(config, name).await;
-            Err(crate::config::Error::NoPrefix { connection, seen })
-        }
-        known => known,
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::names::{quoted, toml_pattern};
 use super::render::About;
 use super::types::{Inference, Type};
 use super::{method, whole_name};
-use crate::cli::{doctor, failed, open, output};
+use crate::cli::{failed, open, output, prefixes};
 use crate::config::Config;
 use crate::payload::{Encrypter, Kind, Payload, Target, subject_of};
 use crate::php::ClassName;
@@ -114,7 +114,7 @@ impl<'a> Samples<'a> {
         let queue_name = |name: &String| QueueName::from(name.as_str());
         let mut names: Vec<QueueName> = names.iter().map(queue_name).collect();
         if names.is_empty() {
-            let found = doctor::queues_by_prefix(queue.redis()).await?;
+            let found = prefixes::queues_by_prefix(queue.redis()).await?;
             let found = found.get(&settings.redis.prefix).into_iter().flatten();
             names = found.map(queue_name).collect();
             // The worked queue comes first.
