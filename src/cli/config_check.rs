@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use super::doctor::{self, Report};
+use super::doctor::doubts;
+use super::report::Report;
 use super::{GlobalArgs, output};
 use crate::config::{Config, Error};
 use crate::handler::Registry;
@@ -90,7 +91,7 @@ fn examine(config: &Config, report: &mut Report) {
             );
         }
     }
-    doctor::look_at_doubts(config, report);
+    report.extend(doubts::check(config));
     look_at_connection(config, report);
     if let Err(error) = config.timezone() {
         report.error("settings", chain(&error), "correct the time zone");

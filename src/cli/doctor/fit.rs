@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::doctor::Report;
-use super::output::printable;
+use crate::cli::output::printable;
+use crate::cli::report::Report;
 use crate::payload::Payload;
 use crate::queue::QueueName;
 use crate::worker::Preview;
@@ -22,7 +22,7 @@ struct Tried {
 
 impl Fit {
     /// Checks a job if a Rust handler is to run it, or to read it as a shadow.
-    pub(super) fn look_at(&mut self, preview: &Preview, payload: &Payload, queue: &QueueName) {
+    pub(super) fn note(&mut self, preview: &Preview, payload: &Payload, queue: &QueueName) {
         let Some(read) = preview.check(payload, queue) else {
             return;
         };
@@ -38,7 +38,8 @@ impl Fit {
     }
 
     /// Reports for each class whether its jobs fit.
-    pub(super) fn tell(self, queue: &QueueName, report: &mut Report) {
+    pub(super) fn report(self, queue: &QueueName) -> Report {
+        let mut report = Report::default();
         for (class, Tried { jobs, unfit, why }) in self.0 {
             if unfit == 0 {
                 report.ok(
@@ -56,5 +57,6 @@ impl Fit {
                 );
             }
         }
+        report
     }
 }

@@ -1,0 +1,109 @@
+//! What ended jobs have left to do: failed jobs on their way to their store, and follow-ups.
+
+use std::collections::BTreeMap;
+
+use crate::cli::report::Report;
+use crate::queue::{Ledger as _, RedisQueue, Spool};
+use crate::shown::with_causes;
+
+/// Most records that are looked at.
+const MOST: usize = 10_000;
+
+pub(super) async fn check_failed_jobs(queue: &RedisQueue) -> Report {
+    let mut report = Report::default();
+    match queue.read(Spool::FailedJobs, 0, MOST).await {
+        Ok(spooled) if spooled.is_empty() => {}
+        Ok(spooled) => report.warn(
+            "spool",
+            format!("{} failed jobs wait in artisand:failed-spool for their store", spooled.len()),
+            "a running worker brings them there once the store can be written; see failed jobs below",
+        ),
+        Err(error) => report.error("spool", with_causes(&error), "the key artisand:failed-spool must be a list"),
+    }
+    report
+}
+
+/// Looks at the follow-ups; also answers whether jobs are to be counted in batches.
+pub(super) async fn check_follow_ups(queue: &RedisQueue) -> (Report, bool) {
+    match queue.read(Spool::FollowUps, 0, MOST).await {
+        Ok(records) => {
+            let kinds = kinds(&records);
+            (follow_ups(&kinds), kinds.contains_key(COUNTS))
+        }
+        Err(error) => {
+            let mut report = Report::default();
+            report.error(
+                CHECK,
+                with_causes(&error),
+                "the key artisand:follow-ups must be a list",
+            );
+            (report, false)
+        }
+    }
+}
+
+const CHECK: &str = "follow-ups";
+const COUNTS: &str = "jobs to be counted in batches";
+
+/// How many follow-ups of each kind there are.
+fn kinds(records: &[Vec<u8>]) -> BTreeMap<&'static str, usize> {
+    let mut kinds = BTreeMap::new();
+    for record in records {
+        let json: serde_json::Value = serde_json::from_slice(record).unwrap_or_default();
+        let kind = match json["do"].as_str() {
+            Some("count") => COUNTS,
+            Some("forget") => "marks to be taken out of batches",
+            Some("unlock") => "locks to be freed",
+            Some("push") => "jobs to be pushed to other connections",
+            _ => "records that cannot be read",
+        };
+        *kinds.entry(kind).or_insert(0) += 1;
+    }
+    kinds
+}
+
+fn follow_ups(kinds: &BTreeMap<&str, usize>) -> Report {
+    let mut report = Report::default();
+    if !kinds.is_empty() {
+        let kinds: Vec<String> = kinds
+            .iter()
+            .map(|(kind, count)| format!("{kind}: {count}"))
+            .collect();
+        report.warn(
+            CHECK,
+            format!(
+                "left to do in artisand:follow-ups for jobs that have ended: {}",
+                kinds.join(", ")
+            ),
+            "a running worker sees to it in a moment; if it stays, the worker's log says why",
+        );
+    }
+    report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn follow_ups_are_counted_by_kind() {
+        let records = [
+            r#"{"do":"count"}"#,
+            r#"{"do":"unlock"}"#,
+            "{",
+            r#"{"do":"count"}"#,
+        ];
+        let kinds = kinds(&records.map(|record| record.as_bytes().to_vec()));
+        let counted: Vec<_> = kinds.iter().map(|(kind, count)| (*kind, *count)).collect();
+        assert_eq!(
+            counted,
+            [
+                ("jobs to be counted in batches", 2),
+                ("locks to be freed", 1),
+                ("records that cannot be read", 1)
+            ]
+        );
+        assert_eq!(follow_ups(&kinds).levels(), "warning");
+        assert_eq!(follow_ups(&BTreeMap::new()).levels(), "");
+    }
+}
