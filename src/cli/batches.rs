@@ -6,7 +6,7 @@ use super::failed::hours_ago;
 use super::style::Screen;
 use super::{GlobalArgs, output};
 use crate::batch::Prune;
-use crate::config::Error;
+use crate::config::{self, Error};
 
 /// Arguments of `queue:prune-batches`, as given.
 #[derive(Debug, clap::Args)]
@@ -29,7 +29,7 @@ pub(super) async fn prune(args: PruneArgs, global: &GlobalArgs) -> anyhow::Resul
     if config.laravel().is_none() {
         return Err(Error::NoApp.into());
     }
-    let batches = config.batches()?;
+    let batches = config::batches(&config)?;
     let mut screen = Screen::new(global);
     for (which, hours, what) in [
         (Prune::Finished, Some(args.hours), ""),

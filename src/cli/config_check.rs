@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use super::doctor::doubts;
 use super::report::Report;
 use super::{GlobalArgs, output};
-use crate::config::{Config, Error};
+use crate::config::{self, Config, Error};
 use crate::handler::Registry;
 use crate::shown::with_causes;
 
@@ -101,7 +101,7 @@ fn examine(config: &Config, report: &mut Report) {
 /// Reports where the default connection leads.
 fn look_at_connection(config: &Config, report: &mut Report) {
     let name = config.default_connection();
-    match config.connection(&name) {
+    match config::connection(config, &name) {
         Ok(connection) => report.ok(
             "queue",
             format!(

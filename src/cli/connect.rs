@@ -1,7 +1,7 @@
 //! Opens queue connections by name.
 
 use super::prefixes;
-use crate::config::{Config, Connection, Error};
+use crate::config::{self, Config, Connection, Error};
 use crate::connection::Redis;
 use crate::queue::{Queue as _, RedisQueue};
 
@@ -17,7 +17,7 @@ pub(super) async fn open(config: &Config, name: &str) -> anyhow::Result<(RedisQu
 /// The settings of a queue connection; if its key prefix is unknown, the error lists the prefixes found on the
 /// server.
 pub(super) async fn connection(config: &Config, name: &str) -> Result<Connection, Error> {
-    match config.connection(name) {
+    match config::connection(config, name) {
         Err(Error::NoPrefix { connection, .. }) => {
             let seen = prefixes::prefixes_at(config, name).await;
             Err(Error::NoPrefix { connection, seen })

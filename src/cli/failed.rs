@@ -10,7 +10,7 @@ use super::clear::is_prohibited;
 use super::json::PhpJson;
 use super::style::{GREY, Screen};
 use super::{GlobalArgs, open, output};
-use crate::config::{Config, Error};
+use crate::config::{self, Config, Error};
 use crate::failed::{FailedJobs, StoredJob};
 use crate::queue::{Ledger as _, Spool};
 use crate::time::{Clock, UnixSeconds};
@@ -49,7 +49,7 @@ pub(super) struct PruneArgs {
 
 /// The app's store of failed jobs.
 pub(super) fn store(config: &Config) -> anyhow::Result<FailedJobs> {
-    Ok(config.failed_jobs()?.ok_or(Error::NoApp)?)
+    Ok(config::failed_jobs(config)?.ok_or(Error::NoApp)?)
 }
 
 pub(super) fn hours_ago(hours: u32) -> UnixSeconds {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use serde_json::value::RawValue;
 
 use super::{GlobalArgs, open, output};
-use crate::config::SettingError;
+use crate::config::{self, SettingError};
 use crate::payload::{Document, Encrypter, Payload, Target};
 use crate::queue::{Place, Queue as _, QueueName};
 use crate::shown::with_causes;
@@ -80,7 +80,7 @@ pub(super) async fn run(args: PeekArgs, global: &GlobalArgs) -> anyhow::Result<E
         .clone()
         .map_or(connection.default_queue, QueueName::from);
     let states = states(&args);
-    let encrypter = config.encrypter();
+    let encrypter = config::encrypter(&config);
     let encrypter = encrypter.as_ref().map_err(causes_of);
     let mut text = String::new();
     if !args.json {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::output;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::connection::{Error, Redis};
 use crate::shown::with_causes;
 
@@ -54,7 +54,7 @@ pub(super) async fn queues_by_prefix(redis: &Redis) -> Result<Found, Error> {
 /// The queue keys on a connection's server, as the end of a sentence.
 pub(super) async fn prefixes_at(config: &Config, name: &str) -> String {
     const MOST: usize = 20;
-    let Ok(settings) = config.connection_without_prefix(name) else {
+    let Ok(settings) = config::connection_without_prefix(config, name) else {
         return String::new();
     };
     let address = settings.redis.address.to_string();

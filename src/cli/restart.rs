@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use super::GlobalArgs;
 use super::style::Screen;
 use crate::cache::{Cache, keys};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::php::Value;
 use crate::time::Clock;
 
 /// The cache through which the app signals its workers; `None` after printing an error.
 pub(super) fn shared_cache(config: &Config, screen: &mut Screen) -> anyhow::Result<Option<Cache>> {
-    let (name, cache) = config.app_cache()?;
+    let (name, cache) = config::app_cache(config)?;
     if cache.is_shared() {
         return Ok(Some(cache));
     }

@@ -87,7 +87,7 @@ pub(super) async fn run_batches(
 ) -> anyhow::Result<ExitCode> {
     let config = global.load_config()?;
     let mut retry = Retry::new(&config, global)?;
-    let Some(batches) = config.batches()? else {
+    let Some(batches) = config::batches(&config)? else {
         let text = "The app keeps its batches in DynamoDB, which only PHP reads: use `php artisan queue:retry-batch`";
         retry.screen.error(text)?;
         return Ok(ExitCode::FAILURE);

@@ -13,7 +13,7 @@ use super::console::{Console, Style, banner};
 use super::output::{LineWriter, Log};
 use super::summary::Summary;
 use super::{GlobalArgs, UsageError, gaps, log, output};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::failed::FailedJobs;
 use crate::handler::pool::{Pool, PoolError};
 use crate::handler::{HeldLocks, Registry, Router, Services, UnmappedPolicy};
@@ -255,7 +255,7 @@ fn failed_jobs(
     router: &Router,
 ) -> Result<Option<FailedJobs>, crate::config::Error> {
     let is_all_in_php = *router.unmapped() == UnmappedPolicy::Php && router.mappings().len() == 0;
-    config.failed_jobs().or_else(|error| {
+    config::failed_jobs(config).or_else(|error| {
         if !is_all_in_php {
             return Err(error);
         }
@@ -280,7 +280,7 @@ async fn start_pool(
     if *router.unmapped() != UnmappedPolicy::Php {
         return Ok(None);
     }
-    let pool = Pool::new(config.pool(options, failed_jobs));
+    let pool = Pool::new(config::pool_options(config, options, failed_jobs));
     tokio::select! {
         booted = pool.booted() => booted?,
         () = control.told_to_quit() => {}
@@ -290,7 +290,7 @@ async fn start_pool(
 
 /// Warns at the start of settings under which no job would run.
 fn warn_of_mappings(config: &Config, router: &Router) {
-    if let Some(problem) = config.lack_for_php() {
+    if let Some(problem) = config::lack_for_php(config) {
         tracing::warn!(
             "{problem}, so jobs that no mapping matches are left in their queue; `policy` under [unmapped] says otherwise"
         );
@@ -366,7 +366,7 @@ fn work(
         .unwrap_or_else(|| config.default_connection());
     let connection = super::block_on(async { Ok(super::connection(config, &name).await?) })?;
     let options = args.resolve(config, &connection)?;
-    let router = config.router(registry)?;
+    let router = config::router(config, registry)?;
     refuse_circles(config, &router, &options, &connection.queue.forwards)?;
     warn_of_mappings(config, &router);
     for doubt in config.doubts() {
@@ -376,23 +376,23 @@ fn work(
     let overseer = overseer_for(&runtime)?;
     // Pools of database connections need a runtime.
     let entered = runtime.enter();
-    let cache = config.default_cache()?;
+    let cache = config::default_cache(config)?;
     let control_plane = ControlPlane {
         cache,
         maintenance: if args.force {
             None
         } else {
-            config.maintenance()?
+            config::maintenance(config)?
         },
     };
     let failed_jobs = failed_jobs(config, &router)?;
-    let services = config.services()?;
-    config.check_middleware(&router, &services)?;
+    let services = config::services(config)?;
+    config::check_middleware(config, &router, &services)?;
     let held = services.held.clone();
     warn_of_gaps(config, &router, &services, failed_jobs.as_ref());
     drop(entered);
     let is_php = *router.unmapped() == UnmappedPolicy::Php;
-    let php = is_php.then(|| config.pool(&options, None).processes);
+    let php = is_php.then(|| config::pool_options(config, &options, None).processes);
     let console = Arc::new(console(config, args, global, &options, php)?);
     let summary = args.summary.then(Arc::<Summary>::default);
     let control = Control::new();
@@ -527,7 +527,7 @@ fn warn_of_gaps(
             );
         }
     }
-    if let Some(why) = config.cache_for_php_only().filter(|_| config.obeys_app()) {
+    if let Some(why) = config::cache_for_php_only(config).filter(|_| config.obeys_app()) {
         tracing::warn!(
             why,
             remedy = gaps::CACHE_OF_PHP_REMEDY,
@@ -535,7 +535,7 @@ fn warn_of_gaps(
             gaps::CACHE_OF_PHP
         );
     }
-    for class in config.classes_without_their_middleware(router) {
+    for class in config::classes_without_their_middleware(config, router) {
         tracing::warn!(
             job.class = class,
             "this class has middleware in PHP and its mapping has none: list it under `middleware`"

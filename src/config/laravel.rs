@@ -4,7 +4,7 @@
 //! is the value of `config('app')`, `config('queue')`, `config('cache')` and
 //! `config('database')`; what Laravel makes of it depends on its version and
 //! is done here (docs/protocol/app-config.md 5 to 9). What could not be found
-//! out is an error only for whoever needs it.
+//! out is an error only where it is needed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -980,7 +980,7 @@ impl Laravel {
         })
     }
 
-    /// All database connections, to be opened when somebody needs one.
+    /// All database connections, opened at their first use.
     pub fn databases(&self) -> Databases {
         let default = self.text(&["database", "default"]).ok().flatten();
         let names = self.names(&["database", "connections"]).unwrap_or_default();

@@ -3,7 +3,7 @@
 use crate::batch::{Batches, Error};
 use crate::cli::gaps;
 use crate::cli::report::Report;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::handler::Router;
 use crate::shown::with_causes;
 
@@ -12,7 +12,7 @@ const CHECK: &str = "batches";
 /// Reports on batches. Few apps have batches, so missing settings for them are not an error.
 pub(super) async fn check(config: &Config, router: Option<&Router>, has_batches: bool) -> Report {
     let mut report = Report::default();
-    match config.batches() {
+    match config::batches(config) {
         Ok(Some(batches)) => {
             let checked = batches.check().await;
             return check_place(config, router, &batches, checked, has_batches);

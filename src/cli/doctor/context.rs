@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::encryption::Locked;
-use crate::config::{Config, Error};
+use crate::config::{self, Config, Error};
 use crate::handler::{Registry, Router};
 use crate::payload::Encrypter;
 use crate::worker::Preview;
@@ -32,14 +32,17 @@ impl<'a> Context<'a> {
         registry: &Registry,
     ) -> Self {
         let connection = connection.unwrap_or_else(|| config.default_connection());
-        let router = config.router(registry).map(Arc::new);
+        let router = config::router(config, registry).map(Arc::new);
         let preview = router.as_ref().ok().and_then(|router| {
-            let name = config.connection(&connection).ok()?.queue.connection;
-            let services = Arc::new(config.services().ok()?);
+            let name = config::connection(config, &connection)
+                .ok()?
+                .queue
+                .connection;
+            let services = Arc::new(config::services(config).ok()?);
             Some(Preview::new(Arc::clone(router), services, name))
         });
         Self {
-            key: config.encrypter().map_err(|error| Locked::of(&error)),
+            key: config::encrypter(config).map_err(|error| Locked::of(&error)),
             config,
             php,
             connection,

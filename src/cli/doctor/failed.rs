@@ -1,13 +1,13 @@
 //! The app's store of failed jobs.
 
 use crate::cli::report::Report;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::failed::FailedJobs;
 use crate::shown::with_causes;
 
 pub(super) async fn check(config: &Config) -> Report {
     let mut report = Report::default();
-    let store = match config.failed_jobs() {
+    let store = match config::failed_jobs(config) {
         Ok(Some(store)) => store,
         Ok(None) => {
             report.warn(

@@ -134,25 +134,26 @@ pub(super) fn check_kinds(config: &Config, router: &Router, waiting: &Waiting) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config;
 
     #[test]
     fn a_mapping_that_never_matches_is_a_warning() {
         #[rustfmt::skip]
         let rows: [(&[&str], &str); 4] = [
             (&[], "warning"),
-            (&["A", "B"], "ok"),
-            (&[r"App\*", r"App\Jobs\A"], "warning"),
-            (&[r"App\Jobs\*", r"*\A"], "ok ok"),
+            (&["job = 'A'", "job = 'B'"], "ok"),
+            (&[r"job = 'App\*'", r"job = 'App\Jobs\A'"], "warning"),
+            (&["listener = 'L'\nevent = 'E'", "listener = 'L@handle'"], "ok ok"),
         ];
-        for (jobs, expected) in rows {
-            let tables = jobs
+        for (targets, expected) in rows {
+            let tables = targets
                 .iter()
-                .map(|job| format!("[[map]]\njob = '{job}'\nhandler = \"log\"\n"));
+                .map(|target| format!("[[map]]\n{target}\nhandler = \"log\"\n"));
             let toml = tables.collect::<String>() + "[unmapped]\npolicy = \"leave\"\n";
             let mut config = Config::default();
             config.file = toml::from_str(&toml).unwrap();
-            let router = config.router(&Registry::new()).unwrap();
-            assert_eq!(check(&router).levels(), expected, "{jobs:?}");
+            let router = config::router(&config, &Registry::new()).unwrap();
+            assert_eq!(check(&router).levels(), expected, "{targets:?}");
         }
     }
 }

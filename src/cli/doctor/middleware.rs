@@ -2,14 +2,14 @@
 
 use crate::cli::gaps;
 use crate::cli::report::Report;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::handler::Router;
 use crate::shown::with_causes;
 
 pub(super) fn check(config: &Config, router: &Router) -> Report {
     let mut report = Report::default();
-    let checked = config.services();
-    let checked = checked.and_then(|services| config.check_middleware(router, &services));
+    let checked = config::services(config);
+    let checked = checked.and_then(|services| config::check_middleware(config, router, &services));
     if let Err(error) = checked {
         report.error(
             "middleware",
@@ -17,7 +17,7 @@ pub(super) fn check(config: &Config, router: &Router) -> Report {
             "queue:work does not start with it: set what is missing, or take the middleware out",
         );
     }
-    let classes = config.classes_without_their_middleware(router);
+    let classes = config::classes_without_their_middleware(config, router);
     if !classes.is_empty() {
         report.warn(
             "middleware",
@@ -35,7 +35,7 @@ pub(super) fn check(config: &Config, router: &Router) -> Report {
 pub(super) fn check_gaps(config: &Config, router: &Router) -> Report {
     let mut report = Report::default();
     // The reason is already reported.
-    let Ok(services) = config.services() else {
+    let Ok(services) = config::services(config) else {
         return report;
     };
     for finding in gaps::look(config, router, &services) {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::cache::Watched;
 use crate::cli::report::Report;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::queue::QueueName;
 
 /// Reports queues that the app has paused.
@@ -16,7 +16,7 @@ pub(super) async fn check(
 ) -> Report {
     let mut report = Report::default();
     // A store that is unknown or cannot be read is reported elsewhere.
-    let Ok(Some(cache)) = config.default_cache() else {
+    let Ok(Some(cache)) = config::default_cache(config) else {
         return report;
     };
     let names: BTreeSet<&str> = names

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 
 use super::context::Context;
 use crate::cli::report::Report;
+use crate::config;
 use crate::handler::pool::{Pool, PoolOptions};
 use crate::handler::{Router, UnmappedPolicy};
 use crate::worker::WorkerOptions;
@@ -18,7 +19,7 @@ pub(super) async fn check(context: &Context<'_>, router: &Router) -> Report {
         connection: context.connection.as_str().into(),
         ..WorkerOptions::default()
     };
-    let options = context.config.pool(&worker, None);
+    let options = config::pool_options(context.config, &worker, None);
     let processes = options.processes;
     let one = PoolOptions {
         processes: NonZeroUsize::MIN,

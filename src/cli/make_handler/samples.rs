@@ -12,7 +12,7 @@ use super::render::About;
 use super::types::{Inference, Type};
 use super::{method, whole_name};
 use crate::cli::{failed, open, output, prefixes};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::payload::{Encrypter, Kind, Payload, Target, subject_of};
 use crate::php::ClassName;
 use crate::queue::{Place, Queue as _, QueueName};
@@ -50,7 +50,7 @@ pub(super) struct Samples<'a> {
 
 impl<'a> Samples<'a> {
     pub(super) fn new(wanted: &'a str, limit: usize, config: &'a Config) -> Self {
-        let encrypter = config.encrypter();
+        let encrypter = config::encrypter(config);
         Self {
             wanted,
             limit,

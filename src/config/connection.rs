@@ -1,0 +1,223 @@
+//! Queue connections: what the file says of one, over what the app says.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use super::file::ConnectionTable;
+use super::laravel::QueueSettings;
+use super::{Config, Error};
+use crate::app::Version;
+use crate::connection::{RedisAddress, RedisOptions};
+use crate::queue::{ConnectionName, QueueName, RedisQueueOptions};
+
+/// A queue connection, ready to be opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Connection {
+    /// The server.
+    pub redis: RedisOptions,
+    /// The queues on it.
+    pub queue: RedisQueueOptions,
+    /// Queue that is meant where none is named.
+    pub default_queue: QueueName,
+}
+
+/// Puts together the settings of a queue connection.
+///
+/// # Errors
+///
+/// An unknown name, a variable that is no number, an address that cannot be
+/// used, a key prefix that cannot be told or that nothing says.
+pub fn connection(config: &Config, name: &str) -> Result<Connection, Error> {
+    let connection = connection_without_prefix(config, name)?;
+    if is_prefix_unknown(config, name) {
+        return Err(Error::NoPrefix {
+            connection: name.to_owned(),
+            seen: String::new(),
+        });
+    }
+    Ok(connection)
+}
+
+/// The settings of a queue connection, also where nothing says which key prefix the app has: then it is empty.
+///
+/// # Errors
+///
+/// As [`connection`](connection), but for the prefix that nothing says.
+pub fn connection_without_prefix(config: &Config, name: &str) -> Result<Connection, Error> {
+    if !config.is_known(name) {
+        return Err(Error::UnknownConnection {
+            name: name.to_owned(),
+            configured: config.connections().join(", "),
+        });
+    }
+    let empty = ConnectionTable::default();
+    let table = config.file.connections.get(name).unwrap_or(&empty);
+    let of_app = connection_of_app(config, name, table)?;
+    let default_queue = table
+        .queue
+        .clone()
+        .or_else(|| match &of_app {
+            Some(of_app) => Some(of_app.default_queue.clone()),
+            None => config.env("REDIS_QUEUE"),
+        })
+        .filter(|queue| !queue.is_empty());
+    Ok(Connection {
+        redis: redis(config, name, table, of_app.as_ref())?,
+        queue: queue(config, name, table, of_app.map(|of_app| of_app.queue))?,
+        default_queue: default_queue.unwrap_or_else(|| "default".into()).into(),
+    })
+}
+
+/// What the app says of a connection; `None` if it says nothing, or is not needed.
+fn connection_of_app(
+    config: &Config,
+    name: &str,
+    table: &ConnectionTable,
+) -> Result<Option<QueueSettings>, Error> {
+    match &config.laravel {
+        Some(laravel) if laravel.has_queue_connection(name) => {
+            match laravel.queue(name, table.prefix.as_deref()) {
+                // What the file says in full needs nothing of the app.
+                Err(_) if table.says_all() => Ok(None),
+                found => config.setting(found).map(Some),
+            }
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The server.
+fn redis(
+    config: &Config,
+    name: &str,
+    table: &ConnectionTable,
+    of_app: Option<&QueueSettings>,
+) -> Result<RedisOptions, Error> {
+    let mut redis = match of_app {
+        Some(of_app) => of_app.redis.clone(),
+        None => redis_of_env(config)?,
+    };
+    let address = |source| Error::Address {
+        name: name.to_owned(),
+        source,
+    };
+    if let Some(url) = &table.url {
+        redis.apply_url(url).map_err(address)?;
+    }
+    if let Some(socket) = &table.socket {
+        redis.address = RedisAddress::Unix(socket.clone());
+    } else if table.host.is_some() || table.port.is_some() || table.tls.is_some() {
+        let (host, port, is_tls) = match &redis.address {
+            RedisAddress::Tcp(host, port) => (host.clone(), *port, false),
+            RedisAddress::Tls(host, port) => (host.clone(), *port, true),
+            RedisAddress::Unix(_) => ("127.0.0.1".to_owned(), 6379, false),
+        };
+        let host = table.host.clone().unwrap_or(host);
+        redis.address = RedisOptions::address_of(
+            &host,
+            table.port.unwrap_or(port),
+            table.tls.unwrap_or(is_tls),
+        );
+    }
+    redis.username = table.username.clone().or(redis.username);
+    redis.password = table.password.clone().or(redis.password);
+    redis.database = table.database.unwrap_or(redis.database);
+    redis.prefix = match (&table.prefix, of_app) {
+        (Some(prefix), _) => prefix.clone(),
+        (None, Some(of_app)) => of_app.redis.prefix.clone(),
+        (None, None) => config.env("REDIS_PREFIX").unwrap_or_default(),
+    };
+    Ok(redis)
+}
+
+/// The queues on it.
+fn queue(
+    config: &Config,
+    name: &str,
+    table: &ConnectionTable,
+    of_app: Option<RedisQueueOptions>,
+) -> Result<RedisQueueOptions, Error> {
+    let seconds = "a whole number of seconds";
+    let defaults = match of_app {
+        Some(of_app) => of_app,
+        None => RedisQueueOptions {
+            retry_after: Some(Duration::from_secs(
+                config
+                    .number("REDIS_QUEUE_RETRY_AFTER", seconds)?
+                    .unwrap_or(90),
+            )),
+            notify: !is_before_notify_lists(config),
+            ..RedisQueueOptions::default()
+        },
+    };
+    Ok(RedisQueueOptions {
+        connection: ConnectionName::from(name),
+        retry_after: table
+            .retry_after
+            .map(Duration::from_secs)
+            .or(defaults.retry_after),
+        notify: table.notify.unwrap_or(defaults.notify),
+        migration_batch: table
+            .migration_batch_size
+            .map_or(defaults.migration_batch, NonZeroUsize::get),
+        look_ahead: table
+            .look_ahead
+            .map_or(defaults.look_ahead, NonZeroUsize::get),
+        forwards: forwards(config, name),
+    })
+}
+
+/// Queues of a connection that the app forwards to others, as its manifest says.
+fn forwards(config: &Config, connection: &str) -> BTreeMap<QueueName, QueueName> {
+    let Some((_, manifest)) = &config.manifest else {
+        return BTreeMap::new();
+    };
+    let queues = manifest.queue_forwards.keys();
+    let ends = queues.map(|queue| (queue, manifest.forwarded_queue(queue, connection)));
+    ends.filter(|(queue, end)| queue != end)
+        .map(|(queue, end)| (queue.as_str().into(), end.into()))
+        .collect()
+}
+
+/// Redis as the app's `default` connection says it.
+fn redis_of_env(config: &Config) -> Result<RedisOptions, Error> {
+    let filled = |name: &str| config.env(name).filter(|value| !value.is_empty());
+    let host = filled("REDIS_HOST").unwrap_or_else(|| "127.0.0.1".to_owned());
+    let port = config
+        .number("REDIS_PORT", "a port number")?
+        .unwrap_or(6379);
+    let is_tls = filled("REDIS_SCHEME").is_some_and(|scheme| scheme == "tls" || scheme == "rediss");
+    let mut redis = RedisOptions {
+        address: RedisOptions::address_of(&host, port, is_tls),
+        username: filled("REDIS_USERNAME"),
+        password: filled("REDIS_PASSWORD"),
+        database: config
+            .number("REDIS_DB", "the number of a database")?
+            .unwrap_or(0),
+        prefix: String::new(),
+    };
+    if let Some(url) = filled("REDIS_URL") {
+        let address = |source| Error::Address {
+            name: "REDIS_URL".to_owned(),
+            source,
+        };
+        redis.apply_url(&url).map_err(address)?;
+    }
+    Ok(redis)
+}
+
+/// Whether nothing says which key prefix the app has.
+fn is_prefix_unknown(config: &Config, connection: &str) -> bool {
+    let table = config.file.connections.get(connection);
+    table.is_none_or(|table| table.prefix.is_none())
+        && config.laravel.is_none()
+        && !config.is_set("REDIS_PREFIX")
+}
+
+/// Whether the app's Laravel is older than 5.8, which brought the notify lists.
+fn is_before_notify_lists(config: &Config) -> bool {
+    let version = config.file.laravel.as_deref();
+    let version = version.and_then(|version| version.parse::<Version>().ok());
+    version.is_some_and(|version| !version.is_at_least(5, 8))
+}

@@ -1,0 +1,145 @@
+//! What is wrong with settings.
+
+use std::path::PathBuf;
+
+use super::file::ErrorPlace;
+use super::laravel::SettingError;
+use crate::app::{EnvError, ManifestError};
+use crate::connection;
+use crate::handler::{MappingError, TargetPatternError};
+
+/// An error in the settings.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file cannot be read.
+    #[error("could not read {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is not TOML, or holds a key or value that means nothing.
+    #[error("{place}: {problem}")]
+    Toml {
+        /// File and line.
+        place: ErrorPlace,
+        /// What is wrong; not the line itself, which may hold a password.
+        problem: String,
+    },
+    /// `.env` is one that Laravel refuses, too.
+    #[error("{path} is not a valid environment file")]
+    Env {
+        /// The file.
+        path: PathBuf,
+        /// The line and what is wrong with it.
+        source: EnvError,
+    },
+    /// A variable holds something that cannot be used.
+    #[error("`{name}` is `{value}`, expected {expected}")]
+    Variable {
+        /// Name of the variable.
+        name: String,
+        /// What it holds.
+        value: String,
+        /// What would work.
+        expected: &'static str,
+    },
+    /// There is no connection of this name.
+    #[error("no queue connection `{name}` (configured: {configured})")]
+    UnknownConnection {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        configured: String,
+    },
+    /// Nothing says which keys of a Redis are the app's.
+    #[error(
+        "no app and no key prefix is known for queue connection `{connection}`: run this in the app's directory or give that with --app, or set `prefix` under [connections.{connection}] in artisand.toml (`prefix = \"\"` if the keys have none), or REDIS_PREFIX{seen}"
+    )]
+    NoPrefix {
+        /// Name of the connection.
+        connection: String,
+        /// What keys of queues the server shows, as the end of the sentence; empty if it was not asked.
+        seen: String,
+    },
+    /// PHP cannot describe the app.
+    #[error("{0}")]
+    Php(String),
+    /// PHP cannot load the app's configuration, and nothing else says it.
+    #[error(
+        "{0}; without PHP, write a manifest where it runs (`artisand manifest`), or set `settings = \"env\"` in artisand.toml to take the settings from the environment and .env alone"
+    )]
+    Settings(String),
+    /// Settings are to come from a manifest, and there is none.
+    #[error(
+        "`settings` is `manifest`, and there is no manifest: write one with `artisand manifest`"
+    )]
+    NoManifest,
+    /// A command needs an app, and none is set.
+    #[error(
+        "no Laravel app is known: run this in its directory, or give that with --app, ARTISAND_APP or `app` in artisand.toml, or give a manifest"
+    )]
+    NoApp,
+    /// The manifest cannot be used.
+    #[error("cannot use the manifest")]
+    Manifest(#[from] ManifestError),
+    /// A setting of the app cannot be used.
+    #[error("cannot use the app's settings ({origin})")]
+    Setting {
+        /// Where they came from.
+        origin: String,
+        /// Which, and why.
+        source: Box<SettingError>,
+    },
+    /// The address of a connection cannot be used.
+    #[error("queue connection `{name}`")]
+    Address {
+        /// Name of the connection.
+        name: String,
+        /// What is wrong.
+        source: connection::Error,
+    },
+    /// A mapping cannot be carried out.
+    #[error("{place}: mapping of `{target}`")]
+    Mapping {
+        /// File and line.
+        place: ErrorPlace,
+        /// What the mapping is for.
+        target: String,
+        /// What is wrong.
+        source: MappingError,
+    },
+    /// What a mapping is for cannot be read.
+    #[error("{place}")]
+    Pattern {
+        /// File and line.
+        place: ErrorPlace,
+        /// What is wrong.
+        source: TargetPatternError,
+    },
+    /// A mapping does not say what it is for, or says two things.
+    #[error("{place}: {problem}")]
+    Target {
+        /// File and line.
+        place: ErrorPlace,
+        /// What is wrong and what would work.
+        problem: String,
+    },
+    /// A policy without what it needs, or an unknown one.
+    #[error("{place}: {problem}")]
+    Policy {
+        /// File and line.
+        place: ErrorPlace,
+        /// What is wrong and what would work.
+        problem: String,
+    },
+}
+
+impl Error {
+    /// Whether a setting is only not known here.
+    pub fn is_unknown_setting(&self) -> bool {
+        matches!(self, Self::Setting { source, .. } if matches!(**source, SettingError::Unknown { .. }))
+    }
+}

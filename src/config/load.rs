@@ -1,0 +1,107 @@
+//! Reads the settings: the file, and what is known of the app.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::file::{self, File};
+use super::learn::read_env_file;
+use super::{Config, DEFAULT_FILE, Error, routing};
+use crate::app;
+use crate::handler::Registry;
+
+impl Config {
+    /// Reads the file (or `artisand.toml` in the current directory if there is one) and the app's `.env`, and asks PHP
+    /// for the app's settings, where it runs.
+    ///
+    /// # Errors
+    ///
+    /// A file that was named and is not there, or anything in one that cannot be understood.
+    pub fn load(
+        path: Option<&Path>,
+        app: Option<&Path>,
+        process: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, Error> {
+        let path = Self::path_or_default(path);
+        let file = path.map(file::read).transpose()?.unwrap_or_default();
+        Self::with_file(file, path, app, process.into_iter().collect(), true)
+    }
+
+    /// Reads the same without starting PHP, and all that is wrong in the file.
+    ///
+    /// The mappings are looked up among these handlers. What cannot be understood of the file is left out of the
+    /// settings.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read, or an app or manifest that cannot be understood, after the mistakes in the file.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime.
+    pub fn check(
+        path: Option<&Path>,
+        app: Option<&Path>,
+        process: impl IntoIterator<Item = (String, String)>,
+        registry: &Registry,
+    ) -> (Result<Self, Error>, Vec<Error>) {
+        let path = Self::path_or_default(path);
+        let (file, mut mistakes) = match path.map(file::read_all).transpose() {
+            Ok(read) => read.unwrap_or_default(),
+            Err(error) => return (Err(error), Vec::new()),
+        };
+        let config = Self::with_file(file, path, app, process.into_iter().collect(), false);
+        if let Ok(config) = &config {
+            mistakes.extend(routing::mistakes(config, registry));
+        }
+        (config, mistakes)
+    }
+
+    fn path_or_default(path: Option<&Path>) -> Option<&Path> {
+        let default = Path::new(DEFAULT_FILE);
+        path.or_else(|| default.exists().then_some(default))
+    }
+
+    fn with_file(
+        file: File,
+        path: Option<&Path>,
+        app: Option<&Path>,
+        process: BTreeMap<String, String>,
+        may_ask_php: bool,
+    ) -> Result<Self, Error> {
+        let mut config = Self {
+            file,
+            path: path.map(Path::to_owned).unwrap_or_default(),
+            process: Arc::new(process),
+            ..Self::default()
+        };
+        let app = app.map(Path::to_owned).or_else(|| config.file.app.clone());
+        let app = app.or_else(|| config.app_here());
+        // Paths in the app's configuration are made from it.
+        config.app = app.map(|app| std::path::absolute(&app).unwrap_or(app));
+        if let Some(app) = &config.app {
+            if !app.is_dir() {
+                let source = std::io::Error::from(std::io::ErrorKind::NotFound);
+                let path = app.clone();
+                return Err(Error::Read { path, source });
+            }
+            config.env_file = Arc::new(read_env_file(app, &config.process)?);
+        }
+        config.learn(may_ask_php)?;
+        Ok(config)
+    }
+
+    /// The app's directory as a configuration file says it, else the current one if it is an app's.
+    ///
+    /// # Errors
+    ///
+    /// The file was named and is not there, or cannot be understood.
+    pub fn app_of_file(path: Option<&Path>) -> Result<Option<PathBuf>, Error> {
+        let of_file = Self::path_or_default(path)
+            .map(file::read)
+            .transpose()?
+            .and_then(|file| file.app);
+        let here = Path::new(".");
+        Ok(of_file.or_else(|| app::is_app(here).then(|| here.to_owned())))
+    }
+}

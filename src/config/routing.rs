@@ -1,0 +1,99 @@
+//! Mappings with their handlers.
+
+use super::file::{self, MapTable};
+use super::policy::{policy_error, unmapped};
+use super::services::services;
+use super::target::Problem;
+use super::{Config, Error};
+use crate::handler::{Mapping, MappingError, Registry, Router, Services, UnmappedPolicy};
+
+/// Looks up the handlers of all mappings.
+///
+/// # Errors
+///
+/// A bad pattern, an unknown handler or policy, with file and line.
+pub fn router(config: &Config, registry: &Registry) -> Result<Router, Error> {
+    let mappings = config.file.map.iter().map(|table| mapping(config, table));
+    let mappings = mappings.collect::<Result<Vec<_>, _>>()?;
+    let unmapped = unmapped(config)?;
+    Router::new(mappings, unmapped, registry).map_err(|at| mapping_error(config, at))
+}
+
+fn mapping(config: &Config, table: &MapTable) -> Result<Mapping, Error> {
+    table.to_mapping().map_err(|wrong| {
+        let place = file::place(&config.path, wrong.offset);
+        match wrong.problem {
+            Problem::Name(source) => Error::Pattern { place, source },
+            Problem::Keys(problem) => Error::Target { place, problem },
+        }
+    })
+}
+
+fn mapping_error(config: &Config, (position, source): (usize, MappingError)) -> Error {
+    let table = &config.file.map[position];
+    // Of a mapping that became one, it was read before.
+    let target = table.target().map(|target| target.to_string());
+    Error::Mapping {
+        place: file::place(&config.path, table.handler.span().start),
+        target: target.unwrap_or_default(),
+        source,
+    }
+}
+
+/// Says which mapping has middleware that needs something of the app that is not there.
+///
+/// # Errors
+///
+/// File, line and what is missing.
+pub fn check_middleware(
+    config: &Config,
+    router: &Router,
+    services: &Services,
+) -> Result<(), Error> {
+    router
+        .check(services)
+        .map_err(|at| mapping_error(config, at))
+}
+
+/// Classes with middleware in PHP whose jobs run here without any.
+pub fn classes_without_their_middleware<'a>(config: &'a Config, router: &Router) -> Vec<&'a str> {
+    let classes = config
+        .manifest
+        .iter()
+        .flat_map(|(_, manifest)| &manifest.classes);
+    let with_middleware = classes.filter(|(_, class)| class.has_middleware());
+    with_middleware
+        .map(|(name, _)| name.as_str())
+        .filter(|name| router.has_middleware(name) == Some(false))
+        .collect()
+}
+
+/// What is wrong with mappings and the policy for unmapped jobs, each with its line.
+pub(super) fn mistakes(config: &Config, registry: &Registry) -> Vec<Error> {
+    let policy = config.file.unmapped.to_policy();
+    let unmapped = policy.as_ref().ok().cloned().flatten();
+    let unmapped = unmapped.unwrap_or(UnmappedPolicy::Leave);
+    let of_mapping = |(position, table): (usize, &MapTable)| {
+        let routed = mapping(config, table).and_then(|mapping| {
+            let routed = Router::new(vec![mapping], unmapped.clone(), registry);
+            routed.map_err(|(_, source)| mapping_error(config, (position, source)))
+        });
+        routed.err()
+    };
+    let mappings = config.file.map.iter().enumerate().filter_map(of_mapping);
+    let policy = policy.err().map(|problem| policy_error(config, problem));
+    let mut mistakes: Vec<Error> = mappings.chain(policy).collect();
+    // What middleware needs of the app may be only in what PHP says.
+    let is_known = !config.is_php_unasked || config.manifest.is_some();
+    if mistakes.is_empty() && config.laravel.is_some() && is_known {
+        let mappings = config.file.map.iter().map(|table| mapping(config, table));
+        let mappings = mappings.filter_map(Result::ok).collect();
+        if let Ok(router) = Router::new(mappings, unmapped, registry) {
+            let services = services(config);
+            let checked =
+                services.and_then(|services| check_middleware(config, &router, &services));
+            mistakes.extend(checked.err());
+        }
+    }
+    mistakes
+}

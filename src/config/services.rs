@@ -1,0 +1,141 @@
+//! What the app offers to its jobs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::tz::TimeZone;
+
+use super::connection::connection;
+use super::laravel::{Laravel, SettingError};
+use super::stores::{batches, encrypter};
+use super::{Config, Error};
+use crate::cache::Stores;
+use crate::connection::Redis;
+use crate::handler::{Gap, Models, Services};
+use crate::queue::{Connections, Destination, Queue, QueueName, RedisQueue};
+use crate::shown::with_causes;
+
+/// What the app offers to its jobs.
+///
+/// Batches that cannot be used are none, and said in the log: few apps have
+/// jobs in batches, and all have a setting for them.
+///
+/// # Errors
+///
+/// Something of it is set and cannot be used.
+///
+/// # Panics
+///
+/// Outside of a Tokio runtime.
+pub fn services(config: &Config) -> Result<Services, Error> {
+    let php_queue = config.file.php.queue.as_deref();
+    let mut services = Services {
+        php_queue: php_queue.map(QueueName::from),
+        version: config.known_version(),
+        timezone: "UTC".to_owned(),
+        ..Services::default()
+    };
+    if let Some(laravel) = &config.laravel {
+        fill_stores(config, laravel, &mut services)?;
+    }
+    match encrypter(config) {
+        Ok(encrypter) => services.encrypter = Some(Arc::new(encrypter)),
+        // Most apps encrypt no job: only a job that needs the key says why there is none.
+        Err(error) => services.encrypter_missing = Some(with_causes(&error).into()),
+    }
+    if let Some((_, manifest)) = &config.manifest {
+        services.manifest = Some(Arc::new(manifest.clone()));
+        let models = Models::new(manifest.models.clone(), Arc::clone(&services.databases));
+        services.models = Some(Arc::new(models));
+        let deleting = manifest.deleting_when_missing_models();
+        let deleting = deleting.map(str::to_owned).collect();
+        services.delete_when_missing_models = Some(Arc::new(deleting));
+    }
+    for (name, table) in &config.file.limiters {
+        let limiter = table.to_limiter();
+        services.limiters.insert(name.clone(), limiter);
+    }
+    fill_middleware(config, &mut services);
+    Ok(services)
+}
+
+/// What is in databases and caches, and the queues that jobs can be pushed to.
+fn fill_stores(config: &Config, laravel: &Laravel, services: &mut Services) -> Result<(), Error> {
+    services.databases = Arc::new(laravel.databases());
+    let zone = laravel.timezone().ok();
+    if let Some(zone) = zone.as_ref().and_then(TimeZone::iana_name) {
+        zone.clone_into(&mut services.timezone);
+    }
+    let default = config.setting(laravel.default_cache())?;
+    let of_app = laravel.clone();
+    services.stores = Some(Stores::new(default, move |name| of_app.cache(name)));
+    services.connections = Some(destinations(config));
+    match batches(config) {
+        Ok(Some(batches)) => services.batches = Some(batches),
+        Ok(None) => tracing::warn!(
+            "the app keeps its batches in DynamoDB, where PHP has to count each of their jobs"
+        ),
+        Err(error) => tracing::warn!(
+            error = with_causes(&error),
+            "the app's batches cannot be used here: PHP counts each of their jobs"
+        ),
+    }
+    Ok(())
+}
+
+/// All queue connections, as far as they can be used.
+fn destinations(config: &Config) -> Connections {
+    let destination = |name: String| {
+        let opened = connection(config, &name).map_err(|error| with_causes(&error));
+        let default_queue = match &opened {
+            Ok(connection) => connection.default_queue.clone(),
+            Err(_) => "default".into(),
+        };
+        let queues = opened.and_then(|connection| {
+            let redis = Redis::new(&connection.redis).map_err(|error| with_causes(&error))?;
+            Ok(Arc::new(RedisQueue::new(redis, connection.queue)) as Arc<dyn Queue>)
+        });
+        let destination = Destination {
+            default_queue,
+            queues,
+        };
+        (name, destination)
+    };
+    let all = config.connections().into_iter().map(destination);
+    Connections::new(config.default_connection(), all)
+}
+
+/// What middleware needs: of no importance to jobs that do not need it, so an error only for those.
+fn fill_middleware(config: &Config, services: &mut Services) {
+    let Some(laravel) = &config.laravel else {
+        for gap in [Gap::Cache, Gap::LimiterCache, Gap::Redis, Gap::Batches] {
+            services.gaps.insert(gap, Error::NoApp.to_string());
+        }
+        return;
+    };
+    let stores = services.stores.clone();
+    let open = |name: String| match &stores {
+        Some(stores) => stores.get(&name).map_err(|error| with_causes(&error)),
+        None => laravel.cache(&name).map_err(|error| with_causes(&error)),
+    };
+    let text = |error: SettingError| with_causes(&error);
+    let gaps = &mut services.gaps;
+    let cache = laravel.default_cache().map_err(text).and_then(open);
+    services.cache = or_gap(gaps, Gap::Cache, cache);
+    let cache = laravel.limiter_cache().map_err(text).and_then(open);
+    services.limiter_cache = or_gap(gaps, Gap::LimiterCache, cache);
+    let redis = laravel
+        .redis("default")
+        .map_err(text)
+        .and_then(|redis| Redis::new(&redis.options).map_err(|error| with_causes(&error)));
+    services.redis = or_gap(gaps, Gap::Redis, redis);
+    if services.batches.is_none() {
+        let why = "they cannot be read, see the log".to_owned();
+        gaps.insert(Gap::Batches, why);
+    }
+}
+
+/// What was found; why it was not is written down.
+fn or_gap<T>(gaps: &mut BTreeMap<Gap, String>, gap: Gap, found: Result<T, String>) -> Option<T> {
+    found.map_err(|why| gaps.insert(gap, why)).ok()
+}
