@@ -1,0 +1,334 @@
+//! What Laravel makes of its settings, by version.
+
+use serde_json::json;
+
+use super::*;
+use crate::connection::{DatabaseKind, RedisAddress};
+use crate::payload::Encrypter;
+
+fn laravel(version: &str, config: Value) -> Laravel {
+    Laravel {
+        version: Some(version.to_owned()),
+        config,
+        base: "/app".into(),
+        storage: "/app/storage".into(),
+        cache_prefixes: BTreeMap::new(),
+        origin: Origin::Php { cached: None },
+        env: Arc::new(|name| (name == "REDIS_PASSWORD").then(|| "secret".to_owned())),
+    }
+}
+
+#[test]
+fn workers_may_print_times_of_another_zone() {
+    #[rustfmt::skip]
+    let rows = [
+        ("9.48", json!("Asia/Tokyo"), Ok(None)),
+        ("9.49", json!("Asia/Tokyo"), Ok(Some("Asia/Tokyo"))),
+        ("13.31", Value::Null,        Ok(None)),
+        ("13.31", json!(""),          Ok(None)),
+        ("13.31", json!("Mars"),      Err("`queue.output_timezone` of the app is `Mars`, expected a time zone, such as Europe/Warsaw")),
+    ];
+    for (version, output, expected) in rows {
+        let config = json!({"app": {"timezone": "UTC"}, "queue": {"output_timezone": output}});
+        let found = laravel(version, config).output_timezone();
+        let found = found.map(|zone| zone.and_then(|zone| Some(zone.iana_name()?.to_owned())));
+        let found = found.map_err(|error| error.to_string());
+        let expected = expected.map(|name| name.map(str::to_owned));
+        assert_eq!(found, expected.map_err(str::to_owned), "{version} {output}");
+    }
+}
+
+fn redis(version: &str, connection: &Value, options: &Value) -> Found<RedisSettings> {
+    let config = json!({"database": {"redis": {"client": "phpredis", "options": options, "default": connection}}});
+    laravel(version, config).redis("default")
+}
+
+#[test]
+fn urls_lie_over_the_other_fields() {
+    let tcp = |host: &str, port| RedisAddress::Tcp(host.into(), port);
+    let tls = |host: &str, port| RedisAddress::Tls(host.into(), port);
+    #[rustfmt::skip]
+    let rows = [
+        ("redis://user:p%40ss@h:6380/3", tcp("h", 6380), Some("user"), Some("p@ss"), 3),
+        ("rediss://:secret@h", tls("h", 1), None, Some("secret"), 9),
+        ("tls://h", tls("h", 1), None, None, 9),
+        ("tcp://h:6379?database=5", tcp("h", 6379), None, None, 5),
+        // A password of digits is a number, and then no user name is sent.
+        ("redis://user:123456@h", tcp("h", 1), None, Some("123456"), 9),
+    ];
+    for (url, address, username, password, database) in rows {
+        let fields = json!({"url": url, "host": "x", "port": "1", "database": "9"});
+        let options = redis("10.0", &fields, &json!([])).unwrap().options;
+        assert_eq!(options.address, address, "{url}");
+        assert_eq!(options.username.as_deref(), username, "{url}");
+        assert_eq!(options.password.as_deref(), password, "{url}");
+        assert_eq!(options.database, database, "{url}");
+    }
+    let malformed = redis(
+        "10.0",
+        &json!({"url": "unix:///run/redis.sock"}),
+        &json!([]),
+    );
+    assert!(malformed.unwrap_err().to_string().contains("malformed"));
+}
+
+#[test]
+fn prefixes_depend_on_where_they_stand_and_on_the_version() {
+    #[rustfmt::skip]
+    let rows = [
+        ("8.83", json!({"prefix": "own"}), "all"),
+        ("9.12", json!({"prefix": "own"}), "own"),
+        ("8.83", json!({"options": {"prefix": "nested"}}), "nested"),
+        ("13.0", json!({"prefix": "own", "options": {"prefix": "nested"}}), "own"),
+        ("13.0", json!({}), "all"),
+    ];
+    for (version, connection, expected) in rows {
+        let found = redis(version, &connection, &json!({"prefix": "all"})).unwrap();
+        assert_eq!(found.options.prefix, expected, "{version} {connection}");
+    }
+    let cache =
+        json!({"cache": {"prefix": "shop_cache_", "stores": {"redis": {"driver": "redis"}}}});
+    let prefix = |version| laravel(version, cache.clone()).cache_prefix("redis", "redis");
+    assert_eq!(prefix("10.48").unwrap(), "shop_cache_:");
+    assert_eq!(prefix("11.0").unwrap(), "shop_cache_");
+}
+
+#[test]
+fn what_cannot_be_used_is_named() {
+    let encoded = json!({
+        "cache": {"default": "redis", "stores": {"redis": {"driver": "redis", "connection": "default"}}},
+        "database": {"redis": {"options": {"serializer": 1}, "default": {}}},
+    });
+    let error = laravel("13.0", encoded)
+        .cache("redis")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("`database.redis.options.serializer` is 1"),
+        "{error}"
+    );
+    let cluster = json!({"database": {"redis": {"clusters": {"default": [{"host": "h"}]}}}});
+    let error = laravel("13.0", cluster)
+        .redis("default")
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("a Redis cluster"), "{error}");
+    let unknown = json!({"queue": {"default": {"$unknown": "config/queue.php:3: calls `f()`"}}});
+    let error = laravel("13.0", unknown)
+        .default_queue_connection()
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("`queue.default`") && error.contains("config/queue.php:3"),
+        "{error}"
+    );
+    let missing = redis("13.0", &Value::Null, &json!([]))
+        .unwrap_err()
+        .to_string();
+    assert!(missing.contains("no `database.redis.default`"), "{missing}");
+    let secret = json!({"host": "h", "password": {"$env": "REDIS_PASSWORD"}});
+    let found = redis("13.0", &secret, &json!([])).unwrap().options;
+    assert_eq!(found.password.as_deref(), Some("secret"));
+    let gone = redis("13.0", &json!({"password": {"$env": "GONE"}}), &json!([]));
+    assert!(
+        gone.unwrap_err()
+            .to_string()
+            .contains("set GONE in the environment")
+    );
+}
+
+#[test]
+fn the_encrypter_is_the_one_laravel_makes() {
+    let (key, old) = ("k".repeat(32), "o".repeat(32));
+    let text = Encrypter::new(Version::NEWEST, &old, "AES-256-CBC")
+        .unwrap()
+        .encrypt(b"x");
+    let found = |version: &str, app: Value| {
+        let mut laravel = laravel(version, json!({"app": app}));
+        let (key, old) = (key.clone(), format!("{old},,0"));
+        laravel.env = Arc::new(move |name| match name {
+            "APP_KEY" => Some(key.clone()),
+            "APP_PREVIOUS_KEYS" => Some(old.clone()),
+            _ => None,
+        });
+        match laravel.encrypter() {
+            Ok(encrypter) => format!(
+                "{} {} {}",
+                encrypter.cipher(),
+                encrypter.previous_keys(),
+                encrypter.decrypt(text.as_bytes()).is_ok()
+            ),
+            Err(error) => match std::error::Error::source(&error) {
+                Some(source) => source.to_string(),
+                None => error.to_string(),
+            },
+        }
+    };
+    #[rustfmt::skip]
+    let rows = [
+        ("13.0", json!({"key": old, "cipher": "aes-256-cbc"}), "AES-256-CBC 0 true"),
+        ("13.0", json!({"key": {"$env": "APP_KEY"}, "previous_keys": [old]}), "AES-256-CBC 1 true"),
+        ("13.0", json!({"key": {"$secret": true}, "previous_keys": {"$env": "APP_PREVIOUS_KEYS"}}), "AES-256-CBC 1 true"),
+        ("13.0", json!({"key": key, "previous_keys": {"3": {"$env": "APP_KEY"}, "5": old}}), "AES-256-CBC 2 true"),
+        // Laravel 10 would not take them either.
+        ("10.48", json!({"key": key, "previous_keys": [old]}), "AES-256-CBC 0 false"),
+        ("10.48", json!({"key": key, "cipher": "AES-256-GCM"}), "AES-256-GCM 0 false"),
+        ("13.0", json!({"key": null}), "No application encryption key has been specified."),
+        ("13.0", json!({"key": "short"}), "Unsupported cipher or incorrect key length. Supported ciphers are: aes-128-cbc, aes-256-cbc, aes-128-gcm, aes-256-gcm."),
+        ("13.0", json!({"key": key, "previous_keys": [" x"]}), "Unsupported cipher or incorrect key length. Supported ciphers are: aes-128-cbc, aes-256-cbc, aes-128-gcm, aes-256-gcm."),
+        ("13.0", json!({"key": {"$env": "GONE_KEY"}}), "AES-256-CBC 0 false"),
+        ("13.0", json!({"key": key, "previous_keys": {"$secret": true}}), "the manifest leaves out the secret `app.previous_keys`: no variable of the environment held it; write the manifest with --with-secrets, or set it in artisand.toml"),
+    ];
+    for (version, app, expected) in rows {
+        assert_eq!(found(version, app.clone()), expected, "{version} {app}");
+    }
+    let foreign = json!({"app": {"key": key, "cipher": {"$env": "APP_KEY"}}});
+    let error = laravel("13.0", foreign)
+        .encrypter()
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("looked up for passwords, keys and URLs only"),
+        "{error}"
+    );
+    let mut bare = laravel("13.0", json!({"app": {"key": {"$secret": true}}}));
+    bare.env = Arc::new(|_| None);
+    let error = bare.encrypter().unwrap_err().to_string();
+    assert!(error.contains("set APP_KEY in the environment"), "{error}");
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn the_store_of_failed_jobs_is_the_one_laravel_takes() {
+    let rows = [
+        (
+            json!({"driver": "database-uuids", "database": "s", "table": "failed_jobs"}),
+            "database-uuids, table",
+        ),
+        (json!({"table": "failed_jobs"}), "database, table"),
+        (json!({"driver": null, "table": "failed_jobs"}), "null"),
+        (
+            json!({"driver": "file"}),
+            "file /app/storage/framework/cache/failed-jobs.json",
+        ),
+        (Value::Null, "null"),
+    ];
+    for (failed, expected) in rows {
+        let config = json!({
+            "queue": {"failed": failed},
+            "cache": {"stores": {"file": {"driver": "file"}}},
+            "database": {"default": "s", "connections": {"s": {"driver": "sqlite", "database": "/x.sqlite"}}},
+        });
+        let store = laravel("13.0", config).failed_jobs().unwrap();
+        assert!(
+            store.describe().starts_with(expected),
+            "{}",
+            store.describe()
+        );
+    }
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn batches_are_where_laravel_looks_for_them() {
+    #[rustfmt::skip]
+    let rows = [
+        ("8.83", json!({}), Some("table `job_batches` at /a.sqlite")),
+        ("13.31", json!({"batching": {"database": "b", "table": "t"}}), Some("table `t` at /b.sqlite")),
+        ("13.31", json!({"batching": {"driver": null, "database": null}}), Some("table `job_batches` at /a.sqlite")),
+        ("13.31", json!({"batching": {"driver": "dynamodb", "table": "t"}}), None),
+        // Before there was a choice.
+        ("10.35", json!({"batching": {"driver": "dynamodb", "table": "t"}}), Some("table `t` at /a.sqlite")),
+    ];
+    for (version, queue, expected) in rows {
+        let sqlite = |path: &str| json!({"driver": "sqlite", "database": path});
+        let connections = json!({"a": sqlite("/a.sqlite"), "b": sqlite("/b.sqlite")});
+        let config =
+            json!({"queue": queue, "database": {"default": "a", "connections": connections}});
+        let batches = laravel(version, config).batches().unwrap();
+        let place = batches.map(|batches| batches.describe());
+        assert_eq!(place.as_deref(), expected, "{version} {queue}");
+    }
+}
+
+#[test]
+fn databases_are_found_by_fields_and_by_url() {
+    let connections = json!({
+        "a": {"driver": "mysql", "host": "x", "write": {"host": ["w", "v"]}, "prefix": "p_", "unix_socket": ""},
+        "b": {"url": "postgres://u:p%2Fw@h:1/db?sslmode=require"},
+        "c": {"driver": "sqlite", "database": "database/x.sqlite"},
+        "d": {"driver": "sqlsrv"},
+    });
+    let laravel = laravel(
+        "12.0",
+        json!({"database": {"default": "a", "connections": connections}}),
+    );
+    let a = laravel.database(None).unwrap();
+    assert_eq!(
+        (&*a.host, a.port, &*a.prefix, a.socket),
+        ("w", 3306, "p_", None)
+    );
+    let b = laravel.database(Some("b")).unwrap();
+    assert_eq!((b.kind, &*b.address()), (DatabaseKind::Postgres, "h:1/db"));
+    assert_eq!(
+        (b.password.as_deref(), b.ssl_mode.as_deref()),
+        (Some("p/w"), Some("require"))
+    );
+    let c = laravel.database(Some("c")).unwrap();
+    assert_eq!(c.database, "/app/database/x.sqlite");
+    let d = laravel.database(Some("d")).unwrap_err().to_string();
+    assert!(d.contains("`sqlsrv`"), "{d}");
+}
+
+#[test]
+fn tls_is_as_strict_as_pdo_makes_it() {
+    let tls = |driver: &str, fields: Value| {
+        let mut connection = json!({"driver": driver});
+        let fields = fields.as_object().unwrap().clone();
+        connection.as_object_mut().unwrap().extend(fields);
+        let config = json!({"database": {"connections": {"a": connection}}});
+        match laravel("12.0", config).database(Some("a")) {
+            Ok(database) => format!(
+                "{} {}",
+                database.ssl_mode.as_deref().unwrap_or("none"),
+                [database.ssl_ca, database.ssl_cert, database.ssl_key]
+                    .map(|path| path.map_or("-".into(), |path| path.display().to_string()))
+                    .join(" ")
+            ),
+            Err(error) => error.to_string(),
+        }
+    };
+    #[rustfmt::skip]
+    let rows = [
+        (json!({}), "none - - -"),
+        (json!({"1002": "set x", "1014": true}), "none - - -"),
+        (json!({"1009": "/ca"}), "verify-full /ca - -"),
+        (json!({"1009": "ca.pem"}), "verify-full /app/ca.pem - -"),
+        (json!({"1009": "/ca", "1014": true}), "verify-full /ca - -"),
+        (json!({"1009": "/ca", "1014": false}), "require /ca - -"),
+        (json!({"1009": "/ca", "1014": "0"}), "require /ca - -"),
+        (json!({"1009": "/ca", "1014": null}), "require /ca - -"),
+        (json!({"1009": ""}), "verify-full - - -"),
+        (json!({"1009": null, "1014": false}), "require - - -"),
+        (json!({"1007": "/key", "1008": "/cert"}), "verify-full - /cert /key"),
+        (json!({"1009": "/ca", "1010": "/certs"}), "`database.connections.a.options.PDO::MYSQL_ATTR_SSL_CAPATH` of the app is `/certs`, expected no such option, which artisand cannot obey: name the certificate authority in PDO::MYSQL_ATTR_SSL_CA"),
+        (json!({"1011": "AES"}), "`database.connections.a.options.PDO::MYSQL_ATTR_SSL_CIPHER` of the app is `AES`, expected no such option, which artisand cannot obey: name the certificate authority in PDO::MYSQL_ATTR_SSL_CA"),
+        (json!({"$unknown": "it is made by code"}), "cannot tell `database.connections.a.options` of the app: it is made by code; write a manifest with `artisand manifest`"),
+    ];
+    for (options, expected) in rows {
+        assert_eq!(
+            tls("mysql", json!({"options": options})),
+            expected,
+            "{options}"
+        );
+    }
+    #[rustfmt::skip]
+    let rows = [
+        (json!({}), "none - - -"),
+        (json!({"sslmode": "verify-ca", "sslrootcert": "/ca", "sslcert": "c", "sslkey": "/k"}), "verify-ca /ca /app/c /k"),
+        (json!({"sslmode": "verify-full", "sslrootcert": "system"}), "verify-full system - -"),
+    ];
+    for (fields, expected) in rows {
+        assert_eq!(tls("pgsql", fields.clone()), expected, "{fields}");
+    }
+}
