@@ -7,7 +7,8 @@ use std::path::Path;
 
 use toml::Spanned;
 
-use super::file::{self, ErrorPlace, HandlerTable};
+use super::handler::HandlerTable;
+use super::place::{ErrorPlace, place};
 use super::{Config, MapTable};
 use crate::app::{self, Classes, Presence};
 
@@ -56,7 +57,7 @@ impl Config {
     }
 
     fn place_of<T>(&self, at: &Spanned<T>) -> ErrorPlace {
-        file::place(&self.path, at.span().start)
+        place(&self.path, at.span().start)
     }
 
     fn doubt_of_app(&self) -> Option<Doubt> {

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::file::ErrorPlace;
 use super::laravel::SettingError;
+use super::place::ErrorPlace;
 use crate::app::{EnvError, ManifestError};
 use crate::connection;
 use crate::handler::{MappingError, TargetPatternError};

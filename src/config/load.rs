@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::file::{self, File};
+use super::file::File;
 use super::learn::read_env_file;
-use super::{Config, DEFAULT_FILE, Error, routing};
+use super::{Config, DEFAULT_FILE, Error, read, routing};
 use crate::app;
 use crate::handler::Registry;
 
@@ -23,7 +23,7 @@ impl Config {
         process: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, Error> {
         let path = Self::path_or_default(path);
-        let file = path.map(file::read).transpose()?.unwrap_or_default();
+        let file = path.map(read::read).transpose()?.unwrap_or_default();
         Self::with_file(file, path, app, process.into_iter().collect(), true)
     }
 
@@ -46,7 +46,7 @@ impl Config {
         registry: &Registry,
     ) -> (Result<Self, Error>, Vec<Error>) {
         let path = Self::path_or_default(path);
-        let (file, mut mistakes) = match path.map(file::read_all).transpose() {
+        let (file, mut mistakes) = match path.map(read::read_all).transpose() {
             Ok(read) => read.unwrap_or_default(),
             Err(error) => return (Err(error), Vec::new()),
         };
@@ -98,7 +98,7 @@ impl Config {
     /// The file was named and is not there, or cannot be understood.
     pub fn app_of_file(path: Option<&Path>) -> Result<Option<PathBuf>, Error> {
         let of_file = Self::path_or_default(path)
-            .map(file::read)
+            .map(read::read)
             .transpose()?
             .and_then(|file| file.app);
         let here = Path::new(".");

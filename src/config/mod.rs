@@ -18,33 +18,38 @@ mod environment;
 mod error;
 mod exposure;
 mod file;
+mod handler;
 mod laravel;
 mod learn;
 mod load;
 mod manifest;
+mod mapping;
 mod middleware;
 pub mod php;
+mod place;
 mod policy;
 mod pool;
+mod read;
 mod routing;
 mod services;
 mod source;
 mod stores;
 mod target;
+mod unmapped;
 
 pub use connection::{Connection, connection, connection_without_prefix};
 pub use doubts::Doubt;
 pub use error::Error;
 pub use exposure::Exposure;
-pub use file::{
-    ConnectionTable, ErrorPlace, File, HandlerTable, MapTable, OneOrMore, PhpTable, Source,
-    UnmappedTable, WorkerTable,
-};
+pub use file::{ConnectionTable, File, OneOrMore, PhpTable, Source, WorkerTable};
+pub use handler::HandlerTable;
 pub use laravel::{EnvLookup, Laravel, Origin, QueueSettings, RedisSettings, SettingError};
+pub use mapping::MapTable;
 pub use middleware::{
     ExceptionsTable, LimiterTable, MiddlewareTable, OverlapTable, RateLimitedTable, ReleaseTable,
     Spend, ThrottleTable,
 };
+pub use place::ErrorPlace;
 pub use policy::{lack_for_php, unmapped};
 pub use pool::pool_options;
 pub use routing::{check_middleware, classes_without_their_middleware, router};
@@ -52,6 +57,7 @@ pub use services::services;
 pub use stores::{
     app_cache, batches, cache_for_php_only, default_cache, encrypter, failed_jobs, maintenance,
 };
+pub use unmapped::UnmappedTable;
 
 use crate::app::{self, EnvFile, Manifest, Version, cast};
 

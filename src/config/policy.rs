@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::file;
 use super::laravel::Laravel;
+use super::place::place;
 use super::{Config, Error, php};
 use crate::handler::UnmappedPolicy;
 
@@ -31,7 +31,7 @@ pub fn unmapped(config: &Config) -> Result<UnmappedPolicy, Error> {
 
 pub(super) fn policy_error(config: &Config, problem: String) -> Error {
     Error::Policy {
-        place: file::place(&config.path, config.file.unmapped.offset()),
+        place: place(&config.path, config.file.unmapped.offset()),
         problem,
     }
 }

@@ -1,11 +1,16 @@
 //! Mappings with their handlers.
 
-use super::file::{self, MapTable};
+use super::handler::HandlerTable;
+use super::mapping::MapTable;
+use super::middleware::MiddlewareTable;
+use super::place::place;
 use super::policy::{policy_error, unmapped};
 use super::services::services;
-use super::target::Problem;
+use super::target::{Problem, TargetProblem};
 use super::{Config, Error};
-use crate::handler::{Mapping, MappingError, Registry, Router, Services, UnmappedPolicy};
+use crate::handler::{
+    Debounce, HandlerChoice, Mapping, MappingError, Registry, Router, Services, UnmappedPolicy,
+};
 
 /// Looks up the handlers of all mappings.
 ///
@@ -20,8 +25,8 @@ pub fn router(config: &Config, registry: &Registry) -> Result<Router, Error> {
 }
 
 fn mapping(config: &Config, table: &MapTable) -> Result<Mapping, Error> {
-    table.to_mapping().map_err(|wrong| {
-        let place = file::place(&config.path, wrong.offset);
+    to_mapping(table).map_err(|wrong| {
+        let place = place(&config.path, wrong.offset);
         match wrong.problem {
             Problem::Name(source) => Error::Pattern { place, source },
             Problem::Keys(problem) => Error::Target { place, problem },
@@ -34,7 +39,7 @@ fn mapping_error(config: &Config, (position, source): (usize, MappingError)) -> 
     // Of a mapping that became one, it was read before.
     let target = table.target().map(|target| target.to_string());
     Error::Mapping {
-        place: file::place(&config.path, table.handler.span().start),
+        place: place(&config.path, table.handler.span().start),
         target: target.unwrap_or_default(),
         source,
     }
@@ -96,4 +101,28 @@ pub(super) fn mistakes(config: &Config, registry: &Registry) -> Vec<Error> {
         }
     }
     mistakes
+}
+
+fn to_mapping(table: &MapTable) -> Result<Mapping, TargetProblem> {
+    Ok(Mapping {
+        target: table.target()?,
+        handler: match table.handler.get_ref() {
+            HandlerTable::Named(name) => HandlerChoice::Named(name.clone()),
+            HandlerTable::Exec(options) => HandlerChoice::Exec(options.clone()),
+            HandlerTable::Persistent(options) => HandlerChoice::Persistent(options.clone()),
+            #[cfg(feature = "http")]
+            HandlerTable::Http(options) => HandlerChoice::Http(options.clone()),
+            HandlerTable::Forward(queue) => HandlerChoice::Forward(queue.as_str().into()),
+        },
+        concurrency: table.concurrency,
+        middleware: table
+            .middleware
+            .iter()
+            .map(MiddlewareTable::to_middleware)
+            .collect(),
+        debounce: table.debounce.clone().map(Debounce::new),
+        canary: table.canary,
+        mode: table.mode,
+        on_mismatch: table.on_mismatch,
+    })
 }

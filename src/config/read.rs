@@ -1,0 +1,88 @@
+//! Reads `artisand.toml`.
+
+use std::path::{Path, PathBuf};
+
+use super::file::{File, OneOrMore};
+use super::handler::HandlerTable;
+use super::place::place;
+use super::{Error, source};
+use crate::handler::{ExecOptions, PersistentOptions};
+#[cfg(feature = "http")]
+use crate::handler::{HttpOptions, SecretSource};
+
+/// Reads the file; of several mistakes the first is the error, which says how many more there are.
+pub(super) fn read(path: &Path) -> Result<File, Error> {
+    let (file, mistakes) = read_all(path)?;
+    let more = mistakes.len().saturating_sub(1);
+    match mistakes.into_iter().next() {
+        None => Ok(file),
+        Some(Error::Toml { place, problem }) if more > 0 => Err(Error::Toml {
+            place,
+            problem: format!("{problem}; and {more} more: see `artisand config:check`"),
+        }),
+        Some(error) => Err(error),
+    }
+}
+
+/// Reads the file as far as it can be understood, and all mistakes in it.
+pub(super) fn read_all(path: &Path) -> Result<(File, Vec<Error>), Error> {
+    let text = std::fs::read_to_string(path).map_err(|source| Error::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    let (mut file, mistakes) = source::read(&text);
+    file.rebase(&directory_of(path));
+    let mistakes = mistakes.into_iter().map(|mistake| Error::Toml {
+        place: place(path, mistake.offset),
+        problem: mistake.problem,
+    });
+    Ok((file, mistakes.collect()))
+}
+
+/// Where relative paths in a file lead from.
+fn directory_of(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    path.parent().map(Path::to_owned).unwrap_or_default()
+}
+
+impl File {
+    /// Makes paths in the file, which are relative to it, absolute; `app` under `[php]` is one that only PHP sees.
+    fn rebase(&mut self, directory: &Path) {
+        let rebased = |path: &Path| {
+            let joined = directory.join(path);
+            std::path::absolute(&joined).unwrap_or(joined)
+        };
+        let sockets = self.connections.values_mut();
+        let sockets = sockets.map(|connection| &mut connection.socket);
+        for path in sockets.chain([&mut self.app, &mut self.manifest]).flatten() {
+            *path = rebased(path);
+        }
+        // A name without a slash is one for the search path.
+        let rebase_program = |program: &mut String| {
+            if program.contains('/') {
+                *program = rebased(Path::new(program)).to_string_lossy().into_owned();
+            }
+        };
+        match &mut self.php.binary {
+            Some(OneOrMore::One(program)) => rebase_program(program),
+            Some(OneOrMore::More(command)) => {
+                command.first_mut().into_iter().for_each(rebase_program);
+            }
+            None => {}
+        }
+        for mapping in &mut self.map {
+            match mapping.handler.get_mut() {
+                HandlerTable::Exec(ExecOptions { command, .. })
+                | HandlerTable::Persistent(PersistentOptions { command, .. }) => {
+                    command.first_mut().into_iter().for_each(rebase_program);
+                }
+                #[cfg(feature = "http")]
+                HandlerTable::Http(HttpOptions {
+                    secret: Some(SecretSource::File(path)),
+                    ..
+                }) => *path = rebased(path),
+                _ => {}
+            }
+        }
+    }
+}
