@@ -3,20 +3,20 @@
 //! A [`Redis`] hands out one shared connection, reopens it after a loss, and never repeats a command by itself:
 //! only the caller knows whether a command whose reply was lost may be sent twice.
 
-mod database;
 mod databases;
 mod lock_place;
 mod presence;
 mod record;
 mod redis;
+mod sql;
 
-pub use database::{Database, DatabaseKind, DatabaseOptions, Param, Row, SqlError, Transaction};
 pub use databases::Databases;
 pub use lock_place::LockPlace;
 pub(crate) use presence::is_away;
 pub use record::{Record, RecordError};
 pub(crate) use redis::percent_decode;
 pub use redis::{Arg, Redis, RedisAddress, RedisOptions};
+pub use sql::{Database, DatabaseKind, DatabaseOptions, Param, Row, SqlError, Transaction};
 
 /// An error from opening or using a connection.
 #[derive(Debug, thiserror::Error)]

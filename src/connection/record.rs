@@ -44,11 +44,8 @@ pub(super) struct Column {
 
 /// A value as PHP would get it.
 #[cfg_attr(
-    all(
-        not(test),
-        not(any(feature = "sqlite", feature = "mysql", feature = "postgres"))
-    ),
-    expect(dead_code, reason = "there is no driver")
+    all(not(test), not(feature = "postgres")),
+    expect(dead_code, reason = "only PostgreSQL has all of them")
 )]
 #[derive(Clone)]
 pub(super) enum Value {
@@ -99,6 +96,12 @@ impl Record {
 }
 
 impl Value {
+    /// Text, or bytes if it is none.
+    #[cfg(any(feature = "sqlite", feature = "mysql"))]
+    pub(super) fn from_bytes(bytes: Vec<u8>) -> Self {
+        String::from_utf8(bytes).map_or_else(|error| Self::Bytes(error.into_bytes()), Self::Text)
+    }
+
     fn text(&self) -> Option<Cow<'_, str>> {
         match self {
             Self::Null | Self::Bytes(_) => None,

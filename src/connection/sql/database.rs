@@ -1,0 +1,302 @@
+//! A database, and transactions on it.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::driver::{CONNECT_TIMEOUT, Open, Pool};
+use super::error::SqlError;
+use super::options::{DatabaseKind, DatabaseOptions};
+use super::row::{Param, Row};
+use crate::connection::Error;
+use crate::connection::record::Record;
+
+/// A pool of connections to one database; the first statement opens one.
+#[derive(Clone)]
+pub struct Database(Arc<Inner>);
+
+struct Inner {
+    options: DatabaseOptions,
+    pool: Box<dyn Pool>,
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Database").field(&self.0.options).finish()
+    }
+}
+
+/// How long one statement may take: a server that hangs must not hold up later work.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl Database {
+    /// Prepares a pool; nothing is opened yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoDriver`] if this build has no driver for the kind of server,
+    /// [`Error::Setting`] for one that cannot be used.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime.
+    pub fn new(options: &DatabaseOptions) -> Result<Self, Error> {
+        let pool = open(options)?;
+        Ok(Self(Arc::new(Inner {
+            options: options.clone(),
+            pool,
+        })))
+    }
+
+    /// Kind of server.
+    pub fn kind(&self) -> DatabaseKind {
+        self.0.options.kind
+    }
+
+    /// Name of the connection in the app.
+    pub fn name(&self) -> &str {
+        &self.0.options.name
+    }
+
+    /// Address of the database, for messages.
+    pub fn address(&self) -> String {
+        self.0.options.address()
+    }
+
+    /// True if the database is a file that does not exist: the app does not use it.
+    pub fn is_missing_file(&self) -> bool {
+        self.kind() == DatabaseKind::Sqlite && !Path::new(&self.0.options.database).exists()
+    }
+
+    /// A table's name as it stands in a statement: with the connection's prefix, quoted.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Database\Grammar::wrapTable`.
+    pub fn table(&self, name: &str) -> String {
+        let quoted = |part: &str| format!("\"{}\"", part.replace(['"', '`', '?'], ""));
+        let prefix = &self.0.options.prefix;
+        match name.rsplit_once('.') {
+            Some((schema, table)) => {
+                let schema: Vec<_> = schema.split('.').map(quoted).collect();
+                format!(
+                    "{}.{}",
+                    schema.join("."),
+                    quoted(&format!("{prefix}{table}"))
+                )
+            }
+            None => quoted(&format!("{prefix}{name}")),
+        }
+    }
+
+    /// A column's name as it stands in a statement.
+    pub fn column(name: &str) -> String {
+        format!("\"{}\"", name.replace(['"', '`', '?'], ""))
+    }
+
+    /// An expression for a column's text.
+    pub fn as_text(&self, column: &str) -> String {
+        match self.kind() {
+            DatabaseKind::MySql => format!("cast(\"{column}\" as char)"),
+            DatabaseKind::Sqlite | DatabaseKind::Postgres => format!("cast(\"{column}\" as text)"),
+        }
+    }
+
+    /// A parameter that is a moment (`Y-m-d H:i:s`) given as text.
+    pub fn moment(&self) -> &'static str {
+        match self.kind() {
+            DatabaseKind::Postgres => "cast(? as timestamp)",
+            DatabaseKind::Sqlite | DatabaseKind::MySql => "?",
+        }
+    }
+
+    /// Runs a statement and returns how many rows it changed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Sql`]; if the connection broke, the statement may have been carried out.
+    pub async fn execute(&self, sql: &str, params: &[Param<'_>]) -> Result<u64, Error> {
+        let sql = self.translate(sql);
+        let run = self.0.pool.execute(&sql, params);
+        let ended = tokio::time::timeout(STATEMENT_TIMEOUT, run).await;
+        self.finish(ended).await
+    }
+
+    /// Runs a query whose columns are all text.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Sql`].
+    pub async fn rows(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
+        let sql = self.translate(sql);
+        let run = self.0.pool.rows(&sql, params);
+        let ended = tokio::time::timeout(STATEMENT_TIMEOUT, run).await;
+        self.finish(ended).await
+    }
+
+    /// Runs a query for rows of any table.
+    ///
+    /// Every value comes in the server's own text, as PHP gets it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Sql`].
+    pub async fn records(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Record>, Error> {
+        let run = self.0.pool.records(sql, params);
+        let ended = tokio::time::timeout(STATEMENT_TIMEOUT, run).await;
+        self.finish(ended).await
+    }
+
+    /// Begins a transaction on a connection of its own; if dropped without a commit, it is rolled back.
+    ///
+    /// On `SQLite` it takes the right to write at once: a transaction that begins by reading may be refused later
+    /// if another connection writes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Sql`].
+    pub async fn begin(&self) -> Result<Transaction, Error> {
+        let begun = tokio::time::timeout(STATEMENT_TIMEOUT, self.0.pool.begin()).await;
+        let open = self.finish(begun).await?;
+        Ok(Transaction {
+            database: self.clone(),
+            open,
+        })
+    }
+
+    /// The end of a query whose rows no other transaction may change until this one is over.
+    pub fn for_update(&self) -> &'static str {
+        match self.kind() {
+            // The transaction has locked the whole file.
+            DatabaseKind::Sqlite => "",
+            DatabaseKind::MySql | DatabaseKind::Postgres => " for update",
+        }
+    }
+
+    /// Closes all connections.
+    pub async fn close(&self) {
+        self.0.pool.close().await;
+    }
+
+    async fn finish<T>(
+        &self,
+        result: Result<Result<T, SqlError>, tokio::time::error::Elapsed>,
+    ) -> Result<T, Error> {
+        let source = match result {
+            Ok(Ok(value)) => return Ok(value),
+            // The pool tried to connect for a while and does not report the error it met.
+            Ok(Err(source)) if source.is_pool_timeout() => {
+                let met = tokio::time::timeout(CONNECT_TIMEOUT, self.0.pool.try_to_connect()).await;
+                let met = met.ok().and_then(Result::err);
+                met.unwrap_or(SqlError::Timeout(CONNECT_TIMEOUT))
+            }
+            Ok(Err(source)) => source,
+            Err(_) => SqlError::Timeout(STATEMENT_TIMEOUT),
+        };
+        Err(Error::Sql {
+            name: self.name().to_owned(),
+            address: self.address(),
+            source,
+        })
+    }
+
+    fn translate<'a>(&self, sql: &'a str) -> Cow<'a, str> {
+        match self.kind() {
+            DatabaseKind::Sqlite => Cow::Borrowed(sql),
+            DatabaseKind::MySql => Cow::Owned(sql.replace('"', "`")),
+            DatabaseKind::Postgres => {
+                let mut numbered = String::with_capacity(sql.len() + 8);
+                let mut number = 0;
+                for part in sql.split_inclusive('?') {
+                    match part.strip_suffix('?') {
+                        Some(part) => {
+                            number += 1;
+                            numbered.push_str(part);
+                            numbered.push('$');
+                            numbered.push_str(&number.to_string());
+                        }
+                        None => numbered.push_str(part),
+                    }
+                }
+                Cow::Owned(numbered)
+            }
+        }
+    }
+}
+
+/// Statements that are carried out together or not at all.
+///
+/// After an error, only drop the transaction: `PostgreSQL` refuses further statements, and the other servers may
+/// have undone earlier ones.
+pub struct Transaction {
+    database: Database,
+    open: Box<dyn Open>,
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Transaction").field(&self.database).finish()
+    }
+}
+
+impl Transaction {
+    /// Runs a statement and returns how many rows it changed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Sql`].
+    pub async fn execute(&mut self, sql: &str, params: &[Param<'_>]) -> Result<u64, Error> {
+        let sql = self.database.translate(sql);
+        let run = self.open.execute(&sql, params);
+        let ended = tokio::time::timeout(STATEMENT_TIMEOUT, run).await;
+        self.database.finish(ended).await
+    }
+
+    /// Runs a query whose columns are all text.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Sql`].
+    pub async fn rows(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
+        let sql = self.database.translate(sql);
+        let run = self.open.rows(&sql, params);
+        let ended = tokio::time::timeout(STATEMENT_TIMEOUT, run).await;
+        self.database.finish(ended).await
+    }
+
+    /// Commits the transaction.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Sql`]; if the connection broke, the transaction may have been committed.
+    pub async fn commit(self) -> Result<(), Error> {
+        let ended = tokio::time::timeout(STATEMENT_TIMEOUT, self.open.commit()).await;
+        self.database.finish(ended).await
+    }
+
+    /// Rolls the transaction back.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Sql`]; the transaction is rolled back all the same.
+    pub async fn rollback(self) -> Result<(), Error> {
+        let ended = tokio::time::timeout(STATEMENT_TIMEOUT, self.open.rollback()).await;
+        self.database.finish(ended).await
+    }
+}
+
+/// Prepares a pool with the driver for this kind of server, if the build has it.
+fn open(options: &DatabaseOptions) -> Result<Box<dyn Pool>, Error> {
+    match options.kind {
+        #[cfg(feature = "sqlite")]
+        DatabaseKind::Sqlite => super::sqlite::open(options),
+        #[cfg(feature = "mysql")]
+        DatabaseKind::MySql => super::mysql::open(options),
+        #[cfg(feature = "postgres")]
+        DatabaseKind::Postgres => super::postgres::open(options),
+        #[cfg(not(all(feature = "sqlite", feature = "mysql", feature = "postgres")))]
+        kind => Err(Error::NoDriver(kind.feature())),
+    }
+}

@@ -1,0 +1,34 @@
+//! One SQL database of the app: `SQLite`, `MySQL`, `MariaDB` or `PostgreSQL`.
+//!
+//! Statements are written once, with identifiers in double quotes and parameters as `?`; differences between
+//! servers are translated. Values are read as text ([`Database::as_text`]), because the types of Laravel's columns
+//! changed over the versions and only their text did not. Tables of the app's own are read as [`Record`]s, which
+//! have names and types.
+//!
+//! [`database`] has all that servers have in common; a [`driver`] is a file per kind of server, behind a feature.
+
+mod database;
+mod driver;
+mod error;
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+mod failure;
+#[cfg(not(any(feature = "sqlite", feature = "mysql", feature = "postgres")))]
+#[path = "no_failure.rs"]
+mod failure;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod literal;
+#[cfg(feature = "mysql")]
+mod mysql;
+mod options;
+#[cfg(feature = "postgres")]
+mod postgres;
+mod row;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+mod statement;
+
+pub use database::{Database, Transaction};
+pub use error::SqlError;
+pub use options::{DatabaseKind, DatabaseOptions};
+pub use row::{Param, Row};

@@ -1,0 +1,154 @@
+//! The driver for `MySQL` and `MariaDB`.
+
+use futures_util::future::BoxFuture;
+use sqlx::ConnectOptions as _;
+
+use super::driver::{Answer, Open, Pool};
+use super::literal::{int_or_text, with_literals};
+use super::options::DatabaseKind;
+use super::options::DatabaseOptions;
+use super::row::{Param, Row};
+use super::statement::{begun, open, pool_options, records, run, text_rows};
+use crate::connection::Error;
+use crate::connection::record::{Record, Value};
+
+/// Connections to a server.
+struct MySql(sqlx::MySqlPool);
+
+/// Prepares a pool; nothing is opened yet.
+pub(super) fn open(options: &DatabaseOptions) -> Result<Box<dyn Pool>, Error> {
+    Ok(Box::new(MySql(connect(options)?)))
+}
+
+fn connect(options: &DatabaseOptions) -> Result<sqlx::MySqlPool, Error> {
+    use sqlx::ConnectOptions as _;
+    use sqlx::mysql::MySqlSslMode;
+    #[cfg(feature = "tls")]
+    crate::connection::redis::install_crypto();
+    let wrong = |field: &str, value: String, expected| Error::Setting {
+        name: format!("database.connections.{}.{field}", options.name),
+        value,
+        expected,
+    };
+    let ssl_mode = match options.ssl_mode.as_deref() {
+        None if options.ssl_ca.is_some() => MySqlSslMode::VerifyIdentity,
+        None => MySqlSslMode::Disabled,
+        Some("require") => MySqlSslMode::Required,
+        Some("verify-ca") => MySqlSslMode::VerifyCa,
+        Some("verify-full") => MySqlSslMode::VerifyIdentity,
+        Some(other) => {
+            let expected = "require, verify-ca, verify-full or nothing";
+            return Err(wrong("sslmode", other.to_owned(), expected));
+        }
+    };
+    // PHP does not support this either: the connection would be unencrypted, or go to another server than the
+    // named one.
+    if let Some(socket) = options
+        .socket
+        .as_ref()
+        .filter(|_| !matches!(ssl_mode, MySqlSslMode::Disabled))
+    {
+        let expected = "a host, since TLS is asked for (PDO::MYSQL_ATTR_SSL_CA, .._CERT or .._KEY)";
+        return Err(wrong("unix_socket", socket.display().to_string(), expected));
+    }
+    let mut connect = sqlx::mysql::MySqlConnectOptions::new()
+        .host(&options.host)
+        .port(options.port)
+        .username(&options.username)
+        .database(&options.database)
+        .charset("utf8mb4")
+        // The session keeps the server's time zone, as in PHP: `failed_at` is a timestamp.
+        .timezone(options.timezone.clone())
+        .pipes_as_concat(false)
+        .no_engine_substitution(false)
+        .ssl_mode(ssl_mode)
+        .disable_statement_logging();
+    if let Some(password) = &options.password {
+        connect = connect.password(password);
+    }
+    if let Some(socket) = &options.socket {
+        connect = connect.socket(socket);
+    }
+    if let Some(ca) = &options.ssl_ca {
+        connect = connect.ssl_ca(ca);
+    }
+    if let Some(cert) = &options.ssl_cert {
+        connect = connect.ssl_client_cert(cert);
+    }
+    if let Some(key) = &options.ssl_key {
+        connect = connect.ssl_client_key(key);
+    }
+    // Overrides the server's own mode: a value that does not fit must be refused, not cut.
+    let pool = pool_options().after_connect(|connection, _| {
+        Box::pin(async move {
+            let strict = "set session sql_mode = concat(@@sql_mode, ',STRICT_ALL_TABLES')";
+            sqlx::Executor::execute(connection, strict).await.map(drop)
+        })
+    });
+    Ok(pool.connect_lazy_with(connect))
+}
+
+impl Pool for MySql {
+    fn execute<'a>(&'a self, sql: &'a str, params: &'a [Param<'a>]) -> Answer<'a, u64> {
+        Box::pin(async move { Ok(run!(&self.0, sql, params, execute)?.rows_affected()) })
+    }
+
+    fn rows<'a>(&'a self, sql: &'a str, params: &'a [Param<'a>]) -> Answer<'a, Vec<Row>> {
+        Box::pin(async move { text_rows!(run!(&self.0, sql, params, fetch_all)) })
+    }
+
+    fn records<'a>(&'a self, sql: &'a str, params: &'a [Param<'a>]) -> Answer<'a, Vec<Record>> {
+        Box::pin(async move {
+            let sql = with_literals(DatabaseKind::MySql, sql, params);
+            records!(sqlx::Executor::fetch_all(&self.0, &*sql).await, mysql_value)
+        })
+    }
+
+    fn begin(&self) -> Answer<'_, Box<dyn Open>> {
+        Box::pin(async move {
+            let pool = self.0.clone();
+            let begun = begun(async move { pool.begin().await }).await?;
+            Ok(Box::new(begun) as Box<dyn Open>)
+        })
+    }
+
+    fn try_to_connect(&self) -> Answer<'_, ()> {
+        Box::pin(async move { Ok(self.0.connect_options().connect().await.map(drop)?) })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.0.close())
+    }
+}
+
+open!(sqlx::Transaction<'static, sqlx::MySql>);
+
+fn mysql_value(
+    row: &sqlx::mysql::MySqlRow,
+    place: usize,
+    kind: &str,
+) -> Result<Value, sqlx::Error> {
+    use sqlx::Row as _;
+    let bytes: Option<Vec<u8>> = row.try_get_unchecked(place)?;
+    let Some(bytes) = bytes else {
+        return Ok(Value::Null);
+    };
+    Ok(match kind {
+        "BIT" => match bytes.len() {
+            0..8 => Value::Int(
+                bytes
+                    .iter()
+                    .fold(0, |bits, byte| bits << 8 | i64::from(*byte)),
+            ),
+            _ => Value::Bytes(bytes),
+        },
+        _ if kind.ends_with("BLOB") || kind.ends_with("BINARY") || kind == "GEOMETRY" => {
+            Value::Bytes(bytes)
+        }
+        _ => match Value::from_bytes(bytes) {
+            Value::Text(text) if kind == "BOOLEAN" || kind.contains("INT") => int_or_text(text),
+            Value::Text(text) if matches!(kind, "FLOAT" | "DOUBLE") => Value::Float(text),
+            value => value,
+        },
+    })
+}

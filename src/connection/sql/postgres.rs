@@ -1,0 +1,192 @@
+//! The driver for `PostgreSQL`.
+
+use std::path::{Path, PathBuf};
+
+use futures_util::future::BoxFuture;
+use sqlx::ConnectOptions as _;
+
+use super::driver::{Answer, Open, Pool};
+use super::literal::{int_or_text, with_literals};
+use super::options::DatabaseKind;
+use super::options::DatabaseOptions;
+use super::row::{Param, Row};
+use super::statement::{begun, open, pool_options, records, run, text_rows};
+use crate::connection::Error;
+use crate::connection::record::{Record, Value};
+
+/// Connections to a server.
+struct Postgres {
+    pool: sqlx::PgPool,
+    /// Set in every transaction: a pooler may give each transaction another server.
+    search_path: Option<String>,
+}
+
+/// Prepares a pool; nothing is opened yet.
+pub(super) fn open(options: &DatabaseOptions) -> Result<Box<dyn Pool>, Error> {
+    Ok(Box::new(Postgres {
+        pool: connect(options)?,
+        search_path: options.search_path.clone(),
+    }))
+}
+
+fn connect(options: &DatabaseOptions) -> Result<sqlx::PgPool, Error> {
+    use sqlx::ConnectOptions as _;
+    use sqlx::postgres::PgSslMode;
+    #[cfg(feature = "tls")]
+    crate::connection::redis::install_crypto();
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let ssl_mode = options.ssl_mode.clone().or_else(|| variable("PGSSLMODE"));
+    let ssl_mode = ssl_mode.as_deref().unwrap_or("prefer");
+    let wrong = |value: &str, expected| Error::Setting {
+        name: format!("database.connections.{}.sslmode", options.name),
+        value: value.to_owned(),
+        expected,
+    };
+    let ssl_ca = ssl_ca(options, variable("PGSSLROOTCERT"));
+    let is_system = ssl_ca.as_deref() == Some(Path::new(DatabaseOptions::SYSTEM_CA));
+    // As in libpq, `require` with a certificate authority also checks the server against it.
+    let parsed = match ssl_mode {
+        mode if is_system && mode != "verify-full" => {
+            return Err(wrong(
+                mode,
+                "verify-full, which `sslrootcert` = system needs",
+            ));
+        }
+        "require" if ssl_ca.is_some() => PgSslMode::VerifyCa,
+        "verify-ca" | "verify-full" if ssl_ca.is_none() => {
+            let expected = "an authority to check the server against as well: `sslrootcert`, or ~/.postgresql/root.crt";
+            return Err(wrong(ssl_mode, expected));
+        }
+        mode => mode.parse().map_err(|_| {
+            wrong(
+                mode,
+                "disable, allow, prefer, require, verify-ca or verify-full",
+            )
+        })?,
+    };
+    let mut connect = sqlx::postgres::PgConnectOptions::new_without_pgpass()
+        .host(&options.host)
+        .port(options.port)
+        .username(&options.username)
+        .database(&options.database)
+        .ssl_mode(parsed)
+        .application_name("artisand")
+        // Poolers refuse parameters that they do not know.
+        .extra_float_digits(None)
+        .disable_statement_logging();
+    if let Some(password) = &options.password {
+        connect = connect.password(password);
+    }
+    if let Some(socket) = &options.socket {
+        connect = connect.socket(socket);
+    }
+    if let Some(ca) = ssl_ca.filter(|_| !is_system) {
+        connect = connect.ssl_root_cert(ca);
+    }
+    if let Some(cert) = &options.ssl_cert {
+        connect = connect.ssl_client_cert(cert);
+    }
+    if let Some(key) = &options.ssl_key {
+        connect = connect.ssl_client_key(key);
+    }
+    Ok(pool_options().connect_lazy_with(connect))
+}
+
+/// The certificate authority that libpq would check the server against.
+fn ssl_ca(options: &DatabaseOptions, variable: Option<String>) -> Option<PathBuf> {
+    let usual = || {
+        let path = std::env::home_dir()?.join(".postgresql/root.crt");
+        path.is_file().then_some(path)
+    };
+    let named = options.ssl_ca.clone();
+    named.or_else(|| variable.map(PathBuf::from)).or_else(usual)
+}
+
+impl Postgres {
+    /// Begins a transaction; behind a pooler, all its statements go to the same server.
+    async fn begin(&self) -> Result<sqlx::Transaction<'static, sqlx::Postgres>, sqlx::Error> {
+        let pool = self.pool.clone();
+        let mut transaction = begun(async move { pool.begin().await }).await?;
+        if let Some(search_path) = &self.search_path {
+            let set = sqlx::query("select set_config('search_path', $1, true)").persistent(false);
+            set.bind(search_path).execute(&mut *transaction).await?;
+        }
+        Ok(transaction)
+    }
+}
+
+impl Pool for Postgres {
+    fn execute<'a>(&'a self, sql: &'a str, params: &'a [Param<'a>]) -> Answer<'a, u64> {
+        Box::pin(async move {
+            let mut transaction = Postgres::begin(self).await?;
+            let done = run!(&mut *transaction, sql, params, execute)?.rows_affected();
+            transaction.commit().await?;
+            Ok(done)
+        })
+    }
+
+    fn rows<'a>(&'a self, sql: &'a str, params: &'a [Param<'a>]) -> Answer<'a, Vec<Row>> {
+        Box::pin(async move {
+            let mut transaction = Postgres::begin(self).await?;
+            let rows = text_rows!(run!(&mut *transaction, sql, params, fetch_all));
+            transaction.commit().await?;
+            rows
+        })
+    }
+
+    fn records<'a>(&'a self, sql: &'a str, params: &'a [Param<'a>]) -> Answer<'a, Vec<Record>> {
+        Box::pin(async move {
+            let sql = with_literals(DatabaseKind::Postgres, sql, params);
+            let mut transaction = Postgres::begin(self).await?;
+            let rows = sqlx::Executor::fetch_all(&mut *transaction, &*sql).await;
+            let records = records!(rows, postgres_value);
+            transaction.commit().await?;
+            records
+        })
+    }
+
+    fn begin(&self) -> Answer<'_, Box<dyn Open>> {
+        Box::pin(async move { Ok(Box::new(Postgres::begin(self).await?) as Box<dyn Open>) })
+    }
+
+    fn try_to_connect(&self) -> Answer<'_, ()> {
+        Box::pin(async move { Ok(self.pool.connect_options().connect().await.map(drop)?) })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.pool.close())
+    }
+}
+
+open!(sqlx::Transaction<'static, sqlx::Postgres>);
+
+fn postgres_value(
+    row: &sqlx::postgres::PgRow,
+    place: usize,
+    kind: &str,
+) -> Result<Value, sqlx::Error> {
+    use sqlx::Row as _;
+    let text: Option<String> = row.try_get_unchecked(place)?;
+    let Some(text) = text else {
+        return Ok(Value::Null);
+    };
+    Ok(match kind {
+        "BOOL" => Value::Bool(text == "t"),
+        "INT2" | "INT4" | "INT8" | "OID" => int_or_text(text),
+        "FLOAT4" | "FLOAT8" => Value::Float(text),
+        "BYTEA" => match text.strip_prefix("\\x").and_then(unhex) {
+            Some(bytes) => Value::Bytes(bytes),
+            None => Value::Bytes(text.into_bytes()),
+        },
+        _ => Value::Text(text),
+    })
+}
+
+fn unhex(digits: &str) -> Option<Vec<u8>> {
+    let digit = |digit: u8| char::from(digit).to_digit(16);
+    let byte = |pair: &[u8]| match pair {
+        [high, low] => u8::try_from(digit(*high)? << 4 | digit(*low)?).ok(),
+        _ => None,
+    };
+    digits.as_bytes().chunks(2).map(byte).collect()
+}
