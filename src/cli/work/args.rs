@@ -1,0 +1,192 @@
+//! The arguments of `queue:work`, and the options that they mean.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use crate::cli::UsageError;
+use crate::config::{Config, Connection};
+use crate::payload::Backoff;
+use crate::queue::QueueName;
+use crate::time::Clock;
+use crate::worker::{Defaults, WorkerOptions};
+
+/// Arguments of `queue:work`, as given.
+#[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "they are flags")]
+pub(in crate::cli) struct WorkArgs {
+    /// Queue connection to work [default: `QUEUE_CONNECTION`, else redis]
+    #[arg(value_name = "CONNECTION")]
+    pub(super) connection: Option<String>,
+
+    /// Name of the worker; taken for compatibility
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    name: String,
+
+    /// Queues to work, comma separated, the first one first [default: the connection's queue]
+    #[arg(long, value_name = "NAMES", env = "ARTISAND_QUEUE", num_args = 0..=1, default_missing_value = "")]
+    queue: Option<String>,
+
+    /// Taken for compatibility: the worker always is a daemon
+    #[arg(long)]
+    daemon: bool,
+
+    /// Run one job, without a time limit, and stop
+    #[arg(long)]
+    once: bool,
+
+    /// Stop as soon as there is no job
+    #[arg(long)]
+    stop_when_empty: bool,
+
+    /// Stop when there was no job for so many seconds; 0 for never
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    stop_when_empty_for: u64,
+
+    /// Seconds to wait before a retry (deprecated: the larger of this and --backoff counts)
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    delay: u64,
+
+    /// Seconds to wait before a job that threw is tried again; a list such as 1,5,10 goes by attempt
+    #[arg(long, value_name = "SECONDS", default_value = "0")]
+    backoff: String,
+
+    /// Jobs to begin before stopping; 0 for no limit
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    max_jobs: u64,
+
+    /// Seconds to run before stopping; 0 for no limit
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    max_time: u64,
+
+    /// Work also in maintenance mode
+    #[arg(long)]
+    pub(super) force: bool,
+
+    /// Megabytes of memory at which to stop; 0 for no limit
+    #[arg(long, value_name = "MB", default_value_t = 128)]
+    memory: u64,
+
+    /// Seconds between looks at the queue when nothing announces a job
+    #[arg(long, value_name = "SECONDS", default_value = "3")]
+    sleep: f64,
+
+    /// Seconds a slot rests after each job
+    #[arg(long, value_name = "SECONDS", default_value = "0")]
+    rest: f64,
+
+    /// Seconds one attempt may run, then that job (and not the worker) is ended; 0 for no limit
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    timeout: u64,
+
+    /// Attempts of jobs that do not say how many; 0 for no limit
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        allow_negative_numbers = true
+    )]
+    tries: i64,
+
+    /// Print one JSON object per line
+    #[arg(long)]
+    pub(super) json: bool,
+
+    /// Jobs to run at the same time [default: 1]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = concurrency,
+        env = "ARTISAND_CONCURRENCY",
+        help_heading = "Beyond Laravel"
+    )]
+    concurrency: Option<NonZeroUsize>,
+
+    /// Print one line per class at the end and on SIGUSR1: runs, failed jobs, mean and longest time
+    #[arg(long, help_heading = "Beyond Laravel")]
+    pub(super) summary: bool,
+
+    /// Seconds running jobs may go on after an order to stop, then they are released [default: no limit]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        env = "ARTISAND_GRACE",
+        help_heading = "Beyond Laravel"
+    )]
+    grace: Option<u64>,
+}
+
+/// Most jobs at once: far beyond what one process can run, and far from any overflow.
+const MOST_CONCURRENT: usize = 1_000_000;
+
+fn concurrency(text: &str) -> Result<NonZeroUsize, String> {
+    let number = text
+        .parse()
+        .ok()
+        .filter(|number: &NonZeroUsize| number.get() <= MOST_CONCURRENT);
+    number.ok_or_else(|| format!("expected a number from 1 to {MOST_CONCURRENT}"))
+}
+
+/// Seconds as a duration of at most a hundred years, so that adding it to a time cannot overflow.
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds.min(100 * 366 * 86_400))
+}
+
+impl WorkArgs {
+    /// Turns flags into options: 0 becomes `None`, names become queues.
+    pub(super) fn resolve(
+        &self,
+        config: &Config,
+        connection: &Connection,
+    ) -> Result<WorkerOptions, UsageError> {
+        let fraction = |name: &str, value: f64| {
+            let problem = || {
+                UsageError(format!(
+                    "`--{name}` is `{value}`, expected seconds, such as 3 or 0.5"
+                ))
+            };
+            // As in PHP: fractions count below one second only.
+            let value = if value >= 1.0 { value.trunc() } else { value };
+            let duration = Duration::try_from_secs_f64(value.min(3e9));
+            duration.map_err(|_| problem())
+        };
+        let limit = |value: u64| (value > 0).then_some(value);
+        let queues: Vec<QueueName> = match &self.queue {
+            // Names are taken verbatim with their blanks: Laravel does not trim them.
+            Some(names) => names.split(',').map(QueueName::from).collect(),
+            None => vec![connection.default_queue.clone()],
+        };
+        let queues = queues.into_iter().map(|queue| {
+            if queue.as_str().is_empty() {
+                connection.default_queue.clone()
+            } else {
+                queue
+            }
+        });
+        let backoff = Backoff::parse(&self.backoff).at_least(seconds(self.delay));
+        let grace = self.grace.or(config.file.worker.grace).map(seconds);
+        Ok(WorkerOptions {
+            connection: connection.queue.connection.clone(),
+            queues: queues.collect(),
+            defaults: Defaults {
+                tries: self.tries,
+                backoff,
+                timeout: seconds(self.timeout),
+            },
+            sleep: fraction("sleep", self.sleep)?,
+            rest: fraction("rest", self.rest)?,
+            memory: limit(self.memory).map(|megabytes| megabytes.saturating_mul(1 << 20)),
+            max_jobs: limit(self.max_jobs),
+            max_time: limit(self.max_time).map(seconds),
+            stop_when_empty: self.stop_when_empty,
+            stop_when_empty_for: limit(self.stop_when_empty_for).map(seconds),
+            once: self.once,
+            force: self.force,
+            concurrency: self
+                .concurrency
+                .or(config.file.worker.concurrency)
+                .unwrap_or(NonZeroUsize::MIN),
+            grace,
+            clock: Clock::System,
+        })
+    }
+}

@@ -1,0 +1,167 @@
+//! `queue:work`
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+mod args;
+mod plan;
+mod runtimes;
+mod start;
+mod warnings;
+
+pub(super) use args::WorkArgs;
+use plan::Plan;
+use runtimes::Runtimes;
+use start::Stores;
+
+use super::console::{Console, Style, banner};
+use super::output::{LineWriter, Log};
+use super::summary::Summary;
+use super::{GlobalArgs, log, output};
+use crate::config::{self, Config};
+use crate::handler::{HeldLocks, Registry};
+use crate::worker::{Control, Event, Observer, Report};
+
+/// Runs a worker; returns when it has stopped.
+pub(super) fn run(
+    args: &WorkArgs,
+    global: &GlobalArgs,
+    registry: &Registry,
+    observers: Vec<Arc<dyn Observer>>,
+) -> anyhow::Result<ExitCode> {
+    let config = global.read_config()?;
+    let lines = Log::new().context("could not start the thread that writes the log")?;
+    log::start(global, args.json, config.timezone()?, lines.clone())?;
+    // Whatever the result, write the log before reporting it.
+    let ended = work(&config, args, global, registry, observers);
+    lines.finish();
+    ended
+}
+
+/// Runs a worker after the log is set up.
+fn work(
+    config: &Config,
+    args: &WorkArgs,
+    global: &GlobalArgs,
+    registry: &Registry,
+    observers: Vec<Arc<dyn Observer>>,
+) -> anyhow::Result<ExitCode> {
+    let plan = Plan::new(config, args, registry)?;
+    warnings::warn_of_mappings(config, &plan);
+    let runtimes = Runtimes::new(&plan)?;
+    let entered = runtimes.enter();
+    let stores = Stores::open(config, &plan)?;
+    let (services, failed_jobs) = (&stores.services, stores.failed_jobs.as_ref());
+    warnings::warn_of_gaps(config, &plan.router, services, failed_jobs);
+    drop(entered);
+    let held = services.held.clone();
+    let console = Arc::new(console(config, args, global, &plan)?);
+    let summary = args.summary.then(Arc::<Summary>::default);
+    let observers = all_observers(&console, summary.as_ref(), observers);
+    let control = Control::new();
+    let overseer = runtimes.overseer();
+    let working = start::run(config, plan, stores, observers, overseer, &control);
+    // Before the first job starts.
+    let signals = runtimes.obey_signals(&control)?;
+    let ended = runtimes.block_on(async {
+        let report = tokio::select! {
+            report = working => report,
+            code = control.abandoned() => return Ok(Err(code)),
+            signals = signals => match signals.context("the task of signals ended")? {},
+            summed = sum_up(summary.as_deref(), &console) => {
+                summed.context("could not listen for SIGUSR1")?;
+                unreachable!("signals are obeyed for ever")
+            }
+        };
+        if let Some(summary) = &summary {
+            console.print(summary.lines(&console));
+        }
+        free_locks(&held).await;
+        report.map(Ok)
+    });
+    runtimes.shut_down();
+    Ok(ended?.map_or_else(ExitCode::from, |report| exit_code(&report)))
+}
+
+/// The console first, then the summary, then those of a custom program.
+fn all_observers(
+    console: &Arc<Console>,
+    summary: Option<&Arc<Summary>>,
+    observers: Vec<Arc<dyn Observer>>,
+) -> Vec<Arc<dyn Observer>> {
+    let mut all = vec![Arc::clone(console) as Arc<dyn Observer>];
+    if let Some(summary) = summary.cloned() {
+        all.push(Arc::new(move |event: &Event<'_>| summary.note(event)));
+    }
+    all.extend(observers);
+    all
+}
+
+/// The exit code of a worker's process.
+fn exit_code(report: &Report) -> ExitCode {
+    if report.released > 0 {
+        tracing::warn!(
+            jobs = report.released,
+            "jobs were cut short by the stop deadline and released"
+        );
+    }
+    if report.unsettled > 0 {
+        ExitCode::from(1)
+    } else {
+        report.reason.into()
+    }
+}
+
+/// The writer of job lines on standard output; on a terminal it first prints the banner.
+fn console(
+    config: &Config,
+    args: &WorkArgs,
+    global: &GlobalArgs,
+    plan: &Plan,
+) -> anyhow::Result<Console> {
+    let style = Style {
+        json: args.json,
+        quiet: global.quiet,
+        verbose: global.verbose > 0,
+        coloured: output::is_coloured(global),
+        width: output::width(),
+        timezone: config.output_timezone()?,
+    };
+    if !args.json && !global.quiet && output::is_terminal() {
+        let php = (plan.is_for_php())
+            .then(|| config::pool_options(config, &plan.options, None).processes);
+        output::data(&banner(&plan.options.queues, php, style.coloured))?;
+    }
+    let out = if style.json {
+        LineWriter::alone()
+    } else {
+        LineWriter::new()
+    };
+    let out = out.context("could not start the output thread")?;
+    Ok(Console::new(style, out))
+}
+
+/// Prints the summary on SIGUSR1; without a summary the system handles the signal, as in `queue:work`.
+async fn sum_up(summary: Option<&Summary>, console: &Console) -> std::io::Result<()> {
+    match summary {
+        Some(summary) => summary.obey_signal(console).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// How long the end of the process waits for locks that jobs still hold.
+const FREEING_LOCKS: Duration = Duration::from_secs(3);
+
+/// Frees the locks that jobs still hold: blocking handlers that did not return end with this process.
+async fn free_locks(held: &HeldLocks) {
+    let locks = held.free_all(FREEING_LOCKS).await;
+    if locks > 0 {
+        tracing::error!(
+            locks,
+            "locks of jobs could not be freed: they stay until they run out"
+        );
+    }
+}

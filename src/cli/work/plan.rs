@@ -1,0 +1,77 @@
+//! What a worker is to do: its connection, its options and its mappings.
+
+use std::collections::BTreeMap;
+
+use super::args::WorkArgs;
+use crate::cli::{UsageError, block_on, connection};
+use crate::config::{self, Config};
+use crate::handler::{Registry, Router, UnmappedPolicy};
+use crate::queue::QueueName;
+use crate::worker::WorkerOptions;
+
+/// What a worker is to do.
+pub(super) struct Plan {
+    /// Name of the queue connection.
+    pub(super) connection: String,
+    pub(super) options: WorkerOptions,
+    pub(super) router: Router,
+}
+
+impl Plan {
+    /// Looks up connection and handlers, and refuses what would go round in circles.
+    pub(super) fn new(
+        config: &Config,
+        args: &WorkArgs,
+        registry: &Registry,
+    ) -> anyhow::Result<Self> {
+        let name = args
+            .connection
+            .clone()
+            .unwrap_or_else(|| config.default_connection());
+        let settings = block_on(async { Ok(connection(config, &name).await?) })?;
+        let options = args.resolve(config, &settings)?;
+        let router = config::router(config, registry)?;
+        refuse_circles(config, &router, &options, &settings.queue.forwards)?;
+        Ok(Self {
+            connection: name,
+            options,
+            router,
+        })
+    }
+
+    /// Whether PHP runs what has no mapping.
+    pub(super) fn is_for_php(&self) -> bool {
+        *self.router.unmapped() == UnmappedPolicy::Php
+    }
+}
+
+/// Refuses to forward jobs to a queue that this worker works, and to fail the jobs that are handed to PHP.
+fn refuse_circles(
+    config: &Config,
+    router: &Router,
+    options: &WorkerOptions,
+    forwards: &BTreeMap<QueueName, QueueName>,
+) -> Result<(), UsageError> {
+    let kept = |queue: &QueueName| forwards.get(queue).unwrap_or(queue).clone();
+    if let Some(queue) = config.file.php.queue.as_deref()
+        && matches!(router.unmapped(), UnmappedPolicy::Fail)
+        && options.queues.contains(&queue.into())
+    {
+        let problem = format!(
+            "what only PHP can do would be pushed to `{queue}` (`queue` under [php]), which this worker works, and fail there by the policy for unmapped jobs: name a queue that only PHP workers serve"
+        );
+        return Err(UsageError(problem));
+    }
+    if let Some(queue) = router.forward_targets().find(|queue| {
+        options
+            .queues
+            .iter()
+            .any(|worked| kept(worked) == kept(queue))
+    }) {
+        let problem = format!(
+            "jobs would be forwarded to `{queue}`, which this worker works: they would go round for ever"
+        );
+        return Err(UsageError(problem));
+    }
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! Puts a worker together and starts it.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use tokio::runtime::Handle;
+
+use super::plan::Plan;
+use crate::cli::open;
+use crate::config::{self, Config};
+use crate::failed::FailedJobs;
+use crate::handler::Services;
+use crate::handler::pool::{Pool, PoolError};
+use crate::shown::with_causes;
+use crate::worker::{Control, ControlPlane, Observer, Report, Worker};
+
+/// What a worker uses of the app.
+pub(super) struct Stores {
+    pub(super) control_plane: ControlPlane,
+    pub(super) failed_jobs: Option<FailedJobs>,
+    pub(super) services: Services,
+}
+
+impl Stores {
+    /// Opens them; a worker that works in maintenance mode, too, does not ask for it.
+    pub(super) fn open(config: &Config, plan: &Plan) -> Result<Self, config::Error> {
+        let cache = config::default_cache(config)?;
+        let maintenance = if plan.options.force {
+            None
+        } else {
+            config::maintenance(config)?
+        };
+        let failed_jobs = failed_jobs(config, plan)?;
+        let services = config::services(config)?;
+        config::check_middleware(config, &plan.router, &services)?;
+        Ok(Self {
+            control_plane: ControlPlane { cache, maintenance },
+            failed_jobs,
+            services,
+        })
+    }
+}
+
+/// The app's store of failed jobs.
+///
+/// If PHP runs every job, a store that only PHP can write does not prevent the worker from starting.
+fn failed_jobs(config: &Config, plan: &Plan) -> Result<Option<FailedJobs>, config::Error> {
+    let is_all_in_php = plan.is_for_php() && plan.router.mappings().len() == 0;
+    config::failed_jobs(config).or_else(|error| {
+        if !is_all_in_php {
+            return Err(error);
+        }
+        tracing::info!(
+            why = with_causes(&error),
+            "failed jobs are recorded by PHP alone"
+        );
+        Ok(None)
+    })
+}
+
+/// Starts the PHP processes if the policy for unmapped jobs needs them.
+///
+/// If the worker is told to stop before they have booted, it notices the order by itself.
+async fn start_pool(
+    config: &Config,
+    plan: &Plan,
+    failed_jobs: Option<&FailedJobs>,
+    control: &Control,
+) -> Result<Option<Pool>, PoolError> {
+    if !plan.is_for_php() {
+        return Ok(None);
+    }
+    let pool = Pool::new(config::pool_options(config, &plan.options, failed_jobs));
+    tokio::select! {
+        booted = pool.booted() => booted?,
+        () = control.told_to_quit() => {}
+    }
+    Ok(Some(pool))
+}
+
+/// Runs a worker until it stops.
+pub(super) async fn run(
+    config: &Config,
+    plan: Plan,
+    stores: Stores,
+    observers: Vec<Arc<dyn Observer>>,
+    overseer: Option<Handle>,
+    control: &Control,
+) -> anyhow::Result<Report> {
+    let (queue, _) = open(config, &plan.connection).await?;
+    let pool = start_pool(config, &plan, stores.failed_jobs.as_ref(), control).await?;
+    let mut worker = Worker::new(Arc::new(queue), plan.router, plan.options)
+        .with_control_plane(stores.control_plane)
+        .with_services(stores.services);
+    if let Some(pool) = pool {
+        worker = worker.with_php_pool(pool);
+    }
+    if let Some(overseer) = overseer {
+        worker = worker.with_overseer(overseer);
+    }
+    for observer in observers {
+        worker = worker.with_observer(observer);
+    }
+    if let Some(failed_jobs) = stores.failed_jobs {
+        worker = worker.with_failed_jobs(failed_jobs);
+    }
+    // Runs on the runtime's own threads, if it has any: this thread would have to be woken for every pop.
+    let working = tokio::spawn({
+        let control = control.clone();
+        async move { worker.run(&control).await }
+    });
+    working.await.context("the worker ended abnormally")
+}
