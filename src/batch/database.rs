@@ -75,7 +75,7 @@ impl Tries {
 impl Batches {
     /// Most endings recorded at once: their marks and the uuids of failed jobs must fit into a text column of 64
     /// KiB.
-    pub const MAX_EVENTS: usize = 200;
+    pub const MAX_EVENTS: usize = super::MAX_EVENTS;
 
     /// Batches in this table, by the rules of this version of Laravel.
     pub fn new(database: Database, table: &str, version: Version, clock: Clock) -> Self {

@@ -27,6 +27,9 @@ pub use options::{Callbacks, Options};
 
 use crate::time::UnixSeconds;
 
+/// Most jobs that are recorded in one step.
+const MAX_EVENTS: usize = 200;
+
 /// A batch, as its row was when it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
@@ -161,7 +164,7 @@ pub enum Error {
         source: Box<crate::connection::Error>,
     },
     /// More endings at once than the list in the row may have room for.
-    #[error("{found} jobs at once are too many to record, at most {most} are possible", most = Batches::MAX_EVENTS)]
+    #[error("{found} jobs at once are too many to record, at most {most} are possible", most = MAX_EVENTS)]
     TooMany {
         /// The number of endings.
         found: usize,

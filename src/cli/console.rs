@@ -13,7 +13,8 @@ use jiff::tz::TimeZone;
 use super::json::PhpJson;
 use super::log;
 use super::output::{LineWriter, printable};
-use super::style::{self, BLUE, GREEN_BOLD, GREY, RED_BOLD, Tag, YELLOW_BOLD, run_time};
+use super::paint::{BLUE, GREEN_BOLD, GREY, RED_BOLD, Tag, YELLOW_BOLD, boxed, paint};
+use super::style::run_time;
 use crate::handler::{FailureText, JobInfo};
 use crate::payload::{JobId, JobUuid};
 use crate::worker::{Event, JobEnd, JobResult, Observer, StopReason, Tally, resident_memory};
@@ -362,7 +363,7 @@ fn tally_colour(tally: &Tally) -> &'static str {
 
 impl Style {
     fn paint(&self, colour: &str, text: &str) -> String {
-        style::paint(self.coloured, colour, text)
+        paint(self.coloured, colour, text)
     }
 
     /// Two blanks, time, name, dots up to two columns before the edge, run time and status.
@@ -453,7 +454,7 @@ pub(super) fn banner(
     let names: Vec<&str> = queues.iter().map(crate::queue::QueueName::as_str).collect();
     let word = if names.len() == 1 { "queue" } else { "queues" };
     let text = format!("Processing jobs from the [{}] {word}", names.join(","));
-    let text = "\n".to_owned() + &style::boxed(Tag::Info, &text, coloured);
+    let text = "\n".to_owned() + &boxed(Tag::Info, &text, coloured);
     let Some(php) = php else {
         return text;
     };
@@ -465,7 +466,7 @@ pub(super) fn banner(
     let php = format!(
         "{php} PHP {processes} {run} jobs without a mapping: `processes` under [php] in artisand.toml"
     );
-    text + &style::boxed(Tag::Info, &php, coloured)
+    text + &boxed(Tag::Info, &php, coloured)
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use serde_json::value::RawValue;
 
 use super::clear::is_prohibited;
 use super::json::PhpJson;
-use super::style::{GREY, Screen};
+use super::paint::GREY;
+use super::style::Screen;
 use super::{GlobalArgs, open, output};
 use crate::config::{self, Config, Error};
 use crate::failed::{FailedJobs, StoredJob};

@@ -1,5 +1,6 @@
 //! The options of every command.
 
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use super::output;
@@ -81,5 +82,11 @@ impl GlobalArgs {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         });
         text.chain(self.env.clone().map(|env| ("APP_ENV".to_owned(), env)))
+    }
+
+    /// Whether to colour standard output.
+    pub(super) fn is_coloured(&self) -> bool {
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        self.ansi || (!self.no_ansi && !no_color && std::io::stdout().is_terminal())
     }
 }

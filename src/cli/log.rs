@@ -10,7 +10,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
 
 use super::GlobalArgs;
-use super::output::{self, Log};
+use super::output::Log;
 
 /// Time of a job line or log line for people.
 pub(super) fn time_for_people(now: Timestamp, timezone: &TimeZone) -> String {
@@ -86,7 +86,7 @@ pub(super) fn start(
         subscriber.json().try_init()
     } else {
         let is_coloured =
-            std::io::IsTerminal::is_terminal(&std::io::stderr()) && output::is_coloured(global);
+            std::io::IsTerminal::is_terminal(&std::io::stderr()) && global.is_coloured();
         subscriber
             .with_ansi(is_coloured)
             // Module names help readers of the source.

@@ -24,7 +24,6 @@ use std::fmt;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 mod batches;
@@ -46,6 +45,7 @@ mod make_handler;
 mod manifest;
 mod monitor;
 mod output;
+mod paint;
 mod pause;
 mod peek;
 mod prefixes;
@@ -54,6 +54,7 @@ mod quarantine;
 mod report;
 mod restart;
 mod retry;
+mod runtime;
 mod style;
 mod summary;
 mod work;
@@ -62,6 +63,7 @@ use connect::{connection, open};
 pub use exit::UsageError;
 use global::GlobalArgs;
 use program::Program;
+use runtime::block_on;
 
 use crate::handler::Registry;
 use crate::worker::{Event, Observer};
@@ -345,15 +347,6 @@ fn dispatch(cli: Cli, application: Application) -> anyhow::Result<ExitCode> {
         Command::Completions(args) => completions::run(&args, command_line(&program)),
         Command::Man => completions::man(&command_line(&program)),
     }
-}
-
-fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    runtime
-        .context("could not start the runtime")?
-        .block_on(future)
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use jiff::{Timestamp, Unit, tz::TimeZone};
 
 use super::json::PhpJson;
-use super::style::{GREEN_BOLD, GREY, Screen, YELLOW_BOLD};
+use super::paint::{GREEN_BOLD, GREY, YELLOW_BOLD};
+use super::style::Screen;
 use super::{GlobalArgs, open, output};
 use crate::payload::Payload;
 use crate::queue::{Place, Queue as _, QueueName, RedisQueue, Sizes};

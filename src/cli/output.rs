@@ -41,7 +41,7 @@ pub(super) fn error(error: &anyhow::Error) {
 
 /// Prints a message for people on standard error, apart from the data.
 pub(super) fn notice(text: &str) {
-    let text = super::style::boxed(super::style::Tag::Warn, text, false);
+    let text = super::paint::boxed(super::paint::Tag::Warn, text, false);
     let _ = write!(std::io::stderr().lock(), "\n{text}");
 }
 
@@ -49,12 +49,6 @@ pub(super) fn notice(text: &str) {
 pub(super) fn clap(error: &clap::Error) {
     // A closed pipe is not an error here.
     let _ = error.print();
-}
-
-/// Whether to colour standard output.
-pub(super) fn is_coloured(global: &super::GlobalArgs) -> bool {
-    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    global.ansi || (!global.no_ansi && !no_color && std::io::stdout().is_terminal())
 }
 
 /// Whether standard output is a terminal.

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::style::{self, Tag};
+use super::paint::{Tag, boxed};
 use super::{GlobalArgs, UsageError, open, output};
 use crate::payload::{Document, Payload};
 use crate::queue::{Fate, Place, Queue as _, QueueName, RedisQueue};
@@ -79,7 +79,7 @@ pub(super) async fn run(args: QuarantineArgs, global: &GlobalArgs) -> anyhow::Re
 }
 
 fn information(text: &str, global: &GlobalArgs) -> String {
-    "\n".to_owned() + &style::boxed(Tag::Info, text, output::is_coloured(global))
+    "\n".to_owned() + &boxed(Tag::Info, text, global.is_coloured())
 }
 
 async fn act(

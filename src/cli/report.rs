@@ -96,7 +96,7 @@ impl Report {
                 serde_json::json!({"findings": self.0, "errors": errors, "warnings": warnings});
             format!("{json}\n")
         } else {
-            self.text(output::is_coloured(global))
+            self.text(global.is_coloured())
         };
         output::data(&text)?;
         Ok(ExitCode::from(match (errors, warnings) {

@@ -15,6 +15,9 @@ use crate::handler::{Gap, Models, Services};
 use crate::queue::{Connections, Destination, Queue, QueueName, RedisQueue};
 use crate::shown::with_causes;
 
+/// The target of log lines here: it stays the same when files are moved.
+const TARGET: &str = "artisand::config";
+
 /// What the app offers to its jobs.
 ///
 /// Batches that cannot be used are none, and said in the log: few apps have
@@ -73,9 +76,11 @@ fn fill_stores(config: &Config, laravel: &Laravel, services: &mut Services) -> R
     match batches(config) {
         Ok(Some(batches)) => services.batches = Some(batches),
         Ok(None) => tracing::warn!(
+            target: TARGET,
             "the app keeps its batches in DynamoDB, where PHP has to count each of their jobs"
         ),
         Err(error) => tracing::warn!(
+            target: TARGET,
             error = with_causes(&error),
             "the app's batches cannot be used here: PHP counts each of their jobs"
         ),

@@ -4,6 +4,7 @@
 //! only the caller knows whether a command whose reply was lost may be sent twice.
 
 mod databases;
+mod error;
 mod lock_place;
 mod presence;
 mod record;
@@ -11,113 +12,10 @@ mod redis;
 mod sql;
 
 pub use databases::Databases;
+pub use error::Error;
 pub use lock_place::LockPlace;
 pub(crate) use presence::is_away;
 pub use record::{Record, RecordError};
 pub(crate) use redis::percent_decode;
 pub use redis::{Arg, Redis, RedisAddress, RedisOptions};
 pub use sql::{Database, DatabaseKind, DatabaseOptions, Param, Row, SqlError, Transaction};
-
-/// An error from opening or using a connection.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// There is no usable connection.
-    #[error("could not connect to Redis at {address}")]
-    Connect {
-        /// Host and port, or path of the socket; never the password.
-        address: String,
-        /// What the client reported.
-        source: ::redis::RedisError,
-    },
-    /// Redis answered a command with an error, or the connection broke.
-    #[error("Redis at {address} did not carry out a command")]
-    Command {
-        /// Host and port, or path of the socket.
-        address: String,
-        /// What the client or the server reported.
-        source: ::redis::RedisError,
-    },
-    /// The URL of a connection does not specify an address.
-    #[error("`{url}` is not a Redis URL: {problem}")]
-    Url {
-        /// The URL without its password.
-        url: String,
-        /// What is wrong with it.
-        problem: &'static str,
-    },
-    /// TLS was requested, but this build does not have it.
-    #[error("this build of artisand has no TLS (feature `tls`)")]
-    NoTls,
-    /// The database did not carry out a statement.
-    #[error("the database connection `{name}` ({address}) did not carry out a statement")]
-    Sql {
-        /// Name of the connection in the app.
-        name: String,
-        /// Host, port and database, or the file.
-        address: String,
-        /// What the driver or the server reported.
-        source: SqlError,
-    },
-    /// There is no database connection of this name.
-    #[error("no database connection `{name}` (configured: {known})")]
-    UnknownDatabase {
-        /// The name asked for.
-        name: String,
-        /// The configured names.
-        known: String,
-    },
-    /// A database connection is configured in a way that cannot be used.
-    #[error("cannot use the database connection `{name}`: {problem}")]
-    Unusable {
-        /// Name of the connection in the app.
-        name: String,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// This build lacks the driver for this kind of database.
-    #[error("this build of artisand has no driver for this database (feature `{0}`)")]
-    NoDriver(&'static str),
-    /// A setting that cannot be used.
-    #[error("`{name}` is `{value}`, expected {expected}")]
-    Setting {
-        /// Name of the setting.
-        name: String,
-        /// The value of the setting.
-        value: String,
-        /// Values that would work.
-        expected: &'static str,
-    },
-}
-
-impl Error {
-    /// True if a new connection may help: the old one is lost, or its server cannot serve for now.
-    pub fn is_lost_connection(&self) -> bool {
-        match self {
-            Self::Connect { .. } => true,
-            Self::Command { source, .. } => redis::is_lost(source),
-            Self::Sql { source, .. } => source.is_lost(),
-            Self::Url { .. }
-            | Self::NoTls
-            | Self::UnknownDatabase { .. }
-            | Self::Unusable { .. }
-            | Self::NoDriver(_)
-            | Self::Setting { .. } => false,
-        }
-    }
-
-    /// True if a row with the same unique key exists.
-    pub fn is_duplicate(&self) -> bool {
-        matches!(self, Self::Sql { source, .. } if source.is_duplicate())
-    }
-
-    /// True if there is no such table.
-    pub fn is_missing_table(&self) -> bool {
-        matches!(self, Self::Sql { source, .. } if source.is_missing_table())
-    }
-
-    /// True if another transaction was in the way: the caller may try its own again from the start.
-    pub fn is_deadlock(&self) -> bool {
-        matches!(self, Self::Sql { source, .. } if source.is_deadlock())
-    }
-}

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, FromRedisValue,
-    IntoConnectionInfo, RedisConnectionInfo, RedisError, RedisResult, Script, ServerErrorKind,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, FromRedisValue, IntoConnectionInfo,
+    RedisConnectionInfo, RedisResult, Script,
 };
 use tokio::sync::Mutex;
 
-use super::Error;
+use super::error::{Error, is_lost};
 use super::presence::Presence;
 
 /// Where a Redis server listens.
@@ -453,27 +453,6 @@ pub enum Arg<'a> {
 pub(super) fn install_crypto() {
     // Fails only if the process has already installed a provider, which serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
-}
-
-/// True if the connection is lost, or the server reports that it cannot serve for now.
-pub(super) fn is_lost(error: &RedisError) -> bool {
-    if error.is_io_error()
-        || error.is_connection_dropped()
-        || error.is_timeout()
-        || error.is_connection_refusal()
-    {
-        return true;
-    }
-    matches!(
-        error.kind(),
-        ErrorKind::Io
-            | ErrorKind::Parse
-            | ErrorKind::Server(
-                ServerErrorKind::ReadOnly
-                    | ServerErrorKind::MasterDown
-                    | ServerErrorKind::BusyLoading
-            )
-    )
 }
 
 #[cfg(test)]

@@ -11,12 +11,12 @@ mod facts;
 mod names;
 mod render;
 mod samples;
+mod target;
 mod types;
 
 use self::render::render;
 use self::samples::Samples;
 use super::{GlobalArgs, UsageError, output};
-use crate::payload::{Kind, Target, is_bookkeeping};
 
 /// Arguments of `make:handler`, as given.
 #[derive(Debug, clap::Args)]
@@ -85,39 +85,4 @@ pub(super) async fn run(args: MakeHandlerArgs, global: &GlobalArgs) -> anyhow::R
             .with_context(|| format!("could not write {}", path.display()))?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The method of a target.
-fn method(target: &Target) -> Option<&str> {
-    match target {
-        Target::Listener { method, .. } | Target::String { method, .. } => {
-            Some(&**method).filter(|method| !method.is_empty())
-        }
-        _ => None,
-    }
-}
-
-/// A target with its method, in the notation of mappings.
-fn whole_name(target: &Target) -> String {
-    let method = method(target).map(|method| format!("@{method}"));
-    format!("{}{}", target.name(), method.unwrap_or_default())
-}
-
-/// Whether a handler's type needs no field for a property: the job document leaves it out, it says how
-/// a job is run and not what it does, or the handler's view contains it.
-fn is_laravels(kind: Kind, name: &str) -> bool {
-    const LIMITS: &str = "backoff debounceFor deleteWhenMissingModels failOnTimeout maxExceptions \
-        retryUntil shouldBeEncrypted timeout tries uniqueFor";
-    const MAILABLE: &str = "assertionableRenderStrings attachments bcc callbacks cc diskAttachments \
-        from html locale mailer markdown metadata rawAttachments replyTo subject tags textView theme \
-        to view viewData";
-    let of_kind = match kind {
-        Kind::Job => "",
-        Kind::Listener | Kind::Broadcast => "socket",
-        Kind::Notification => "id locale",
-        Kind::Mailable => MAILABLE,
-        Kind::Command | Kind::Closure | Kind::Batch | Kind::String => return false,
-    };
-    let mut names = LIMITS.split(' ').chain(of_kind.split(' '));
-    is_bookkeeping(name) || names.any(|known| known == name)
 }

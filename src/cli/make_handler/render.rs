@@ -12,8 +12,8 @@ use quote::quote;
 use syn::{Ident, Item};
 
 use super::names::{Names, ident, quoted, snake, toml_pattern, type_name};
+use super::target::{method, whole_name};
 use super::types::{Field, Fields, Inference, Slot, Type};
-use super::{method, whole_name};
 use crate::app::{Class, Manifest, Property};
 use crate::payload::{Kind, Target};
 use crate::php::{ClassName, Value};

@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use serde::de::DeserializeOwned;
 
 use super::names::quoted;
+use super::target::is_laravels;
 use crate::handler::ModelIdentifier;
 use crate::payload::Kind;
 use crate::php::json::{Graph, object_members, property_name};
@@ -170,7 +171,7 @@ impl Inference {
     /// Whether a property of the root's class is not one that its author wrote.
     pub(super) fn leaves_out(&self, class: Option<&ClassName>, name: &str) -> bool {
         let is_root = self.root_class.as_ref() == class;
-        is_root && self.kind.is_some_and(|kind| super::is_laravels(kind, name))
+        is_root && self.kind.is_some_and(|kind| is_laravels(kind, name))
     }
 
     /// Whether `serde_json` reads the samples.

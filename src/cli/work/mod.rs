@@ -126,7 +126,7 @@ fn console(
         json: args.json,
         quiet: global.quiet,
         verbose: global.verbose > 0,
-        coloured: output::is_coloured(global),
+        coloured: global.is_coloured(),
         width: output::width(),
         timezone: config.output_timezone()?,
     };

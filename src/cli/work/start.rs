@@ -14,6 +14,9 @@ use crate::handler::pool::{Pool, PoolError};
 use crate::shown::with_causes;
 use crate::worker::{Control, ControlPlane, Observer, Report, Worker};
 
+/// The target of log lines here: it stays the same when files are moved.
+const TARGET: &str = "artisand::cli::work";
+
 /// What a worker uses of the app.
 pub(super) struct Stores {
     pub(super) control_plane: ControlPlane,
@@ -51,6 +54,7 @@ fn failed_jobs(config: &Config, plan: &Plan) -> Result<Option<FailedJobs>, confi
             return Err(error);
         }
         tracing::info!(
+            target: TARGET,
             why = with_causes(&error),
             "failed jobs are recorded by PHP alone"
         );

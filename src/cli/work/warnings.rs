@@ -6,20 +6,25 @@ use crate::config::{self, Config};
 use crate::failed::FailedJobs;
 use crate::handler::{Router, Services};
 
+/// The target of log lines here: it stays the same when files are moved.
+const TARGET: &str = "artisand::cli::work";
+
 /// Warns at the start of settings under which no job would run.
 pub(super) fn warn_of_mappings(config: &Config, plan: &Plan) {
     if let Some(problem) = config::lack_for_php(config) {
         tracing::warn!(
+            target: TARGET,
             "{problem}, so jobs that no mapping matches are left in their queue; `policy` under [unmapped] says otherwise"
         );
     }
     if plan.router.mappings().len() == 0 && !plan.is_for_php() {
         tracing::warn!(
+            target: TARGET,
             "no mapping is configured: see [[map]] in artisand.toml; every job is unmapped"
         );
     }
     for doubt in config.doubts() {
-        tracing::warn!(remedy = doubt.remedy, "{doubt}");
+        tracing::warn!(target: TARGET, remedy = doubt.remedy, "{doubt}");
     }
 }
 
@@ -33,6 +38,7 @@ pub(super) fn warn_of_gaps(
     for finding in gaps::look(config, router, services) {
         if let Some(remedy) = finding.remedy {
             tracing::warn!(
+                target: TARGET,
                 found = finding.found,
                 remedy,
                 "something is missing for what follows a job"
@@ -41,6 +47,7 @@ pub(super) fn warn_of_gaps(
     }
     if let Some(why) = config::cache_for_php_only(config).filter(|_| config.obeys_app()) {
         tracing::warn!(
+            target: TARGET,
             why,
             remedy = gaps::CACHE_OF_PHP_REMEDY,
             "the app's default cache store is not read here: {}",
@@ -49,7 +56,8 @@ pub(super) fn warn_of_gaps(
     }
     for class in config::classes_without_their_middleware(config, router) {
         tracing::warn!(
-            job.class = class,
+            target: TARGET,
+            { job.class = class },
             "this class has middleware in PHP and its mapping has none: list it under `middleware`"
         );
     }
@@ -61,6 +69,7 @@ pub(super) fn warn_of_gaps(
 fn warn_of_app(config: &Config) {
     for exposure in config.exposures() {
         tracing::warn!(
+            target: TARGET,
             found = exposure.found,
             remedy = exposure.remedy,
             "other users of this machine can change what artisand does"
@@ -68,12 +77,14 @@ fn warn_of_app(config: &Config) {
     }
     for reason in config.stale_manifest() {
         tracing::warn!(
+            target: TARGET,
             reason,
             "the manifest may be out of date: write it anew with `artisand manifest`"
         );
     }
     if let Some(why) = config.php_failure() {
         tracing::warn!(
+            target: TARGET,
             why,
             "PHP did not say the app's settings: they are those of the manifest"
         );
@@ -81,6 +92,7 @@ fn warn_of_app(config: &Config) {
     if config.manifest().is_none() {
         for note in &config.notes {
             tracing::warn!(
+                target: TARGET,
                 note,
                 "something about the app was assumed; see `artisand doctor`"
             );
@@ -94,10 +106,12 @@ fn warn_of_failed_jobs(config: &Config, failed_jobs: Option<&FailedJobs>) {
         // PHP records them.
         None if config.known_laravel().is_ok() => {}
         None => tracing::warn!(
+            target: TARGET,
             "no app is set, so failed jobs stay in the list artisand:failed-spool, and restart, pause and maintenance are not heard"
         ),
         Some(FailedJobs::Null) => {
             tracing::warn!(
+                target: TARGET,
                 "the app keeps no failed jobs (queue.failed.driver is null): they will be gone"
             );
         }

@@ -13,6 +13,9 @@ use crate::cache::{Cache, random_owner};
 use crate::failed::{DatabaseFailedJobs, FailedJobs, FileFailedJobs, FileLock, Unlock};
 use crate::time::Clock;
 
+/// The target of log lines here: it stays the same when files are moved.
+const TARGET: &str = "artisand::config::laravel";
+
 impl Laravel {
     /// The app's batches; `None` if they are kept in `DynamoDB`, which only PHP can count in.
     ///
@@ -121,7 +124,7 @@ impl FileLock for CacheLock {
             let unlock: Unlock = Box::new(move || {
                 Box::pin(async move {
                     if let Err(error) = lock.release().await {
-                        tracing::warn!(%error, "the lock on the failed jobs stays until it ends by itself");
+                        tracing::warn!(target: TARGET, %error, "the lock on the failed jobs stays until it ends by itself");
                     }
                 })
             });
