@@ -27,6 +27,13 @@ pub fn random_owner() -> String {
         .collect()
 }
 
+impl Cache {
+    /// A lock of this name, which is not taken yet. It never expires if `ttl` is zero.
+    pub fn lock(&self, name: impl Into<String>, owner: impl Into<String>, ttl: Duration) -> Lock {
+        Lock::new(self.clone(), name.into(), owner.into(), ttl)
+    }
+}
+
 impl Lock {
     pub(super) fn new(cache: Cache, name: String, owner: String, ttl: Duration) -> Self {
         Self {

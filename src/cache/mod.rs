@@ -8,12 +8,12 @@
 //! represented by [`Cache::unshared`]: reads find nothing, writes succeed, locks
 //! are always free. Laravel's workers share nothing through such stores either.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 mod database;
 mod entity;
+mod error;
 mod file;
 mod limiter;
 mod lock;
@@ -24,6 +24,7 @@ mod stores;
 mod value;
 
 pub use database::{DatabaseStore, DatabaseStoreOptions};
+pub use error::Error;
 pub use file::{FileStore, FileStoreOptions};
 pub use limiter::{DurationLimiter, RateLimiter, Span};
 pub(crate) use lock::free_lock;
@@ -34,7 +35,7 @@ pub use stores::{StoreError, Stores};
 pub use value::{float_text, is_truthy, loosely_equal};
 
 use crate::connection::LockPlace;
-use crate::php::{self, Value};
+use crate::php::Value;
 
 /// One cache store.
 #[derive(Debug, Clone)]
@@ -46,44 +47,6 @@ enum Store {
     Database(DatabaseStore),
     File(FileStore),
     Unshared,
-}
-
-/// An error from a cache store.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The server failed the operation.
-    #[error("could not {what} a key in the cache")]
-    Server {
-        /// The operation.
-        what: &'static str,
-        /// The error of the connection.
-        source: crate::connection::Error,
-    },
-    /// A file of the file store cannot be read or written.
-    #[error("could not {what} the cache file {path}")]
-    File {
-        /// The operation.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        source: std::io::Error,
-    },
-    /// The stored value is not in Laravel's format.
-    #[error("the cache holds something under `{key}` that PHP did not serialize")]
-    Value {
-        /// The key without prefix.
-        key: String,
-        /// The problem with the value.
-        source: php::Error,
-    },
-    /// This store cannot hold such a value.
-    #[error("the value for `{key}` is not text, which this store needs")]
-    NotText {
-        /// The key without prefix.
-        key: String,
-    },
 }
 
 impl Cache {
@@ -244,10 +207,5 @@ impl Cache {
             Store::File(store) => store.forget(key).await,
             Store::Unshared => Ok(false),
         }
-    }
-
-    /// A lock of this name, which is not taken yet. It never expires if `ttl` is zero.
-    pub fn lock(&self, name: impl Into<String>, owner: impl Into<String>, ttl: Duration) -> Lock {
-        Lock::new(self.clone(), name.into(), owner.into(), ttl)
     }
 }

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use serde_json::value::RawValue;
 
-use super::retry::{write_json_float, write_json_text, write_unescaped_text};
+use super::json::{write_json_float, write_json_text, write_unescaped_text};
 use super::{CALL_QUEUED_HANDLER, JobId, JobUuid, Version};
 use crate::php::Value;
 use crate::time::UnixSeconds;

@@ -11,9 +11,8 @@ use serde_json::value::RawValue;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::LooseText;
-use super::json::Checked;
-use super::retry::write_unescaped_text;
+use super::json::{Checked, write_unescaped_text};
+use super::loose::LooseText;
 use crate::php::Value;
 
 /// The context of a job.

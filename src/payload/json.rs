@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
+use crate::php::Value;
+
 /// Most levels of arrays and objects: the default of PHP's `json_decode`.
 pub(super) const MAX_DEPTH: usize = 512;
 
@@ -103,4 +105,49 @@ pub(super) fn from_slice<'de, T: Deserialize<'de>>(
     let value = T::deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(value)
+}
+
+/// Writes a number as PHP's `json_encode` does: without a zero fraction.
+pub(super) fn write_json_float(out: &mut String, value: f64) {
+    // `d:1.0E+25;`: the same digits, with a small e.
+    let serialized = Value::from(value).to_bytes();
+    let text = String::from_utf8_lossy(&serialized[2..serialized.len() - 1]);
+    out.push_str(&text.replace('E', "e"));
+}
+
+/// Writes text as PHP's `json_encode` does by default: `\/` and `\uXXXX`.
+pub fn write_json_text(out: &mut String, text: &str) {
+    write_escaped(out, text, |_| true);
+}
+
+/// Writes text as PHP's `json_encode` does with `JSON_UNESCAPED_UNICODE`: line separators stay escaped.
+pub(super) fn write_unescaped_text(out: &mut String, text: &str) {
+    write_escaped(out, text, |c| matches!(c, '\u{2028}' | '\u{2029}'));
+}
+
+/// `is_escaped` decides for characters that are not ASCII.
+fn write_escaped(out: &mut String, text: &str, is_escaped: impl Fn(char) -> bool) {
+    use fmt::Write as _;
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '/' => out.push_str("\\/"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\x08' => out.push_str("\\b"),
+            '\x0c' => out.push_str("\\f"),
+            ' '..='~' | '\x7f' => out.push(c),
+            c if !c.is_ascii() && !is_escaped(c) => out.push(c),
+            c => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    // Writing to a string cannot fail.
+                    let _ = write!(out, "\\u{unit:04x}");
+                }
+            }
+        }
+    }
+    out.push('"');
 }

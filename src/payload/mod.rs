@@ -27,6 +27,7 @@ mod encryption;
 mod failed_job;
 mod json;
 mod limits;
+mod loose;
 mod retry;
 mod target;
 mod version;
@@ -43,8 +44,9 @@ pub use document::Document;
 pub(crate) use document::is_bookkeeping;
 pub use encryption::{Encrypter, EncryptionError, KeyError};
 pub use failed_job::FailedJob;
+pub use json::write_json_text;
 pub use limits::{Backoff, Limits};
-pub use retry::{for_retry, write_json_text};
+pub use retry::for_retry;
 pub(crate) use target::subject_of;
 pub use target::{Kind, Target};
 pub use version::{Version, VersionError};
@@ -54,6 +56,7 @@ use crate::time::UnixSeconds;
 use context::LooseContext;
 use json::Checked;
 use limits::{LooseBackoff, LooseInt, timeout_from};
+use loose::LooseText;
 
 macro_rules! text_newtype {
     ($(#[$doc:meta])* $name:ident) => {
@@ -512,62 +515,6 @@ fn count(text: &str) -> Option<u32> {
 
 fn truthy(value: LooseInt) -> bool {
     value.0.is_some_and(|value| value != 0)
-}
-
-/// Text, or a number as text; any other value counts as absent.
-struct LooseText(Option<Box<str>>);
-
-impl<'de> Deserialize<'de> for LooseText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct LooseTextVisitor;
-
-        impl<'de> Visitor<'de> for LooseTextVisitor {
-            type Value = Option<Box<str>>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("text")
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Some(text.into()))
-            }
-
-            fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
-                Ok(Some(value.to_string().into()))
-            }
-
-            fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
-                Ok(Some(value.to_string().into()))
-            }
-
-            fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
-                Ok(Some(value.to_string().into()))
-            }
-
-            fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-                Ok(None)
-            }
-
-            fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(None)
-            }
-
-            fn visit_seq<A: serde::de::SeqAccess<'de>>(
-                self,
-                mut seq: A,
-            ) -> Result<Self::Value, A::Error> {
-                while seq.next_element::<Checked>()?.is_some() {}
-                Ok(None)
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                while map.next_entry::<Checked, Checked>()?.is_some() {}
-                Ok(None)
-            }
-        }
-
-        deserializer.deserialize_any(LooseTextVisitor).map(Self)
-    }
 }
 
 /// Tags: a list, or the object that Lua made of a list; otherwise empty.

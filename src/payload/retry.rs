@@ -12,8 +12,7 @@ use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor,
 };
 
-use super::json::MAX_DEPTH;
-use crate::php::Value;
+use super::json::{MAX_DEPTH, write_json_float, write_json_text};
 
 /// A JSON value as PHP's `json_decode(.., true)` represents it.
 #[derive(Debug, Clone, PartialEq)]
@@ -163,51 +162,6 @@ impl Json {
             }
         }
     }
-}
-
-/// Writes a number as PHP's `json_encode` does: without a zero fraction.
-pub(super) fn write_json_float(out: &mut String, value: f64) {
-    // `d:1.0E+25;`: the same digits, with a small e.
-    let serialized = Value::from(value).to_bytes();
-    let text = String::from_utf8_lossy(&serialized[2..serialized.len() - 1]);
-    out.push_str(&text.replace('E', "e"));
-}
-
-/// Writes text as PHP's `json_encode` does by default: `\/` and `\uXXXX`.
-pub fn write_json_text(out: &mut String, text: &str) {
-    write_escaped(out, text, |_| true);
-}
-
-/// Writes text as PHP's `json_encode` does with `JSON_UNESCAPED_UNICODE`: line separators stay escaped.
-pub(super) fn write_unescaped_text(out: &mut String, text: &str) {
-    write_escaped(out, text, |c| matches!(c, '\u{2028}' | '\u{2029}'));
-}
-
-/// `is_escaped` decides for characters that are not ASCII.
-fn write_escaped(out: &mut String, text: &str, is_escaped: impl Fn(char) -> bool) {
-    use fmt::Write as _;
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '/' => out.push_str("\\/"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\x08' => out.push_str("\\b"),
-            '\x0c' => out.push_str("\\f"),
-            ' '..='~' | '\x7f' => out.push(c),
-            c if !c.is_ascii() && !is_escaped(c) => out.push(c),
-            c => {
-                for unit in c.encode_utf16(&mut [0; 2]) {
-                    // Writing to a string cannot fail.
-                    let _ = write!(out, "\\u{unit:04x}");
-                }
-            }
-        }
-    }
-    out.push('"');
 }
 
 /// The payload of a failed job, ready to be pushed again: `attempts` is zero.

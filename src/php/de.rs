@@ -32,7 +32,7 @@ use super::date;
 use super::error::{Error, Kind, Segment};
 use super::read::{Reader, Token};
 use super::slots::{Member, Slots, scan, skip};
-use super::value::{DisplayBytes, MAX_DEPTH, canonical_int};
+use super::text::{DisplayBytes, MAX_DEPTH, canonical_int};
 
 /// Reads a value; the bytes must contain nothing else.
 ///

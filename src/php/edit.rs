@@ -22,7 +22,7 @@ use super::class::ClassName;
 use super::error::{Error, Kind};
 use super::read::{Reader, Token};
 use super::slots::{Member as Pair, Slots, numbered_body, signature_len};
-use super::value::{MAX_DEPTH, Value, write_array_head, write_object_head, write_string};
+use super::text::{MAX_DEPTH, write_array_head, write_object_head, write_string};
 
 /// The text of an object, split at its properties.
 #[derive(Debug)]
@@ -140,16 +140,6 @@ impl<'a> ObjectText<'a> {
         let mut source = Source::new(&self.bytes, &self.slots);
         out.by_value(&mut source, self.members[index].value)?;
         Ok(Some(out.bytes))
-    }
-
-    /// The parsed result of [`get`](Self::get).
-    ///
-    /// # Errors
-    ///
-    /// As for [`get`](Self::get).
-    pub fn value(&self, property: &str) -> Result<Option<Value>, EditError> {
-        let text = self.get(property)?;
-        Ok(text.map(|text| Value::from_bytes(&text)).transpose()?)
     }
 
     /// The object's text with these public properties replaced, or added at the end in this order.
@@ -631,6 +621,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::php::Value;
     use crate::php::{Key, PropertyName};
 
     /// A class whose `C:` body continues the numbering of the whole.

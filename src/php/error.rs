@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::value::DisplayBytes;
+use super::text::DisplayBytes;
 
 /// An error met while reading or writing PHP's serialize format.
 ///

@@ -146,7 +146,7 @@ impl Loose for String {
 
     fn from_float(value: f64) -> Option<Self> {
         let mut bytes = Vec::new();
-        super::value::write_float(&mut bytes, value);
+        super::text::write_float(&mut bytes, value);
         // Between `d:` and `;` is the same text that PHP's string conversion gives.
         Self::from_utf8(bytes[2..bytes.len() - 1].to_vec()).ok()
     }

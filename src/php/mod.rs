@@ -38,6 +38,7 @@ pub mod loose;
 mod read;
 mod ser;
 mod slots;
+mod text;
 mod value;
 
 pub use class::{ClassName, PropertyName, Visibility};
@@ -46,7 +47,8 @@ pub use de::{Deserializer, from_slice};
 pub use edit::{EditError, ObjectText};
 pub use error::{Category, Error, Kind, Segment};
 pub use ser::to_vec;
-pub use value::{Array, Custom, EnumCase, Float, Key, MAX_DEPTH, Object, Value};
+pub use text::MAX_DEPTH;
+pub use value::{Array, Custom, EnumCase, Float, Key, Object, Value};
 
 /// Reads the class name that a serialized object begins with, and nothing more.
 pub(crate) fn leading_class(bytes: &[u8]) -> Result<ClassName, Error> {

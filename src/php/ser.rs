@@ -22,7 +22,7 @@
 use serde::ser::{self, Serialize};
 
 use super::error::{Error, Kind};
-use super::value::{
+use super::text::{
     canonical_int, write_array_head, write_float, write_int, write_object_head, write_string,
 };
 

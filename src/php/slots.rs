@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use super::error::{Error, Kind};
 use super::read::{Reader, Token};
-use super::value::{MAX_DEPTH, canonical_int};
+use super::text::{MAX_DEPTH, canonical_int};
 
 /// Classes whose `unserialize` method passes the body to PHP's `unserialize`, which continues the numbering.
 const NUMBERED_BODIES: [&str; 2] = [
