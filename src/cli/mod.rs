@@ -38,6 +38,7 @@ mod failed;
 mod gaps;
 mod global;
 mod init;
+mod job_line;
 mod json;
 mod list;
 mod log;

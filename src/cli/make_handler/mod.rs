@@ -7,10 +7,12 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
+mod expressions;
 mod facts;
 mod names;
 mod render;
 mod samples;
+mod shape;
 mod target;
 mod types;
 

@@ -12,18 +12,12 @@ use quote::quote;
 use syn::{Ident, Item};
 
 use super::names::{Names, ident, quoted, snake, toml_pattern, type_name};
+use super::shape::{Field, Fields, Slot, Type};
 use super::target::{method, whole_name};
-use super::types::{Field, Fields, Inference, Slot, Type};
+use super::types::Inference;
 use crate::app::{Class, Manifest, Property};
 use crate::payload::{Kind, Target};
-use crate::php::{ClassName, Value};
-
-/// Longest text that becomes a default in the file.
-const LONGEST_DEFAULT: usize = 60;
-
-/// PHP's date types.
-const DATES: &str = "DateTime DateTimeImmutable DateTimeInterface Carbon\\Carbon \
-    Carbon\\CarbonImmutable Carbon\\CarbonInterface Illuminate\\Support\\Carbon";
+use crate::php::ClassName;
 
 /// The contents of the file.
 #[derive(Debug)]
@@ -69,25 +63,25 @@ pub(super) fn render(
 }
 
 #[derive(Default)]
-struct Writer<'a> {
-    inference: Inference,
-    manifest: Option<&'a Manifest>,
-    types: Names,
-    values: Names,
-    class_names: HashMap<usize, Ident>,
-    enum_names: HashMap<usize, Ident>,
+pub(super) struct Writer<'a> {
+    pub(super) inference: Inference,
+    pub(super) manifest: Option<&'a Manifest>,
+    pub(super) types: Names,
+    pub(super) values: Names,
+    pub(super) class_names: HashMap<usize, Ident>,
+    pub(super) enum_names: HashMap<usize, Ident>,
     /// Classes whose structs are being written, outermost first.
-    open: Vec<usize>,
+    pub(super) open: Vec<usize>,
     /// Types, the handler's own first.
-    items: Vec<TokenStream>,
+    pub(super) items: Vec<TokenStream>,
     /// Functions that return defaults.
-    functions: Vec<TokenStream>,
+    pub(super) functions: Vec<TokenStream>,
     /// Imports of the file.
-    uses: BTreeSet<&'static str>,
+    pub(super) uses: BTreeSet<&'static str>,
     /// Crates that the file needs.
-    crates: BTreeSet<&'static str>,
+    pub(super) crates: BTreeSet<&'static str>,
     /// The first field of the handler's own type that is a model and always present.
-    model: Option<Ident>,
+    pub(super) model: Option<Ident>,
 }
 
 impl Writer<'_> {
@@ -183,7 +177,7 @@ impl Writer<'_> {
     }
 
     /// The handler's own type.
-    fn root(&mut self, base: &str, suffix: &str) -> TokenStream {
+    pub(super) fn root(&mut self, base: &str, suffix: &str) -> TokenStream {
         let slot = std::mem::take(&mut self.inference.root);
         if matches!(slot.ty, Type::Object(_) | Type::Any) && !slot.nullable {
             return self.ty(&slot, base, true);
@@ -206,14 +200,14 @@ impl Writer<'_> {
     }
 
     /// A place in the list of types; the types inside a type come after it.
-    fn reserve(&mut self) -> usize {
+    pub(super) fn reserve(&mut self) -> usize {
         self.uses.insert("serde::Deserialize");
         self.crates.insert("serde (with its feature `derive`)");
         self.items.push(TokenStream::new());
         self.items.len() - 1
     }
 
-    fn class_name(&mut self, index: usize) -> Ident {
+    pub(super) fn class_name(&mut self, index: usize) -> Ident {
         if let Some(name) = self.class_names.get(&index) {
             return name.clone();
         }
@@ -227,7 +221,7 @@ impl Writer<'_> {
         name
     }
 
-    fn enum_name(&mut self, index: usize) -> Ident {
+    pub(super) fn enum_name(&mut self, index: usize) -> Ident {
         if let Some(name) = self.enum_names.get(&index) {
             return name.clone();
         }
@@ -253,7 +247,7 @@ impl Writer<'_> {
         name
     }
 
-    fn structure(&mut self, name: &Ident, mut fields: Fields) {
+    pub(super) fn structure(&mut self, name: &Ident, mut fields: Fields) {
         let at = self.reserve();
         let known = fields.class.as_ref().zip(self.manifest);
         let known = known.and_then(|(class, manifest)| manifest.class(class));
@@ -317,7 +311,7 @@ impl Writer<'_> {
     }
 
     /// The comment of a field, its type, and serde's default if it is absent.
-    fn field(
+    pub(super) fn field(
         &mut self,
         of: &Ident,
         fields: &Fields,
@@ -375,153 +369,6 @@ impl Writer<'_> {
         });
         (docs(&said), ty, default)
     }
-
-    /// A value as Rust source, and whether it is the type's own default.
-    fn expression(&mut self, value: &Value, slot: &Slot) -> Option<(TokenStream, bool)> {
-        let (text, is_rusts) = match (value, &slot.ty) {
-            (Value::Null, _) => return slot.nullable.then(|| (quote!(None), true)),
-            (Value::Bool(value), Type::Bool) => (value.to_string(), !value),
-            (Value::Int(value), Type::Int) => (value.to_string(), *value == 0),
-            (Value::Float(value), Type::Float) if value.get().is_finite() => {
-                (format!("{:?}", value.get()), value.get().to_bits() == 0)
-            }
-            (Value::String(_), Type::Text) => {
-                let text = value
-                    .as_str()
-                    .filter(|text| text.len() <= LONGEST_DEFAULT)?;
-                (format!("String::from({text:?})"), text.is_empty())
-            }
-            (Value::Array(array), ty) if array.pairs.is_empty() => match ty {
-                ty if ty.is_empty() => ("serde_json::Value::Array(Vec::new())".to_owned(), false),
-                Type::List(_) => ("Vec::new()".to_owned(), true),
-                Type::Map(..) => ("BTreeMap::new()".to_owned(), true),
-                _ => return None,
-            },
-            (Value::Enum(case), Type::Enum(index)) => {
-                let name = self.enum_name(*index);
-                let mut variants = variants(&self.inference.enums[*index].1).into_iter();
-                let (variant, _) = variants.find(|(_, known)| known.as_bytes() == &*case.case)?;
-                (format!("{name}::{variant}"), false)
-            }
-            _ => return None,
-        };
-        if slot.nullable {
-            return Some((format!("Some({text})").parse().ok()?, false));
-        }
-        Some((text.parse().ok()?, is_rusts))
-    }
-
-    /// The type that PHP's declaration gives.
-    fn declared(&self, text: &str) -> Slot {
-        let models = self
-            .manifest
-            .into_iter()
-            .flat_map(|manifest| manifest.models.keys());
-        let models: Vec<&str> = models.map(String::as_str).collect();
-        let mut slot = Slot {
-            nullable: text.starts_with('?') || text == "mixed",
-            ..Slot::default()
-        };
-        for part in text.trim_start_matches('?').split('|') {
-            let is = |name: &str| part.eq_ignore_ascii_case(name);
-            let ty = match part {
-                "int" => Type::Int,
-                "float" => Type::Float,
-                "string" => Type::Text,
-                "bool" | "true" | "false" => Type::Bool,
-                "null" => Type::Unknown,
-                _ if DATES.split(' ').any(is) => Type::Date,
-                _ if models.iter().copied().any(is) => Type::Model([part.to_owned()].into()),
-                _ => Type::Any,
-            };
-            let nullable = part == "null";
-            slot = self.inference.join(
-                slot,
-                Slot {
-                    ty,
-                    nullable,
-                    opaque: false,
-                },
-            );
-        }
-        // Other types give no information.
-        if slot.ty == Type::Any {
-            slot.ty = Type::Unknown;
-        }
-        slot
-    }
-
-    /// A type; a type that is not on the heap must not contain itself.
-    fn ty(&mut self, slot: &Slot, hint: &str, is_on_heap: bool) -> TokenStream {
-        let mut of_crate = |name, ty| {
-            self.crates.insert(name);
-            ty
-        };
-        let ty = match &slot.ty {
-            Type::Bool => quote!(bool),
-            Type::Int => quote!(i64),
-            Type::Float => quote!(f64),
-            Type::Text => quote!(String),
-            Type::Bytes => of_crate("serde_bytes", quote!(serde_bytes::ByteBuf)),
-            Type::Date => quote!(artisand::php::Date),
-            Type::Model(_) => {
-                self.uses.insert("artisand::handler::ModelIdentifier");
-                quote!(ModelIdentifier)
-            }
-            Type::List(element) if !slot.ty.is_empty() => {
-                let element = self.ty(element, hint, true);
-                quote!(Vec<#element>)
-            }
-            Type::Map(ints, value) => {
-                self.uses.insert("std::collections::BTreeMap");
-                let key = ident(if *ints { "i64" } else { "String" });
-                let value = self.ty(value, hint, true);
-                quote!(BTreeMap<#key, #value>)
-            }
-            Type::Record(fields) => {
-                if let Some(ty) = self.inference.map_of(fields) {
-                    self.ty(
-                        &Slot {
-                            ty,
-                            nullable: false,
-                            opaque: slot.opaque,
-                        },
-                        hint,
-                        true,
-                    )
-                } else {
-                    let name = ident(&self.types.take(&[hint.to_owned()]));
-                    self.structure(&name, fields.clone());
-                    quote!(#name)
-                }
-            }
-            Type::Object(index) => {
-                let is_inside = self.open.contains(index);
-                let name = self.class_name(*index);
-                if is_inside && !is_on_heap {
-                    quote!(Box<#name>)
-                } else {
-                    quote!(#name)
-                }
-            }
-            Type::Enum(index) => {
-                let name = self.enum_name(*index);
-                quote!(#name)
-            }
-            Type::Unknown | Type::List(_) | Type::Any if slot.opaque => of_crate(
-                "serde (with its feature `derive`)",
-                quote!(serde::de::IgnoredAny),
-            ),
-            Type::Unknown | Type::List(_) | Type::Any => {
-                of_crate("serde_json", quote!(serde_json::Value))
-            }
-        };
-        if slot.nullable {
-            quote!(Option<#ty>)
-        } else {
-            ty
-        }
-    }
 }
 
 /// Lines as doc comments.
@@ -578,7 +425,7 @@ fn candidates(class: Option<&ClassName>, or: &str) -> Vec<String> {
 }
 
 /// Variants for the cases of an enum.
-fn variants(cases: &[String]) -> Vec<(String, &String)> {
+pub(super) fn variants(cases: &[String]) -> Vec<(String, &String)> {
     let mut names = Names::default();
     // `Self` is the only name that no variant can have.
     names.take(&["Self".to_owned()]);

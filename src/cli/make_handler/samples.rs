@@ -9,8 +9,9 @@ use std::path::Path;
 
 use super::names::{quoted, toml_pattern};
 use super::render::About;
+use super::shape::Type;
 use super::target::{method, whole_name};
-use super::types::{Inference, Type};
+use super::types::Inference;
 use crate::cli::{failed, open, output, prefixes};
 use crate::config::{self, Config};
 use crate::payload::{Encrypter, Kind, Payload, Target, subject_of};

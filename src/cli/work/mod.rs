@@ -17,7 +17,8 @@ use plan::Plan;
 use runtimes::Runtimes;
 use start::Stores;
 
-use super::console::{Console, Style, banner};
+use super::console::{Console, banner};
+use super::job_line::Style;
 use super::output::{LineWriter, Log};
 use super::summary::Summary;
 use super::{GlobalArgs, log, output};
