@@ -9,8 +9,8 @@ use serde::de::Error;
 use serde::de::value::MapAccessDeserializer;
 
 use crate::handler::{
-    BoxError, Exceptions, FailOnException, LimitTemplate, Limiter, Middleware, Path, Pattern,
-    RateLimited, Release, Skip, SkipIfBatchCancelled, Template, ThrottlesExceptions,
+    BoxError, DEFAULT_REDIS, Exceptions, FailOnException, LimitTemplate, Limiter, Middleware, Path,
+    Pattern, RateLimited, Release, Skip, SkipIfBatchCancelled, Template, ThrottlesExceptions,
     WithoutOverlapping,
 };
 
@@ -69,9 +69,17 @@ impl<'de> Deserialize<'de> for MiddlewareTable {
                 };
                 let table = match name.as_str() {
                     "without_overlapping" => M::WithoutOverlapping(map.next_value()?),
-                    "rate_limited" => M::RateLimited(map.next_value()?),
+                    "rate_limited" => {
+                        let table: RateLimitedTable = map.next_value()?;
+                        no_connection(&name, table.0.connection.as_ref())?;
+                        M::RateLimited(table)
+                    }
                     "rate_limited_with_redis" => M::RateLimitedWithRedis(map.next_value()?),
-                    "throttles_exceptions" => M::ThrottlesExceptions(map.next_value()?),
+                    "throttles_exceptions" => {
+                        let table: ThrottleTable = map.next_value()?;
+                        no_connection(&name, table.connection.as_ref())?;
+                        M::ThrottlesExceptions(table)
+                    }
                     "throttles_exceptions_with_redis" => {
                         M::ThrottlesExceptionsWithRedis(map.next_value()?)
                     }
@@ -187,6 +195,18 @@ struct RateLimitedFields {
     dont_release: bool,
     #[serde(default)]
     spend_attempt: Spend,
+    #[serde(default)]
+    connection: Option<String>,
+}
+
+/// Refuses a Redis connection for a middleware that counts in the cache.
+fn no_connection<E: Error>(name: &str, connection: Option<&String>) -> Result<(), E> {
+    match connection {
+        None => Ok(()),
+        Some(connection) => Err(E::custom(format_args!(
+            "`{name}` counts in the cache and has no `connection`: write `{name}_with_redis = {{ connection = \"{connection}\", .. }}`"
+        ))),
+    }
 }
 
 impl<'de> Deserialize<'de> for RateLimitedTable {
@@ -246,6 +266,8 @@ pub struct ThrottleTable {
     pub prefix: Option<String>,
     /// Whether waiting for the end of a pause costs an attempt, as in Laravel.
     pub spend_attempt: Spend,
+    /// The app's Redis connection that counts, instead of `default`; only for `throttles_exceptions_with_redis`.
+    pub connection: Option<String>,
 }
 
 fn no_report<'de, D: serde::Deserializer<'de>>(_: D) -> Result<(), D::Error> {
@@ -268,6 +290,7 @@ impl Default for ThrottleTable {
             report: (),
             prefix: None,
             spend_attempt: Spend::default(),
+            connection: None,
         }
     }
 }
@@ -295,10 +318,22 @@ impl MiddlewareTable {
         match self {
             Self::WithoutOverlapping(table) => Arc::new(table.to_middleware()),
             Self::RateLimited(table) => Arc::new(table.to_middleware()),
-            Self::RateLimitedWithRedis(table) => Arc::new(table.to_middleware().with_redis()),
+            Self::RateLimitedWithRedis(table) => {
+                let connection = table.0.connection.as_deref();
+                Arc::new(
+                    table
+                        .to_middleware()
+                        .on_redis(connection.unwrap_or(DEFAULT_REDIS)),
+                )
+            }
             Self::ThrottlesExceptions(table) => Arc::new(table.to_middleware()),
             Self::ThrottlesExceptionsWithRedis(table) => {
-                Arc::new(table.to_middleware().with_redis())
+                let connection = table.connection.as_deref();
+                Arc::new(
+                    table
+                        .to_middleware()
+                        .on_redis(connection.unwrap_or(DEFAULT_REDIS)),
+                )
             }
             Self::FailOnException(table) => Arc::new(FailOnException::when(table.to_test())),
             Self::Release(table) => {

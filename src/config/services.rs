@@ -123,17 +123,22 @@ fn fill_middleware(config: &Config, services: &mut Services) {
         Some(stores) => stores.get(&name).map_err(|error| with_causes(&error)),
         None => laravel.cache(&name).map_err(|error| with_causes(&error)),
     };
+    let redis = |name: String| {
+        let settings = laravel.redis(&name).map_err(|error| with_causes(&error));
+        let opened = settings
+            .and_then(|redis| Redis::new(&redis.options).map_err(|error| with_causes(&error)));
+        (name, opened)
+    };
     let text = |error: SettingError| with_causes(&error);
     let gaps = &mut services.gaps;
     let cache = laravel.default_cache().map_err(text).and_then(open);
     services.cache = or_gap(gaps, Gap::Cache, cache);
     let cache = laravel.limiter_cache().map_err(text).and_then(open);
     services.limiter_cache = or_gap(gaps, Gap::LimiterCache, cache);
-    let redis = laravel
-        .redis("default")
-        .map_err(text)
-        .and_then(|redis| Redis::new(&redis.options).map_err(|error| with_causes(&error)));
-    services.redis = or_gap(gaps, Gap::Redis, redis);
+    match laravel.redis_connections() {
+        Ok(names) => services.redis = names.into_iter().map(redis).collect(),
+        Err(error) => drop(gaps.insert(Gap::Redis, with_causes(&error))),
+    }
     if services.batches.is_none() {
         let why = "they cannot be read, see the log".to_owned();
         gaps.insert(Gap::Batches, why);

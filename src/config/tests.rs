@@ -203,11 +203,11 @@ handler = "log"
 middleware = [
 { without_overlapping = { key = "{podcast.id}", release_after = 5, expires_after = 60, shared = true } },
 { rate_limited = "backups" },
-{ rate_limited_with_redis = { limiter = "backups", dont_release = true } },
+{ rate_limited_with_redis = { limiter = "backups", dont_release = true, connection = "counters" } },
 { throttles_exceptions = { max = 3, decay = 60, by = "x", spend_attempt = false, when = ['/timed out/'] } },
 { fail_on_exception = ['Illuminate\Database\Eloquent\*'] },
 { release = { when = "{podcast.busy}", after = 30 } },
-{ throttles_exceptions_with_redis = {} },
+{ throttles_exceptions_with_redis = { connection = "counters" } },
 { skip = "{muted}" },
 "skip_if_batch_cancelled",
 ]
@@ -251,6 +251,8 @@ fn mistakes_in_middleware_are_named() {
         (r"{ fail_on_exception = true }", "invalid type: boolean"),
         (r#"{ release = "{busy}" }"#, "invalid type: string"),
         (r"{ release = { after = 5 } }", "missing field `when`"),
+        (r#"{ rate_limited = { limiter = "x", connection = "y" } }"#, "write `rate_limited_with_redis = { connection = \"y\""),
+        (r#"{ throttles_exceptions = { connection = "y" } }"#, "write `throttles_exceptions_with_redis = { connection = \"y\""),
     ];
     for (middleware, expected) in rows {
         let toml = format!(

@@ -44,12 +44,14 @@ pub use function::{Async, Blocking, Function, OnThread, blocking, function};
 #[cfg(feature = "http")]
 pub use http::{Http, HttpClient, HttpOptions, HttpSetupError, SecretSource};
 pub use input::{InputError, input};
+pub(crate) use middleware::{
+    DEFAULT_REDIS, HANDLER_ERROR, HANDLER_PANIC, MODEL_NOT_FOUND, in_payload,
+};
 pub use middleware::{
     Debounce, Exceptions, FailOnException, HeldLocks, Limit, LimitTemplate, Limiter, Middleware,
     Next, Panicked, Pipeline, RateLimited, Release, Skip, SkipIfBatchCancelled,
     ThrottlesExceptions, WithoutOverlapping,
 };
-pub(crate) use middleware::{HANDLER_ERROR, HANDLER_PANIC, MODEL_NOT_FOUND, in_payload};
 pub use model::{
     Collection, Model, ModelError, ModelId, ModelIdentifier, ModelKey, ModelNotFound, Models,
 };

@@ -48,8 +48,8 @@ pub struct Services {
     pub cache: Option<Cache>,
     /// The store of the app's rate limiters (`cache.limiter`, or else the default store).
     pub limiter_cache: Option<Cache>,
-    /// The app's Redis connection `default`.
-    pub redis: Option<Redis>,
+    /// The app's Redis connections by name, or why one cannot be used.
+    pub redis: BTreeMap<String, Result<Redis, String>>,
     /// Rate limiters by name.
     pub limiters: BTreeMap<String, Limiter>,
     /// Why each missing service is missing.
@@ -125,14 +125,29 @@ impl Services {
         self.shared(self.limiter_cache.as_ref(), Gap::LimiterCache, what)
     }
 
-    /// The app's Redis connection `default`.
+    /// The app's Redis connection of this name.
     ///
     /// # Errors
     ///
-    /// The connection is missing; the error says why.
-    pub fn redis(&self) -> Result<&Redis, Missing> {
-        let redis = self.redis.as_ref();
-        redis.ok_or_else(|| self.missing(Gap::Redis, "the app's Redis connection `default`"))
+    /// There is no such connection, or it cannot be used; the error says why.
+    pub fn redis(&self, name: &str) -> Result<&Redis, Missing> {
+        let what = format!("the app's Redis connection `{name}`");
+        match self.redis.get(name) {
+            Some(Ok(redis)) => Ok(redis),
+            Some(Err(why)) => Err(Missing {
+                what,
+                why: why.clone(),
+            }),
+            None if self.redis.is_empty() => Err(self.missing(Gap::Redis, &what)),
+            None => {
+                let known: Vec<&str> = self.redis.keys().map(String::as_str).collect();
+                let why = format!(
+                    "the app has none of this name (there are: {})",
+                    known.join(", ")
+                );
+                Err(Missing { what, why })
+            }
+        }
     }
 
     /// The rate limiter of this name.

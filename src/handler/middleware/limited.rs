@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{AFTER_LIMIT, Giving, Middleware, Next};
+use super::{AFTER_LIMIT, DEFAULT_REDIS, Giving, Middleware, Next};
 use crate::cache::{self, DurationLimiter, RateLimiter, loosely_equal, name};
 use crate::handler::{BoxError, BoxFuture, JobContext, Missing, Services, Template};
 use crate::php::Value;
@@ -114,7 +114,8 @@ pub struct RateLimited {
     limiter: String,
     release_after: Duration,
     giving: Giving,
-    uses_redis: bool,
+    /// The Redis connection that counts; `None` for the cache.
+    redis: Option<String>,
 }
 
 /// A job that has to wait.
@@ -130,14 +131,20 @@ impl RateLimited {
             limiter: limiter.into(),
             release_after: Duration::ZERO,
             giving: Giving::default(),
-            uses_redis: false,
+            redis: None,
         }
     }
 
     /// Counts on the app's Redis connection `default`, with one script call per limit.
     #[must_use]
-    pub fn with_redis(mut self) -> Self {
-        self.uses_redis = true;
+    pub fn with_redis(self) -> Self {
+        self.on_redis(DEFAULT_REDIS)
+    }
+
+    /// Counts on the app's Redis connection of this name.
+    #[must_use]
+    pub fn on_redis(mut self, connection: impl Into<String>) -> Self {
+        self.redis = Some(connection.into());
         self
     }
 
@@ -167,8 +174,8 @@ impl RateLimited {
         let services = context.services();
         let limiter = services.limiter(&self.limiter)?;
         let limits = limiter.limits(context)?;
-        let blocked = if self.uses_redis {
-            let limiter = DurationLimiter::new(services.redis()?.clone(), Clock::System);
+        let blocked = if let Some(name) = &self.redis {
+            let limiter = DurationLimiter::new(services.redis(name)?.clone(), Clock::System);
             self.count_in_redis(services, &limiter, &limits).await?
         } else {
             let limiter = RateLimiter::new(services.limiter_cache()?.clone(), Clock::System);
@@ -257,8 +264,8 @@ impl Middleware for RateLimited {
 
     fn check(&self, services: &Services) -> Result<(), Missing> {
         services.limiter(&self.limiter)?;
-        if self.uses_redis {
-            services.redis().map(drop)
+        if let Some(name) = &self.redis {
+            services.redis(name).map(drop)
         } else {
             services.limiter_cache().map(drop)
         }

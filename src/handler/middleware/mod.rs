@@ -191,6 +191,9 @@ impl<'a> Next<'a> {
 /// Laravel's limiters add this to the wait until there is room.
 const AFTER_LIMIT: Duration = Duration::from_secs(3);
 
+/// The Redis connection that Laravel's middleware counts on unless it names another.
+pub(crate) const DEFAULT_REDIS: &str = "default";
+
 /// How a middleware gives back a job that it does not let through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Giving {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use memchr::memmem;
 
 use super::{
-    Debounce, Middleware, Next, Pipeline, RateLimited, SkipIfBatchCancelled, ThrottlesExceptions,
-    WithoutOverlapping,
+    DEFAULT_REDIS, Debounce, Middleware, Next, Pipeline, RateLimited, SkipIfBatchCancelled,
+    ThrottlesExceptions, WithoutOverlapping,
 };
 use crate::handler::{BoxError, BoxFuture, JobContext, Services, Template};
 use crate::payload::{Command, Kind};
@@ -220,7 +220,7 @@ fn read(
             Arc::new(limited(&of, name.ends_with("redis"), services)?)
         }
         Some(name @ ("throttlesexceptions" | "throttlesexceptionswithredis")) => {
-            Arc::new(throttle(&of, name.ends_with("redis"))?)
+            Arc::new(throttle(&of, name.ends_with("redis"), services)?)
         }
         Some("skip") => Arc::new(Frozen::skip(of.flag("skip", false)?)),
         Some("release") => Arc::new(Frozen {
@@ -264,13 +264,12 @@ fn limited(
     services
         .limiter(&name)
         .map_err(|missing| of.unusable(format!("and {missing}")))?;
-    of.without(&["connectionName"])?;
     let mut middleware = RateLimited::new(name);
     if let Some(delay) = of.seconds("releaseAfter")? {
         middleware = middleware.release_after(delay);
     }
     if uses_redis {
-        middleware = middleware.with_redis();
+        middleware = middleware.on_redis(redis_of(of, services)?);
     }
     Ok(if of.flag("shouldRelease", true)? {
         middleware
@@ -279,11 +278,13 @@ fn limited(
     })
 }
 
-fn throttle(of: &Properties<'_>, uses_redis: bool) -> Result<ThrottlesExceptions, NotInRust> {
+fn throttle(
+    of: &Properties<'_>,
+    uses_redis: bool,
+    services: &Services,
+) -> Result<ThrottlesExceptions, NotInRust> {
     #[rustfmt::skip]
-    of.without(&[
-        "whenCallback", "reportCallback", "deleteWhenCallbacks", "failWhenCallbacks", "connectionName",
-    ])?;
+    of.without(&["whenCallback", "reportCallback", "deleteWhenCallbacks", "failWhenCallbacks"])?;
     let minutes = |name: &str| Ok(of.seconds(name)?.map(|minutes| minutes.saturating_mul(60)));
     let decay = match of.seconds("decaySeconds")? {
         Some(decay) => Some(decay),
@@ -300,10 +301,21 @@ fn throttle(of: &Properties<'_>, uses_redis: bool) -> Result<ThrottlesExceptions
         middleware = middleware.with_prefix(prefix);
     }
     Ok(if uses_redis {
-        middleware.with_redis()
+        middleware.on_redis(redis_of(of, services)?)
     } else {
         middleware
     })
+}
+
+/// The Redis connection that a middleware names; `default` if it names none.
+fn redis_of(of: &Properties<'_>, services: &Services) -> Result<String, NotInRust> {
+    let name = of.text("connectionName")?;
+    let name = name.filter(|name| !name.is_empty());
+    let name = name.unwrap_or_else(|| DEFAULT_REDIS.to_owned());
+    match services.redis(&name) {
+        Ok(_) => Ok(name),
+        Err(missing) => Err(of.unusable(format!("and {missing}"))),
+    }
 }
 
 /// `Skip` and `Release` with the result that PHP computed when it dispatched the job.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{AFTER_LIMIT, Giving, Middleware, Next};
+use super::{AFTER_LIMIT, DEFAULT_REDIS, Giving, Middleware, Next};
 use crate::cache::{self, DurationLimiter, RateLimiter, name};
 use crate::handler::{BoxError, BoxFuture, JobContext, Missing, Services, Template};
 use crate::payload::JobUuid;
@@ -37,7 +37,8 @@ pub struct ThrottlesExceptions {
     when: Option<Test>,
     delete_when: Option<Test>,
     fail_when: Option<Test>,
-    uses_redis: bool,
+    /// The Redis connection that counts; `None` for the cache.
+    redis: Option<String>,
     giving: Giving,
 }
 
@@ -76,15 +77,21 @@ impl ThrottlesExceptions {
             when: None,
             delete_when: None,
             fail_when: None,
-            uses_redis: false,
+            redis: None,
             giving: Giving::default(),
         }
     }
 
     /// Counts on the app's Redis connection `default`.
     #[must_use]
-    pub fn with_redis(mut self) -> Self {
-        self.uses_redis = true;
+    pub fn with_redis(self) -> Self {
+        self.on_redis(DEFAULT_REDIS)
+    }
+
+    /// Counts on the app's Redis connection of this name.
+    #[must_use]
+    pub fn on_redis(mut self, connection: impl Into<String>) -> Self {
+        self.redis = Some(connection.into());
         self
     }
 
@@ -165,9 +172,9 @@ impl ThrottlesExceptions {
     }
 
     fn counter(&self, services: &Services) -> Result<Counter, Missing> {
-        Ok(if self.uses_redis {
+        Ok(if let Some(name) = &self.redis {
             Counter::Redis(DurationLimiter::new(
-                services.redis()?.clone(),
+                services.redis(name)?.clone(),
                 Clock::System,
             ))
         } else {
