@@ -292,15 +292,18 @@ impl Walk {
             .collect()
     }
 
-    fn is_the_same_for_all(&self, version: u8, env: &[(&str, &str)]) {
-        let scene = Scene::new(version, env, &mappings(&self.guards, "journal", None));
-        let reference = self.run(&scene, &[By::Php]);
+    /// In a scene that other walks may have been through, as each begins with an empty Redis.
+    fn is_the_same_for_all(&self, scene: &mut Scene) {
+        let rest = mappings(&self.guards, "journal", None);
+        scene.workplace = Workplace::for_app(&scene.laravel, &rest);
+        let reference = self.run(scene, &[By::Php]);
         for turns in [&[By::Rust][..], &[By::Php, By::Rust]] {
-            let seen = self.run(&scene, turns);
+            let seen = self.run(scene, turns);
             for (step, (seen, reference)) in seen.iter().zip(&reference).enumerate() {
                 assert!(
                     seen.is_like(reference),
-                    "Laravel {version} {env:?} {} {turns:?} step {step}:\n{seen:#?}\nand all in PHP:\n{reference:#?}",
+                    "Laravel {} {} {turns:?} step {step}:\n{seen:#?}\nand all in PHP:\n{reference:#?}",
+                    scene.laravel.version,
                     self.name
                 );
             }
@@ -379,8 +382,9 @@ fn walks() -> Vec<Walk> {
 
 /// Counters and timers after every step, delays and attempts, however the steps are shared out.
 fn keys_and_delays_are_those_of_php(version: u8) {
+    let mut scene = Scene::new(version, &[], "");
     for walk in walks() {
-        walk.is_the_same_for_all(version, &[]);
+        walk.is_the_same_for_all(&mut scene);
     }
 }
 
@@ -414,13 +418,8 @@ fn middleware_of_the_job_itself_works(version: u8) {
         let run = |turns: &[By]| {
             scene.redis.query::<()>(&[b"FLUSHALL"]);
             let through = format!("--through={through}");
-            let queue = |id| {
-                let script = ["--script=throw,ok", &*through];
-                let line = scene
-                    .laravel
-                    .run(&[&["interop:journal", id][..], &script].concat());
-                line[0]["uuid"].as_str().unwrap().to_owned()
-            };
+            let queue =
+                |id| scene.queue_with(&["interop:journal", id, "--script=throw,ok", &through]);
             let uuids = ["a", "b", "c"].map(queue);
             let turns = turns.iter().cycle().take(steps);
             let step = |by: &By| {

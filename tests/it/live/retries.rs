@@ -162,7 +162,7 @@ impl Run<'_> {
     fn dispatch(&mut self) {
         let queue = format!("--queue={}", self.id);
         let args = [&["interop:journal", &*self.id, &*queue][..], self.case.job].concat();
-        let line = self.laravel.run(&args).remove(0);
+        let line = self.served.run(&args);
         line["uuid"].as_str().unwrap().clone_into(&mut self.uuid);
     }
 
