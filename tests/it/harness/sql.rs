@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::marker::PhantomData;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -264,7 +265,9 @@ fn template<E: Engine>() -> PathBuf {
     );
     let templates = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let template = templates.join(name);
-    if !template.is_dir() {
+    if !is_of_the_server::<E>(&template.join("data")) {
+        // Servers take no directory of somebody else, and copying `target/` may have given it one.
+        let _ = std::fs::remove_dir_all(&template);
         let home = home::<E>();
         E::initialize(home.path());
         let partial = tempfile::Builder::new()
@@ -278,6 +281,12 @@ fn template<E: Engine>() -> PathBuf {
         }
     }
     template
+}
+
+/// Whether there is such a directory, and it belongs to who runs the server.
+fn is_of_the_server<E: Engine>(data: &Path) -> bool {
+    let owner = E::owner().map_or(getuid().as_raw(), |(user, _)| user);
+    std::fs::metadata(data).is_ok_and(|data| data.uid() == owner)
 }
 
 fn copy(from: &Path, to: &Path) {

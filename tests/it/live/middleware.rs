@@ -604,7 +604,7 @@ fn other_stores_are_shared_too(version: u8) {
         for (holder, other) in [(By::Php, By::Rust), (By::Rust, By::Php)] {
             scene.redis.query::<()>(&[b"FLUSHALL"]);
             let group = format!("--group={holder:?}");
-            scene.queue("a", &guards, &["--script=sleep:8", &group]);
+            scene.queue("a", &guards, &["--script=await:end", &group]);
             let mut running = scene.worker(holder, &["--once", "--sleep=0", "--timeout=60"]);
             scene.has_begun("a");
             scene.queue("b", &guards, &[&*group]);
@@ -616,6 +616,7 @@ fn other_stores_are_shared_too(version: u8) {
                 "Laravel {version} {store} {holder:?}"
             );
             assert_eq!(during.delays.len(), 1, "{during:?}");
+            scene.redis.query::<()>(&[b"SET", b"interop:end", b"now"]);
             running.succeeds_within(SOON);
             scene.queue("c", &guards, &[&*group]);
             scene.once(other);
