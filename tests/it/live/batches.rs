@@ -242,7 +242,9 @@ impl Scene {
         } else {
             for (number, script) in scripts.iter().enumerate() {
                 if turns[number % turns.len()] == By::Php {
-                    self.artisan("--once");
+                    let args = ["--once", "--sleep=0", "--tries=1"];
+                    self.php
+                        .text(&[&["queue:work", "redis"][..], &args].concat());
                     continue;
                 }
                 assert_eq!(self.take(), uuids[number], "{name}");

@@ -82,7 +82,9 @@ impl Scene {
     /// PHP works until there is nothing left; the lines of the journal since the last call.
     fn work(&self) -> Vec<Value> {
         let from = self.redis.length("interop:journal");
-        let mut worker = self.laravel.worker(&["--stop-when-empty", "--tries=1"]);
+        let mut worker = self
+            .laravel
+            .worker(&["--stop-when-empty", "--sleep=0", "--tries=1"]);
         worker.wait_timeout(SOON);
         assert_eq!(self.redis.length(&self.queue()), 0, "{}", worker.describe());
         let lines = self.redis.list("interop:journal").split_off(from);

@@ -172,7 +172,12 @@ impl Scene {
 
     fn once(&self, by: By) -> String {
         let args = ["--once", "--sleep=0", "--backoff=0", "--tries=0"];
-        let mut worker = self.worker(by, &args);
+        if by == By::Php {
+            return self
+                .php
+                .text(&[&["queue:work", "redis"][..], &args].concat());
+        }
+        let mut worker = self.workplace.worker(&args);
         worker.succeeds_within(SOON);
         worker.stderr()
     }
