@@ -2,8 +2,8 @@
 
 .PHONY: demo test lint bench setup fuzz torture deb test-deb
 
-# Half of the time tests wait: for a delay, a timeout, a reservation that ends.
-export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
+# Most of the time tests wait: for a delay, a timeout, a reservation that ends.
+export RUST_TEST_THREADS ?= $(shell echo $$((3 * $$(nproc))))
 
 # Builds, and drains real captured Laravel payloads from a private Redis.
 demo:

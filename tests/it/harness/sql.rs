@@ -439,6 +439,7 @@ impl MariaDb {
             .args(["--no-defaults", "--skip-name-resolve", "--skip-log-bin"])
             .args(["--innodb-buffer-pool-size=16M", "--key-buffer-size=1M"])
             .args(["--innodb-log-file-size=8M", "--innodb-flush-method=nosync"])
+            .arg("--max-connections=300")
             .args([
                 // What was committed survives a killed server, if not a killed machine.
                 "--innodb-flush-log-at-trx-commit=2",
@@ -524,6 +525,7 @@ impl Engine for Postgres {
             "synchronous_commit=on",
             "full_page_writes=off",
             "shared_buffers=16MB",
+            "max_connections=300",
             "logging_collector=off",
             &*format!("port={port}"),
         ] {
