@@ -2,6 +2,9 @@
 
 .PHONY: demo test lint bench setup fuzz torture deb test-deb
 
+# Most of the time tests wait: for a delay, a timeout, a reservation that ends.
+export RUST_TEST_THREADS ?= $(shell echo $$((3 * $$(nproc))))
+
 # Builds, and drains real captured Laravel payloads from a private Redis.
 demo:
 	php-interop/setup.sh --redis-only

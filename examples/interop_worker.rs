@@ -253,6 +253,17 @@ async fn act(step: &str, job: &Journal, context: &JobContext) -> Result<(), BoxE
             let time = Duration::try_from_secs_f64(argument.parse()?)?;
             tokio::time::sleep(time).await;
         }
+        "await" => {
+            let key = format!("interop:{argument}");
+            let mut redis = connection().await?;
+            while !redis::cmd("EXISTS")
+                .arg(&key)
+                .query_async(&mut redis)
+                .await?
+            {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
         // No async handler should do this.
         "block" => std::thread::sleep(Duration::try_from_secs_f64(argument.parse()?)?),
         // Both end the process at once, with all its running jobs.

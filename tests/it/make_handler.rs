@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
 use crate::harness::fixtures::{lines, path, project};
-use crate::harness::process::{artisand, example};
+use crate::harness::process::{artisand, cargo, example};
 use crate::harness::redis::RedisServer;
 
 /// The key of the app in `php-interop/app`.
@@ -140,7 +140,7 @@ fn tool(name: &str) -> Command {
 
 /// The crates that this test itself uses, for rustc: a separate crate would build all of them again.
 fn libraries() -> Vec<String> {
-    let output = Command::new(env!("CARGO"))
+    let output = cargo()
         .args([
             "test",
             "--no-run",

@@ -1,10 +1,11 @@
 //! Real Laravel, installed by `php-interop/`.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use serde_json::{Value, json};
 
@@ -26,6 +27,21 @@ pub(crate) struct Laravel {
     /// The output of `interop:config`.
     pub(crate) config: Value,
     storage: PathBuf,
+}
+
+/// Where the root of this version has the app, so that not every process has to find out.
+fn copy_of_the_app(version: u8) -> &'static str {
+    static COPIES: [OnceLock<String>; VERSIONS.len()] = [const { OnceLock::new() }; VERSIONS.len()];
+    let index = VERSIONS.iter().position(|known| *known == version);
+    COPIES[index.unwrap()].get_or_init(|| {
+        let mut command = Command::new(project().join("php-interop").join("laravel"));
+        let output = without_settings(&mut command)
+            .args([&version.to_string(), "--copy"])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{command:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    })
 }
 
 impl Laravel {
@@ -55,6 +71,7 @@ impl Laravel {
             version,
             env: vec![
                 variable("INTEROP_KEY", key),
+                variable("INTEROP_COPY", copy_of_the_app(version).to_owned()),
                 variable("REDIS_HOST", "127.0.0.1".to_owned()),
                 variable("REDIS_PORT", redis.port().to_string()),
             ],
@@ -111,7 +128,23 @@ impl Laravel {
     }
 
     /// The keys of the manifest about the app's classes.
+    ///
+    /// The exporter runs once for all scenes of a version with the same environment: classes do not depend on
+    /// where an app's Redis and its storage are.
     pub(crate) fn exported_classes(&self) -> Value {
+        type Apps = BTreeMap<(u8, Vec<(String, String)>), Arc<OnceLock<Value>>>;
+        static KNOWN: Mutex<Apps> = Mutex::new(Apps::new());
+        let is_of_the_scene = |name: &str| matches!(name, "INTEROP_KEY" | "REDIS_PORT");
+        let mut env = self.env.clone();
+        env.retain(|(name, _)| !is_of_the_scene(name));
+        let known = {
+            let mut known = KNOWN.lock().unwrap();
+            Arc::clone(known.entry((self.version, env)).or_default())
+        };
+        known.get_or_init(|| self.classes_of_the_exporter()).clone()
+    }
+
+    fn classes_of_the_exporter(&self) -> Value {
         let exported: Value = serde_json::from_str(&self.exported_text()).unwrap();
         let keys = [
             "classes",

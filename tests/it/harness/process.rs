@@ -209,6 +209,23 @@ pub(crate) fn example(name: &str) -> Command {
     command
 }
 
+/// The cargo that built this test.
+///
+/// Without what it tells a test of its own package: build scripts that look at that would run again, and much would
+/// be built anew, here and then by the next cargo.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    for (name, _) in std::env::vars_os() {
+        let is_told = name.to_str().is_some_and(|name| {
+            name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_")
+        });
+        if is_told {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
 /// Hides settings in the environment of the person who runs the tests.
 pub(crate) fn without_settings(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os() {

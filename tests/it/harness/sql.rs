@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::marker::PhantomData;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -264,7 +265,9 @@ fn template<E: Engine>() -> PathBuf {
     );
     let templates = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let template = templates.join(name);
-    if !template.is_dir() {
+    if !is_of_the_server::<E>(&template.join("data")) {
+        // Servers take no directory of somebody else, and copying `target/` may have given it one.
+        let _ = std::fs::remove_dir_all(&template);
         let home = home::<E>();
         E::initialize(home.path());
         let partial = tempfile::Builder::new()
@@ -278,6 +281,12 @@ fn template<E: Engine>() -> PathBuf {
         }
     }
     template
+}
+
+/// Whether there is such a directory, and it belongs to who runs the server.
+fn is_of_the_server<E: Engine>(data: &Path) -> bool {
+    let owner = E::owner().map_or(getuid().as_raw(), |(user, _)| user);
+    std::fs::metadata(data).is_ok_and(|data| data.uid() == owner)
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -430,6 +439,7 @@ impl MariaDb {
             .args(["--no-defaults", "--skip-name-resolve", "--skip-log-bin"])
             .args(["--innodb-buffer-pool-size=16M", "--key-buffer-size=1M"])
             .args(["--innodb-log-file-size=8M", "--innodb-flush-method=nosync"])
+            .arg("--max-connections=300")
             .args([
                 // Committed data survives a killed server, if not a killed machine.
                 "--innodb-flush-log-at-trx-commit=2",
@@ -515,6 +525,7 @@ impl Engine for Postgres {
             "synchronous_commit=on",
             "full_page_writes=off",
             "shared_buffers=16MB",
+            "max_connections=300",
             "logging_collector=off",
             &*format!("port={port}"),
         ] {

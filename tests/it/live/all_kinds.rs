@@ -334,7 +334,7 @@ impl Names {
 
 fn what_is_left_is_what_queue_work_leaves(version: u8) {
     // SQLite has one writer at a time, and failed jobs are recorded while the next job runs.
-    let databases = Databases::start();
+    let databases = Databases::shared();
     let play = |by: By| {
         let name = if by == By::Php { "by_php" } else { "by_pool" };
         let scene = Scene::new(version, databases.create(Kind::MariaDb, name));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use artisand::batch::{Batch, Batches, Ended, JobOutcome, Recorded};
+use artisand::connection::Database;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -22,6 +23,8 @@ struct Scene {
     redis: RedisServer,
     runtime: Runtime,
     batches: Batches,
+    /// The same database, for what stands in its columns.
+    database: Database,
 }
 
 /// Which side takes a batch's next job.
@@ -32,7 +35,7 @@ enum By {
 }
 
 fn failed_jobs_of_a_batch_are_retried_as_by_artisan(version: u8) {
-    let databases = Databases::start();
+    let databases = Databases::shared();
     let mut settings = databases.create(Kind::Sqlite, "retried");
     settings.push(("QUEUE_FAILED_DRIVER", "database-uuids".to_owned()));
     let scene = Scene::new(version, Kind::Sqlite, &settings);
@@ -132,7 +135,9 @@ impl Scene {
         let laravel = Laravel::with_env(version, &redis, settings);
         let runtime = Runtime::new().unwrap();
         let entered = runtime.enter();
-        let batches = laravel.settings().batches().unwrap().unwrap();
+        let settings = laravel.settings();
+        let batches = settings.batches().unwrap().unwrap();
+        let database = settings.open_database(None).unwrap();
         drop(entered);
         Self {
             name: format!("Laravel {version} {kind:?}"),
@@ -141,6 +146,7 @@ impl Scene {
             redis,
             runtime,
             batches,
+            database,
         }
     }
 
@@ -190,8 +196,7 @@ impl Scene {
 
     /// `failed_job_ids` and `options` as they are in the row.
     fn columns(&self, id: &str) -> [Vec<u8>; 2] {
-        let _entered = self.runtime.enter();
-        let database = self.laravel.settings().open_database(None).unwrap();
+        let database = &self.database;
         let (ids, options) = (
             database.as_text("failed_job_ids"),
             database.as_text("options"),
@@ -242,7 +247,9 @@ impl Scene {
         } else {
             for (number, script) in scripts.iter().enumerate() {
                 if turns[number % turns.len()] == By::Php {
-                    self.artisan("--once");
+                    let args = ["--once", "--sleep=0", "--tries=1"];
+                    self.php
+                        .text(&[&["queue:work", "redis"][..], &args].concat());
                     continue;
                 }
                 assert_eq!(self.take(), uuids[number], "{name}");
@@ -310,7 +317,7 @@ impl Scene {
 
 /// Runs a scenario on every database of a version.
 fn each_database(version: u8, scenario: impl Fn(&Scene) + Sync) {
-    let databases = Databases::start();
+    let databases = Databases::shared();
     let settings = Kind::ALL.map(|kind| {
         let name = format!("batches_{kind:?}").to_lowercase();
         (kind, databases.create(kind, &name))
@@ -412,10 +419,7 @@ fn batches_are_pruned_as_by_artisan(version: u8) {
     each_database(version, |scene| {
         let name = &scene.name;
         let workplace = Workplace::for_app(&scene.laravel, "");
-        let database = {
-            let _entered = scene.runtime.enter();
-            scene.laravel.settings().open_database(None).unwrap()
-        };
+        let database = &scene.database;
         let table = database.table("job_batches");
         let mut args = vec!["queue:prune-batches", "--hours=2", "--unfinished=3"];
         if version > 8 {

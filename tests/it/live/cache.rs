@@ -76,7 +76,7 @@ impl Scene {
 
 /// Runs a scenario on every store of a version.
 fn each_store(version: u8, scenario: impl Fn(&Scene) + Sync) {
-    let databases = Databases::start();
+    let databases = Databases::shared();
     let mut stores = vec![("redis", Vec::new()), ("file", Vec::new())];
     for kind in Kind::ALL {
         let name = format!("cache_{kind:?}").to_lowercase();

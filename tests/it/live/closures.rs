@@ -6,7 +6,7 @@ use artisand::payload::{Command, Encrypter, Payload, QueuedClosure};
 use artisand::php::{Object, Value as Php};
 use serde_json::{Value, json};
 
-use crate::harness::laravel::Laravel;
+use crate::harness::laravel::{Laravel, Served};
 use crate::harness::redis::RedisServer;
 
 const SOON: Duration = Duration::from_secs(90);
@@ -17,6 +17,7 @@ const NO_OP: &str = "function () {}";
 struct Scene {
     redis: RedisServer,
     laravel: Laravel,
+    php: Served,
     encrypter: Encrypter,
 }
 
@@ -27,6 +28,7 @@ impl Scene {
         let laravel = Laravel::with_env(version, &redis, &driver);
         let encrypter = laravel.settings().encrypter().unwrap();
         Self {
+            php: laravel.serve(),
             redis,
             laravel,
             encrypter,
@@ -82,7 +84,9 @@ impl Scene {
     /// Lets PHP work until no job is left; returns the lines of the journal since the last call.
     fn work(&self) -> Vec<Value> {
         let from = self.redis.length("interop:journal");
-        let mut worker = self.laravel.worker(&["--stop-when-empty", "--tries=1"]);
+        let mut worker = self
+            .laravel
+            .worker(&["--stop-when-empty", "--sleep=0", "--tries=1"]);
         worker.wait_timeout(SOON);
         assert_eq!(self.redis.length(&self.queue()), 0, "{}", worker.describe());
         let lines = self.redis.list("interop:journal").split_off(from);
@@ -93,7 +97,7 @@ impl Scene {
     }
 
     fn failed(&self) -> Vec<Value> {
-        let found = self.laravel.run(&["interop:failed"]).remove(0);
+        let found = self.php.run(&["interop:failed"]);
         found["jobs"].as_array().unwrap().clone()
     }
 
@@ -101,7 +105,7 @@ impl Scene {
     fn batch(&self, options: &[&str]) -> (String, String) {
         let callbacks = ["--then", "--catch", "--finally"];
         let args = [&["interop:batch", "ok", "ok"][..], &callbacks, options].concat();
-        let batch = self.laravel.run(&args).remove(0);
+        let batch = self.php.run(&args);
         let (uuid, command) = self.take();
         let id = batch["id"].as_str().unwrap().to_owned();
         assert_eq!(batch["uuids"][0], uuid.as_str());
@@ -122,7 +126,7 @@ impl Scene {
 
     /// Counters of a batch: pending, failed, uuids of the failed.
     fn batch_state(&self, id: &str) -> [Value; 3] {
-        let state = self.laravel.run(&["interop:batch-state", id]).remove(0);
+        let state = self.php.run(&["interop:batch-state", id]);
         assert_eq!(state["total"], 2);
         ["pending", "failed", "failed_ids"].map(|field| state[field].clone())
     }
@@ -140,7 +144,7 @@ fn events(lines: &[Value]) -> Vec<String> {
 fn a_chain_goes_on_behind_a_closure(version: u8) {
     let scene = Scene::new(version);
     let chain = |id: &str, last: &str| {
-        scene.laravel.run(&["interop:chain", id, "ok", "ok", last]);
+        scene.php.text(&["interop:chain", id, "ok", "ok", last]);
         let (_, first) = scene.take();
         let mut command = scene.closure(NO_OP, Vec::new());
         for name in [
@@ -240,7 +244,7 @@ fn a_closure_calls_the_callbacks_of_a_chain(version: u8) {
     }";
     const MESSAGE: &str = "what Rust said: \"żółć\"\n\\ 'and' $so on";
     let scene = Scene::new(version);
-    scene.laravel.run(&["interop:chain", "c", "ok", "ok"]);
+    scene.php.text(&["interop:chain", "c", "ok", "ok"]);
     let (_, first) = scene.take();
     let callbacks = first.get("chainCatchCallbacks").unwrap().clone();
     assert_eq!(callbacks.as_array().unwrap().pairs.len(), 1);
@@ -280,7 +284,7 @@ on_every_laravel!(a_closure_of_another_key_is_refused);
 
 fn closures_of_php_are_signed_alike(version: u8) {
     let scene = Scene::new(version);
-    scene.laravel.run(&["interop:dispatch", "closure"]);
+    scene.php.text(&["interop:dispatch", "closure"]);
     let (_, command) = scene.take();
     let property = |object: &Object, name: &str| object.get(name).unwrap().clone();
     let Php::Object(closure) = property(&command, "closure") else {

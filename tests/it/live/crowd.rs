@@ -103,6 +103,7 @@ impl Scene {
         let callbacks = ["--then", "--catch", "--finally"];
         let args = [&["interop:batch"][..], &scripts, &callbacks, flags].concat();
         let from = self.redis.length("interop:journal");
+        self.redis.query::<i64>(&[b"DEL", b"interop:batch"]);
         let batch = self.php.run(&args);
         let uuids: Vec<&str> = batch["uuids"]
             .as_array()
@@ -122,8 +123,14 @@ impl Scene {
             (self.left() == 0 && self.ours().is_empty() && self.is_over(id)).then_some(())
         });
         assert!(left.is_some(), "no end: {}", self.describe());
-        // Laravel counts a job that fails before it calls the callbacks, and then records it.
-        std::thread::sleep(Duration::from_secs(2));
+        // Laravel counts a job that fails before it calls the callbacks, and then records it. Two of the three
+        // callbacks are called, whatever the end.
+        let ended = "two callbacks, and a record of each job that failed";
+        self.redis.eventually(ended, LONG, || {
+            let failed: BTreeSet<String> = self.failed().into_iter().collect();
+            let is_told = self.redis.length("interop:batch") >= 2;
+            (is_told && failing.is_subset(&failed)).then_some(())
+        });
 
         let lines = journal::since(&self.redis, from);
         let runs: Vec<_> = lines.iter().filter(|line| line.event == "run").collect();
@@ -134,7 +141,6 @@ impl Scene {
         assert_eq!(ran, uuids.iter().copied().collect(), "all are run");
         assert_eq!(runs.len(), jobs, "each is run once");
         let notes = self.redis.list("interop:batch");
-        self.redis.query::<i64>(&[b"DEL", b"interop:batch"]);
         Ran {
             failing,
             row: self.php.run(&["interop:batch-state", id]),

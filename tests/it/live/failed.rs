@@ -145,7 +145,7 @@ impl Scene {
 
 /// Runs a scene for each store of a version, some at a time.
 fn for_each(version: u8, scenario: impl Fn(&Scene) + Sync) {
-    let databases = Databases::start();
+    let databases = Databases::shared();
     let stores = stores(version, &databases);
     let (halves, scenario) = (stores.len().div_ceil(2), &scenario);
     std::thread::scope(|scope| {

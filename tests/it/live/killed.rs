@@ -124,7 +124,7 @@ fn jobs_of_a_stopped_worker_are_released_at_once(version: u8) {
     }
 
     // PHP continues where artisand stopped, with the second entry of the script.
-    let mut php = laravel.worker(&["--stop-when-empty"]);
+    let mut php = laravel.worker(&["--stop-when-empty", "--sleep=0"]);
     php.succeeds_within(SOON);
     assert_eq!(sizes(&redis, &laravel), (0, 0, 0), "{}", redis.state());
     for (id, runs) in journal(&redis) {

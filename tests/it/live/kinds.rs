@@ -335,7 +335,7 @@ fn locks_are_named_as_php_names_them(redis: &RedisServer, laravel: &Laravel, our
     redis.query::<()>(&[b"DEL", list.as_bytes()]);
     redis.query::<()>(&[b"DEL", b"interop:seen"]);
     redis.query::<()>(&[b"RPUSH", list.as_bytes(), element.unwrap()]);
-    let mut worker = laravel.worker(&["--stop-when-empty"]);
+    let mut worker = laravel.worker(&["--stop-when-empty", "--sleep=0"]);
     worker.succeeds_within(Duration::from_secs(60));
     let seen = redis.list("interop:seen");
     let seen: Value = serde_json::from_slice(&seen[0]).unwrap();

@@ -75,7 +75,7 @@ fn a_chain_of_one_unique_class_goes_on(version: u8) {
         scene.php.text(&[&args[..], &chain, &options].concat());
         scene
             .laravel
-            .worker(&["--stop-when-empty"])
+            .worker(&["--stop-when-empty", "--sleep=0"])
             .succeeds_within(SOON);
         let expected = ["php-1", "php-2", "php-3"];
         assert_eq!(scene.ran(), expected, "{}", scene.name);

@@ -172,7 +172,12 @@ impl Scene {
 
     fn once(&self, by: By) -> String {
         let args = ["--once", "--sleep=0", "--backoff=0", "--tries=0"];
-        let mut worker = self.worker(by, &args);
+        if by == By::Php {
+            return self
+                .php
+                .text(&[&["queue:work", "redis"][..], &args].concat());
+        }
+        let mut worker = self.workplace.worker(&args);
         worker.succeeds_within(SOON);
         worker.stderr()
     }
@@ -292,15 +297,18 @@ impl Walk {
             .collect()
     }
 
-    fn is_the_same_for_all(&self, version: u8, env: &[(&str, &str)]) {
-        let scene = Scene::new(version, env, &mappings(&self.guards, "journal", None));
-        let reference = self.run(&scene, &[By::Php]);
+    /// In a scene that other walks may have been through, as each begins with an empty Redis.
+    fn is_the_same_for_all(&self, scene: &mut Scene) {
+        let rest = mappings(&self.guards, "journal", None);
+        scene.workplace = Workplace::for_app(&scene.laravel, &rest);
+        let reference = self.run(scene, &[By::Php]);
         for turns in [&[By::Rust][..], &[By::Php, By::Rust]] {
-            let seen = self.run(&scene, turns);
+            let seen = self.run(scene, turns);
             for (step, (seen, reference)) in seen.iter().zip(&reference).enumerate() {
                 assert!(
                     seen.is_like(reference),
-                    "Laravel {version} {env:?} {} {turns:?} step {step}:\n{seen:#?}\nand all in PHP:\n{reference:#?}",
+                    "Laravel {} {} {turns:?} step {step}:\n{seen:#?}\nand all in PHP:\n{reference:#?}",
+                    scene.laravel.version,
                     self.name
                 );
             }
@@ -379,8 +387,9 @@ fn walks() -> Vec<Walk> {
 
 /// Counters, timers, delays and attempts after every step, however the sides share the steps.
 fn keys_and_delays_are_those_of_php(version: u8) {
+    let mut scene = Scene::new(version, &[], "");
     for walk in walks() {
-        walk.is_the_same_for_all(version, &[]);
+        walk.is_the_same_for_all(&mut scene);
     }
 }
 
@@ -414,13 +423,8 @@ fn middleware_of_the_job_itself_works(version: u8) {
         let run = |turns: &[By]| {
             scene.redis.query::<()>(&[b"FLUSHALL"]);
             let through = format!("--through={through}");
-            let queue = |id| {
-                let script = ["--script=throw,ok", &*through];
-                let line = scene
-                    .laravel
-                    .run(&[&["interop:journal", id][..], &script].concat());
-                line[0]["uuid"].as_str().unwrap().to_owned()
-            };
+            let queue =
+                |id| scene.queue_with(&["interop:journal", id, "--script=throw,ok", &through]);
             let uuids = ["a", "b", "c"].map(queue);
             let turns = turns.iter().cycle().take(steps);
             let step = |by: &By| {
@@ -605,7 +609,7 @@ fn other_stores_are_shared_too(version: u8) {
         for (holder, other) in [(By::Php, By::Rust), (By::Rust, By::Php)] {
             scene.redis.query::<()>(&[b"FLUSHALL"]);
             let group = format!("--group={holder:?}");
-            scene.queue("a", &guards, &["--script=sleep:8", &group]);
+            scene.queue("a", &guards, &["--script=await:end", &group]);
             let mut running = scene.worker(holder, &["--once", "--sleep=0", "--timeout=60"]);
             scene.has_begun("a");
             scene.queue("b", &guards, &[&*group]);
@@ -617,6 +621,7 @@ fn other_stores_are_shared_too(version: u8) {
                 "Laravel {version} {store} {holder:?}"
             );
             assert_eq!(during.delays.len(), 1, "{during:?}");
+            scene.redis.query::<()>(&[b"SET", b"interop:end", b"now"]);
             running.succeeds_within(SOON);
             scene.queue("c", &guards, &[&*group]);
             scene.once(other);

@@ -52,7 +52,7 @@ fn run(redis: &RedisServer, mut worker: std::process::Command) -> (Vec<String>, 
 
 fn models_are_the_rows_that_laravel_means(version: u8) {
     let redis = RedisServer::start();
-    let databases = Databases::start();
+    let databases = Databases::shared();
     for kind in Kind::ALL {
         let settings = databases.create(kind, &format!("models_{version}"));
         let laravel = Laravel::with_env(version, &redis, &settings);

@@ -70,7 +70,7 @@ impl Scene {
         for round in 0..3 {
             for (number, kind) in OTHERS.iter().enumerate() {
                 served.run(&["interop:journal", &format!("rust-{round}-{number}")]);
-                laravel.run(&["interop:dispatch", kind, "--queue=default"]);
+                served.text(&["interop:dispatch", kind, "--queue=default"]);
                 // Encrypted jobs of another class: only their wrapper is readable.
                 let name = format!("php-{round}-{number}");
                 served.run(&["interop:journal", &name, "--encrypted"]);
@@ -143,7 +143,7 @@ fn what_is_left_stays_in_order(version: u8) {
     // PHP runs them as if artisand had not been there.
     scene
         .laravel
-        .worker(&["--stop-when-empty"])
+        .worker(&["--stop-when-empty", "--sleep=0"])
         .succeeds_within(SOON);
     assert_eq!(scene.runs("php").len(), 3 * OTHERS.len());
     assert_eq!(scene.list("default"), [] as [Vec<u8>; 0]);
@@ -189,7 +189,7 @@ fn what_fails_by_policy_can_be_retried(version: u8) {
     scene.laravel.text(&["queue:retry", "all"]);
     scene
         .laravel
-        .worker(&["--stop-when-empty"])
+        .worker(&["--stop-when-empty", "--sleep=0"])
         .succeeds_within(SOON);
     assert_eq!(scene.runs("php").len(), 3 * OTHERS.len());
 }

@@ -162,7 +162,7 @@ impl Run<'_> {
     fn dispatch(&mut self) {
         let queue = format!("--queue={}", self.id);
         let args = [&["interop:journal", &*self.id, &*queue][..], self.case.job].concat();
-        let line = self.laravel.run(&args).remove(0);
+        let line = self.served.run(&args);
         line["uuid"].as_str().unwrap().clone_into(&mut self.uuid);
     }
 
@@ -210,24 +210,34 @@ impl Run<'_> {
         let seen = self.journal().len();
         let queue = format!("--queue={}", self.id);
         let args = [&[&*queue, "--sleep=0"][..], self.case.worker].concat();
+        // PHP's worker kills itself after a timeout, so then it needs a process of its own.
+        let is_timed = !self.case.worker.contains(&"--once");
         let before = seconds(now());
         let mut worker = match by {
-            By::Php => self.laravel.worker(&args),
+            By::Php if is_timed => self.laravel.worker(&args),
+            By::Php => {
+                let output = self
+                    .served
+                    .text(&[&["queue:work", "redis"][..], &args].concat());
+                return self.seen(number, by, before, seen, output);
+            }
             By::Rust => self.workplace.worker(&args),
             By::Pool => self.pool.worker(&args),
         };
         let status = worker.wait_timeout(SOON);
-        let after = seconds(now());
-        // PHP's worker kills itself after a timeout.
-        let is_timed = !self.case.worker.contains(&"--once");
         let is_fine = status.success() || (by == By::Php && is_timed);
         assert!(is_fine, "{status}: {}", worker.describe());
+        self.seen(number, by, before, seen, worker.describe())
+    }
+
+    /// An attempt that began before this second, when the journal had so many lines.
+    fn seen(&self, number: usize, by: By, before: i64, lines: usize, output: String) -> Attempt {
         Attempt {
             number,
             by,
-            during: (before, after),
-            journal: self.journal().split_off(seen),
-            output: worker.describe(),
+            during: (before, seconds(now())),
+            journal: self.journal().split_off(lines),
+            output,
         }
     }
 

@@ -24,7 +24,8 @@ use Throwable;
  * job before.
  *
  * A script has one entry per attempt, `ok` when there are none left:
- * `ok`, `throw`, `release:SECONDS`, `fail`, `delete`, `sleep:SECONDS`, `exit`,
+ * `ok`, `throw`, `release:SECONDS`, `fail`, `delete`, `sleep:SECONDS`,
+ * `await:NAME` (until Redis has the key `interop:NAME`), `exit`,
  * `kill` (SIGKILL to itself), `note:EVENT`, `push:ID` (queues another one),
  * `context` (notes the log context, 11 and later); several are joined with `+`:
  * `sleep:1+throw`.
@@ -66,6 +67,7 @@ class Journal implements ShouldQueue
                 'fail' => $this->fail(new RuntimeException('failed by the script of '.$this->id)),
                 'delete' => $this->delete(),
                 'sleep' => $this->sleep((float) $argument),
+                'await' => $this->await('interop:'.$argument),
                 'exit' => exit(3),
                 'note' => $this->note($argument),
                 'push' => dispatch((new self($argument))->onQueue($this->queue)),
@@ -101,6 +103,14 @@ class Journal implements ShouldQueue
             'at' => microtime(true),
             'event' => $event,
         ] + $more, JSON_THROW_ON_ERROR));
+    }
+
+    /** The worker's timeout ends it when the key does not come. */
+    private function await(string $key): void
+    {
+        while (! Redis::connection('interop')->exists($key)) {
+            usleep(10_000);
+        }
     }
 
     /** Signals end a sleep early; this one continues until its time is over. */
