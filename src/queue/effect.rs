@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{QueueName, Spool};
+use super::name::QueueName;
+use super::spool::Spool;
 use crate::connection::LockPlace;
 use crate::payload::FailedJob;
 use crate::time::UnixSeconds;

@@ -16,28 +16,21 @@ mod effect;
 mod keys;
 mod ledger;
 mod memory;
+mod name;
 mod redis;
+mod spool;
 
 pub use abilities::{Abilities, Ability};
 pub use connections::{Connections, Destination};
 pub use effect::{Claim, Effect, Push, Unlock};
 pub use keys::Keys;
-pub use ledger::{Ledger, Spool};
+pub use ledger::Ledger;
 pub use memory::MemoryQueue;
+pub use name::{ConnectionName, QueueName};
 pub use redis::{RedisQueue, RedisQueueOptions};
+pub use spool::Spool;
 
-use crate::payload::text_newtype;
 use crate::time::UnixSeconds;
-
-text_newtype! {
-    /// Name of a queue, verbatim: no trimming, no folding of case, colons allowed.
-    QueueName
-}
-
-text_newtype! {
-    /// Name of a queue connection (`queue.connections.NAME`).
-    ConnectionName
-}
 
 /// A job that was popped and not yet settled.
 #[derive(Clone, PartialEq, Eq)]

@@ -5,32 +5,7 @@ use std::time::Duration;
 use crate::handler::{FailureText, HANDLER_ERROR, HANDLER_PANIC, JobInfo};
 use crate::payload::JobUuid;
 use crate::shown;
-use crate::worker::attempt::Attempt;
-use crate::worker::attempt::decide::{Rules, before_attempt};
 use crate::worker::attempt::outcome::Outcome;
-
-impl Attempt {
-    /// Logs that the stop deadline has cut a job, and what happens to the job.
-    pub(crate) fn log_cut(&self, info: &JobInfo, elapsed: Duration) {
-        let rules = Rules::of(&info.payload.limits, &self.shared.terms.defaults);
-        let next = info.attempts.saturating_add(1);
-        let now = self.shared.triage.app.clock.now();
-        let becomes = if before_attempt(&rules, next, now, "").is_some() {
-            "it will fail when it is popped again"
-        } else {
-            "it will be run again"
-        };
-        tracing::warn!(
-            job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
-            job.class = &*info.payload.shown_name(),
-            attempts = info.attempts,
-            max_tries = rules.max_tries,
-            ?elapsed,
-            becomes,
-            "job stopped at the deadline and released"
-        );
-    }
-}
 
 /// Logs that the chain of a job that was run is broken.
 pub(super) fn log_chain_error(info: &JobInfo, why: &str) {

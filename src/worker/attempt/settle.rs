@@ -10,7 +10,7 @@ use crate::handler::{FailureText, Handler, JobContext, JobInfo};
 use crate::payload::{FailedJob, JobUuid};
 use crate::queue::{self, Effect, Settled, Settlement};
 use crate::time::UnixSeconds;
-use crate::worker::attempt::decide::Decision;
+use crate::worker::attempt::decide::{Decision, Rules, before_attempt};
 use crate::worker::attempt::ending::Ending;
 use crate::worker::attempt::exception::php_text;
 use crate::worker::attempt::log::log_failure;
@@ -145,5 +145,26 @@ impl Attempt {
         } else {
             tracing::error!(queue = %self.job.queue, "the task that settles jobs has ended: a job stays reserved");
         }
+    }
+
+    /// Logs that the stop deadline has cut a job, and what happens to the job.
+    pub(crate) fn log_cut(&self, info: &JobInfo, elapsed: Duration) {
+        let rules = Rules::of(&info.payload.limits, &self.shared.terms.defaults);
+        let next = info.attempts.saturating_add(1);
+        let now = self.shared.triage.app.clock.now();
+        let becomes = if before_attempt(&rules, next, now, "").is_some() {
+            "it will fail when it is popped again"
+        } else {
+            "it will be run again"
+        };
+        tracing::warn!(
+            job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
+            job.class = &*info.payload.shown_name(),
+            attempts = info.attempts,
+            max_tries = rules.max_tries,
+            ?elapsed,
+            becomes,
+            "job stopped at the deadline and released"
+        );
     }
 }

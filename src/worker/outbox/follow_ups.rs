@@ -37,7 +37,6 @@ use crate::worker::backoff::Reconnect;
 use crate::worker::outbox::follow_up::{Count, FollowUp};
 use crate::worker::outbox::lease::{Drained, Hold, Lease, Progress, unreachable};
 use crate::worker::outbox::left::Left;
-use crate::worker::outbox::push::Pushing;
 
 /// What the task needs.
 pub(crate) struct Follower {
@@ -382,3 +381,15 @@ impl Follower {
 
 /// What could not be done, and why.
 pub(super) type Problem = (&'static str, String);
+
+/// How far a push has come.
+pub(super) enum Pushing {
+    /// The push is done, or is not needed.
+    Pushed,
+    /// The job is to be pushed in one step with removing its record.
+    Here(Effect),
+    /// The job's lock must be freed first, which was not possible yet.
+    Waits,
+    /// Another process has the lease.
+    Lost,
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::follow_ups::{Follower, Problem, Said};
+use super::follow_ups::{Follower, Problem, Pushing, Said};
 use super::lease::Hold;
 use crate::queue::{Effect, Once, Push, Queue};
 use crate::shown::with_causes;
@@ -11,18 +11,6 @@ use crate::worker::outbox::follow_up::{Outgoing, Wanted};
 
 /// How long another connection remembers a push; a record may stay in the list for that long.
 const REMEMBERED: Duration = Duration::from_secs(86_400);
-
-/// How far a push has come.
-pub(super) enum Pushing {
-    /// The push is done, or is not needed.
-    Pushed,
-    /// The job is to be pushed in one step with removing its record.
-    Here(Effect),
-    /// The job's lock must be freed first, which was not possible yet.
-    Waits,
-    /// Another process has the lease.
-    Lost,
-}
 
 impl Follower {
     /// Takes the lock that a job needs, and pushes the job if it goes to another connection.
