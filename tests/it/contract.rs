@@ -202,7 +202,7 @@ async fn a_release_may_leave_the_attempt_uncounted(queue: impl Subject) {
     assert!(popped.len() == 2 && has(&payload(1)) && has(&other.ticket));
 }
 
-async fn a_release_does_not_double_a_job_that_somebody_else_has(queue: impl Subject) {
+async fn a_release_does_not_double_a_job_that_another_worker_has(queue: impl Subject) {
     queue.push(&name("q"), &[payload(1)]).await.unwrap();
     let first = pop(&queue, &["q"], 1, 0).await.jobs.remove(0);
     let second = pop(&queue, &["q"], 1, RETRY_AFTER).await.jobs.remove(0);
@@ -395,7 +395,7 @@ async fn chosen_jobs_are_taken_and_the_others_keep_their_order(queue: impl Subje
     );
 }
 
-async fn a_push_wakes_whoever_waits(queue: impl Subject) {
+async fn a_push_wakes_a_waiting_worker(queue: impl Subject) {
     let queue = Arc::new(queue);
     assert_eq!(
         queue
@@ -722,7 +722,7 @@ contract! {
     deleted_jobs_are_gone_and_deleting_twice_says_so [TellsGone]
     released_jobs_come_back_when_due []
     a_release_may_leave_the_attempt_uncounted [PutsBack]
-    a_release_does_not_double_a_job_that_somebody_else_has [TellsGone]
+    a_release_does_not_double_a_job_that_another_worker_has [TellsGone]
     a_job_put_back_is_first_again_and_as_it_was [PutsBack]
     forwarded_and_quarantined_jobs_are_as_they_were [PutsBack, Quarantines]
     a_job_left_reserved_comes_back_when_its_reservation_ends []
@@ -730,7 +730,7 @@ contract! {
     delayed_jobs_come_when_due_in_order_of_their_time []
     what_cannot_be_decoded_goes_to_quarantine_and_not_into_the_way [Quarantines]
     chosen_jobs_are_taken_and_the_others_keep_their_order [Chooses]
-    a_push_wakes_whoever_waits [AnnouncesPushes]
+    a_push_wakes_a_waiting_worker [AnnouncesPushes]
     clearing_deletes_all_but_the_quarantine [Clears, Quarantines]
     what_the_end_of_a_job_brings_about_happens_with_it_or_not_at_all [FinishesInOneStep, Quarantines]
     a_job_whose_lock_is_taken_is_not_pushed [FinishesInOneStep]

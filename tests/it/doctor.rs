@@ -644,7 +644,7 @@ fn what_is_left_to_do_for_ended_jobs_and_what_php_must_do_is_told() {
     );
     assert!(
         text().contains(
-            "nobody: fails (it is in a batch, or in a chain with catch callbacks, which PHP has to run: no queue is known that PHP serves"
+            "fails, as no handler takes it (it is in a batch, or in a chain with catch callbacks, which PHP has to run: no queue is known that PHP serves"
         ),
         "{}",
         text()

@@ -15,8 +15,8 @@ pub(super) fn taker(
     let unmapped = || match router.unmapped() {
         UnmappedPolicy::Php => "PHP, in a process of the pool".to_owned(),
         UnmappedPolicy::Leave => "left in the queue for PHP".to_owned(),
-        UnmappedPolicy::Fail => "nobody: fails".to_owned(),
-        UnmappedPolicy::Forward(queue) => format!("nobody here: forwarded to `{queue}`"),
+        UnmappedPolicy::Fail => "fails, as no handler takes it".to_owned(),
+        UnmappedPolicy::Forward(queue) => format!("forwarded to `{queue}`"),
     };
     let target = match (Target::of(payload), Command::of(payload)) {
         (Ok(target), Ok(_)) => target,

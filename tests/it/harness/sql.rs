@@ -266,7 +266,7 @@ fn template<E: Engine>() -> PathBuf {
     let templates = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let template = templates.join(name);
     if !is_of_the_server::<E>(&template.join("data")) {
-        // Servers take no directory of somebody else, and copying `target/` may have given it one.
+        // Servers refuse a directory of another user, and a copy of `target/` may belong to one.
         let _ = std::fs::remove_dir_all(&template);
         let home = home::<E>();
         E::initialize(home.path());
