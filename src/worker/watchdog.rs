@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::handler::JobInfo;
@@ -36,6 +37,8 @@ const LONG: u64 = 4;
 const NOTICE: Duration = Duration::from_secs(1);
 /// Number of ticks without a sign of life after which the runtime is given a task, to wake one of its threads.
 const QUIET: u64 = 1;
+/// Most such tasks that wait for a thread.
+const MOST_NUDGES: usize = 16;
 /// Number of ticks without a sign of life after which the runtime counts as blocked.
 const SILENT: u64 = 8;
 /// Number of named classes that are remembered; limited, because names come from payloads.
@@ -164,6 +167,7 @@ impl Watchdog {
         let mut named: HashSet<Box<str>> = HashSet::new();
         let mut cut_since = None;
         let mut told_to_quit = None;
+        let mut nudges = JoinSet::new();
         let mut ticks = tokio::time::interval(TICK);
         // After a suspension of the whole process, missed ticks must not count as blocked time.
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -227,8 +231,10 @@ impl Watchdog {
                 .tick
                 .load(Ordering::Relaxed)
                 .saturating_sub(alive);
-            if silent_for > QUIET {
-                self.runtime.spawn(async {});
+            while nudges.try_join_next().is_some() {}
+            // While every thread is blocked the tasks stay, so their number is limited.
+            if silent_for > QUIET && nudges.len() < MOST_NUDGES {
+                nudges.spawn_on(async {}, &self.runtime);
             }
             let is_silent = silent_for > SILENT;
             if let Some(code) = code
