@@ -24,10 +24,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use artisand::connection::{Redis, RedisOptions};
-use artisand::handler::{
-    self, HandlerChoice, JobContext, Mapping, Pattern, Registry, Router, UnmappedPolicy,
-};
+use artisand::handler::{self, JobContext};
+use artisand::payload::Pattern;
 use artisand::queue::{Queue as _, QueueName, RedisQueue, RedisQueueOptions};
+use artisand::routing::{HandlerChoice, Mapping, Registry, Router, UnmappedPolicy};
 use artisand::worker::{Control, Worker, WorkerOptions};
 
 const PREFIX: &str = "laravel-database-";

@@ -31,11 +31,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use artisand::cli::Application;
 use artisand::handler::{
-    self, BatchJob, BoxError, Collection, EndInPhp, FailureText, JobContext, Model, Registry,
-    RunInPhp,
+    self, BatchJob, BoxError, Collection, EndInPhp, FailureText, JobContext, Model, RunInPhp,
 };
 use artisand::payload::JobUuid;
 use artisand::php::{Object, Value};
+use artisand::routing::Registry;
 use artisand::worker::Event;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;

@@ -23,7 +23,7 @@
 //! A program with its own handlers, and artisan's command line:
 //!
 //! ```no_run
-//! use artisand::handler::{self, JobContext, Registry};
+//! use artisand::{JobContext, Registry, handler};
 //!
 //! #[derive(serde::Deserialize)]
 //! struct ProcessPodcast {
@@ -54,15 +54,19 @@ pub mod config;
 pub mod connection;
 pub mod failed;
 pub mod handler;
+pub mod middleware;
 mod new_file;
 pub mod payload;
 pub mod php;
+pub mod process;
 pub mod queue;
+pub mod routing;
 mod shown;
 pub mod time;
 pub mod worker;
 
-pub use handler::{JobContext, Registry};
+pub use handler::JobContext;
+pub use routing::Registry;
 pub use worker::{Worker, WorkerOptions};
 
 /// The README's examples compile.

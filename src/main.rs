@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use artisand::cli::Application;
-use artisand::handler::Registry;
+use artisand::routing::Registry;
 
 fn main() -> ExitCode {
     Application::new(Registry::new())

@@ -19,9 +19,10 @@ use std::time::Instant;
 use artisand::cli::Application;
 use artisand::handler::view::{Listener, Notification};
 use artisand::handler::{
-    self, BoxError, BoxFuture, FailureText, JobContext, Middleware, ModelIdentifier, Next, Registry,
+    self, BoxError, BoxFuture, FailureText, JobContext, Middleware, ModelIdentifier, Next,
 };
 use artisand::php::Date;
+use artisand::routing::Registry;
 use serde::Deserialize;
 
 fn main() -> ExitCode {

@@ -6,7 +6,7 @@ use super::doctor::doubts;
 use super::report::Report;
 use super::{GlobalArgs, output};
 use crate::config::{self, Config, Error};
-use crate::handler::Registry;
+use crate::routing::Registry;
 use crate::shown::with_causes;
 
 /// Exit codes of `doctor` and `config:check`.

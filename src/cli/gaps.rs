@@ -5,8 +5,10 @@
 
 use crate::app::Manifest;
 use crate::config::Config;
-use crate::handler::{HandlerChoice, Pattern, Router, Services, TargetPattern, UnmappedPolicy};
+use crate::handler::Services;
+use crate::payload::{Pattern, TargetPattern};
 use crate::php::ClassName;
+use crate::routing::{HandlerChoice, Router, UnmappedPolicy};
 
 /// What does not work if only PHP can read the app's default cache store.
 pub(super) const CACHE_OF_PHP: &str = "queue:restart, queue:pause and canary:resume are not heard (the PHP processes obey restarts); jobs that are unique, have maxExceptions, or carry middleware with locks or limits count as unmapped where that store keeps them";

@@ -176,7 +176,8 @@ const MAIN: &str = r#"//! A worker of one's own: all of artisand, with handlers 
 use std::process::ExitCode;
 
 use artisand::cli::Application;
-use artisand::handler::{self, BoxError, JobContext, Registry};
+use artisand::handler::BoxError;
+use artisand::{JobContext, Registry, handler};
 use serde::Deserialize;
 
 fn main() -> ExitCode {

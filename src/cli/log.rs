@@ -49,7 +49,7 @@ fn level(global: &GlobalArgs) -> &'static str {
         (true, _) => "error,sqlx=off,sqlx_core=off",
         // artisand itself logs the errors of its database connections.
         (false, 0) => "warn,artisand=info,sqlx=off,sqlx_core=off",
-        (false, 1) => "warn,artisand=info,artisand::handler::pool=debug,sqlx=off,sqlx_core=off",
+        (false, 1) => "warn,artisand=info,artisand::process::pool=debug,sqlx=off,sqlx_core=off",
         (false, 2) => "info,artisand=debug",
         (false, _) => "info,artisand=trace",
     }

@@ -3,7 +3,8 @@
 //! A custom program with handlers in Rust calls [`run`] and gets the same commands:
 //!
 //! ```no_run
-//! use artisand::handler::{self, JobContext, Registry};
+//! use artisand::handler::{self, JobContext};
+//! use artisand::routing::Registry;
 //!
 //! #[derive(serde::Deserialize)]
 //! struct ProcessPodcast {
@@ -66,7 +67,7 @@ use global::GlobalArgs;
 use program::Program;
 use runtime::block_on;
 
-use crate::handler::Registry;
+use crate::routing::Registry;
 use crate::worker::{Event, Observer};
 
 /// The artisan queue daemon: runs Laravel queue jobs, beside PHP workers or instead of them
@@ -199,7 +200,7 @@ fn parse(program: &Program) -> Result<Cli, clap::Error> {
 /// Runs the command line of this process with these handlers.
 ///
 /// Before this call a program should only create its handlers: it is started a second time as the
-/// [supervisor](crate::handler::supervise) of child processes.
+/// [supervisor](crate::process::supervise) of child processes.
 pub fn run(registry: Registry) -> ExitCode {
     Application::new(registry).run()
 }
@@ -208,7 +209,7 @@ pub fn run(registry: Registry) -> ExitCode {
 ///
 /// ```no_run
 /// use artisand::cli::Application;
-/// use artisand::handler::Registry;
+/// use artisand::routing::Registry;
 /// use artisand::worker::Event;
 ///
 /// fn main() -> std::process::ExitCode {
@@ -251,7 +252,7 @@ impl Application {
     ///
     /// ```no_run
     /// use artisand::cli::Application;
-    /// use artisand::handler::Registry;
+    /// use artisand::routing::Registry;
     ///
     /// fn main() -> std::process::ExitCode {
     ///     Application::new(Registry::new())
@@ -287,7 +288,7 @@ impl Application {
 
     /// Runs the command line of this process.
     pub fn run(self) -> ExitCode {
-        if let Some(code) = crate::handler::supervise() {
+        if let Some(code) = crate::process::supervise() {
             return code;
         }
         let cli = match parse(&self.program) {

@@ -124,7 +124,7 @@ impl Config {
         }
         if let Some(end) = class.find(['*', '?']) {
             let namespace = class[..end].rfind('\\').map_or("", |at| &class[..=at]);
-            let pattern = crate::handler::Pattern::parse(class).ok()?;
+            let pattern = crate::payload::Pattern::parse(class).ok()?;
             let has_none = classes.has_none(namespace, |class| pattern.matches(class));
             let problem = || format!("the app has no class that `{class}` names");
             return has_none

@@ -6,7 +6,8 @@ use super::laravel::SettingError;
 use super::place::ErrorPlace;
 use crate::app::{EnvError, ManifestError};
 use crate::connection;
-use crate::handler::{MappingError, TargetPatternError};
+use crate::payload::TargetPatternError;
+use crate::routing::MappingError;
 
 /// An error in the settings.
 #[derive(Debug, thiserror::Error)]

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::handler::{Environment, ExecOptions, PersistentOptions};
 #[cfg(feature = "http")]
 use crate::handler::{HttpOptions, SecretSource};
+use crate::process::{Environment, ExecOptions, PersistentOptions};
 
 /// `handler = ...`
 #[derive(Debug, Clone)]

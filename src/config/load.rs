@@ -8,7 +8,7 @@ use super::file::File;
 use super::learn::read_env_file;
 use super::{Config, DEFAULT_FILE, Error, read, routing};
 use crate::app;
-use crate::handler::Registry;
+use crate::routing::Registry;
 
 impl Config {
     /// Reads the file (or `artisand.toml` in the current directory if there is one) and the app's `.env`, and asks PHP

@@ -8,7 +8,8 @@ use toml::Spanned;
 
 use super::handler::HandlerTable;
 use super::middleware::MiddlewareTable;
-use crate::handler::{Canary, Mode, OnMismatch, Template};
+use crate::handler::Template;
+use crate::routing::{Canary, Mode, OnMismatch};
 
 /// `[[map]]`: one key says what is mapped, the others what happens to it.
 #[derive(Debug, Clone, Deserialize)]

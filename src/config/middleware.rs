@@ -8,11 +8,12 @@ use serde::Deserialize;
 use serde::de::Error;
 use serde::de::value::MapAccessDeserializer;
 
-use crate::handler::{
-    BoxError, DEFAULT_REDIS, Exceptions, FailOnException, LimitTemplate, Limiter, Middleware, Path,
-    Pattern, RateLimited, Release, Skip, SkipIfBatchCancelled, Template, ThrottlesExceptions,
-    WithoutOverlapping,
+use crate::handler::{BoxError, LimitTemplate, Limiter, Middleware, Path, Template};
+use crate::middleware::{
+    DEFAULT_REDIS, Exceptions, FailOnException, RateLimited, Release, Skip, SkipIfBatchCancelled,
+    ThrottlesExceptions, WithoutOverlapping,
 };
+use crate::payload::Pattern;
 
 /// One middleware: `{ without_overlapping = { .. } }`, `{ rate_limited = "backups" }`. Times are seconds.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::laravel::Laravel;
 use super::place::place;
 use super::{Config, Error, php};
-use crate::handler::UnmappedPolicy;
+use crate::routing::UnmappedPolicy;
 
 /// What becomes of jobs that no mapping matches: as it is written, or else `php` where the app is and PHP runs,
 /// and `leave` elsewhere.

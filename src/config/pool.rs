@@ -7,7 +7,7 @@ use super::Config;
 use super::connection::connection;
 use super::policy::app_for_php;
 use crate::failed::FailedJobs;
-use crate::handler::pool::PoolOptions;
+use crate::process::pool::PoolOptions;
 use crate::queue::QueueName;
 use crate::worker::WorkerOptions;
 

@@ -6,9 +6,9 @@ use super::file::{File, OneOrMore};
 use super::handler::HandlerTable;
 use super::place::place;
 use super::{Error, source};
-use crate::handler::{ExecOptions, PersistentOptions};
 #[cfg(feature = "http")]
 use crate::handler::{HttpOptions, SecretSource};
+use crate::process::{ExecOptions, PersistentOptions};
 
 /// Reads the file; of several mistakes the first is the error, which says how many more there are.
 pub(super) fn read(path: &Path) -> Result<File, Error> {

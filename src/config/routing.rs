@@ -8,9 +8,9 @@ use super::policy::{policy_error, unmapped};
 use super::services::services;
 use super::target::{Problem, TargetProblem};
 use super::{Config, Error};
-use crate::handler::{
-    Debounce, HandlerChoice, Mapping, MappingError, Registry, Router, Services, UnmappedPolicy,
-};
+use crate::handler::Services;
+use crate::middleware::Debounce;
+use crate::routing::{HandlerChoice, Mapping, MappingError, Registry, Router, UnmappedPolicy};
 
 /// Looks up the handlers of all mappings.
 ///

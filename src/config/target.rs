@@ -3,7 +3,7 @@
 use toml::Spanned;
 
 use super::MapTable;
-use crate::handler::{TargetPattern, TargetPatternError};
+use crate::payload::{TargetPattern, TargetPatternError};
 
 /// What is wrong with the target of a mapping, and where it stands in the file.
 #[derive(Debug)]

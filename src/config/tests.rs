@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::connection::RedisAddress;
-use crate::handler::{Registry, UnmappedPolicy};
 use crate::payload::Encrypter;
+use crate::routing::{Registry, UnmappedPolicy};
 use crate::shown::with_causes;
 
 fn config(toml: &str, env: &[(&str, &str)]) -> Config {

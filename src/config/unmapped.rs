@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::handler::UnmappedPolicy;
+use crate::routing::UnmappedPolicy;
 
 /// `[unmapped]`
 #[derive(Debug, Clone, Default, Deserialize)]

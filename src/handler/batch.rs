@@ -88,6 +88,30 @@ pub enum AddError {
     Batch(#[from] batch::Error),
 }
 
+impl JobContext {
+    /// Reads the current batch of the job; `None` if the job is in no batch or the batch is gone.
+    ///
+    /// # Errors
+    ///
+    /// The job is in a batch, and the app's batches are unknown or cannot be read.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Bus\Batchable::batch`.
+    pub async fn batch(&self) -> Result<Option<BatchHandle>, batch::Error> {
+        let Some(id) = self.batch_id() else {
+            return Ok(None);
+        };
+        match &self.services().batches {
+            Some(batches) => {
+                let batch = batches.find(&id).await?;
+                Ok(batch.map(|batch| BatchHandle::new(batch, batches.clone(), self.clone())))
+            }
+            None => Err(batch::Error::NoStore { batch: id }),
+        }
+    }
+}
+
 impl Deref for BatchHandle {
     type Target = Batch;
 

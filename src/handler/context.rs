@@ -4,15 +4,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use super::middleware::Holds;
-use super::{
-    BatchHandle, BoxError, FailureText, ModelError, ModelIdentifier, Models, Services, Template,
-};
+use super::hold::Holds;
+use super::{BoxError, FailureText, Services, Template};
 use crate::app::Class;
-use crate::batch;
 use crate::payload::{
     self, Command, Data, Document, Error, JobId, JobUuid, LogContext, Payload, Target,
 };
@@ -197,66 +193,6 @@ impl JobContext {
         })
     }
 
-    /// Reads the current batch of the job; `None` if the job is in no batch or the batch is gone.
-    ///
-    /// # Errors
-    ///
-    /// The job is in a batch, and the app's batches are unknown or cannot be read.
-    ///
-    /// # Source
-    ///
-    /// `Illuminate\Bus\Batchable::batch`.
-    pub async fn batch(&self) -> Result<Option<BatchHandle>, batch::Error> {
-        let Some(id) = self.batch_id() else {
-            return Ok(None);
-        };
-        match &self.services().batches {
-            Some(batches) => {
-                let batch = batches.find(&id).await?;
-                Ok(batch.map(|batch| BatchHandle::new(batch, batches.clone(), self.clone())))
-            }
-            None => Err(batch::Error::NoStore { batch: id }),
-        }
-    }
-
-    /// Reads the row of one of the job's models from the app's database, into any type that serde can read.
-    ///
-    /// Columns have the values that PHP's database layer gives, and are converted
-    /// to what the type asks for ([`Record`](crate::connection::Record)).
-    /// Soft-deleted rows are found. In a blocking handler, wait for it with
-    /// `tokio::runtime::Handle::current().block_on(..)`.
-    ///
-    /// # Errors
-    ///
-    /// [`ModelError::NotFound`] if the row is gone. If the handler returns it,
-    /// directly or as the cause of another error, the job ends as Laravel ends
-    /// one whose model is gone.
-    pub async fn model<Row: DeserializeOwned>(
-        &self,
-        identifier: &ModelIdentifier,
-    ) -> Result<Row, ModelError> {
-        self.known_models()?.one(identifier).await
-    }
-
-    /// Reads the rows of a collection of models by one query, in the collection's order.
-    ///
-    /// Missing rows are left out, as in PHP; an empty collection sends no query.
-    ///
-    /// # Errors
-    ///
-    /// [`ModelError`].
-    pub async fn models<Row: DeserializeOwned>(
-        &self,
-        identifier: &ModelIdentifier,
-    ) -> Result<Vec<Row>, ModelError> {
-        self.known_models()?.many(identifier).await
-    }
-
-    fn known_models(&self) -> Result<&Models, ModelError> {
-        let models = self.services().models.as_deref();
-        models.ok_or(ModelError::NoManifest)
-    }
-
     /// Class of the job's object, or `Class@method` of a string job.
     pub fn class(&self) -> &str {
         match &self.0.info.payload.data {
@@ -431,7 +367,7 @@ impl JobContext {
     }
 
     /// Records that the handler threw, for a middleware that swallows the error.
-    pub(super) fn note_exception(&self) {
+    pub(crate) fn note_exception(&self) {
         self.request(|request| request.has_thrown = true);
     }
 

@@ -46,7 +46,8 @@ pub struct OnThread;
 /// capturing it.
 ///
 /// ```
-/// use artisand::handler::{self, JobContext, Registry};
+/// use artisand::handler::{self, JobContext};
+/// use artisand::routing::Registry;
 /// use serde::Deserialize;
 ///
 /// #[derive(Deserialize)]

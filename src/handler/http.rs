@@ -33,8 +33,7 @@ use reqwest::{Client, Response, StatusCode, Url};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-use super::exec::MAX_WAIT;
-use super::{BoxError, BoxFuture, Handler, JobContext};
+use super::{BoxError, BoxFuture, Handler, JobContext, MAX_WAIT};
 use crate::payload::{JobId, JobUuid};
 use crate::time::{Clock, UnixSeconds};
 

@@ -3,76 +3,66 @@
 //! A handler only makes requests: [`JobContext`] records "release me", "fail me"
 //! or "delete me", and only the worker writes to Redis. The handler's result, a
 //! panic and a timeout all become one [`Outcome`].
+//!
+//! # Middleware
+//!
+//! The shape is Laravel's pipeline. A middleware gets the job's context and
+//! [`Next`]; it runs `next`, or asks the context for a release, a failure or the
+//! deletion of the job and returns without it. A middleware that does neither has
+//! skipped the job, which then counts as done: its chain goes on, its batch
+//! counts it as a success.
+//!
+//! A job passes first through the middleware of its handler, then through the
+//! middleware of its mapping in `artisand.toml` (both replace the `middleware()`
+//! method of the PHP class, whose result is not in the payload), then through the
+//! middleware in its own `middleware` property. All of it runs within the job's
+//! timeout.
 
 use std::fmt;
-use std::pin::Pin;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
+
 mod batch;
-mod builtin;
-mod canary;
-mod child;
 mod context;
 pub(crate) mod dispatch;
-mod environment;
-mod exec;
+mod failure;
 mod function;
+mod hold;
 #[cfg(feature = "http")]
 mod http;
 mod input;
-mod middleware;
+mod limiter;
 mod model;
 mod panics;
-mod pattern;
-mod persistent;
-pub mod pool;
-mod registry;
+mod rows;
 mod services;
 mod shadow;
 mod template;
 pub mod view;
 
 pub use batch::{AddError, BatchHandle, BatchJob};
-pub use builtin::{Discard, Log};
-pub use canary::Canary;
-pub use child::supervise;
 pub use context::{ChainEdit, JobContext, JobInfo, Request};
 pub use dispatch::DispatchError;
-pub use environment::Environment;
-pub use exec::{Exec, ExecOptions};
+pub use failure::{BoxError, BoxFuture, FailureText};
 pub use function::{Async, Blocking, Function, OnThread, blocking, function};
+pub use hold::HeldLocks;
 #[cfg(feature = "http")]
 pub use http::{Http, HttpClient, HttpOptions, HttpSetupError, SecretSource};
 pub use input::{InputError, input};
-pub(crate) use middleware::{
-    DEFAULT_REDIS, HANDLER_ERROR, HANDLER_PANIC, MODEL_NOT_FOUND, in_payload,
-};
-pub use middleware::{
-    Debounce, Exceptions, FailOnException, HeldLocks, Limit, LimitTemplate, Limiter, Middleware,
-    Next, Panicked, Pipeline, RateLimited, Release, Skip, SkipIfBatchCancelled,
-    ThrottlesExceptions, WithoutOverlapping,
-};
-pub use model::{
-    Collection, Model, ModelError, ModelId, ModelIdentifier, ModelKey, ModelNotFound, Models,
-};
+pub use limiter::{Limit, LimitTemplate, Limiter};
+pub use model::{ModelError, ModelId, ModelIdentifier, ModelKey, ModelNotFound, Models};
 pub(crate) use panics::{panic_text, remember_places};
-pub use pattern::{Pattern, PatternError, TargetPattern, TargetPatternError};
-pub use persistent::{Persistent, PersistentOptions};
-pub use registry::{
-    HandlerChoice, Mapping, MappingError, Mode, OnMismatch, Registry, Route, Router, UnmappedPolicy,
-};
+pub use rows::{Collection, Model};
 pub use services::{Gap, Missing, Services};
 pub use shadow::{EndInPhp, RunInPhp};
 pub use template::{Path, PathError, Template, TemplateError};
 
 use crate::payload::Payload;
-use crate::shown::causes;
 
-/// A boxed future, as trait objects need it.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// The error of a handler, of any type.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// The longest wait that a program or a server can ask for, in seconds.
+pub(crate) const MAX_WAIT: u64 = 24 * 60 * 60;
 
 /// Code that can run jobs.
 ///
@@ -158,40 +148,144 @@ pub trait Handler: Send + Sync + 'static {
     }
 }
 
-/// Why a job failed for good: class-like name and message, as stores of failed jobs record them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FailureText {
-    /// Class of the exception that PHP would have thrown, or the kind of Rust failure.
-    pub class: String,
-    /// The message with its chain of causes.
-    pub message: String,
-    /// The messages of the chain one by one, the root cause last; empty if there is only one message.
-    pub chain: Vec<String>,
-}
+/// Code around a handler.
+pub trait Middleware: Send + Sync + 'static {
+    /// Handles a job: runs `next`, or returns without it.
+    ///
+    /// # Errors
+    ///
+    /// An error counts as an exception of the job, whether it comes from `next`
+    /// or from the middleware itself.
+    ///
+    /// # Cancel safety
+    ///
+    /// As with the handler, the future is dropped when the job's timeout or the
+    /// worker's stop deadline has passed.
+    fn handle<'a>(
+        &'a self,
+        context: &'a JobContext,
+        next: Next<'a>,
+    ) -> BoxFuture<'a, Result<(), BoxError>>;
 
-impl FailureText {
-    /// A failure without causes.
-    pub fn new(class: impl Into<String>, message: impl Into<String>) -> Self {
-        Self {
-            class: class.into(),
-            message: message.into(),
-            chain: Vec::new(),
-        }
-    }
-
-    /// A failure with all causes of an error, each message once.
-    pub fn of(class: impl Into<String>, error: &(dyn std::error::Error + 'static)) -> Self {
-        let chain = causes(error);
-        Self {
-            class: class.into(),
-            message: chain.join(": "),
-            chain: if chain.len() > 1 { chain } else { Vec::new() },
-        }
+    /// Checks, before a worker starts, that all services this middleware needs are there.
+    ///
+    /// # Errors
+    ///
+    /// The first missing service.
+    fn check(&self, services: &Services) -> Result<(), Missing> {
+        let _ = services;
+        Ok(())
     }
 }
 
-impl fmt::Display for FailureText {
+/// Middleware in the order in which a job passes through it, the outermost first. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Pipeline(Arc<[Arc<dyn Middleware>]>);
+
+impl fmt::Debug for Pipeline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.class, self.message)
+        write!(f, "Pipeline of {}", self.0.len())
+    }
+}
+
+impl FromIterator<Arc<dyn Middleware>> for Pipeline {
+    fn from_iter<I: IntoIterator<Item = Arc<dyn Middleware>>>(middleware: I) -> Self {
+        Self(middleware.into_iter().collect())
+    }
+}
+
+impl Pipeline {
+    /// True if there is no middleware.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The middleware, the outermost first.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Middleware>> {
+        self.0.iter()
+    }
+
+    /// Checks that all services that the middleware needs are there.
+    ///
+    /// # Errors
+    ///
+    /// The first missing service.
+    pub fn check(&self, services: &Services) -> Result<(), Missing> {
+        self.iter().try_for_each(|one| one.check(services))
+    }
+
+    /// Sends a job through the middleware to its handler.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the handler and of the middleware. A panic of either becomes a
+    /// [`Panicked`] error here, so that the outer middleware sees it.
+    pub fn run<'a>(
+        &'a self,
+        context: &'a JobContext,
+        handler: &'a dyn Handler,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        let next = Next {
+            rest: &self.0,
+            handler,
+            context,
+        };
+        next.run()
+    }
+}
+
+/// The rest of the pipeline, with the handler at its end.
+pub struct Next<'a> {
+    rest: &'a [Arc<dyn Middleware>],
+    handler: &'a dyn Handler,
+    context: &'a JobContext,
+}
+
+impl fmt::Debug for Next<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Next({} and the handler)", self.rest.len())
+    }
+}
+
+/// A panic of a handler or a middleware, as the pipeline reports it.
+#[derive(Debug, thiserror::Error)]
+#[error("panicked: {0}")]
+pub struct Panicked(pub(crate) String);
+
+impl<'a> Next<'a> {
+    /// Runs the rest of the pipeline.
+    ///
+    /// # Errors
+    ///
+    /// See [`Pipeline::run`].
+    pub fn run(self) -> BoxFuture<'a, Result<(), BoxError>> {
+        let run = async move {
+            let Self {
+                rest,
+                handler,
+                context,
+            } = self;
+            match rest.split_first() {
+                Some((first, rest)) => {
+                    let next = Self {
+                        rest,
+                        handler,
+                        context,
+                    };
+                    first.handle(context, next).await
+                }
+                None => handler.handle(context.clone()).await,
+            }
+        };
+        Box::pin(
+            AssertUnwindSafe(run).catch_unwind().map(|result| {
+                result.unwrap_or_else(|panic| Err(Panicked(panic_text(&*panic)).into()))
+            }),
+        )
+    }
+
+    /// Whether the handler runs on its own thread and may run on when this future is dropped.
+    pub fn is_blocking(&self) -> bool {
+        self.handler.is_blocking()
     }
 }

@@ -12,12 +12,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::JobContext;
 use crate::app;
 use crate::connection::{self, Database, Databases, Param, Record, RecordError};
 
@@ -195,88 +193,6 @@ fn push<E: serde::de::Error>(keys: &mut Vec<ModelKey>, id: ModelId) -> Result<()
     }
     Ok(())
 }
-
-/// A model in a handler's struct, with the type of its row.
-///
-/// ```no_run
-/// use artisand::handler::{JobContext, Model, ModelError};
-///
-/// #[derive(serde::Deserialize)]
-/// struct Podcast {
-///     id: u64,
-///     title: String,
-/// }
-///
-/// #[derive(serde::Deserialize)]
-/// struct ProcessPodcast {
-///     podcast: Model<Podcast>,
-/// }
-///
-/// async fn process(job: ProcessPodcast, context: JobContext) -> Result<(), ModelError> {
-///     let podcast = job.podcast.load(&context).await?;
-///     println!("{} {}", podcast.id, podcast.title);
-///     Ok(())
-/// }
-/// ```
-pub struct Model<Row> {
-    /// The identifier in the job.
-    pub identifier: ModelIdentifier,
-    row: PhantomData<fn() -> Row>,
-}
-
-/// A collection of models in a handler's struct, with the type of their rows; see [`Model`].
-pub struct Collection<Row> {
-    /// The identifier in the job.
-    pub identifier: ModelIdentifier,
-    row: PhantomData<fn() -> Row>,
-}
-
-impl<Row: DeserializeOwned> Model<Row> {
-    /// Reads the row; see [`JobContext::model`].
-    ///
-    /// # Errors
-    ///
-    /// [`ModelError`].
-    pub async fn load(&self, context: &JobContext) -> Result<Row, ModelError> {
-        context.model(&self.identifier).await
-    }
-}
-
-impl<Row: DeserializeOwned> Collection<Row> {
-    /// Reads the rows; see [`JobContext::models`].
-    ///
-    /// # Errors
-    ///
-    /// [`ModelError`].
-    pub async fn load(&self, context: &JobContext) -> Result<Vec<Row>, ModelError> {
-        context.models(&self.identifier).await
-    }
-}
-
-macro_rules! wraps_identifier {
-    ($($name:ident)*) => {$(
-        impl<Row> fmt::Debug for $name<Row> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_tuple(stringify!($name)).field(&self.identifier).finish()
-            }
-        }
-
-        impl<Row> Clone for $name<Row> {
-            fn clone(&self) -> Self {
-                Self { identifier: self.identifier.clone(), row: PhantomData }
-            }
-        }
-
-        impl<'de, Row> Deserialize<'de> for $name<Row> {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let identifier = ModelIdentifier::deserialize(deserializer)?;
-                Ok(Self { identifier, row: PhantomData })
-            }
-        }
-    )*};
-}
-
-wraps_identifier! { Model Collection }
 
 /// A model whose row is gone.
 ///
@@ -653,7 +569,7 @@ mod tests {
             })
         };
         let own = Own::Process(Box::new(Own::from(not_found())));
-        let boxed: super::super::BoxError = own.into();
+        let boxed: crate::handler::BoxError = own.into();
         assert!(ModelNotFound::within(&*boxed).is_some());
         let found = not_found();
         let message = crate::shown::with_causes(&found);
@@ -663,9 +579,9 @@ mod tests {
         #[cfg(feature = "cli")]
         {
             let error = anyhow::Error::from(not_found()).context("could not process");
-            let boxed: super::super::BoxError = error.into();
+            let boxed: crate::handler::BoxError = error.into();
             assert!(ModelNotFound::within(&*boxed).is_some());
-            let boxed: super::super::BoxError = anyhow::Error::from(not_found()).into();
+            let boxed: crate::handler::BoxError = anyhow::Error::from(not_found()).into();
             assert!(ModelNotFound::within(&*boxed).is_some());
         }
         assert!(ModelNotFound::within(&ModelError::NoManifest).is_none());

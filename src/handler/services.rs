@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use super::Models;
-use super::middleware::{HeldLocks, Limiter};
+use super::hold::HeldLocks;
+use super::limiter::Limiter;
+use super::model::Models;
 use crate::app::Manifest;
 use crate::batch::Batches;
 use crate::cache::{Cache, Stores};

@@ -126,7 +126,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use crate::handler::{Registry, Router, UnmappedPolicy};
+    use crate::routing::{Registry, Router, UnmappedPolicy};
     use crate::worker::event::Observer;
 
     #[tokio::test]

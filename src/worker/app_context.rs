@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::handler::{Router, Services};
+use crate::handler::Services;
 use crate::queue::{ConnectionName, Ledger};
+use crate::routing::Router;
 use crate::time::Clock;
 use crate::worker::options::WorkerOptions;
 

@@ -16,7 +16,7 @@ use super::stop::Control;
 use super::watchdog::{Turns, Watchdog};
 use crate::failed::FailedJobs;
 use crate::handler::Services;
-use crate::handler::pool::Pool;
+use crate::process::pool::Pool;
 use crate::queue::{Ledger, Queue};
 
 /// The background tasks of a worker, and what they tell the loop.

@@ -55,9 +55,10 @@ pub use stats::{CanaryStop, Tally};
 pub use stop::{Control, Orders, StopReason, resident_memory};
 
 use crate::failed::FailedJobs;
-use crate::handler::pool::Pool;
-use crate::handler::{Router, Services, UnmappedPolicy, remember_places};
+use crate::handler::{Services, remember_places};
+use crate::process::pool::Pool;
 use crate::queue::{Ledger, Queue};
+use crate::routing::{Router, UnmappedPolicy};
 use announcer::Announcer;
 use app_context::AppContext;
 use attempt::shared::{Leases, Settlements, Shared, Stops, Terms};

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::handler::{Router, Services};
+use crate::handler::Services;
 use crate::payload::Payload;
 use crate::queue::{ConnectionName, MemoryQueue, QueueName};
+use crate::routing::Router;
 use crate::worker::app_context::AppContext;
 use crate::worker::options::WorkerOptions;
 use crate::worker::triage::{Bypass, BypassReason, Candidate, Routed, Triage, Triaged};

@@ -23,7 +23,7 @@ use super::stop::{Orders, StopReason};
 use super::triage::Candidate;
 use super::wakeups::{Wakeups, Woken};
 use crate::connection::is_away;
-use crate::handler::pool::Pool;
+use crate::process::pool::Pool;
 use crate::queue::{Popped, Queue, QueueName, ReservedJob};
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;

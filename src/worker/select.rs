@@ -2,8 +2,8 @@
 
 use std::num::NonZeroUsize;
 
-use crate::handler::Mapping;
 use crate::queue::{Error, PopRequest, Popped, Queue, QueueName, ReservedJob, Selection};
+use crate::routing::Mapping;
 use crate::time::UnixSeconds;
 use crate::worker::triage::{Candidate, Triage, Triaged};
 

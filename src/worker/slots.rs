@@ -9,7 +9,7 @@ use super::attempt::shared::{Shared, TaskEnd};
 use super::attempt::{self, Executor, Placement};
 use super::gauge::{Gauge, Held};
 use super::triage::{Candidate, Triaged};
-use crate::handler::pool::Pool;
+use crate::process::pool::Pool;
 use crate::queue::ReservedJob;
 
 /// How a job's task ended, and the guard that counts a PHP job until the loop has noted its end.

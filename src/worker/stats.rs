@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::handler::{Canary, Mapping, Mode, Router};
+use crate::routing::{Canary, Mapping, Mode, Router};
 
 /// Counts of one mapping since the worker's start.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,13 +14,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::handler::{
-    Handler, JobContext, JobInfo, Mode, OnMismatch, Pipeline, Route, UnmappedPolicy, in_payload,
-    panic_text,
-};
+use crate::handler::{Handler, JobContext, JobInfo, Pipeline, panic_text};
+use crate::middleware::in_payload;
 use crate::payload::{Command, JobUuid, Kind, Payload, Target};
 use crate::php::ClassName;
 use crate::queue::QueueName;
+use crate::routing::{Mode, OnMismatch, Route, UnmappedPolicy};
 use crate::shown::with_causes;
 use crate::worker::app_context::AppContext;
 use crate::worker::completion::{Completion, Refusal};

@@ -9,8 +9,10 @@ use artisand::connection::{Database, DatabaseKind, DatabaseOptions};
 use artisand::failed::{
     DatabaseFailedJobs, FailedJob, FailedJobs, FileFailedJobs, FileLock, Recorded, Unlock,
 };
-use artisand::handler::{self, BoxFuture, JobContext, Registry};
+use artisand::handler::{self, BoxFuture, JobContext};
+use artisand::payload::Pattern;
 use artisand::queue::{MemoryQueue, Queue as _, QueueName, Spool};
+use artisand::routing::{HandlerChoice, Mapping, Registry, Router, UnmappedPolicy};
 use artisand::time::{Clock, UnixSeconds};
 use artisand::worker::{Control, StopReason, Worker, WorkerOptions};
 use jiff::tz::TimeZone;
@@ -197,12 +199,11 @@ async fn broken(_: Broken, _: JobContext) -> Result<(), std::io::Error> {
 
 fn worker(queue: &Arc<MemoryQueue>, store: FailedJobs, bounded: bool) -> Worker {
     let registry = Registry::new().with("broken", handler::function(broken));
-    let mapping = handler::Mapping::new(
-        handler::Pattern::parse("App\\Jobs\\Broken").unwrap(),
-        handler::HandlerChoice::Named("broken".into()),
+    let mapping = Mapping::new(
+        Pattern::parse("App\\Jobs\\Broken").unwrap(),
+        HandlerChoice::Named("broken".into()),
     );
-    let router =
-        handler::Router::new(vec![mapping], handler::UnmappedPolicy::Leave, &registry).unwrap();
+    let router = Router::new(vec![mapping], UnmappedPolicy::Leave, &registry).unwrap();
     let options = WorkerOptions {
         stop_when_empty: bounded,
         memory: None,

@@ -12,16 +12,15 @@ use artisand::cache::{
 };
 use artisand::connection::{Database, DatabaseKind, DatabaseOptions};
 use artisand::failed::FailedJob;
-use artisand::handler::{
-    self, BoxError, Handler, HandlerChoice, JobContext, Mapping, Pattern, Registry, Router,
-    Services, UnmappedPolicy,
-};
+use artisand::handler::{self, BoxError, Handler, JobContext, Services};
+use artisand::payload::Pattern;
 use artisand::payload::{CALL_QUEUED_HANDLER, Command, Encrypter, Payload};
 use artisand::php::{Array, ClassName, Object, Value as Php};
 use artisand::queue::{
     Connections, Destination, MemoryQueue, Queue as _, QueueName, RedisQueue, RedisQueueOptions,
     Spool,
 };
+use artisand::routing::{HandlerChoice, Mapping, Registry, Router, UnmappedPolicy};
 use artisand::time::{Clock, UnixSeconds};
 use artisand::worker::{Control, Worker, WorkerOptions};
 use serde::de::IgnoredAny;

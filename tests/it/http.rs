@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use artisand::handler::{
-    Handler as _, HandlerChoice, Http, HttpClient, HttpOptions, JobContext, JobInfo, Mapping,
-    Pattern, Registry, Request, SecretSource, UnmappedPolicy,
+    Handler as _, Http, HttpClient, HttpOptions, JobContext, JobInfo, Request, SecretSource,
 };
+use artisand::payload::Pattern;
 use artisand::payload::Payload;
 use artisand::queue::Queue as _;
+use artisand::routing::{HandlerChoice, Mapping, Registry, UnmappedPolicy};
 use artisand::worker::Defaults;
 use artisand::worker::WorkerOptions;
 use hmac::{Hmac, Mac as _};

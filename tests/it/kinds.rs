@@ -7,12 +7,11 @@ use std::time::Duration;
 use artisand::handler::view::{
     ArtisanCommand, Broadcast, Listener, Mailable, Notification, StringJob,
 };
-use artisand::handler::{
-    self, BoxError, HandlerChoice, JobContext, Mapping, Registry, Router, Services, TargetPattern,
-    UnmappedPolicy,
-};
+use artisand::handler::{self, BoxError, JobContext, Services};
+use artisand::payload::TargetPattern;
 use artisand::payload::{Encrypter, Kind, Version};
 use artisand::queue::{MemoryQueue, Queue, QueueName};
+use artisand::routing::{HandlerChoice, Mapping, Registry, Router, UnmappedPolicy};
 use artisand::time::{Clock, UnixSeconds};
 use artisand::worker::{Control, Worker, WorkerOptions};
 use serde_json::{Value, json};

@@ -10,13 +10,17 @@ use artisand::connection::{
     Database, DatabaseKind, DatabaseOptions, Redis, RedisAddress, RedisOptions,
 };
 use artisand::handler::{
-    self, BoxError, BoxFuture, Exceptions, FailOnException, Handler, HandlerChoice, JobContext,
-    JobInfo, Limit, Limiter, Mapping, Middleware, Next, Pattern, Pipeline, RateLimited, Registry,
-    Release, Router, Services, Skip, SkipIfBatchCancelled, ThrottlesExceptions, UnmappedPolicy,
-    WithoutOverlapping,
+    self, BoxError, BoxFuture, Handler, JobContext, JobInfo, Limit, Limiter, Middleware, Next,
+    Pipeline, Services, Template,
 };
-use artisand::payload::{CALL_QUEUED_HANDLER, Payload};
+use artisand::middleware::{
+    Exceptions, FailOnException, RateLimited, Release, Skip, SkipIfBatchCancelled,
+    ThrottlesExceptions, WithoutOverlapping,
+};
+use artisand::payload::{CALL_QUEUED_HANDLER, Pattern, Payload};
+use artisand::php::Value;
 use artisand::queue::{MemoryQueue, Queue, QueueName, Sizes, Spool};
+use artisand::routing::{HandlerChoice, Mapping, Registry, Router, UnmappedPolicy};
 use artisand::time::Clock;
 use artisand::worker::{Control, Report, Worker, WorkerOptions};
 use serde::de::IgnoredAny;
@@ -455,8 +459,8 @@ async fn exceptions_and_panics_are_throttled_alike() {
 async fn limits_are_counted_by_properties() {
     let mut store = Store::start();
     let counting = Counting::default();
-    let limit = |context: &JobContext| {
-        let by = context.render(&"{user.id}".parse()?)?;
+    let limit = |job: &Value| {
+        let by = "{user.id}".parse::<Template>()?.render(job)?;
         Ok(vec![Limit {
             max: 1,
             per: Duration::from_secs(3600),

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use artisand::handler::{
-    self, Handler as _, HandlerChoice, JobContext, JobInfo, Mapping, Pattern, Persistent,
-    PersistentOptions, Registry, UnmappedPolicy,
-};
+use artisand::handler::{self, Handler as _, JobContext, JobInfo};
+use artisand::payload::Pattern;
 use artisand::payload::{CALL_QUEUED_HANDLER, Payload};
+use artisand::process::{Persistent, PersistentOptions};
 use artisand::queue::Queue as _;
+use artisand::routing::{HandlerChoice, Mapping, Registry, UnmappedPolicy};
 use artisand::time::Clock;
 use artisand::worker::WorkerOptions;
 use serde::de::IgnoredAny;

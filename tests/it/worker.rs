@@ -7,12 +7,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use artisand::failed::FailedJob;
-use artisand::handler::{
-    self, BoxError, BoxFuture, Canary, Environment, ExecOptions, Handler, HandlerChoice,
-    JobContext, Mapping, Mode, OnMismatch, Pattern, Registry, Router, Services, UnmappedPolicy,
-};
+use artisand::handler::{self, BoxError, BoxFuture, Handler, JobContext, Services};
+use artisand::payload::Pattern;
 use artisand::payload::{CALL_QUEUED_HANDLER, Payload};
+use artisand::process::{Environment, ExecOptions};
 use artisand::queue::{MemoryQueue, PopRequest, Queue, QueueName, Sizes, Spool};
+use artisand::routing::{
+    Canary, HandlerChoice, Mapping, Mode, OnMismatch, Registry, Router, UnmappedPolicy,
+};
 use artisand::time::{Clock, UnixSeconds};
 use artisand::worker::{Control, Event, Observer, Report, StopReason, Worker, WorkerOptions};
 use serde::de::IgnoredAny;
@@ -612,7 +614,7 @@ async fn limits_on_the_number_of_jobs_are_exact() {
             )
             .await
             .unwrap();
-        let (report, _) = run(&queue, all_to(handler::Discard), options).await;
+        let (report, _) = run(&queue, all_to(artisand::routing::Discard), options).await;
         assert_eq!((report.jobs_processed, report.reason), (expected, reason));
         assert_eq!(
             sizes(&queue).await,
@@ -756,8 +758,12 @@ async fn a_pause_stops_pops_and_a_resume_starts_them() {
         stop_when_empty: false,
         ..options(1)
     };
-    let worker = Worker::new(Arc::clone(&queue), all_to(handler::Discard), worker_options)
-        .with_observer(Names(sender));
+    let worker = Worker::new(
+        Arc::clone(&queue),
+        all_to(artisand::routing::Discard),
+        worker_options,
+    )
+    .with_observer(Names(sender));
     queue.push(&name("default"), &[job("A", 1)]).await.unwrap();
     let resuming = async {
         tokio::time::sleep(Duration::from_secs(60)).await;
@@ -843,7 +849,7 @@ async fn a_queue_with_broken_payloads_in_front_is_not_empty() {
     let mut payloads = vec![b"not json".to_vec(); 4];
     payloads.push(job("A", 1));
     queue.push(&name("default"), &payloads).await.unwrap();
-    let (report, _) = run(&queue, all_to(handler::Discard), options(1)).await;
+    let (report, _) = run(&queue, all_to(artisand::routing::Discard), options(1)).await;
     assert_eq!(
         (report.reason, report.jobs_processed),
         (StopReason::QueueEmpty, 1)

@@ -4,7 +4,7 @@ use crate::batch::{Batches, Error};
 use crate::cli::gaps;
 use crate::cli::report::Report;
 use crate::config::{self, Config};
-use crate::handler::Router;
+use crate::routing::Router;
 use crate::shown::with_causes;
 
 const CHECK: &str = "batches";

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::encryption::Locked;
 use crate::config::{self, Config, Error};
-use crate::handler::{Registry, Router};
 use crate::payload::Encrypter;
+use crate::routing::{Registry, Router};
 use crate::worker::Preview;
 
 /// What the checks look at.

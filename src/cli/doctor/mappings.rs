@@ -3,8 +3,9 @@
 use super::waiting::Waiting;
 use crate::cli::report::Report;
 use crate::config::Config;
-use crate::handler::{MappingError, Pattern, Registry, Router, UnmappedPolicy};
 use crate::payload::Kind;
+use crate::payload::Pattern;
+use crate::routing::{MappingError, Registry, Router, UnmappedPolicy};
 
 /// Reports mappings that an earlier one covers completely, and mappings that overlap with an earlier one.
 pub(super) fn check(router: &Router) -> Report {

@@ -3,7 +3,7 @@
 use crate::cli::gaps;
 use crate::cli::report::Report;
 use crate::config::{self, Config};
-use crate::handler::Router;
+use crate::routing::Router;
 use crate::shown::with_causes;
 
 pub(super) fn check(config: &Config, router: &Router) -> Report {

@@ -6,7 +6,7 @@ use super::program::Program;
 use super::report::Report;
 use super::{GlobalArgs, output};
 use crate::config::{Config, php};
-use crate::handler::Registry;
+use crate::routing::Registry;
 use crate::shown::with_causes;
 
 mod app;

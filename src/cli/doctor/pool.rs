@@ -5,8 +5,8 @@ use std::num::NonZeroUsize;
 use super::context::Context;
 use crate::cli::report::Report;
 use crate::config;
-use crate::handler::pool::{Pool, PoolOptions};
-use crate::handler::{Router, UnmappedPolicy};
+use crate::process::pool::{Pool, PoolOptions};
+use crate::routing::{Router, UnmappedPolicy};
 use crate::worker::WorkerOptions;
 
 /// Reports whether a PHP process of the pool boots the app.

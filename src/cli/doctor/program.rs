@@ -2,7 +2,7 @@
 
 use crate::cli::program::Program;
 use crate::cli::report::Report;
-use crate::handler::Registry;
+use crate::routing::Registry;
 
 /// Reports which program this is: a custom worker has handlers that the stock program lacks.
 pub(super) fn check(program: &Program, registry: &Registry) -> Report {

@@ -3,7 +3,7 @@
 use super::mappings::at_mapping;
 use crate::cli::report::Report;
 use crate::config::Config;
-use crate::handler::{HandlerChoice, Router};
+use crate::routing::{HandlerChoice, Router};
 
 /// Reports whether the servers that jobs are posted to accept connections; behind a proxy this cannot be checked.
 pub(super) async fn check(config: &Config, router: &Router) -> Report {

@@ -1,8 +1,8 @@
 //! Which worker takes a job, in words.
 
-use crate::handler::{Mode, Route, Router, UnmappedPolicy};
 use crate::payload::{Command, Payload, Target};
 use crate::queue::QueueName;
+use crate::routing::{Mode, Route, Router, UnmappedPolicy};
 use crate::worker::Preview;
 
 /// Describes in words which worker takes a job.

@@ -212,7 +212,7 @@ mod tests {
             let toml = toml_pattern(name);
             assert_eq!(toml, expected);
             let read: toml::Table = format!("job = {toml}").parse().unwrap();
-            let pattern = crate::handler::Pattern::parse(read["job"].as_str().unwrap()).unwrap();
+            let pattern = crate::payload::Pattern::parse(read["job"].as_str().unwrap()).unwrap();
             assert!(pattern.matches(name), "{toml}");
             assert!(!pattern.matches(&format!("{name}y")), "{toml}");
         }

@@ -23,7 +23,8 @@ use super::output::{LineWriter, Log};
 use super::summary::Summary;
 use super::{GlobalArgs, log, output};
 use crate::config::{self, Config};
-use crate::handler::{HeldLocks, Registry};
+use crate::handler::HeldLocks;
+use crate::routing::Registry;
 use crate::worker::{Control, Event, Observer, Report};
 
 /// Runs a worker; returns when it has stopped.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::args::WorkArgs;
 use crate::cli::{UsageError, block_on, connection};
 use crate::config::{self, Config};
-use crate::handler::{Registry, Router, UnmappedPolicy};
 use crate::queue::QueueName;
+use crate::routing::{Registry, Router, UnmappedPolicy};
 use crate::worker::WorkerOptions;
 
 /// What a worker is to do.

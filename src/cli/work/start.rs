@@ -10,7 +10,7 @@ use crate::cli::open;
 use crate::config::{self, Config};
 use crate::failed::FailedJobs;
 use crate::handler::Services;
-use crate::handler::pool::{Pool, PoolError};
+use crate::process::pool::{Pool, PoolError};
 use crate::shown::with_causes;
 use crate::worker::{Control, ControlPlane, Observer, Report, Worker};
 

@@ -4,7 +4,8 @@ use super::plan::Plan;
 use crate::cli::gaps;
 use crate::config::{self, Config};
 use crate::failed::FailedJobs;
-use crate::handler::{Router, Services};
+use crate::handler::Services;
+use crate::routing::Router;
 
 /// The target of log lines here: it stays the same when files are moved.
 const TARGET: &str = "artisand::cli::work";

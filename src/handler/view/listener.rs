@@ -18,7 +18,8 @@ use crate::handler::input::Nothing;
 /// [`arguments`](Self::arguments).
 ///
 /// ```
-/// use artisand::handler::{self, JobContext, Registry, view::Listener};
+/// use artisand::handler::{self, JobContext, view::Listener};
+/// use artisand::routing::Registry;
 /// use serde::Deserialize;
 ///
 /// #[derive(Deserialize)]

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::handler::{FailureText, HANDLER_ERROR, HANDLER_PANIC, JobInfo};
+use crate::handler::{FailureText, JobInfo};
+use crate::middleware::{HANDLER_ERROR, HANDLER_PANIC};
 use crate::payload::JobUuid;
 use crate::shown;
 use crate::worker::attempt::outcome::Outcome;

@@ -19,12 +19,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::{self};
-use crate::handler::pool::Seat;
-use crate::handler::{
-    FailureText, JobContext, JobInfo, Middleware, Pipeline, Request, UnmappedPolicy,
-};
+use crate::handler::{FailureText, JobContext, JobInfo, Middleware, Pipeline, Request};
 use crate::payload::{JobUuid, Version};
+use crate::process::pool::Seat;
 use crate::queue::{Effect, ReservedJob, Settlement};
+use crate::routing::UnmappedPolicy;
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
 use crate::worker::attempt::decide::{Decision, Rules, after_attempt, before_attempt};

@@ -1,9 +1,7 @@
 //! How an attempt ended, as one value: error, panic, timeout or stop of a handler, or PHP's report about a job.
 
-use crate::handler::{
-    BoxError, FailureText, HANDLER_ERROR, HANDLER_PANIC, InputError, MODEL_NOT_FOUND,
-    ModelNotFound, Panicked, panic_text,
-};
+use crate::handler::{BoxError, FailureText, InputError, ModelNotFound, Panicked, panic_text};
+use crate::middleware::{HANDLER_ERROR, HANDLER_PANIC, MODEL_NOT_FOUND};
 
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq)]

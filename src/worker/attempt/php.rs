@@ -10,9 +10,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::handler::pool::{Run, Said, Seat};
 use crate::handler::{EndInPhp, FailureText, JobInfo, RunInPhp};
 use crate::payload::Command;
+use crate::process::pool::{Run, Said, Seat};
 use crate::queue::{Effect, Settled, Settlement};
 use crate::worker::attempt::Attempt;
 use crate::worker::attempt::decide::{Decision, Rules};

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::Cache;
-use crate::handler::pool::Pool;
+use crate::process::pool::Pool;
 use crate::queue::Queue;
 use crate::worker::attempt::decide::Defaults;
 use crate::worker::completer::PendingSettlement;

@@ -20,9 +20,10 @@ pub(crate) mod unique;
 use std::fmt;
 
 use crate::batch::{Ended, JobOutcome};
-use crate::handler::{ChainEdit, FailureText, JobInfo, UnmappedPolicy};
+use crate::handler::{ChainEdit, FailureText, JobInfo};
 use crate::payload::{Chain, Command, JobUuid, Payload, Version};
 use crate::queue::{Effect, Push, QueueName};
+use crate::routing::UnmappedPolicy;
 use crate::shown::with_causes;
 use crate::worker::app_context::AppContext;
 use crate::worker::completion::chain::Place;

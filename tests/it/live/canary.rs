@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use artisand::handler::Canary;
 use artisand::payload::Payload;
+use artisand::routing::Canary;
 use rustix::process::Signal;
 use serde_json::Value;
 

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use artisand::cache::Stores;
 use artisand::connection::{Redis, RedisAddress, RedisOptions};
-use artisand::handler::{
-    BoxError, BoxFuture, Handler, HandlerChoice, JobContext, Mapping, Pattern, Registry, Router,
-    Services, UnmappedPolicy,
-};
+use artisand::handler::{BoxError, BoxFuture, Handler, JobContext, Services};
+use artisand::payload::Pattern;
 use artisand::queue::{RedisQueue, RedisQueueOptions};
+use artisand::routing::{HandlerChoice, Mapping, Registry, Router, UnmappedPolicy};
 use artisand::worker::{Control, StopReason, Worker, WorkerOptions};
 use serde_json::{Value, json};
 

@@ -11,12 +11,11 @@ use artisand::failed::FailedJob;
 use artisand::handler::view::{
     ArtisanCommand, Broadcast, Listener, Mailable, Notification, StringJob,
 };
-use artisand::handler::{
-    self, BoxError, Handler, HandlerChoice, JobContext, Mapping, Registry, Router, Services,
-    TargetPattern, UnmappedPolicy,
-};
+use artisand::handler::{self, BoxError, Handler, JobContext, Services};
 use artisand::payload::Target;
+use artisand::payload::TargetPattern;
 use artisand::queue::{RedisQueue, RedisQueueOptions};
+use artisand::routing::{HandlerChoice, Mapping, Registry, Router, UnmappedPolicy};
 use artisand::worker::{Control, StopReason, Worker, WorkerOptions};
 use serde_json::{Value, json};
 
@@ -182,7 +181,7 @@ impl Handlers {
 /// A mapping for every job of `interop:kinds`, the special ones first.
 fn mappings() -> Vec<Mapping> {
     use TargetPattern as P;
-    let mapping = |target: Result<P, handler::TargetPatternError>, handler: &str| {
+    let mapping = |target: Result<P, artisand::payload::TargetPatternError>, handler: &str| {
         Mapping::new(target.unwrap(), HandlerChoice::Named(handler.into()))
     };
     vec![

@@ -18,7 +18,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
 use super::child::ProcessGroup;
-use super::{BoxError, BoxFuture, Environment, Handler, JobContext};
+use super::environment::Environment;
+use crate::handler::{BoxError, BoxFuture, Handler, JobContext, MAX_WAIT};
 use crate::payload::{JobId, JobUuid};
 use crate::shown;
 
@@ -26,8 +27,6 @@ use crate::shown;
 const DATA_ERROR: i32 = 65;
 /// `EX_TEMPFAIL` of `sysexits.h`.
 const TEMPORARY_FAILURE: i32 = 75;
-/// The longest wait that a program or a server can ask for, in seconds.
-pub(super) const MAX_WAIT: u64 = 24 * 60 * 60;
 /// Number of bytes kept from the end of an output.
 pub(super) const KEPT_OUTPUT: usize = 8 * 1024;
 

@@ -23,7 +23,7 @@ pub struct Environment {
     /// The variables of this process to pass on; if `None`, all that no other mapping names.
     pub pass: Option<BTreeSet<String>>,
     /// Variables that other mappings name.
-    pub(super) others: BTreeSet<String>,
+    pub(crate) others: BTreeSet<String>,
 }
 
 impl fmt::Debug for Environment {

@@ -1,78 +1,45 @@
 //! `RateLimited` and `RateLimitedWithRedis`: a maximum number of jobs per span of time.
 
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::{AFTER_LIMIT, DEFAULT_REDIS, Giving, Middleware, Next};
+use super::{AFTER_LIMIT, DEFAULT_REDIS, Giving};
 use crate::cache::{self, DurationLimiter, RateLimiter, loosely_equal, name};
-use crate::handler::{BoxError, BoxFuture, JobContext, Missing, Services, Template};
+use crate::handler::{
+    BoxError, BoxFuture, JobContext, Limit, Limiter, Middleware, Missing, Next, Services,
+};
 use crate::php::Value;
 use crate::time::Clock;
 
-/// A maximum number of jobs per span of time.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limit {
-    /// Most jobs in one span.
-    pub max: i64,
-    /// Length of a span, in whole seconds.
-    pub per: Duration,
-    /// The key that is counted separately; if empty, all jobs are counted together.
-    pub by: String,
+/// Limits the number of jobs per span of time, with a counter that PHP workers share.
+///
+/// The limits come from the limiter of this name: `[limiters.NAME]` of
+/// `artisand.toml`, or [`Services::limiters`]. In PHP they are a closure, which
+/// only PHP can evaluate: configure the same limits in both places.
+///
+/// # Source
+///
+/// `Illuminate\Queue\Middleware\RateLimited`, and with
+/// [`with_redis`](Self::with_redis) `RateLimitedWithRedis` (docs/protocol/cache.md 10.1, 10.2).
+#[derive(Debug, Clone)]
+pub struct RateLimited {
+    limiter: String,
+    release_after: Duration,
+    giving: Giving,
+    /// The Redis connection that counts; `None` for the cache.
+    redis: Option<String>,
 }
 
-/// A limit as written in `[limiters.NAME]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LimitTemplate {
-    /// See [`Limit::max`].
-    pub max: i64,
-    /// See [`Limit::per`].
-    pub per: Duration,
-    /// See [`Limit::by`].
-    pub by: Template,
-}
-
-type Limits = dyn Fn(&JobContext) -> Result<Vec<Limit>, BoxError> + Send + Sync;
-
-/// The limits of a job, like the closure of `RateLimiter::for(NAME, ..)` in PHP. A job without limits runs.
-#[derive(Clone)]
-pub struct Limiter(Arc<Limits>);
-
-impl fmt::Debug for Limiter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Limiter")
+/// The limits of a job.
+fn limits(limiter: &Limiter, context: &JobContext) -> Result<Vec<Limit>, BoxError> {
+    let mut limits = if limiter.reads_job() {
+        limiter.limits(context.properties()?)?
+    } else {
+        limiter.limits(&Value::Null)?
+    };
+    if context.services().version.is_at_least(11, 29) {
+        tell_apart(&mut limits);
     }
-}
-
-impl Limiter {
-    /// A limiter that computes the limits from the job.
-    pub fn new(
-        limits: impl Fn(&JobContext) -> Result<Vec<Limit>, BoxError> + Send + Sync + 'static,
-    ) -> Self {
-        Self(Arc::new(limits))
-    }
-
-    /// The same limits for every job, counted by the job's properties.
-    pub fn of(limits: Vec<LimitTemplate>) -> Self {
-        Self::new(move |context| {
-            let limit = |template: &LimitTemplate| {
-                Ok(Limit {
-                    max: template.max,
-                    per: template.per,
-                    by: context.render(&template.by)?,
-                })
-            };
-            limits.iter().map(limit).collect()
-        })
-    }
-
-    fn limits(&self, context: &JobContext) -> Result<Vec<Limit>, BoxError> {
-        let mut limits = (self.0)(context)?;
-        if context.services().version.is_at_least(11, 29) {
-            tell_apart(&mut limits);
-        }
-        Ok(limits)
-    }
+    Ok(limits)
 }
 
 /// Gives limits with the same key distinct keys.
@@ -97,25 +64,6 @@ fn tell_apart(limits: &mut [Limit]) {
             limit.by = format!("{key}attempts:{max}:decay:{decay}");
         }
     }
-}
-
-/// Limits the number of jobs per span of time, with a counter that PHP workers share.
-///
-/// The limits come from the limiter of this name: `[limiters.NAME]` of
-/// `artisand.toml`, or [`Services::limiters`]. In PHP they are a closure, which
-/// only PHP can evaluate: configure the same limits in both places.
-///
-/// # Source
-///
-/// `Illuminate\Queue\Middleware\RateLimited`, and with
-/// [`with_redis`](Self::with_redis) `RateLimitedWithRedis` (docs/protocol/cache.md 10.1, 10.2).
-#[derive(Debug, Clone)]
-pub struct RateLimited {
-    limiter: String,
-    release_after: Duration,
-    giving: Giving,
-    /// The Redis connection that counts; `None` for the cache.
-    redis: Option<String>,
 }
 
 /// A job that has to wait.
@@ -173,7 +121,7 @@ impl RateLimited {
     async fn run(&self, context: &JobContext, next: Next<'_>) -> Result<(), BoxError> {
         let services = context.services();
         let limiter = services.limiter(&self.limiter)?;
-        let limits = limiter.limits(context)?;
+        let limits = limits(limiter, context)?;
         let blocked = if let Some(name) = &self.redis {
             let limiter = DurationLimiter::new(services.redis(name)?.clone(), Clock::System);
             self.count_in_redis(services, &limiter, &limits).await?

@@ -33,8 +33,9 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::child::ProcessGroup;
+use super::environment::Environment;
 use super::exec::{ExecError, KEPT_OUTPUT, LINGER, clamped_wait, indented, lossy};
-use super::{BoxError, BoxFuture, Environment, Handler, JobContext};
+use crate::handler::{BoxError, BoxFuture, Handler, JobContext};
 use crate::payload::JobUuid;
 
 /// Most bytes of an answer.

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Giving, Middleware, Next};
+use super::Giving;
 use crate::cache::{name, random_owner};
-use crate::handler::{BoxError, BoxFuture, JobContext, Missing, Services, Template};
+use crate::handler::{
+    BoxError, BoxFuture, JobContext, Middleware, Missing, Next, Services, Template,
+};
 
 /// Lets one job with a given key run at a time, across PHP and artisand workers.
 ///
@@ -15,7 +17,7 @@ use crate::handler::{BoxError, BoxFuture, JobContext, Missing, Services, Templat
 ///
 /// ```
 /// use std::time::Duration;
-/// use artisand::handler::WithoutOverlapping;
+/// use artisand::middleware::WithoutOverlapping;
 ///
 /// let middleware = WithoutOverlapping::new("{podcast.id}".parse()?)
 ///     .release_after(Duration::from_secs(5))

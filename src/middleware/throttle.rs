@@ -4,9 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{AFTER_LIMIT, DEFAULT_REDIS, Giving, Middleware, Next};
+use super::{AFTER_LIMIT, DEFAULT_REDIS, Giving};
 use crate::cache::{self, DurationLimiter, RateLimiter, name};
-use crate::handler::{BoxError, BoxFuture, JobContext, Missing, Services, Template};
+use crate::handler::{
+    BoxError, BoxFuture, JobContext, Middleware, Missing, Next, Services, Template,
+};
 use crate::payload::JobUuid;
 use crate::shown::with_causes;
 use crate::time::Clock;

@@ -9,10 +9,12 @@ use std::time::Duration;
 use memchr::memmem;
 
 use super::{
-    DEFAULT_REDIS, Debounce, Middleware, Next, Pipeline, RateLimited, SkipIfBatchCancelled,
-    ThrottlesExceptions, WithoutOverlapping,
+    DEFAULT_REDIS, Debounce, RateLimited, SkipIfBatchCancelled, ThrottlesExceptions,
+    WithoutOverlapping,
 };
-use crate::handler::{BoxError, BoxFuture, JobContext, Services, Template};
+use crate::handler::{
+    BoxError, BoxFuture, JobContext, Middleware, Next, Pipeline, Services, Template,
+};
 use crate::payload::{Command, Kind};
 use crate::php::json::Graph;
 use crate::php::{ClassName, Object, Value};

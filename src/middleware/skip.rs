@@ -4,9 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Middleware, Next};
 use crate::cache::is_truthy;
-use crate::handler::{BoxError, BoxFuture, JobContext, Missing, Path, Services};
+use crate::handler::{BoxError, BoxFuture, JobContext, Middleware, Missing, Next, Path, Services};
 use crate::php::json::Graph;
 
 type Test = dyn Fn(&JobContext) -> Result<bool, BoxError> + Send + Sync;

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitId, WaitIdOptions};
 
-use super::supervisor::{Line, NAME, VARIABLE};
+use super::line::{Line, NAME, VARIABLE};
 
 /// The program of this process; its path could point to a newer version by now.
 const PROGRAM: &str = "/proc/self/exe";

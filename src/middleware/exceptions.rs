@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Middleware, Next, Panicked};
-use crate::handler::{BoxError, BoxFuture, JobContext, ModelNotFound, Pattern};
+use crate::handler::{BoxError, BoxFuture, JobContext, Middleware, ModelNotFound, Next, Panicked};
+use crate::payload::Pattern;
 use crate::shown::with_causes;
 
 /// Tests whether an error matches.

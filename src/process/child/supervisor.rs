@@ -9,7 +9,6 @@
 //! Signals that are sent to all processes of a service or a terminal do not end the supervisor.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -17,14 +16,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process, kill_process_group};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Process name and `argv[0]`, by which the program knows that it is a supervisor.
-///
-/// The name differs from the worker's, so that `pkill artisand` leaves the
-/// supervisor alone. It must not contain the word `horizon`, by which
-/// `horizon:purge` finds processes to end.
-pub(super) const NAME: &str = "jobs-supervisor";
-/// The variable of a child's environment that holds its token.
-pub(super) const VARIABLE: &str = "ARTISAND_CHILD";
+use super::line::{Line, NAME, VARIABLE};
+
 /// How long to search for a child that was being started: it may not have its environment yet.
 const SEARCH: Duration = Duration::from_secs(1);
 /// Interval of that search.
@@ -44,7 +37,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// use std::process::ExitCode;
 ///
 /// fn main() -> ExitCode {
-///     if let Some(code) = artisand::handler::supervise() {
+///     if let Some(code) = artisand::process::supervise() {
 ///         return code;
 ///     }
 ///     // .. make handlers and run a worker
@@ -58,47 +51,6 @@ pub fn supervise() -> Option<ExitCode> {
         return None;
     }
     Some(run())
-}
-
-/// A report about one child.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line<'a> {
-    /// The child is about to be started.
-    Spawn(&'a str),
-    /// The child leads the process group of its process id, which has this long to end by itself.
-    Started(&'a str, Pid, Duration),
-    /// The child has ended, or was not started.
-    Ended(&'a str),
-}
-
-impl fmt::Display for Line<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Spawn(token) => writeln!(f, "spawn {token}"),
-            Self::Started(token, leader, farewell) => {
-                let (leader, farewell) = (leader.as_raw_nonzero(), farewell.as_millis());
-                writeln!(f, "started {token} {leader} {farewell}")
-            }
-            Self::Ended(token) => writeln!(f, "ended {token}"),
-        }
-    }
-}
-
-impl<'a> Line<'a> {
-    fn parse(line: &'a str) -> Option<Self> {
-        let mut words = line.split_ascii_whitespace();
-        let (verb, token) = (words.next()?, words.next()?);
-        match verb {
-            "spawn" => Some(Self::Spawn(token)),
-            "started" => {
-                let leader = Pid::from_raw(words.next()?.parse().ok()?)?;
-                let farewell = Duration::from_millis(words.next()?.parse().ok()?);
-                Some(Self::Started(token, leader, farewell))
-            }
-            "ended" => Some(Self::Ended(token)),
-            _ => None,
-        }
-    }
 }
 
 /// A child that has not ended, as far as the supervisor knows.
@@ -261,21 +213,6 @@ mod tests {
     use std::io::Cursor;
 
     use super::*;
-
-    #[test]
-    fn what_is_said_of_a_child_is_understood() {
-        let pid = Pid::from_raw(7).unwrap();
-        for line in [
-            Line::Spawn("a-1"),
-            Line::Started("a-1", pid, Duration::from_secs(1)),
-            Line::Ended("a-1"),
-        ] {
-            assert_eq!(Line::parse(&line.to_string()), Some(line));
-        }
-        for line in ["", "spawn", "started a", "started a 0 5", "hello a"] {
-            assert_eq!(Line::parse(line), None, "{line}");
-        }
-    }
 
     #[test]
     fn children_that_have_not_ended_are_left_at_the_end_of_the_pipe() {

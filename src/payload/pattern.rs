@@ -4,7 +4,7 @@ use std::fmt;
 
 use regex::Regex;
 
-use crate::payload::{Kind, Target};
+use super::{Kind, Target};
 use crate::php::ClassName;
 
 /// A name as a mapping writes it: exact, with `*` and `?`, or `/regex/`.

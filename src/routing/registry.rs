@@ -9,14 +9,16 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 
-use super::{
-    Canary, Debounce, Discard, Environment, Exec, ExecOptions, Handler, Log, Missing, Pattern,
-    Persistent, PersistentOptions, Pipeline, Services, TargetPattern, panic_text,
-};
+use super::builtin::{Discard, Log};
+use super::canary::Canary;
+use crate::handler::{Handler, Missing, Pipeline, Services, panic_text};
 #[cfg(feature = "http")]
-use super::{Http, HttpClient, HttpOptions, HttpSetupError, SecretSource};
+use crate::handler::{Http, HttpClient, HttpOptions, HttpSetupError, SecretSource};
+use crate::middleware::Debounce;
 use crate::payload::{Kind, Target};
+use crate::payload::{Pattern, TargetPattern};
 use crate::php::ClassName;
+use crate::process::{Environment, Exec, ExecOptions, Persistent, PersistentOptions};
 use crate::queue::QueueName;
 
 /// Handlers by the names that mappings use. `discard` and `log` are always registered.
@@ -260,7 +262,7 @@ pub enum MappingError {
 /// What happens to jobs that no mapping matches; they are never lost.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum UnmappedPolicy {
-    /// The worker's own PHP processes run them ([`pool`](super::pool)).
+    /// The worker's own PHP processes run them ([`pool`](crate::process::pool)).
     Php,
     /// The jobs stay in the queue, in order, for PHP workers.
     #[default]

@@ -1,8 +1,9 @@
 //! Debounced jobs: of several dispatched close together, the last one runs (Laravel 13.6 and later).
 
-use super::{Middleware, Next};
 use crate::cache::name;
-use crate::handler::{BoxError, BoxFuture, JobContext, Missing, Services, Template};
+use crate::handler::{
+    BoxError, BoxFuture, JobContext, Middleware, Missing, Next, Services, Template,
+};
 use crate::payload::Command;
 use crate::payload::JobUuid;
 use crate::php::Value;

@@ -1,6 +1,6 @@
 //! Built-in handlers, which need no user code.
 
-use super::{BoxError, BoxFuture, Handler, JobContext};
+use crate::handler::{BoxError, BoxFuture, Handler, JobContext};
 use crate::payload::JobUuid;
 
 /// Logs each job and counts it as done (`handler = "log"`).

@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::channel::{Booted, Channel, SOCKET, STUB, Said};
 use super::output::{Lines, Log};
-use super::{Assignment, Offer, Pause, Shared, Versions};
-use crate::handler::child::ProcessGroup;
+use super::shared::{Assignment, Offer, Pause, Shared, Versions};
+use crate::process::child::ProcessGroup;
 
 /// How long to read on after a process has ended: processes it started may hold its pipes open.
 const LINGER: Duration = Duration::from_millis(200);

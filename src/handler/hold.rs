@@ -40,7 +40,7 @@ struct Keeper {
 
 /// A lock that this process holds until this is dropped.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(crate) struct Held {
     number: u64,
     _ended: DropGuard,
 }
@@ -115,7 +115,7 @@ impl HeldLocks {
     /// # Cancel safety
     ///
     /// A lock that is taken after this future was dropped is freed at once.
-    pub(super) async fn take(
+    pub(crate) async fn take(
         &self,
         lock: Lock,
         ttl: Duration,
@@ -158,14 +158,14 @@ impl Holds {
     }
 
     /// Keeps a lock until the last clone of the context is gone; returns a number for [`let_go`](Self::let_go).
-    pub(super) fn keep(&self, held: Held) -> u64 {
+    pub(crate) fn keep(&self, held: Held) -> u64 {
         let number = held.number;
         self.kept().push(held);
         number
     }
 
     /// Lets go of a lock that [`keep`](Self::keep) holds.
-    pub(super) fn let_go(&self, number: u64) {
+    pub(crate) fn let_go(&self, number: u64) {
         let mut kept = self.kept();
         if let Some(at) = kept.iter().position(|held| held.number == number) {
             kept.swap_remove(at);

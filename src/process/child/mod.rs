@@ -13,6 +13,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use tokio::process::{Child, Command};
 
+mod line;
 mod notes;
 mod supervisor;
 

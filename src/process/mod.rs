@@ -1,0 +1,12 @@
+//! Programs that run jobs: one per job, long-lived ones, and PHP processes that have booted the app.
+
+mod child;
+mod environment;
+mod exec;
+mod persistent;
+pub mod pool;
+
+pub use child::supervise;
+pub use environment::Environment;
+pub use exec::{Exec, ExecOptions};
+pub use persistent::{Persistent, PersistentOptions};

@@ -1,0 +1,154 @@
+//! A pool of PHP processes that run unmapped jobs with the app's own code and Laravel's own worker.
+//!
+//! ```text
+//! worker loop ── as many jobs as members are offered ──▶ Seat::run ──▶ Run ──▶ what Laravel did with the job
+//!                                                    │  ▲
+//!                          a socket per member       ▼  │
+//!                                        php: Worker::daemon (php-interop/pool.php)
+//! ```
+//!
+//! A member boots the app once and runs one job after the other. It is offered
+//! when it waits for a job, or a moment before: when Laravel has deleted the last
+//! one. A job assigned early is sent once the member waits. A member ends when
+//! Laravel decides so (jobs, time, memory, a restart signal, a lost connection),
+//! when a job ends it, or when it is killed; then another takes its place. A
+//! member never touches a job's bytes in Redis, unless this worker is gone: then
+//! it ends its job as `queue:work` would, if it finishes within a second. After
+//! that the supervisor of [`supervise`](super::supervise) kills the member and
+//! its process group. Without a call of `supervise` the member runs its job to
+//! the end, at the same time as the next run of the job once the reservation has
+//! expired.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::process::Signal;
+use tokio::sync::watch;
+
+mod channel;
+mod member;
+mod output;
+mod shared;
+
+pub use channel::Said;
+use shared::Shared;
+pub use shared::{PoolOptions, Run, Seat, Versions};
+
+/// The pool cannot run jobs.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("the pool of PHP processes could not start: {0}")]
+pub struct PoolError(pub(crate) String);
+
+/// PHP processes that wait for jobs. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Pool(Arc<Shared>);
+
+impl Pool {
+    /// Starts all members; must be called in a runtime.
+    pub fn new(options: PoolOptions) -> Self {
+        let count = options.processes.get();
+        let shared = Arc::new(Shared::new(options));
+        if let Ok(mut members) = shared.members.try_lock() {
+            // The lock is free: the pool has not been shared yet.
+            for _ in 0..count {
+                members.spawn(member::keep(Arc::clone(&shared)));
+            }
+        }
+        Self(shared)
+    }
+
+    /// Starts all members, and waits until one of them has booted the app or failed to.
+    ///
+    /// # Errors
+    ///
+    /// The first member could not boot the app; the error holds its message. All members are stopped then.
+    pub async fn start(options: PoolOptions) -> Result<Self, PoolError> {
+        let pool = Self::new(options);
+        pool.booted().await?;
+        Ok(pool)
+    }
+
+    /// Waits until a member has booted the app or failed to.
+    ///
+    /// # Errors
+    ///
+    /// The first member could not boot the app; the error holds its message. All members are stopped then.
+    pub async fn booted(&self) -> Result<(), PoolError> {
+        let mut changes = self.changes();
+        loop {
+            changes.borrow_and_update();
+            if self.0.health().booted > 0 {
+                return Ok(());
+            }
+            if let Some(problem) = self.0.first_problem() {
+                self.stop().await;
+                return Err(PoolError(problem));
+            }
+            // The sender lives as long as the pool.
+            let _ = changes.changed().await;
+        }
+    }
+
+    /// How many members wait for a job, or are about to.
+    pub fn waiting(&self) -> usize {
+        let mut waiting = self.0.waiting();
+        waiting.retain(|seat| !seat.has_ended());
+        waiting.len()
+    }
+
+    /// Takes the member that was offered first.
+    pub fn take(&self) -> Option<Seat> {
+        let mut waiting = self.0.waiting();
+        std::iter::from_fn(|| waiting.pop_front()).find(|seat| !seat.has_ended())
+    }
+
+    /// The versions that the members run.
+    pub fn versions(&self) -> Versions {
+        self.0.health().versions.clone()
+    }
+
+    /// The configured number of members.
+    pub fn size(&self) -> usize {
+        self.0.options.processes.get()
+    }
+
+    /// Why no member can be started at the moment; `None` while at least one may start.
+    pub fn problem(&self) -> Option<String> {
+        let health = self.0.health();
+        (health.broken >= self.size()).then(|| health.problem.clone())
+    }
+
+    /// Wakes tasks that wait for a change, because something outside of the pool has changed.
+    pub(crate) fn changed(&self) {
+        self.0.changed();
+    }
+
+    /// Notifies of every change of the waiting members, and of members that could not start.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.0.changes.subscribe()
+    }
+
+    /// Whether the app lets no member work: all members that could start came round without asking for a job.
+    pub fn is_paused(&self) -> bool {
+        let paused = self.0.paused.load(Ordering::Relaxed);
+        paused > 0 && paused + self.0.health().broken >= self.size()
+    }
+
+    /// Starts no more processes, because there will be no more jobs. Running jobs run on.
+    pub fn close(&self) {
+        self.0.is_closing.cancel();
+    }
+
+    /// Forwards a signal to members with a running job that Laravel notifies of it; they end after that job.
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.0.signals.send_replace(Some(signal));
+    }
+
+    /// Ends all members: waiting members at once, others are killed.
+    pub async fn stop(&self) {
+        self.close();
+        self.0.stop.cancel();
+        let mut members = self.0.members.lock().await;
+        while members.join_next().await.is_some() {}
+    }
+}
