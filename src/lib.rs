@@ -56,6 +56,7 @@ pub mod failed;
 pub mod handler;
 pub mod middleware;
 mod new_file;
+pub(crate) mod outbox;
 pub mod payload;
 pub mod php;
 pub mod process;

@@ -9,13 +9,13 @@ use tokio_util::sync::CancellationToken;
 use super::completer::{PendingSettlement, Returns, Settler, keep_settling};
 use super::event::Observers;
 use super::options::WorkerOptions;
-use super::outbox::left::{Left, LeftDone};
-use super::outbox::{Following, Recording};
+use super::outbox_tasks::{Following, Recording};
 use super::renew::{Running, keep_renewing};
 use super::stop::Control;
 use super::watchdog::{Turns, Watchdog};
 use crate::failed::FailedJobs;
 use crate::handler::Services;
+use crate::outbox::left::{Left, LeftDone};
 use crate::process::pool::Pool;
 use crate::queue::{Ledger, Queue};
 

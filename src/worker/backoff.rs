@@ -1,40 +1,10 @@
-//! Waits between attempts to reach a server that went away.
+//! The wait after a pop that failed.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Doubling waits with jitter, so that the workers of a fleet do not reconnect all at once.
-#[derive(Debug, Default)]
-pub(super) struct Reconnect {
-    failures: u32,
-}
-
-impl Reconnect {
-    const SHORTEST: Duration = Duration::from_millis(50);
-    const LONGEST: Duration = Duration::from_secs(5);
-
-    /// Longest wait before the next attempt.
-    fn ceiling(failures: u32) -> Duration {
-        (Self::SHORTEST * 2_u32.saturating_pow(failures.min(16))).min(Self::LONGEST)
-    }
-
-    /// The next wait, between half of the ceiling and the ceiling.
-    pub(super) fn next_wait(&mut self) -> Duration {
-        let ceiling = Self::ceiling(self.failures);
-        self.failures = self.failures.saturating_add(1);
-        ceiling.mul_f64(0.5 + fastrand::f64() / 2.0)
-    }
-
-    pub(super) async fn wait(&mut self) {
-        tokio::time::sleep(self.next_wait()).await;
-    }
-
-    /// Starts over with the shortest wait, because the server is back.
-    pub(super) fn reset(&mut self) {
-        self.failures = 0;
-    }
-}
+use crate::connection::Reconnect;
 
 /// The wait after failed pops.
 #[derive(Debug, Default)]
@@ -76,22 +46,6 @@ impl PopRetry {
 mod tests {
     use super::*;
 
-    #[test]
-    fn waits_grow_to_five_seconds_and_differ() {
-        let mut reconnect = Reconnect::default();
-        for failures in 0..20 {
-            let wait = reconnect.next_wait();
-            let ceiling = Reconnect::ceiling(failures);
-            assert!(
-                wait >= ceiling / 2 && wait <= ceiling,
-                "{wait:?} after {failures}"
-            );
-        }
-        assert_eq!(Reconnect::ceiling(19), Reconnect::LONGEST);
-        reconnect.reset();
-        assert!(reconnect.next_wait() <= Reconnect::SHORTEST);
-    }
-
     #[tokio::test(start_paused = true)]
     async fn a_pop_that_failed_is_waited_out_and_a_success_forgets_it() {
         let mut retry = PopRetry::default();
@@ -105,6 +59,6 @@ mod tests {
         assert!(retry.has_failed());
         retry.succeed();
         assert!(!retry.has_failed());
-        assert!(retry.fail(now) <= Reconnect::SHORTEST);
+        assert!(retry.fail(now) <= Duration::from_millis(50));
     }
 }

@@ -12,15 +12,15 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::connection::Reconnect;
 use crate::connection::is_away;
+use crate::outbox::left::Left;
 use crate::payload::JobUuid;
 use crate::queue::{Effect, Queue, ReservedJob, Settled, Settlement, Spool, Unsettled};
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
 use crate::worker::attempt::ending::{Ending, Report};
-use crate::worker::backoff::Reconnect;
 use crate::worker::event::{Event, Observers};
-use crate::worker::outbox::left::Left;
 use crate::worker::renew::Running;
 
 /// A job that has ended, on the way to the server.

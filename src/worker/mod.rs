@@ -27,7 +27,7 @@ mod intake;
 mod limits;
 mod linger;
 mod options;
-mod outbox;
+mod outbox_tasks;
 #[cfg(feature = "cli")]
 mod preview;
 mod renew;
@@ -43,9 +43,8 @@ mod triage;
 mod wakeups;
 mod watchdog;
 
-pub use attempt::decide::Defaults;
 #[cfg(feature = "cli")]
-pub(crate) use completion::hand_over::is_closure;
+pub use attempt::decide::Defaults;
 pub use event::{Event, JobEnd, JobException, JobResult, Looping, Observer};
 pub use options::WorkerOptions;
 #[cfg(feature = "cli")]
@@ -69,7 +68,7 @@ use gauge::Gauge;
 use intake::Intake;
 use limits::Limits;
 use linger::{EndCounter, Linger};
-use outbox::Recording;
+use outbox_tasks::Recording;
 use renew::Running;
 use run::{Run, told_to_quit};
 use slots::Slots;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::Report;
 use super::event::Event;
 use super::limits::LIMITS_EVERY;
-use super::outbox::Patience;
+use super::outbox_tasks::Patience;
 use super::run::Run;
 use super::stop::{Orders, StopReason};
 

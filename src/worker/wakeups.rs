@@ -7,7 +7,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::backoff::Reconnect;
+use crate::connection::Reconnect;
 use crate::queue::{Ability, Queue, QueueName};
 use crate::shown::with_causes;
 

@@ -17,7 +17,7 @@ const ROWS: [&[&str]; 10] = [
     &["connection"],
     &["queue", "cache", "failed", "batch"],
     &["handler"],
-    &["middleware", "process"],
+    &["middleware", "process", "outbox"],
     &["routing"],
     &["worker"],
     &["config"],

@@ -11,11 +11,11 @@ use super::retry_after;
 use super::taker::taker;
 use super::waiting::Waiting;
 use crate::cli::report::Report;
+use crate::outbox::hand_over::is_closure;
 use crate::payload::Payload;
 use crate::queue::{Place, Queue as _, QueueName, RedisQueue, Sizes};
 use crate::shown::with_causes;
 use crate::time::{Clock, UnixSeconds};
-use crate::worker::is_closure;
 
 /// Looks at the jobs that wait in a queue, and notes what they are.
 pub(super) async fn check(

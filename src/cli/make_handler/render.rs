@@ -47,7 +47,9 @@ pub(super) fn render(
     writer.values.take(&["register".to_owned()]);
     writer.crates.insert("artisand");
     writer.uses.insert("artisand::handler::BoxError");
-    writer.uses.insert("artisand::{JobContext, Registry, handler}");
+    writer
+        .uses
+        .insert("artisand::{JobContext, Registry, handler}");
     let mut file: syn::File = syn::parse2(writer.file(about)?)?;
     let is_use = |item: &Item| matches!(item, Item::Use(_));
     let (uses, items): (Vec<Item>, Vec<Item>) = file.items.drain(..).partition(is_use);

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::handler::{EndInPhp, FailureText, JobInfo, RunInPhp};
+use crate::outbox::failed_jobs::{Failing, Passes, Recordings};
 use crate::payload::Command;
 use crate::process::pool::{Run, Said, Seat};
 use crate::queue::{Effect, Settled, Settlement};
@@ -22,7 +23,6 @@ use crate::worker::attempt::outcome::Outcome;
 use crate::worker::attempt::shared::TaskEnd;
 use crate::worker::event::Event;
 use crate::worker::gauge::Held;
-use crate::worker::outbox::failed_jobs::{Failing, Passes, Recordings};
 
 /// How long Laravel may take after the timeout to fail the job and to end its process.
 const AFTER_TIMEOUT: Duration = Duration::from_secs(10);

@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::Cache;
+use crate::outbox::failed_jobs::Recordings;
 use crate::process::pool::Pool;
 use crate::queue::Queue;
 use crate::worker::attempt::decide::Defaults;
@@ -14,7 +15,6 @@ use crate::worker::completer::PendingSettlement;
 use crate::worker::event::{Event, Observers};
 use crate::worker::gauge::Gauge;
 use crate::worker::linger::EndCounter;
-use crate::worker::outbox::failed_jobs::Recordings;
 use crate::worker::renew::Running;
 use crate::worker::triage::Triage;
 use crate::worker::watchdog::Turns;

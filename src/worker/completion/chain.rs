@@ -13,12 +13,12 @@ use crate::cache::{name, random_owner};
 use crate::connection::LockPlace;
 use crate::handler::DispatchError;
 use crate::handler::dispatch::{self, Draft};
+use crate::outbox::follow_up::{FollowUp, Outgoing, Wanted};
 use crate::payload::{Chain, ChainError, LogContext, StepKind};
 use crate::php::{EditError, ObjectText, Value};
 use crate::queue::{Claim, Effect, Push, QueueName};
 use crate::shown::with_causes;
 use crate::worker::app_context::AppContext;
-use crate::worker::outbox::follow_up::{FollowUp, Outgoing, Wanted};
 
 /// The job that has ended.
 #[derive(Debug, Clone, Copy)]

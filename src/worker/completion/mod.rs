@@ -3,7 +3,7 @@
 //! Laravel does these one after the other and deletes the job at the end; a crash in between repeats what was
 //! done. Here they are one list of [`Effect`]s that happen in one step with the deletion. For work elsewhere (a
 //! lock in another store, the counters of a batch, a queue on another server) that step leaves a record, and
-//! [`follow_ups`](crate::worker::outbox::follow_ups) does the work right after.
+//! [`follow_ups`](crate::outbox::follow_ups) does the work right after.
 //!
 //! The necessary facts are determined before the job runs: a job whose end artisand could not handle is not taken
 //! ([`Refusal`]).
@@ -14,22 +14,21 @@
 //! docs/protocol/payload.md 11 and 12.
 
 mod chain;
-pub(crate) mod hand_over;
 pub(crate) mod unique;
 
 use std::fmt;
 
 use crate::batch::{Ended, JobOutcome};
 use crate::handler::{ChainEdit, FailureText, JobInfo};
+use crate::outbox::follow_up::{Count, FollowUp, NO_PHP_QUEUE, random_token};
+use crate::outbox::hand_over::{HandOver, HandOverError};
 use crate::payload::{Chain, Command, JobUuid, Payload, Version};
 use crate::queue::{Effect, Push, QueueName};
 use crate::routing::UnmappedPolicy;
 use crate::shown::with_causes;
 use crate::worker::app_context::AppContext;
 use crate::worker::completion::chain::Place;
-use crate::worker::completion::hand_over::HandOver;
 use crate::worker::completion::unique::Unique;
-use crate::worker::outbox::follow_up::{Count, FollowUp, NO_PHP_QUEUE, random_token};
 
 /// What the end of one job brings about.
 #[derive(Debug, Default)]
@@ -435,7 +434,7 @@ impl Completion {
 
     fn push_to_php(
         &self,
-        payload: Result<Vec<u8>, crate::worker::completion::hand_over::HandOverError>,
+        payload: Result<Vec<u8>, HandOverError>,
         what: &'static str,
         info: &JobInfo,
     ) -> Option<Effect> {

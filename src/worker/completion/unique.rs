@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::cache::{self, Cache, name};
 use crate::handler::{BoxError, BoxFuture, JobContext, Middleware, Next, Services};
+use crate::outbox::follow_up::FollowUp;
 use crate::payload::{Command, Kind, Payload};
 use crate::php::Value;
 use crate::queue::{self, Effect};
 use crate::shown::with_causes;
 use crate::worker::app_context::AppContext;
-use crate::worker::outbox::follow_up::FollowUp;
 
 const UNIQUE_BROADCAST_EVENT: &str = "Illuminate\\Broadcasting\\UniqueBroadcastEvent";
 

@@ -29,14 +29,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::batch::{Batches, Ended};
 use crate::cache::{self, Cache};
+use crate::connection::Reconnect;
 use crate::handler::Services;
+use crate::outbox::follow_up::{Count, FollowUp};
+use crate::outbox::lease::{Drained, Hold, Lease, Progress, unreachable};
+use crate::outbox::left::Left;
 use crate::queue::{ConnectionName, Effect, Ledger, Spool};
 use crate::shown::with_causes;
 use crate::time::Clock;
-use crate::worker::backoff::Reconnect;
-use crate::worker::outbox::follow_up::{Count, FollowUp};
-use crate::worker::outbox::lease::{Drained, Hold, Lease, Progress, unreachable};
-use crate::worker::outbox::left::Left;
 
 /// What the task needs.
 pub(crate) struct Follower {

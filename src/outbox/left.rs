@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{Notify, watch};
 
-use crate::worker::outbox::lease::Drained;
+use crate::outbox::lease::Drained;
 
 /// The follow-ups of this worker's jobs, and how many of them are done.
 #[derive(Debug)]

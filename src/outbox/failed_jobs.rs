@@ -11,12 +11,12 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::connection::Reconnect;
 use crate::failed::{FailedJob, FailedJobs, Recorded};
+use crate::outbox::lease::{Drained, Lease, Progress, unreachable};
 use crate::queue::{Ledger, Spool};
 use crate::shown::with_causes;
 use crate::time::Clock;
-use crate::worker::backoff::Reconnect;
-use crate::worker::outbox::lease::{Drained, Lease, Progress, unreachable};
 
 /// What the task needs.
 pub(crate) struct Recorder {

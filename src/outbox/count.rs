@@ -3,10 +3,10 @@
 use super::follow_ups::{Done, Follower, Noted, Said};
 use super::lease::Hold;
 use crate::batch::{Batches, Ended, JobOutcome, Recorded};
+use crate::outbox::follow_up::{Count, FollowUp, NO_PHP_QUEUE};
+use crate::outbox::hand_over::HandOver;
 use crate::queue::{Effect, Push, QueueName};
 use crate::shown::with_causes;
-use crate::worker::completion::hand_over::HandOver;
-use crate::worker::outbox::follow_up::{Count, FollowUp, NO_PHP_QUEUE};
 
 const COUNTING: &str = "count jobs in a batch";
 const NO_BATCHES: &str = "nothing is known of the app's batches";

@@ -1,13 +1,5 @@
 //! Tasks that empty the outbox lists while jobs run, and once more when the worker stops.
 
-mod count;
-pub(crate) mod failed_jobs;
-pub(crate) mod follow_up;
-pub(crate) mod follow_ups;
-mod lease;
-pub(crate) mod left;
-mod push;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,11 +10,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::failed::FailedJobs;
 use crate::handler::Services;
+use crate::outbox::failed_jobs::{Passes, Recordings};
+use crate::outbox::lease::{Drained, Progress};
+use crate::outbox::left::Left;
+use crate::outbox::{failed_jobs, follow_ups};
 use crate::queue::{ConnectionName, Ledger};
 use crate::time::Clock;
-use crate::worker::outbox::failed_jobs::{Passes, Recordings};
-use crate::worker::outbox::lease::{Drained, Progress};
-use crate::worker::outbox::left::Left;
 use crate::worker::stop::Orders;
 
 /// The task that moves failed jobs to their store.

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::follow_ups::{Follower, Problem, Pushing, Said};
 use super::lease::Hold;
+use crate::outbox::follow_up::{Outgoing, Wanted};
 use crate::queue::{Effect, Once, Push, Queue};
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
-use crate::worker::outbox::follow_up::{Outgoing, Wanted};
 
 /// How long another connection remembers a push; a record may stay in the list for that long.
 const REMEMBERED: Duration = Duration::from_secs(86_400);
