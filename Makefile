@@ -20,7 +20,9 @@ test: setup
 lint:
 	cargo fmt --all --check
 	cargo clippy --all-targets --all-features -- -D warnings
+	cargo clippy -- -D warnings
 	cargo clippy --lib --no-default-features -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --lib --quiet
 
 bench:
 	php-interop/setup.sh --host-only

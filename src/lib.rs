@@ -45,29 +45,65 @@
 //!
 //! To run a worker without the command line, see [`worker::Worker`].
 
+// Only this crate's own tests, benchmarks and fuzz targets see the rest; without them not all of it can be reached.
+#![cfg_attr(
+    not(feature = "internals"),
+    allow(
+        unreachable_pub,
+        unused_imports,
+        reason = "the feature makes them reachable"
+    )
+)]
+
+#[cfg(not(feature = "internals"))]
+mod app;
+#[cfg(feature = "internals")]
 pub mod app;
+#[cfg(not(feature = "internals"))]
+mod batch;
+#[cfg(feature = "internals")]
 pub mod batch;
+#[cfg(not(feature = "internals"))]
+mod cache;
+#[cfg(feature = "internals")]
 pub mod cache;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod config;
+#[cfg(not(feature = "internals"))]
+mod connection;
+#[cfg(feature = "internals")]
 pub mod connection;
+#[cfg(not(feature = "internals"))]
+mod failed;
+#[cfg(feature = "internals")]
 pub mod failed;
 pub mod handler;
 pub mod middleware;
 mod new_file;
-pub(crate) mod outbox;
+mod outbox;
 pub mod payload;
 pub mod php;
+#[cfg(not(feature = "internals"))]
+mod process;
+#[cfg(feature = "internals")]
 pub mod process;
 pub mod queue;
+#[cfg(not(feature = "internals"))]
+mod routing;
+#[cfg(feature = "internals")]
 pub mod routing;
 mod shown;
+#[cfg(not(feature = "internals"))]
+mod time;
+#[cfg(feature = "internals")]
 pub mod time;
 pub mod worker;
 
+pub use connection::{Redis, RedisOptions};
 pub use handler::JobContext;
-pub use routing::Registry;
+pub use process::supervise;
+pub use routing::{HandlerChoice, Mapping, MappingError, Registry, Router, UnmappedPolicy};
 pub use worker::{Worker, WorkerOptions};
 
 /// The README's examples compile.

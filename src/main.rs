@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
+use artisand::Registry;
 use artisand::cli::Application;
-use artisand::routing::Registry;
 
 fn main() -> ExitCode {
     Application::new(Registry::new())

@@ -9,7 +9,7 @@ mod slug;
 mod subject;
 mod variables;
 
-pub use crate::payload::{Version, VersionError};
+pub use crate::payload::Version;
 pub use class::{Facts, Unique};
 pub use classes::{Classes, Presence, nearest};
 pub use env::{EnvError, EnvFile, cast};

@@ -13,7 +13,7 @@ use crate::routing::UnmappedPolicy;
 /// # Errors
 ///
 /// A policy that cannot be carried out, with file and line.
-pub fn unmapped(config: &Config) -> Result<UnmappedPolicy, Error> {
+pub(crate) fn unmapped(config: &Config) -> Result<UnmappedPolicy, Error> {
     let error = |problem: String| policy_error(config, problem);
     match config.file.unmapped.to_policy().map_err(error)? {
         Some(UnmappedPolicy::Php) if app_for_php(config).is_none() => Err(error(
@@ -65,7 +65,8 @@ fn is_too_old_for_php(config: &Config) -> bool {
 }
 
 /// What alone keeps PHP processes from running what is not mapped, and what would help.
-pub fn lack_for_php(config: &Config) -> Option<String> {
+#[cfg(feature = "cli")]
+pub(crate) fn lack_for_php(config: &Config) -> Option<String> {
     let is_open = matches!(config.file.unmapped.to_policy(), Ok(None));
     if !is_open || !has_app_for_php(config) {
         return None;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::config::policy::unmapped;
 use crate::connection::RedisAddress;
 use crate::payload::Encrypter;
 use crate::routing::{Registry, UnmappedPolicy};

@@ -82,7 +82,7 @@ impl RedisOptions {
     ///
     /// # Errors
     ///
-    /// [`Error::Url`] for another scheme, a port or database that is no number.
+    /// `Error::Url` for another scheme, a port or database that is no number.
     pub fn apply_url(&mut self, url: &str) -> Result<(), Error> {
         let bad = |problem| Error::Url {
             url: without_password(url),
@@ -245,7 +245,7 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// [`Error::NoTls`], or an address the client refuses.
+    /// `Error::NoTls`, or an address the client refuses.
     pub fn new(options: &RedisOptions) -> Result<Self, Error> {
         let address = options.address.to_string();
         let addr = match &options.address {
@@ -402,7 +402,7 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// [`Error::Connect`] if nothing was sent, [`Error::Command`] otherwise; the
+    /// `Error::Connect` if nothing was sent, `Error::Command` otherwise; the
     /// command may then have been carried out.
     pub async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
         let mut lent = self.connection().await?;

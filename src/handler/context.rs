@@ -270,7 +270,7 @@ impl JobContext {
     ///
     /// # Errors
     ///
-    /// See [`properties`](Self::properties) and [`Template::render`].
+    /// See [`properties`](Self::properties); or a property that the template names is missing or has no text.
     pub fn render(&self, template: &Template) -> Result<String, BoxError> {
         if template.has_paths() {
             return Ok(template.render(self.properties()?)?);

@@ -2,7 +2,7 @@
 //!
 //! A handler only makes requests: [`JobContext`] records "release me", "fail me"
 //! or "delete me", and only the worker writes to Redis. The handler's result, a
-//! panic and a timeout all become one [`Outcome`].
+//! panic and a timeout all become one outcome.
 //!
 //! # Middleware
 //!
@@ -43,20 +43,47 @@ mod template;
 pub mod view;
 
 pub use batch::{AddError, BatchHandle, BatchJob};
-pub use context::{ChainEdit, JobContext, JobInfo, Request};
+#[cfg(not(feature = "internals"))]
+pub(crate) use context::{ChainEdit, Request};
+#[cfg(feature = "internals")]
+pub use context::{ChainEdit, Request};
+pub use context::{JobContext, JobInfo};
+#[cfg(not(feature = "internals"))]
+pub(crate) use dispatch::DispatchError;
+#[cfg(feature = "internals")]
 pub use dispatch::DispatchError;
 pub use failure::{BoxError, BoxFuture, FailureText};
 pub use function::{Async, Blocking, Function, OnThread, blocking, function};
+#[cfg(not(feature = "internals"))]
+pub(crate) use hold::HeldLocks;
+#[cfg(feature = "internals")]
 pub use hold::HeldLocks;
-#[cfg(feature = "http")]
+#[cfg(all(not(feature = "internals"), feature = "http"))]
+pub(crate) use http::{Http, HttpClient, HttpOptions, HttpSetupError, SecretSource};
+#[cfg(all(feature = "internals", feature = "http"))]
 pub use http::{Http, HttpClient, HttpOptions, HttpSetupError, SecretSource};
 pub use input::{InputError, input};
-pub use limiter::{Limit, LimitTemplate, Limiter};
-pub use model::{ModelError, ModelId, ModelIdentifier, ModelKey, ModelNotFound, Models};
+#[cfg(not(feature = "internals"))]
+pub(crate) use limiter::LimitTemplate;
+#[cfg(feature = "internals")]
+pub use limiter::LimitTemplate;
+pub use limiter::{Limit, Limiter};
+#[cfg(not(feature = "internals"))]
+pub(crate) use model::Models;
+#[cfg(feature = "internals")]
+pub use model::Models;
+pub use model::{ModelError, ModelId, ModelIdentifier, ModelKey, ModelNotFound};
 pub(crate) use panics::{panic_text, remember_places};
 pub use rows::{Collection, Model};
-pub use services::{Gap, Missing, Services};
+#[cfg(not(feature = "internals"))]
+pub(crate) use services::Gap;
+#[cfg(feature = "internals")]
+pub use services::Gap;
+pub use services::{Missing, Services};
 pub use shadow::{EndInPhp, RunInPhp};
+#[cfg(not(feature = "internals"))]
+pub(crate) use template::{Path, PathError, Template, TemplateError};
+#[cfg(feature = "internals")]
 pub use template::{Path, PathError, Template, TemplateError};
 
 use crate::payload::Payload;

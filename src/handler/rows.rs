@@ -12,7 +12,7 @@ impl JobContext {
     /// Reads the row of one of the job's models from the app's database, into any type that serde can read.
     ///
     /// Columns have the values that PHP's database layer gives, and are converted
-    /// to what the type asks for ([`Record`](crate::connection::Record)).
+    /// to what the type asks for.
     /// Soft-deleted rows are found. In a blocking handler, wait for it with
     /// `tokio::runtime::Handle::current().block_on(..)`.
     ///

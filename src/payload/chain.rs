@@ -12,7 +12,6 @@
 use std::collections::VecDeque;
 
 use super::Version;
-use super::delay::{Delay, DelayError};
 use crate::php::{self, Array, ClassName, EditError, Key, ObjectText, Value};
 
 /// A closure in a chain.
@@ -52,18 +51,10 @@ pub enum StepKind {
 /// The next job of a chain.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// Class of the command.
-    pub class: ClassName,
     /// Kind of the command.
     pub kind: StepKind,
     /// The command, which contains the rest of the chain.
     pub command: Vec<u8>,
-    /// `connection` of the job, or else of the chain; the app's default connection if `None`.
-    pub connection: Option<Box<str>>,
-    /// `queue` of the job, or else of the chain; the connection's default queue if `None`.
-    pub queue: Option<Box<str>>,
-    /// `delay` from the moment of the step; `Some` of zero counts as a delay, too.
-    pub delay: Option<Delay>,
 }
 
 /// An error from a chain.
@@ -89,14 +80,6 @@ pub enum ChainError {
         found: Box<str>,
         /// The expected value.
         expected: &'static str,
-    },
-    /// The next job's delay cannot be read.
-    #[error("{class} cannot be delayed as it asks")]
-    Delay {
-        /// Class of the next job.
-        class: ClassName,
-        /// The cause.
-        source: DelayError,
     },
 }
 
@@ -148,15 +131,6 @@ fn is_truthy(value: &Value) -> bool {
 }
 
 impl Chain {
-    /// Whether a serialized object may have a chain: `false` is certain, `true` has to be confirmed by
-    /// [`read`](Self::read).
-    pub fn may_be_in(command: &[u8]) -> bool {
-        // Escaped strings (`S:`), which PHP reads but never writes, can spell the name differently.
-        [&b"chained"[..], b"S:7:"]
-            .iter()
-            .any(|needle| memchr::memmem::find(command, needle).is_some())
-    }
-
     /// Reads the chain in the serialized object of a running job.
     ///
     /// # Errors
@@ -216,17 +190,13 @@ impl Chain {
         properties
     }
 
-    /// How many jobs follow.
-    pub fn len(&self) -> usize {
-        self.commands.len()
-    }
-
     /// Whether no job follows.
     pub fn is_empty(&self) -> bool {
         self.commands.is_empty()
     }
 
     /// The commands of the jobs that follow, in order.
+    #[cfg(feature = "internals")]
     pub fn commands(&self) -> impl Iterator<Item = &[u8]> {
         self.commands.iter().map(|(_, command)| command.as_slice())
     }
@@ -300,7 +270,6 @@ impl Chain {
             return Ok(None);
         };
         let object = ObjectText::parse(command).map_err(unreadable(NEXT))?;
-        let class = object.class().clone();
         let current = |property: &str| -> Result<Value, ChainError> {
             let value = object.value(property).map_err(uneditable(NEXT))?;
             let value = value.or_else(|| default(property));
@@ -361,18 +330,9 @@ impl Chain {
             .collect();
         let edited = object.with(&edits).map_err(uneditable(NEXT))?;
 
-        let name = |property, value: Value| name(&class, property, &value);
-        let delay = current("delay")?;
         Ok(Some(Step {
-            kind: StepKind::of(&class),
+            kind: StepKind::of(object.class()),
             command: edited,
-            connection: name("connection", connection.value)?,
-            queue: name("queue", queue.value)?,
-            delay: Delay::of(&delay).map_err(|source| ChainError::Delay {
-                class: class.clone(),
-                source,
-            })?,
-            class,
         }))
     }
 
@@ -412,24 +372,6 @@ impl Chain {
 fn checked(command: Vec<u8>) -> Result<Vec<u8>, ChainError> {
     ObjectText::parse(&command).map_err(unreadable(ADDED))?;
     Ok(command)
-}
-
-/// Name of a connection or a queue; `None` for a value that PHP treats as no name.
-fn name(
-    class: &ClassName,
-    property: &'static str,
-    value: &Value,
-) -> Result<Option<Box<str>>, ChainError> {
-    match value.as_str() {
-        _ if !is_truthy(value) => Ok(None),
-        Some(name) => Ok(Some(name.into())),
-        None => Err(ChainError::Property {
-            class: class.clone(),
-            property,
-            found: value.kind_name().into(),
-            expected: "a name",
-        }),
-    }
 }
 
 impl StepKind {
@@ -494,13 +436,7 @@ mod tests {
             chained(&[B, C, d])
         );
         let second = step(&a, "12.67.0");
-        assert_eq!(
-            (&*second.class.to_string(), second.kind),
-            ("App\\Jobs\\B", StepKind::Object)
-        );
-        assert_eq!(second.connection.as_deref(), Some("redis"));
-        assert_eq!(second.queue.as_deref(), Some("chainq"));
-        assert_eq!(second.delay, None);
+        assert_eq!(second.kind, StepKind::Object);
         let expected = format!(
             r#"O:10:"App\Jobs\B":7:{{s:1:"n";i:1;s:10:"connection";s:5:"redis";s:5:"queue";s:6:"chainq";s:7:"chained";{}{chain}"#,
             chained(&[C, d])
@@ -508,8 +444,6 @@ mod tests {
         assert_eq!(text(&second.command), expected);
 
         let third = step(&expected, "12.67.0");
-        assert_eq!(third.queue.as_deref(), Some("cq"));
-        assert_eq!(third.delay, Some(Delay::Seconds(30)));
         // PHP puts `connection` before `queue`; artisand appends new properties at the end.
         let expected = format!(
             r#"O:10:"App\Jobs\C":8:{{s:1:"n";i:2;s:5:"queue";s:2:"cq";s:5:"delay";i:30;s:10:"connection";s:5:"redis";s:7:"chained";{}{chain}"#,
@@ -578,14 +512,15 @@ mod tests {
             _ => None,
         };
         let step = chain.next(default).unwrap().unwrap();
-        assert_eq!(step.queue.as_deref(), Some("mail"));
-        assert_eq!(step.delay, Some(Delay::Seconds(0)));
         assert_eq!(
             text(&step.command),
             r#"O:10:"App\Jobs\B":2:{s:1:"n";i:1;s:10:"chainQueue";s:1:"q";}"#
         );
         let step = chain.next(|_| None).unwrap().unwrap();
-        assert_eq!(step.queue.as_deref(), Some("q"));
+        assert_eq!(
+            text(&step.command),
+            r#"O:10:"App\Jobs\B":3:{s:1:"n";i:1;s:5:"queue";s:1:"q";s:10:"chainQueue";s:1:"q";}"#
+        );
     }
 
     #[test]
@@ -605,9 +540,9 @@ mod tests {
                 "{bad}"
             );
         }
-        assert_eq!(chain.len(), 5);
+        assert_eq!(chain.commands.len(), 5);
         let step = chain.next(|_| None).unwrap().unwrap();
-        assert_eq!(step.class.as_str(), "P");
+        assert!(text(&step.command).starts_with("O:1:\"P\""));
         let rest = format!(
             r#"a:4:{{s:1:"x";{}i:0;{}s:1:"y";{}i:1;s:12:"O:1:"Z":0:{{}}";}}"#,
             string(B),
@@ -638,7 +573,7 @@ mod tests {
     fn what_php_would_stumble_over_is_an_error() {
         let read = |chained: &str, on: &str| {
             let finished = format!(r#"O:1:"A":1:{{s:7:"chained";{chained}}}"#);
-            Chain::read(finished.as_bytes(), version(on)).map(|chain| chain.len())
+            Chain::read(finished.as_bytes(), version(on)).map(|chain| chain.commands.len())
         };
         for (chained, on, expected) in [
             ("N;", "8.0", Some(0)),
@@ -658,14 +593,11 @@ mod tests {
         #[rustfmt::skip]
         let rows = [
             ("b:0;", "the next job of the chain cannot be edited"),
-            (r#"O:1:"B":1:{s:5:"queue";E:3:"Q:A";}"#, "`queue` of B is a case of enum `Q`, not a name"),
-            (r#"O:1:"B":1:{s:5:"delay";a:0:{}}"#, "B cannot be delayed as it asks"),
         ];
         for (command, expected) in rows {
             assert_eq!(next(command).unwrap_err().to_string(), expected);
         }
         assert!(Chain::read(b"i:1;", version("13.0")).is_err());
-        assert!(!Chain::may_be_in(B.as_bytes()) && Chain::may_be_in(b"x\"chained\""));
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl Document<'_> {
     ///
     /// [`Error::Command`] if the serialized object cannot be read,
     /// [`Error::Missing`] if a wrapper lacks what it wraps.
-    pub fn to_json(&self) -> Result<String, Error> {
+    pub fn to_json(self) -> Result<String, Error> {
         let target = match Target::of(self.payload) {
             Ok(target) => Some(target),
             Err(Error::Encrypted { .. }) => None,

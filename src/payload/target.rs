@@ -139,7 +139,7 @@ impl Target {
     ///
     /// # Errors
     ///
-    /// [`Error::Encrypted`] and [`Error::Command`], see [`Command::of`];
+    /// [`Error::Encrypted`] and [`Error::Command`], see `Command::of`;
     /// [`Error::Missing`] for a wrapper without the property that names its
     /// target.
     pub fn of(payload: &Payload) -> Result<Self, Error> {

@@ -39,7 +39,7 @@ use super::text::{DisplayBytes, MAX_DEPTH, canonical_int};
 /// # Errors
 ///
 /// Malformed input, a value that does not fit `T`, nesting beyond
-/// [`Deserializer::DEPTH`] levels, or circular references.
+/// `Deserializer::DEPTH` levels, or circular references.
 pub fn from_slice<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, Error> {
     let mut deserializer = Deserializer::new(bytes);
     let value = T::deserialize(&mut deserializer)?;

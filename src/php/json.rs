@@ -156,7 +156,7 @@ fn slot<'v>(slots: &[Numbered<'v>], number: u64) -> Option<Numbered<'v>> {
 }
 
 impl Value {
-    /// The value as JSON text, in the forms of the [module](self).
+    /// The value as JSON text, in the forms that PHP gives.
     pub fn to_json(&self) -> String {
         let graph = Graph::new(self);
         let mut writer = Writer::new(&graph);

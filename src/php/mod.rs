@@ -4,7 +4,7 @@
 //!
 //! * typed: [`from_slice`] and [`to_vec`], for structs that derive serde's traits;
 //! * lossless: [`Value`], which writes back the bytes it was read from;
-//! * JSON: [`Value::to_json`] and the [`json`] module, for people and other programs.
+//! * JSON: [`Value::to_json`] and the `json` module, for people and other programs.
 //!
 //! The bytes are untrusted. Nesting is bounded, nothing is allocated from a
 //! declared length, time grows with the length of the input and no input
@@ -33,6 +33,9 @@ mod de;
 mod detach;
 mod edit;
 mod error;
+#[cfg(not(feature = "internals"))]
+pub(crate) mod json;
+#[cfg(feature = "internals")]
 pub mod json;
 pub mod loose;
 mod read;
@@ -43,7 +46,14 @@ mod value;
 
 pub use class::{ClassName, PropertyName, Visibility};
 pub use date::Date;
-pub use de::{Deserializer, from_slice};
+#[cfg(not(feature = "internals"))]
+pub(crate) use de::Deserializer;
+#[cfg(feature = "internals")]
+pub use de::Deserializer;
+pub use de::from_slice;
+#[cfg(not(feature = "internals"))]
+pub(crate) use edit::{EditError, ObjectText};
+#[cfg(feature = "internals")]
 pub use edit::{EditError, ObjectText};
 pub use error::{Category, Error, Kind, Segment};
 pub use ser::to_vec;

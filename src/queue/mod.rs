@@ -20,14 +20,30 @@ mod name;
 mod redis;
 mod spool;
 
+#[cfg(not(feature = "internals"))]
+pub(crate) use abilities::{Abilities, Ability};
+#[cfg(feature = "internals")]
 pub use abilities::{Abilities, Ability};
+#[cfg(not(feature = "internals"))]
+pub(crate) use connections::{Connections, Destination};
+#[cfg(feature = "internals")]
 pub use connections::{Connections, Destination};
-pub use effect::{Claim, Effect, Push, Unlock};
+pub use effect::Push;
+#[cfg(not(feature = "internals"))]
+pub(crate) use effect::{Claim, Effect, Unlock};
+#[cfg(feature = "internals")]
+pub use effect::{Claim, Effect, Unlock};
+#[cfg(not(feature = "internals"))]
+pub(crate) use keys::Keys;
+#[cfg(feature = "internals")]
 pub use keys::Keys;
 pub use ledger::Ledger;
 pub use memory::MemoryQueue;
 pub use name::{ConnectionName, QueueName};
 pub use redis::{RedisQueue, RedisQueueOptions};
+#[cfg(not(feature = "internals"))]
+pub(crate) use spool::Spool;
+#[cfg(feature = "internals")]
 pub use spool::Spool;
 
 use crate::time::UnixSeconds;
@@ -278,7 +294,7 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 ///
 /// Futures are boxed, so that a worker runs on any driver: a call is one allocation for many jobs.
 ///
-/// Every driver passes the clauses of `tests/it/contract.rs` that its [`Abilities`] promise.
+/// Every driver passes the clauses of `tests/it/contract.rs` that its `Abilities` promise.
 pub trait Queue: Send + Sync + fmt::Debug + 'static {
     /// What the driver can do; constant.
     fn abilities(&self) -> &Abilities;
@@ -364,7 +380,7 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
 
     /// Waits until a job is pushed to one of the queues, at most for `timeout`; returns the queue.
     ///
-    /// Only where the driver [announces pushes](Ability::AnnouncesPushes); otherwise waiting is useless. A
+    /// Only where the driver announces pushes (`Ability::AnnouncesPushes`); otherwise waiting is useless. A
     /// notification is a hint, not a job. Waiting removes it from the server: pass the queue on as `woken` with the
     /// next pop.
     ///

@@ -262,7 +262,7 @@ pub enum MappingError {
 /// What happens to jobs that no mapping matches; they are never lost.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum UnmappedPolicy {
-    /// The worker's own PHP processes run them ([`pool`](crate::process::pool)).
+    /// The worker's own PHP processes run them (`process::pool`).
     Php,
     /// The jobs stay in the queue, in order, for PHP workers.
     #[default]

@@ -43,15 +43,24 @@ mod triage;
 mod wakeups;
 mod watchdog;
 
-#[cfg(feature = "cli")]
+#[cfg(all(not(feature = "internals"), feature = "cli"))]
+pub(crate) use attempt::decide::Defaults;
+#[cfg(all(feature = "internals", feature = "cli"))]
 pub use attempt::decide::Defaults;
 pub use event::{Event, JobEnd, JobException, JobResult, Looping, Observer};
 pub use options::WorkerOptions;
 #[cfg(feature = "cli")]
 pub(crate) use preview::Preview;
+#[cfg(not(feature = "internals"))]
+pub(crate) use signals::ControlPlane;
+#[cfg(feature = "internals")]
 pub use signals::ControlPlane;
 pub use stats::{CanaryStop, Tally};
-pub use stop::{Control, Orders, StopReason, resident_memory};
+pub use stop::{Control, StopReason};
+#[cfg(not(feature = "internals"))]
+pub(crate) use stop::{Orders, resident_memory};
+#[cfg(feature = "internals")]
+pub use stop::{Orders, resident_memory};
 
 use crate::failed::FailedJobs;
 use crate::handler::{Services, remember_places};

@@ -101,7 +101,10 @@ fn the_crate_that_init_writes_compiles() {
     let ours = std::fs::read_to_string(source.join("Cargo.toml")).unwrap();
     let ours = ours.parse::<toml::Table>().unwrap();
     let manifest = std::fs::read_to_string(made.join("Cargo.toml")).unwrap();
-    let parts = ["dev-dependencies", "profile"].map(|part| (part.to_owned(), ours[part].clone()));
+    let mut parts =
+        ["dev-dependencies", "profile"].map(|part| (part.to_owned(), ours[part].clone()));
+    // Such a crate sees the public part alone.
+    parts[0].1.as_table_mut().unwrap().remove("artisand");
     let parts = toml::to_string(&toml::Table::from_iter(parts)).unwrap();
     std::fs::write(made.join("Cargo.toml"), format!("{manifest}\n{parts}")).unwrap();
     let target = Path::new(env!("CARGO_BIN_EXE_artisand"))

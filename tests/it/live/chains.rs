@@ -228,10 +228,6 @@ impl Scene {
             "redis",
             "{place}"
         );
-        if self.version < 13 {
-            let asked = (&step.queue, &step.delay);
-            assert_eq!((&facts.queue, &facts.delay), asked, "{place}");
-        }
         let due = facts.delay.as_ref();
         let due = due.map(|delay| {
             delay
