@@ -616,10 +616,22 @@ class Variables
     }
 }
 
-/** Finds class declarations in the app's own files without running them. */
+/** Finds class declarations in files of the app and of its packages without running them. */
 class Sources
 {
     const SKIPPED = ['vendor', 'node_modules', 'storage', 'bootstrap', 'public', 'tests'];
+
+    /** Directories of packages without classes that an app uses. */
+    const SKIPPED_IN_PACKAGES = '~(^|/)(\\.[^/]*|docs?|examples?|fixtures|node_modules|stubs|tests?|vendor)(/|$)~i';
+
+    /** Interfaces, in lower case, of what is queued. */
+    const QUEUED = [
+        'illuminate\contracts\queue\shouldqueue',
+        'illuminate\contracts\broadcasting\shouldbroadcast',
+    ];
+
+    /** Longest time for reading the files of packages, in seconds. */
+    const PACKAGES_LIMIT = 30;
 
     private $base;
 
@@ -645,12 +657,63 @@ class Sources
 
         $classes = [];
         foreach ($files as $file) {
-            foreach (self::declarations((string) @file_get_contents($file)) as $class => $derived) {
+            foreach (self::declarations((string) @file_get_contents($file)) as $class => $declared) {
                 // A class that extends and implements nothing can only be a listener.
-                if (! isset($classes[$class]) && ($derived || self::isListenerFile($file))) {
+                $mayCount = $declared['parents'] !== [] || self::isListenerFile($file);
+                if (! isset($classes[$class]) && $declared['class'] && $mayCount) {
                     $classes[$class] = $file;
                 }
             }
+        }
+
+        return $classes;
+    }
+
+    /**
+     * Class name => file, of the queued classes of packages.
+     *
+     * Only the text of the files says so: to load a file that is no class, or whose
+     * parent is not installed, may do harm, and there are thousands of them. A class whose
+     * parent is queued need not contain the word, so names that were found are searched for next.
+     */
+    public function queuedOfPackages(Notes $notes)
+    {
+        $deadline = microtime(true) + self::PACKAGES_LIMIT;
+        $unread = $this->packageFiles($deadline);
+        $queued = array_fill_keys(self::QUEUED, true);
+        $declared = [];
+        $classes = [];
+        for ($names = ['ShouldQueue', 'ShouldBroadcast']; $names !== [];) {
+            $pattern = '/\b('.implode('|', array_map('preg_quote', array_unique($names))).')\b/';
+            $names = [];
+            foreach ($unread as $at => $file) {
+                if (microtime(true) > $deadline) {
+                    $notes->add('reading the files of packages took more than '.self::PACKAGES_LIMIT
+                        .' seconds: some of their queued classes are missing');
+
+                    return $classes;
+                }
+                $code = (string) @file_get_contents($file);
+                if (preg_match($pattern, $code)) {
+                    unset($unread[$at]);
+                    foreach (self::declarations($code) as $name => $declaration) {
+                        $declared += [$name => $declaration + ['file' => $file]];
+                    }
+                }
+            }
+            do {
+                $before = count($queued);
+                foreach ($declared as $name => $declaration) {
+                    $parents = array_flip(array_map('strtolower', $declaration['parents']));
+                    if (! isset($queued[strtolower($name)]) && array_intersect_key($parents, $queued) !== []) {
+                        $queued[strtolower($name)] = true;
+                        $names[] = substr((string) strrchr('\\'.$name, '\\'), 1);
+                        if ($declaration['class']) {
+                            $classes[$name] = $declaration['file'];
+                        }
+                    }
+                }
+            } while (count($queued) > $before);
         }
 
         return $classes;
@@ -670,6 +733,40 @@ class Sources
         $first = explode(DIRECTORY_SEPARATOR, substr($file, strlen($this->base) + 1), 2);
 
         return ! isset($first[1]) || ! in_array($first[0], self::SKIPPED, true);
+    }
+
+    /** Files of packages, as far as the loader finds classes in them. */
+    private function packageFiles($deadline)
+    {
+        $files = [];
+        foreach ($this->loaders() as $loader) {
+            $directories = array_merge($loader->getPrefixesPsr4(), $loader->getPrefixes());
+            foreach ($directories === [] ? [] : array_merge(...array_values($directories)) as $directory) {
+                $directory = microtime(true) > $deadline ? false : realpath($directory);
+                if (is_string($directory) && $this->isPackages($directory.DIRECTORY_SEPARATOR.'x')) {
+                    $files += array_flip($this->phpFiles($directory, function ($entry) {
+                        return ! preg_match(self::SKIPPED_IN_PACKAGES, $entry->getFilename());
+                    }));
+                }
+            }
+            foreach ($loader->getClassMap() as $file) {
+                $file = realpath($file);
+                $inside = preg_replace('~^.*/vendor/~', '', strtr((string) $file, '\\', '/'));
+                if ($this->isPackages($file) && ! preg_match(self::SKIPPED_IN_PACKAGES, $inside)) {
+                    $files[$file] = true;
+                }
+            }
+        }
+        ksort($files, SORT_STRING);
+
+        return array_keys($files);
+    }
+
+    private function isPackages($file)
+    {
+        return is_string($file) && ! $this->isOurs($file)
+            && (strpos($file, $this->base.DIRECTORY_SEPARATOR) !== 0
+                || strpos($file, $this->base.DIRECTORY_SEPARATOR.'vendor'.DIRECTORY_SEPARATOR) === 0);
     }
 
     private function directories(array $composer)
@@ -744,13 +841,16 @@ class Sources
         return $loaders;
     }
 
-    private function phpFiles($directory)
+    /** `$enters` says into which directories to go; the default is those of the app. */
+    private function phpFiles($directory, $enters = null)
     {
+        $enters = $enters ?: function ($entry) {
+            return $this->isOurs($entry->getPathname().DIRECTORY_SEPARATOR.'x');
+        };
         $tree = new \RecursiveDirectoryIterator($directory, \FilesystemIterator::SKIP_DOTS);
-        $tree = new \RecursiveCallbackFilterIterator($tree, function ($entry) {
+        $tree = new \RecursiveCallbackFilterIterator($tree, function ($entry) use ($enters) {
             return $entry->isDir()
-                ? $entry->getFilename()[0] !== '.' && ! $entry->isLink()
-                    && $this->isOurs($entry->getPathname().DIRECTORY_SEPARATOR.'x')
+                ? $entry->getFilename()[0] !== '.' && ! $entry->isLink() && $enters($entry)
                 : $entry->getExtension() === 'php' && strpos($entry->getFilename(), '.blade.php') === false;
         });
         $files = [];
@@ -761,10 +861,13 @@ class Sources
         return $files;
     }
 
-    /** Class name => whether it extends or implements something. */
+    /**
+     * Name of a class or an interface => `class`, whether it is a class, and `parents`, what it extends
+     * and implements.
+     */
     public static function declarations($code)
     {
-        if (stripos($code, 'class') === false) {
+        if (stripos($code, 'class') === false && stripos($code, 'interface') === false) {
             return [];
         }
 
@@ -779,6 +882,7 @@ class Sources
 
         $classes = [];
         $namespace = '';
+        $imports = self::imports($code);
         foreach ($tokens as $at => $token) {
             if ($token[0] === T_NAMESPACE) {
                 $name = '';
@@ -792,13 +896,49 @@ class Sources
             }
             $named = isset($tokens[$at + 1]) && $tokens[$at + 1][0] === T_STRING;
             $before = $at > 0 ? $tokens[$at - 1][0] : null;
-            if ($token[0] === T_CLASS && $named && $before !== T_DOUBLE_COLON && $before !== T_NEW) {
-                $follows = isset($tokens[$at + 2]) ? $tokens[$at + 2][0] : null;
-                $classes[$namespace.$tokens[$at + 1][1]] = in_array($follows, [T_EXTENDS, T_IMPLEMENTS], true);
+            $declares = in_array($token[0], [T_CLASS, T_INTERFACE], true);
+            if ($declares && $named && $before !== T_DOUBLE_COLON && $before !== T_NEW) {
+                $parents = [];
+                for ($next = $at + 2; isset($tokens[$next]) && $tokens[$next][1] !== '{'; $next++) {
+                    if ($tokens[$next][1] === ',' || in_array($tokens[$next][0], [T_EXTENDS, T_IMPLEMENTS], true)) {
+                        $parents[] = '';
+                    } elseif ($parents !== []) {
+                        $parents[count($parents) - 1] .= $tokens[$next][1];
+                    }
+                }
+                foreach ($parents as $number => $parent) {
+                    $parts = explode('\\', $parent, 2);
+                    if ($parts[0] !== '') {
+                        $first = strtolower($parts[0]);
+                        $parts[0] = isset($imports[$first]) ? $imports[$first] : $namespace.$parts[0];
+                    }
+                    $parents[$number] = ltrim(implode('\\', $parts), '\\');
+                }
+                $classes[$namespace.$tokens[$at + 1][1]] = ['class' => $token[0] === T_CLASS, 'parents' => $parents];
             }
         }
 
         return $classes;
+    }
+
+    /** Full names by the names that `use` gives them, in lower case. */
+    private static function imports($code)
+    {
+        $imports = [];
+        preg_match_all('/^[ \t]*use\s+([^;(]+);/mi', $code, $uses);
+        foreach ($uses[1] as $use) {
+            $group = preg_match('/^(.*)\{(.*)\}\s*$/s', $use, $parts);
+            foreach (explode(',', $group ? $parts[2] : $use) as $item) {
+                if (preg_match('/^\s*([^\s]+)(?:\s+as\s+([^\s]+))?\s*$/i', $item, $names)) {
+                    $full = ltrim(($group ? trim($parts[1]) : '').$names[1], '\\');
+                    $own = isset($names[2]) ? $names[2] : substr((string) strrchr('\\'.$full, '\\'), 1);
+                    // Later ones may be traits, in the body of a class.
+                    $imports += [strtolower($own) => $full];
+                }
+            }
+        }
+
+        return $imports;
     }
 }
 
@@ -829,11 +969,15 @@ class Probe
         $this->notes = $notes;
     }
 
-    /** The classes that can be loaded without ending the process. */
-    public function survivors(array $classes)
+    /**
+     * The classes that can be loaded without ending the process.
+     *
+     * If no other process can be started, `$untried` says which to load all the same.
+     */
+    public function survivors(array $classes, array $untried)
     {
         if (! function_exists('proc_open') || ! is_string(PHP_BINARY) || PHP_BINARY === '') {
-            return $classes;
+            return $untried;
         }
 
         $names = array_keys($classes);
@@ -841,8 +985,8 @@ class Probe
         for ($deaths = 0; $names !== [] && $deaths < 50; $deaths++) {
             $output = $this->run($names);
             if (! preg_match_all('/^'.self::MARK.'(done|\d+)$/m', $output, $matches, PREG_OFFSET_CAPTURE)) {
-                // The child cannot even start, so this process tries to load the classes.
-                return $good + $classes;
+                // The child cannot even start.
+                return $good + $untried;
             }
             $last = end($matches[1]);
             if ($last[0] === 'done') {
@@ -1327,17 +1471,16 @@ class Classes
         return $names;
     }
 
-    /** Files of the app that define the class, by path, each with the hash of its contents. */
+    /** Files that define the class, by path, each with the hash of its contents. */
     private function sources(\ReflectionClass $class, array $traits)
     {
         $names = array_merge([$class->getName()], $this->parents($class), $traits, $class->getInterfaceNames());
         $sources = [$this->relative($class->getFileName()) => hash_file('sha256', $class->getFileName())];
         foreach ($names as $name) {
             $file = (new \ReflectionClass($name))->getFileName();
-            $relative = $file === false ? '/' : $this->relative($file);
-            // Packages change with the lock file, and most of them have nothing to do with queues.
-            if (is_file((string) $file) && $relative[0] !== '/' && strpos($relative, 'vendor/') !== 0) {
-                $sources[$relative] = hash_file('sha256', $file);
+            // The framework changes with its version, and most of it has nothing to do with queues.
+            if (is_file((string) $file) && strpos($name, 'Illuminate\\') !== 0) {
+                $sources[$this->relative($file)] = hash_file('sha256', $file);
             }
         }
 
@@ -1991,12 +2134,17 @@ class Exporter
             $this->describe($describer, $sources, $kinds, $events, $listeners);
         };
 
-        $found = (new Probe($autoload, $this->notes))->survivors($sources->classes($composer));
-        foreach ($found as $name => $file) {
+        $own = $sources->classes($composer);
+        $own = (new Probe($autoload, $this->notes))->survivors($own, $own);
+        // A package may contain classes for other packages that are not installed here: no remark about those.
+        $unsaid = new Notes();
+        $packages = (new Probe($autoload, $unsaid))->survivors($sources->queuedOfPackages($this->notes), []);
+        foreach ($own + $packages as $name => $file) {
             $this->doing = "loading {$name} from {$file}";
+            $notes = isset($own[$name]) ? $this->notes : $unsaid;
             try {
                 if (! class_exists($name)) {
-                    $this->notes->add("{$file}: no autoloader finds its class {$name}, so nobody can queue it");
+                    $notes->add("{$file}: no autoloader finds its class {$name}, so it cannot be queued");
                     continue;
                 }
                 $class = new \ReflectionClass($name);
@@ -2016,7 +2164,7 @@ class Exporter
                 }
                 $kinds[$name] = [$kind, $class];
             } catch (\Throwable $e) {
-                $this->notes->exception("{$file}: {$name} was left out", $e);
+                $notes->exception("{$file}: {$name} was left out", $e);
             }
         }
 
@@ -2052,6 +2200,7 @@ class Exporter
             try {
                 $listens = isset($listeners[$name]) ? $listeners[$name] : [];
                 $classes[$name] = $describer->describe($entry[1], $entry[0], $listens);
+                $classes[$name]['flags']['package'] = ! $sources->isOurs($entry[1]->getFileName());
             } catch (\Throwable $e) {
                 $this->notes->exception("{$name} was left out", $e);
             }

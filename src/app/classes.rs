@@ -126,7 +126,7 @@ impl<'a> Classes<'a> {
         roots.any(|(namespace, _)| starts_with(name, namespace))
     }
 
-    /// Whether a complete manifest has other classes of the same first namespace.
+    /// Whether a complete manifest has other classes of the app in the same first namespace.
     fn is_manifests(&self, name: &str) -> bool {
         let first = |name: &str| name.split('\\').next().unwrap_or_default().to_lowercase();
         let mut manifest = self
@@ -134,10 +134,12 @@ impl<'a> Classes<'a> {
             .filter(|manifest| manifest.complete)
             .into_iter();
         manifest.any(|manifest| {
-            manifest
+            // Of packages it has the queued classes only.
+            let mut own = manifest
                 .classes
-                .keys()
-                .any(|other| first(other) == first(name))
+                .iter()
+                .filter(|(_, class)| !class.is_of_package());
+            own.any(|(other, _)| first(other) == first(name))
         })
     }
 
@@ -329,7 +331,10 @@ mod tests {
             let text = serde_json::json!({
                 "artisand": 1, "laravel": "13.0.0", "generated_at": 1, "complete": complete,
                 "paths": {"base": nowhere, "storage": nowhere}, "config": {},
-                "classes": {"App\\Jobs\\SendReceipt": {"kind": "job", "file": "x.php"}},
+                "classes": {
+                    "App\\Jobs\\SendReceipt": {"kind": "job", "file": "x.php"},
+                    "Kit\\Job": {"kind": "job", "file": "y.php", "flags": {"package": true}},
+                },
             });
             Manifest::parse(nowhere, text.to_string().as_bytes()).unwrap()
         };
@@ -340,6 +345,9 @@ mod tests {
         let expected = missing(Some(r"App\Jobs\SendReceipt"));
         assert_eq!(classes.look_up(misspelt), expected);
         assert_eq!(classes.look_up(r"Vendor\Job"), Presence::Unknown);
+        // Of a package the manifest has only what is queued.
+        assert_eq!(classes.look_up(r"Kit\Job"), Presence::Here);
+        assert_eq!(classes.look_up(r"Kit\Event"), Presence::Unknown);
         let partial = manifest(false);
         let classes = Classes::new(nowhere, Some(&partial));
         assert_eq!(classes.look_up(misspelt), Presence::Unknown);

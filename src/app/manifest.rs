@@ -13,10 +13,14 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::php;
+use crate::payload::Kind;
+use crate::php::{self, ClassName};
 
 /// The line before and after the exporter's result, because an app may print while it boots.
 const MARK: &str = "---artisand-manifest---";
+
+/// What Composer has installed.
+const INSTALLED: &str = "vendor/composer/installed.json";
 
 /// Format that this version reads.
 const FORMAT: u64 = 1;
@@ -161,12 +165,12 @@ pub struct Paths {
 pub struct Class {
     /// `job`, `listener`, `notification`, `mailable`, `broadcast` or `event`.
     pub kind: String,
-    /// Its file, relative to the app's directory.
+    /// Its file, relative to the app's directory unless it is elsewhere.
     pub file: PathBuf,
     /// When the file was last changed, in unix seconds.
     #[serde(default)]
     pub mtime: i64,
-    /// Files of the app that define the class, its parents, traits and interfaces, with their SHA-256;
+    /// Files that define the class, its parents, traits and interfaces, except the framework's, with their SHA-256;
     /// empty in a manifest of an older version.
     #[serde(default, deserialize_with = "hashes")]
     sources: BTreeMap<PathBuf, String>,
@@ -176,7 +180,7 @@ pub struct Class {
     /// Limits as the class declares them, including attributes; `{"$method": true}` for a method.
     #[serde(default)]
     pub limits: BTreeMap<String, Value>,
-    /// Flags of the class: `queued`, `unique`, `encrypted` and so on.
+    /// Flags of the class: `queued`, `unique`, `encrypted`, `package` and so on.
     #[serde(default)]
     pub flags: BTreeMap<String, Value>,
     /// Where the id of its unique lock comes from; `None` without an id.
@@ -288,19 +292,6 @@ pub enum Part {
 }
 
 impl Class {
-    /// The first of the class's files that has changed or is gone.
-    fn changed(&self, base: &Path, generated_at: i64) -> Option<PathBuf> {
-        if self.sources.is_empty() {
-            let at = modified(&base.join(&self.file));
-            // Deploys may set old times on new files, so any other time counts as a change.
-            let is_same = at.is_some_and(|at| at <= generated_at && [0, at].contains(&self.mtime));
-            return (!is_same).then(|| self.file.clone());
-        }
-        let mut sources = self.sources.iter();
-        let changed = sources.find(|(file, hash)| sha256(&base.join(file)).as_ref() != Some(*hash));
-        changed.map(|(file, _)| file.clone())
-    }
-
     /// Whether jobs of the class have middleware that is not in their bytes.
     pub fn has_middleware(&self) -> bool {
         self.middleware.method || !self.middleware.property.is_empty()
@@ -308,7 +299,12 @@ impl Class {
 
     /// Whether jobs of this class, or wrappers around it, are queued.
     pub fn is_queued(&self) -> bool {
-        self.flags.get("queued").and_then(Value::as_bool) == Some(true)
+        self.is("queued")
+    }
+
+    /// Whether it is not of the app, but of a package that Composer installed.
+    pub fn is_of_package(&self) -> bool {
+        self.is("package")
     }
 }
 
@@ -426,18 +422,25 @@ impl Manifest {
     /// Removed classes are unknown, so the caller has to ask PHP about them.
     /// Does nothing if the app's files are not on this machine.
     pub fn distrust_changed(&mut self, base: &Path) {
-        let generated_at = self.generated_at;
-        let is_here = |class: &Class| base.join(&class.file).is_file();
-        if !self.classes.values().any(is_here) {
-            return;
-        }
+        let mut files = Files::new(self, base);
         let changed = &mut self.changed;
         self.classes.retain(|name, class| {
-            let file = class.changed(base, generated_at);
+            let file = files.changed(class);
             let is_trusted = file.is_none();
             changed.extend(file.map(|file| (name.clone(), file)));
             is_trusted
         });
+    }
+
+    /// Classes that a mapping can name: all but Laravel's wrappers, whose jobs are about what is inside them.
+    pub fn targets(&self) -> impl Iterator<Item = (&str, &Class)> {
+        let is_wrapper = |name: &str| {
+            let class = ClassName::new(name);
+            class.is_some_and(|class| Kind::of_class(&class) != Kind::Job)
+        };
+        let classes = self.classes.iter();
+        let classes = classes.map(|(name, class)| (&**name, class));
+        classes.filter(move |(name, _)| !is_wrapper(name))
     }
 
     /// Classes that have changed since the manifest was written, each with the changed file.
@@ -477,7 +480,7 @@ impl Manifest {
         if base.is_dir() && !base.join("composer.json").is_file() {
             reasons.push(format!("there is no composer.json in {}", base.display()));
         }
-        if self.classes.is_empty() && self.changed.is_empty() {
+        if self.classes.values().all(Class::is_of_package) && self.changed.is_empty() {
             reasons.push("it knows no class of the app".to_owned());
         }
         let is_newer = |path: &Path| modified(path).is_some_and(|at| at > self.generated_at);
@@ -485,11 +488,14 @@ impl Manifest {
         let changed = self.changed();
         let mut newer: Vec<String> = changed.map(|(name, file)| shown(name, file)).collect();
         let mut gone: Vec<String> = Vec::new();
+        let mut files = Files::new(self, base);
         for (name, class) in &self.classes {
-            if !base.join(&class.file).is_file() {
-                gone.push(name.clone());
-            } else if let Some(file) = class.changed(base, self.generated_at) {
-                newer.push(shown(name, &file));
+            match files.changed(class) {
+                Some(file) if file == class.file && !base.join(&file).is_file() => {
+                    gone.push(name.clone());
+                }
+                Some(file) => newer.push(shown(name, &file)),
+                None => {}
             }
         }
         let list = |names: &[String]| match names {
@@ -497,15 +503,13 @@ impl Manifest {
             [first, rest @ ..] => format!("{first} and {} more", rest.len()),
             [] => String::new(),
         };
-        // If the app's files are on another machine, its classes are not gone.
-        let is_here = gone.len() < self.classes.len();
         if !newer.is_empty() {
             reasons.push(format!(
                 "changed since, and only PHP is asked about it: {}",
                 list(&newer)
             ));
         }
-        if !gone.is_empty() && is_here {
+        if !gone.is_empty() {
             reasons.push(format!("gone since: {}", list(&gone)));
         }
         for path in [&self.paths.env_file, &self.paths.config_cache]
@@ -517,6 +521,9 @@ impl Manifest {
                 reasons.push(format!("{} changed since", name.display()));
             }
         }
+        if is_newer(&base.join(INSTALLED)) {
+            reasons.push("packages were installed or updated since".to_owned());
+        }
         for name in ["app", "queue", "cache", "database"] {
             let name = format!("config/{name}.php");
             if self.paths.config_cache.is_none() && is_newer(&base.join(&name)) {
@@ -524,6 +531,60 @@ impl Manifest {
             }
         }
         reasons
+    }
+}
+
+/// The files of the classes of a manifest, as they are now.
+struct Files<'a> {
+    base: &'a Path,
+    generated_at: i64,
+    /// Whether files of the app, and files of packages, are on this machine.
+    are_here: [bool; 2],
+    /// Hashes of the files that were read: most classes share some.
+    hashes: HashMap<PathBuf, Option<String>>,
+}
+
+impl<'a> Files<'a> {
+    fn new(manifest: &Manifest, base: &'a Path) -> Self {
+        let is_here = |package: bool| {
+            let mut classes = manifest.classes.values();
+            classes
+                .any(|class| class.is_of_package() == package && base.join(&class.file).is_file())
+        };
+        Self {
+            base,
+            generated_at: manifest.generated_at,
+            are_here: [is_here(false), is_here(true)],
+            hashes: HashMap::new(),
+        }
+    }
+
+    /// The first of a class's files that has changed or is gone; `None` if such files are not on this machine.
+    fn changed(&mut self, class: &Class) -> Option<PathBuf> {
+        if !self.are_here[usize::from(class.is_of_package())] {
+            return None;
+        }
+        if class.sources.is_empty() {
+            let at = modified(&self.base.join(&class.file));
+            // Deploys may set old times on new files, so any other time counts as a change.
+            let is_same =
+                at.is_some_and(|at| at <= self.generated_at && [0, at].contains(&class.mtime));
+            return (!is_same).then(|| class.file.clone());
+        }
+        // Its own file first: a class that is gone is not one whose parent has changed.
+        let own = class.sources.get_key_value(&class.file);
+        let mut sources = own.into_iter().chain(&class.sources);
+        let changed = sources.find(|(file, hash)| self.hash(file).as_ref() != Some(*hash));
+        changed.map(|(file, _)| file.clone())
+    }
+
+    fn hash(&mut self, file: &Path) -> Option<String> {
+        if let Some(known) = self.hashes.get(file) {
+            return known.clone();
+        }
+        let hash = sha256(&self.base.join(file));
+        self.hashes.insert(file.to_owned(), hash.clone());
+        hash
     }
 }
 
@@ -613,6 +674,63 @@ mod tests {
         // Without the app's files, no class counts as changed.
         let elsewhere = tempfile::tempdir().unwrap();
         assert_eq!(read(elsewhere.path()).0.len(), 3);
+    }
+
+    #[test]
+    fn a_class_of_a_package_is_as_fresh_as_its_files() {
+        let base = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = base.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let hash = "fe5bcb54c56e0b9f456a060364dd28b2248f3a0e21c168d4ce9d009b73e83e3c";
+        let (own, base_class) = ("vendor/kit/Job.php", "vendor/kit/Base.php");
+        let text = serde_json::json!({
+            "artisand": 1, "laravel": "13.31.0", "generated_at": 4_000_000_000_u64,
+            "paths": {"base": base.path(), "storage": base.path()}, "config": {},
+            "classes": {
+                "App\\A": {"kind": "job", "file": "A.php", "sources": {"A.php": hash}},
+                "Kit\\Job": {
+                    "kind": "job", "file": own, "flags": {"package": true},
+                    "sources": {base_class: hash, own: hash},
+                },
+            },
+        });
+        let reasons = || {
+            let text = text.to_string();
+            let mut manifest =
+                Manifest::parse(Path::new("artisand.json"), text.as_bytes()).unwrap();
+            manifest.distrust_changed(base.path());
+            let known: Vec<String> = manifest.classes.keys().cloned().collect();
+            (known.join(" "), manifest.stale(base.path(), None))
+        };
+        write("composer.json", "{}");
+        write("A.php", "<?php");
+        write(INSTALLED, "{}");
+        // Without the packages, nothing tells that they changed.
+        let both = ("App\\A Kit\\Job".to_owned(), Vec::new());
+        assert_eq!(reasons(), both);
+        for file in [own, base_class] {
+            write(own, "<?php");
+            write(base_class, "<?php");
+            assert_eq!(reasons(), both);
+            // As an update of the package does.
+            write(file, "<?php // 2.0");
+            let (known, stale) = reasons();
+            assert_eq!(known, "App\\A");
+            let expected =
+                format!("changed since, and only PHP is asked about it: Kit\\Job ({file})");
+            assert_eq!(stale, [expected]);
+        }
+        // A new package changes no class, but may bring some.
+        write(base_class, "<?php");
+        let late = UNIX_EPOCH + Duration::from_secs(4_000_000_001);
+        let installed = std::fs::File::open(base.path().join(INSTALLED)).unwrap();
+        installed.set_modified(late).unwrap();
+        let (known, stale) = reasons();
+        assert_eq!(known, "App\\A Kit\\Job");
+        assert_eq!(stale, ["packages were installed or updated since"]);
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub(super) fn run(
         report.error("file", chain(mistake), "correct this line");
     }
     match config {
-        Ok(config) => examine(&config, &mut report),
+        Ok(config) => examine(&config, mistakes.is_empty(), &mut report),
         Err(error) => report.error(
             "settings",
             chain(&error),
@@ -55,8 +55,10 @@ fn chain(error: &Error) -> String {
     with_causes(error)
 }
 
-fn examine(config: &Config, report: &mut Report) {
+fn examine(config: &Config, is_file_right: bool, report: &mut Report) {
     match config.path() {
+        // What is wrong with it was said, and mappings with mistakes are not among its own.
+        Some(_) if !is_file_right => {}
         Some(path) => report.ok(
             "file",
             format!("{}, mappings: {}", path.display(), config.file.map.len()),

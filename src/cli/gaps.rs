@@ -112,9 +112,9 @@ pub(super) fn batchable<'a>(config: &'a Config, router: &Router) -> Vec<&'a str>
     let classes = config
         .manifest()
         .into_iter()
-        .flat_map(|(_, manifest)| &manifest.classes);
+        .flat_map(|(_, manifest)| manifest.targets());
     let batchable = classes.filter(|(name, class)| class.is_batchable() && router.runs(name));
-    batchable.map(|(name, _)| name.as_str()).collect()
+    batchable.map(|(name, _)| name).collect()
 }
 
 /// The first few names, and how many more there are.
@@ -157,8 +157,9 @@ fn unique(config: &Config, router: &Router, services: &Services, findings: &mut 
         ));
     }
     let mut told = 0;
-    for name in manifest.classes.keys().filter(|name| router.runs(name)) {
-        let class = ClassName::new(name.as_str());
+    let targets = manifest.targets().map(|(name, _)| name);
+    for name in targets.filter(|name| router.runs(name)) {
+        let class = ClassName::new(name);
         match class.map(|class| manifest.can_tell_lock(&class)) {
             Some(Ok(true)) => told += 1,
             Some(Err(missing)) => findings.push(gap(

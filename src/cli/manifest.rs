@@ -47,17 +47,18 @@ pub(super) fn run(args: &ManifestArgs, global: &GlobalArgs) -> anyhow::Result<Ex
     let mode = if args.with_secrets { 0o600 } else { 0o644 };
     new_file::replace(&args.output, (text + "\n").as_bytes(), Some(mode))
         .with_context(|| format!("could not write {}", args.output.display()))?;
-    let queued = manifest
+    let (of_packages, own): (Vec<_>, Vec<_>) = manifest
         .classes
         .values()
-        .filter(|class| class.is_queued())
-        .count();
+        .partition(|class| class.is_of_package());
+    let queued = own.iter().filter(|class| class.is_queued()).count();
     let mut said = format!(
-        "\n   INFO  Wrote {}: Laravel {}, PHP {}, {} classes of which {queued} are queued, {} models.  \n\n",
+        "\n   INFO  Wrote {}: Laravel {}, PHP {}, {} classes of which {queued} are queued, {} queued classes of packages, {} models.  \n\n",
         args.output.display(),
         manifest.laravel,
         manifest.php,
-        manifest.classes.len(),
+        own.len(),
+        of_packages.len(),
         manifest.models.len()
     );
     if !manifest.complete {

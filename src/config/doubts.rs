@@ -251,6 +251,7 @@ mod tests {
             "App\\Listeners\\Ship": {"kind": "listener", "file": "a.php"},
             "App\\Events\\Shipped": {"kind": "event", "file": "b.php"},
             "App\\Jobs\\Queued": {"kind": "job", "file": "c.php"},
+            "Kit\\Job": {"kind": "job", "file": "d.php", "flags": {"package": true}},
         });
         #[rustfmt::skip]
         let rows = [
@@ -262,6 +263,9 @@ mod tests {
             (r"job = 'App\Jobs\*'", "'log'", None),
             (r"job = '/Reciept$/'", "'log'", None),
             (r"job = 'Vendor\Job'", "'log'", None),
+            (r"job = 'Kit\Job'", "'log'", None),
+            (r"mailable = 'Kit\Job'", "'log'",
+                Some(r"artisand.toml:2: `mailable = ..` names `Kit\Job`, which is a job: write `job = '..'`")),
             (r"command = 'mail:send'", "'log'", None),
             (r"string = 'App\Jobs\SendReceipt@anything'", "'log'", None),
             (r"job = 'App\Listeners\Ship'", "'log'",

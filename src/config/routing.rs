@@ -65,10 +65,10 @@ pub fn classes_without_their_middleware<'a>(config: &'a Config, router: &Router)
     let classes = config
         .manifest
         .iter()
-        .flat_map(|(_, manifest)| &manifest.classes);
+        .flat_map(|(_, manifest)| manifest.targets());
     let with_middleware = classes.filter(|(_, class)| class.has_middleware());
     with_middleware
-        .map(|(name, _)| name.as_str())
+        .map(|(name, _)| name)
         .filter(|name| router.has_middleware(name) == Some(false))
         .collect()
 }

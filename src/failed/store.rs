@@ -142,6 +142,7 @@ impl FailedJobs {
     /// The store cannot be written.
     pub async fn prune(&self, before: UnixSeconds) -> Result<Option<u64>, Error> {
         match self {
+            // Laravel's providers differ: `<` in the table, `<=` in the file.
             Self::Database(store) => store.prune(before).await.map(Some),
             Self::File(store) => {
                 let gone = store

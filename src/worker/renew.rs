@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::connection::is_away;
+use crate::payload::{JobUuid, Payload};
 use crate::queue::{Held, Queue, ReservedJob};
 use crate::shown::with_causes;
 use crate::time::Clock;
@@ -140,7 +141,11 @@ pub(super) async fn keep_renewing(queue: Arc<dyn Queue>, running: Arc<Running>, 
             Ok(held) => {
                 running.renewed_at(now);
                 for job in running.newly_lost(&jobs, &held) {
+                    let payload = Payload::parse(&job.payload).ok();
+                    let uuid = payload.as_ref().and_then(|payload| payload.uuid.as_ref());
                     tracing::warn!(
+                        job.uuid = uuid.map(JobUuid::bounded),
+                        job.class = payload.as_ref().map(|payload| payload.shown_name()).as_deref(),
                         queue = %job.queue,
                         attempts = job.attempts,
                         "the reservation of a running job is gone: the queue was cleared, or another worker may run the job as well"

@@ -148,6 +148,20 @@ async fn every_store_keeps_finds_and_deletes_failed_jobs() {
             Some(1),
             "{name}"
         );
+        // As in Laravel, a job of exactly that second stays in the table and leaves the file.
+        assert_eq!(
+            store.record(&job("a", "high", 1000)).await.unwrap(),
+            Recorded::New,
+            "{name}"
+        );
+        let is_file = matches!(store, FailedJobs::File(_));
+        for (second, pruned) in [(1000, is_file), (1001, !is_file)] {
+            assert_eq!(
+                store.prune(UnixSeconds(second)).await.unwrap(),
+                Some(u64::from(pruned)),
+                "{name} {second}"
+            );
+        }
         assert_eq!(store.ids(None).await.unwrap(), [&*all[0].id], "{name}");
         store.flush(Some(UnixSeconds(2999))).await.unwrap();
         assert_eq!(store.all().await.unwrap().len(), 1, "{name}");

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use artisand::app::Manifest;
 use artisand::handler::view::{
     ArtisanCommand, Broadcast, Listener, Mailable, Notification, StringJob,
 };
@@ -263,6 +264,25 @@ fn unique(is_listener: bool, is_unique: bool) -> Vec<u8> {
     payload.to_string().into_bytes()
 }
 
+fn manifest_of_wrappers(version: &str) -> Manifest {
+    let class = |unique: bool| {
+        json!({
+            "kind": "job", "file": "x.php",
+            "flags": {"queued": true, "unique": unique, "package": true},
+        })
+    };
+    let manifest = json!({
+        "artisand": 1, "laravel": version, "generated_at": 1, "config": {},
+        "paths": {"base": "/nonexistent", "storage": "/nonexistent"},
+        "classes": {
+            "Illuminate\\Events\\CallQueuedListener": class(false),
+            "Illuminate\\Broadcasting\\UniqueBroadcastEvent": class(true),
+        },
+    });
+    let path = std::path::Path::new("artisand.json");
+    Manifest::parse(path, manifest.to_string().as_bytes()).unwrap()
+}
+
 #[tokio::test]
 async fn a_unique_wrapper_is_not_run_where_nothing_says_in_which_store_its_lock_is() {
     #[rustfmt::skip]
@@ -274,15 +294,23 @@ async fn a_unique_wrapper_is_not_run_where_nothing_says_in_which_store_its_lock_
         // Before that version a listener is never unique.
         ("12.49.0", true,  true,  0),
     ];
-    for (version, is_listener, is_unique, left) in rows {
+    let with_manifests = rows
+        .iter()
+        .flat_map(|row| [false, true].map(|known| (*row, known)));
+    for ((version, is_listener, is_unique, left), has_manifest) in with_manifests {
         let queue = queue();
         let payload = unique(is_listener, is_unique);
         queue.push(&name(), &[payload]).await.unwrap();
         let seen = Seen::default();
         let router = router(&seen, UnmappedPolicy::Leave);
-        drain(&queue, router, services(version)).await;
+        let mut services = services(version);
+        if has_manifest {
+            // It has Laravel's own classes, but not the listener and the event.
+            services.manifest = Some(Arc::new(manifest_of_wrappers(version)));
+        }
+        drain(&queue, router, services).await;
         let sizes = queue.sizes(&name()).await.unwrap();
-        let place = format!("{version} {is_listener} {is_unique}");
+        let place = format!("{version} {is_listener} {is_unique} {has_manifest}");
         assert_eq!((sizes.pending, sizes.reserved), (left, 0), "{place}");
         assert_eq!(seen.lock().unwrap().len() as u64, 1 - left, "{place}");
     }

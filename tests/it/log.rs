@@ -5,7 +5,7 @@ use std::time::Duration;
 use artisand::payload::CALL_QUEUED_HANDLER;
 use serde_json::{Value, json};
 
-use crate::harness::process::{ManagedChild, Workplace};
+use crate::harness::process::{ManagedChild, Workplace, eventually};
 use crate::harness::redis::RedisServer;
 
 const MAPPING: &str = "[[map]]\njob = '*'\nhandler = \"log\"\n";
@@ -156,4 +156,39 @@ fn a_cause_that_is_told_twice_is_said_once() {
     let output = workplace.artisand(&["doctor"]).output().unwrap();
     let shown = String::from_utf8(output.stdout).unwrap();
     assert_eq!(shown.matches("onnection refused").count(), 1, "{shown}");
+}
+
+#[test]
+fn the_log_names_a_running_job_whose_reservation_is_gone() {
+    let redis = RedisServer::start();
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let path = pipe.to_str().unwrap();
+    let mapping =
+        format!("[[map]]\njob = '*'\nhandler = {{ exec = ['sh', '-c', 'read line < {path}'] }}\n");
+    let workplace = Workplace::new(&redis, "", 2, &mapping);
+    let payload = json!({
+        "uuid": "uuid-1", "displayName": "App\\Jobs\\X", "job": CALL_QUEUED_HANDLER,
+        "data": {"commandName": "App\\Jobs\\X", "command": "O:10:\"App\\Jobs\\X\":0:{}"},
+        "id": "id-1", "attempts": 0,
+    });
+    redis.query::<()>(&[b"RPUSH", b"queues:default", payload.to_string().as_bytes()]);
+    let mut worker = ManagedChild::spawn(workplace.artisand(&["queue:work", "redis", "--once"]));
+    let soon = Duration::from_secs(30);
+    let reserved = b"queues:default:reserved";
+    eventually("the job is reserved", soon, || {
+        (redis.query::<u64>(&[b"DEL", reserved]) == 1).then_some(())
+    });
+    let line = eventually("the loss is logged", soon, || {
+        let log = worker.stderr();
+        let mut lines = log.lines();
+        let found = lines.find(|line| line.contains("the reservation of a running job is gone"));
+        found.map(str::to_owned)
+    });
+    std::fs::write(&pipe, "\n").unwrap();
+    worker.succeeds_within(soon);
+    let named = r#"job.uuid="uuid-1" job.class="App\\Jobs\\X" queue=default attempts=1"#;
+    assert!(line.contains(named), "{line}");
 }

@@ -1,12 +1,17 @@
 <?php
 
 require_once '/usr/share/php/Illuminate/autoload.php';
+require_once __DIR__.'/composer/ClassLoader.php';
 
-spl_autoload_register(static function (string $class): void {
-    if (str_starts_with($class, 'App\\')) {
-        $file = dirname(__DIR__).'/src/'.strtr(substr($class, 4), '\\', '/').'.php';
-        if (is_file($file)) {
-            require $file;
-        }
-    }
-});
+$loader = new Composer\Autoload\ClassLoader(
+    [
+        'App\\' => [dirname(__DIR__).'/src'],
+        'Acme\Queued\\' => [__DIR__.'/acme/queued/src'],
+        // Debian's own loader finds these classes; Composer's would say where they are.
+        'Illuminate\\' => ['/usr/share/php/Illuminate'],
+    ],
+    ['Acme_Old_Job' => __DIR__.'/acme/queued/legacy/jobs.inc']
+);
+spl_autoload_register([$loader, 'loadClass']);
+
+return $loader;

@@ -1,13 +1,27 @@
 //! Whether a PHP process of the pool boots the app.
 
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use super::context::Context;
 use crate::cli::report::Report;
 use crate::config;
-use crate::process::pool::{Pool, PoolOptions};
+use crate::process::pool::{Pool, PoolOptions, Versions};
 use crate::routing::{Router, UnmappedPolicy};
 use crate::worker::WorkerOptions;
+
+/// The result if a process boots the app.
+fn running(processes: NonZeroUsize, versions: &Versions, took: Duration) -> String {
+    let run = match processes.get() {
+        1 => format!("1 process of PHP {} runs", versions.php),
+        count => format!("{count} processes of PHP {} run", versions.php),
+    };
+    format!(
+        "{run} what is not mapped; the app (Laravel {}) boots in {} ms",
+        versions.laravel,
+        took.as_millis()
+    )
+}
 
 /// Reports whether a PHP process of the pool boots the app.
 pub(super) async fn check(context: &Context<'_>, router: &Router) -> Report {
@@ -30,15 +44,7 @@ pub(super) async fn check(context: &Context<'_>, router: &Router) -> Report {
         Ok(pool) => {
             let (versions, took) = (pool.versions(), began.elapsed());
             pool.stop().await;
-            report.ok(
-                "php pool",
-                format!(
-                    "{processes} processes of PHP {} run what is not mapped; the app (Laravel {}) boots in {} ms",
-                    versions.php,
-                    versions.laravel,
-                    took.as_millis()
-                ),
-            );
+            report.ok("php pool", running(processes, &versions, took));
         }
         Err(error) => report.error(
             "php pool",
@@ -47,4 +53,34 @@ pub(super) async fn check(context: &Context<'_>, router: &Router) -> Report {
         ),
     }
     report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_processes_is_said_in_plain_english() {
+        let versions = Versions {
+            laravel: "13.0.0".to_owned(),
+            php: "8.4.1".to_owned(),
+        };
+        let rows = [
+            (
+                1,
+                "1 process of PHP 8.4.1 runs what is not mapped; the app (Laravel 13.0.0) boots in 7 ms",
+            ),
+            (
+                2,
+                "2 processes of PHP 8.4.1 run what is not mapped; the app (Laravel 13.0.0) boots in 7 ms",
+            ),
+        ];
+        for (count, expected) in rows {
+            let count = NonZeroUsize::new(count).unwrap();
+            assert_eq!(
+                running(count, &versions, Duration::from_millis(7)),
+                expected
+            );
+        }
+    }
 }

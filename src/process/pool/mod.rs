@@ -61,7 +61,8 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// The first member could not boot the app; the error holds its message. All members are stopped then.
+    /// A member could not boot the app before any other did; the error holds the newest message. All members are
+    /// stopped then.
     pub async fn start(options: PoolOptions) -> Result<Self, PoolError> {
         let pool = Self::new(options);
         pool.booted().await?;
@@ -72,7 +73,8 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// The first member could not boot the app; the error holds its message. All members are stopped then.
+    /// A member could not boot the app before any other did; the error holds the newest message. All members are
+    /// stopped then.
     pub async fn booted(&self) -> Result<(), PoolError> {
         let mut changes = self.changes();
         loop {
@@ -80,7 +82,7 @@ impl Pool {
             if self.0.health().booted > 0 {
                 return Ok(());
             }
-            if let Some(problem) = self.0.first_problem() {
+            if let Some(problem) = self.0.last_problem() {
                 self.stop().await;
                 return Err(PoolError(problem));
             }

@@ -142,7 +142,7 @@ impl Shared {
     }
 
     /// The error message of the last boot that failed, while a member is unable to boot.
-    pub(super) fn first_problem(&self) -> Option<String> {
+    pub(super) fn last_problem(&self) -> Option<String> {
         let health = self.health();
         (health.broken > 0).then(|| health.problem.clone())
     }

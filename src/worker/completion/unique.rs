@@ -69,7 +69,7 @@ impl Known {
         };
         match manifest.class(class) {
             None if !is_wrapper => return Ok(Self::Nothing),
-            Some(_) if flag("unique") != Some(true) => return Ok(Self::Not),
+            Some(_) if !is_wrapper && flag("unique") != Some(true) => return Ok(Self::Not),
             _ => {}
         }
         let value = command.to_value().map_err(|error| with_causes(&error))?;

@@ -105,7 +105,7 @@ impl Laravel {
         })
     }
 
-    /// The output of `manifest.php` for this app.
+    /// The output of `manifest.php` for this app, with the framework's files as this machine sees them.
     fn exported_text(&self) -> String {
         const MARKER: &str = "---artisand-manifest---\n";
         let directory = project().join("php-interop");
@@ -117,8 +117,12 @@ impl Laravel {
         let output = command.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         let json = text.split(MARKER).nth(1);
-        json.unwrap_or_else(|| panic!("no manifest: {output:?}"))
-            .to_owned()
+        let json = json.unwrap_or_else(|| panic!("no manifest: {output:?}"));
+        let copy = copy_of_the_app(self.version);
+        let app = self.config["app_path"].as_str().unwrap();
+        let root = app.strip_suffix(copy).filter(|_| !copy.is_empty());
+        let framework = format!("\"{}usr/share/php/", root.unwrap_or("/"));
+        json.replace("\"/usr/share/php/", &framework)
     }
 
     /// The result of `manifest.php` for this app.

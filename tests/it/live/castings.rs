@@ -532,10 +532,14 @@ impl Scene {
 fn added_jobs_are_php_s_to_the_byte(version: u8) {
     let classes = Scene::new(version, None).laravel.exported_classes();
     let scene = Scene::new(version, Some(&classes));
-    for scenario in ["batch-growing", "batch-growing-silently"] {
+    for (scenario, count) in [
+        ("batch-growing", 4),
+        ("batch-growing-silently", 4),
+        ("batch-growing-by-packages", 2),
+    ] {
         let [php, rust] = [By::Php, By::Rust].map(|by| scene.added_by(by, scenario));
         let jobs = php.iter().filter(|(queue, _)| !queue.ends_with(":notify"));
-        assert_eq!(jobs.count(), 4, "Laravel {version}: {php:#?}");
+        assert_eq!(jobs.count(), count, "Laravel {version}: {php:#?}");
         assert_eq!(php, rust, "Laravel {version}, {scenario}");
     }
 }

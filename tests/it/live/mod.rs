@@ -53,6 +53,7 @@ mod locks_elsewhere;
 mod malformed;
 mod middleware;
 mod models;
+mod packages;
 mod policies;
 mod pool;
 mod retries;

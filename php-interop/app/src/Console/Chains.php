@@ -2,6 +2,8 @@
 
 namespace App\Console;
 
+use Acme\Queued\Jobs\Convert;
+use Acme\Queued\Jobs\ConvertVideo;
 use App\Catalogue;
 use App\Document;
 use App\Events\ArticleRead;
@@ -81,6 +83,8 @@ class Chains extends Command
             'encrypted-by-property' => fn () => new J\EncryptedByProperty,
             'untellable' => fn () => new J\Untellable,
             'dated-backoff' => fn () => new J\DatedBackoff,
+            'package' => fn () => new Convert('a.png'),
+            'package-child' => fn () => new ConvertVideo('a.mp4'),
             'closure' => fn () => CallQueuedClosure::create(fn () => Seen::record(['class' => 'Closure'])),
             'listener' => fn () => new CallQueuedListener(CountReading::class, 'count', [new ArticleRead(1, 0.5)]),
             'listener-limits' => function () {

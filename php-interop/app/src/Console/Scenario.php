@@ -2,6 +2,8 @@
 
 namespace App\Console;
 
+use Acme\Queued\Jobs\Convert;
+use Acme\Queued\Jobs\ConvertVideo;
 use App\BatchNote;
 use App\Jobs\AddingJournal;
 use App\Jobs\BatchJournal;
@@ -101,6 +103,9 @@ class Scenario extends Command
             'batch-growing' => Bus::batch([$this->adding('1')])->onQueue('b')
                 ->then(self::noted('then'))->catch(self::noted('catch'))->finally(self::noted('finally'))->dispatch(),
             'batch-growing-silently' => Bus::batch([$this->adding('1')])->allowFailures()->dispatch(),
+            'batch-growing-by-packages' => Bus::batch([
+                (new AddingJournal('1'))->adding([new Convert('a.png'), new ConvertVideo('a.mp4')]),
+            ])->dispatch(),
             default => throw new InvalidArgumentException("no scenario `$name`"),
         };
 
