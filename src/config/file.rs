@@ -118,6 +118,8 @@ impl ConnectionTable {
 pub struct WorkerTable {
     /// Jobs running at once.
     pub concurrency: Option<NonZeroUsize>,
+    /// Threads for handlers that keep a thread busy.
+    pub threads: Option<NonZeroUsize>,
     /// Seconds that running jobs may go on after the order to quit.
     pub grace: Option<u64>,
     /// Whether the app's restart and pause signals and its maintenance mode are obeyed.

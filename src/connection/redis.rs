@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, FromRedisValue, IntoConnectionInfo,
-    RedisConnectionInfo, RedisResult, Script,
+    Pipeline, RedisConnectionInfo, RedisResult, Script,
 };
 use tokio::sync::Mutex;
 
@@ -407,6 +407,17 @@ impl Redis {
     pub async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
         let mut lent = self.connection().await?;
         let result = command.query_async(&mut lent.connection).await;
+        self.finish(lent, result).await
+    }
+
+    /// Sends several commands at once, each on its own: others may be served in between.
+    ///
+    /// # Errors
+    ///
+    /// See [`command`](Self::command); the first error of any of them.
+    pub async fn pipeline<T: FromRedisValue>(&self, commands: &Pipeline) -> Result<T, Error> {
+        let mut lent = self.connection().await?;
+        let result = commands.query_async(&mut lent.connection).await;
         self.finish(lent, result).await
     }
 

@@ -50,6 +50,8 @@ pub(super) struct Premises<'a> {
     pub(super) failed_jobs: Option<Arc<FailedJobs>>,
     /// A runtime that handlers cannot block.
     pub(super) overseer: Option<&'a tokio::runtime::Handle>,
+    /// The runtime of handlers that keep a thread busy.
+    pub(super) threads: Option<&'a tokio::runtime::Handle>,
 }
 
 impl Background {
@@ -126,6 +128,7 @@ fn start_watching(premises: &Premises<'_>) -> JoinSet<()> {
         running,
         turns,
         overseer,
+        threads,
         ..
     } = premises;
     let mut helpers = JoinSet::new();
@@ -135,12 +138,16 @@ fn start_watching(premises: &Premises<'_>) -> JoinSet<()> {
         return helpers;
     };
     helpers.spawn_on(renewing, overseer);
-    helpers.spawn(Arc::clone(turns).keep_alive());
+    let mut runtimes = vec![tokio::runtime::Handle::current()];
+    runtimes.extend(threads.cloned());
+    for (position, runtime) in runtimes.iter().enumerate() {
+        helpers.spawn_on(Arc::clone(turns).keep_alive(position), runtime);
+    }
     let watchdog = Watchdog {
         turns: Arc::clone(turns),
         running: Arc::clone(running),
         control: (*control).clone(),
-        runtime: tokio::runtime::Handle::current(),
+        runtimes,
         orders: control.subscribe(),
         grace: options.grace,
     };

@@ -42,6 +42,7 @@ mod stop;
 mod triage;
 mod wakeups;
 mod watchdog;
+mod weights;
 
 #[cfg(all(not(feature = "internals"), feature = "cli"))]
 pub(crate) use attempt::decide::Defaults;
@@ -84,6 +85,7 @@ use slots::Slots;
 use triage::Triage;
 use wakeups::Wakeups;
 use watchdog::Turns;
+use weights::Weights;
 
 /// Runs the jobs of some queues.
 pub struct Worker {
@@ -97,6 +99,7 @@ pub struct Worker {
     services: Services,
     pool: Option<Pool>,
     overseer: Option<tokio::runtime::Handle>,
+    threads: Option<tokio::runtime::Handle>,
 }
 
 impl std::fmt::Debug for Worker {
@@ -138,6 +141,7 @@ impl Worker {
             services: Services::default(),
             pool: None,
             overseer: None,
+            threads: None,
         }
     }
 
@@ -148,6 +152,14 @@ impl Worker {
     #[must_use]
     pub fn with_overseer(mut self, runtime: tokio::runtime::Handle) -> Self {
         self.overseer = Some(runtime);
+        self
+    }
+
+    /// Runs handlers that keep a thread busy on this runtime, so that they use several processors; all others run
+    /// on the worker's own, where nothing has to be handed from thread to thread.
+    #[must_use]
+    pub fn with_threads(mut self, runtime: tokio::runtime::Handle) -> Self {
+        self.threads = Some(runtime);
         self
     }
 
@@ -267,6 +279,7 @@ impl Worker {
             services,
             pool,
             overseer,
+            threads,
         } = self;
         let observers: Observers = observers.into_iter().collect();
         let (services, running) = (Arc::new(services), Arc::<Running>::default());
@@ -283,6 +296,7 @@ impl Worker {
             turns: &turns,
             failed_jobs,
             overseer: overseer.as_ref(),
+            threads: threads.as_ref(),
         });
         let pool = pool.filter(|_| *router.unmapped() == UnmappedPolicy::Php);
         if let Some(pool) = &pool {
@@ -294,6 +308,7 @@ impl Worker {
         let wakeups = Wakeups::start(&queue, &options.queues, php_changes, helpers);
         let app = AppContext::new(router, services, &options, ledger);
         let mappings = app.router.mappings().len();
+        let weights = Weights::new(threads, mappings);
         let shared = Shared {
             triage: Arc::new(Triage::new(Arc::new(app))),
             terms: Terms {
@@ -311,6 +326,7 @@ impl Worker {
                 waiting: Gauge::default(),
             },
             turns,
+            weights,
             observers,
             stops: Stops::default(),
             ends: EndCounter::default(),

@@ -99,18 +99,25 @@ impl Slots {
         &mut self,
         shared: &Arc<Shared>,
         job: ReservedJob,
-        mut candidate: Option<Candidate>,
+        candidate: Option<Candidate>,
         executor: Executor,
     ) {
         self.begun += 1;
         self.next_number += 1;
         let number = self.next_number;
+        let triage = &shared.triage;
+        let candidate = candidate.map_or_else(|| triage.triage(&job.payload, &job.queue), Ok);
+        let mapping = match candidate.as_ref().map(|candidate| &candidate.triaged) {
+            Ok(Triaged::Run(routed)) => Some(routed.mapping),
+            _ => None,
+        };
+        let runtime = mapping.and_then(|mapping| shared.weights.runtime(mapping).cloned());
         let job = Arc::new(job);
         shared.leases.running.insert(number, Arc::clone(&job));
         let (placement, mapping, in_php) = match executor {
             Executor::Local => {
-                let mapping = limited_mapping(shared, &job, &mut candidate);
-                (Placement::Local, mapping, None)
+                let limited = mapping.filter(|mapping| triage.is_limited(*mapping));
+                (Placement::Local, limited, None)
             }
             Executor::Php => {
                 let placement = Placement::Php {
@@ -124,10 +131,14 @@ impl Slots {
             self.per_mapping[mapping] += 1;
         }
         let shared = Arc::clone(shared);
-        self.tasks.spawn(async move {
+        let task = async move {
             let end = attempt::run(shared, job, candidate, number, mapping, placement).await;
             (end, in_php)
-        });
+        };
+        match runtime {
+            Some(runtime) => self.tasks.spawn_on(task, &runtime),
+            None => self.tasks.spawn(task),
+        };
     }
 
     /// Waits for the next task to end; forever if there is none.
@@ -165,29 +176,5 @@ impl Slots {
         self.released += u64::from(end.was_cut);
         self.begun -= u64::from(end.was_declined);
         end.mapping.is_some()
-    }
-}
-
-/// The mapping whose own limit a job counts against.
-///
-/// If any mapping has a limit, a job that was taken without a look is looked at now.
-fn limited_mapping(
-    shared: &Shared,
-    job: &ReservedJob,
-    candidate: &mut Option<Candidate>,
-) -> Option<usize> {
-    let triage = &shared.triage;
-    if !triage.has_limited_mappings() {
-        return None;
-    }
-    if candidate.is_none() {
-        *candidate = triage.triage(&job.payload, &job.queue).ok();
-    }
-    match &candidate.as_ref()?.triaged {
-        Triaged::Run(routed) => {
-            let limit = triage.app.router.mapping(routed.mapping)?.concurrency;
-            limit.map(|_| routed.mapping)
-        }
-        _ => None,
     }
 }

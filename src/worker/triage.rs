@@ -345,6 +345,12 @@ impl Triage {
         mappings.any(|mapping| mapping.concurrency.is_some())
     }
 
+    /// Whether a mapping has a limit of its own.
+    pub(super) fn is_limited(&self, mapping: usize) -> bool {
+        let mapping = self.app.router.mapping(mapping);
+        mapping.is_some_and(|mapping| mapping.concurrency.is_some())
+    }
+
     /// The prefilter of a selecting pop: a payload that holds one of these texts surely is for a handler here.
     pub(super) fn needles(&self) -> Vec<Vec<u8>> {
         let inspect_always = lock(&self.inspect_always);

@@ -60,8 +60,8 @@ struct Turn {
 pub(super) struct Turns {
     /// Counts from 1; 0 without a watchdog.
     tick: AtomicU64,
-    /// The tick of the worker's last sign of life.
-    alive: AtomicU64,
+    /// The tick of the last sign of life, of the worker's own runtime and of the one for heavy handlers.
+    alive: [AtomicU64; 2],
     /// Turns by job number.
     list: Mutex<HashMap<u64, Arc<Turn>>>,
     /// Whether a handler blocks beyond its timeout, so that the worker has to stop.
@@ -126,11 +126,10 @@ impl Turns {
         .await
     }
 
-    /// Gives signs of life until the future is dropped; runs on the watched runtime.
-    pub(super) async fn keep_alive(self: Arc<Self>) {
+    /// Gives signs of life until the future is dropped; runs on the watched runtime of this position.
+    pub(super) async fn keep_alive(self: Arc<Self>, position: usize) {
         loop {
-            self.alive
-                .store(self.tick.load(Ordering::Relaxed), Ordering::Relaxed);
+            self.alive[position].store(self.tick.load(Ordering::Relaxed), Ordering::Relaxed);
             tokio::time::sleep(TICK).await;
         }
     }
@@ -154,8 +153,8 @@ pub(super) struct Watchdog {
     pub(super) turns: Arc<Turns>,
     pub(super) running: Arc<Running>,
     pub(super) control: Control,
-    /// The watched runtime.
-    pub(super) runtime: tokio::runtime::Handle,
+    /// The watched runtimes, the worker's own first; at most two.
+    pub(super) runtimes: Vec<tokio::runtime::Handle>,
     pub(super) orders: watch::Receiver<Orders>,
     /// How long jobs may continue after an order to stop.
     pub(super) grace: Option<Duration>,
@@ -225,18 +224,17 @@ impl Watchdog {
                     code = code.or(Some(StopReason::Interrupted.exit_code()));
                 }
             }
-            let alive = self.turns.alive.load(Ordering::Relaxed);
-            let silent_for = self
-                .turns
-                .tick
-                .load(Ordering::Relaxed)
-                .saturating_sub(alive);
+            let tick = self.turns.tick.load(Ordering::Relaxed);
+            let mut is_silent = false;
             while nudges.try_join_next().is_some() {}
-            // While every thread is blocked the tasks stay, so their number is limited.
-            if silent_for > QUIET && nudges.len() < MOST_NUDGES {
-                nudges.spawn_on(async {}, &self.runtime);
+            for (runtime, alive) in self.runtimes.iter().zip(&self.turns.alive) {
+                let silent_for = tick.saturating_sub(alive.load(Ordering::Relaxed));
+                // While every thread is blocked the tasks stay, so their number is limited.
+                if silent_for > QUIET && nudges.len() < MOST_NUDGES {
+                    nudges.spawn_on(async {}, runtime);
+                }
+                is_silent |= silent_for > SILENT;
             }
-            let is_silent = silent_for > SILENT;
             if let Some(code) = code
                 && (is_silent || self.running.is_empty())
             {

@@ -101,6 +101,16 @@ pub(in crate::cli) struct WorkArgs {
     )]
     concurrency: Option<NonZeroUsize>,
 
+    /// Threads for handlers that compute [default: the number of processors]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = threads,
+        env = "ARTISAND_THREADS",
+        help_heading = "Beyond Laravel"
+    )]
+    threads: Option<NonZeroUsize>,
+
     /// Print one line per class at the end and on SIGUSR1: runs, failed jobs, mean and longest time
     #[arg(long, help_heading = "Beyond Laravel")]
     pub(super) summary: bool,
@@ -126,12 +136,30 @@ fn concurrency(text: &str) -> Result<NonZeroUsize, String> {
     number.ok_or_else(|| format!("expected a number from 1 to {MOST_CONCURRENT}"))
 }
 
+/// Most threads: more only compete for the processors.
+const MOST_THREADS: usize = 1024;
+
+fn threads(text: &str) -> Result<NonZeroUsize, String> {
+    let number = text
+        .parse()
+        .ok()
+        .filter(|number: &NonZeroUsize| number.get() <= MOST_THREADS);
+    number.ok_or_else(|| format!("expected a number from 1 to {MOST_THREADS}"))
+}
+
 /// Seconds as a duration of at most a hundred years, so that adding it to a time cannot overflow.
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds.min(100 * 366 * 86_400))
 }
 
 impl WorkArgs {
+    /// Threads for handlers that keep a thread busy.
+    pub(super) fn threads(&self, config: &Config) -> NonZeroUsize {
+        let processors = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        let threads = self.threads.or(config.file.worker.threads);
+        threads.unwrap_or_else(processors)
+    }
+
     /// Turns flags into options: 0 becomes `None`, names become queues.
     pub(super) fn resolve(
         &self,

@@ -64,8 +64,8 @@ fn work(
     let summary = args.summary.then(Arc::<Summary>::default);
     let observers = all_observers(&console, summary.as_ref(), observers);
     let control = Control::new();
-    let overseer = runtimes.overseer();
-    let working = start::run(config, plan, stores, observers, overseer, &control);
+    let beside = (runtimes.overseer(), runtimes.threads());
+    let working = start::run(config, plan, stores, observers, beside, &control);
     // Before the first job starts.
     let signals = runtimes.obey_signals(&control)?;
     let ended = runtimes.block_on(async {

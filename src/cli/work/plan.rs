@@ -1,6 +1,7 @@
 //! What a worker is to do: its connection, its options and its mappings.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 
 use super::args::WorkArgs;
 use crate::cli::{UsageError, block_on, connection};
@@ -15,6 +16,8 @@ pub(super) struct Plan {
     pub(super) connection: String,
     pub(super) options: WorkerOptions,
     pub(super) router: Router,
+    /// Threads for handlers that keep a thread busy.
+    pub(super) threads: NonZeroUsize,
 }
 
 impl Plan {
@@ -36,6 +39,7 @@ impl Plan {
             connection: name,
             options,
             router,
+            threads: args.threads(config),
         })
     }
 

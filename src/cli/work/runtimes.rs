@@ -1,6 +1,7 @@
 //! The runtimes of a worker: one for its jobs, and one that no job can block.
 
 use std::convert::Infallible;
+use std::num::NonZeroUsize;
 
 use anyhow::Context as _;
 use tokio::runtime::{Builder, EnterGuard, Handle, Runtime, RuntimeFlavor};
@@ -12,6 +13,8 @@ use crate::worker::Control;
 /// The runtimes of a worker.
 pub(super) struct Runtimes {
     jobs: Runtime,
+    /// Runs handlers that keep a thread busy; `None` if there is but one thread for them.
+    threads: Option<Runtime>,
     /// Obeys signals, renews reservations and watches handlers; `None` if no handler can block the other runtime.
     overseer: Option<Runtime>,
 }
@@ -20,7 +23,12 @@ impl Runtimes {
     pub(super) fn new(plan: &Plan) -> anyhow::Result<Self> {
         let jobs = runtime_for(plan)?;
         let overseer = overseer_for(&jobs)?;
-        Ok(Self { jobs, overseer })
+        let threads = threads_for(&jobs, plan.threads)?;
+        Ok(Self {
+            jobs,
+            threads,
+            overseer,
+        })
     }
 
     /// Pools of database connections need a runtime.
@@ -33,8 +41,11 @@ impl Runtimes {
     }
 
     pub(super) fn overseer(&self) -> Option<Handle> {
-        let overseer = self.overseer.as_ref();
-        overseer.map(|overseer| overseer.handle().clone())
+        self.overseer.as_ref().map(|one| one.handle().clone())
+    }
+
+    pub(super) fn threads(&self) -> Option<Handle> {
+        self.threads.as_ref().map(|one| one.handle().clone())
     }
 
     /// Obeys signals from now on: an uncaught one would end the process and its jobs with it.
@@ -48,9 +59,8 @@ impl Runtimes {
     /// Ends both at once: a blocking handler that does not return must not keep the process alive.
     pub(super) fn shut_down(self) {
         self.jobs.shutdown_background();
-        self.overseer
-            .into_iter()
-            .for_each(Runtime::shutdown_background);
+        let others = self.threads.into_iter().chain(self.overseer);
+        others.for_each(Runtime::shutdown_background);
     }
 }
 
@@ -58,17 +68,35 @@ impl Runtimes {
 fn runtime_for(plan: &Plan) -> anyhow::Result<Runtime> {
     let runs_here = plan.router.mappings().len() > 0 || !plan.is_for_php();
     let mut builder = if runs_here {
+        // Not a runtime of the current thread alone: handlers may call `block_in_place`.
         Builder::new_multi_thread()
     } else {
-        // If PHP runs all jobs, there is too little work for several threads that have to wake one another.
         Builder::new_current_thread()
     };
+    // One thread pops, settles and runs all light handlers: crossing threads costs more than they do.
     builder
+        .worker_threads(1)
         .enable_all()
         .thread_name("artisand")
         .max_blocking_threads(plan.options.concurrency.get().max(64))
         .build()
         .context("could not start the runtime")
+}
+
+/// The runtime for handlers that keep a thread busy.
+fn threads_for(jobs: &Runtime, threads: NonZeroUsize) -> anyhow::Result<Option<Runtime>> {
+    if jobs.handle().runtime_flavor() == RuntimeFlavor::CurrentThread || threads.get() == 1 {
+        return Ok(None);
+    }
+    let mut builder = Builder::new_multi_thread();
+    let built = builder
+        .worker_threads(threads.get())
+        .enable_all()
+        .thread_name("artisand-busy")
+        .build();
+    built
+        .map(Some)
+        .context("could not start the threads of handlers")
 }
 
 /// The runtime that obeys signals, renews reservations and watches handlers; `None` if no handler can block the

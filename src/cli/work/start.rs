@@ -88,7 +88,7 @@ pub(super) async fn run(
     plan: Plan,
     stores: Stores,
     observers: Vec<Arc<dyn Observer>>,
-    overseer: Option<Handle>,
+    (overseer, threads): (Option<Handle>, Option<Handle>),
     control: &Control,
 ) -> anyhow::Result<Report> {
     let (queue, _) = open(config, &plan.connection).await?;
@@ -101,6 +101,9 @@ pub(super) async fn run(
     }
     if let Some(overseer) = overseer {
         worker = worker.with_overseer(overseer);
+    }
+    if let Some(threads) = threads {
+        worker = worker.with_threads(threads);
     }
     for observer in observers {
         worker = worker.with_observer(observer);

@@ -57,29 +57,7 @@ impl RedisQueue {
         let reserved = self.keys.reserved(queue);
         let notify = |queue: &QueueName| self.options.notify.then(|| self.keys.notify(queue));
         let (mode, target, tell): (&[u8], String, Option<String>) = match &group.script {
-            SettleScript::Delete => {
-                // A script costs more than the plain command, and for a single job the command's reply says
-                // enough.
-                if let [(job, _)] = jobs {
-                    let command = redis::cmd("ZREM").arg(&reserved).arg(&job.ticket).take();
-                    let removed: i64 =
-                        (self.redis.command(&command).await).map_err(failed("ZREM", queue))?;
-                    return Ok(if removed == 0 { vec![1] } else { Vec::new() });
-                }
-                let args: Vec<_> = jobs
-                    .iter()
-                    .map(|(job, _)| Arg::Bytes(&job.ticket))
-                    .collect();
-                return self
-                    .call(
-                        queue,
-                        "delete.lua",
-                        &self.scripts.delete,
-                        &[reserved],
-                        &args,
-                    )
-                    .await;
-            }
+            SettleScript::Delete => return self.delete_group(queue, jobs).await,
             SettleScript::Delay => (b"delay", self.keys.delayed(queue), None),
             SettleScript::Expire => (b"expire", reserved.clone(), None),
             SettleScript::Prepend => (b"prepend", self.keys.list(queue), notify(queue)),
@@ -99,6 +77,29 @@ impl RedisQueue {
         let keys: Vec<String> = [reserved, target].into_iter().chain(tell).collect();
         self.call(queue, "move.lua", &self.scripts.r#move, &keys, &args)
             .await
+    }
+
+    /// Deletes jobs; returns the positions (from 1) of those that were not there.
+    ///
+    /// One plain command per job costs the server a third less than a script that gets all members as arguments,
+    /// and each has an answer of its own.
+    async fn delete_group(
+        &self,
+        queue: &QueueName,
+        jobs: &[&(Arc<ReservedJob>, Settlement)],
+    ) -> Result<Vec<usize>, Error> {
+        let reserved = self.keys.reserved(queue);
+        let mut deletions = redis::Pipeline::with_capacity(jobs.len());
+        for (job, _) in jobs {
+            deletions.cmd("ZREM").arg(&reserved).arg(&*job.ticket);
+        }
+        let removed: Vec<i64> = self
+            .redis
+            .pipeline(&deletions)
+            .await
+            .map_err(failed("ZREM", queue))?;
+        let gone = (1..).zip(removed).filter(|(_, removed)| *removed == 0);
+        Ok(gone.map(|(position, _)| position).collect())
     }
 
     async fn finish_group(

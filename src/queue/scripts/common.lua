@@ -39,17 +39,13 @@ local function reserve(job)
   -- Laravel writes `attempts` last, or last before `delay`. In valid JSON this
   -- ending belongs to the outermost object, and of equal keys the last one
   -- counts. The caller finds out whether the rest is valid JSON.
-  local tail_at = math.max(#job - 63, 1)
-  local tail = string.sub(job, tail_at)
-  local _, at = string.find(tail, ',"attempts":', 1, true)
+  local _, at = string.find(job, ',"attempts":', math.max(#job - 63, 1), true)
   if at then
-    local digits, rest = string.match(tail, '^(%d+)(.*)$', at + 1)
+    local digits, rest = string.match(job, '^(%d+)(.*)$', at + 1)
     local is_last = rest == '}' or rest == ',"delay":null}' or (rest and string.find(rest, '^,"delay":%-?%d+}$'))
     if is_last and #digits <= 9 and (digits == '0' or string.sub(digits, 1, 1) ~= '0') then
-      local offset = tail_at + at
-      local bumped = string.format('%d', tonumber(digits) + 1)
-      local member = string.sub(job, 1, offset - 1) .. bumped .. string.sub(job, offset + #digits)
-      return offset - 1, bumped, member
+      local bumped = string.format('%d', digits + 1)
+      return at, bumped, string.sub(job, 1, at) .. bumped .. rest
     end
   end
 

@@ -84,11 +84,11 @@ impl Drop for Attempt {
     }
 }
 
-/// Runs a reserved job and hands over its verdict; `candidate` is the result of an earlier look at it, if any.
+/// Runs a reserved job and hands over its verdict.
 pub(crate) async fn run(
     shared: Arc<Shared>,
     job: Arc<ReservedJob>,
-    candidate: Option<Candidate>,
+    candidate: Result<Candidate, crate::payload::Error>,
     number: u64,
     mapping: Option<usize>,
     placement: Placement,
@@ -127,7 +127,12 @@ pub(crate) async fn run(
 }
 
 impl Attempt {
-    async fn run(&self, candidate: Option<Candidate>, placement: Placement, end: &mut TaskEnd) {
+    async fn run(
+        &self,
+        candidate: Result<Candidate, crate::payload::Error>,
+        placement: Placement,
+        end: &mut TaskEnd,
+    ) {
         if !self.is_ours().await {
             // The worker that has it now settles it.
             tracing::warn!(
@@ -138,8 +143,6 @@ impl Attempt {
             return;
         }
         let triage = &self.shared.triage;
-        let candidate =
-            candidate.map_or_else(|| triage.triage(&self.job.payload, &self.job.queue), Ok);
         let Candidate { payload, triaged } = match candidate {
             Ok(candidate) => candidate,
             Err(error) => {
@@ -170,18 +173,18 @@ impl Attempt {
             }
             Triaged::Forward(to) => self.settle(Ending::forward(info, to)).await,
             Triaged::Unmapped(refusal) => {
-                self.go_elsewhere(info, placement, refusal, None, end).await;
+                Box::pin(self.go_elsewhere(info, placement, refusal, None, end)).await;
             }
             // Another worker has to take it.
             Triaged::Bypass(_) if is_given_back => {
-                self.go_elsewhere(info, placement, None, None, end).await;
+                Box::pin(self.go_elsewhere(info, placement, None, None, end)).await;
             }
             Triaged::Bypass(bypass) => {
                 let is_mismatch = matches!(bypass.reason, BypassReason::Mismatch(_));
                 triage.stats.went_beside(bypass.mapping, is_mismatch);
                 let shadow = (bypass.reason == BypassReason::Shadow)
                     .then(|| Shadow::check(triage, bypass, &info));
-                self.go_elsewhere(info, placement, None, shadow, end).await;
+                Box::pin(self.go_elsewhere(info, placement, None, shadow, end)).await;
             }
         }
     }
@@ -224,7 +227,7 @@ impl Attempt {
         let triage = &self.shared.triage;
         let lock = Unique::rescued(&triage.app.services, &self.job.payload);
         let freed = match lock {
-            Some(lock) => lock.free(&triage.app).await,
+            Some(lock) => Box::pin(lock.free(&triage.app)).await,
             None => None,
         };
         match freed {
@@ -279,9 +282,7 @@ impl Attempt {
         if let Some(failure) = before_attempt(&rules, info.attempts, triage.app.clock.now(), name) {
             let outcome = Outcome::threw(failure.clone());
             let ended = (outcome, failure, Duration::ZERO);
-            return self
-                .fail(&info, completion, ended, Some((handler, context)))
-                .await;
+            return Box::pin(self.fail(&info, completion, ended, Some((handler, context)))).await;
         }
         let began = Instant::now();
         let (ran, mut request) = self.run_handler(&routed, &info, &context, &rules).await;
@@ -323,9 +324,7 @@ impl Attempt {
         }
         if let Decision::Fail(failure) = decision {
             let ended = (outcome, failure, elapsed);
-            return self
-                .fail(&info, completion, ended, Some((handler, context)))
-                .await;
+            return Box::pin(self.fail(&info, completion, ended, Some((handler, context)))).await;
         }
         self.emit_exception(&info, &outcome, elapsed);
         let circumstances = self.circumstances(&info, elapsed);
@@ -416,12 +415,15 @@ impl Attempt {
         let stop = &self.shared.stops.cut;
         let run = local::run(&*routed.handler, &pipeline, context, timeout, stop, deletes);
         let turns = &self.shared.turns;
+        // Pinned here: each of the two wrappers would hold it twice, and every job would be as much larger.
+        let run = std::pin::pin!(run);
+        let run = self.shared.weights.measure(routed.mapping, run);
         let ran = turns.watch(info, self.number, timeout, run).await;
         let request = context.take_request();
         let was_killed = matches!(ran.outcome, Outcome::TimedOut | Outcome::Stopped);
         let is_kept = was_killed || request.release.is_some() || request.discard;
         if let Some(until) = until.filter(|_| !is_kept) {
-            until.free_at_the_end(services).await;
+            Box::pin(until.free_at_the_end(services)).await;
         }
         (ran, request)
     }
@@ -461,7 +463,7 @@ impl Attempt {
         }
         let (cache, uuid) = (self.shared.cache.as_ref()?, info.payload.uuid.as_ref()?);
         let most = rules.max_exceptions?;
-        let counting = cache::count_exception(cache, uuid.as_str(), most);
+        let counting = Box::pin(cache::count_exception(cache, uuid.as_str(), most));
         let counted = tokio::select! {
             counted = tokio::time::timeout(COUNTING, counting) => counted,
             // The job has to be given back now.

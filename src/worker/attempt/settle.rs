@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
 
 use crate::handler::{FailureText, Handler, JobContext, JobInfo};
@@ -140,7 +141,13 @@ impl Attempt {
             number: self.number,
             done,
         };
-        if self.shared.settlements.sender.send(pending).await.is_ok() {
+        let sender = &self.shared.settlements.sender;
+        let sent = match sender.try_send(pending) {
+            // Rare: there is room for as many as there are slots.
+            Err(TrySendError::Full(pending)) => Box::pin(sender.send(pending)).await.is_ok(),
+            sent => sent.is_ok(),
+        };
+        if sent {
             self.is_handed_over.store(true, Ordering::Relaxed);
         } else {
             tracing::error!(queue = %self.job.queue, "the task that settles jobs has ended: a job stays reserved");

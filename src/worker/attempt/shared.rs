@@ -18,6 +18,7 @@ use crate::worker::linger::EndCounter;
 use crate::worker::renew::Running;
 use crate::worker::triage::Triage;
 use crate::worker::watchdog::Turns;
+use crate::worker::weights::Weights;
 
 /// What all jobs of a worker share.
 pub(crate) struct Shared {
@@ -28,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) settlements: Settlements,
     /// Handlers under the watchdog.
     pub(crate) turns: Arc<Turns>,
+    /// Which handlers keep a thread busy.
+    pub(crate) weights: Weights,
     pub(crate) observers: Observers,
     pub(crate) stops: Stops,
     /// Counts ended jobs for a pop that lingers.

@@ -18,6 +18,10 @@ pub(crate) mod unique;
 
 use std::fmt;
 
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
+
 use crate::batch::{Ended, JobOutcome};
 use crate::handler::{ChainEdit, FailureText, JobInfo};
 use crate::outbox::follow_up::{Count, FollowUp, NO_PHP_QUEUE, random_token};
@@ -109,12 +113,18 @@ fn chain(command: &Command, version: Version) -> Result<Option<Chain>, Refusal> 
 /// Whether a command may carry a chain; `false` is certain.
 fn has_chain(command: &[u8]) -> bool {
     const EMPTY: &[u8] = b"s:7:\"chained\";a:0:{}";
+    // Made once: making a searcher takes longer than searching a command.
+    static CHAIN: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("chain"));
+    static ESCAPED: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("S:7:"));
+    if CHAIN.find(command).is_none() {
+        return ESCAPED.find(command).is_some();
+    }
     // Up to Laravel 9.3 every job has the property, mostly empty.
     let chained = memchr::memmem::find_iter(command, b"chained\"").count();
     let empty = memchr::memmem::find_iter(command, EMPTY).count();
     chained > empty
         || memchr::memmem::find(command, b"chainCatchCallbacks\";a:").is_some()
-        || memchr::memmem::find(command, b"S:7:").is_some()
+        || ESCAPED.find(command).is_some()
 }
 
 impl Completion {
@@ -227,7 +237,7 @@ impl Completion {
         if let Some(unique) = &self.unique
             && !unique.until_processing
         {
-            effects.extend(unique.free(app).await);
+            effects.extend(Box::pin(unique.free(app)).await);
         }
         if let Some(chain) = &chain {
             effects.extend(self.step(app, info, chain)?);
@@ -247,7 +257,7 @@ impl Completion {
         if let Some(unique) = &self.unique
             && !unique.until_processing
         {
-            effects.extend(unique.free(app).await);
+            effects.extend(Box::pin(unique.free(app)).await);
         }
         let outcome = JobOutcome::Failed;
         effects.extend(self.count(app, info, outcome, Some(&failure.message)));
@@ -272,7 +282,7 @@ impl Completion {
     pub(crate) async fn on_missing_model(&self, app: &AppContext, info: &JobInfo) -> Vec<Effect> {
         let mut effects = Vec::new();
         if let Some(unique) = &self.unique {
-            effects.extend(unique.free(app).await);
+            effects.extend(Box::pin(unique.free(app)).await);
         }
         if app.services.version.is_at_least(12, 51) {
             effects.extend(self.count(app, info, JobOutcome::Succeeded, None));
@@ -285,7 +295,7 @@ impl Completion {
     /// Laravel leaves the lock until it expires; artisand frees it, because nothing else would.
     pub(crate) async fn on_deletion(&self, app: &AppContext) -> Vec<Effect> {
         match &self.unique {
-            Some(unique) => unique.free(app).await.into_iter().collect(),
+            Some(unique) => Box::pin(unique.free(app)).await.into_iter().collect(),
             None => Vec::new(),
         }
     }
