@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -17,6 +18,7 @@ use super::event::{Event, Looping};
 use super::intake::{Found, Intake};
 use super::limits::{LIMITS_EVERY, Limits, Snapshot};
 use super::options::WorkerOptions;
+use super::renew::Running;
 use super::select::{self, Selector};
 use super::slots::{Slots, TaskOutput};
 use super::stop::{Orders, StopReason};
@@ -26,7 +28,7 @@ use crate::connection::is_away;
 use crate::process::pool::Pool;
 use crate::queue::{Popped, Queue, QueueName, ReservedJob};
 use crate::shown::with_causes;
-use crate::time::UnixSeconds;
+use crate::time::{Clock, UnixSeconds};
 
 /// A running worker.
 pub(super) struct Run {
@@ -110,6 +112,7 @@ impl Run {
             self.announcer
                 .announce_stats_sometimes(&self.shared.observers, stats);
             if let Some(reason) = self.stop_reason(orders) {
+                self.slots.start_waiting(&self.shared);
                 return reason;
             }
             let now = Instant::now();
@@ -129,6 +132,7 @@ impl Run {
                 has_popped = true;
             }
             if !has_popped {
+                self.slots.start_waiting(&self.shared);
                 self.wait(may_pop).await;
             }
         }
@@ -234,6 +238,11 @@ impl Run {
     }
 
     fn start(&mut self, fetched: Fetched<'_>, executor: Executor) {
+        // How many jobs of a mapping run is known once they have begun.
+        let may_wait = executor == Executor::Local && !self.shared.triage.has_limited_mappings();
+        if may_wait {
+            return self.slots.take(fetched.into_jobs());
+        }
         for (job, candidate) in fetched.into_jobs() {
             self.slots.start(&self.shared, job, candidate, executor);
         }
@@ -312,7 +321,7 @@ impl Run {
 
     /// Asks the queue for jobs; `None` if it does not answer and the worker is told to quit.
     async fn ask_queue(
-        &self,
+        &mut self,
         slots: NonZeroUsize,
         selector: Option<&mut Selector<'_>>,
         woken: &[QueueName],
@@ -327,13 +336,27 @@ impl Run {
             connection: &self.options.connection,
             queues: &queues,
         });
+        let (queue, shared) = (Arc::clone(&self.queue), Arc::clone(&self.shared));
+        let clock = self.options.clock;
         let popping = async {
-            self.renew_overdue().await?;
-            let now = self.options.clock.now();
-            select::pop(&*self.queue, &queues, now, slots, woken, selector).await
+            renew_overdue(&*queue, &shared.leases.running, clock).await?;
+            select::pop(&*queue, &queues, clock.now(), slots, woken, selector).await
         };
         let mut orders = self.orders.clone();
-        let popped = unless_told_to_quit(popping, &mut orders).await;
+        let mut popping = std::pin::pin!(unless_told_to_quit(popping, &mut orders));
+        let mut popped = Poll::Pending;
+        if self.slots.has_waiting() {
+            popped = futures_util::poll!(popping.as_mut());
+            if popped.is_pending() {
+                // Lets the task of the connection send the request.
+                tokio::task::yield_now().await;
+            }
+            self.slots.start_waiting(&self.shared);
+        }
+        let popped = match popped {
+            Poll::Ready(popped) => popped,
+            Poll::Pending => popping.await,
+        };
         if popped.is_none() {
             tracing::warn!(
                 "the server does not answer: stopping without the reply of the last pop"
@@ -353,21 +376,6 @@ impl Run {
         self.intake(executor).veto(until, is_quiet);
         // Announcements do not matter until then.
         self.wakeups.rest_until(until);
-    }
-
-    /// Renews reservations that could not be renewed in time, so that the pop takes no job that this worker runs.
-    async fn renew_overdue(&self) -> Result<(), crate::queue::Error> {
-        let Some(retry_after) = self.queue.abilities().retry_after else {
-            return Ok(());
-        };
-        let now = Instant::now();
-        let running = &self.shared.leases.running;
-        let overdue = running.overdue(retry_after);
-        if !overdue.is_empty() {
-            self.queue.renew(&overdue, self.options.clock.now()).await?;
-            running.renewed_at(now);
-        }
-        Ok(())
     }
 
     /// Asks observers whether the worker may look at the queues; true if one of them vetoes.
@@ -504,6 +512,24 @@ impl Run {
         let now = Instant::now();
         self.limits.stop_reason(snapshot, &self.options, now)
     }
+}
+
+/// Renews reservations that could not be renewed in time, so that the pop takes no job that this worker runs.
+async fn renew_overdue(
+    queue: &dyn Queue,
+    running: &Running,
+    clock: Clock,
+) -> Result<(), crate::queue::Error> {
+    let Some(retry_after) = queue.abilities().retry_after else {
+        return Ok(());
+    };
+    let now = Instant::now();
+    let overdue = running.overdue(retry_after);
+    if !overdue.is_empty() {
+        queue.renew(&overdue, clock.now()).await?;
+        running.renewed_at(now);
+    }
+    Ok(())
 }
 
 /// Returns when the worker is told to quit.

@@ -18,6 +18,8 @@ pub(super) type TaskOutput = (TaskEnd, Option<Held>);
 /// The running jobs.
 pub(super) struct Slots {
     tasks: JoinSet<TaskOutput>,
+    /// Jobs for handlers here that begin once the next pop is on its way, so that the server works meanwhile.
+    waiting: Vec<(ReservedJob, Option<Candidate>)>,
     concurrency: NonZeroUsize,
     /// Slots taken permanently by handlers that do not return.
     lost: usize,
@@ -38,6 +40,7 @@ impl Slots {
     pub(super) fn new(concurrency: NonZeroUsize, mappings: usize) -> Self {
         Self {
             tasks: JoinSet::new(),
+            waiting: Vec::new(),
             concurrency,
             lost: 0,
             per_mapping: vec![0; mappings],
@@ -51,16 +54,16 @@ impl Slots {
 
     /// Number of jobs' tasks, including those that wait to be settled.
     pub(super) fn len(&self) -> usize {
-        self.tasks.len()
+        self.tasks.len() + self.waiting.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.tasks.is_empty()
+        self.len() == 0
     }
 
-    /// Attempts begun.
+    /// Attempts begun or about to.
     pub(super) fn begun(&self) -> u64 {
-        self.begun
+        self.begun + self.waiting.len() as u64
     }
 
     /// Jobs cut short at the stop deadline and released.
@@ -90,8 +93,25 @@ impl Slots {
 
     /// Free slots for handlers in this process.
     pub(super) fn free(&self) -> usize {
-        let taken = self.tasks.len().saturating_sub(self.in_php()) + self.lost;
+        let taken = self.len().saturating_sub(self.in_php()) + self.lost;
         self.concurrency.get().saturating_sub(taken)
+    }
+
+    /// Takes jobs for handlers here, which begin with [`start_waiting`](Self::start_waiting).
+    pub(super) fn take(&mut self, jobs: impl Iterator<Item = (ReservedJob, Option<Candidate>)>) {
+        self.waiting.extend(jobs);
+    }
+
+    /// Whether jobs wait to begin.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Begins the attempts of all jobs that wait for it.
+    pub(super) fn start_waiting(&mut self, shared: &Arc<Shared>) {
+        for (job, candidate) in std::mem::take(&mut self.waiting) {
+            self.start(shared, job, candidate, Executor::Local);
+        }
     }
 
     /// Begins an attempt.
