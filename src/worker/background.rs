@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::completer::{PendingSettlement, Returns, Settler, keep_settling};
 use super::event::Observers;
+use super::handed::Handed;
 use super::options::WorkerOptions;
 use super::outbox_tasks::{Following, Recording};
 use super::renew::{Running, keep_renewing};
@@ -47,6 +48,7 @@ pub(super) struct Premises<'a> {
     pub(super) services: &'a Arc<Services>,
     pub(super) running: &'a Arc<Running>,
     pub(super) turns: &'a Arc<Turns>,
+    pub(super) handed: &'a Arc<Handed>,
     pub(super) failed_jobs: Option<Arc<FailedJobs>>,
     /// A runtime that handlers cannot block.
     pub(super) overseer: Option<&'a tokio::runtime::Handle>,
@@ -64,6 +66,7 @@ impl Background {
             observers,
             services,
             running,
+            handed,
             ..
         } = premises;
         let (give_up, spooled) = (CancellationToken::new(), Arc::new(Notify::new()));
@@ -76,6 +79,7 @@ impl Background {
             spooled: Arc::clone(&spooled),
             left: Arc::clone(&left),
             returns: Arc::clone(&returns),
+            handed: Arc::clone(handed),
             give_up: give_up.clone(),
             over_at: OnceLock::new(),
         };

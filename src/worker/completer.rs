@@ -5,6 +5,7 @@
 //! because scripts move a job only if it is still reserved.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -21,6 +22,7 @@ use crate::shown::with_causes;
 use crate::time::UnixSeconds;
 use crate::worker::attempt::ending::{Ending, Report};
 use crate::worker::event::{Event, Observers};
+use crate::worker::handed::Handed;
 use crate::worker::renew::Running;
 
 /// A job that has ended, on the way to the server.
@@ -65,6 +67,8 @@ pub(super) struct Settler {
     pub(super) left: Arc<Left>,
     /// Notified when a job will come back to its queue.
     pub(super) returns: Arc<Returns>,
+    /// Counts what is sent and settled.
+    pub(super) handed: Arc<Handed>,
     /// Cancelled at the worker's stop deadline: from then on settling does not wait for a server that stays away.
     pub(super) give_up: CancellationToken,
     /// When settling ends in any case; one moment for all jobs, set when `give_up` is seen.
@@ -235,6 +239,7 @@ impl Settler {
             jobs = count,
             "jobs cannot push what is to follow them; they stay reserved until `retry_after` and are run again"
         );
+        self.handed.settle(count);
         for pending in batch {
             self.running.remove(pending.number);
             if let Some(done) = pending.done {
@@ -256,10 +261,20 @@ impl Settler {
     async fn settle_unless_over(
         &self,
         rows: &[(Arc<ReservedJob>, Settlement)],
+        asked_again: bool,
     ) -> Result<Vec<Settled>, Option<Unsettled>> {
+        let mut settling = self.queue.settle(rows);
+        // The first poll sends it, or takes its place in front of the next pop.
+        let settled = futures_util::poll!(settling.as_mut());
+        if !asked_again {
+            self.handed.send(rows.len());
+        }
+        if let Poll::Ready(settled) = settled {
+            return settled.map_err(Some);
+        }
         tokio::select! {
             biased;
-            settled = self.queue.settle(rows) => settled.map_err(Some),
+            settled = settling => settled.map_err(Some),
             () = self.over() => Err(None),
         }
     }
@@ -274,7 +289,7 @@ impl Settler {
             .iter()
             .map(|pending| (Arc::clone(&pending.job), pending.ending.settlement.clone()))
             .collect();
-        let (settled, error) = match self.settle_unless_over(&rows).await {
+        let (settled, error) = match self.settle_unless_over(&rows, asked_again).await {
             Ok(settled) => (settled.into_iter().map(Some).collect(), None),
             Err(None) => return Err((batch, None)),
             Err(Some(Unsettled { settled, source })) => (settled, Some(source)),
@@ -311,6 +326,7 @@ impl Settler {
         if spools(Spool::FollowUps) {
             self.left.note();
         }
+        let count = done.len();
         let back = (done.iter()).filter_map(|(pending, _)| returns_at(&pending.ending.settlement));
         if let Some(at) = back.min() {
             self.returns.add(at);
@@ -319,6 +335,7 @@ impl Settler {
             self.running.remove(pending.number);
             finish(pending, settled, asked_again, &self.observers);
         }
+        self.handed.settle(count);
     }
 }
 

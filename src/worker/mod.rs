@@ -9,7 +9,6 @@
 //! A slot is free before a job is popped, so no job is reserved that cannot run. The code that holds a reserved
 //! job settles it: there is no early return between pop and settle.
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -23,6 +22,7 @@ mod completer;
 mod completion;
 mod event;
 mod gauge;
+mod handed;
 mod intake;
 mod limits;
 mod linger;
@@ -75,6 +75,7 @@ use background::{Background, Premises};
 use backoff::PopRetry;
 use event::Observers;
 use gauge::Gauge;
+use handed::Handed;
 use intake::Intake;
 use limits::Limits;
 use linger::{EndCounter, Linger};
@@ -285,6 +286,7 @@ impl Worker {
         let (services, running) = (Arc::new(services), Arc::<Running>::default());
         let turns = Arc::new(Turns::new(overseer.is_some()));
         let keeps_others_out = (failed_jobs.as_ref()).is_some_and(|store| store.keeps_others_out());
+        let handed = Arc::<Handed>::default();
         let (mut background, settlements) = Background::start(Premises {
             queue: &queue,
             ledger: &ledger,
@@ -294,6 +296,7 @@ impl Worker {
             services: &services,
             running: &running,
             turns: &turns,
+            handed: &handed,
             failed_jobs,
             overseer: overseer.as_ref(),
             threads: threads.as_ref(),
@@ -313,7 +316,6 @@ impl Worker {
             triage: Arc::new(Triage::new(Arc::new(app))),
             terms: Terms {
                 defaults: options.defaults.clone(),
-                is_sequential: options.concurrency == NonZeroUsize::MIN,
                 has_timeouts: !options.once,
                 rest: options.rest,
             },
@@ -323,6 +325,7 @@ impl Worker {
             },
             settlements: Settlements {
                 sender: settlements,
+                handed,
                 waiting: Gauge::default(),
             },
             turns,

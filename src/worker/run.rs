@@ -132,10 +132,17 @@ impl Run {
                 has_popped = true;
             }
             if !has_popped {
-                self.slots.start_waiting(&self.shared);
+                if self.may_start() {
+                    self.slots.start_waiting(&self.shared);
+                }
                 self.wait(may_pop).await;
             }
         }
+    }
+
+    /// Whether jobs that were taken may begin: with one slot, the job before them has to be settled.
+    fn may_start(&self) -> bool {
+        self.options.concurrency > NonZeroUsize::MIN || self.shared.settlements.handed.are_settled()
     }
 
     /// Whether the app allows any of the queues to be worked now.
@@ -338,7 +345,11 @@ impl Run {
         });
         let (queue, shared) = (Arc::clone(&self.queue), Arc::clone(&self.shared));
         let clock = self.options.clock;
+        let is_sequential = self.options.concurrency == NonZeroUsize::MIN;
         let popping = async {
+            if is_sequential {
+                shared.settlements.handed.sent().await;
+            }
             renew_overdue(&*queue, &shared.leases.running, clock).await?;
             select::pop(&*queue, &queues, clock.now(), slots, woken, selector).await
         };
@@ -463,8 +474,10 @@ impl Run {
     async fn next_wake(&mut self, until: Instant, lingers: bool) -> Wake {
         let follows = self.ends_when_empty();
         let background = &mut self.background;
+        let is_held_up = self.slots.has_waiting();
         tokio::select! {
             biased;
+            () = self.shared.settlements.handed.changed(), if is_held_up => Wake::Time,
             // While a pop lingers, ended jobs are counted instead of waking the loop one by one.
             () = self.shared.ends.reached(), if lingers => Wake::Time,
             end = self.slots.next_end(), if !lingers => Wake::Ended(end),

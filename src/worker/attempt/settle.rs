@@ -110,11 +110,7 @@ impl Attempt {
     }
 
     pub(super) async fn settle(&self, ending: Ending) {
-        if self.shared.terms.is_sequential {
-            self.settle_and_wait(ending).await;
-        } else {
-            self.send(ending, None).await;
-        }
+        self.send(ending, None).await;
     }
 
     /// Hands a job over to be settled and waits for it; `None` if settling failed, which is already reported.
@@ -141,7 +137,9 @@ impl Attempt {
             number: self.number,
             done,
         };
-        let sender = &self.shared.settlements.sender;
+        let settlements = &self.shared.settlements;
+        let sender = &settlements.sender;
+        settlements.handed.hand_over();
         let sent = match sender.try_send(pending) {
             // Rare: there is room for as many as there are slots.
             Err(TrySendError::Full(pending)) => Box::pin(sender.send(pending)).await.is_ok(),

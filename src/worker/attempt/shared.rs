@@ -14,6 +14,7 @@ use crate::worker::attempt::decide::Defaults;
 use crate::worker::completer::PendingSettlement;
 use crate::worker::event::{Event, Observers};
 use crate::worker::gauge::Gauge;
+use crate::worker::handed::Handed;
 use crate::worker::linger::EndCounter;
 use crate::worker::renew::Running;
 use crate::worker::triage::Triage;
@@ -48,8 +49,6 @@ pub(crate) struct Shared {
 pub(crate) struct Terms {
     /// Limits for jobs without their own.
     pub(crate) defaults: Defaults,
-    /// Whether a slot stays taken until its job is settled, so that a single slot runs one job after the other.
-    pub(crate) is_sequential: bool,
     /// False with `--once`, which in Laravel arms no timeout.
     pub(crate) has_timeouts: bool,
     /// How long a slot rests after each job.
@@ -68,6 +67,8 @@ pub(crate) struct Leases {
 pub(crate) struct Settlements {
     /// Ended jobs.
     pub(crate) sender: mpsc::Sender<PendingSettlement>,
+    /// How far the settling has come.
+    pub(crate) handed: Arc<Handed>,
     /// Number of attempts that only wait for the server to settle their job.
     pub(crate) waiting: Gauge,
 }
