@@ -71,14 +71,30 @@ impl<'de> Reader<'de> {
 
     #[inline]
     fn expect(&mut self, byte: u8, expected: &'static str) -> Result<(), Error> {
-        match self.bytes.get(self.pos) {
-            Some(&found) if found == byte => {
-                self.pos += 1;
-                Ok(())
-            }
-            Some(&found) => Err(self.error(Kind::Unexpected { found, expected })),
-            None => Err(self.error(Kind::Eof)),
+        if self.bytes.get(self.pos) == Some(&byte) {
+            self.pos += 1;
+            Ok(())
+        } else {
+            Err(self.unexpected(expected))
         }
+    }
+
+    #[cold]
+    fn unexpected(&self, expected: &'static str) -> Error {
+        match self.bytes.get(self.pos) {
+            Some(&found) => self.error(Kind::Unexpected { found, expected }),
+            None => self.error(Kind::Eof),
+        }
+    }
+
+    /// Reads a string that is written plainly; `None` before any other value.
+    #[inline]
+    pub(crate) fn plain_string(&mut self) -> Result<Option<&'de [u8]>, Error> {
+        if !self.bytes[self.pos..].starts_with(b"s:") {
+            return Ok(None);
+        }
+        self.pos += 2;
+        self.string().map(Some)
     }
 
     /// Reads the next token; the reader is then positioned after it.
@@ -230,11 +246,7 @@ impl<'de> Reader<'de> {
             self.pos += 1;
         }
         if self.pos == start {
-            let found = self.peek()?;
-            return Err(self.error(Kind::Unexpected {
-                found,
-                expected: "a digit",
-            }));
+            return Err(self.unexpected("a digit"));
         }
         self.expect(end, expected)?;
         Ok(value)
