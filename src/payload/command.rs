@@ -36,8 +36,14 @@ impl Command {
             class: name.clone(),
             source,
         })?;
+        // Nearly always `commandName` is the class, spelled alike.
+        let class = if class == &**name {
+            Arc::clone(name)
+        } else {
+            class.into()
+        };
         Ok(Some(Self {
-            class,
+            class: ClassName::accepted(class),
             bytes: Arc::clone(command),
         }))
     }
