@@ -10,6 +10,9 @@
 //! caller of [`Chain::next`] gives the defaults of the next class.
 
 use std::collections::VecDeque;
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 
 use super::Version;
 use super::delay::{Delay, DelayError};
@@ -152,9 +155,9 @@ impl Chain {
     /// [`read`](Self::read).
     pub fn may_be_in(command: &[u8]) -> bool {
         // Escaped strings (`S:`), which PHP reads but never writes, can spell the name differently.
-        [&b"chained"[..], b"S:7:"]
-            .iter()
-            .any(|needle| memchr::memmem::find(command, needle).is_some())
+        static NAMES: LazyLock<[Finder<'_>; 2]> =
+            LazyLock::new(|| [Finder::new(b"chained"), Finder::new(b"S:7:")]);
+        NAMES.iter().any(|name| name.find(command).is_some())
     }
 
     /// Reads the chain in the serialized object of a running job.

@@ -369,50 +369,55 @@ impl<'a> Reader<'a> {
     /// Reads the rest of a string that may have escapes.
     fn escaped(&mut self) -> Result<&str, JsonError> {
         let bytes = self.text.as_bytes();
-        let mut len = 0;
+        // Without escapes the text is never longer; eight bytes are written at once.
+        let room = bytes.len() - self.pos + 8;
+        if self.unescaped.len() < room {
+            self.unescaped.resize(room, 0);
+        }
+        let (mut pos, mut len) = (self.pos, 0);
         // Whether the next byte stands for itself, because a backslash was before it.
         let mut is_literal = false;
         loop {
-            // Room for the eight bytes that are copied at once.
-            if self.unescaped.len() < len + 8 {
-                self.unescaped.resize(2 * len + 256, 0);
-            }
-            let out = &mut self.unescaped[len..];
-            let plain = if let Some(word) = bytes[self.pos..].first_chunk::<8>() {
+            let plain = if let Some(word) = bytes[pos..].first_chunk::<8>() {
                 // All eight bytes are copied, and those after the first special one overwritten: runs are short.
-                out[..8].copy_from_slice(word);
+                self.unescaped[len..len + 8].copy_from_slice(word);
                 let special = special_bytes(u64::from_le_bytes(*word));
                 let special = special & if is_literal { !0xff } else { !0 };
                 (special.trailing_zeros() / 8) as usize
-            } else {
-                let Some(&byte) = bytes.get(self.pos) else {
-                    return Err(self.error("unclosed string"));
-                };
-                out[0] = byte;
+            } else if let Some(&byte) = bytes.get(pos) {
+                self.unescaped[len] = byte;
                 usize::from(is_literal || !is_special(byte))
+            } else {
+                self.pos = pos;
+                return Err(self.error("unclosed string"));
             };
             is_literal = false;
-            self.pos += plain;
+            pos += plain;
             len += plain;
-            match (plain, bytes.get(self.pos), bytes.get(self.pos + 1)) {
-                (8, ..) => {}
-                (_, Some(b'\\'), Some(b'"' | b'\\' | b'/')) => {
-                    self.pos += 1;
+            if plain == 8 {
+                continue;
+            }
+            match bytes.get(pos..) {
+                Some([b'\\', b'"' | b'\\' | b'/', ..]) => {
+                    pos += 1;
                     is_literal = true;
                 }
-                (_, Some(b'"'), _) => break,
-                (_, Some(b'\\'), _) => {
+                Some([b'"', ..]) => break,
+                Some([b'\\', ..]) => {
+                    self.pos = pos;
                     let (character, end) = self.escape()?;
-                    self.unescaped.resize(self.unescaped.len().max(len + 4), 0);
                     len += character.encode_utf8(&mut self.unescaped[len..]).len();
-                    self.pos = end;
+                    pos = end;
                 }
-                (_, Some(..0x20), _) => return Err(self.error("control character in a string")),
+                Some([..0x20, ..]) => {
+                    self.pos = pos;
+                    return Err(self.error("control character in a string"));
+                }
                 // Marked by mistake, or near the end of the text.
                 _ => {}
             }
         }
-        self.pos += 1;
+        self.pos = pos + 1;
         std::str::from_utf8(&self.unescaped[..len]).map_err(|_| self.error("invalid UTF-8"))
     }
 
@@ -457,10 +462,10 @@ impl<'a> Reader<'a> {
 fn special_bytes(word: u64) -> u64 {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     const HIGHS: u64 = u64::from_le_bytes([0x80; 8]);
-    let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word;
-    let quotes = below(word ^ (ONES * u64::from(b'"')), 1);
-    let backslashes = below(word ^ (ONES * u64::from(b'\\')), 1);
-    (quotes | backslashes | below(word, 0x20)) & HIGHS
+    // Below 0x21 are exactly the quote (0x22) and the control characters once 0x02 is flipped.
+    let quotes = (word ^ (ONES * 0x02)).wrapping_sub(ONES * 0x21);
+    let backslashes = (word ^ (ONES * u64::from(b'\\'))).wrapping_sub(ONES);
+    (quotes | backslashes) & !word & HIGHS
 }
 
 /// True for a quote, a backslash and a control character.
