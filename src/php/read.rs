@@ -90,8 +90,27 @@ impl<'de> Reader<'de> {
     /// Reads a string that is written plainly; `None` before any other value.
     #[inline]
     pub(crate) fn plain_string(&mut self) -> Result<Option<&'de [u8]>, Error> {
-        if !self.bytes[self.pos..].starts_with(b"s:") {
-            return Ok(None);
+        let rest = &self.bytes[self.pos..];
+        // Nearly all strings are shorter than 100 bytes; the general way below also finds what is wrong with one.
+        let head = match rest {
+            [b's', b':', ones @ b'0'..=b'9', b':', b'"', ..] => Some((5, ones - b'0')),
+            [
+                b's',
+                b':',
+                tens @ b'0'..=b'9',
+                ones @ b'0'..=b'9',
+                b':',
+                b'"',
+                ..,
+            ] => Some((6, 10 * (tens - b'0') + ones - b'0')),
+            [b's', b':', ..] => None,
+            _ => return Ok(None),
+        };
+        if let Some((start, len)) = head
+            && let Some((bytes, [b'"', b';', ..])) = rest[start..].split_at_checked(len.into())
+        {
+            self.pos += start + bytes.len() + 2;
+            return Ok(Some(bytes));
         }
         self.pos += 2;
         self.string().map(Some)
