@@ -121,60 +121,81 @@ fn codec(criterion: &mut Criterion) {
     against_php(&plain);
 }
 
-/// Median nanoseconds of `run`, over several rounds.
-fn median_ns(mut run: impl FnMut()) -> f64 {
-    const TIMES: u32 = 20_000;
-    let mut rounds: Vec<f64> = (0..9)
-        .map(|_| {
-            let began = Instant::now();
-            (0..TIMES).for_each(|_| run());
-            began.elapsed().as_secs_f64() * 1e9 / f64::from(TIMES)
-        })
-        .collect();
-    rounds.sort_by(f64::total_cmp);
-    rounds[rounds.len() / 2]
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
 }
 
+/// Median nanoseconds of `run`, over several rounds.
+fn median_ns<T>(mut run: impl FnMut() -> T) -> f64 {
+    const TIMES: u32 = 5_000;
+    let round = |_| {
+        let began = Instant::now();
+        (0..TIMES).for_each(|_| drop(black_box(run())));
+        began.elapsed().as_secs_f64() * 1e9 / f64::from(TIMES)
+    };
+    median((0..9).map(round).collect())
+}
+
+/// Times PHP and this codec in turns, so that both meet the same load of the machine.
 fn against_php(element: &str) {
+    const TURNS: usize = 7;
     let file =
         std::env::temp_dir().join(format!("artisand-codec-bench-{}.jsonl", std::process::id()));
     std::fs::write(&file, format!("{element}\n")).unwrap();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/php-interop/codec/bench.php");
-    let output = Command::new("php")
-        .args([script])
-        .arg(&file)
-        .arg("20000")
-        .output();
+    let bytes = element.as_bytes();
+    let payload = Payload::parse(bytes).unwrap();
+    let command = JobCommand::of(&payload).unwrap().unwrap();
+    let mut figures: [Vec<f64>; 6] = Default::default();
+    let mut version = String::new();
+    for _ in 0..TURNS {
+        let output = Command::new("php")
+            .arg(script)
+            .arg(&file)
+            .arg("5000")
+            .output();
+        let Ok(output) = output else { break };
+        let theirs: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        theirs["php"].as_str().unwrap().clone_into(&mut version);
+        let json = theirs["json_decode_ns"].as_f64().unwrap();
+        let object = theirs["unserialize_ns"].as_f64().unwrap();
+        let ours = [
+            median_ns(|| Payload::parse(black_box(bytes)).unwrap()),
+            median_ns(|| php::from_slice::<Plain>(black_box(command.as_bytes())).unwrap()),
+            median_ns(|| {
+                let payload = Payload::parse(black_box(bytes)).unwrap();
+                let command = JobCommand::of(&payload).unwrap().unwrap();
+                command.deserialize::<Plain>().unwrap()
+            }),
+        ];
+        let theirs = [json, object, json + object];
+        for (figures, figure) in figures.iter_mut().zip(theirs.into_iter().chain(ours)) {
+            figures.push(figure);
+        }
+    }
     std::fs::remove_file(&file).unwrap();
-    let Ok(output) = output else {
+    if version.is_empty() {
         return println!("php is not installed: no comparison with PHP");
-    };
-    let theirs: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let php =
-        theirs["json_decode_ns"].as_f64().unwrap() + theirs["unserialize_ns"].as_f64().unwrap();
-    let ours = median_ns(|| {
-        let payload = Payload::parse(black_box(element.as_bytes())).unwrap();
-        black_box(
-            JobCommand::of(&payload)
-                .unwrap()
-                .unwrap()
-                .deserialize::<Plain>()
-                .unwrap(),
-        );
-    });
+    }
+    let medians = figures.map(median);
     println!(
-        "\none payload of {} bytes to a typed struct (medians of 9 rounds)",
+        "\none payload of {} bytes, medians of {TURNS} turns, in ns",
         element.len()
     );
-    println!(
-        "  PHP {} json_decode + unserialize  {php:>7.0} ns",
-        theirs["php"].as_str().unwrap_or("")
-    );
-    println!("  artisand                          {ours:>7.0} ns");
-    println!(
-        "  ratio                             {:>7.2} (asked: 4)",
-        php / ours
-    );
+    println!("{:<36} PHP {version:<8} artisand   ratio", "");
+    let rows = [
+        "json_decode / Payload::parse",
+        "unserialize / from_slice to a struct",
+        "both (asked: 4)",
+    ];
+    for (index, row) in rows.into_iter().enumerate() {
+        let (theirs, ours) = (medians[index], medians[index + rows.len()]);
+        println!(
+            "{row:<36} {theirs:>12.0} {ours:>8.0} {:>7.2}",
+            theirs / ours
+        );
+    }
 }
 
 criterion_group!(benches, codec);

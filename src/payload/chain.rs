@@ -244,7 +244,7 @@ impl Chain {
     /// The command does not start like a serialized object.
     pub fn next_class(&self) -> Result<Option<ClassName>, ChainError> {
         let first = self.commands.front();
-        let class = first.map(|(_, command)| php::leading_class(command));
+        let class = first.map(|(_, command)| php::leading_class(command).map(ClassName::accepted));
         class.transpose().map_err(unreadable(NEXT))
     }
 

@@ -1,7 +1,8 @@
 //! The serialized object inside a payload.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use memchr::memmem::Finder;
 use serde::de::DeserializeOwned;
 
 use super::{Data, Error, Payload};
@@ -36,8 +37,14 @@ impl Command {
             class: name.clone(),
             source,
         })?;
+        // Nearly always `commandName` is the class, spelled alike.
+        let class = if class == &**name {
+            Arc::clone(name)
+        } else {
+            class.into()
+        };
         Ok(Some(Self {
-            class,
+            class: ClassName::accepted(class),
             bytes: Arc::clone(command),
         }))
     }
@@ -69,7 +76,8 @@ impl Command {
     /// `Illuminate\Bus\Batchable::batch`.
     pub fn batch_id(&self) -> Result<Option<String>, php::Error> {
         // Most jobs have no batch: check for that without parsing.
-        if memchr::memmem::find(self.as_bytes(), b"\"batchId\"").is_none() {
+        static NAME: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(b"\"batchId\""));
+        if NAME.find(self.as_bytes()).is_none() {
             return Ok(None);
         }
         let value = self.to_value()?;

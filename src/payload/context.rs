@@ -9,10 +9,7 @@ use std::fmt;
 
 use serde_json::value::RawValue;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-
-use super::json::{Checked, write_unescaped_text};
-use super::loose::LooseText;
+use super::json::{JsonError, Reader, Token, write_unescaped_text};
 use crate::php::Value;
 
 /// The context of a job.
@@ -36,6 +33,24 @@ impl fmt::Debug for LogContext {
 }
 
 impl LogContext {
+    /// Reads the context in a payload; `None` if the app puts any other value there.
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Option<Self>, JsonError> {
+        let mut context = Self::default();
+        match reader.token()? {
+            Token::Object => reader.members(|reader, half| {
+                match &*half {
+                    "data" => context.data = Entries::read(reader)?,
+                    "hidden" => context.hidden = Entries::read(reader)?,
+                    _ => reader.skip()?,
+                }
+                Ok(())
+            })?,
+            Token::Array => return reader.skip_elements().map(|()| None),
+            _ => return Ok(None),
+        }
+        Ok(Some(context))
+    }
+
     /// Keys of the entries that logs may show, in order.
     pub fn keys(&self) -> Vec<&str> {
         self.data.keys()
@@ -131,6 +146,27 @@ fn entry(key: &str, text: &str) -> Option<String> {
 struct Entries(Vec<(Box<str>, Box<str>)>);
 
 impl Entries {
+    /// Reads keys and values, or a list if PHP's keys were 0, 1 and so on; any other value gives no entries.
+    fn read(reader: &mut Reader<'_>) -> Result<Self, JsonError> {
+        let mut entries = Vec::new();
+        match reader.token()? {
+            Token::Object => reader.members(|reader, key| {
+                entries.extend(reader.text()?.map(|text| (key.into(), text)));
+                Ok(())
+            })?,
+            Token::Array => {
+                let mut index = 0_usize;
+                reader.elements(|reader| {
+                    entries.extend(reader.text()?.map(|text| (index.to_string().into(), text)));
+                    index += 1;
+                    Ok(())
+                })?;
+            }
+            _ => {}
+        }
+        Ok(Self(entries))
+    }
+
     fn keys(&self) -> Vec<&str> {
         self.0.iter().map(|(key, _)| &**key).collect()
     }
@@ -157,133 +193,5 @@ impl Entries {
         // The last of duplicate keys counts, as in PHP.
         let (_, text) = self.0.iter().rfind(|(name, _)| **name == *key)?;
         Value::from_bytes(text.as_bytes()).ok()
-    }
-}
-
-/// Reads keys and values, or a list if PHP's keys were 0, 1 and so on; any other value gives no entries.
-impl<'de> Deserialize<'de> for Entries {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(EntriesVisitor)
-    }
-}
-
-struct EntriesVisitor;
-
-impl<'de> Visitor<'de> for EntriesVisitor {
-    type Value = Entries;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("entries of a log context")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
-        let mut entries = Vec::new();
-        while let Some((key, LooseText(text))) = map.next_entry::<Box<str>, LooseText>()? {
-            entries.extend(text.map(|text| (key, text)));
-        }
-        Ok(Entries(entries))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Entries, A::Error> {
-        let mut entries = Vec::new();
-        let mut index = 0_usize;
-        while let Some(LooseText(text)) = seq.next_element()? {
-            entries.extend(text.map(|text| (index.to_string().into(), text)));
-            index += 1;
-        }
-        Ok(Entries(entries))
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Entries, E> {
-        Ok(Entries::default())
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Entries, E> {
-        Ok(Entries::default())
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Entries, E> {
-        Ok(Entries::default())
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Entries, E> {
-        Ok(Entries::default())
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Entries, E> {
-        Ok(Entries::default())
-    }
-
-    fn visit_unit<E>(self) -> Result<Entries, E> {
-        Ok(Entries::default())
-    }
-}
-
-#[derive(serde::Deserialize)]
-#[serde(field_identifier, rename_all = "camelCase")]
-enum Half {
-    Data,
-    Hidden,
-    #[serde(other)]
-    Other,
-}
-
-/// The context in a payload; `None` if the app puts any other value there.
-pub(super) struct LooseContext(pub(super) Option<LogContext>);
-
-impl<'de> Deserialize<'de> for LooseContext {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ContextVisitor).map(Self)
-    }
-}
-
-struct ContextVisitor;
-
-impl<'de> Visitor<'de> for ContextVisitor {
-    type Value = Option<LogContext>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a log context")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut context = LogContext::default();
-        while let Some(half) = map.next_key()? {
-            match half {
-                Half::Data => context.data = map.next_value()?,
-                Half::Hidden => context.hidden = map.next_value()?,
-                Half::Other => drop(map.next_value::<Checked>()?),
-            }
-        }
-        Ok(Some(context))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        while seq.next_element::<Checked>()?.is_some() {}
-        Ok(None)
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(None)
     }
 }

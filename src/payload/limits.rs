@@ -3,8 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
-
+use super::json::{JsonError, Reader, Token};
 use crate::time::UnixSeconds;
 
 /// Limits in a job's payload; `None` means that the worker's option applies.
@@ -59,6 +58,33 @@ impl Backoff {
         )
     }
 
+    /// Reads a `backoff` or old `delay` field: a comma-separated list, a number, or a list of numbers.
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Option<Self>, JsonError> {
+        match reader.token()? {
+            Token::Text(list) => Ok(Some(Self::parse(list))),
+            Token::Int(seconds) => Ok(Some(Self::constant(seconds_from(seconds)))),
+            Token::Bool(is) => Ok(Some(Self::constant(seconds_from(i64::from(is))))),
+            Token::Float(seconds) =>
+            {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    reason = "PHP truncates; the cast saturates"
+                )]
+                Ok(Some(Self::constant(seconds_from(seconds as i64))))
+            }
+            Token::Array => {
+                let mut waits = Vec::new();
+                reader.elements(|reader| {
+                    waits.push(seconds_from(reader.int()?.unwrap_or(0)));
+                    Ok(())
+                })?;
+                Ok((!waits.is_empty()).then_some(Self(waits)))
+            }
+            Token::Object => reader.skip_members().map(|()| None),
+            Token::Null => Ok(None),
+        }
+    }
+
     /// Raises each wait to at least this one: the effect of `--delay` together with `--backoff`, since Laravel
     /// 8.25.
     #[must_use]
@@ -111,131 +137,6 @@ pub(crate) fn php_int(text: &str) -> i64 {
             }
         }
         Err(_) => 0,
-    }
-}
-
-/// An int as found in JSON from PHP: a number, a numeric string, null, or another value, which counts as absent.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct LooseInt(pub(super) Option<i64>);
-
-/// A `backoff` or old `delay` field: a comma-separated list, a number, or a list of numbers.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct LooseBackoff(pub(super) Option<Backoff>);
-
-struct LooseIntVisitor;
-
-impl<'de> Visitor<'de> for LooseIntVisitor {
-    type Value = Option<i64>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an int, a numeric string or null")
-    }
-
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Option<i64>, E> {
-        Ok(Some(value))
-    }
-
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Option<i64>, E> {
-        Ok(Some(i64::try_from(value).unwrap_or(i64::MAX)))
-    }
-
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Option<i64>, E> {
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "PHP truncates; the cast saturates"
-        )]
-        Ok(Some(value as i64))
-    }
-
-    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Option<i64>, E> {
-        Ok(Some(i64::from(value)))
-    }
-
-    fn visit_str<E: de::Error>(self, value: &str) -> Result<Option<i64>, E> {
-        Ok(Some(php_int(value)))
-    }
-
-    fn visit_unit<E: de::Error>(self) -> Result<Option<i64>, E> {
-        Ok(None)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Option<i64>, A::Error> {
-        while seq.next_element::<super::json::Checked>()?.is_some() {}
-        Ok(None)
-    }
-
-    fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Option<i64>, A::Error> {
-        while map
-            .next_entry::<super::json::Checked, super::json::Checked>()?
-            .is_some()
-        {}
-        Ok(None)
-    }
-}
-
-impl<'de> Deserialize<'de> for LooseInt {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(LooseIntVisitor).map(Self)
-    }
-}
-
-struct LooseBackoffVisitor;
-
-impl<'de> Visitor<'de> for LooseBackoffVisitor {
-    type Value = Option<Backoff>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("seconds, a comma list of seconds, or null")
-    }
-
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Self::Value, E> {
-        Ok(Some(Backoff::constant(seconds_from(value))))
-    }
-
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Self::Value, E> {
-        Ok(Some(Backoff::constant(Duration::from_secs(value))))
-    }
-
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Self::Value, E> {
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "PHP truncates; the cast saturates"
-        )]
-        self.visit_i64(value as i64)
-    }
-
-    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Self::Value, E> {
-        self.visit_i64(i64::from(value))
-    }
-
-    fn visit_str<E: de::Error>(self, value: &str) -> Result<Self::Value, E> {
-        Ok(Some(Backoff::parse(value)))
-    }
-
-    fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        let mut waits = Vec::new();
-        while let Some(LooseInt(wait)) = seq.next_element()? {
-            waits.push(seconds_from(wait.unwrap_or(0)));
-        }
-        Ok((!waits.is_empty()).then_some(Backoff(waits)))
-    }
-
-    fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        while map
-            .next_entry::<super::json::Checked, super::json::Checked>()?
-            .is_some()
-        {}
-        Ok(None)
-    }
-}
-
-impl<'de> Deserialize<'de> for LooseBackoff {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(LooseBackoffVisitor).map(Self)
     }
 }
 

@@ -8,11 +8,9 @@
 //! versions.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 mod build;
@@ -27,7 +25,6 @@ mod encryption;
 mod failed_job;
 mod json;
 mod limits;
-mod loose;
 mod pattern;
 #[cfg(any(feature = "cli", feature = "internals"))]
 mod retry;
@@ -105,10 +102,8 @@ pub use version::VersionError;
 
 use crate::php::Value;
 use crate::time::UnixSeconds;
-use context::LooseContext;
-use json::Checked;
-use limits::{LooseBackoff, LooseInt, timeout_from};
-use loose::LooseText;
+use json::{JsonError, Reader, Token};
+use limits::timeout_from;
 
 macro_rules! text_newtype {
     ($(#[$doc:meta])* $name:ident) => {
@@ -172,6 +167,9 @@ impl JobId {
 /// The `job` field of every job that is a PHP object.
 pub const CALL_QUEUED_HANDLER: &str = "Illuminate\\Queue\\CallQueuedHandler@call";
 
+/// [`CALL_QUEUED_HANDLER`] as PHP and Redis write it.
+const HANDLER_SOURCE: &str = r#""Illuminate\\Queue\\CallQueuedHandler@call""#;
+
 /// The facts about a job in its payload.
 #[derive(Debug, Clone)]
 pub struct Payload {
@@ -180,9 +178,9 @@ pub struct Payload {
     /// `id`.
     pub id: Option<JobId>,
     /// `displayName`; empty if the payload has none.
-    pub display_name: Box<str>,
+    pub display_name: Arc<str>,
     /// `job`: [`CALL_QUEUED_HANDLER`], or `Class@method` of a string job.
-    pub job: Box<str>,
+    pub job: Cow<'static, str>,
     /// `attempts`: number of runs before the one that is about to start; absent if the driver counts elsewhere.
     pub attempts: Option<u32>,
     /// Limits of this job.
@@ -211,7 +209,7 @@ pub enum Data {
     /// The data of an object job.
     Command {
         /// `commandName`: class of the object, according to the producer.
-        name: Box<str>,
+        name: Arc<str>,
         /// `command`: the serialized object, or its encrypted form. After decryption it may be any bytes.
         command: Arc<[u8]>,
         /// True once [`Payload::decrypt`] has replaced the encrypted form by the object.
@@ -258,7 +256,7 @@ pub enum Error {
     #[error("the command of {class} cannot be read")]
     Command {
         /// `commandName`.
-        class: Box<str>,
+        class: Arc<str>,
         /// The error of the codec.
         source: crate::php::Error,
     },
@@ -266,27 +264,21 @@ pub enum Error {
     #[error("the command of {class} is encrypted")]
     Encrypted {
         /// `commandName`.
-        class: Box<str>,
+        class: Arc<str>,
     },
     /// The command is encrypted, and no known key decrypts it.
     #[error("the command of {class} cannot be decrypted")]
     Undecryptable {
         /// `commandName`.
-        class: Box<str>,
+        class: Arc<str>,
         /// The error of the encrypter.
         source: EncryptionError,
     },
 }
 
-impl Error {
-    /// The problem and its place, without the content, which may be a secret: error messages are logged.
-    fn json(error: &serde_json::Error) -> Self {
-        let text = error.to_string();
-        let text = match text.split_once(", expected ") {
-            Some((_, expected)) if error.is_data() => format!("expected {expected}"),
-            _ => text,
-        };
-        Self::Json(text)
+impl From<JsonError> for Error {
+    fn from(error: JsonError) -> Self {
+        Self::Json(error.to_string())
     }
 }
 
@@ -299,22 +291,23 @@ impl Payload {
     /// refuse, [`Error::Missing`] without `job`, or without the `command` of an
     /// object job.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        let fields: Fields = json::from_slice(bytes).map_err(|error| Error::json(&error))?;
+        let fields = Fields::of(bytes)?;
         let job = fields.job.ok_or(Error::Missing("`job`"))?;
         let data = if &*job == CALL_QUEUED_HANDLER {
-            let command = fields.data.ok_or(Error::Missing("`data`"))?;
+            let (_, command) = fields.data.ok_or(Error::Missing("`data`"))?;
             Data::Command {
                 name: command.name.unwrap_or_default(),
-                command: command.command.ok_or(Error::Missing("`data.command`"))?,
+                command: command
+                    .command
+                    .ok_or(Error::Missing("`data.command`"))?
+                    .into(),
                 was_encrypted: false,
                 batch_id: command.batch_id,
             }
         } else {
-            // Only string jobs need their data unchanged, so most payloads are read only once.
-            let fields: HashMap<Cow<'_, str>, &RawValue> =
-                json::from_slice(bytes).map_err(|error| Error::json(&error))?;
-            let data = fields.get("data").map(|data| (*data).to_owned());
-            Data::Json(data.map_or_else(empty_text, Arc::from))
+            let data = fields.data.map_or("\"\"", |(source, _)| source);
+            let data = RawValue::from_string(data.to_owned());
+            Data::Json(data.map_err(|error| Error::Json(error.to_string()))?.into())
         };
         Ok(Self {
             uuid: fields.uuid.map(JobUuid::from),
@@ -428,19 +421,13 @@ impl Payload {
     }
 }
 
-fn empty_text() -> Arc<RawValue> {
-    RawValue::from_string("\"\"".to_owned())
-        .expect("an empty string is JSON")
-        .into()
-}
-
 /// The fields that were found; the last of duplicates counts, as in PHP.
 #[derive(Default)]
-struct Fields {
-    uuid: Option<Box<str>>,
-    id: Option<Box<str>>,
-    display_name: Option<Box<str>>,
-    job: Option<Box<str>>,
+struct Fields<'a> {
+    uuid: Option<Arc<str>>,
+    id: Option<Arc<str>>,
+    display_name: Option<Arc<str>>,
+    job: Option<Cow<'static, str>>,
     attempts: Option<u32>,
     max_tries: Option<i64>,
     max_exceptions: Option<i64>,
@@ -457,105 +444,60 @@ struct Fields {
     silenced: bool,
     delete_when_missing_models: Option<bool>,
     context: Option<LogContext>,
-    data: Option<CommandData>,
+    /// The JSON of `data`, and its fields if it is that of an object job.
+    data: Option<(&'a str, CommandData)>,
 }
 
-#[derive(serde::Deserialize)]
-#[serde(field_identifier, rename_all = "camelCase")]
-enum Field {
-    Uuid,
-    Id,
-    DisplayName,
-    Job,
-    Attempts,
-    MaxTries,
-    MaxExceptions,
-    FailOnTimeout,
-    Backoff,
-    Delay,
-    Timeout,
-    RetryUntil,
-    TimeoutAt,
-    Tags,
-    CreatedAt,
-    PushedAt,
-    Type,
-    Silenced,
-    DeleteWhenMissingModels,
-    #[serde(rename = "illuminate:log:context")]
-    Context,
-    Data,
-    #[serde(other)]
-    Other,
-}
-
-impl<'de> Deserialize<'de> for Fields {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct FieldsVisitor;
-
-        impl<'de> Visitor<'de> for FieldsVisitor {
-            type Value = Fields;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a payload (a JSON object)")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
-                let mut fields = Fields::default();
-                while let Some(field) = map.next_key()? {
-                    match field {
-                        Field::Uuid => fields.uuid = map.next_value::<LooseText>()?.0,
-                        Field::Id => fields.id = map.next_value::<LooseText>()?.0,
-                        Field::DisplayName => {
-                            fields.display_name = map.next_value::<LooseText>()?.0;
-                        }
-                        Field::Job => fields.job = map.next_value::<LooseText>()?.0,
-                        Field::Attempts => {
-                            let text = map.next_value::<LooseText>()?.0;
-                            fields.attempts = text.and_then(|text| count(&text));
-                        }
-                        Field::MaxTries => fields.max_tries = map.next_value::<LooseInt>()?.0,
-                        Field::MaxExceptions => {
-                            fields.max_exceptions = map.next_value::<LooseInt>()?.0;
-                        }
-                        Field::FailOnTimeout => {
-                            fields.fail_on_timeout = truthy(map.next_value::<LooseInt>()?);
-                        }
-                        Field::Backoff => fields.backoff = map.next_value::<LooseBackoff>()?.0,
-                        Field::Delay => fields.delay = map.next_value::<LooseBackoff>()?.0,
-                        Field::Timeout => fields.timeout = map.next_value::<LooseInt>()?.0,
-                        Field::RetryUntil => fields.retry_until = map.next_value::<LooseInt>()?.0,
-                        Field::TimeoutAt => fields.timeout_at = map.next_value::<LooseInt>()?.0,
-                        Field::Tags => fields.tags = map.next_value::<LooseTags>()?.0,
-                        Field::CreatedAt => fields.created_at = map.next_value::<LooseInt>()?.0,
-                        Field::PushedAt => {
-                            fields.pushed_at = map
-                                .next_value::<LooseText>()?
-                                .0
-                                .and_then(|text| text.parse().ok());
-                        }
-                        Field::Type => fields.horizon_type = map.next_value::<LooseText>()?.0,
-                        Field::Silenced => fields.silenced = truthy(map.next_value::<LooseInt>()?),
-                        Field::DeleteWhenMissingModels => {
-                            fields.delete_when_missing_models =
-                                map.next_value::<LooseInt>()?.0.map(|value| value != 0);
-                        }
-                        Field::Context => fields.context = map.next_value::<LooseContext>()?.0,
-                        Field::Data => fields.data = Some(map.next_value()?),
-                        Field::Other => drop(map.next_value::<Checked>()?),
-                    }
-                }
-                Ok(fields)
-            }
+impl<'a> Fields<'a> {
+    fn of(bytes: &'a [u8]) -> Result<Self, JsonError> {
+        let mut reader = Reader::new(bytes)?;
+        let mut fields = Self::default();
+        if reader.token()? != Token::Object {
+            return Err(reader.error("expected an object"));
         }
+        reader.members(|reader, name| fields.read(&name, reader))?;
+        reader.end()?;
+        Ok(fields)
+    }
 
-        deserializer.deserialize_map(FieldsVisitor)
+    fn read(&mut self, name: &str, reader: &mut Reader<'a>) -> Result<(), JsonError> {
+        match name {
+            "uuid" => self.uuid = reader.text()?,
+            "id" => self.id = reader.text()?,
+            "displayName" => self.display_name = reader.text()?,
+            "job" if reader.take(HANDLER_SOURCE) => self.job = Some(CALL_QUEUED_HANDLER.into()),
+            "job" => self.job = reader.text::<String>()?.map(Cow::Owned),
+            "attempts" => self.attempts = reader.number()?.and_then(count),
+            "maxTries" => self.max_tries = reader.int()?,
+            "maxExceptions" => self.max_exceptions = reader.int()?,
+            "failOnTimeout" => self.fail_on_timeout = reader.truthy()?,
+            "backoff" => self.backoff = Backoff::read(reader)?,
+            "delay" => self.delay = Backoff::read(reader)?,
+            "timeout" => self.timeout = reader.int()?,
+            "retryUntil" => self.retry_until = reader.int()?,
+            "timeoutAt" => self.timeout_at = reader.int()?,
+            "tags" => self.tags = tags(reader)?,
+            "createdAt" => self.created_at = reader.int()?,
+            "pushedAt" => self.pushed_at = reader.number()?,
+            "type" => self.horizon_type = reader.text()?,
+            "silenced" => self.silenced = reader.truthy()?,
+            "deleteWhenMissingModels" => {
+                self.delete_when_missing_models = reader.int()?.map(|value| value != 0);
+            }
+            "illuminate:log:context" => self.context = LogContext::read(reader)?,
+            "data" => {
+                let mut command = CommandData::default();
+                let source = reader.source(|reader| command.read(reader))?;
+                self.data = Some((source, command));
+            }
+            _ => reader.skip()?,
+        }
+        Ok(())
     }
 }
 
 /// A count that Redis would accept: a whole number, possibly written as text or with a zero fraction.
-fn count(text: &str) -> Option<u32> {
-    let number: f64 = text.parse().ok()?;
+fn count(number: f64) -> Option<u32> {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -565,147 +507,47 @@ fn count(text: &str) -> Option<u32> {
     whole
 }
 
-fn truthy(value: LooseInt) -> bool {
-    value.0.is_some_and(|value| value != 0)
-}
-
-/// Tags: a list, or the object that Lua made of a list; otherwise empty.
-struct LooseTags(Vec<Box<str>>);
-
-impl<'de> Deserialize<'de> for LooseTags {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct LooseTagsVisitor;
-
-        impl<'de> Visitor<'de> for LooseTagsVisitor {
-            type Value = Vec<Box<str>>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of tags")
-            }
-
-            fn visit_seq<A: serde::de::SeqAccess<'de>>(
-                self,
-                mut seq: A,
-            ) -> Result<Self::Value, A::Error> {
-                let mut tags = Vec::new();
-                while let Some(LooseText(tag)) = seq.next_element()? {
-                    tags.extend(tag);
-                }
-                Ok(tags)
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut tags = Vec::new();
-                while let Some((_, LooseText(tag))) = map.next_entry::<IgnoredAny, _>()? {
-                    tags.extend(tag);
-                }
-                Ok(tags)
-            }
-
-            fn visit_str<E>(self, tag: &str) -> Result<Self::Value, E> {
-                Ok(vec![tag.into()])
-            }
-
-            fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(Vec::new())
-            }
-
-            fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-                Ok(Vec::new())
-            }
-
-            fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
-                Ok(Vec::new())
-            }
-
-            fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
-                Ok(Vec::new())
-            }
-        }
-
-        deserializer.deserialize_any(LooseTagsVisitor).map(Self)
+/// Tags: a list, the object that Lua made of a list, or one tag; otherwise empty.
+fn tags(reader: &mut Reader<'_>) -> Result<Vec<Box<str>>, JsonError> {
+    let mut tags = Vec::new();
+    match reader.token()? {
+        Token::Array => reader.elements(|reader| {
+            tags.extend(reader.text()?);
+            Ok(())
+        })?,
+        Token::Object => reader.members(|reader, _| {
+            tags.extend(reader.text()?);
+            Ok(())
+        })?,
+        Token::Text(tag) => tags.push(tag.into()),
+        _ => {}
     }
+    Ok(tags)
 }
 
-/// The `data` of an object job; all of it is checked, other fields are dropped.
+/// The `data` of an object job.
 #[derive(Default)]
 struct CommandData {
-    name: Option<Box<str>>,
-    command: Option<Arc<[u8]>>,
+    name: Option<Arc<str>>,
+    command: Option<Arc<str>>,
     batch_id: Option<Box<str>>,
 }
 
-#[derive(serde::Deserialize)]
-#[serde(field_identifier, rename_all = "camelCase")]
-enum DataField {
-    CommandName,
-    Command,
-    BatchId,
-    #[serde(other)]
-    Other,
-}
-
-impl<'de> Deserialize<'de> for CommandData {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct DataVisitor;
-
-        impl<'de> Visitor<'de> for DataVisitor {
-            type Value = CommandData;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("`data`")
-            }
-
-            fn visit_bool<E>(self, _: bool) -> Result<CommandData, E> {
-                Ok(CommandData::default())
-            }
-
-            fn visit_i64<E>(self, _: i64) -> Result<CommandData, E> {
-                Ok(CommandData::default())
-            }
-
-            fn visit_u64<E>(self, _: u64) -> Result<CommandData, E> {
-                Ok(CommandData::default())
-            }
-
-            fn visit_f64<E>(self, _: f64) -> Result<CommandData, E> {
-                Ok(CommandData::default())
-            }
-
-            fn visit_str<E>(self, _: &str) -> Result<CommandData, E> {
-                Ok(CommandData::default())
-            }
-
-            fn visit_unit<E>(self) -> Result<CommandData, E> {
-                Ok(CommandData::default())
-            }
-
-            fn visit_seq<A: serde::de::SeqAccess<'de>>(
-                self,
-                mut seq: A,
-            ) -> Result<CommandData, A::Error> {
-                while seq.next_element::<Checked>()?.is_some() {}
-                Ok(CommandData::default())
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<CommandData, A::Error> {
-                let mut data = CommandData::default();
-                while let Some(field) = map.next_key()? {
-                    match field {
-                        DataField::CommandName => data.name = map.next_value::<LooseText>()?.0,
-                        DataField::Command => {
-                            let command = map.next_value::<LooseText>()?.0;
-                            data.command = command.map(|text| Arc::from(text.into_boxed_bytes()));
-                        }
-                        DataField::BatchId => data.batch_id = map.next_value::<LooseText>()?.0,
-                        DataField::Other => drop(map.next_value::<Checked>()?),
-                    }
+impl CommandData {
+    fn read(&mut self, reader: &mut Reader<'_>) -> Result<(), JsonError> {
+        match reader.token()? {
+            Token::Object => reader.members(|reader, name| {
+                match &*name {
+                    "commandName" => self.name = reader.text()?,
+                    "command" => self.command = reader.text()?,
+                    "batchId" => self.batch_id = reader.text()?,
+                    _ => reader.skip()?,
                 }
-                Ok(data)
-            }
+                Ok(())
+            }),
+            Token::Array => reader.skip_elements(),
+            _ => Ok(()),
         }
-
-        deserializer.deserialize_any(DataVisitor)
     }
 }
 
@@ -820,7 +662,7 @@ mod tests {
                 "]".repeat(levels)
             )
         };
-        parse(&deep(511));
+        parse(&deep(510));
         let deep_data = format!(
             r#"{{"job":"A","data":{}{}}}"#,
             "[".repeat(1500),
@@ -837,6 +679,7 @@ mod tests {
             r#"{"job":"A","data":[1e400]}"#.into(),
             r#"{"job":"A","x":"\ud800"}"#.into(),
             r#"{"job":"A","x":NaN}"#.into(),
+            deep(511),
             deep(1500),
             deep_data,
             format!(

@@ -6,13 +6,9 @@
 //! with the keys 0, 1, .. becomes a list, `1.0` becomes `1`, and an integer
 //! beyond 64 bits a float.
 
-use std::fmt;
+use std::collections::HashMap;
 
-use serde::de::{
-    Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor,
-};
-
-use super::json::{MAX_DEPTH, write_json_float, write_json_text};
+use super::json::{JsonError, Reader, Token, write_json_float, write_json_text};
 
 /// A JSON value as PHP's `json_decode(.., true)` represents it.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,97 +38,44 @@ impl Key {
     }
 }
 
-struct Seed(usize);
-
-impl<'de> DeserializeSeed<'de> for Seed {
-    type Value = Json;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Json, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl Seed {
-    fn inner<E: serde::de::Error>(&self) -> Result<Self, E> {
-        let left = self.0.checked_sub(1);
-        left.map(Self)
-            .ok_or_else(|| E::custom(format_args!("nested deeper than {MAX_DEPTH} levels")))
-    }
-}
-
-impl<'de> Visitor<'de> for Seed {
-    type Value = Json;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
-    }
-
-    fn visit_unit<E: serde::de::Error>(self) -> Result<Json, E> {
-        Ok(Json::Null)
-    }
-
-    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Json, E> {
-        Ok(Json::Bool(value))
-    }
-
-    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Json, E> {
-        Ok(Json::Int(value))
-    }
-
-    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Json, E> {
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "as PHP does with what does not fit"
-        )]
-        Ok(i64::try_from(value).map_or(Json::Float(value as f64), Json::Int))
-    }
-
-    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Json, E> {
-        Ok(Json::Float(value))
-    }
-
-    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Json, E> {
-        Ok(Json::Text(value.to_owned()))
-    }
-
-    fn visit_string<E: serde::de::Error>(self, value: String) -> Result<Json, E> {
-        Ok(Json::Text(value))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Json, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = seq.next_element_seed(self.inner()?)? {
-            let index = i64::try_from(items.len()).map_err(A::Error::custom)?;
-            items.push((Key::Int(index), item));
-        }
-        Ok(Json::Array(items))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Json, A::Error> {
-        let mut items: Vec<(Key, Json)> = Vec::new();
-        let mut places = std::collections::HashMap::new();
-        while let Some(name) = map.next_key::<String>()? {
-            let value = map.next_value_seed(self.inner()?)?;
-            // The last of duplicate keys counts, at the position of the first.
-            if let Some(&place) = places.get(&name) {
-                let item: &mut (Key, Json) = &mut items[place];
-                item.1 = value;
-            } else {
-                places.insert(name.clone(), items.len());
-                items.push((Key::of(name), value));
-            }
-        }
-        Ok(Json::Array(items))
-    }
-}
-
-impl<'de> Deserialize<'de> for Json {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Seed(MAX_DEPTH).deserialize(deserializer)
-    }
-}
-
 impl Json {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, JsonError> {
+        Ok(match reader.token()? {
+            Token::Null => Self::Null,
+            Token::Bool(value) => Self::Bool(value),
+            Token::Int(value) => Self::Int(value),
+            Token::Float(value) => Self::Float(value),
+            Token::Text(text) => Self::Text(text.to_owned()),
+            Token::Array => {
+                let mut items = Vec::new();
+                reader.elements(|reader| {
+                    let index = i64::try_from(items.len()).unwrap_or(i64::MAX);
+                    items.push((Key::Int(index), Self::read(reader)?));
+                    Ok(())
+                })?;
+                Self::Array(items)
+            }
+            Token::Object => {
+                let mut items: Vec<(Key, Self)> = Vec::new();
+                let mut places = HashMap::new();
+                reader.members(|reader, name| {
+                    let value = Self::read(reader)?;
+                    // The last of duplicate keys counts, at the position of the first.
+                    if let Some(&place) = places.get(&name) {
+                        let item: &mut (Key, Self) = &mut items[place];
+                        item.1 = value;
+                    } else {
+                        let key = Key::of(name.clone().into_owned());
+                        places.insert(name, items.len());
+                        items.push((key, value));
+                    }
+                    Ok(())
+                })?;
+                Self::Array(items)
+            }
+        })
+    }
+
     fn write(&self, out: &mut String) {
         match self {
             Self::Null => out.push_str("null"),
@@ -176,8 +119,9 @@ impl Json {
 ///
 /// `Illuminate\Queue\Console\RetryCommand::resetAttempts`.
 pub fn for_retry(payload: &[u8]) -> Result<Vec<u8>, super::Error> {
-    let mut json: Json =
-        super::json::from_slice(payload).map_err(|error| super::Error::json(&error))?;
+    let mut reader = Reader::new(payload)?;
+    let mut json = Json::read(&mut reader)?;
+    reader.end()?;
     if let Json::Array(items) = &mut json {
         for (key, value) in items {
             if *key == Key::Text("attempts".into()) && *value != Json::Null {

@@ -1,6 +1,7 @@
 //! The target of a job: the class inside Laravel's wrappers.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::{Command, CommandLine, Data, Error, Payload};
 use crate::php::ClassName;
@@ -174,7 +175,7 @@ impl Target {
         }
     }
 
-    fn of_encrypted(class: Box<str>) -> Result<Self, Error> {
+    fn of_encrypted(class: Arc<str>) -> Result<Self, Error> {
         match ClassName::new(class.clone()) {
             Some(name) if wrapper(&name).is_none() => Ok(Self::Job { class: name }),
             _ => Err(Error::Encrypted { class }),
@@ -320,7 +321,9 @@ pub(crate) fn subject_of(payload: &Payload) -> Result<Value, Error> {
         (Some(command), _) => command,
         (None, Data::Json(data)) => {
             let json = serde_json::from_str(data.get());
-            return Ok(from_json(json.map_err(|error| Error::json(&error))?));
+            return Ok(from_json(
+                json.map_err(|error| Error::Json(error.to_string()))?,
+            ));
         }
         (None, Data::Command { .. }) => return Err(Error::Missing("object")),
     };

@@ -2,21 +2,27 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 /// Name of a PHP class, without a leading backslash.
 ///
 /// `==` and the hash ignore ASCII case, as PHP does; the spelling is kept.
 #[derive(Clone)]
-pub struct ClassName(Box<str>);
+pub struct ClassName(Arc<str>);
 
 impl ClassName {
     /// Accepts a name that PHP's `unserialize` would accept.
     ///
     /// Returns `None` for the empty name, a name that starts with a backslash,
     /// and a name with a byte that class names cannot contain.
-    pub fn new(name: impl Into<Box<str>>) -> Option<Self> {
+    pub fn new(name: impl Into<Arc<str>>) -> Option<Self> {
         let name = name.into();
         is_class_name(name.as_bytes()).then_some(Self(name))
+    }
+
+    /// Takes a name that the codec's reader has accepted.
+    pub(crate) fn accepted(name: impl Into<Arc<str>>) -> Self {
+        Self(name.into())
     }
 
     /// The name as it was spelled.
@@ -32,11 +38,19 @@ impl ClassName {
 
 /// True if PHP's `unserialize` (8.1 or later) would look for a class of this name.
 pub(crate) fn is_class_name(name: &[u8]) -> bool {
-    !name.is_empty()
-        && name[0] != b'\\'
-        && name
-            .iter()
-            .all(|&b| b.is_ascii_alphanumeric() || b == b'_' || b == b'\\' || b >= 0x80)
+    const ALLOWED: [bool; 256] = {
+        let mut allowed = [false; 256];
+        let mut byte = 0_u8;
+        loop {
+            allowed[byte as usize] =
+                byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'\\' | 0x80..);
+            if byte == u8::MAX {
+                break allowed;
+            }
+            byte += 1;
+        }
+    };
+    !name.is_empty() && name[0] != b'\\' && name.iter().all(|&byte| ALLOWED[usize::from(byte)])
 }
 
 impl PartialEq for ClassName {

@@ -17,6 +17,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::marker::PhantomData;
 use std::rc::Rc;
 
 use base64::Engine as _;
@@ -41,8 +42,28 @@ use super::text::{DisplayBytes, MAX_DEPTH, canonical_int};
 /// Malformed input, a value that does not fit `T`, nesting beyond
 /// `Deserializer::DEPTH` levels, or circular references.
 pub fn from_slice<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, Error> {
+    from_slice_seed(bytes, PhantomData)
+}
+
+/// Reads a value with a seed; the bytes must contain nothing else.
+///
+/// Nearly all texts can be read in one pass. A text with duplicate keys is read again, after a scan; so is one
+/// that was refused, since its first error may be behind the value that did not fit.
+pub(crate) fn from_slice_seed<'de, S: DeserializeSeed<'de> + Clone>(
+    bytes: &'de [u8],
+    seed: S,
+) -> Result<S::Value, Error> {
     let mut deserializer = Deserializer::new(bytes);
-    let value = T::deserialize(&mut deserializer)?;
+    deserializer.state = State::OnePass;
+    let value = seed.clone().deserialize(&mut deserializer);
+    if let Ok(value) = value
+        && deserializer.state != State::Doubtful
+        && deserializer.end().is_ok()
+    {
+        return Ok(value);
+    }
+    let mut deserializer = Deserializer::new(bytes);
+    let value = seed.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(value)
 }
@@ -52,12 +73,26 @@ const MAX_EXPANDED: usize = 1_000_000;
 /// Most bytes read through references before the input is refused.
 const MAX_EXPANDED_BYTES: usize = 64 << 20;
 
+/// What is known of the input as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It has to be scanned before its first value is read.
+    Unscanned,
+    /// It was scanned and found to be well-formed, and its duplicate keys and references are known.
+    Scanned,
+    /// Nothing yet: duplicate keys and references are looked for while reading.
+    OnePass,
+    /// It has duplicate keys or is malformed, and what was read before that was found does not count.
+    Doubtful,
+}
+
 /// The reader behind [`from_slice`].
 #[derive(Debug)]
 pub struct Deserializer<'de> {
     reader: Reader<'de>,
-    /// Whether the input was scanned and found to be well-formed.
-    is_scanned: bool,
+    state: State,
+    /// The names in the open containers, one container after the other, in [`State::OnePass`].
+    names: Vec<&'de [u8]>,
     /// All values of the input; built only if it has references or duplicate keys, or for an untyped container.
     slots: Option<Slots>,
     depth: usize,
@@ -74,14 +109,14 @@ impl<'de> Deserializer<'de> {
 
     /// Reads from these bytes.
     pub fn new(bytes: &'de [u8]) -> Self {
-        let (slots, following) = Default::default();
         Self {
             reader: Reader::new(bytes),
-            is_scanned: false,
-            slots,
+            state: State::Unscanned,
+            names: Vec::new(),
+            slots: None,
             depth: 0,
             depth_limit: Self::DEPTH,
-            following,
+            following: Vec::new(),
             expanded: 0,
             expanded_bytes: 0,
         }
@@ -107,26 +142,52 @@ impl<'de> Deserializer<'de> {
         }
     }
 
-    /// Scans the whole value first: how to read its beginning may depend on what comes later.
-    #[inline]
+    /// Scans the whole input: how to read its beginning may depend on what comes later.
+    #[cold]
     fn scan(&mut self) -> Result<(), Error> {
-        if self.is_scanned {
-            return Ok(());
-        }
-        self.is_scanned = true;
-        let seen = scan(&mut self.reader.clone())?;
+        let before = std::mem::replace(&mut self.state, State::Doubtful);
+        let bytes = self.reader.bytes();
+        let seen = scan(&mut Reader::new(bytes))?;
         if seen.references || seen.duplicates {
-            self.slots()?;
+            self.slots = Some(Slots::of(&mut Reader::new(bytes))?);
         }
+        if seen.duplicates && before != State::Unscanned {
+            // No caller sees this error: the text is read again.
+            return Err(self.reader.error(Kind::Unsupported("a duplicate key")));
+        }
+        self.state = State::Scanned;
         Ok(())
     }
 
+    /// Scans the input unless that was done.
+    #[inline]
+    fn ensure_scanned(&mut self) -> Result<(), Error> {
+        if self.state == State::Scanned {
+            Ok(())
+        } else {
+            self.scan()
+        }
+    }
+
     fn slots(&mut self) -> Result<&Slots, Error> {
+        self.ensure_scanned()?;
         if self.slots.is_none() {
             let slots = Slots::of(&mut Reader::new(self.reader.bytes()))?;
             self.slots = Some(slots);
         }
         Ok(self.slots.as_ref().expect("made above"))
+    }
+
+    /// Skips the next value.
+    fn skip(&mut self) -> Result<(), Error> {
+        if self.state == State::Unscanned {
+            self.scan()?;
+        }
+        let is_scanned = self.state == State::Scanned;
+        if skip(&mut self.reader, if is_scanned { 0 } else { self.depth })? {
+            self.ensure_scanned()?;
+        }
+        Ok(())
     }
 
     /// The pairs of the container at this offset without overwritten duplicates; `None` if it has none.
@@ -141,7 +202,9 @@ impl<'de> Deserializer<'de> {
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        self.scan()?;
+        if self.state == State::Unscanned {
+            self.scan()?;
+        }
         let start = self.reader.pos();
         if !self.following.is_empty() {
             self.expanded += 1;
@@ -235,6 +298,9 @@ impl<'de> Deserializer<'de> {
 
     /// Reads any value, in the forms of the job document.
     fn any<V: Visitor<'de>>(&mut self, visitor: V) -> Result<V::Value, Error> {
+        if matches!(self.reader.peek()?, b'a' | b'O' | b'C') {
+            self.ensure_scanned()?;
+        }
         let start = self.reader.pos();
         match self.reader.token()? {
             Token::Null => visitor.visit_unit(),
@@ -465,10 +531,18 @@ impl<'de> de::Deserializer<'de> for &mut Deserializer<'de> {
     }
 
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        self.with_value(|de| match de.reader.token()? {
-            Token::Str(bytes) => visit_text(bytes, visitor)
-                .unwrap_or_else(|_| Err(Error::without_offset(Kind::NotUtf8))),
-            token => Err(mismatch(&token, &visitor)),
+        self.with_value(|de| {
+            if let Some(bytes) = de.reader.plain_string()? {
+                return match std::str::from_utf8(bytes) {
+                    Ok(text) => visitor.visit_borrowed_str(text),
+                    Err(_) => Err(Error::without_offset(Kind::NotUtf8)),
+                };
+            }
+            match de.reader.token()? {
+                Token::Str(bytes) => visit_text(bytes, visitor)
+                    .unwrap_or_else(|_| Err(Error::without_offset(Kind::NotUtf8))),
+                token => Err(mismatch(&token, &visitor)),
+            }
         })
     }
 
@@ -514,7 +588,7 @@ impl<'de> de::Deserializer<'de> for &mut Deserializer<'de> {
         self.with_value(|de| {
             // A job class whose properties are not needed fits a unit struct as well.
             if matches!(de.reader.peek()?, b'O') {
-                skip(&mut de.reader)?;
+                de.skip()?;
                 return visitor.visit_unit();
             }
             de::Deserializer::deserialize_unit(de, visitor)
@@ -596,8 +670,7 @@ impl<'de> de::Deserializer<'de> for &mut Deserializer<'de> {
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        self.scan()?;
-        skip(&mut self.reader)?;
+        self.skip()?;
         visitor.visit_unit()
     }
 }
@@ -613,16 +686,14 @@ struct Pairs<'a, 'de> {
     left: usize,
     /// The pairs without overwritten duplicates; `None` if there are no duplicates.
     members: Option<Rc<[Member]>>,
-    /// The key whose value is next or was read last.
-    key: Option<KeyRead<'de>>,
+    /// In [`State::OnePass`]: index of its first name in the list of names.
+    first_name: usize,
+    /// In [`State::OnePass`]: how many of its keys are ints, which were 0, 1, 2 and so on.
+    listed: i64,
+    /// Offset of the key whose value is next or is being read, to locate errors.
+    key: Option<usize>,
     /// Names that several properties share; collected when a private property of a parent class occurs.
     shared_names: Option<HashSet<Vec<u8>>>,
-}
-
-/// A key that was read, to locate errors.
-enum KeyRead<'de> {
-    Int(i64),
-    Name(Cow<'de, [u8]>),
 }
 
 impl<'a, 'de> Pairs<'a, 'de> {
@@ -634,6 +705,7 @@ impl<'a, 'de> Pairs<'a, 'de> {
     ) -> Self {
         let members = de.members(start);
         let count = members.as_ref().map_or(count, |members| members.len());
+        let first_name = de.names.len();
         Self {
             de,
             class,
@@ -641,24 +713,89 @@ impl<'a, 'de> Pairs<'a, 'de> {
             count,
             left: count,
             members,
+            first_name,
+            listed: 0,
             key: None,
             shared_names: None,
         }
     }
 
     fn next_key(&mut self) -> Result<Option<Token<'de>>, Error> {
+        self.key = None;
         if self.left == 0 {
-            self.key = None;
             return Ok(None);
         }
         let index = self.count - self.left;
         self.left -= 1;
-        let Some(members) = &self.members else {
-            return self.de.reader.key().map(Some);
+        if let Some(members) = &self.members {
+            let (bytes, member) = (self.de.reader.bytes(), members[index]);
+            self.key = Some(member.key);
+            self.de.reader = Reader::at(bytes, member.value);
+            return Reader::at(bytes, member.key).key().map(Some);
+        }
+        let start = self.de.reader.pos();
+        let key = self.de.reader.key()?;
+        self.key = Some(start);
+        if self.de.state == State::OnePass && self.may_be_repeated(&key) {
+            self.de.scan()?;
+        }
+        Ok(Some(key))
+    }
+
+    /// Reads the next key if it is a plain name that does not depend on other keys; else it reads nothing.
+    #[inline]
+    fn next_plain_name(&mut self) -> Result<Option<&'de str>, Error> {
+        if self.left == 0 || self.members.is_some() {
+            return Ok(None);
+        }
+        let start = self.de.reader.pos();
+        let Some(name) = self.de.reader.plain_string()? else {
+            return Ok(None);
         };
-        let bytes = self.de.reader.bytes();
-        self.de.reader = Reader::at(bytes, members[index].value);
-        Reader::at(bytes, members[index].key).key().map(Some)
+        let plain = name.strip_prefix(b"\0*\0").filter(|_| self.class.is_some());
+        match std::str::from_utf8(plain.unwrap_or(name)) {
+            Ok(plain) if !plain.starts_with('\0') => {
+                self.left -= 1;
+                self.key = Some(start);
+                if self.de.state == State::OnePass && self.may_be_repeated_name(name) {
+                    self.de.scan()?;
+                }
+                Ok(Some(plain))
+            }
+            _ => {
+                self.de.reader = Reader::at(self.de.reader.bytes(), start);
+                Ok(None)
+            }
+        }
+    }
+
+    /// False if the key certainly occurs for the first time: the next int of a list, or another name than before.
+    #[inline]
+    fn may_be_repeated(&mut self, key: &Token<'de>) -> bool {
+        match key {
+            Token::Int(key) if *key == self.listed => {
+                self.listed += 1;
+                false
+            }
+            Token::Str(Cow::Borrowed(name)) => self.may_be_repeated_name(name),
+            _ => true,
+        }
+    }
+
+    #[inline]
+    fn may_be_repeated_name(&mut self, name: &'de [u8]) -> bool {
+        const FEW: usize = 32;
+        let before = &self.de.names[self.first_name..];
+        // A name that looks like an int is one to PHP.
+        if matches!(name, [b'0'..=b'9' | b'-', ..]) || before.len() == FEW || before.contains(&name)
+        {
+            return true;
+        }
+        if self.de.names.capacity() == 0 {
+            self.de.names.reserve(FEW / 2);
+        }
+        self.de.names.push(name);
+        false
     }
 
     /// Ends the container after its visitor.
@@ -673,29 +810,38 @@ impl<'a, 'de> Pairs<'a, 'de> {
         if self.members.is_some() {
             self.de.reader = self.de.end_of(self.start)?;
         }
+        self.de.names.truncate(self.first_name);
         self.de.reader.close()?;
         Ok(value)
     }
 
     /// Adds the pair in which an error occurred.
     fn locate(&mut self, error: Error) -> Error {
-        match self.key.take() {
-            Some(KeyRead::Int(key)) => error.inside(Segment::Index(key)),
-            Some(KeyRead::Name(key)) => error.inside(Segment::Name(key.as_ref().into())),
-            None => error,
+        let Some(key) = self.key.take() else {
+            return error;
+        };
+        let key = Reader::at(self.de.reader.bytes(), key).key();
+        let name = match (key, self.class) {
+            (Ok(Token::Int(key)), _) => return error.inside(Segment::Index(key)),
+            (Ok(Token::Str(key)), Some(class)) => self.property_name(class, key),
+            (Ok(Token::Str(key)), None) => Ok(key),
+            _ => return error,
+        };
+        match name {
+            Ok(name) => error.inside(Segment::Name(name.as_ref().into())),
+            Err(_) => error,
         }
     }
 
     /// The name under which a property is visible: its own, or with the class if the plain name is taken.
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "a borrowed key lives on in the name"
-    )]
     fn property_name(
         &mut self,
         class: &'de str,
         key: Cow<'de, [u8]>,
     ) -> Result<Cow<'de, [u8]>, Error> {
+        if key.first() != Some(&0) {
+            return Ok(key);
+        }
         let property = PropertyName::parse(&key);
         if let Visibility::Private(declaring) = property.visibility
             && !declaring.eq_ignore_ascii_case(class.as_bytes())
@@ -754,12 +900,15 @@ impl<'de> MapAccess<'de> for Pairs<'_, 'de> {
         seed: K,
     ) -> Result<Option<K::Value>, Error> {
         let offset = self.de.reader.pos();
+        if let Some(name) = self.next_plain_name()? {
+            let key = seed.deserialize(KeyDeserializer::Borrowed(name));
+            return key.map(Some).map_err(|error| error.at(offset));
+        }
         let Some(token) = self.next_key()? else {
             return Ok(None);
         };
         let key = match (token, self.class) {
             (Token::Int(key), _) => {
-                self.key = Some(KeyRead::Int(key));
                 return seed
                     .deserialize(KeyDeserializer::Int(key))
                     .map(Some)
@@ -769,7 +918,6 @@ impl<'de> MapAccess<'de> for Pairs<'_, 'de> {
             (Token::Str(key), None) => key,
             _ => unreachable!("a key is an int or a string"),
         };
-        self.key = Some(KeyRead::Name(key.clone()));
         let key = match key {
             Cow::Borrowed(key) => match std::str::from_utf8(key) {
                 Ok(key) => KeyDeserializer::Borrowed(key),
@@ -806,14 +954,9 @@ impl<'de> SeqAccess<'de> for Elements<'_, '_, 'de> {
         &mut self,
         seed: T,
     ) -> Result<Option<T::Value>, Error> {
-        let Some(token) = self.0.next_key()? else {
+        if self.0.next_key()?.is_none() {
             return Ok(None);
-        };
-        self.0.key = Some(match token {
-            Token::Int(key) => KeyRead::Int(key),
-            Token::Str(key) => KeyRead::Name(key),
-            _ => unreachable!("a key is an int or a string"),
-        });
+        }
         let value = seed.deserialize(&mut *self.0.de)?;
         self.0.key = None;
         Ok(Some(value))
@@ -864,10 +1007,6 @@ impl<'de> MapAccess<'de> for AnyObject<'_, 'de> {
             self.pairs.de.reader.token()?;
             return self.next_key_seed(seed);
         }
-        self.pairs.key = Some(KeyRead::Name(match &name {
-            Cow::Borrowed(name) => Cow::Borrowed(name.as_bytes()),
-            Cow::Owned(name) => Cow::Owned(name.as_bytes().to_vec()),
-        }));
         let name = if name == "class" {
             "$model".to_owned()
         } else {
@@ -1158,6 +1297,46 @@ mod tests {
         );
         let error = read::<Node>("O:4:\"Node\":1:{s:4:\"next\";r:1;}").unwrap_err();
         assert!(error.contains("contains itself"), "{error}");
+    }
+
+    #[test]
+    fn the_last_of_duplicate_keys_counts_in_one_pass_too() {
+        /// A sum, or nothing if it could not be read.
+        #[derive(Debug, PartialEq)]
+        struct Lenient(Option<i64>);
+        impl<'de> Deserialize<'de> for Lenient {
+            fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let list = Vec::<i64>::deserialize(deserializer);
+                Ok(Self(list.ok().map(|list| list.iter().sum())))
+            }
+        }
+        let many: Vec<_> = (0..40)
+            .map(|key| format!("s:3:\"a{key:02}\";i:1;"))
+            .collect();
+        let rows = [
+            ("a:2:{i:0;i:1;i:0;i:2;}".to_owned(), vec![2]),
+            ("a:2:{i:0;i:1;s:1:\"0\";i:2;}".to_owned(), vec![2]),
+            (
+                "a:3:{s:1:\"a\";i:1;i:0;i:5;s:1:\"a\";i:2;}".to_owned(),
+                vec![2, 5],
+            ),
+            (
+                "a:3:{s:1:\"a\";i:1;i:0;R:2;S:1:\"\\61\";i:2;}".to_owned(),
+                vec![2, 1],
+            ),
+            ("a:2:{s:1:\"7\";i:1;i:7;i:2;}".to_owned(), vec![2]),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(read(&text), Ok(expected), "{text}");
+        }
+        let map = read::<BTreeMap<String, i64>>;
+        assert_eq!(
+            map(&format!("a:40:{{{}}}", many.concat())).unwrap().len(),
+            40
+        );
+        // A type that drops errors must not hide that a text has to be read again.
+        let text = "a:2:{i:0;a:2:{i:0;i:1;i:0;i:2;}i:1;a:1:{i:0;i:3;}}";
+        assert_eq!(read(text), Ok(vec![Lenient(Some(2)), Lenient(Some(3))]));
     }
 
     #[test]

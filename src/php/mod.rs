@@ -61,11 +61,9 @@ pub use text::MAX_DEPTH;
 pub use value::{Array, Custom, EnumCase, Float, Key, Object, Value};
 
 /// Reads the class name that a serialized object begins with, and nothing more.
-pub(crate) fn leading_class(bytes: &[u8]) -> Result<ClassName, Error> {
+pub(crate) fn leading_class(bytes: &[u8]) -> Result<&str, Error> {
     match read::Reader::new(bytes).token()? {
-        read::Token::Object(class, _) => {
-            Ok(ClassName::new(class).expect("the reader checked the name"))
-        }
+        read::Token::Object(class, _) => Ok(class),
         _ => Err(Error::mismatch("an object", "another value")),
     }
 }

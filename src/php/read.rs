@@ -71,14 +71,49 @@ impl<'de> Reader<'de> {
 
     #[inline]
     fn expect(&mut self, byte: u8, expected: &'static str) -> Result<(), Error> {
-        match self.bytes.get(self.pos) {
-            Some(&found) if found == byte => {
-                self.pos += 1;
-                Ok(())
-            }
-            Some(&found) => Err(self.error(Kind::Unexpected { found, expected })),
-            None => Err(self.error(Kind::Eof)),
+        if self.bytes.get(self.pos) == Some(&byte) {
+            self.pos += 1;
+            Ok(())
+        } else {
+            Err(self.unexpected(expected))
         }
+    }
+
+    #[cold]
+    fn unexpected(&self, expected: &'static str) -> Error {
+        match self.bytes.get(self.pos) {
+            Some(&found) => self.error(Kind::Unexpected { found, expected }),
+            None => self.error(Kind::Eof),
+        }
+    }
+
+    /// Reads a string that is written plainly; `None` before any other value.
+    #[inline]
+    pub(crate) fn plain_string(&mut self) -> Result<Option<&'de [u8]>, Error> {
+        let rest = &self.bytes[self.pos..];
+        // Nearly all strings are shorter than 100 bytes; the general way below also finds what is wrong with one.
+        let head = match rest {
+            [b's', b':', ones @ b'0'..=b'9', b':', b'"', ..] => Some((5, ones - b'0')),
+            [
+                b's',
+                b':',
+                tens @ b'0'..=b'9',
+                ones @ b'0'..=b'9',
+                b':',
+                b'"',
+                ..,
+            ] => Some((6, 10 * (tens - b'0') + ones - b'0')),
+            [b's', b':', ..] => None,
+            _ => return Ok(None),
+        };
+        if let Some((start, len)) = head
+            && let Some((bytes, [b'"', b';', ..])) = rest[start..].split_at_checked(len.into())
+        {
+            self.pos += start + bytes.len() + 2;
+            return Ok(Some(bytes));
+        }
+        self.pos += 2;
+        self.string().map(Some)
     }
 
     /// Reads the next token; the reader is then positioned after it.
@@ -230,11 +265,7 @@ impl<'de> Reader<'de> {
             self.pos += 1;
         }
         if self.pos == start {
-            let found = self.peek()?;
-            return Err(self.error(Kind::Unexpected {
-                found,
-                expected: "a digit",
-            }));
+            return Err(self.unexpected("a digit"));
         }
         self.expect(end, expected)?;
         Ok(value)

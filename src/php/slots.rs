@@ -67,19 +67,24 @@ pub(crate) fn scan(reader: &mut Reader<'_>) -> Result<Seen, Error> {
     Ok(walk.seen)
 }
 
-/// Skips one value that was checked before.
-pub(crate) fn skip(reader: &mut Reader<'_>) -> Result<(), Error> {
+/// Skips one value at depth `depth`; true if it has references or `C:` bodies, whose checks need a [`scan`].
+pub(crate) fn skip(reader: &mut Reader<'_>, depth: usize) -> Result<bool, Error> {
     let mut open: Vec<usize> = Vec::new();
+    let mut is_unchecked = false;
     loop {
         let offset = reader.pos();
         let token = reader.token()?;
-        if let Token::Array(left) | Token::Object(_, left) = token {
-            check_depth(&token, open.len(), offset)?;
-            open.push(left);
+        match token {
+            Token::Array(left) | Token::Object(_, left) => {
+                check_depth(&token, depth + open.len(), offset)?;
+                open.push(left);
+            }
+            Token::ObjectRef(_) | Token::VarRef(_) | Token::Custom(..) => is_unchecked = true,
+            _ => {}
         }
         loop {
             let Some(left) = open.last_mut() else {
-                return Ok(());
+                return Ok(is_unchecked);
             };
             if *left > 0 {
                 *left -= 1;

@@ -1,7 +1,8 @@
 //! PHP's serialize format: every fixture line, every prefix, and a real PHP on the other end.
 
-use std::fmt::Write as _;
+use std::fmt::{Debug, Write as _};
 use std::io::Write as _;
+use std::marker::PhantomData;
 use std::process::{Command, Stdio};
 
 use artisand::php::{
@@ -10,7 +11,7 @@ use artisand::php::{
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use proptest::prelude::*;
-use serde::de::IgnoredAny;
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use crate::harness::fixtures;
 
@@ -213,6 +214,7 @@ proptest! {
         // NaN has many bit patterns and one text.
         prop_assert_eq!(back.to_bytes(), bytes.clone());
         prop_assert!(php::from_slice::<IgnoredAny>(&bytes).is_ok());
+        assert_one_pass_suffices::<serde_json::Value>(&bytes);
         json(&back.to_json());
         for end in (0..bytes.len()).step_by(7) {
             prop_assert_eq!(Value::from_bytes(&bytes[..end]).unwrap_err().category(), Category::Eof);
@@ -385,6 +387,55 @@ fn has_another_class(text: &[u8]) -> bool {
         || count("C:") != count("C:7:\"FlatSer\":") + count("C:7:\"NestSer\":")
 }
 
+/// The pairs of a container in the order in which a reader gives them, with repeated keys.
+#[derive(Debug, PartialEq)]
+struct Pairs<T>(Vec<(String, T)>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Pairs<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PairsVisitor<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for PairsVisitor<T> {
+            type Value = Pairs<T>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("pairs")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs<T>, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(Pairs(pairs))
+            }
+        }
+
+        deserializer.deserialize_map(PairsVisitor(PhantomData))
+    }
+}
+
+/// Reads a text in one pass, and after a scan: both must give the same values, or the same error.
+fn assert_one_pass_suffices<T: DeserializeOwned + PartialEq + Debug>(text: &[u8]) {
+    fn both<T: DeserializeOwned + PartialEq + Debug>(text: &[u8]) {
+        let mut scanned = php::Deserializer::new(text);
+        let expected = T::deserialize(&mut scanned);
+        let expected = expected.and_then(|value| scanned.end().map(|()| value));
+        let found = php::from_slice::<T>(text);
+        let shown = String::from_utf8_lossy(text);
+        match (found, expected) {
+            (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{shown}"),
+            (Err(found), Err(expected)) => {
+                assert_eq!(found.to_string(), expected.to_string(), "{shown}");
+            }
+            (found, expected) => panic!("{shown}\n{found:?}\n{expected:?}"),
+        }
+    }
+    both::<Pairs<T>>(text);
+    both::<Pairs<Option<T>>>(text);
+    both::<Vec<T>>(text);
+}
+
 /// The document without bodies that the class reads and writes itself.
 fn without_bodies(mut document: serde_json::Value) -> serde_json::Value {
     let mut open = vec![&mut document];
@@ -443,6 +494,8 @@ fn every_reader_makes_of_hostile_bytes_what_php_makes_of_them_or_refuses() {
         let shown = String::from_utf8_lossy(text).into_owned();
         let found = Value::from_prefix(text);
         let typed = php::from_slice::<serde_json::Value>(text);
+        assert_one_pass_suffices::<serde_json::Value>(text);
+        assert_one_pass_suffices::<IgnoredAny>(text);
         let (value, end) = match (found, line.split_once('\t')) {
             (Err(error), _) if is_uncertain(&error) => {
                 assert!(typed.is_err() && php::from_slice::<IgnoredAny>(text).is_err());

@@ -223,7 +223,7 @@ fn retried_jobs_are_pushed_anew_and_what_cannot_be_pushed_stays() {
 
            ERROR  Job [past] has a retryUntil in the past that only its PHP class can renew: retry it with `php artisan queue:retry past`.
 
-           ERROR  Job [broken] has a payload that cannot be decoded: the payload is not JSON that PHP would read: expected ident at line 1 column 2.
+           ERROR  Job [broken] has a payload that cannot be decoded: the payload is not JSON that PHP would read: expected a value (byte 0).
 
            ERROR  Job [gone] cannot be pushed onto its connection [gone]: no queue connection `gone` (configured: database, redis, sync).
 

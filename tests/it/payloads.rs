@@ -1,6 +1,11 @@
 //! Payloads captured from real Laravel: the document of each equals PHP's own view of the job.
 
-use artisand::payload::{Document, Encrypter, Payload, Version};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use artisand::payload::{Data, Document, Encrypter, Error, Payload, Version};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::Value;
 
 use crate::harness::fixtures;
@@ -105,4 +110,141 @@ fn every_captured_payload_shows_the_document_that_php_told() {
             assert_eq!(meta, expected, "{place}");
         }
     }
+}
+
+/// Answers each line, a text in Base64: `-` if PHP refuses it or Redis could not write it again, else the command.
+const DECODE: &str = r#"
+while (($line = fgets(STDIN)) !== false) {
+    $payload = json_decode(base64_decode(rtrim($line)), true);
+    $refused = json_last_error() !== JSON_ERROR_NONE;
+    if (is_array($payload)) {
+        array_walk_recursive($payload, function ($value) use (&$refused) {
+            $refused = $refused || is_float($value) && is_infinite($value);
+        });
+    }
+    $command = $payload['data']['command'] ?? null;
+    echo $refused ? '-' : (is_string($command) ? '+' . base64_encode($command) : ''), "\n";
+}
+"#;
+
+/// A text like a payload, with a string of all kinds of pieces and a value that may be no JSON.
+fn doubtful_json(rng: &mut fastrand::Rng) -> Vec<u8> {
+    let pieces: [&[u8]; 20] = [
+        b"plain",
+        b" ",
+        b"O:1:\\\"A\\\":0:{}",
+        b"\\\"",
+        b"\\\\",
+        b"\\/",
+        b"\\n\\t\\r\\b\\f",
+        b"\\u00e9",
+        b"\\u0000",
+        b"\\uD83D\\ude00",
+        "é".as_bytes(),
+        "😀".as_bytes(),
+        b"]#",
+        b"a long run of plain text",
+        b"\\\\\\\"#]",
+        b"\\ud83d",
+        b"\\ude00",
+        b"\\u12x4",
+        b"\\x",
+        b"\x1f",
+    ];
+    let values = [
+        "0",
+        "-0",
+        "-1.5e+3",
+        "12345678901234567890123",
+        "1e400",
+        "01",
+        "1.",
+        ".5",
+        "+1",
+        "1e",
+        "-",
+        "nul",
+        "true",
+        "false",
+        "null",
+        "\"x\"",
+        "[]",
+        "{}",
+        "[1,[2,{\"a\":{}}]]",
+        "[1,]",
+        "{\"a\":1,}",
+        "{1:2}",
+        "[1 2]",
+    ];
+    let string = |rng: &mut fastrand::Rng| {
+        let bad = if rng.u8(0..4) == 0 { 0 } else { 5 };
+        let some = (0..rng.usize(0..9)).map(|_| pieces[rng.usize(0..pieces.len() - bad)]);
+        some.collect::<Vec<_>>().concat()
+    };
+    let deep = rng.usize(508..514);
+    let value = match rng.u8(0..12) {
+        0 => "[".repeat(deep) + &"]".repeat(deep),
+        _ => values[rng.usize(0..values.len())].to_owned(),
+    };
+    let handler = br#""job":"Illuminate\\Queue\\CallQueuedHandler@call","data":{"command":""#;
+    let (command, other) = (string(rng), string(rng));
+    let mut text = [
+        b"{",
+        &handler[..],
+        &command,
+        b"\"},\"x\" : ",
+        value.as_bytes(),
+        b", \"",
+        &other,
+        b"\":\"",
+        &other,
+        b"\"}\n",
+    ]
+    .concat();
+    if rng.u8(0..4) == 0 {
+        let at = rng.usize(0..text.len());
+        text[at] = *rng.choice(b"0\"\\,:{}[] -\xff\x00").unwrap();
+    }
+    text
+}
+
+#[test]
+#[ignore = "needs php"]
+fn json_is_read_or_refused_as_by_php() {
+    let rng = &mut fastrand::Rng::with_seed(7);
+    let texts: Vec<_> = (0..20_000).map(|_| doubtful_json(rng)).collect();
+    let input: String = texts
+        .iter()
+        .map(|text| BASE64.encode(text) + "\n")
+        .collect();
+    let mut php = Command::new("php")
+        .args(["-n", "-r", DECODE])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("php runs");
+    let mut stdin = php.stdin.take().unwrap();
+    let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
+    let output = php.wait_with_output().unwrap();
+    writer.join().unwrap().unwrap();
+    let lines = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(lines.lines().count(), texts.len());
+    let (mut read, mut refused) = (0, 0);
+    for (text, line) in texts.iter().zip(lines.lines()) {
+        let shown = String::from_utf8_lossy(text);
+        match (Payload::parse(text), line.strip_prefix('+')) {
+            (Err(Error::Json(_)), _) => {
+                assert_eq!(line, "-", "{shown}");
+                refused += 1;
+            }
+            (Ok(payload), Some(expected)) => {
+                if let Data::Command { command, .. } = &payload.data {
+                    assert_eq!(BASE64.encode(command), expected, "{shown}");
+                    read += 1;
+                }
+            }
+            (_, _) => assert_ne!(line, "-", "{shown}"),
+        }
+    }
+    assert!(read > 5000 && refused > 5000, "{read} {refused}");
 }
