@@ -60,7 +60,6 @@ impl Command {
     }
 
     /// Reads the object's properties into a type.
-    #[cfg(feature = "internals")]
     pub fn deserialize<T: DeserializeOwned>(&self) -> Result<T, php::Error> {
         php::from_slice(&self.bytes)
     }
