@@ -27,6 +27,7 @@ lint:
 bench:
 	php-interop/setup.sh --host-only
 	cargo bench --bench codec
+	cargo build --release --examples --quiet
 	cargo bench --bench drain
 
 # Some minutes of fuzzing each; see fuzz/README.md.

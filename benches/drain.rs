@@ -1,13 +1,11 @@
 //! Compares artisand, a real `queue:work` and a bare pop-and-delete loop, which drain a queue of real payloads.
 //!
-//! `cargo bench --bench drain [-- --jobs N] [--rounds N]`. Every round starts a
-//! private redis-server and fills it with copies of a captured payload that
-//! differ in uuid, id and data. In some rounds, the first jobs are ones that policy `leave` leaves in the queue. The
-//! benchmark checks that each contender ran every
-//! job exactly once: artisand's handler counts by the number inside the job,
-//! PHP appends it to a list. The benchmark also compares pools of PHP processes without a mapping
-//! with the same number of `queue:work` processes of the same Laravel, including boot and end; `--jobs 0` measures
-//! only these. Raw rounds go to `bench-results/drain.jsonl`.
+//! `make bench`, or `cargo build --release --examples && cargo bench --bench drain [-- --jobs N] [--rounds N]`.
+//! Every round starts a private redis-server and fills it with payloads as Laravel 13 writes them. artisand is the
+//! real binary, a process of its own; handlers in Rust are those of `examples/bench_worker.rs`, which count, so
+//! that every job is known to have run exactly once. PHP appends each job's number to a list. Pools of PHP
+//! processes without a mapping are compared with the same number of `queue:work` processes of the same Laravel,
+//! including boot and end; `--jobs 0` measures only these. Raw rounds go to `bench-results/drain.jsonl`.
 
 #![expect(
     clippy::unwrap_used,
@@ -17,24 +15,17 @@
 
 use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener};
-use std::num::NonZeroUsize;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use artisand::connection::{Redis, RedisOptions};
-use artisand::handler::{self, JobContext};
-use artisand::payload::Pattern;
 use artisand::queue::{Queue as _, QueueName, RedisQueue, RedisQueueOptions};
-use artisand::routing::{HandlerChoice, Mapping, Registry, Router, UnmappedPolicy};
-use artisand::worker::{Control, Worker, WorkerOptions};
 
 const PREFIX: &str = "laravel-database-";
 /// Number of jobs for PHP: enough to measure it, few enough to wait for.
 const PHP_JOBS: usize = 5_000;
-/// Numbers of jobs, before those that run, that policy `leave` leaves in the queue.
-const LEFT: [(&str, usize); 3] = [("1 left", 1), ("30 left", 30), ("400 left", 400)];
+/// The bare loop with batches of these sizes.
+const BARE: [(&str, usize); 2] = [("bare loop of 64", 64), ("bare loop of 256", 256)];
 /// Version of Laravel, and number of processes in the pool and of `queue:work`. All but the first need `make setup`.
 const IN_PHP: [(&str, usize); 4] = [("8", 2), ("8", 4), ("10", 2), ("13", 2)];
 
@@ -126,17 +117,14 @@ fn payloads(jobs: usize) -> Vec<Vec<u8>> {
     (0..jobs).map(payload).collect()
 }
 
-#[derive(serde::Deserialize)]
-struct Counted {
-    n: usize,
-}
-
 /// What one contender did in one round.
 struct Round {
     name: String,
     jobs: usize,
     seconds: f64,
     commands_per_job: f64,
+    /// Microseconds of processor time per job, of Redis and of artisand.
+    micros: Option<(f64, f64)>,
 }
 
 impl Round {
@@ -196,59 +184,127 @@ fn fill_with_others(count: usize) -> Vec<Vec<u8>> {
     payloads(count).into_iter().map(other).collect()
 }
 
-async fn artisand(name: &'static str, jobs: usize, concurrency: usize, others: usize) -> Round {
+/// A worker of the benchmark: the real binary, or the example with handlers of its own.
+struct Contender {
+    name: &'static str,
+    handler: &'static str,
+    concurrency: usize,
+    threads: usize,
+    /// Jobs in front that policy `leave` leaves in the queue.
+    others: usize,
+    /// The share of the jobs that is enough to measure it: one in so many.
+    share: usize,
+}
+
+#[rustfmt::skip]
+const CONTENDERS: [Contender; 12] = [
+    Contender { name: "no-op, 1 slot", handler: "discard", concurrency: 1, threads: 2, others: 0, share: 5 },
+    Contender { name: "no-op, 16 slots", handler: "discard", concurrency: 16, threads: 2, others: 0, share: 1 },
+    Contender { name: "no-op, 64 slots", handler: "discard", concurrency: 64, threads: 2, others: 0, share: 1 },
+    Contender { name: "no-op, 64 slots, 1 thread", handler: "discard", concurrency: 64, threads: 1, others: 0, share: 1 },
+    Contender { name: "no-op, 256 slots", handler: "discard", concurrency: 256, threads: 2, others: 0, share: 1 },
+    Contender { name: "typed, 64 slots", handler: "typed", concurrency: 64, threads: 2, others: 0, share: 1 },
+    Contender { name: "typed, 256 slots", handler: "typed", concurrency: 256, threads: 2, others: 0, share: 1 },
+    Contender { name: "sleeps 1 ms, 64 slots", handler: "sleeps", concurrency: 64, threads: 2, others: 0, share: 2 },
+    Contender { name: "computes 200 us, 1 thread", handler: "computes", concurrency: 64, threads: 1, others: 0, share: 10 },
+    Contender { name: "computes 200 us, 2 threads", handler: "computes", concurrency: 64, threads: 2, others: 0, share: 10 },
+    Contender { name: "no-op, 64 slots, 1 left", handler: "discard", concurrency: 64, threads: 2, others: 1, share: 5 },
+    Contender { name: "no-op, 64 slots, 400 left", handler: "discard", concurrency: 64, threads: 2, others: 400, share: 5 },
+];
+
+/// Seconds of processor time: of a server, and of all children of this process that have ended.
+fn processor_seconds(server: &Server) -> (f64, f64) {
+    let info: String = redis::cmd("INFO")
+        .arg("cpu")
+        .query(&mut server.connection())
+        .unwrap();
+    let of = |name: &str| -> f64 {
+        let line = info.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap().trim().parse().unwrap()
+    };
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    // Fields 16 and 17 of proc(5), in hundredths of a second; the third one is the first here.
+    let ticks = |field: usize| fields[field - 3].parse::<f64>().unwrap() / 100.0;
+    (
+        of("used_cpu_user:") + of("used_cpu_sys:"),
+        ticks(16) + ticks(17),
+    )
+}
+
+async fn drained_by(contender: &Contender, jobs: usize) -> Round {
     let server = Server::start();
-    let queue = Arc::new(server.queue());
-    fill(&queue, &fill_with_others(others)).await;
+    let queue = server.queue();
+    fill(&queue, &fill_with_others(contender.others)).await;
     fill(&queue, &payloads(jobs)).await;
-    let runs: Arc<Vec<AtomicU32>> = Arc::new((0..jobs).map(|_| AtomicU32::new(0)).collect());
-    let counted = {
-        let runs = Arc::clone(&runs);
-        move |job: Counted, _: JobContext| {
-            runs[job.n].fetch_add(1, Ordering::Relaxed);
-            std::future::ready(Ok::<(), std::io::Error>(()))
-        }
-    };
-    let mapping = Mapping::new(
-        Pattern::parse(r"App\Jobs\Counted").unwrap(),
-        HandlerChoice::Named("counted".into()),
+    let directory = tempfile::tempdir().unwrap();
+    let toml = format!(
+        "[connections.redis]\nhost = \"127.0.0.1\"\nport = {}\nprefix = \"{PREFIX}\"\n\
+         [[map]]\njob = 'App\\Jobs\\Counted'\nhandler = \"{}\"\n",
+        server.port, contender.handler
     );
-    let registry = Registry::new().with("counted", handler::function(counted));
-    let router = Router::new(vec![mapping], UnmappedPolicy::Leave, &registry).unwrap();
-    let options = WorkerOptions {
-        concurrency: NonZeroUsize::new(concurrency).unwrap(),
-        stop_when_empty: true,
-        memory: None,
-        ..WorkerOptions::default()
+    std::fs::write(directory.path().join("artisand.toml"), toml).unwrap();
+    let counts = directory.path().join("counts");
+    let program = if contender.handler == "discard" {
+        env!("CARGO_BIN_EXE_artisand").into()
+    } else {
+        std::path::Path::new(env!("CARGO_BIN_EXE_artisand")).with_file_name("examples/bench_worker")
     };
-    let before = client_commands(&server);
+    let (before, used) = (client_commands(&server), processor_seconds(&server));
     let began = Instant::now();
-    let report = Worker::new(Arc::clone(&queue), router, options)
-        .run(&Control::new())
-        .await;
+    let status = Command::new(program)
+        .args([
+            "queue:work",
+            "redis",
+            "--stop-when-empty",
+            "-q",
+            "--memory=0",
+        ])
+        .arg(format!("--concurrency={}", contender.concurrency))
+        .arg(format!("--threads={}", contender.threads))
+        .env("BENCH_COUNTS", &counts)
+        .current_dir(directory.path())
+        .status();
     let seconds = began.elapsed().as_secs_f64();
-    let once = runs.iter().all(|runs| runs.load(Ordering::Relaxed) == 1);
-    assert!(once, "a job was lost or run twice");
-    assert_eq!(report.jobs_processed, jobs as u64);
+    assert!(
+        status.is_ok_and(|status| status.success()),
+        "build the examples with --release"
+    );
+    if contender.handler != "discard" {
+        let counted = std::fs::read_to_string(counts).unwrap();
+        assert_eq!(counted, format!("{jobs} 0"), "a job was lost or run twice");
+    }
+    let (redis, own) = processor_seconds(&server);
+    let sizes = queue.sizes(&QueueName::from("default")).await.unwrap();
+    let left = (sizes.pending, sizes.reserved);
+    assert_eq!(
+        left,
+        (contender.others as u64, 0),
+        "what no handler runs stays"
+    );
+    let per_job = |count: f64| {
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+        let jobs = jobs as f64;
+        count / jobs
+    };
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-    let commands_per_job = (client_commands(&server) - before) as f64 / jobs as f64;
-    let left = queue.sizes(&QueueName::from("default")).await.unwrap();
-    assert_eq!(left.pending, others as u64, "what nobody runs stays");
+    let commands = (client_commands(&server) - before) as f64;
     Round {
-        name: name.to_owned(),
+        name: contender.name.to_owned(),
         jobs,
         seconds,
-        commands_per_job,
+        commands_per_job: per_job(commands),
+        micros: Some((per_job(redis - used.0) * 1e6, per_job(own - used.1) * 1e6)),
     }
 }
 
 /// The minimum for any worker: pops a batch with a script and deletes it with one command.
-async fn bare_loop(jobs: usize) -> Round {
+async fn bare_loop(name: &str, batch: usize, jobs: usize) -> Round {
     let server = Server::start();
     let queue = server.queue();
     fill(&queue, &payloads(jobs)).await;
     let script = redis::Script::new(
-        "local jobs = redis.call('LRANGE', KEYS[1], 0, 63)
+        "local jobs = redis.call('LRANGE', KEYS[1], 0, ARGV[2] - 1)
          if #jobs == 0 then return jobs end
          for i, job in ipairs(jobs) do
            jobs[i] = string.gsub(job, '\"attempts\":0', '\"attempts\":1', 1)
@@ -270,6 +326,7 @@ async fn bare_loop(jobs: usize) -> Round {
             .key(&list)
             .key(&reserved)
             .arg(1_760_000_090)
+            .arg(batch)
             .invoke_async(&mut connection)
             .await
             .unwrap();
@@ -291,10 +348,11 @@ async fn bare_loop(jobs: usize) -> Round {
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let commands_per_job = f64::from(commands) / jobs as f64;
     Round {
-        name: "bare loop".to_owned(),
+        name: name.to_owned(),
         jobs,
         seconds,
         commands_per_job,
+        micros: None,
     }
 }
 
@@ -358,6 +416,7 @@ async fn in_php(
         jobs,
         seconds,
         commands_per_job,
+        micros: None,
     })
 }
 
@@ -397,6 +456,13 @@ async fn pool(name: String, version: &str, jobs: usize, processes: usize) -> Opt
     round
 }
 
+/// The median.
+fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
 fn median(rounds: &[Round], name: &str) -> Option<(f64, f64)> {
     let mut rates: Vec<f64> = rounds
         .iter()
@@ -420,7 +486,6 @@ fn argument(name: &str, default: usize) -> usize {
 
 fn main() {
     let (jobs, rounds) = (argument("--jobs", 100_000), argument("--rounds", 5));
-    let concurrency = argument("--concurrency", 64);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -428,18 +493,12 @@ fn main() {
     let mut all: Vec<Round> = Vec::new();
     let rounds_here = if jobs == 0 { 0 } else { rounds };
     for _ in 0..rounds_here {
-        // On the runtime's own threads, as the command does.
-        all.push(runtime.block_on(async move {
-            tokio::spawn(artisand("artisand", jobs, concurrency, 0))
-                .await
-                .unwrap()
-        }));
-        for (name, others) in LEFT {
-            // A fifth of the jobs is enough: these are slower.
-            let worked = artisand(name, jobs / 5, concurrency, others);
-            all.push(runtime.block_on(async move { tokio::spawn(worked).await.unwrap() }));
+        for contender in &CONTENDERS {
+            all.push(runtime.block_on(drained_by(contender, jobs / contender.share)));
         }
-        all.push(runtime.block_on(async move { tokio::spawn(bare_loop(jobs)).await.unwrap() }));
+        for (name, batch) in BARE {
+            all.push(runtime.block_on(bare_loop(name, batch, jobs)));
+        }
     }
     all.extend(runtime.block_on(queue_work("queue:work".to_owned(), "8", PHP_JOBS, 1)));
     for (version, processes) in IN_PHP {
@@ -455,18 +514,52 @@ fn main() {
     for round in &all {
         let line = serde_json::json!({
             "name": round.name, "jobs": round.jobs, "seconds": round.seconds, "commands_per_job": round.commands_per_job,
+            "redis_and_own_micros": round.micros,
         });
         writeln!(raw, "{line}").unwrap();
     }
     if jobs > 0 {
-        println!("\n{jobs} jobs, concurrency {concurrency}, medians of {rounds} rounds");
+        println!("\n{jobs} jobs, medians of {rounds} rounds; every job ran exactly once");
+        println!(
+            "\n| | jobs/s | least and most | of the bare loop | Redis us/job | artisand us/job | commands/job |"
+        );
+        println!("| --- | --- | --- | --- | --- | --- | --- |");
     }
-    println!("every job ran exactly once");
-    println!(
-        "  {:<34} {:>10} {:>22} {:>10}",
-        "", "jobs/s", "round trips per job", "ratio"
-    );
-    let reference = median(&all, "artisand").map(|(rate, _)| rate);
+    let names = CONTENDERS.iter().map(|contender| contender.name);
+    for name in names
+        .chain(BARE.map(|(name, _)| name))
+        .chain(["queue:work"])
+    {
+        let mine: Vec<&Round> = all.iter().filter(|round| round.name == name).collect();
+        let Some(rate) = middle(mine.iter().map(|round| round.per_second())) else {
+            continue;
+        };
+        let bare = if name.contains("256") {
+            BARE[1].0
+        } else {
+            BARE[0].0
+        };
+        let bare = middle(
+            all.iter()
+                .filter(|round| round.name == bare)
+                .map(Round::per_second),
+        );
+        let rates = mine.iter().map(|round| round.per_second());
+        let (least, most) = rates.fold((f64::MAX, 0.0_f64), |(a, b), rate| {
+            (a.min(rate), b.max(rate))
+        });
+        let micros = |of: fn((f64, f64)) -> f64| {
+            let all = mine.iter().filter_map(|round| round.micros.map(of));
+            middle(all).map_or_else(String::new, |micros| format!("{micros:.1}"))
+        };
+        println!(
+            "| {name} | {rate:.0} | {least:.0} to {most:.0} | {} | {} | {} | {:.3} |",
+            bare.map_or_else(String::new, |bare| format!("{:.2}", rate / bare)),
+            micros(|both| both.0),
+            micros(|both| both.1),
+            mine[0].commands_per_job,
+        );
+    }
     let line = |name: &str, reference: Option<f64>| {
         let (rate, commands) = median(&all, name)?;
         let ratio =
@@ -474,16 +567,6 @@ fn main() {
         println!("  {name:<34} {rate:>10.0} {commands:>22.3} {ratio:>10}");
         Some(rate)
     };
-    for name in [
-        "artisand",
-        "1 left",
-        "30 left",
-        "400 left",
-        "bare loop",
-        "queue:work",
-    ] {
-        line(name, reference);
-    }
     println!("\n{PHP_JOBS} jobs with nothing mapped, medians of {rounds} rounds");
     for (version, processes) in IN_PHP {
         let [pools, works] = names_in_php(version, processes);

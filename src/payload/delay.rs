@@ -84,7 +84,7 @@ impl Delay {
             Value::Bool(value) => i64::from(*value),
             Value::Int(value) => *value,
             Value::Float(value) => value.get() as i64,
-            Value::String(text) => super::limits::php_int(&String::from_utf8_lossy(text)),
+            Value::String(text) => crate::php::int_of(&String::from_utf8_lossy(text)),
             Value::Object(object) => return Self::of_object(object, value).map(Some),
             other => {
                 let found = other.kind_name().into();

@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::limits::php_int;
 use crate::php::Value;
+use crate::php::int_of;
 
 /// Most levels of arrays and objects: `json_decode` refuses the 512th, which is its default depth.
 const MAX_DEPTH: usize = 511;
@@ -160,7 +160,7 @@ impl<'a> Reader<'a> {
                 )]
                 Ok(Some(value as i64))
             }
-            Token::Text(text) => Ok(Some(php_int(text))),
+            Token::Text(text) => Ok(Some(int_of(text))),
             Token::Array => self.skip_elements().map(|()| None),
             Token::Object => self.skip_members().map(|()| None),
             Token::Null => Ok(None),

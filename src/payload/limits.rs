@@ -1,5 +1,6 @@
 //! Limits on runs and run time in a job's payload.
 
+use crate::php::int_of;
 use std::fmt;
 use std::time::Duration;
 
@@ -53,7 +54,7 @@ impl Backoff {
     pub fn parse(list: &str) -> Self {
         Self(
             list.split(',')
-                .map(|seconds| seconds_from(php_int(seconds)))
+                .map(|seconds| seconds_from(int_of(seconds)))
                 .collect(),
         )
     }
@@ -110,36 +111,6 @@ fn seconds_from(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
-/// PHP's `(int)` of a string: leading blanks, a sign, digits; the rest is ignored.
-pub(crate) fn php_int(text: &str) -> i64 {
-    let text = text.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);
-    let digits_from = usize::from(text.starts_with(['-', '+']));
-    let end = text[digits_from..]
-        .find(|c: char| !c.is_ascii_digit())
-        .map_or(text.len(), |end| digits_from + end);
-    // PHP takes "1e3" for 1000, and "1.9" for 1.
-    if text[end..].starts_with(['e', 'E', '.']) {
-        let float_end = text
-            .find(|c: char| !c.is_ascii_digit() && !"+-.eE".contains(c))
-            .unwrap_or(text.len());
-        if let Ok(value) = text[..float_end].parse::<f64>() {
-            #[expect(clippy::cast_possible_truncation, reason = "PHP truncates too")]
-            return value as i64;
-        }
-    }
-    match text[..end].parse() {
-        Ok(value) => value,
-        Err(_) if end > digits_from => {
-            if text.starts_with('-') {
-                i64::MIN
-            } else {
-                i64::MAX
-            }
-        }
-        Err(_) => 0,
-    }
-}
-
 /// Converts Laravel's seconds to a timeout; negative ones mean none.
 pub(super) fn timeout_from(seconds: i64) -> Duration {
     seconds_from(seconds)
@@ -178,8 +149,8 @@ mod tests {
             ("é", 0),
         ];
         for (text, expected) in rows {
-            assert_eq!(php_int(text), expected, "{text}");
+            assert_eq!(int_of(text), expected, "{text}");
         }
-        assert_eq!(php_int("99999999999999999999"), i64::MAX);
+        assert_eq!(int_of("99999999999999999999"), i64::MAX);
     }
 }

@@ -33,6 +33,7 @@ mod de;
 mod detach;
 mod edit;
 mod error;
+mod int;
 #[cfg(not(feature = "internals"))]
 pub(crate) mod json;
 #[cfg(feature = "internals")]
@@ -56,6 +57,7 @@ pub(crate) use edit::{EditError, ObjectText};
 #[cfg(feature = "internals")]
 pub use edit::{EditError, ObjectText};
 pub use error::{Category, Error, Kind, Segment};
+pub(crate) use int::int_of;
 pub use ser::to_vec;
 pub use text::MAX_DEPTH;
 pub use value::{Array, Custom, EnumCase, Float, Key, Object, Value};
