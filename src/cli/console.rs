@@ -356,6 +356,11 @@ impl Observer for Console {
             self.out.line(line);
         }
     }
+
+    /// Lines are about one job each.
+    fn is_in_order(&self) -> bool {
+        false
+    }
 }
 
 /// The box that artisan prints at the start if the output is a terminal.

@@ -11,7 +11,7 @@ use crate::php::ClassName;
 use crate::routing::{HandlerChoice, Router, UnmappedPolicy};
 
 /// What does not work if only PHP can read the app's default cache store.
-pub(super) const CACHE_OF_PHP: &str = "queue:restart, queue:pause and canary:resume are not heard (the PHP processes obey restarts); jobs that are unique, have maxExceptions, or carry middleware with locks or limits count as unmapped where that store keeps them";
+pub(super) const CACHE_OF_PHP: &str = "queue:restart, queue:pause and canary:resume do not reach this worker (its PHP processes follow restarts); jobs that are unique, have maxExceptions, or carry middleware with locks or limits count as unmapped where that store keeps them";
 /// The remedy for [`CACHE_OF_PHP`].
 pub(super) const CACHE_OF_PHP_REMEDY: &str = "restart artisand through its supervisor when code changes, or make redis, database or file the default store";
 
@@ -164,14 +164,14 @@ fn unique(config: &Config, router: &Router, services: &Services, findings: &mut 
             Some(Ok(true)) => told += 1,
             Some(Err(missing)) => findings.push(gap(
                 CHECK,
-                format!("jobs whose lock cannot be told are not taken: {missing}"),
+                format!("jobs whose lock is unknown are not taken: {missing}"),
                 "let PHP run the class (they count as unmapped until then), or update Laravel: since 11.39 jobs say which lock they hold",
             )),
             Some(Ok(false)) | None => {}
         }
     }
     if findings.len() == before {
-        let found = format!("unique classes that run here, and whose locks can be told: {told}");
+        let found = format!("unique classes that run here, and whose locks are known: {told}");
         findings.push(well(CHECK, found));
     }
 }

@@ -57,7 +57,7 @@ impl Subject {
         let version = laravel.version.as_deref().unwrap_or("this version");
         let (major, minor) = self.since;
         screen.warn(&format!(
-            "PHP workers of Laravel {version} do not obey it, those of {major}.{minor} and later do; artisand's workers obey it"
+            "PHP workers of Laravel {version} ignore it, those of {major}.{minor} and later follow it, as do artisand's workers"
         ))
     }
 }

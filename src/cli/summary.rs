@@ -9,7 +9,7 @@ use super::console::Console;
 use super::json::PhpJson;
 use super::output::printable;
 use super::style::run_time;
-use crate::worker::Event;
+use crate::worker::{Event, Observer};
 
 /// Most classes that are counted one by one: names come from payloads, which are not trusted.
 const MOST_CLASSES: usize = 500;
@@ -35,9 +35,9 @@ impl Counts {
     }
 }
 
-impl Summary {
+impl Observer for Summary {
     /// Notes the end of an attempt, or a job that failed for good.
-    pub(super) fn note(&self, event: &Event<'_>) {
+    fn on_event(&self, event: &Event<'_>) {
         let (end, is_attempt) = match event {
             Event::JobAttempted(end) => (end, true),
             Event::JobFailed(end) => (end, false),
@@ -61,6 +61,13 @@ impl Summary {
         }
     }
 
+    /// Counts do not depend on the order of jobs.
+    fn is_in_order(&self) -> bool {
+        false
+    }
+}
+
+impl Summary {
     /// The lines, for people or as JSON.
     pub(super) fn lines(&self, console: &Console) -> String {
         let classes = self.0.lock().unwrap_or_else(PoisonError::into_inner);

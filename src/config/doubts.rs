@@ -154,7 +154,7 @@ impl Config {
             (kind, found) => kind != found,
         };
         let instead = match found {
-            "event" => "an event, of which only listeners are queued: write `listener = '..'`, with `event = '..'` beside it".to_owned(),
+            "event" => "an event, of which only listeners are queued: write `listener = '..'`, together with `event = '..'`".to_owned(),
             found => format!("a {found}: write `{found} = '..'`"),
         };
         is_other.then(|| Doubt {
@@ -271,7 +271,7 @@ mod tests {
             (r"job = 'App\Listeners\Ship'", "'log'",
                 Some(r"artisand.toml:2: `job = ..` names `App\Listeners\Ship`, which is a listener: write `listener = '..'`")),
             (r"broadcast = 'App\Events\Shipped'", "'log'",
-                Some(r"artisand.toml:2: `broadcast = ..` names `App\Events\Shipped`, which is an event, of which only listeners are queued: write `listener = '..'`, with `event = '..'` beside it")),
+                Some(r"artisand.toml:2: `broadcast = ..` names `App\Events\Shipped`, which is an event, of which only listeners are queued: write `listener = '..'`, together with `event = '..'`")),
             (r"notification = 'App\Jobs\Queued'", "'log'",
                 Some(r"artisand.toml:2: `notification = ..` names `App\Jobs\Queued`, which is a job: write `job = '..'`")),
             // A listener that code registers looks like a job.

@@ -25,9 +25,9 @@ pub enum MiddlewareTable {
     RateLimited(RateLimitedTable),
     /// So many jobs in so much time, counted in Redis.
     RateLimitedWithRedis(RateLimitedTable),
-    /// After so many exceptions, a pause; counted in the cache.
+    /// After this many exceptions, a pause; counted in the cache.
     ThrottlesExceptions(ThrottleTable),
-    /// After so many exceptions, a pause; counted in Redis.
+    /// After this many exceptions, a pause; counted in Redis.
     ThrottlesExceptionsWithRedis(ThrottleTable),
     /// Fails jobs for good on these exceptions.
     FailOnException(ExceptionsTable),

@@ -234,7 +234,7 @@ async fn renew(lock: &Lock, ttl: Duration, ended: &CancellationToken) -> bool {
             Ok(false) => {
                 tracing::warn!(
                     lock = lock.name(),
-                    "the lock of a running job is no longer ours: it ran out or somebody freed it, and another job may run beside it"
+                    "the lock of a running job is lost: it expired or another process freed it, and another job may run at the same time"
                 );
                 return true;
             }
@@ -276,7 +276,7 @@ async fn free(lock: &Lock, ttl: Duration) {
             tracing::error!(
                 lock = lock.name(),
                 error,
-                "could not free the lock of a job: it stays until it runs out or somebody deletes it"
+                "could not free the lock of a job: it stays until it expires or is deleted"
             );
             return;
         }

@@ -100,7 +100,7 @@ impl Services {
             Some(cache) if cache.is_shared() => Ok(cache),
             Some(_) => Err(Missing {
                 what: what.to_owned(),
-                why: "no other process sees it, so it would keep nobody out; use redis, database or file".to_owned(),
+                why: "no other process sees it, so it excludes no other worker; use redis, database or file".to_owned(),
             }),
             None => Err(self.missing(gap, what)),
         }

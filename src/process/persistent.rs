@@ -152,7 +152,7 @@ impl Persistent {
         let mut document = context.document()?;
         document.push('\n');
         let _room = match &self.room {
-            Some(room) => Some(room.acquire().await.expect("nobody closes it")),
+            Some(room) => Some(room.acquire().await.expect("it is never closed")),
             None => None,
         };
         let uuid = context.uuid().map(JobUuid::as_str);

@@ -37,6 +37,15 @@ use crate::worker::stop::StopReason;
 pub trait Observer: Send + Sync + 'static {
     /// Called once for each event, in order per job.
     fn on_event(&self, event: &Event<'_>);
+
+    /// Whether a worker with one slot has to report the end of a job before it looks for the next one, as Laravel's
+    /// worker does.
+    ///
+    /// If no observer needs that, the next pop is sent right behind the settlement of the last job: one round trip
+    /// per job instead of two.
+    fn is_in_order(&self) -> bool {
+        true
+    }
 }
 
 impl<F: Fn(&Event<'_>) + Send + Sync + 'static> Observer for F {
@@ -48,6 +57,10 @@ impl<F: Fn(&Event<'_>) + Send + Sync + 'static> Observer for F {
 impl Observer for Arc<dyn Observer> {
     fn on_event(&self, event: &Event<'_>) {
         (**self).on_event(event);
+    }
+
+    fn is_in_order(&self) -> bool {
+        (**self).is_in_order()
     }
 }
 
@@ -249,6 +262,13 @@ impl FromIterator<Arc<dyn Observer>> for Observers {
 }
 
 impl Observers {
+    /// Whether any of them wants the events of one job before the next pop.
+    pub(super) fn are_in_order(&self) -> bool {
+        self.0
+            .iter()
+            .any(|listening| listening.observer.is_in_order())
+    }
+
     /// Sends an event to all observers.
     pub(super) fn emit(&self, event: &Event<'_>) {
         for listening in &*self.0 {
@@ -260,7 +280,7 @@ impl Observers {
                 tracing::error!(
                     event = event.name(),
                     panic = panic_text(&*panic),
-                    "an observer panicked; it is told of later events, and this is said once"
+                    "an observer panicked; it still receives later events, and this is logged once"
                 );
             }
         }

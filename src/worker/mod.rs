@@ -340,6 +340,7 @@ impl Worker {
                 .map(Recording::recordings),
         };
         Run {
+            is_in_order: shared.observers.are_in_order(),
             shared: Arc::new(shared),
             queue,
             orders: control.subscribe(),

@@ -46,6 +46,8 @@ pub(super) struct Run {
     pub(super) limits: Limits,
     pub(super) announcer: Announcer,
     pub(super) background: Background,
+    /// Whether an observer wants the events of one job before the next pop.
+    pub(super) is_in_order: bool,
 }
 
 /// Something that happened while the loop waited.
@@ -116,7 +118,10 @@ impl Run {
                 return reason;
             }
             let now = Instant::now();
-            let may_pop = !paused && self.has_open_queue() && self.retry.deadline(now).is_none();
+            let may_pop = !paused
+                && self.has_open_queue()
+                && self.retry.deadline(now).is_none()
+                && !self.is_held_up();
             let mut has_popped = false;
             let is_busy = !self.slots.is_empty();
             if let Some(slots) = self.local_slots().filter(|_| may_pop)
@@ -142,7 +147,16 @@ impl Run {
 
     /// Whether jobs that were taken may begin: with one slot, the job before them has to be settled.
     fn may_start(&self) -> bool {
-        self.options.concurrency > NonZeroUsize::MIN || self.shared.settlements.handed.are_settled()
+        !self.is_sequential() || self.shared.settlements.handed.are_settled()
+    }
+
+    /// Whether a pop has to wait until the last job is settled and reported.
+    fn is_held_up(&self) -> bool {
+        self.is_sequential() && self.is_in_order && !self.shared.settlements.handed.are_settled()
+    }
+
+    fn is_sequential(&self) -> bool {
+        self.options.concurrency == NonZeroUsize::MIN
     }
 
     /// Whether the app allows any of the queues to be worked now.
@@ -345,7 +359,7 @@ impl Run {
         });
         let (queue, shared) = (Arc::clone(&self.queue), Arc::clone(&self.shared));
         let clock = self.options.clock;
-        let is_sequential = self.options.concurrency == NonZeroUsize::MIN;
+        let is_sequential = self.is_sequential();
         let popping = async {
             if is_sequential {
                 shared.settlements.handed.sent().await;
@@ -473,8 +487,8 @@ impl Run {
     /// The next thing that happens, or `Wake::Time` at `until`.
     async fn next_wake(&mut self, until: Instant, lingers: bool) -> Wake {
         let follows = self.ends_when_empty();
+        let is_held_up = self.slots.has_waiting() || self.is_held_up();
         let background = &mut self.background;
-        let is_held_up = self.slots.has_waiting();
         tokio::select! {
             biased;
             () = self.shared.settlements.handed.changed(), if is_held_up => Wake::Time,

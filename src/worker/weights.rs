@@ -17,7 +17,7 @@ const HEAVY: Duration = Duration::from_micros(50);
 const LIGHT: Duration = Duration::from_micros(25);
 /// A run counts as no longer than this, so that one interruption of the process does not count for minutes.
 const LONGEST: Duration = Duration::from_millis(1);
-/// The weight of a run in the average is one in so many.
+/// A run's share in the average is one part in this many.
 const MEMORY: u64 = 8;
 
 /// The weights of all mappings' handlers.

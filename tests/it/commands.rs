@@ -382,7 +382,7 @@ fn signals_that_nobody_would_see_are_no_success() {
 
            INFO  Job processing on queue [redis:high] has been paused.
 
-           WARN  PHP workers of Laravel 10.48.29 do not obey it, those of 12.40 and later do; artisand's workers obey it.
+           WARN  PHP workers of Laravel 10.48.29 ignore it, those of 12.40 and later follow it, as do artisand's workers.
         ");
 }
 

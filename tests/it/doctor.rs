@@ -545,7 +545,7 @@ fn classes_that_run_here_are_looked_at_for_what_follows_their_jobs() {
         found,
         [
             "warning: the manifest does not have App\\Jobs\\Mapped: if they are unique, their locks would be left behind",
-            "warning: jobs whose lock cannot be told are not taken: App\\Jobs\\Other2: its method `uniqueId()` must be asked, and only PHP can do that; a property would do, or a method that only returns one",
+            "warning: jobs whose lock is unknown are not taken: App\\Jobs\\Other2: its method `uniqueId()` must be asked, and only PHP can do that; a property would do, or a method that only returns one",
         ]
     );
     let found = findings.of("batches");
@@ -568,7 +568,7 @@ fn classes_that_run_here_are_looked_at_for_what_follows_their_jobs() {
     let found = findings.of("unique");
     assert_eq!(
         found,
-        ["ok: unique classes that run here, and whose locks can be told: 1"]
+        ["ok: unique classes that run here, and whose locks are known: 1"]
     );
     let found = findings.of("batches");
     assert!(

@@ -64,7 +64,7 @@ async fn opened(context: &Context<'_>, report: &mut Report) -> Option<(RedisQueu
         let (check, remedy) = match error {
             Error::NoPrefix { .. } => (
                 "prefix",
-                "without it no queue can be told: nothing more of this connection was looked at",
+                "without it the keys of the queues are unknown: nothing more of this connection was checked",
             ),
             _ => (
                 "queue",

@@ -38,7 +38,7 @@ pub(in crate::cli) struct WorkArgs {
     #[arg(long)]
     stop_when_empty: bool,
 
-    /// Stop when there was no job for so many seconds; 0 for never
+    /// Stop when there was no job for this many seconds; 0 for never
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     stop_when_empty_for: u64,
 

@@ -25,7 +25,7 @@ use super::{GlobalArgs, log, output};
 use crate::config::{self, Config};
 use crate::handler::HeldLocks;
 use crate::routing::Registry;
-use crate::worker::{Control, Event, Observer, Report};
+use crate::worker::{Control, Observer, Report};
 
 /// Runs a worker; returns when it has stopped.
 pub(super) fn run(
@@ -95,9 +95,7 @@ fn all_observers(
     observers: Vec<Arc<dyn Observer>>,
 ) -> Vec<Arc<dyn Observer>> {
     let mut all = vec![Arc::clone(console) as Arc<dyn Observer>];
-    if let Some(summary) = summary.cloned() {
-        all.push(Arc::new(move |event: &Event<'_>| summary.note(event)));
-    }
+    all.extend(summary.cloned().map(|summary| summary as Arc<dyn Observer>));
     all.extend(observers);
     all
 }

@@ -311,8 +311,8 @@ fn tls_is_as_strict_as_pdo_makes_it() {
         (json!({"1009": ""}), "verify-full - - -"),
         (json!({"1009": null, "1014": false}), "require - - -"),
         (json!({"1007": "/key", "1008": "/cert"}), "verify-full - /cert /key"),
-        (json!({"1009": "/ca", "1010": "/certs"}), "`database.connections.a.options.PDO::MYSQL_ATTR_SSL_CAPATH` of the app is `/certs`, expected no such option, which artisand cannot obey: name the certificate authority in PDO::MYSQL_ATTR_SSL_CA"),
-        (json!({"1011": "AES"}), "`database.connections.a.options.PDO::MYSQL_ATTR_SSL_CIPHER` of the app is `AES`, expected no such option, which artisand cannot obey: name the certificate authority in PDO::MYSQL_ATTR_SSL_CA"),
+        (json!({"1009": "/ca", "1010": "/certs"}), "`database.connections.a.options.PDO::MYSQL_ATTR_SSL_CAPATH` of the app is `/certs`, expected no such option, because artisand does not support it: name the certificate authority in PDO::MYSQL_ATTR_SSL_CA"),
+        (json!({"1011": "AES"}), "`database.connections.a.options.PDO::MYSQL_ATTR_SSL_CIPHER` of the app is `AES`, expected no such option, because artisand does not support it: name the certificate authority in PDO::MYSQL_ATTR_SSL_CA"),
         (json!({"$unknown": "it is made by code"}), "cannot tell `database.connections.a.options` of the app: it is made by code; write a manifest with `artisand manifest`"),
     ];
     for (options, expected) in rows {

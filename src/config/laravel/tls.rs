@@ -41,7 +41,7 @@ impl Laravel {
                 return Err(SettingError::Wrong {
                     path: path(name).join("."),
                     found: format!("`{found}`"),
-                    expected: "no such option, which artisand cannot obey: name the certificate authority in PDO::MYSQL_ATTR_SSL_CA".into(),
+                    expected: "no such option, because artisand does not support it: name the certificate authority in PDO::MYSQL_ATTR_SSL_CA".into(),
                 });
             }
         }

@@ -773,10 +773,7 @@ fn last_words(retry_after: Option<Duration>) -> Duration {
 
 /// Describes how a process ended.
 fn words(status: Option<ExitStatus>) -> String {
-    status.map_or_else(
-        || "nobody knows how".to_owned(),
-        |status| status.to_string(),
-    )
+    status.map_or_else(|| "unknown".to_owned(), |status| status.to_string())
 }
 
 async fn sleep_until(moment: Option<Instant>) {
