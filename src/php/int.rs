@@ -29,3 +29,26 @@ pub(crate) fn int_of(text: &str) -> i64 {
         Err(_) => 0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_become_ints_as_in_php() {
+        let rows = [
+            ("12", 12),
+            ("12abc", 12),
+            ("abc", 0),
+            ("-3", -3),
+            ("+4", 4),
+            ("1.9", 1),
+            ("", 0),
+            ("é", 0),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(int_of(text), expected, "{text}");
+        }
+        assert_eq!(int_of("99999999999999999999"), i64::MAX);
+    }
+}
