@@ -750,7 +750,7 @@ fn every_ability_has_a_clause() {
     }
 }
 
-fn redis_queue(server: &RedisServer, notify: bool) -> RedisQueue {
+pub(crate) fn redis_queue(server: &RedisServer, notify: bool) -> RedisQueue {
     let mut options = artisand::connection::RedisOptions {
         prefix: "p_".into(),
         ..Default::default()

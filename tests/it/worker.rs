@@ -21,6 +21,9 @@ use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::sync::mpsc;
 
+use crate::contract::redis_queue;
+use crate::harness::redis::RedisServer;
+
 const NOW: UnixSeconds = UnixSeconds(1_760_000_000);
 
 pub(crate) fn queue() -> Arc<MemoryQueue> {
@@ -1390,4 +1393,75 @@ fn parts_of_mappings_that_nobody_would_run_are_refused() {
 
 async fn nothing(_: IgnoredAny, _: JobContext) -> Result<(), std::io::Error> {
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_handler_that_keeps_a_thread_busy_runs_on_other_threads() {
+    let busy = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("busy")
+        .build()
+        .unwrap();
+    let seen = Arc::<Mutex<BTreeMap<String, Vec<bool>>>>::default();
+    let handler = |class: &'static str, work: Duration| {
+        let seen = Arc::clone(&seen);
+        handler::function(move |_: IgnoredAny, _: JobContext| {
+            let is_beside = std::thread::current().name() == Some("busy");
+            let mut seen = seen.lock().unwrap();
+            seen.entry(class.to_owned()).or_default().push(is_beside);
+            // On purpose: it keeps its thread.
+            let began = std::time::Instant::now();
+            while began.elapsed() < work {
+                std::hint::spin_loop();
+            }
+            std::future::ready(Ok::<(), std::io::Error>(()))
+        })
+    };
+    let registry = Registry::new()
+        .with("light", handler("Light", Duration::ZERO))
+        .with("heavy", handler("Heavy", Duration::from_millis(1)));
+    let mappings = vec![mapping("Light", "light", 0), mapping("Heavy", "heavy", 0)];
+    let queue = queue();
+    let jobs = (0..400).map(|n| job(if n % 4 == 0 { "Heavy" } else { "Light" }, n));
+    let jobs: Vec<_> = jobs.collect();
+    queue.push(&name("default"), &jobs).await.unwrap();
+    let router = router(mappings, UnmappedPolicy::Leave, &registry);
+    let report = Worker::new(Arc::clone(&queue), router, options(1))
+        .with_threads(busy.handle().clone())
+        .run(&Control::new())
+        .await;
+    busy.shutdown_background();
+    assert_eq!(report.jobs_processed, 400);
+    let seen = seen.lock().unwrap();
+    assert!(seen["Heavy"].iter().all(|is_beside| *is_beside));
+    // The first runs show that it is light. An interruption of the process may cost a few more.
+    let (first, later) = seen["Light"].split_at(32);
+    assert!(first.iter().all(|is_beside| *is_beside));
+    assert!(later.iter().any(|is_beside| !is_beside), "{later:?}");
+}
+
+#[tokio::test]
+async fn with_one_slot_a_job_begins_when_the_one_before_is_settled() {
+    let server = RedisServer::start();
+    let queue = Arc::new(redis_queue(&server, true));
+    let jobs: Vec<_> = (0..200).map(|n| job("Plain", n)).collect();
+    queue.push(&name("default"), &jobs).await.unwrap();
+    let reserved = Arc::<Mutex<Vec<u64>>>::default();
+    let handler = {
+        let (queue, reserved) = (Arc::clone(&queue), Arc::clone(&reserved));
+        handler::function(move |_: IgnoredAny, _: JobContext| {
+            let (queue, reserved) = (Arc::clone(&queue), Arc::clone(&reserved));
+            async move {
+                let sizes = queue.sizes(&name("default")).await?;
+                reserved.lock().unwrap().push(sizes.reserved);
+                Ok::<(), artisand::queue::Error>(())
+            }
+        })
+    };
+    // No observer: the next pop is on its way before the end of the last job is reported.
+    let report = Worker::new(queue, all_to(handler), options(1))
+        .run(&Control::new())
+        .await;
+    assert_eq!(report.jobs_processed, 200);
+    assert_eq!(*reserved.lock().unwrap(), [1; 200]);
 }
