@@ -121,17 +121,14 @@ impl Drop for Failing {
 }
 
 /// How long the recorder waits for PHP's work after a failure.
-const FAILING: Duration = Duration::from_secs(5);
+const FAILING: Duration = Duration::from_secs(10);
 
 /// Moves records to the store until no more will come.
 pub(crate) async fn keep_recording(recorder: Recorder) {
     let mut reconnect = Reconnect::default();
     let mut said = Said::default();
     loop {
-        let mut failing = recorder.failing.clone();
-        let is_quiet = failing.wait_for(|failing| *failing == 0);
-        // If PHP takes longer, the record is written in between.
-        let _ = tokio::time::timeout(FAILING, is_quiet).await;
+        recorder.quiet().await;
         let is_last = recorder.last.is_cancelled();
         if is_last {
             said.from = 0;
@@ -164,6 +161,14 @@ pub(crate) async fn keep_recording(recorder: Recorder) {
 }
 
 impl Recorder {
+    /// Waits while PHP writes what a job's failure brings about.
+    async fn quiet(&self) {
+        let mut failing = self.failing.clone();
+        let is_quiet = failing.wait_for(|failing| *failing == 0);
+        // If PHP takes longer, the record is written in between.
+        let _ = tokio::time::timeout(FAILING, is_quiet).await;
+    }
+
     async fn drain(&self, said: &mut Said) -> Drained {
         let mut lease = match Lease::take(&self.ledger, Spool::FailedJobs, &self.progress).await {
             Ok(lease) => lease,
@@ -189,7 +194,12 @@ impl Recorder {
                 Err(error) => return unreachable(&error),
             };
             for record in records {
-                let Some(brought) = lease.during(self.bring(&record, said)).await else {
+                let bring = async {
+                    // The job of this record may have failed after the pass began.
+                    self.quiet().await;
+                    self.bring(&record, said).await
+                };
+                let Some(brought) = lease.during(bring).await else {
                     return Drained::Later;
                 };
                 match brought {
