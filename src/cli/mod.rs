@@ -38,6 +38,7 @@ mod exit;
 mod failed;
 mod gaps;
 mod global;
+mod info;
 mod init;
 mod job_line;
 mod json;
