@@ -23,4 +23,9 @@ impl Info {
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
             .map(str::trim)
     }
+
+    /// A field that is a number.
+    pub(super) fn number<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
+        self.field(name)?.parse().ok()
+    }
 }
