@@ -28,6 +28,7 @@ use std::sync::Arc;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 mod batches;
+mod bench;
 mod clear;
 mod completions;
 mod config_check;
@@ -38,6 +39,7 @@ mod exit;
 mod failed;
 mod gaps;
 mod global;
+mod info;
 mod init;
 mod job_line;
 mod json;
@@ -143,6 +145,9 @@ enum Command {
     /// Look for everything that could go wrong, and say what to do about it
     #[command(name = "doctor", help_template = TEMPLATE, after_help = config_check::EXIT_CODES)]
     Doctor(doctor::DoctorArgs),
+    /// Measure this machine and Redis with jobs that do nothing, on a queue of its own
+    #[command(name = "bench", help_template = TEMPLATE, after_help = bench::AFTER_HELP)]
+    Bench(bench::BenchArgs),
     /// Check artisand.toml without Redis and PHP, and say all mistakes at once
     #[command(name = "config:check", help_template = TEMPLATE, after_help = config_check::EXIT_CODES)]
     ConfigCheck(config_check::ConfigCheckArgs),
@@ -337,6 +342,7 @@ fn dispatch(cli: Cli, application: Application) -> anyhow::Result<ExitCode> {
         Command::Peek(args) => block_on(peek::run(args, &global)),
         Command::Quarantine(args) => block_on(quarantine::run(args, &global)),
         Command::Doctor(args) => block_on(doctor::run(args, &global, &registry, &program)),
+        Command::Bench(args) => bench::run(&args, &global),
         Command::Init(args) => init::run(&args, &global),
         Command::ConfigCheck(args) => {
             // Pools of database connections need a runtime.

@@ -8,6 +8,7 @@
 
 mod batch_jobs;
 mod batches;
+mod bench;
 mod cli;
 mod codec;
 mod commands;

@@ -2,14 +2,16 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::cli::info::Info;
 use crate::cli::report::Report;
-use crate::connection::{Error, Redis};
+use crate::connection::Redis;
 use crate::shown::with_causes;
 
 /// Asks the server about itself.
 pub(super) async fn check(redis: &Redis) -> Report {
     let mut report = Report::default();
-    let info = match info(redis).await {
+    let sections = ["server", "memory", "persistence", "replication"];
+    let info = match Info::of(redis, &sections).await {
         Ok(info) => info,
         Err(error) => {
             report.warn(
@@ -33,28 +35,6 @@ pub(super) async fn check(redis: &Redis) -> Report {
         report.extend(clock(here.unwrap_or_default().abs_diff(theirs)));
     }
     report
-}
-
-/// What the server says of itself.
-struct Info(String);
-
-impl Info {
-    fn field(&self, name: &str) -> Option<&str> {
-        self.0
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-            .map(str::trim)
-    }
-}
-
-async fn info(redis: &Redis) -> Result<Info, Error> {
-    let mut info = String::new();
-    for section in ["server", "memory", "persistence", "replication"] {
-        info += &redis
-            .command::<String>(::redis::cmd("INFO").arg(section))
-            .await?;
-    }
-    Ok(Info(info))
 }
 
 fn server(info: &Info, address: impl std::fmt::Display) -> Report {

@@ -14,7 +14,7 @@ mod warnings;
 
 pub(super) use args::WorkArgs;
 use plan::Plan;
-use runtimes::Runtimes;
+pub(super) use runtimes::Runtimes;
 use start::Stores;
 
 use super::console::{Console, banner};
@@ -53,7 +53,7 @@ fn work(
 ) -> anyhow::Result<ExitCode> {
     let plan = Plan::new(config, args, registry)?;
     warnings::warn_of_mappings(config, &plan);
-    let runtimes = Runtimes::new(&plan)?;
+    let runtimes = Runtimes::new(plan.runs_here(), plan.options.concurrency, plan.threads)?;
     let entered = runtimes.enter();
     let stores = Stores::open(config, &plan)?;
     let (services, failed_jobs) = (&stores.services, stores.failed_jobs.as_ref());

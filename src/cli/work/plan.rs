@@ -47,6 +47,11 @@ impl Plan {
     pub(super) fn is_for_php(&self) -> bool {
         *self.router.unmapped() == UnmappedPolicy::Php
     }
+
+    /// Whether handlers of this process may run: there are mappings, or PHP does not run the rest.
+    pub(super) fn runs_here(&self) -> bool {
+        self.router.mappings().len() > 0 || !self.is_for_php()
+    }
 }
 
 /// Refuses to forward jobs to a queue that this worker works, and to fail the jobs that are handed to PHP.

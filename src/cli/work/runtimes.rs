@@ -7,11 +7,10 @@ use anyhow::Context as _;
 use tokio::runtime::{Builder, EnterGuard, Handle, Runtime, RuntimeFlavor};
 use tokio::task::JoinHandle;
 
-use super::plan::Plan;
 use crate::worker::Control;
 
 /// The runtimes of a worker.
-pub(super) struct Runtimes {
+pub(in crate::cli) struct Runtimes {
     jobs: Runtime,
     /// Runs handlers that keep a thread busy; `None` if there is but one thread for them.
     threads: Option<Runtime>,
@@ -20,10 +19,16 @@ pub(super) struct Runtimes {
 }
 
 impl Runtimes {
-    pub(super) fn new(plan: &Plan) -> anyhow::Result<Self> {
-        let jobs = runtime_for(plan)?;
+    /// Runtimes for a worker whose handlers run here, and not all in PHP, on this many threads; `concurrency` of them
+    /// may block.
+    pub(in crate::cli) fn new(
+        runs_here: bool,
+        concurrency: NonZeroUsize,
+        threads: NonZeroUsize,
+    ) -> anyhow::Result<Self> {
+        let jobs = runtime_for(runs_here, concurrency)?;
         let overseer = overseer_for(&jobs)?;
-        let threads = threads_for(&jobs, plan.threads)?;
+        let threads = threads_for(&jobs, threads)?;
         Ok(Self {
             jobs,
             threads,
@@ -32,15 +37,15 @@ impl Runtimes {
     }
 
     /// Pools of database connections need a runtime.
-    pub(super) fn enter(&self) -> EnterGuard<'_> {
+    pub(in crate::cli) fn enter(&self) -> EnterGuard<'_> {
         self.jobs.enter()
     }
 
-    pub(super) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+    pub(in crate::cli) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         self.jobs.block_on(future)
     }
 
-    pub(super) fn overseer(&self) -> Option<Handle> {
+    pub(in crate::cli) fn overseer(&self) -> Option<Handle> {
         self.overseer.as_ref().map(|one| one.handle().clone())
     }
 
@@ -49,7 +54,10 @@ impl Runtimes {
     }
 
     /// Obeys signals from now on: an uncaught one would end the process and its jobs with it.
-    pub(super) fn obey_signals(&self, control: &Control) -> anyhow::Result<JoinHandle<Infallible>> {
+    pub(in crate::cli) fn obey_signals(
+        &self,
+        control: &Control,
+    ) -> anyhow::Result<JoinHandle<Infallible>> {
         let runtime = self.overseer.as_ref().unwrap_or(&self.jobs);
         let _entered = runtime.enter();
         let obeying = control.obey_signals();
@@ -57,7 +65,7 @@ impl Runtimes {
     }
 
     /// Ends both at once: a blocking handler that does not return must not keep the process alive.
-    pub(super) fn shut_down(self) {
+    pub(in crate::cli) fn shut_down(self) {
         self.jobs.shutdown_background();
         let others = self.threads.into_iter().chain(self.overseer);
         others.for_each(Runtime::shutdown_background);
@@ -65,8 +73,7 @@ impl Runtimes {
 }
 
 /// The runtime for the worker's tasks.
-fn runtime_for(plan: &Plan) -> anyhow::Result<Runtime> {
-    let runs_here = plan.router.mappings().len() > 0 || !plan.is_for_php();
+fn runtime_for(runs_here: bool, concurrency: NonZeroUsize) -> anyhow::Result<Runtime> {
     let mut builder = if runs_here {
         // Not a runtime of the current thread alone: handlers may call `block_in_place`.
         Builder::new_multi_thread()
@@ -78,7 +85,7 @@ fn runtime_for(plan: &Plan) -> anyhow::Result<Runtime> {
         .worker_threads(1)
         .enable_all()
         .thread_name("artisand")
-        .max_blocking_threads(plan.options.concurrency.get().max(64))
+        .max_blocking_threads(concurrency.get().max(64))
         .build()
         .context("could not start the runtime")
 }
