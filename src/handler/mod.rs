@@ -159,16 +159,6 @@ pub trait Handler: Send + Sync + 'static {
         Box::pin(std::future::ready(()))
     }
 
-    /// Says why this handler cannot run a job that is mapped to it; called before the job is taken.
-    ///
-    /// Such a job is treated as unmapped. This is called for each job that is
-    /// looked at, so it has to be quick and must not wait. The answer must not
-    /// contain payload data: it appears in the log and in the output of `doctor`.
-    fn refuses(&self, payload: &Payload, services: &Services) -> Option<String> {
-        let _ = (payload, services);
-        None
-    }
-
     /// Whether jobs run on their own thread, where they cannot be cancelled.
     fn is_blocking(&self) -> bool {
         false

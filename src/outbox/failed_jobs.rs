@@ -120,7 +120,7 @@ impl Drop for Failing {
     }
 }
 
-/// How long the recorder waits for PHP's work after a failure.
+/// How long the recorder waits for PHP's work after failures if there is always some.
 const FAILING: Duration = Duration::from_secs(10);
 
 /// Moves records to the store until no more will come.
@@ -128,13 +128,14 @@ pub(crate) async fn keep_recording(recorder: Recorder) {
     let mut reconnect = Reconnect::default();
     let mut said = Said::default();
     loop {
-        recorder.quiet().await;
+        let mut quiet = Quiet::new(recorder.failing.clone());
+        quiet.reached().await;
         let is_last = recorder.last.is_cancelled();
         if is_last {
             said.from = 0;
         }
         recorder.passes.send_modify(|passes| passes.begun += 1);
-        let drained = recorder.drain(&mut said).await;
+        let drained = recorder.drain(&mut said, quiet).await;
         recorder.passes.send_modify(|passes| {
             passes.ended += 1;
             passes.is_refused = drained == Drained::Failed;
@@ -160,26 +161,41 @@ pub(crate) async fn keep_recording(recorder: Recorder) {
     }
 }
 
-impl Recorder {
-    /// Waits while PHP writes what a job's failure brings about.
-    async fn quiet(&self) {
-        let mut failing = self.failing.clone();
-        let is_quiet = failing.wait_for(|failing| *failing == 0);
-        // If PHP takes longer, the record is written in between.
-        let _ = tokio::time::timeout(FAILING, is_quiet).await;
+/// Waits, during one pass, while PHP writes what failures of jobs bring about.
+struct Quiet {
+    failing: watch::Receiver<usize>,
+    /// When to write in between. With many processes, some job may be failing all the time; then only the first
+    /// record of a pass waits.
+    patience: Instant,
+}
+
+impl Quiet {
+    fn new(failing: watch::Receiver<usize>) -> Self {
+        let patience = Instant::now() + FAILING;
+        Self { failing, patience }
     }
 
-    async fn drain(&self, said: &mut Said) -> Drained {
+    async fn reached(&mut self) {
+        let is_quiet = self.failing.wait_for(|failing| *failing == 0);
+        let waited = tokio::time::timeout_at(self.patience, is_quiet).await;
+        if waited.is_ok() {
+            self.patience = Instant::now() + FAILING;
+        }
+    }
+}
+
+impl Recorder {
+    async fn drain(&self, said: &mut Said, quiet: Quiet) -> Drained {
         let mut lease = match Lease::take(&self.ledger, Spool::FailedJobs, &self.progress).await {
             Ok(lease) => lease,
             Err(drained) => return drained,
         };
-        let drained = self.drain_leased(&mut lease, said).await;
+        let drained = self.drain_leased(&mut lease, said, quiet).await;
         lease.give_up().await;
         drained
     }
 
-    async fn drain_leased(&self, lease: &mut Lease, said: &mut Said) -> Drained {
+    async fn drain_leased(&self, lease: &mut Lease, said: &mut Said, mut quiet: Quiet) -> Drained {
         let mut left = std::mem::take(&mut said.from);
         let mut drained = if left == 0 {
             Drained::All
@@ -196,7 +212,7 @@ impl Recorder {
             for record in records {
                 let bring = async {
                     // The job of this record may have failed after the pass began.
-                    self.quiet().await;
+                    quiet.reached().await;
                     self.bring(&record, said).await
                 };
                 let Some(brought) = lease.during(bring).await else {
@@ -271,5 +287,39 @@ fn is_outage(error: &crate::failed::Error) -> bool {
     match error {
         crate::failed::Error::Database { source, .. } => source.is_lost_connection(),
         _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn records_wait_for_php_but_not_each_of_them_if_some_job_always_fails() {
+        let (failing, receiver) = watch::channel(1);
+        let begin = Instant::now();
+        let mut quiet = Quiet::new(receiver);
+        for _ in 0..100 {
+            quiet.reached().await;
+        }
+        assert_eq!(begin.elapsed(), FAILING);
+
+        // Once PHP has been quiet, records wait again.
+        failing.send_replace(0);
+        quiet.reached().await;
+        failing.send_replace(1);
+        let end = tokio::time::sleep(Duration::from_secs(3));
+        let wait = async {
+            quiet.reached().await;
+            begin.elapsed()
+        };
+        let ((), elapsed) = tokio::join!(
+            async {
+                end.await;
+                failing.send_replace(0);
+            },
+            wait
+        );
+        assert_eq!(elapsed, FAILING + Duration::from_secs(3));
     }
 }

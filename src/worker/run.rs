@@ -370,7 +370,7 @@ impl Run {
         let mut orders = self.orders.clone();
         let mut popping = std::pin::pin!(unless_told_to_quit(popping, &mut orders));
         let mut popped = Poll::Pending;
-        if self.slots.has_waiting() {
+        if self.slots.has_waiting() && self.may_start() {
             popped = futures_util::poll!(popping.as_mut());
             if popped.is_pending() {
                 // Lets the task of the connection send the request.

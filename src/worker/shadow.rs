@@ -39,7 +39,7 @@ impl Shadow {
         let services = Arc::clone(&triage.app.services);
         let context = JobContext::new(Arc::clone(info), CancellationToken::new(), services);
         let (payload, queue) = (&info.payload, &info.queue);
-        let fit = triage.fit(payload, queue, mapping, &*handler, &pipeline);
+        let fit = triage.fit(payload, queue, mapping, &pipeline);
         let checked = check_input(&*handler, &context)
             .and_then(|()| fit.map(drop).map_err(|refusal| refusal.to_string()));
         if let Some(counters) = triage.stats.of(mapping) {

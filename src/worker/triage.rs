@@ -189,7 +189,7 @@ impl Triage {
         if let Some(reason) = self.left_to_others(payload, mapping) {
             return bypass(handler, pipeline, reason);
         }
-        let (around, completion) = self.fit(payload, queue, mapping, &*handler, &pipeline)?;
+        let (around, completion) = self.fit(payload, queue, mapping, &pipeline)?;
         if let Some(why) = self.mismatch(payload, queue, mapping, &*handler) {
             return bypass(handler, pipeline, BypassReason::Mismatch(why));
         }
@@ -211,12 +211,8 @@ impl Triage {
         payload: &Payload,
         queue: &QueueName,
         mapping: usize,
-        handler: &dyn Handler,
         pipeline: &Pipeline,
     ) -> Result<(Pipeline, Completion), Refusal> {
-        if let Some(why) = handler.refuses(payload, &self.app.services) {
-            return Err(Refusal::new(why));
-        }
         let completion = Completion::of(&self.app, payload, queue)?;
         self.check_counting(payload)?;
         let around = self.around(payload, mapping, pipeline)?;

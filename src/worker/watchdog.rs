@@ -37,7 +37,7 @@ const LONG: u64 = 4;
 const NOTICE: Duration = Duration::from_secs(1);
 /// Number of ticks without a sign of life after which the runtime is given a task, to wake one of its threads.
 const QUIET: u64 = 1;
-/// Most such tasks that wait for a thread.
+/// Most such tasks of one runtime that wait for a thread.
 const MOST_NUDGES: usize = 16;
 /// Number of ticks without a sign of life after which the runtime counts as blocked.
 const SILENT: u64 = 8;
@@ -166,7 +166,7 @@ impl Watchdog {
         let mut named: HashSet<Box<str>> = HashSet::new();
         let mut cut_since = None;
         let mut told_to_quit = None;
-        let mut nudges = JoinSet::new();
+        let mut nudges = [JoinSet::new(), JoinSet::new()];
         let mut ticks = tokio::time::interval(TICK);
         // After a suspension of the whole process, missed ticks must not count as blocked time.
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -226,8 +226,9 @@ impl Watchdog {
             }
             let tick = self.turns.tick.load(Ordering::Relaxed);
             let mut is_silent = false;
-            while nudges.try_join_next().is_some() {}
-            for (runtime, alive) in self.runtimes.iter().zip(&self.turns.alive) {
+            let runtimes = self.runtimes.iter().zip(&self.turns.alive);
+            for ((runtime, alive), nudges) in runtimes.zip(&mut nudges) {
+                while nudges.try_join_next().is_some() {}
                 let silent_for = tick.saturating_sub(alive.load(Ordering::Relaxed));
                 // While every thread is blocked the tasks stay, so their number is limited.
                 if silent_for > QUIET && nudges.len() < MOST_NUDGES {

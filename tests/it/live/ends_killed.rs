@@ -115,11 +115,11 @@ impl Scene {
 
     /// Whether anything is queued, reserved or left to do.
     fn is_busy(&self) -> bool {
-        !self
-            .keys("*queues:*")
-            .iter()
-            .all(|key| key.ends_with(":notify"))
-            || !self.keys("*artisand:*").is_empty()
+        // One look at all keys: work goes from queues to follow-ups and back.
+        let is_work = |key: &String| {
+            (key.contains("queues:") && !key.ends_with(":notify")) || key.contains("artisand:")
+        };
+        self.keys("*").iter().any(is_work)
     }
 
     /// Waits until all is done and stops the workers.

@@ -198,8 +198,11 @@ impl Scene {
     }
 
     fn is_busy(&self) -> bool {
-        let queues = self.keys("*queues:*");
-        !queues.iter().all(|key| key.ends_with(":notify")) || !self.keys("*artisand:*").is_empty()
+        // One look at all keys: work goes from queues to follow-ups and back.
+        let is_work = |key: &String| {
+            (key.contains("queues:") && !key.ends_with(":notify")) || key.contains("artisand:")
+        };
+        self.keys("*").iter().any(is_work)
     }
 
     /// Payloads in the store of failed jobs, by uuid.
