@@ -86,8 +86,6 @@ pub(crate) use template::{Path, PathError, Template, TemplateError};
 #[cfg(feature = "internals")]
 pub use template::{Path, PathError, Template, TemplateError};
 
-use crate::payload::Payload;
-
 /// The longest wait that a program or a server can ask for, in seconds.
 pub(crate) const MAX_WAIT: u64 = 24 * 60 * 60;
 

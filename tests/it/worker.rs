@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use artisand::failed::FailedJob;
-use artisand::handler::{self, BoxError, BoxFuture, Handler, JobContext, Services};
+use artisand::handler::{self, Handler, JobContext};
 use artisand::payload::Pattern;
 use artisand::payload::{CALL_QUEUED_HANDLER, Payload};
 use artisand::process::{Environment, ExecOptions};
@@ -1313,40 +1313,37 @@ async fn jobs_that_do_not_fit_their_handler_go_the_way_of_unmapped_ones_and_cost
     }
 }
 
-/// Runs jobs with an even number only.
-struct Even;
-
-fn is_even(payload: &Payload) -> bool {
-    let number = payload.uuid.as_ref().unwrap().as_str();
-    let number: u32 = number.strip_prefix("uuid-").unwrap().parse().unwrap();
-    number.is_multiple_of(2)
-}
-
-impl Handler for Even {
-    fn handle(&self, context: JobContext) -> BoxFuture<'_, Result<(), BoxError>> {
-        assert!(is_even(context.payload()));
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    fn refuses(&self, payload: &Payload, _: &Services) -> Option<String> {
-        (!is_even(payload)).then(|| "it is odd".to_owned())
-    }
+/// A job with a middleware that exists in PHP only.
+fn limited(n: u32) -> Vec<u8> {
+    let command = r#"O:1:"A":1:{s:10:"middleware";a:1:{i:0;O:1:"M":0:{}}}"#;
+    let mut job: serde_json::Value = serde_json::from_slice(&job("A", n)).unwrap();
+    job["data"]["command"] = command.into();
+    serde_json::to_vec(&job).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_its_handler_refuses_counts_as_unmapped() {
+async fn a_job_that_cannot_run_here_counts_as_unmapped() {
     for (policy, stays, moved) in [
         (UnmappedPolicy::Leave, 3, 0),
         (UnmappedPolicy::Forward(name("php")), 0, 3),
     ] {
         let queue = queue();
-        let jobs: Vec<_> = (0..6).map(|n| job("A", n)).collect();
+        let jobs = (0..6).map(|n| if n % 2 == 0 { job("A", n) } else { limited(n) });
+        let jobs: Vec<_> = jobs.collect();
         queue.push(&name("default"), &jobs).await.unwrap();
+        let ran = Arc::new(Mutex::new(Vec::new()));
+        let note = Arc::clone(&ran);
+        let handler = handler::function(move |_: IgnoredAny, context: JobContext| {
+            let uuid = context.payload().uuid.as_ref().unwrap().as_str().to_owned();
+            note.lock().unwrap().push(uuid);
+            std::future::ready(Ok::<_, std::io::Error>(()))
+        });
         // With pattern `*`, no job is taken unread.
-        let registry = Registry::new().with("even", Even);
+        let registry = Registry::new().with("even", handler);
         let router = router(vec![mapping("*", "even", 0)], policy, &registry);
         let worker = Worker::new(Arc::clone(&queue), router, options(2));
         worker.run(&Control::new()).await;
+        assert_eq!(*ran.lock().unwrap(), ["uuid-0", "uuid-2", "uuid-4"]);
         let pending = |pending| Sizes {
             pending,
             ..Sizes::default()
