@@ -1851,10 +1851,11 @@ class Exporter
             }),
         ];
         if ($this->options['config_only']) {
-            $this->result['config'] += $this->packages($base.'/'.$vendor, $config, $cached !== null);
+            $this->result['config'] += $this->packages($config, $cached !== null);
 
             return;
         }
+        $this->result['config'] += $this->packages($config, true);
         $this->result += [
             'cache_prefixes' => (object) [],
             'limiters' => [],
@@ -1906,17 +1907,25 @@ class Exporter
         return $loaders;
     }
 
-    /** Configuration of packages as their providers would merge it; no provider is booted here. */
-    private function packages($vendor, $config, $cached)
+    /**
+     * Configuration of the packages that are there, as their providers merge it; without
+     * booted providers this is done here, unless a cached configuration has it.
+     */
+    private function packages($config, $merged)
     {
         $packages = [];
-        foreach (['horizon', 'pulse', 'telescope'] as $name) {
-            $file = "{$vendor}/laravel/{$name}/config/{$name}.php";
-            if (! is_file($file)) {
-                continue;
+        foreach (['horizon' => 'Horizon', 'pulse' => 'Pulse', 'telescope' => 'Telescope'] as $name => $space) {
+            $provider = "Laravel\\{$space}\\{$space}ServiceProvider";
+            try {
+                if (! class_exists($provider)) {
+                    continue;
+                }
+                $file = dirname((new \ReflectionClass($provider))->getFileName(), 2)."/config/{$name}.php";
+                $own = (array) $config->get($name, []);
+                $packages[$name] = $merged || ! is_file($file) ? $own : array_merge(require $file, $own);
+            } catch (\Throwable $e) {
+                $this->notes->exception("the configuration of {$name} is not known", $e);
             }
-            $own = (array) $config->get($name, []);
-            $packages[$name] = $cached ? $own : array_merge(require $file, $own);
         }
 
         return $this->plain($packages);
