@@ -1094,6 +1094,7 @@ class Classes
                     'Illuminate\Contracts\Events\ShouldHandleEventsAfterCommit'
                 ),
                 'failed' => $class->hasMethod('failed') && ! $this->isFrameworks($class, 'failed'),
+                'tags' => $class->hasMethod('tags'),
                 'queues_itself' => $class->hasMethod('queue'),
                 'prepares_for_dispatch' => $this->implementing($class, 'Illuminate\Contracts\Queue\PreparesForDispatch'),
             ],

@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use redis::Pipeline;
 
-use super::micros::Micros;
-use super::note::{End, Note, What};
+use super::note::{End, Note, Pushed, What};
 use super::options::{HorizonOptions, Trim};
 use crate::handler::JobInfo;
-use crate::payload::{JobId, JobUuid};
+use crate::payload::{JobId, JobUuid, Payload};
+use crate::time::Micros;
 
 /// The name under which Horizon keeps the record of a job; `None` if it has none.
-pub(super) fn record_id(job: &JobInfo) -> Option<&str> {
-    let payload = &job.payload;
+fn id_of(payload: &Payload) -> Option<&str> {
     let uuid = payload.uuid.as_ref().map(JobUuid::as_str);
     let id = || payload.id.as_ref().map(JobId::as_str);
     uuid.or_else(id).filter(|id| !id.is_empty())
@@ -38,21 +37,37 @@ pub(super) type Reserved = HashMap<Box<str>, Micros>;
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) entries: Vec<Entry>,
+    /// Jobs that this process has pushed, with the moment.
+    pub(super) pushed: Vec<(Micros, Pushed)>,
     /// Of the last attempt of each job.
     positions: HashMap<Box<str>, usize>,
 }
 
 impl Batch {
+    /// How many notes there are, roughly.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len() + self.pushed.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     pub(super) fn add(&mut self, note: Note) {
-        let Note { job, at, what } = note;
-        let Some(id) = record_id(&job).map(Box::<str>::from) else {
+        let Note { at, what } = note;
+        let (job, what) = match what {
+            What::Pushed(pushed) => return self.pushed.push((at, pushed)),
+            What::Reserved(job) => (job, None),
+            What::Ended(job, end) => (job, Some(end)),
+        };
+        let Some(id) = id_of(&job.payload).map(Box::<str>::from) else {
             return;
         };
         let begun = self.positions.get(&id).copied();
         let begun = begun.and_then(|position| self.entries.get_mut(position));
         let (reserved, end) = match what {
-            What::Reserved => (Some(at), None),
-            What::Ended(end) => match begun {
+            None => (Some(at), None),
+            Some(end) => match begun {
                 Some(entry) if entry.end.is_none() => {
                     entry.end = Some((at, end));
                     return;
@@ -121,6 +136,21 @@ redis.call('sadd', KEYS[2], KEYS[1])
 redis.call('hset', KEYS[1], 'throughput', jobs + more, 'runtime', (jobs * mean + tonumber(ARGV[2])) / (jobs + more))
 ";
 
+/// Writes the record of a job that was pushed, unless a worker has begun with it: then the record has the same moment
+/// of the push.
+const PUSHED: &str = r"
+redis.call('zadd', KEYS[2], ARGV[1], ARGV[2])
+local known = redis.call('hget', KEYS[1], 'payload')
+if known and ARGV[9] ~= '' and string.find(known, ARGV[9], 1, true) then
+    redis.call('hset', KEYS[1], 'created_at', ARGV[7])
+    return
+end
+redis.call('zadd', KEYS[3], ARGV[1], ARGV[2])
+redis.call('hset', KEYS[1], 'id', ARGV[2], 'connection', ARGV[3], 'queue', ARGV[4], 'name', ARGV[5],
+    'status', 'pending', 'payload', ARGV[6], 'created_at', ARGV[7], 'updated_at', ARGV[7])
+redis.call('expireat', KEYS[1], ARGV[8])
+";
+
 impl<'a> Writes<'a> {
     pub(super) fn new(options: &'a HorizonOptions, monitored: &'a HashSet<String>) -> Self {
         Self {
@@ -174,6 +204,46 @@ impl<'a> Writes<'a> {
         }
     }
 
+    /// Writes that a job was pushed. If a worker has taken it meanwhile, only what that worker could not know.
+    pub(super) fn pushed(&mut self, at: Micros, pushed: &Pushed) {
+        let Ok(payload) = Payload::parse(&pushed.payload) else {
+            return;
+        };
+        let Some(id) = id_of(&payload) else { return };
+        // Says which of several pushes of a job a record is about.
+        let mark = payload_mark(&pushed.payload);
+        let keys = [id, "recent_jobs", "pending_jobs"].map(|name| self.key(name));
+        let expires = at
+            .seconds()
+            .saturating_add(self.trim.pending.saturating_mul(60));
+        let moment = at.to_string();
+        (self.pipeline.cmd("EVAL").arg(PUSHED).arg(3))
+            .arg(&keys)
+            .arg(at.newest_first())
+            .arg(id)
+            .arg(pushed.connection.as_str())
+            .arg(pushed.queue.as_str())
+            .arg(name_of(&payload))
+            .arg(&*pushed.payload)
+            .arg(&moment)
+            .arg(expires)
+            .arg(mark)
+            .ignore();
+        for tag in payload
+            .tags
+            .iter()
+            .filter(|tag| self.monitored.contains(&***tag))
+        {
+            let key = self.key(tag);
+            self.pipeline
+                .cmd("ZADD")
+                .arg(key)
+                .arg(&moment)
+                .arg(id)
+                .ignore();
+        }
+    }
+
     /// Writes one attempt. The first `HSET` replies how many fields are new.
     pub(super) fn entry(&mut self, entry: &Entry) {
         let (job, id) = (&*entry.job, &*entry.id);
@@ -181,13 +251,12 @@ impl<'a> Writes<'a> {
         let mut fields = identity(job, id);
         if let Some(at) = &reserved {
             fields.push(("reserved_at", at.as_bytes()));
+            fields.push(("updated_at", at.as_bytes()));
         }
         match &entry.end {
             None => {
-                let at = reserved.as_deref().unwrap_or_default();
                 fields.push(("status", b"reserved"));
                 fields.push(("payload", &job.reserved));
-                fields.push(("updated_at", at.as_bytes()));
                 self.set(id, &fields);
             }
             Some((at, End::Completed)) => self.complete(entry, fields, *at),
@@ -334,16 +403,27 @@ fn identity<'a>(job: &'a JobInfo, id: &'a str) -> Fields<'a> {
         ("id", id.as_bytes()),
         ("connection", job.connection.as_str().as_bytes()),
         ("queue", job.queue.as_str().as_bytes()),
-        ("name", name(job).as_bytes()),
+        ("name", name_of(&job.payload).as_bytes()),
     ]
 }
 
 /// The name of a job in lists and metrics; Horizon's pages need one.
-fn name(job: &JobInfo) -> &str {
-    match &*job.payload.display_name {
-        "" => &job.payload.job,
+fn name_of(payload: &Payload) -> &str {
+    match &*payload.display_name {
+        "" => &payload.job,
         name => name,
     }
+}
+
+/// The text of `pushedAt` in a payload as it was pushed, and as it stays; empty without one.
+fn payload_mark(payload: &[u8]) -> &[u8] {
+    let name = br#""pushedAt":""#;
+    let Some(begin) = memchr::memmem::rfind(payload, name) else {
+        return b"";
+    };
+    let rest = &payload[begin + name.len()..];
+    let length = rest.iter().position(|byte| *byte == b'"').unwrap_or(0);
+    &payload[begin..begin + name.len() + length]
 }
 
 /// The metrics of the successes in a batch.
@@ -354,7 +434,7 @@ pub(super) fn metrics(entries: &[Entry]) -> Metrics {
             continue;
         }
         let queue = format!("queue:{}", entry.job.queue);
-        for key in [queue, format!("job:{}", name(&entry.job))] {
+        for key in [queue, format!("job:{}", name_of(&entry.job.payload))] {
             let metric = metrics.entry(key).or_default();
             metric.jobs += 1;
             metric.milliseconds += entry.runtime;

@@ -9,7 +9,6 @@
 //! Keys, fields and their order: docs/protocol/horizon.md.
 
 mod batch;
-mod micros;
 mod note;
 mod options;
 mod register;

@@ -5,22 +5,31 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::mpsc;
 
-use super::micros::Micros;
 use crate::handler::JobInfo;
+use crate::queue::{ConnectionName, PushListener, QueueName};
+use crate::time::Micros;
 use crate::worker::{Event, JobEnd, JobResult, Observer, exception_text};
 
 /// Something that happened to a job.
 #[derive(Debug)]
 pub(super) struct Note {
-    pub(super) job: Arc<JobInfo>,
     pub(super) at: Micros,
     pub(super) what: What,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum What {
-    Reserved,
-    Ended(End),
+    Pushed(Pushed),
+    Reserved(Arc<JobInfo>),
+    Ended(Arc<JobInfo>, End),
+}
+
+/// A job that this process pushed.
+#[derive(Debug)]
+pub(super) struct Pushed {
+    pub(super) connection: ConnectionName,
+    pub(super) queue: QueueName,
+    pub(super) payload: Box<[u8]>,
 }
 
 /// How an attempt ended.
@@ -43,12 +52,13 @@ impl Note {
     /// Memory that the note keeps, roughly.
     pub(super) fn size(&self) -> usize {
         const BESIDES: usize = 512;
-        let text = match &self.what {
-            What::Ended(End::Failed { exception, .. }) => exception.len(),
-            _ => 0,
+        let (job, text) = match &self.what {
+            What::Pushed(pushed) => return pushed.payload.len() + BESIDES,
+            What::Ended(job, End::Failed { exception, .. }) => (job, exception.len()),
+            What::Reserved(job) | What::Ended(job, _) => (job, 0),
         };
         // Payload, its reserved form and the command.
-        3 * self.job.body.len() + text + BESIDES
+        3 * job.body.len() + text + BESIDES
     }
 }
 
@@ -69,16 +79,15 @@ pub(super) const MOST: usize = 1 << 15;
 const MOST_BYTES: usize = 64 << 20;
 
 /// The observer that notes what Horizon shows.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Recorder {
     pub(super) notes: mpsc::Sender<Note>,
     pub(super) backlog: Arc<Backlog>,
 }
 
 impl Recorder {
-    fn note(&self, job: &Arc<JobInfo>, what: What) {
+    fn note(&self, what: What) {
         let note = Note {
-            job: Arc::clone(job),
             at: Micros::now(),
             what,
         };
@@ -104,25 +113,36 @@ fn end_of(end: &JobEnd<'_>) -> Option<End> {
     }
 }
 
+impl PushListener for Recorder {
+    fn pushed(&self, connection: &ConnectionName, queue: &QueueName, payload: &[u8]) {
+        self.note(What::Pushed(Pushed {
+            connection: connection.clone(),
+            queue: queue.clone(),
+            payload: payload.into(),
+        }));
+    }
+}
+
 impl Observer for Recorder {
     fn on_event(&self, event: &Event<'_>) {
         match event {
-            Event::JobPopped(job) => self.note(job, What::Reserved),
+            Event::JobPopped(job) => self.note(What::Reserved(Arc::clone(job))),
             Event::JobFailed(end) if !end.is_gone => {
                 let text = |failure| exception_text(failure, end.job.payload.resolve_name());
                 let failed = End::Failed {
                     exception: end.failure.map(text).unwrap_or_default(),
                     is_raised_by_php: end.is_raised_by_php,
                 };
-                self.note(end.job, What::Ended(failed));
+                self.note(What::Ended(Arc::clone(end.job), failed));
             }
             Event::JobAttempted(end) => {
                 if let Some(how) = end_of(end) {
-                    self.note(end.job, What::Ended(how));
+                    self.note(What::Ended(Arc::clone(end.job), how));
                 }
             }
             Event::JobForwarded { job, to } => {
-                self.note(job, What::Ended(End::Moved(to.to_string())));
+                let moved = End::Moved(to.to_string());
+                self.note(What::Ended(Arc::clone(job), moved));
             }
             Event::WorkerPausing => self.backlog.is_paused.store(true, Ordering::Relaxed),
             Event::WorkerResuming => self.backlog.is_paused.store(false, Ordering::Relaxed),

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use redis::Pipeline;
 use serde::Serialize;
 
-use super::micros::Micros;
 use super::options::{HorizonOptions, Registration};
 use crate::queue::QueueName;
+use crate::time::Micros;
 
 /// Seconds that the record of a master lives without a heartbeat.
 const MASTER_LIVES: u64 = 15;

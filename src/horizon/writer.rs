@@ -114,12 +114,12 @@ impl Writer {
                 note = self.notes.recv() => {
                     let Some(note) = note else { break };
                     self.take(note, &mut batch);
-                    while batch.entries.len() < BATCH
+                    while batch.len() < BATCH
                         && let Ok(note) = self.notes.try_recv()
                     {
                         self.take(note, &mut batch);
                     }
-                    let at = if batch.entries.len() < BATCH {
+                    let at = if batch.len() < BATCH {
                         Instant::now() + GATHER
                     } else {
                         Instant::now()
@@ -132,11 +132,11 @@ impl Writer {
             loop {
                 while let Ok(note) = self.notes.try_recv() {
                     self.take(note, &mut batch);
-                    if batch.entries.len() >= BATCH {
+                    if batch.len() >= BATCH {
                         break;
                     }
                 }
-                if batch.entries.is_empty() {
+                if batch.is_empty() {
                     break;
                 }
                 self.flush(std::mem::take(&mut batch)).await;
@@ -159,7 +159,7 @@ impl Writer {
 
     /// Writes a batch; if the server is away, tries again until it is back.
     async fn flush(&mut self, mut batch: Batch) {
-        if batch.entries.is_empty() {
+        if batch.is_empty() {
             return;
         }
         batch.measure(&mut self.running);
@@ -173,7 +173,7 @@ impl Writer {
             } else {
                 &measured
             };
-            match self.write(&batch.entries, measured).await {
+            match self.write(&batch, measured).await {
                 Ok(counts) => break counts,
                 Err(error) if connection::is_away(&error) => {
                     is_repeated |= matches!(error, connection::Error::Command { .. });
@@ -196,11 +196,14 @@ impl Writer {
 
     async fn write(
         &self,
-        entries: &[Entry],
+        batch: &Batch,
         measured: &Metrics,
     ) -> Result<Vec<i64>, connection::Error> {
         let mut writes = Writes::new(&self.options, &self.monitored);
-        for entry in entries {
+        for (at, pushed) in &batch.pushed {
+            writes.pushed(*at, pushed);
+        }
+        for entry in &batch.entries {
             writes.entry(entry);
         }
         writes.metrics(measured);
@@ -389,7 +392,7 @@ fn is_overtaken(entry: &Entry, record: &Record) -> bool {
             let is_same = payload
                 .as_deref()
                 .is_none_or(|bytes| bytes == &*entry.job.reserved);
-            is_failed && is_missing && is_same
+            is_failed && is_same && (is_missing || status.is_some())
         }
         _ => false,
     }

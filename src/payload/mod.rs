@@ -33,10 +33,12 @@ mod version;
 
 #[cfg(not(feature = "internals"))]
 pub(crate) use build::{
-    BuildError, Envelope, NewData, NewPayload, Scalar, Waits, random_id, random_uuid,
+    BuildError, Envelope, HorizonFields, NewData, NewPayload, Scalar, Waits, random_id, random_uuid,
 };
 #[cfg(feature = "internals")]
-pub use build::{BuildError, Envelope, NewData, NewPayload, Scalar, Waits, random_id, random_uuid};
+pub use build::{
+    BuildError, Envelope, HorizonFields, NewData, NewPayload, Scalar, Waits, random_id, random_uuid,
+};
 #[cfg(not(feature = "internals"))]
 pub(crate) use chain::{Chain, ChainError, Step, StepKind};
 #[cfg(feature = "internals")]

@@ -14,6 +14,7 @@ use crate::failed::FailedJobs;
 use crate::handler::Services;
 use crate::horizon::{Recorder, Writer};
 use crate::process::pool::{Pool, PoolError};
+use crate::queue::Queue;
 use crate::shown::with_causes;
 use crate::worker::{Control, ControlPlane, Observer, Report, Worker};
 
@@ -97,7 +98,12 @@ pub(super) async fn run(
     let horizon = start_horizon(config, &plan, overseer.as_ref())?;
     let (queue, _) = open(config, &plan.connection).await?;
     let pool = start_pool(config, &plan, stores.failed_jobs.as_ref(), control).await?;
-    let mut worker = Worker::new(Arc::new(queue), plan.router, plan.options)
+    let queue = Arc::new(queue);
+    let mut pushing = vec![Arc::clone(&queue) as Arc<dyn Queue>];
+    if let Some(connections) = &stores.services.connections {
+        pushing.extend(connections.queues().cloned());
+    }
+    let mut worker = Worker::new(queue, plan.router, plan.options)
         .with_control_plane(stores.control_plane)
         .with_services(stores.services);
     if let Some(pool) = pool {
@@ -114,6 +120,9 @@ pub(super) async fn run(
     }
     let (recorder, horizon) = horizon.unzip();
     if let Some(recorder) = recorder {
+        for pushing in pushing {
+            pushing.tell_pushes(Arc::new(recorder.clone()));
+        }
         worker = worker.with_observer(recorder);
     }
     if let Some(failed_jobs) = stores.failed_jobs {
