@@ -301,9 +301,8 @@ impl<'a> Writes<'a> {
         let completed = at.to_string();
         let mut fields: Fields<'_> = fields;
         fields.push(("status", b"completed"));
-        if entry.reserved.is_some() {
-            fields.push(("payload", &job.reserved));
-        }
+        // The program that pushed the job may have written its record since the reservation was.
+        fields.push(("payload", &job.reserved));
         fields.push(("completed_at", completed.as_bytes()));
         self.set(id, &fields);
         let list = if job.payload.silenced {

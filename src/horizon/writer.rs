@@ -1,6 +1,6 @@
 //! The task that writes what the worker has noted.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -31,6 +31,8 @@ const TRIM: Duration = Duration::from_secs(60);
 const SLOW_TRIM: u32 = 60;
 /// How long after its end a record is looked at again if its job was pushed a moment before it was taken.
 const LATE: Duration = Duration::from_millis(1500);
+/// How long a record that was missing may come from the program that pushed the job.
+const FRESH: Duration = Duration::from_secs(5);
 /// Most records that are looked at again.
 const MOST_LATE: usize = 10_000;
 /// How long the writer tries to write the last notes when the worker has stopped.
@@ -47,6 +49,9 @@ pub struct Writer {
     backlog: Arc<Backlog>,
     monitored: HashSet<String>,
     running: Reserved,
+    /// Jobs that had no record when they were taken: the program that pushed them may write it any moment. With the
+    /// time until which that is likely.
+    fresh: HashMap<Box<str>, Instant>,
     late: VecDeque<(Instant, Entry)>,
     /// What was already logged.
     refusal: Option<String>,
@@ -73,6 +78,7 @@ impl Writer {
             backlog,
             monitored: HashSet::new(),
             running: Reserved::new(),
+            fresh: HashMap::new(),
             late: VecDeque::new(),
             refusal: None,
         };
@@ -225,11 +231,17 @@ impl Writer {
     /// may write any moment, and failures that PHP is about to write.
     async fn remember_late(&mut self, entries: Vec<Entry>, counts: &[i64]) {
         let mut writes = Writes::new(&self.options, &self.monitored);
-        let due = Instant::now() + LATE;
+        let now = Instant::now();
+        self.fresh.retain(|_, until| *until > now);
         for (entry, new) in entries.into_iter().zip(counts) {
-            let is_new = *new >= NEW_FIELDS;
-            if is_new && !matches!(entry.end, Some((_, End::Completed | End::Failed { .. }))) {
-                writes.expire_new(&entry.id);
+            let is_over = matches!(entry.end, Some((_, End::Completed | End::Failed { .. })));
+            if *new >= NEW_FIELDS {
+                if !is_over {
+                    writes.expire_new(&entry.id);
+                }
+                if self.fresh.len() < MOST_LATE {
+                    self.fresh.insert(entry.id.clone(), now + FRESH);
+                }
             }
             let is_by_php = matches!(
                 entry.end,
@@ -241,8 +253,9 @@ impl Writer {
                     }
                 ))
             );
-            if (is_new || is_by_php) && entry.end.is_some() && self.late.len() < MOST_LATE {
-                self.late.push_back((due, entry));
+            let is_looked_at = is_by_php || self.fresh.contains_key(&entry.id);
+            if is_over && is_looked_at && self.late.len() < MOST_LATE {
+                self.late.push_back((now + LATE, entry));
             }
         }
         if !writes.pipeline.is_empty() {
