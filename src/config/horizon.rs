@@ -6,7 +6,7 @@ use super::laravel::{Laravel, SettingError};
 use super::{Config, Error, connection};
 use crate::app::slug;
 use crate::connection::RedisOptions;
-use crate::horizon::{HorizonOptions, Registration, Trim};
+use crate::horizon::{HorizonOptions, Registration, Supervisor, Trim};
 use crate::worker::WorkerOptions;
 
 /// `[horizon]`
@@ -20,18 +20,13 @@ pub struct HorizonTable {
     pub register: Registration,
 }
 
-/// What this worker writes for the app's Horizon; `None` if the app has none, or `enabled = false`.
-///
-/// `slots` is how many jobs can run at once, in PHP processes too.
+/// What to write for the app's Horizon when jobs of this queue connection are pushed; `None` if the app has none, or
+/// `enabled = false`.
 ///
 /// # Errors
 ///
 /// Horizon's Redis cannot be told or is not supported, or `enabled = true` in an app without Horizon.
-pub fn horizon(
-    config: &Config,
-    options: &WorkerOptions,
-    slots: usize,
-) -> Result<Option<HorizonOptions>, Error> {
+pub fn horizon(config: &Config, name: &str) -> Result<Option<HorizonOptions>, Error> {
     let table = &config.file.horizon;
     if table.enabled == Some(false) {
         return Ok(None);
@@ -41,27 +36,25 @@ pub fn horizon(
         .as_ref()
         .filter(|laravel| laravel.has_horizon());
     let Some(laravel) = found else {
-        return if table.enabled == Some(true) {
-            Err(Error::NoHorizon)
-        } else {
-            Ok(None)
+        return match table.enabled {
+            Some(true) => Err(Error::NoHorizon),
+            _ => Ok(None),
         };
     };
-    let queue = connection(config, &options.connection.to_string())?;
     let redis = config.setting(laravel.horizon_redis())?;
     // What artisand.toml says of the server counts for Horizon too, if the app has both on one.
-    let of_app = laravel.queue(&options.connection.to_string(), None).ok();
+    let of_app = laravel.queue(name, None).ok();
     let is_same = of_app.is_some_and(|of_app| {
-        let redis_of_app = RedisOptions {
+        let of_app = RedisOptions {
             prefix: redis.prefix.clone(),
             ..of_app.redis
         };
-        redis_of_app == redis
+        of_app == redis
     });
     let redis = if is_same {
         RedisOptions {
             prefix: redis.prefix,
-            ..queue.redis
+            ..connection(config, name)?.redis
         }
     } else {
         redis
@@ -69,14 +62,37 @@ pub fn horizon(
     Ok(Some(HorizonOptions {
         redis,
         trim: config.setting(laravel.horizon_trim())?,
-        registration: table.register,
+        worker: None,
+    }))
+}
+
+/// What a worker writes for the app's Horizon; `slots` is how many jobs can run at once, in PHP processes too.
+///
+/// # Errors
+///
+/// As [`horizon`].
+pub fn horizon_of_worker(
+    config: &Config,
+    options: &WorkerOptions,
+    slots: usize,
+) -> Result<Option<HorizonOptions>, Error> {
+    let connection = options.connection.to_string();
+    let (Some(horizon), Some(laravel)) = (horizon(config, &connection)?, &config.laravel) else {
+        return Ok(None);
+    };
+    let worker = Supervisor {
+        registration: config.file.horizon.register,
         host: host(),
         environment: environment(laravel),
-        connection: options.connection.to_string(),
+        connection,
         queues: options.queues.clone(),
         slots,
         tries: options.defaults.tries,
         timeout: options.defaults.timeout,
+    };
+    Ok(Some(HorizonOptions {
+        worker: Some(worker),
+        ..horizon
     }))
 }
 

@@ -56,7 +56,7 @@ pub use file::{ConnectionTable, File, OneOrMore, PhpTable, Source, WorkerTable};
 pub(crate) use handler::HandlerTable;
 #[cfg(feature = "internals")]
 pub use handler::HandlerTable;
-pub use horizon::{HorizonTable, horizon};
+pub use horizon::{HorizonTable, horizon, horizon_of_worker};
 #[cfg(not(feature = "internals"))]
 pub(crate) use laravel::{EnvLookup, Laravel, Origin, QueueSettings, RedisSettings, SettingError};
 #[cfg(feature = "internals")]

@@ -157,7 +157,7 @@ impl<'a> Writes<'a> {
             pipeline: Pipeline::new(),
             prefix: &options.redis.prefix,
             trim: &options.trim,
-            timeout: options.timeout.as_secs(),
+            timeout: (options.worker.as_ref()).map_or(0, |worker| worker.timeout.as_secs()),
             monitored,
         }
     }

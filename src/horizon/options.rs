@@ -5,14 +5,21 @@ use std::time::Duration;
 use crate::connection::RedisOptions;
 use crate::queue::QueueName;
 
-/// Settings of the app's Horizon, and how this worker appears in it.
+/// Settings of the app's Horizon.
 #[derive(Debug, Clone)]
 pub struct HorizonOptions {
     /// Server, database and Horizon's own key prefix (`horizon.use`, `horizon.prefix`).
     pub redis: RedisOptions,
     /// How long records are kept.
     pub trim: Trim,
-    /// What the dashboard shows of this worker.
+    /// The worker that writes the records; `None` for a command that pushes jobs.
+    pub worker: Option<Supervisor>,
+}
+
+/// How a worker appears in Horizon.
+#[derive(Debug, Clone)]
+pub struct Supervisor {
+    /// What the dashboard shows of it.
     pub registration: Registration,
     /// The name of this host as Horizon's commands look for it; `None` if those commands cannot reach this process.
     pub host: Option<String>,

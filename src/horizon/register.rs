@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use redis::Pipeline;
 use serde::Serialize;
 
-use super::options::{HorizonOptions, Registration};
+use super::options::{HorizonOptions, Registration, Supervisor};
 use crate::queue::QueueName;
 use crate::time::Micros;
 
@@ -22,7 +22,8 @@ pub(super) const MASTER_COUNTS: u64 = 14;
 /// This worker's names and records.
 #[derive(Debug)]
 pub(super) struct Register<'a> {
-    options: &'a HorizonOptions,
+    prefix: &'a str,
+    worker: &'a Supervisor,
     master: String,
     supervisor: String,
 }
@@ -46,41 +47,45 @@ struct SupervisorOptions<'a> {
 }
 
 impl<'a> Register<'a> {
-    pub(super) fn new(options: &'a HorizonOptions) -> Self {
+    pub(super) fn new(prefix: &'a str, worker: &'a Supervisor) -> Self {
         let random: String = std::iter::repeat_with(fastrand::alphanumeric)
             .take(4)
             .collect();
-        let master = match &options.host {
+        let master = match &worker.host {
             // By this beginning `horizon:pause`, `continue` and `terminate` find what runs on their host.
             Some(host) => format!("{host}-{random}"),
             None => format!("artisand-{random}"),
         };
         Self {
-            options,
+            prefix,
+            worker,
             supervisor: format!("{master}:artisand"),
             master,
         }
     }
 
     fn key(&self, name: &str) -> String {
-        format!("{}{name}", self.options.redis.prefix)
+        format!("{}{name}", self.prefix)
     }
 
     fn queues(&self) -> String {
-        let queues: Vec<&str> = self.options.queues.iter().map(QueueName::as_str).collect();
+        let queues: Vec<&str> = self.worker.queues.iter().map(QueueName::as_str).collect();
         queues.join(",")
     }
 
     /// Writes the records anew.
     pub(super) fn beat(&self, pipeline: &mut Pipeline, is_paused: bool) {
+        if self.worker.registration == Registration::Off {
+            return;
+        }
         let now = Micros::now().seconds();
-        let (options, pid) = (self.options, std::process::id());
+        let (worker, pid) = (self.worker, std::process::id());
         let status = if is_paused { "paused" } else { "running" };
-        if options.registration == Registration::Full {
+        if worker.registration == Registration::Full {
             let supervisors = serde_json::json!([self.supervisor]).to_string();
             let key = self.key(&format!("master:{}", self.master));
             (pipeline.cmd("HSET").arg(&key))
-                .arg(&["name", &self.master, "environment", &options.environment])
+                .arg(&["name", &self.master, "environment", &worker.environment])
                 .arg("pid")
                 .arg(pid)
                 .arg(&["status", status, "supervisors", &supervisors])
@@ -95,18 +100,18 @@ impl<'a> Register<'a> {
             pipeline.cmd("EXPIRE").arg(key).arg(MASTER_LIVES).ignore();
         }
         let queues = self.queues();
-        let pool = format!("{}:{queues}", options.connection);
-        let processes = serde_json::json!(BTreeMap::from([(pool, options.slots)])).to_string();
+        let pool = format!("{}:{queues}", worker.connection);
+        let processes = serde_json::json!(BTreeMap::from([(pool, worker.slots)])).to_string();
         let own = SupervisorOptions {
             balance: false,
-            connection: &options.connection,
+            connection: &worker.connection,
             queue: &queues,
-            max_processes: options.slots,
-            min_processes: options.slots,
-            max_tries: options.tries,
+            max_processes: worker.slots,
+            min_processes: worker.slots,
+            max_tries: worker.tries,
             name: &self.supervisor,
             workers_name: "artisand",
-            timeout: options.timeout.as_secs(),
+            timeout: worker.timeout.as_secs(),
             parent_id: pid,
         };
         // Numbers and texts only, so that this cannot fail.
@@ -134,6 +139,9 @@ impl<'a> Register<'a> {
 
     /// Removes the records.
     pub(super) fn leave(&self, pipeline: &mut Pipeline) {
+        if self.worker.registration == Registration::Off {
+            return;
+        }
         let [master, supervisor] = [
             format!("master:{}", self.master),
             format!("supervisor:{}", self.supervisor),

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::batch::{Batch, Entry, Metrics, Reserved, Writes, metrics};
 use super::note::{Backlog, End, MOST, Note, Recorder};
-use super::options::{HorizonOptions, Registration};
+use super::options::HorizonOptions;
 use super::register::{Register, trim};
 use crate::connection::{self, Reconnect, Redis};
 use crate::payload::Payload;
@@ -42,7 +42,7 @@ const NEW_FIELDS: i64 = 4;
 
 /// Writes Horizon's keys until it is told to finish.
 #[derive(Debug)]
-pub struct Writer {
+pub(super) struct Writer {
     options: HorizonOptions,
     redis: Redis,
     notes: mpsc::Receiver<Note>,
@@ -63,7 +63,7 @@ impl Writer {
     /// # Errors
     ///
     /// The server's address cannot be used.
-    pub fn new(options: HorizonOptions) -> Result<(Recorder, Self), connection::Error> {
+    pub(super) fn new(options: HorizonOptions) -> Result<(Recorder, Self), connection::Error> {
         let redis = Redis::new(&options.redis)?;
         let (sender, notes) = mpsc::channel(MOST);
         let backlog = Arc::<Backlog>::default();
@@ -86,9 +86,13 @@ impl Writer {
     }
 
     /// Writes until `last` is cancelled; then writes what is left and removes the worker's records.
-    pub async fn run(mut self, last: CancellationToken) {
+    pub(super) async fn run(mut self, last: CancellationToken) {
         let options = self.options.clone();
-        let register = Register::new(&options);
+        let register = options
+            .worker
+            .as_ref()
+            .map(|worker| Register::new(&options.redis.prefix, worker));
+        self.beat(register.as_ref()).await;
         let mut beats = tokio::time::interval(BEAT);
         beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut next_trim = Instant::now();
@@ -110,10 +114,12 @@ impl Writer {
                     self.flush(std::mem::take(&mut batch)).await;
                 }
                 _ = beats.tick() => {
-                    self.beat(&register).await;
-                    if Instant::now() >= next_trim {
+                    self.beat(register.as_ref()).await;
+                    if let Some(register) = &register
+                        && Instant::now() >= next_trim
+                    {
                         next_trim = Instant::now() + TRIM;
-                        self.trim(&register, trims.is_multiple_of(SLOW_TRIM)).await;
+                        self.trim(register, trims.is_multiple_of(SLOW_TRIM)).await;
                         trims = trims.wrapping_add(1);
                     }
                 }
@@ -147,9 +153,11 @@ impl Writer {
                 }
                 self.flush(std::mem::take(&mut batch)).await;
             }
-            if self.options.registration != Registration::Off {
-                let mut pipeline = Pipeline::new();
+            let mut pipeline = Pipeline::new();
+            if let Some(register) = &register {
                 register.leave(&mut pipeline);
+            }
+            if !pipeline.is_empty() {
                 let _ = self.redis.pipeline::<()>(&pipeline).await;
             }
         };
@@ -305,12 +313,12 @@ impl Writer {
     }
 
     /// Renews the worker's records, and reads which tags are monitored.
-    async fn beat(&mut self, register: &Register<'_>) {
+    async fn beat(&mut self, register: Option<&Register<'_>>) {
         self.mend_late().await;
         let mut pipeline = Pipeline::new();
         let monitoring = format!("{}monitoring", self.options.redis.prefix);
         pipeline.cmd("SMEMBERS").arg(monitoring);
-        if self.options.registration != Registration::Off {
+        if let Some(register) = register {
             register.beat(
                 &mut pipeline,
                 self.backlog.is_paused.load(Ordering::Relaxed),

@@ -4,15 +4,13 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
 use super::plan::Plan;
 use crate::cli::open;
 use crate::config::{self, Config};
 use crate::failed::FailedJobs;
 use crate::handler::Services;
-use crate::horizon::{Recorder, Writer};
+use crate::horizon::Horizon;
 use crate::process::pool::{Pool, PoolError};
 use crate::queue::Queue;
 use crate::shown::with_causes;
@@ -95,7 +93,11 @@ pub(super) async fn run(
     (overseer, threads): (Option<Handle>, Option<Handle>),
     control: &Control,
 ) -> anyhow::Result<Report> {
-    let horizon = start_horizon(config, &plan, overseer.as_ref())?;
+    // Beside the runtime of the jobs, if there is another one.
+    let runtime = overseer.clone().unwrap_or_else(Handle::current);
+    let horizon = config::horizon_of_worker(config, &plan.options, plan.slots(config))?
+        .map(|options| Horizon::start(options, &runtime));
+    let horizon = horizon.transpose()?;
     let (queue, _) = open(config, &plan.connection).await?;
     let pool = start_pool(config, &plan, stores.failed_jobs.as_ref(), control).await?;
     let queue = Arc::new(queue);
@@ -118,12 +120,11 @@ pub(super) async fn run(
     for observer in observers {
         worker = worker.with_observer(observer);
     }
-    let (recorder, horizon) = horizon.unzip();
-    if let Some(recorder) = recorder {
+    if let Some(horizon) = &horizon {
         for pushing in pushing {
-            pushing.tell_pushes(Arc::new(recorder.clone()));
+            pushing.tell_pushes(Arc::new(horizon.recorder()));
         }
-        worker = worker.with_observer(recorder);
+        worker = worker.with_observer(horizon.recorder());
     }
     if let Some(failed_jobs) = stores.failed_jobs {
         worker = worker.with_failed_jobs(failed_jobs);
@@ -138,39 +139,4 @@ pub(super) async fn run(
         horizon.finish().await;
     }
     ended
-}
-
-/// The task that writes Horizon's records.
-struct HorizonTask {
-    writing: JoinHandle<()>,
-    last: CancellationToken,
-}
-
-impl HorizonTask {
-    /// Waits until the last records are written; the task itself bounds that time.
-    async fn finish(self) {
-        self.last.cancel();
-        if let Err(error) = self.writing.await {
-            tracing::error!(target: TARGET, %error, "writing Horizon's records ended abnormally");
-        }
-    }
-}
-
-/// Starts to write Horizon's records if the app has Horizon; beside the runtime of the jobs, if there is another one.
-fn start_horizon(
-    config: &Config,
-    plan: &Plan,
-    overseer: Option<&Handle>,
-) -> anyhow::Result<Option<(Recorder, HorizonTask)>> {
-    let Some(options) = config::horizon(config, &plan.options, plan.slots(config))? else {
-        return Ok(None);
-    };
-    let (recorder, writer) = Writer::new(options)?;
-    let last = CancellationToken::new();
-    let writing = writer.run(last.clone());
-    let writing = match overseer {
-        Some(overseer) => overseer.spawn(writing),
-        None => tokio::spawn(writing),
-    };
-    Ok(Some((recorder, HorizonTask { writing, last })))
 }
