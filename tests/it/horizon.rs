@@ -1,5 +1,5 @@
 //! Horizon's records, read as Horizon reads them (docs/protocol/horizon.md 3). The comparison with real Horizon is
-//! `live::horizon`.
+//! the last test here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::harness::fixtures::project;
 use crate::harness::process::{ManagedChild, artisand, eventually};
 use crate::harness::redis::RedisServer;
 
@@ -115,6 +116,19 @@ handler = { exec = ["sh", "-c", "[ $ARTISAND_JOB_ATTEMPTS = 2 ]"] }
         self.redis.query::<()>(&[b"RPUSH", notify.as_bytes(), b"1"]);
     }
 
+    /// Writes the record of a job that was pushed, as another run has left it, but now.
+    fn restore(&self, before: &Value) {
+        let text = |name: &str| before[name].as_str().unwrap();
+        let (id, queue) = (text("id"), text("queue"));
+        self.record(id, text("payload"));
+        let key = format!("{P}{id}");
+        let fields = ["HSET", &key, "queue", queue, "name", text("name")];
+        self.redis.query::<()>(&fields.map(str::as_bytes));
+        let list = format!("shop-queues:{queue}");
+        self.redis
+            .query::<()>(&[b"RPUSH", list.as_bytes(), text("payload").as_bytes()]);
+    }
+
     /// What Horizon's queue writes about a job it has pushed.
     fn record(&self, id: &str, payload: &str) {
         let (now, key) = (format!("{}.5", now()), format!("{P}{id}"));
@@ -139,7 +153,7 @@ handler = { exec = ["sh", "-c", "[ $ARTISAND_JOB_ATTEMPTS = 2 ]"] }
             &now,
         ];
         self.redis.query::<()>(&set.map(str::as_bytes));
-        let expires = (now_plus(3600)).to_string();
+        let expires = now_plus(3600.0).to_string();
         self.redis
             .query::<()>(&[b"EXPIREAT", key.as_bytes(), expires.as_bytes()]);
         for list in ["recent_jobs", "pending_jobs"] {
@@ -170,10 +184,7 @@ handler = { exec = ["sh", "-c", "[ $ARTISAND_JOB_ATTEMPTS = 2 ]"] }
     fn jobs(&self, list: &str) -> BTreeSet<String> {
         let members = self.redis.scores(&format!("{P}{list}"));
         let member = |(member, score): (Vec<u8>, f64)| {
-            assert!(
-                (score + now_plus(0) as f64).abs() < 120.0,
-                "{list}: {score}"
-            );
+            assert!((score + now()).abs() < 120.0, "{list}: {score}");
             String::from_utf8(member).unwrap()
         };
         members.into_iter().map(member).collect()
@@ -185,13 +196,16 @@ handler = { exec = ["sh", "-c", "[ $ARTISAND_JOB_ATTEMPTS = 2 ]"] }
     }
 }
 
-fn now() -> u64 {
-    std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()
+fn now() -> f64 {
+    std::time::UNIX_EPOCH
+        .elapsed()
+        .unwrap()
+        .as_secs_f64()
+        .floor()
 }
 
-#[expect(clippy::cast_possible_wrap, reason = "the clock is far from it")]
-fn now_plus(seconds: i64) -> i64 {
-    now() as i64 + seconds
+fn now_plus(seconds: f64) -> f64 {
+    now() + seconds
 }
 
 fn names(names: &[&str]) -> BTreeSet<String> {
@@ -391,7 +405,7 @@ fn old_entries_are_removed_unless_a_master_in_php_does_it() {
     let list = |name: &str| format!("{P}{name}");
     let fill = || {
         for name in ["recent_jobs", "completed_jobs", "failed_jobs"] {
-            for (member, age) in [("new", 10), ("old", 86_400)] {
+            for (member, age) in [("new", 10.0), ("old", 86_400.0)] {
                 let score = format!("-{}", now_plus(-age));
                 scene.redis.query::<()>(&[
                     b"ZADD",
@@ -407,7 +421,7 @@ fn old_entries_are_removed_unless_a_master_in_php_does_it() {
             .map(|name| scene.redis.scores(&list(name)).len())
     };
     fill();
-    let score = now_plus(0).to_string();
+    let score = now().to_string();
     scene.redis.query::<()>(&[
         b"ZADD",
         list("masters").as_bytes(),
@@ -467,4 +481,154 @@ fn records_are_written_only_if_they_are_wanted() {
     let (code, output) = work_with("[horizon]\nregister = \"never\"");
     assert_eq!(code, Some(2), "{output}");
     assert!(output.contains("full"), "{output}");
+}
+
+/// What the jobs of the recordings do in PHP (`php-interop/horizon/overlay/App/Jobs/Hz`).
+const MAPPINGS: &str = r#"
+[[map]]
+job = '/^App\\Jobs\\Hz\\(Ok|Tagged|Tags|Keyed|Quiet|Hush)$/'
+handler = "discard"
+[[map]]
+job = '/^App\\Jobs\\Hz\\(Fails|TagFails)$/'
+handler = { exec = ["sh", "-c", "echo no >&2; exit 1"] }
+[[map]]
+job = 'App\Jobs\Hz\FailNow'
+handler = { exec = ["sh", "-c", "echo no >&2; exit 65"] }
+[[map]]
+job = 'App\Jobs\Hz\Flaky'
+handler = { exec = ["sh", "-c", "[ $ARTISAND_JOB_ATTEMPTS = 3 ]"] }
+[[map]]
+job = 'App\Jobs\Hz\Releases'
+handler = { exec = ["sh", "-c", "[ $ARTISAND_JOB_ATTEMPTS = 2 ] || { echo release 1; exit 75; }"] }
+"#;
+
+/// Horizon's lists of jobs.
+const LISTS: [&str; 7] = [
+    "completed_jobs",
+    "silenced_jobs",
+    "failed_jobs",
+    "recent_failed_jobs",
+    "pending_jobs",
+    "recent_jobs",
+    "monitored_jobs",
+];
+
+/// The same payloads as real Horizon had; its records are in `fixtures/horizon`, made by `php-interop/horizon/record.py`.
+fn records_are_those_that_real_horizon_has_left(version: u8) {
+    let file = project().join(format!("fixtures/horizon/laravel-{version}.json"));
+    let recorded: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let jobs = recorded["jobs"].as_array().unwrap();
+    assert!(jobs.len() > 20);
+    let scene = Scene::new();
+    let settings = scene.app.path().join("artisand.toml");
+    let text = std::fs::read_to_string(&settings).unwrap() + MAPPINGS;
+    std::fs::write(settings, text).unwrap();
+    let manifest = scene.app.path().join("artisand.json");
+    let defaults = std::fs::read_to_string(&manifest).unwrap();
+    let trim = r#""trim":{"completed":30,"failed":"100"}"#;
+    assert!(defaults.contains(trim));
+    std::fs::write(manifest, defaults.replace(trim, r#""trim":{}"#)).unwrap();
+    for tag in recorded["monitoring"].as_array().unwrap() {
+        let key = format!("{P}monitoring");
+        scene
+            .redis
+            .query::<()>(&[b"SADD", key.as_bytes(), tag.as_str().unwrap().as_bytes()]);
+    }
+    for job in jobs {
+        scene.restore(&job["before"]);
+    }
+    let mut worker = scene.worker(&["--tries=1"]);
+    let left = || scene.jobs("pending_jobs");
+    eventually("all jobs have ended", SOON, || {
+        left().is_empty().then_some(())
+    });
+    worker.signal(Signal::TERM);
+    worker.succeeds_within(SOON);
+
+    let is_moment = |name: &str| name.ends_with("_at");
+    for job in jobs {
+        let id = job["id"].as_str().unwrap();
+        let (mut record, theirs) = (scene.hash(id), job["after"].as_object().unwrap());
+        // Horizon newer than 5.29 has this field.
+        record.remove("delay");
+        let names: BTreeSet<&str> = record.keys().map(String::as_str).collect();
+        assert_eq!(
+            names,
+            theirs.keys().map(String::as_str).collect(),
+            "{theirs:?}"
+        );
+        for (name, value) in theirs {
+            let (ours, theirs) = (&record[name], value.as_str().unwrap());
+            match &**name {
+                "payload" => assert_eq!(payload(ours), payload(theirs), "{theirs}"),
+                "exception" => assert!(ours.contains("Stack trace:"), "{ours}"),
+                name if is_moment(name) => {
+                    let moment: f64 = ours.parse().unwrap();
+                    assert!((moment - now()).abs() < 120.0, "{name}: {ours}");
+                }
+                name => assert_eq!(ours, theirs, "{name} of {theirs:?}"),
+            }
+        }
+        let minutes = match job["ttl"].as_str().unwrap() {
+            "60m" => 60,
+            "7d" => 7 * 24 * 60,
+            other => panic!("{other}"),
+        };
+        assert_eq!(scene.minutes_to_live(id), minutes, "{theirs:?}");
+        let lists: Vec<&str> = LISTS
+            .into_iter()
+            .filter(|list| scene.jobs(list).contains(id))
+            .collect();
+        assert_eq!(json!(lists), job["lists"], "{theirs:?}");
+        for tag in job["tags"].as_array().unwrap() {
+            let tag = tag.as_str().unwrap();
+            // Tags of the push are the pushing program's.
+            if tag.starts_with("failed:") {
+                let members = scene.redis.scores(&format!("{P}{tag}"));
+                assert!(
+                    members.iter().any(|(member, _)| member == id.as_bytes()),
+                    "{tag}"
+                );
+            }
+        }
+    }
+}
+
+/// A payload; Laravel's own script turns empty lists into objects.
+fn payload(text: &str) -> Value {
+    let mut payload: Value = serde_json::from_str(text).unwrap();
+    if payload["tags"] == json!({}) {
+        payload["tags"] = json!([]);
+    }
+    payload
+}
+
+#[test]
+fn records_are_those_that_real_horizon_has_left_on_laravel_10() {
+    records_are_those_that_real_horizon_has_left(10);
+}
+
+#[test]
+fn records_are_those_that_real_horizon_has_left_on_laravel_13() {
+    records_are_those_that_real_horizon_has_left(13);
+}
+
+/// Beside real Horizon, if there is a checkout of it; CI has none.
+#[test]
+#[ignore = "needs php and the Laravel roots (make test)"]
+#[expect(clippy::print_stderr, reason = "which of the two comparisons ran")]
+fn real_horizon_shows_what_it_shows_of_its_own_workers() {
+    let Some(source) = std::env::var_os("HORIZON_SOURCE") else {
+        eprintln!(
+            "NOT compared with real Horizon, only with recordings: HORIZON_SOURCE names no checkout"
+        );
+        return;
+    };
+    let mut check = Command::new(project().join("php-interop/horizon/check"));
+    check.arg(source).arg(env!("CARGO_BIN_EXE_artisand"));
+    let output = check.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    eprintln!("compared with real Horizon:\n{text}");
 }
