@@ -1852,11 +1852,11 @@ class Exporter
             }),
         ];
         if ($this->options['config_only']) {
-            $this->result['config'] += $this->packages($config, $cached !== null);
+            $this->result['config'] += $this->packages($base.'/'.$vendor, $config, $cached !== null);
 
             return;
         }
-        $this->result['config'] += $this->packages($config, true);
+        $this->result['config'] += $this->packages($base.'/'.$vendor, $config, true);
         $this->result += [
             'cache_prefixes' => (object) [],
             'limiters' => [],
@@ -1912,16 +1912,19 @@ class Exporter
      * Configuration of the packages that are there, as their providers merge it; without
      * booted providers this is done here, unless a cached configuration has it.
      */
-    private function packages($config, $merged)
+    private function packages($vendor, $config, $merged)
     {
         $packages = [];
         foreach (['horizon' => 'Horizon', 'pulse' => 'Pulse', 'telescope' => 'Telescope'] as $name => $space) {
             $provider = "Laravel\\{$space}\\{$space}ServiceProvider";
             try {
-                if (! class_exists($provider)) {
+                $file = "{$vendor}/laravel/{$name}/config/{$name}.php";
+                if (! is_file($file) && ! class_exists($provider)) {
                     continue;
                 }
-                $file = dirname((new \ReflectionClass($provider))->getFileName(), 2)."/config/{$name}.php";
+                if (! is_file($file)) {
+                    $file = dirname((new \ReflectionClass($provider))->getFileName(), 2)."/config/{$name}.php";
+                }
                 $own = (array) $config->get($name, []);
                 $packages[$name] = $merged || ! is_file($file) ? $own : array_merge(require $file, $own);
             } catch (\Throwable $e) {

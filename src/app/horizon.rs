@@ -108,3 +108,78 @@ impl Class {
         self.flags.get("tags").and_then(Json::as_bool)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn manifest(class: &Json, horizon: &Json) -> Manifest {
+        let mut entry = json!({"kind": "job", "file": "A.php", "flags": {"tags": false}});
+        let fields = class.as_object().unwrap().clone();
+        entry.as_object_mut().unwrap().extend(fields);
+        let json = json!({
+            "artisand": 1, "laravel": "13.31.0", "generated_at": 0, "paths": {"base": "/", "storage": "/"},
+            "config": {"horizon": horizon}, "classes": {"App\\A": entry},
+            "models": {"App\\Order": {"table": "orders", "key": "id"}},
+        });
+        Manifest::parse(Path::new("artisand.json"), json.to_string().as_bytes()).unwrap()
+    }
+
+    fn command(properties: &str) -> Value {
+        let count = properties.matches("\"model").count();
+        Value::from_bytes(format!("O:5:\"App\\A\":{count}:{{{properties}}}").as_bytes()).unwrap()
+    }
+
+    fn model(id: &str) -> String {
+        let class = "Illuminate\\Contracts\\Database\\ModelIdentifier";
+        format!("O:45:\"{class}\":2:{{s:5:\"class\";s:9:\"App\\Order\";s:2:\"id\";{id}}}")
+    }
+
+    #[test]
+    fn models_become_tags() {
+        let manifest = manifest(&json!({}), &json!({}));
+        let one = format!("s:6:\"model1\";{}", model("i:7;"));
+        let two = format!("s:6:\"model2\";{}", model("a:2:{i:0;i:8;i:1;s:1:\"k\";}"));
+        let fields = manifest.horizon(&command(&format!("{one}{two}"))).unwrap();
+        let tags = ["App\\Order:7", "App\\Order:8", "App\\Order:k"];
+        assert_eq!(fields.tags, tags.map(Box::from));
+        assert_eq!((fields.kind, fields.silenced), ("job", false));
+    }
+
+    #[test]
+    fn a_class_is_silenced_by_its_name_its_interface_or_a_tag() {
+        let tagged = format!("s:6:\"model1\";{}", model("i:7;"));
+        #[rustfmt::skip]
+        let rows = [
+            (json!({}), json!({"silenced": ["App\\B", "\\App\\a"]}), "", true),
+            (json!({"interfaces": ["Laravel\\Horizon\\Contracts\\Silenced"]}), json!({}), "", true),
+            (json!({}), json!({"silenced_tags": ["App\\Order:7"]}), &*tagged, true),
+            (json!({}), json!({"silenced": ["App\\B"], "silenced_tags": ["App\\Order:8"]}), &*tagged, false),
+        ];
+        for (class, horizon, properties, expected) in rows {
+            let fields = manifest(&class, &horizon).horizon(&command(properties));
+            assert_eq!(fields.unwrap().silenced, expected, "{class} {horizon}");
+        }
+    }
+
+    #[test]
+    fn what_only_php_knows_is_said_so() {
+        let whole = "s:6:\"model1\";O:9:\"App\\Order\":0:{}";
+        #[rustfmt::skip]
+        let rows = [
+            (json!({"flags": {"tags": true}}), "", "its method `tags` is PHP code"),
+            (json!({"flags": {}}), "", "the manifest says nothing of Horizon"),
+            (json!({}), whole, "it contains a whole model"),
+        ];
+        for (class, properties, expected) in rows {
+            let error = manifest(&class, &json!({}))
+                .horizon(&command(properties))
+                .unwrap_err();
+            assert!(error.what.starts_with(expected), "{error}");
+        }
+    }
+}

@@ -512,6 +512,23 @@ mod tests {
     }
 
     #[test]
+    fn horizon_adds_its_fields_and_escapes_text() {
+        let payload = NewPayload {
+            horizon: Some(HorizonFields {
+                tags: vec!["App\\Order:7".into(), "é".into()],
+                pushed_at: Micros(1_500_000),
+                ..HorizonFields::plain("job")
+            }),
+            ..draft()
+        };
+        let bytes = payload.to_bytes("10.48.0".parse().unwrap()).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        let end = r#""attempts":0,"type":"job","tags":["App\\Order:7","\u00e9"],"silenced":false,"pushedAt":"1.5"}"#;
+        assert!(text.ends_with(end), "{text}");
+        assert!(text.is_ascii(), "{text}");
+    }
+
+    #[test]
     fn fields_stand_in_the_order_of_the_version() {
         let class = r#""App\\Jobs\\SendReceipt""#;
         let start = format!(
