@@ -79,7 +79,7 @@ impl<'a> Register<'a> {
             return;
         }
         let now = Micros::now().seconds();
-        let (worker, pid) = (self.worker, std::process::id());
+        let (worker, pid) = (self.worker, pid());
         let status = if is_paused { "paused" } else { "running" };
         if worker.registration == Registration::Full {
             let supervisors = serde_json::json!([self.supervisor]).to_string();
@@ -165,6 +165,16 @@ impl<'a> Register<'a> {
     /// Whether a name is that of another master, which runs in PHP.
     pub(super) fn is_other(&self, name: &str) -> bool {
         name != self.master
+    }
+}
+
+/// The process that Horizon's commands signal. The first process of a container has the number of another one outside:
+/// then this is a number that no process has.
+fn pid() -> u32 {
+    const NONE: u32 = i32::MAX.unsigned_abs();
+    match std::process::id() {
+        1 => NONE,
+        pid => pid,
     }
 }
 

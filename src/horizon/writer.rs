@@ -33,8 +33,9 @@ const SLOW_TRIM: u32 = 60;
 const LATE: Duration = Duration::from_millis(1500);
 /// How long a record that was missing may come from the program that pushed the job.
 const FRESH: Duration = Duration::from_secs(5);
-/// Most records that are looked at again.
+/// Most records that are looked at again, and most bytes of their payloads.
 const MOST_LATE: usize = 10_000;
+const MOST_LATE_BYTES: usize = 32 << 20;
 /// How long the writer tries to write the last notes when the worker has stopped.
 const LAST: Duration = Duration::from_secs(3);
 /// A record that existed has all but these fields before its first attempt is written.
@@ -53,6 +54,7 @@ pub(super) struct Writer {
     /// time until which that is likely.
     fresh: HashMap<Box<str>, Instant>,
     late: VecDeque<(Instant, Entry)>,
+    late_bytes: usize,
     /// What was already logged.
     refusal: Option<String>,
 }
@@ -80,6 +82,7 @@ impl Writer {
             running: Reserved::new(),
             fresh: HashMap::new(),
             late: VecDeque::new(),
+            late_bytes: 0,
             refusal: None,
         };
         Ok((recorder, writer))
@@ -262,7 +265,9 @@ impl Writer {
                 ))
             );
             let is_looked_at = is_by_php || self.fresh.contains_key(&entry.id);
-            if is_over && is_looked_at && self.late.len() < MOST_LATE {
+            let has_room = self.late.len() < MOST_LATE && self.late_bytes < MOST_LATE_BYTES;
+            if is_over && is_looked_at && has_room {
+                self.late_bytes += entry.job.body.len();
                 self.late.push_back((now + LATE, entry));
             }
         }
@@ -283,6 +288,7 @@ impl Writer {
                 self.late.push_front((at, entry));
                 break;
             }
+            self.late_bytes -= entry.job.body.len();
             due.push(entry);
         }
         if due.is_empty() {
