@@ -401,7 +401,7 @@ impl Writer {
 /// Status, payload and moment of failure in a record.
 type Record = (Option<String>, Option<Vec<u8>>, Option<String>);
 
-/// Whether a record was written by the program that pushed the job after the job had ended here, or by nobody.
+/// Whether a record was written by the program that pushed the job after the job had ended here, or not at all.
 fn is_overtaken(entry: &Entry, record: &Record) -> bool {
     let (status, payload, failed_at) = record;
     let is_ended = matches!(entry.end, Some((_, End::Completed | End::Failed { .. })));
