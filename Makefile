@@ -16,6 +16,7 @@ test: setup
 	cargo build --examples --quiet
 	cargo test --quiet -- --include-ignored
 	cargo test --quiet --lib --no-default-features
+	@echo "Horizon's records were compared with $${HORIZON_SOURCE:-recordings only: HORIZON_SOURCE names no checkout of laravel/horizon}"
 
 lint:
 	cargo fmt --all --check

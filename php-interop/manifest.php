@@ -1094,6 +1094,7 @@ class Classes
                     'Illuminate\Contracts\Events\ShouldHandleEventsAfterCommit'
                 ),
                 'failed' => $class->hasMethod('failed') && ! $this->isFrameworks($class, 'failed'),
+                'tags' => $class->hasMethod('tags'),
                 'queues_itself' => $class->hasMethod('queue'),
                 'prepares_for_dispatch' => $this->implementing($class, 'Illuminate\Contracts\Queue\PreparesForDispatch'),
             ],
@@ -1855,6 +1856,7 @@ class Exporter
 
             return;
         }
+        $this->result['config'] += $this->packages($base.'/'.$vendor, $config, true);
         $this->result += [
             'cache_prefixes' => (object) [],
             'limiters' => [],
@@ -1906,17 +1908,28 @@ class Exporter
         return $loaders;
     }
 
-    /** Configuration of packages as their providers would merge it; no provider is booted here. */
-    private function packages($vendor, $config, $cached)
+    /**
+     * Configuration of the packages that are there, as their providers merge it; without
+     * booted providers this is done here, unless a cached configuration has it.
+     */
+    private function packages($vendor, $config, $merged)
     {
         $packages = [];
-        foreach (['horizon', 'pulse', 'telescope'] as $name) {
-            $file = "{$vendor}/laravel/{$name}/config/{$name}.php";
-            if (! is_file($file)) {
-                continue;
+        foreach (['horizon' => 'Horizon', 'pulse' => 'Pulse', 'telescope' => 'Telescope'] as $name => $space) {
+            $provider = "Laravel\\{$space}\\{$space}ServiceProvider";
+            try {
+                $file = "{$vendor}/laravel/{$name}/config/{$name}.php";
+                if (! is_file($file) && ! class_exists($provider)) {
+                    continue;
+                }
+                if (! is_file($file)) {
+                    $file = dirname((new \ReflectionClass($provider))->getFileName(), 2)."/config/{$name}.php";
+                }
+                $own = (array) $config->get($name, []);
+                $packages[$name] = $merged || ! is_file($file) ? $own : array_merge(require $file, $own);
+            } catch (\Throwable $e) {
+                $this->notes->exception("the configuration of {$name} is not known", $e);
             }
-            $own = (array) $config->get($name, []);
-            $packages[$name] = $cached ? $own : array_merge(require $file, $own);
         }
 
         return $this->plain($packages);

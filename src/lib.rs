@@ -79,6 +79,10 @@ mod failed;
 #[cfg(feature = "internals")]
 pub mod failed;
 pub mod handler;
+#[cfg(not(feature = "internals"))]
+mod horizon;
+#[cfg(feature = "internals")]
+pub mod horizon;
 pub mod middleware;
 mod new_file;
 mod outbox;

@@ -102,6 +102,7 @@ impl Facts {
             extra: Vec::new(),
             id: None,
             delay: delay.transpose()?,
+            horizon: None,
         })
     }
 }

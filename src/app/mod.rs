@@ -4,6 +4,7 @@ mod class;
 mod classes;
 mod env;
 mod framework;
+mod horizon;
 mod manifest;
 mod slug;
 mod subject;

@@ -121,6 +121,7 @@ mod tests {
             attempts: 1,
             payload: Arc::new(Payload::parse(payload).unwrap()),
             body: Arc::from(&b""[..]),
+            reserved: Arc::default(),
         }
     }
 

@@ -2,15 +2,19 @@
 
 use std::collections::{HashMap, HashSet};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
+
+use tokio::runtime::Handle;
 
 use super::style::Screen;
 use super::{GlobalArgs, UsageError, failed, open, output};
-use crate::config::{self, Config, php};
+use crate::config::{self, Config, Laravel, php};
 use crate::failed::{FailedJobs, StoredJob};
+use crate::horizon::Horizon;
 use crate::payload::{self, Payload};
 use crate::queue::{Queue as _, QueueName, RedisQueue};
-use crate::time::{Clock, UnixSeconds};
+use crate::time::{Clock, Micros, UnixSeconds};
 
 /// Arguments of `queue:retry`, as given.
 #[derive(Debug, clap::Args)]
@@ -55,6 +59,8 @@ struct Retry<'a> {
     store: FailedJobs,
     screen: Screen,
     connections: HashMap<String, RedisQueue>,
+    /// Writers of Horizon's records, one for each connection.
+    horizons: Vec<Horizon>,
 }
 
 pub(super) async fn run(args: RetryArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
@@ -74,6 +80,7 @@ pub(super) async fn run(args: RetryArgs, global: &GlobalArgs) -> anyhow::Result<
         }
     }
     retry.screen.new_line()?;
+    retry.finish().await;
     Ok(code)
 }
 
@@ -125,6 +132,7 @@ pub(super) async fn run_batches(
         }
         retry.screen.new_line()?;
     }
+    retry.finish().await;
     Ok(code)
 }
 
@@ -136,7 +144,14 @@ impl<'a> Retry<'a> {
             store: failed::store(config)?,
             screen: Screen::new(global),
             connections: HashMap::new(),
+            horizons: Vec::new(),
         })
+    }
+
+    async fn finish(self) {
+        for horizon in self.horizons {
+            horizon.finish().await;
+        }
     }
 
     /// The ids of the jobs to retry, each once.
@@ -171,7 +186,8 @@ impl<'a> Retry<'a> {
             return Ok(Retried::Done);
         };
         let parsed = Payload::parse(&job.payload);
-        let ready = parsed.and_then(|parsed| Ok((parsed, payload::for_retry(&job.payload)?)));
+        let ready = parsed
+            .and_then(|parsed| Ok((parsed, payload::for_retry(&job.payload, self.pushed_at())?)));
         let (parsed, payload) = match ready {
             Ok(ready) => ready,
             Err(error) => {
@@ -205,6 +221,12 @@ impl<'a> Retry<'a> {
         Ok(Retried::Done)
     }
 
+    /// What Horizon adds to what is pushed, if the app has it.
+    fn pushed_at(&self) -> Option<Micros> {
+        let laravel = self.config.laravel();
+        laravel.is_some_and(Laravel::has_horizon).then(Micros::now)
+    }
+
     fn stays(&mut self, text: &str) -> anyhow::Result<Retried> {
         self.screen.error(text)?;
         Ok(Retried::Stays)
@@ -213,6 +235,11 @@ impl<'a> Retry<'a> {
     async fn connect(&mut self, job: &StoredJob) -> anyhow::Result<()> {
         if !self.connections.contains_key(&job.connection) {
             let (queue, _) = open(self.config, &job.connection).await?;
+            if let Some(options) = config::horizon(self.config, &job.connection)? {
+                let horizon = Horizon::start(options, &Handle::current())?;
+                queue.tell_pushes(Arc::new(horizon.recorder()));
+                self.horizons.push(horizon);
+            }
             self.connections.insert(job.connection.clone(), queue);
         }
         Ok(())

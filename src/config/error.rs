@@ -78,6 +78,11 @@ pub enum Error {
         "`settings` is `manifest`, and there is no manifest: write one with `artisand manifest`"
     )]
     NoManifest,
+    /// Horizon's records are wanted, and the app has no Horizon.
+    #[error(
+        "`enabled = true` under [horizon], and the app's settings name no Horizon: install laravel/horizon, write the manifest again if one is used, or remove the line"
+    )]
+    NoHorizon,
     /// A command needs an app, and none is set.
     #[error(
         "no Laravel app is known: run this in its directory, or give that with --app, ARTISAND_APP or `app` in artisand.toml, or give a manifest"

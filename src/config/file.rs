@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
+use super::horizon::HorizonTable;
 use super::mapping::MapTable;
 use super::middleware::LimiterTable;
 use super::unmapped::UnmappedTable;
@@ -32,6 +33,9 @@ pub struct File {
     /// What only PHP can do.
     #[serde(default)]
     pub php: PhpTable,
+    /// The app's Horizon.
+    #[serde(default)]
+    pub horizon: HorizonTable,
     /// What becomes of jobs that no mapping matches.
     #[serde(default)]
     pub unmapped: UnmappedTable,

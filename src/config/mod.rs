@@ -19,6 +19,7 @@ mod error;
 mod exposure;
 mod file;
 mod handler;
+mod horizon;
 mod laravel;
 mod learn;
 mod load;
@@ -55,6 +56,7 @@ pub use file::{ConnectionTable, File, OneOrMore, PhpTable, Source, WorkerTable};
 pub(crate) use handler::HandlerTable;
 #[cfg(feature = "internals")]
 pub use handler::HandlerTable;
+pub use horizon::{HorizonTable, horizon, horizon_of_worker};
 #[cfg(not(feature = "internals"))]
 pub(crate) use laravel::{EnvLookup, Laravel, Origin, QueueSettings, RedisSettings, SettingError};
 #[cfg(feature = "internals")]

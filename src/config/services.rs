@@ -35,6 +35,7 @@ pub fn services(config: &Config) -> Result<Services, Error> {
     let mut services = Services {
         php_queue: php_queue.map(QueueName::from),
         version: config.known_version(),
+        has_horizon: config.laravel.as_ref().is_some_and(Laravel::has_horizon),
         timezone: "UTC".to_owned(),
         ..Services::default()
     };

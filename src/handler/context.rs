@@ -42,6 +42,8 @@ pub struct JobInfo {
     pub payload: Arc<Payload>,
     /// The payload's bytes as popped.
     pub body: Arc<[u8]>,
+    /// The payload's bytes while it is reserved: with this attempt counted.
+    pub reserved: Arc<[u8]>,
 }
 
 /// The requests of a handler; only the first request of a kind that ends the job counts.

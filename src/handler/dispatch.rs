@@ -7,7 +7,9 @@
 use std::sync::Arc;
 
 use crate::app::{Facts, Manifest, Missing};
-use crate::payload::{BuildError, DelayError, JobId, LogContext, NewPayload, random_id};
+use crate::payload::{
+    BuildError, DelayError, HorizonFields, JobId, LogContext, NewPayload, random_id,
+};
 use crate::php::{self, Value};
 use crate::queue::{Connections, Destination, Queue};
 use crate::time::UnixSeconds;
@@ -55,6 +57,7 @@ pub(crate) struct Draft {
     pub(crate) command: Vec<u8>,
     pub(crate) facts: Facts,
     pub(crate) now: UnixSeconds,
+    horizon: Option<HorizonFields>,
 }
 
 /// A job that is ready to be pushed.
@@ -71,14 +74,18 @@ impl Draft {
         command: Vec<u8>,
         now: UnixSeconds,
     ) -> Result<Self, DispatchError> {
-        let facts = manifest(services)?.facts(&Value::from_bytes(&command)?, now)?;
+        let manifest = manifest(services)?;
+        let value = Value::from_bytes(&command)?;
+        let facts = manifest.facts(&value, now)?;
         if facts.is_encrypted && services.encrypter.is_none() {
             return Err(DispatchError::NoKey(facts.class.to_string()));
         }
+        let horizon = services.has_horizon.then(|| manifest.horizon(&value));
         Ok(Self {
             command,
             facts,
             now,
+            horizon: horizon.transpose()?,
         })
     }
 
@@ -95,14 +102,19 @@ impl Draft {
             }
             _ => self.command,
         };
-        let id = random_id();
         let delay = self.facts.delay.as_ref();
         let due = delay.map(|delay| delay.available_at(self.now, zone));
-        let payload = NewPayload {
+        let mut payload = NewPayload {
             extra: context.and_then(LogContext::to_field).into_iter().collect(),
-            id: Some(id.clone()),
+            horizon: self.horizon,
             ..self.facts.payload(command, self.now, zone)?
         };
+        let id = match &payload.horizon {
+            // Horizon gives a job one name.
+            Some(_) => JobId::from(payload.uuid.as_str()),
+            None => random_id(),
+        };
+        payload.id = Some(id.clone());
         Ok(Drafted {
             payload: payload.to_bytes(services.version)?,
             id,

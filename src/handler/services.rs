@@ -25,6 +25,8 @@ pub struct Services {
     pub version: Version,
     /// Facts about the app's classes.
     pub manifest: Option<Arc<Manifest>>,
+    /// Whether the app has Laravel Horizon, which adds to payloads.
+    pub has_horizon: bool,
     /// The app's time zone, as PHP names it.
     pub timezone: String,
     /// The app's cache stores.

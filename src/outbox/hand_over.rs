@@ -19,8 +19,8 @@
 
 use crate::handler::Services;
 use crate::payload::{
-    BuildError, Chain, ClosureError, Envelope, LogContext, NewData, NewPayload, QueuedClosure,
-    Scalar, Version, Waits, random_id, random_uuid,
+    BuildError, Chain, ClosureError, Envelope, HorizonFields, LogContext, NewData, NewPayload,
+    QueuedClosure, Scalar, Version, Waits, random_id, random_uuid,
 };
 use crate::php::{ClassName, EditError, ObjectText, Value};
 use crate::time::UnixSeconds;
@@ -241,8 +241,15 @@ impl HandOver<'_> {
             "" => NAMELESS.to_owned(),
             name => name.chars().take(LONGEST_NAME).collect(),
         };
+        let horizon = (self.services.has_horizon).then(|| HorizonFields::plain("job"));
+        let uuid = random_uuid();
+        let id = match &horizon {
+            // Horizon gives a job one name.
+            Some(_) => uuid.as_str().into(),
+            None => random_id(),
+        };
         let payload = NewPayload {
-            uuid: random_uuid(),
+            uuid,
             display_name: name.into(),
             envelope: limits(self.services.version),
             data: NewData::Command {
@@ -252,8 +259,9 @@ impl HandOver<'_> {
             },
             created_at: self.now,
             extra: context.and_then(LogContext::to_field).into_iter().collect(),
-            id: Some(random_id()),
+            id: Some(id),
             delay: None,
+            horizon,
         };
         Ok(payload.to_bytes(self.services.version)?)
     }

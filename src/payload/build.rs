@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::json::{write_json_float, write_json_text, write_unescaped_text};
 use super::{CALL_QUEUED_HANDLER, JobId, JobUuid, Version};
 use crate::php::Value;
-use crate::time::UnixSeconds;
+use crate::time::{Micros, UnixSeconds};
 
 /// The data of a job to push.
 #[derive(Debug, Clone)]
@@ -33,6 +33,37 @@ pub struct NewPayload {
     pub id: Option<JobId>,
     /// `delay` in seconds, since Laravel 12.11; `None` for a job that is pushed without a delay.
     pub delay: Option<i64>,
+    /// What Laravel Horizon adds; `None` in an app without it.
+    pub horizon: Option<HorizonFields>,
+}
+
+/// What Laravel Horizon adds to the payloads of an app.
+///
+/// # Source
+///
+/// `Laravel\Horizon\JobPayload::prepare` (docs/protocol/horizon.md 2).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HorizonFields {
+    /// `type`: `job`, `event`, `notification`, `mail` or `broadcast`.
+    pub kind: &'static str,
+    /// `tags`.
+    pub tags: Vec<Box<str>>,
+    /// `silenced`.
+    pub silenced: bool,
+    /// `pushedAt`.
+    pub pushed_at: Micros,
+}
+
+impl HorizonFields {
+    /// The fields of a job without tags.
+    pub fn plain(kind: &'static str) -> Self {
+        Self {
+            kind,
+            tags: Vec::new(),
+            silenced: false,
+            pushed_at: Micros::now(),
+        }
+    }
 }
 
 /// The code that a job runs.
@@ -223,7 +254,7 @@ impl NewPayload {
     /// `Illuminate\Queue\RedisQueue::createPayloadArray`.
     pub fn to_bytes(&self, version: Version) -> Result<Vec<u8>, BuildError> {
         let since = |major, minor| version.is_at_least(major, minor);
-        let mut json = Fields::new(version);
+        let mut json = self.fields(version);
         if since(7, 0) {
             json.text("uuid", self.uuid.as_str());
         }
@@ -250,7 +281,22 @@ impl NewPayload {
         if since(12, 11) {
             json.scalar("delay", &self.delay.map_or(Scalar::Null, Scalar::Int));
         }
+        if let Some(horizon) = &self.horizon {
+            json.text("type", horizon.kind);
+            json.texts("tags", &horizon.tags);
+            json.scalar("silenced", &Scalar::Bool(horizon.silenced));
+            json.text("pushedAt", &horizon.pushed_at.to_string());
+        }
         Ok(json.finish().into_bytes())
+    }
+
+    /// Horizon writes payloads once more, with PHP's default escapes.
+    fn fields(&self, version: Version) -> Fields {
+        let mut fields = Fields::new(version);
+        if self.horizon.is_some() {
+            fields.write_text = write_json_text;
+        }
+        fields
     }
 
     fn envelope(&self, version: Version, json: &mut Fields) {
@@ -302,7 +348,7 @@ impl NewPayload {
             let class = class.clone();
             return Err(BuildError::NotUtf8 { class });
         };
-        let mut data = Fields::new(version);
+        let mut data = self.fields(version);
         data.text("commandName", class);
         data.text("command", command);
         if version.is_at_least(12, 51) {
@@ -343,6 +389,18 @@ impl Fields {
     fn text(&mut self, name: &str, text: &str) {
         self.name(name);
         (self.write_text)(&mut self.out, text);
+    }
+
+    fn texts(&mut self, name: &str, texts: &[Box<str>]) {
+        self.name(name);
+        self.out.push('[');
+        for (index, text) in texts.iter().enumerate() {
+            if index > 0 {
+                self.out.push(',');
+            }
+            (self.write_text)(&mut self.out, text);
+        }
+        self.out.push(']');
     }
 
     fn scalar(&mut self, name: &str, value: &Scalar) {
@@ -449,7 +507,25 @@ mod tests {
             extra: vec![("illuminate:log:context".into(), context)],
             id: Some(JobId::from("q0S4")),
             delay: Some(30),
+            horizon: None,
         }
+    }
+
+    #[test]
+    fn horizon_adds_its_fields_and_escapes_text() {
+        let payload = NewPayload {
+            horizon: Some(HorizonFields {
+                tags: vec!["App\\Order:7".into(), "é".into()],
+                pushed_at: Micros(1_500_000),
+                ..HorizonFields::plain("job")
+            }),
+            ..draft()
+        };
+        let bytes = payload.to_bytes("10.48.0".parse().unwrap()).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        let end = r#""attempts":0,"type":"job","tags":["App\\Order:7","\u00e9"],"silenced":false,"pushedAt":"1.5"}"#;
+        assert!(text.ends_with(end), "{text}");
+        assert!(text.is_ascii(), "{text}");
     }
 
     #[test]

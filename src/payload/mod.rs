@@ -33,10 +33,12 @@ mod version;
 
 #[cfg(not(feature = "internals"))]
 pub(crate) use build::{
-    BuildError, Envelope, NewData, NewPayload, Scalar, Waits, random_id, random_uuid,
+    BuildError, Envelope, HorizonFields, NewData, NewPayload, Scalar, Waits, random_id, random_uuid,
 };
 #[cfg(feature = "internals")]
-pub use build::{BuildError, Envelope, NewData, NewPayload, Scalar, Waits, random_id, random_uuid};
+pub use build::{
+    BuildError, Envelope, HorizonFields, NewData, NewPayload, Scalar, Waits, random_id, random_uuid,
+};
 #[cfg(not(feature = "internals"))]
 pub(crate) use chain::{Chain, ChainError, Step, StepKind};
 #[cfg(feature = "internals")]
@@ -195,6 +197,8 @@ pub struct Payload {
     pub horizon_type: Option<Box<str>>,
     /// `silenced` of Horizon.
     pub silenced: bool,
+    /// `retry_of` of Horizon: the failed job that its dashboard pushed again as this one.
+    pub retry_of: Option<Box<str>>,
     /// `deleteWhenMissingModels`, since Laravel 13.
     pub delete_when_missing_models: Option<bool>,
     /// `illuminate:log:context`, since Laravel 11.
@@ -328,6 +332,7 @@ impl Payload {
             pushed_at: fields.pushed_at,
             horizon_type: fields.horizon_type,
             silenced: fields.silenced,
+            retry_of: fields.retry_of,
             delete_when_missing_models: fields.delete_when_missing_models,
             context: fields.context.map(Arc::new),
             data,
@@ -442,6 +447,7 @@ struct Fields<'a> {
     pushed_at: Option<f64>,
     horizon_type: Option<Box<str>>,
     silenced: bool,
+    retry_of: Option<Box<str>>,
     delete_when_missing_models: Option<bool>,
     context: Option<LogContext>,
     /// The JSON of `data`, and its fields if it is that of an object job.
@@ -481,6 +487,7 @@ impl<'a> Fields<'a> {
             "pushedAt" => self.pushed_at = reader.number()?,
             "type" => self.horizon_type = reader.text()?,
             "silenced" => self.silenced = reader.truthy()?,
+            "retry_of" => self.retry_of = reader.text()?,
             "deleteWhenMissingModels" => {
                 self.delete_when_missing_models = reader.int()?.map(|value| value != 0);
             }

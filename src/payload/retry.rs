@@ -8,6 +8,8 @@
 
 use std::collections::HashMap;
 
+use crate::time::Micros;
+
 use super::json::{JsonError, Reader, Token, write_json_float, write_json_text};
 
 /// A JSON value as PHP's `json_decode(.., true)` represents it.
@@ -109,7 +111,9 @@ impl Json {
 
 /// The payload of a failed job, ready to be pushed again: `attempts` is zero.
 ///
-/// `retryUntil` stays unchanged; only the PHP class could compute a new one.
+/// `retryUntil` stays unchanged; only the PHP class could compute a new one. In an app with Horizon, `pushed_at` is the
+/// moment of the push: Horizon does not look at the object of a job that is pushed again, so that it becomes a plain
+/// `job` with the tags that it had.
 ///
 /// # Errors
 ///
@@ -118,20 +122,39 @@ impl Json {
 /// # Source
 ///
 /// `Illuminate\Queue\Console\RetryCommand::resetAttempts`.
-pub fn for_retry(payload: &[u8]) -> Result<Vec<u8>, super::Error> {
+pub fn for_retry(payload: &[u8], pushed_at: Option<Micros>) -> Result<Vec<u8>, super::Error> {
     let mut reader = Reader::new(payload)?;
     let mut json = Json::read(&mut reader)?;
     reader.end()?;
     if let Json::Array(items) = &mut json {
-        for (key, value) in items {
+        for (key, value) in items.iter_mut() {
             if *key == Key::Text("attempts".into()) && *value != Json::Null {
                 *value = Json::Int(0);
             }
+        }
+        if let Some(pushed_at) = pushed_at {
+            let has_tags = items
+                .iter()
+                .any(|(key, _)| *key == Key::Text("tags".into()));
+            set(items, "type", Json::Text("job".into()));
+            if !has_tags {
+                set(items, "tags", Json::Array(Vec::new()));
+            }
+            set(items, "silenced", Json::Bool(false));
+            set(items, "pushedAt", Json::Text(pushed_at.to_string()));
         }
     }
     let mut text = String::with_capacity(payload.len() + 64);
     json.write(&mut text);
     Ok(text.into_bytes())
+}
+
+fn set(items: &mut Vec<(Key, Json)>, name: &str, value: Json) {
+    let key = Key::Text(name.to_owned());
+    match items.iter_mut().find(|(known, _)| *known == key) {
+        Some(item) => item.1 = value,
+        None => items.push((key, value)),
+    }
 }
 
 #[cfg(test)]
@@ -150,11 +173,19 @@ mod tests {
              r#"{"a":3,"b":2,"x":[0.1,1000,-0,true,"\ud83d\ude00"]}"#),
         ];
         for (payload, expected) in rows {
-            let text = for_retry(payload.as_bytes()).unwrap();
+            let text = for_retry(payload.as_bytes(), None).unwrap();
             assert_eq!(String::from_utf8(text).unwrap(), expected);
         }
-        assert!(for_retry(b"{\"a\":").is_err());
+        let horizon = for_retry(
+            br#"{"type":"mail","attempts":2,"silenced":true}"#,
+            Some(Micros(1_500_000)),
+        );
+        assert_eq!(
+            String::from_utf8(horizon.unwrap()).unwrap(),
+            r#"{"type":"job","attempts":0,"silenced":false,"tags":[],"pushedAt":"1.5"}"#
+        );
+        assert!(for_retry(b"{\"a\":", None).is_err());
         let deep = "[".repeat(600) + &"]".repeat(600);
-        assert!(for_retry(deep.as_bytes()).is_err());
+        assert!(for_retry(deep.as_bytes(), None).is_err());
     }
 }

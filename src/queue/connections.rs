@@ -39,6 +39,11 @@ impl Connections {
         &self.default
     }
 
+    /// The queues of all connections that artisand can use.
+    pub fn queues(&self) -> impl Iterator<Item = &Arc<dyn Queue>> {
+        (self.all.values()).filter_map(|destination| destination.queues.as_ref().ok())
+    }
+
     /// The connection of this name; `None` if there is none.
     pub fn get(&self, name: &str) -> Option<&Destination> {
         self.all.get(name)

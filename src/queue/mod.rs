@@ -77,6 +77,12 @@ impl fmt::Debug for ReservedJob {
     }
 }
 
+/// Hears of jobs that were pushed. Called on the pushing task: return quickly and never block.
+pub trait PushListener: Send + Sync + fmt::Debug + 'static {
+    /// Called once for each job, after it was pushed.
+    fn pushed(&self, connection: &ConnectionName, queue: &QueueName, payload: &[u8]);
+}
+
 /// Decides whether to take a payload: a number by which the caller recognizes the job, or `None` to leave it.
 pub type Choose<'a> = &'a mut (dyn FnMut(&QueueName, &[u8]) -> Option<usize> + Send + Sync);
 
@@ -421,6 +427,12 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
 
     /// Whether [`push_once`](Self::push_once) has pushed for this identity and the server still remembers it.
     fn was_pushed<'a>(&'a self, id: &'a str) -> Answer<'a, Result<bool, Error>>;
+
+    /// Tells a listener of all jobs that this process pushes from now on; the first listener stays. A driver that
+    /// does not know how tells nothing.
+    fn tell_pushes(&self, listener: Arc<dyn PushListener>) {
+        drop(listener);
+    }
 
     /// Counts the jobs of a queue. Nothing is migrated: a due delayed job counts as delayed.
     fn sizes<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Result<Sizes, Error>>;

@@ -375,7 +375,7 @@ fn finish(pending: PendingSettlement, settled: Settled, asked_again: bool, obser
         );
     }
     match &ending.report {
-        Report::Ended(end) => end.emit(observers),
+        Report::Ended(end) => end.emit(observers, settled == Settled::Gone),
         Report::Quarantined(reason) => {
             tracing::error!(queue = %job.queue, reason, "a payload cannot be decoded and went to quarantine");
             observers.emit(&Event::JobsQuarantined {

@@ -216,6 +216,13 @@ pub struct JobEnd<'a> {
     pub failure: Option<&'a FailureText>,
     /// Wait until the next attempt, if the job was released.
     pub delay: Option<Duration>,
+    /// Whether the job failed for good.
+    pub has_failed: bool,
+    /// Whether the job was no longer reserved for this worker when its end was written: another worker has it, or the
+    /// queue was cleared.
+    pub is_gone: bool,
+    /// Whether a PHP process raises Laravel's `JobFailed` for this failure.
+    pub is_raised_by_php: bool,
 }
 
 /// What an attempt threw.

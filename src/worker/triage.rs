@@ -284,6 +284,7 @@ impl Triage {
             payload: Arc::clone(payload),
             // The payload is checked before the pop, too.
             body: Arc::default(),
+            reserved: Arc::default(),
         };
         let services = Arc::clone(&self.app.services);
         let context = JobContext::new(Arc::new(info), CancellationToken::new(), services);

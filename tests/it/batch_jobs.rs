@@ -119,6 +119,7 @@ impl Scene {
             attempts: 1,
             payload: Payload::parse(body.as_bytes()).unwrap().into(),
             body: body.into_bytes().into(),
+            reserved: Arc::default(),
         };
         let services = self.services.clone().into();
         let job = JobContext::new(Arc::new(info), CancellationToken::new(), services);

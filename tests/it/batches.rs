@@ -780,6 +780,7 @@ fn context(command: &str, batch_id: &str, batches: Option<Batches>) -> JobContex
         attempts: 1,
         payload: Payload::parse(&body).unwrap().into(),
         body: body.into(),
+        reserved: Arc::default(),
     };
     let mut services = Services::default();
     services.batches = batches;

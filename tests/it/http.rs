@@ -233,6 +233,7 @@ fn context(n: u32) -> JobContext {
         attempts: 2,
         payload: Arc::new(Payload::parse(&body).unwrap()),
         body: body.into(),
+        reserved: Arc::default(),
     };
     JobContext::new(Arc::new(info), CancellationToken::new(), Arc::default())
 }

@@ -20,6 +20,7 @@ mod failed;
 mod faults;
 mod follow;
 mod harness;
+mod horizon;
 mod http;
 mod kinds;
 mod layers;

@@ -391,6 +391,7 @@ async fn programs_do_not_outlive_their_handler_even_if_nobody_stops_it() {
         attempts: 1,
         payload: Arc::new(Payload::parse(&body).unwrap()),
         body: body.into(),
+        reserved: Arc::default(),
     };
     let context = JobContext::new(Arc::new(info), CancellationToken::new(), Arc::default());
     handler.handle(context).await.unwrap();

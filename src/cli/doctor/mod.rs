@@ -17,6 +17,7 @@ pub(super) mod doubts;
 mod encryption;
 mod failed;
 mod fit;
+mod horizon;
 mod jobs;
 mod maintenance;
 mod manifest;
@@ -113,6 +114,7 @@ async fn examine(context: &Context<'_>, registry: &Registry) -> Report {
     report.extend(queues);
     if let Some(laravel) = config.laravel() {
         report.extend(cache::check(config, laravel).await);
+        report.extend(horizon::check(config, &context.connection).await);
     }
     report.extend(failed::check(config).await);
     if config.laravel().is_some() {

@@ -48,6 +48,21 @@ impl Plan {
         *self.router.unmapped() == UnmappedPolicy::Php
     }
 
+    /// How many jobs can run at once, in PHP processes too.
+    pub(super) fn slots(&self, config: &Config) -> usize {
+        let here = if self.runs_here() {
+            self.options.concurrency.get()
+        } else {
+            0
+        };
+        let in_php = || {
+            config::pool_options(config, &self.options, None)
+                .processes
+                .get()
+        };
+        here + if self.is_for_php() { in_php() } else { 0 }
+    }
+
     /// Whether handlers of this process may run: there are mappings, or PHP does not run the rest.
     pub(super) fn runs_here(&self) -> bool {
         self.router.mappings().len() > 0 || !self.is_for_php()

@@ -10,7 +10,9 @@ use crate::cli::open;
 use crate::config::{self, Config};
 use crate::failed::FailedJobs;
 use crate::handler::Services;
+use crate::horizon::Horizon;
 use crate::process::pool::{Pool, PoolError};
+use crate::queue::Queue;
 use crate::shown::with_causes;
 use crate::worker::{Control, ControlPlane, Observer, Report, Worker};
 
@@ -91,9 +93,19 @@ pub(super) async fn run(
     (overseer, threads): (Option<Handle>, Option<Handle>),
     control: &Control,
 ) -> anyhow::Result<Report> {
+    // Beside the runtime of the jobs, if there is another one.
+    let runtime = overseer.clone().unwrap_or_else(Handle::current);
+    let horizon = config::horizon_of_worker(config, &plan.options, plan.slots(config))?
+        .map(|options| Horizon::start(options, &runtime));
+    let horizon = horizon.transpose()?;
     let (queue, _) = open(config, &plan.connection).await?;
     let pool = start_pool(config, &plan, stores.failed_jobs.as_ref(), control).await?;
-    let mut worker = Worker::new(Arc::new(queue), plan.router, plan.options)
+    let queue = Arc::new(queue);
+    let mut pushing = vec![Arc::clone(&queue) as Arc<dyn Queue>];
+    if let Some(connections) = &stores.services.connections {
+        pushing.extend(connections.queues().cloned());
+    }
+    let mut worker = Worker::new(queue, plan.router, plan.options)
         .with_control_plane(stores.control_plane)
         .with_services(stores.services);
     if let Some(pool) = pool {
@@ -108,6 +120,12 @@ pub(super) async fn run(
     for observer in observers {
         worker = worker.with_observer(observer);
     }
+    if let Some(horizon) = &horizon {
+        for pushing in pushing {
+            pushing.tell_pushes(Arc::new(horizon.recorder()));
+        }
+        worker = worker.with_observer(horizon.recorder());
+    }
     if let Some(failed_jobs) = stores.failed_jobs {
         worker = worker.with_failed_jobs(failed_jobs);
     }
@@ -116,5 +134,9 @@ pub(super) async fn run(
         let control = control.clone();
         async move { worker.run(&control).await }
     });
-    working.await.context("the worker ended abnormally")
+    let ended = working.await.context("the worker ended abnormally");
+    if let Some(horizon) = horizon {
+        horizon.finish().await;
+    }
+    ended
 }

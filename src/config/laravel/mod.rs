@@ -144,7 +144,7 @@ impl Laravel {
     }
 
     /// A scalar as text: PHP's string cast. Secrets are looked up.
-    fn text(&self, path: &[&str]) -> Found<Option<String>> {
+    pub(in crate::config) fn text(&self, path: &[&str]) -> Found<Option<String>> {
         let Some(value) = self.at(path)? else {
             return Ok(None);
         };
@@ -196,7 +196,7 @@ impl Laravel {
         }
     }
 
-    fn number(&self, path: &[&str]) -> Found<Option<i64>> {
+    pub(in crate::config) fn number(&self, path: &[&str]) -> Found<Option<i64>> {
         let Some(text) = self.text(path)?.filter(|text| !text.is_empty()) else {
             return Ok(None);
         };
@@ -216,7 +216,7 @@ impl Laravel {
         }
     }
 
-    fn names(&self, path: &[&str]) -> Found<Vec<String>> {
+    pub(in crate::config) fn names(&self, path: &[&str]) -> Found<Vec<String>> {
         let object = self.at(path)?.and_then(Value::as_object);
         Ok(object
             .map(|object| object.keys().cloned().collect())

@@ -41,6 +41,22 @@ impl Laravel {
         self.prefixed_redis(name, None)
     }
 
+    /// The connection that Horizon makes of another one, with this prefix in its options. As for any connection, a
+    /// prefix beside the options counts more.
+    pub(in crate::config) fn horizon_connection(
+        &self,
+        name: &str,
+        prefix: &str,
+    ) -> Found<RedisSettings> {
+        let of_connection = self.at(&["database", "redis", name, "prefix"])?;
+        let is_set = of_connection.is_some() && (self.is_at_least(9, 12) || self.is_predis()?);
+        self.prefixed_redis(name, (!is_set).then_some(prefix))
+    }
+
+    fn is_predis(&self) -> Found<bool> {
+        Ok(self.text(&["database", "redis", "client"])?.as_deref() == Some("predis"))
+    }
+
     pub(super) fn prefixed_redis(&self, name: &str, prefix: Option<&str>) -> Found<RedisSettings> {
         let path = ["database", "redis", name];
         let Some(connection) = self.at(&path)? else {
@@ -63,7 +79,7 @@ impl Laravel {
             Value::String(url) => url_only(url.clone()),
             _ => return Err(self.missing(&path)),
         };
-        let is_predis = self.text(&["database", "redis", "client"])?.as_deref() == Some("predis");
+        let is_predis = self.is_predis()?;
         self.apply_url(&mut fields, &path, Url::Redis)?;
         let of = |key: &'static str| ["database", "redis", name, key];
         let field = |key: &'static str| match fields.get(key) {

@@ -19,6 +19,7 @@ fn context(body: &Value) -> JobContext {
         attempts: 1,
         payload: Arc::new(Payload::parse(body.as_bytes()).unwrap()),
         body: Arc::from(body.as_bytes()),
+        reserved: Arc::default(),
     };
     let services = Arc::new(Services::default());
     JobContext::new(Arc::new(info), CancellationToken::new(), services)

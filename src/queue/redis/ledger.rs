@@ -34,6 +34,11 @@ impl RedisQueue {
         let is_new: i64 = self
             .call(&queue, "push_once.lua", script, &call.keys, &call.args)
             .await?;
+        if is_new == 1 {
+            for push in pushes {
+                self.tell_push(&push.queue, &push.payload);
+            }
+        }
         Ok(is_new == 1)
     }
 
@@ -104,8 +109,14 @@ impl Ledger for RedisQueue {
                 call.effect(self, &name, b"", effect);
             }
             let script = &self.scripts.advance;
-            self.call(&name, "advance.lua", script, &call.keys, &call.args)
-                .await
+            let there = self
+                .call(&name, "advance.lua", script, &call.keys, &call.args)
+                .await?;
+            if there > 0 && self.tells_pushes() {
+                let effects: Vec<&Effect> = effects.iter().collect();
+                self.tell_effects(&effects).await;
+            }
+            Ok(there)
         })
     }
 

@@ -7,14 +7,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use redis::{FromRedisValue, Script};
 
 use super::{
-    Abilities, Ability, Answer, ConnectionName, Error, Fate, Held, Keys, Once, Place, PopRequest,
-    Popped, Push, Queue, QueueName, ReservedJob, Settled, Settlement, Sizes, Unsettled,
+    Abilities, Ability, Answer, ConnectionName, Effect, Error, Fate, Held, Keys, Once, Place,
+    PopRequest, Popped, Push, PushListener, Queue, QueueName, ReservedJob, Settled, Settlement,
+    Sizes, Unsettled,
 };
 use crate::connection::{Arg, Redis};
 use crate::time::UnixSeconds;
@@ -67,6 +68,7 @@ pub struct RedisQueue {
     options: RedisQueueOptions,
     abilities: Abilities,
     scripts: Scripts,
+    pushes: OnceLock<Arc<dyn PushListener>>,
 }
 
 struct Scripts {
@@ -148,6 +150,7 @@ impl RedisQueue {
             abilities: abilities(&options),
             options,
             scripts,
+            pushes: OnceLock::new(),
         }
     }
 
@@ -215,6 +218,36 @@ impl RedisQueue {
             .script(script, keys, args)
             .await
             .map_err(failed(name, queue))
+    }
+
+    fn tell_push(&self, queue: &QueueName, payload: &[u8]) {
+        if let Some(listener) = self.pushes.get() {
+            listener.pushed(&self.options.connection, queue, payload);
+        }
+    }
+
+    fn tells_pushes(&self) -> bool {
+        self.pushes.get().is_some()
+    }
+
+    /// Tells of the jobs that effects have pushed.
+    async fn tell_effects(&self, effects: &[&Effect]) {
+        for effect in effects {
+            let Effect::Push(push) = effect else {
+                continue;
+            };
+            // A job whose lock was taken already was not pushed.
+            if let Some(claim) = &push.claim {
+                let mut owner = redis::cmd("GET");
+                owner.arg(claim.place.key());
+                let owner = self.redis.command::<Option<Vec<u8>>>(&owner).await;
+                let is_taken = |owner: Vec<u8>| owner.ends_with(claim.owner.as_bytes());
+                if !owner.is_ok_and(|owner| owner.is_some_and(is_taken)) {
+                    continue;
+                }
+            }
+            self.tell_push(&push.queue, &push.payload);
+        }
     }
 
     fn migration_limit(&self) -> Arg<'static> {
@@ -315,8 +348,16 @@ impl Queue for RedisQueue {
             keys.extend(self.options.notify.then(|| self.keys.notify(queue)));
             let (script, args) = (&self.scripts.push, byte_args(payloads));
             let _: i64 = self.call(queue, "push.lua", script, &keys, &args).await?;
+            for payload in payloads {
+                self.tell_push(queue, payload);
+            }
             Ok(())
         })
+    }
+
+    fn tell_pushes(&self, listener: Arc<dyn PushListener>) {
+        // The first one stays.
+        let _ = self.pushes.set(listener);
     }
 
     fn later<'a>(
@@ -330,6 +371,7 @@ impl Queue for RedisQueue {
             command.arg(self.keys.delayed(queue));
             command.arg(due.0).arg(payload);
             let _: i64 = (self.redis.command(&command).await).map_err(failed("ZADD", queue))?;
+            self.tell_push(queue, payload);
             Ok(())
         })
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::effects::EffectCall;
 use super::{RedisQueue, failed};
 use crate::connection::Arg;
-use crate::queue::{Error, Held, QueueName, ReservedJob, Settled, Settlement, Unsettled};
+use crate::queue::{Effect, Error, Held, QueueName, ReservedJob, Settled, Settlement, Unsettled};
 use crate::time::UnixSeconds;
 
 /// How a settlement is carried out; jobs of the same kind and queue go together.
@@ -165,6 +165,15 @@ impl RedisQueue {
                 }
             }
         }
+        let mut effects: Vec<&Effect> = Vec::new();
+        if self.tells_pushes() {
+            for ((_, settlement), settled) in jobs.iter().zip(&settled) {
+                if let (Settlement::Finish(done), Some(Settled::Done)) = (settlement, settled) {
+                    effects.extend(done);
+                }
+            }
+        }
+        self.tell_effects(&effects).await;
         match problem {
             None => Ok(settled.into_iter().flatten().collect()),
             Some(source) => Err(Unsettled { settled, source }),

@@ -42,6 +42,8 @@ pub(crate) struct AttemptEnd {
     /// The exception or timeout that ended the attempt; `None` if the handler returned.
     thrown: Option<FailureText>,
     events: &'static [EndEvent],
+    /// Whether a PHP process raises Laravel's event of the failure.
+    pub(crate) is_raised_by_php: bool,
 }
 
 /// The events that observers get at the end of an attempt.
@@ -104,6 +106,7 @@ impl Ending {
                 failure: told.failure,
                 thrown: told.thrown,
                 events: told.events,
+                is_raised_by_php: false,
             }),
         }
     }
@@ -204,8 +207,9 @@ impl Told {
 }
 
 impl AttemptEnd {
-    /// Sends the events of an attempt whose job is settled.
-    pub(crate) fn emit(&self, observers: &Observers) {
+    /// Sends the events of an attempt whose job is settled, or whose reservation was gone.
+    pub(crate) fn emit(&self, observers: &Observers, is_gone: bool) {
+        let has_failed = self.events.contains(&EndEvent::Failed);
         for event in self.events {
             let failure = match event {
                 EndEvent::Attempted => &self.thrown,
@@ -217,6 +221,9 @@ impl AttemptEnd {
                 result: self.result,
                 failure: failure.as_ref(),
                 delay: self.delay,
+                has_failed,
+                is_gone,
+                is_raised_by_php: self.is_raised_by_php,
             };
             let thrown = self.thrown.as_ref().map(|failure| JobException {
                 job: &self.job,
@@ -257,6 +264,7 @@ mod tests {
             attempts: 1,
             payload: Arc::new(payload),
             body: Arc::from(&b""[..]),
+            reserved: Arc::default(),
         })
     }
 
@@ -326,7 +334,7 @@ mod tests {
             let Report::Ended(end) = ending.report else {
                 panic!("{place}");
             };
-            end.emit(&observers);
+            end.emit(&observers, false);
             let told = std::mem::take(&mut *heard.lock().unwrap());
             assert_eq!(told.join(" "), expected, "{place}");
         }

@@ -2,7 +2,7 @@
 
 pub(crate) mod decide;
 pub(crate) mod ending;
-mod exception;
+pub(crate) mod exception;
 mod local;
 mod log;
 pub(crate) mod outcome;
@@ -159,6 +159,7 @@ impl Attempt {
             attempts: self.job.attempts,
             payload,
             body: Arc::clone(&self.job.payload),
+            reserved: Arc::clone(&self.job.ticket),
         });
         let is_given_back = matches!(triaged, Triaged::Unmapped(_) | Triaged::Bypass(_))
             && triage.leaves_unmapped()

@@ -17,7 +17,7 @@ use crate::process::pool::{Run, Said, Seat};
 use crate::queue::{Effect, Settled, Settlement};
 use crate::worker::attempt::Attempt;
 use crate::worker::attempt::decide::{Decision, Rules};
-use crate::worker::attempt::ending::Ending;
+use crate::worker::attempt::ending::{Ending, Report};
 use crate::worker::attempt::log::{log_failure, log_outcome};
 use crate::worker::attempt::outcome::Outcome;
 use crate::worker::attempt::shared::TaskEnd;
@@ -332,7 +332,10 @@ impl Attempt {
         let judged = self.judged(info, fate, course);
         course.is_settled = true;
         course.failing = self.shared.recording.as_ref().map(Recordings::failing);
-        let ending = self.ending(judged, info, elapsed);
+        let mut ending = self.ending(judged, info, elapsed);
+        if let Report::Ended(end) = &mut ending.report {
+            end.is_raised_by_php = true;
+        }
         course.recording = self.recording_of(&ending.settlement);
         let settled = self.settle_and_wait(ending).await;
         course.unsettled = None;

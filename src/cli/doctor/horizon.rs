@@ -1,0 +1,61 @@
+//! The app's Horizon, and what artisand writes for it.
+
+use crate::cli::report::Report;
+use crate::config::{self, Config};
+use crate::connection::Redis;
+use crate::horizon::{HorizonOptions, Registration};
+use crate::shown::with_causes;
+
+pub(super) async fn check(config: &Config, connection: &str) -> Report {
+    let mut report = Report::default();
+    let options = match config::horizon(config, connection) {
+        Ok(Some(options)) => options,
+        Ok(None) => {
+            let has_horizon = config.laravel().is_some_and(config::Laravel::has_horizon);
+            if has_horizon {
+                report.ok(
+                    "horizon",
+                    "`enabled = false`: its dashboard does not show the jobs that artisand takes",
+                );
+            }
+            return report;
+        }
+        Err(error) => {
+            let remedy = "correct this, or set `enabled = false` under [horizon]: queue:work does not start with it";
+            report.error("horizon", with_causes(&error), remedy);
+            return report;
+        }
+    };
+    let place = format!("`{}` on {}", options.redis.prefix, options.redis.address);
+    match has_run(&options).await {
+        Ok(true) => {
+            let shown = match config.file.horizon.register {
+                Registration::Full => "this worker is a master and a supervisor there",
+                Registration::Supervisor => "this worker is a supervisor there",
+                Registration::Off => "this worker is not listed there",
+            };
+            report.ok("horizon", format!("records of jobs go to {place}; {shown}"));
+        }
+        Ok(false) => report.warn(
+            "horizon",
+            format!("records of jobs go to {place}, where no key of Horizon is"),
+            "check `horizon.use` and `horizon.prefix`; if the app has not used Horizon yet, this is right",
+        ),
+        Err(error) => report.warn(
+            "horizon",
+            format!("{place}: {}", with_causes(&error)),
+            "check that it runs: jobs run without their records meanwhile",
+        ),
+    }
+    report
+}
+
+/// Whether Horizon has written keys under its prefix.
+async fn has_run(options: &HorizonOptions) -> Result<bool, crate::connection::Error> {
+    let redis = Redis::new(&options.redis)?;
+    let mut exists = redis::cmd("EXISTS");
+    for name in ["masters", "supervisors", "recent_jobs"] {
+        exists.arg(format!("{}{name}", options.redis.prefix));
+    }
+    Ok(redis.command::<u64>(&exists).await? > 0)
+}

@@ -1,0 +1,181 @@
+//! The app's Horizon.
+
+use serde::Deserialize;
+
+use super::laravel::{Laravel, SettingError};
+use super::{Config, Error, connection};
+use crate::app::slug;
+use crate::connection::RedisOptions;
+use crate::horizon::{HorizonOptions, Registration, Supervisor, Trim};
+use crate::worker::WorkerOptions;
+
+/// `[horizon]`
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HorizonTable {
+    /// Whether to write Horizon's records; by default if the app has Horizon.
+    pub enabled: Option<bool>,
+    /// What the dashboard shows of this worker.
+    #[serde(default)]
+    pub register: Registration,
+}
+
+/// What to write for the app's Horizon when jobs of this queue connection are pushed; `None` if the app has none, or
+/// `enabled = false`.
+///
+/// # Errors
+///
+/// Horizon's Redis cannot be told or is not supported, or `enabled = true` in an app without Horizon.
+pub fn horizon(config: &Config, name: &str) -> Result<Option<HorizonOptions>, Error> {
+    let table = &config.file.horizon;
+    if table.enabled == Some(false) {
+        return Ok(None);
+    }
+    let found = config
+        .laravel
+        .as_ref()
+        .filter(|laravel| laravel.has_horizon());
+    let Some(laravel) = found else {
+        return match table.enabled {
+            Some(true) => Err(Error::NoHorizon),
+            _ => Ok(None),
+        };
+    };
+    let redis = config.setting(laravel.horizon_redis())?;
+    // What artisand.toml says of the server counts for Horizon too, if the app has both on one.
+    let of_app = laravel.queue(name, None).ok();
+    let is_same = of_app.is_some_and(|of_app| {
+        let of_app = RedisOptions {
+            prefix: redis.prefix.clone(),
+            ..of_app.redis
+        };
+        of_app == redis
+    });
+    let redis = if is_same {
+        RedisOptions {
+            prefix: redis.prefix,
+            ..connection(config, name)?.redis
+        }
+    } else {
+        redis
+    };
+    Ok(Some(HorizonOptions {
+        redis,
+        trim: config.setting(laravel.horizon_trim())?,
+        worker: None,
+    }))
+}
+
+/// What a worker writes for the app's Horizon; `slots` is how many jobs can run at once, in PHP processes too.
+///
+/// # Errors
+///
+/// As [`horizon`].
+pub fn horizon_of_worker(
+    config: &Config,
+    options: &WorkerOptions,
+    slots: usize,
+) -> Result<Option<HorizonOptions>, Error> {
+    let connection = options.connection.to_string();
+    let (Some(horizon), Some(laravel)) = (horizon(config, &connection)?, &config.laravel) else {
+        return Ok(None);
+    };
+    let worker = Supervisor {
+        registration: config.file.horizon.register,
+        host: host(),
+        environment: environment(laravel),
+        connection,
+        queues: options.queues.clone(),
+        slots,
+        tries: options.defaults.tries,
+        timeout: options.defaults.timeout,
+    };
+    Ok(Some(HorizonOptions {
+        worker: Some(worker),
+        ..horizon
+    }))
+}
+
+/// The name of this host as Horizon makes it; `None` for a name that only PHP can convert, and for the first process
+/// of a container, whose number means another process elsewhere.
+///
+/// # Source
+///
+/// `Laravel\Horizon\MasterSupervisor::basename`.
+fn host() -> Option<String> {
+    if std::process::id() == 1 {
+        return None;
+    }
+    let name = rustix::system::uname();
+    let name = name.nodename().to_string_lossy().into_owned();
+    slug(&name, '-').filter(|slug| !slug.is_empty())
+}
+
+/// A name that is none of the app's environments: Horizon would expect the supervisors of that one here.
+fn environment(laravel: &Laravel) -> String {
+    let mut name = "artisand".to_owned();
+    while laravel.horizon_environments().contains(&name) {
+        name.push('-');
+    }
+    name
+}
+
+impl Laravel {
+    /// Whether the app has Horizon.
+    pub fn has_horizon(&self) -> bool {
+        self.config
+            .get("horizon")
+            .is_some_and(serde_json::Value::is_object)
+    }
+
+    /// Horizon's Redis, with Horizon's prefix instead of the app's.
+    ///
+    /// # Errors
+    ///
+    /// It is missing, a cluster, or its client encodes values.
+    ///
+    /// # Source
+    ///
+    /// `Laravel\Horizon\Horizon::use`; docs/protocol/horizon.md 1.
+    fn horizon_redis(&self) -> Result<RedisOptions, SettingError> {
+        let name = self
+            .text(&["horizon", "use"])?
+            .unwrap_or_else(|| "default".into());
+        let prefix = self
+            .text(&["horizon", "prefix"])?
+            .filter(|prefix| !prefix.is_empty());
+        let prefix = prefix.unwrap_or_else(|| "horizon:".into());
+        let settings = self.horizon_connection(&name, &prefix)?;
+        if let Some((path, found)) = settings.encoded {
+            return Err(SettingError::Wrong {
+                path,
+                found: format!("`{found}`"),
+                expected: "none, because Horizon's records would be encoded with it; `enabled = false` under [horizon] works without them".into(),
+            });
+        }
+        Ok(settings.options)
+    }
+
+    fn horizon_trim(&self) -> Result<Trim, SettingError> {
+        let of = Trim::default();
+        let minutes = |key: &str, default: u64| {
+            let minutes = self.number(&["horizon", "trim", key])?;
+            Ok::<_, SettingError>(
+                minutes.map_or(default, |minutes| u64::try_from(minutes).unwrap_or(0)),
+            )
+        };
+        let failed = minutes("failed", of.failed)?;
+        Ok(Trim {
+            recent: minutes("recent", of.recent)?,
+            pending: minutes("pending", of.pending)?,
+            completed: minutes("completed", of.completed)?,
+            failed,
+            recent_failed: minutes("recent_failed", failed)?,
+            monitored: minutes("monitored", of.monitored)?,
+        })
+    }
+
+    fn horizon_environments(&self) -> Vec<String> {
+        self.names(&["horizon", "environments"]).unwrap_or_default()
+    }
+}

@@ -1,0 +1,157 @@
+//! What the worker's events say about jobs, on its way to the task that writes it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use tokio::sync::mpsc;
+
+use crate::handler::JobInfo;
+use crate::queue::{ConnectionName, PushListener, QueueName};
+use crate::time::Micros;
+use crate::worker::{Event, JobEnd, JobResult, Observer, exception_text};
+
+/// Something that happened to a job.
+#[derive(Debug)]
+pub(super) struct Note {
+    pub(super) at: Micros,
+    pub(super) what: What,
+}
+
+#[derive(Debug)]
+pub(super) enum What {
+    Pushed(Pushed),
+    Reserved(Arc<JobInfo>),
+    Ended(Arc<JobInfo>, End),
+}
+
+/// A job that this process pushed.
+#[derive(Debug)]
+pub(super) struct Pushed {
+    pub(super) connection: ConnectionName,
+    pub(super) queue: QueueName,
+    pub(super) payload: Box<[u8]>,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum End {
+    Completed,
+    Failed {
+        /// The exception as PHP prints it.
+        exception: String,
+        /// Whether PHP raises the event of the failure, so that Horizon's own listener writes it, and better.
+        is_raised_by_php: bool,
+    },
+    /// With the wait until the next attempt, in seconds.
+    Released(u64),
+    /// It moved to this queue.
+    Moved(String),
+}
+
+impl Note {
+    /// Memory that the note keeps, roughly.
+    pub(super) fn size(&self) -> usize {
+        const BESIDES: usize = 512;
+        let (job, text) = match &self.what {
+            What::Pushed(pushed) => return pushed.payload.len() + BESIDES,
+            What::Ended(job, End::Failed { exception, .. }) => (job, exception.len()),
+            What::Reserved(job) | What::Ended(job, _) => (job, 0),
+        };
+        // Payload, its reserved form and the command.
+        3 * job.body.len() + text + BESIDES
+    }
+}
+
+/// Counts of notes, for both sides of the channel.
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    /// Bytes of notes that wait.
+    pub(super) bytes: AtomicUsize,
+    /// Notes that found no room since this was last reported.
+    pub(super) dropped: AtomicU64,
+    /// Whether an operator has paused the worker.
+    pub(super) is_paused: AtomicBool,
+}
+
+/// Most notes that wait to be written.
+pub(super) const MOST: usize = 1 << 15;
+/// Most bytes of notes that wait to be written.
+const MOST_BYTES: usize = 64 << 20;
+
+/// The observer that notes what Horizon shows.
+#[derive(Debug, Clone)]
+pub struct Recorder {
+    pub(super) notes: mpsc::Sender<Note>,
+    pub(super) backlog: Arc<Backlog>,
+}
+
+impl Recorder {
+    fn note(&self, what: What) {
+        let note = Note {
+            at: Micros::now(),
+            what,
+        };
+        let size = note.size();
+        // Without room the note is lost, and no job waits.
+        let before = self.backlog.bytes.fetch_add(size, Ordering::Relaxed);
+        if before > MOST_BYTES || self.notes.try_send(note).is_err() {
+            self.backlog.bytes.fetch_sub(size, Ordering::Relaxed);
+            self.backlog.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What the end of an attempt means for its record; `None` if it changes nothing there.
+fn end_of(end: &JobEnd<'_>) -> Option<End> {
+    match end.result {
+        // Another worker has the job: its record is that worker's.
+        _ if end.is_gone => None,
+        JobResult::Deleted if end.has_failed => None,
+        JobResult::Deleted => Some(End::Completed),
+        JobResult::Released => Some(End::Released(end.delay.unwrap_or_default().as_secs())),
+        JobResult::Left => None,
+    }
+}
+
+impl PushListener for Recorder {
+    fn pushed(&self, connection: &ConnectionName, queue: &QueueName, payload: &[u8]) {
+        self.note(What::Pushed(Pushed {
+            connection: connection.clone(),
+            queue: queue.clone(),
+            payload: payload.into(),
+        }));
+    }
+}
+
+impl Observer for Recorder {
+    fn on_event(&self, event: &Event<'_>) {
+        match event {
+            Event::JobPopped(job) => self.note(What::Reserved(Arc::clone(job))),
+            Event::JobFailed(end) if !end.is_gone => {
+                let text = |failure| exception_text(failure, end.job.payload.resolve_name());
+                let failed = End::Failed {
+                    exception: end.failure.map(text).unwrap_or_default(),
+                    is_raised_by_php: end.is_raised_by_php,
+                };
+                self.note(What::Ended(Arc::clone(end.job), failed));
+            }
+            Event::JobAttempted(end) => {
+                if let Some(how) = end_of(end) {
+                    self.note(What::Ended(Arc::clone(end.job), how));
+                }
+            }
+            Event::JobForwarded { job, to } => {
+                let moved = End::Moved(to.to_string());
+                self.note(What::Ended(Arc::clone(job), moved));
+            }
+            Event::WorkerPausing => self.backlog.is_paused.store(true, Ordering::Relaxed),
+            Event::WorkerResuming => self.backlog.is_paused.store(false, Ordering::Relaxed),
+            _ => {}
+        }
+    }
+
+    /// Records do not depend on the order of jobs.
+    fn is_in_order(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,82 @@
+//! What has to be known about the app's Horizon.
+
+use std::time::Duration;
+
+use crate::connection::RedisOptions;
+use crate::queue::QueueName;
+
+/// Settings of the app's Horizon.
+#[derive(Debug, Clone)]
+pub struct HorizonOptions {
+    /// Server, database and Horizon's own key prefix (`horizon.use`, `horizon.prefix`).
+    pub redis: RedisOptions,
+    /// How long records are kept.
+    pub trim: Trim,
+    /// The worker that writes the records; `None` for a command that pushes jobs.
+    pub worker: Option<Supervisor>,
+}
+
+/// How a worker appears in Horizon.
+#[derive(Debug, Clone)]
+pub struct Supervisor {
+    /// What the dashboard shows of it.
+    pub registration: Registration,
+    /// The name of this host as Horizon's commands look for it; `None` if those commands cannot reach this process.
+    pub host: Option<String>,
+    /// What stands for the app's environment: none of those that `horizon.environments` names.
+    pub environment: String,
+    /// Name of the queue connection.
+    pub connection: String,
+    /// Queues in order of priority.
+    pub queues: Vec<QueueName>,
+    /// Jobs that can run at once, in PHP processes too.
+    pub slots: usize,
+    /// Tries of jobs without their own.
+    pub tries: i64,
+    /// Timeout of jobs without their own.
+    pub timeout: Duration,
+}
+
+/// What the dashboard shows of a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Registration {
+    /// A master with a supervisor: Horizon counts as running.
+    #[default]
+    Full,
+    /// A supervisor without a master: its queues and processes count, and `horizon:status` does not change.
+    Supervisor,
+    /// Nothing.
+    Off,
+}
+
+/// Minutes that records are kept (`horizon.trim`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trim {
+    /// Jobs of the past hour.
+    pub recent: u64,
+    /// Jobs that have not ended.
+    pub pending: u64,
+    /// Jobs that succeeded.
+    pub completed: u64,
+    /// Failed jobs.
+    pub failed: u64,
+    /// The count of failed jobs.
+    pub recent_failed: u64,
+    /// Jobs with a monitored tag.
+    pub monitored: u64,
+}
+
+impl Default for Trim {
+    /// Horizon's own values.
+    fn default() -> Self {
+        Self {
+            recent: 60,
+            pending: 60,
+            completed: 60,
+            failed: 10_080,
+            recent_failed: 10_080,
+            monitored: 10_080,
+        }
+    }
+}
