@@ -2,6 +2,7 @@
 
 use futures_util::future::BoxFuture;
 use sqlx::ConnectOptions as _;
+use sqlx::mysql::MySqlSslMode;
 
 use super::driver::{Answer, Open, Pool};
 use super::literal::{int_or_text, with_literals};
@@ -21,10 +22,46 @@ pub(super) fn open(options: &DatabaseOptions) -> Result<Box<dyn Pool>, Error> {
 }
 
 fn connect(options: &DatabaseOptions) -> Result<sqlx::MySqlPool, Error> {
-    use sqlx::ConnectOptions as _;
-    use sqlx::mysql::MySqlSslMode;
     #[cfg(feature = "tls")]
     crate::connection::redis::install_crypto();
+    let mut connect = sqlx::mysql::MySqlConnectOptions::new()
+        .host(&options.host)
+        .port(options.port)
+        .username(&options.username)
+        .database(&options.database)
+        .charset("utf8mb4")
+        // The session keeps the server's time zone, as in PHP: `failed_at` is a timestamp.
+        .timezone(options.timezone.clone())
+        .pipes_as_concat(false)
+        .no_engine_substitution(false)
+        .ssl_mode(ssl_mode(options)?)
+        .disable_statement_logging();
+    if let Some(password) = &options.password {
+        connect = connect.password(password);
+    }
+    if let Some(socket) = &options.socket {
+        connect = connect.socket(socket);
+    }
+    if let Some(ca) = &options.ssl_ca {
+        connect = connect.ssl_ca(ca);
+    }
+    if let Some(cert) = &options.ssl_cert {
+        connect = connect.ssl_client_cert(cert);
+    }
+    if let Some(key) = &options.ssl_key {
+        connect = connect.ssl_client_key(key);
+    }
+    // Overrides the server's own mode: a value that does not fit must be refused, not cut.
+    let pool = pool_options().after_connect(|connection, _| {
+        Box::pin(async move {
+            let strict = "set session sql_mode = concat(@@sql_mode, ',STRICT_ALL_TABLES')";
+            sqlx::Executor::execute(connection, strict).await.map(drop)
+        })
+    });
+    Ok(pool.connect_lazy_with(connect))
+}
+
+fn ssl_mode(options: &DatabaseOptions) -> Result<MySqlSslMode, Error> {
     let wrong = |field: &str, value: String, expected| Error::Setting {
         name: format!("database.connections.{}.{field}", options.name),
         value,
@@ -51,41 +88,7 @@ fn connect(options: &DatabaseOptions) -> Result<sqlx::MySqlPool, Error> {
         let expected = "a host, since TLS is asked for (PDO::MYSQL_ATTR_SSL_CA, .._CERT or .._KEY)";
         return Err(wrong("unix_socket", socket.display().to_string(), expected));
     }
-    let mut connect = sqlx::mysql::MySqlConnectOptions::new()
-        .host(&options.host)
-        .port(options.port)
-        .username(&options.username)
-        .database(&options.database)
-        .charset("utf8mb4")
-        // The session keeps the server's time zone, as in PHP: `failed_at` is a timestamp.
-        .timezone(options.timezone.clone())
-        .pipes_as_concat(false)
-        .no_engine_substitution(false)
-        .ssl_mode(ssl_mode)
-        .disable_statement_logging();
-    if let Some(password) = &options.password {
-        connect = connect.password(password);
-    }
-    if let Some(socket) = &options.socket {
-        connect = connect.socket(socket);
-    }
-    if let Some(ca) = &options.ssl_ca {
-        connect = connect.ssl_ca(ca);
-    }
-    if let Some(cert) = &options.ssl_cert {
-        connect = connect.ssl_client_cert(cert);
-    }
-    if let Some(key) = &options.ssl_key {
-        connect = connect.ssl_client_key(key);
-    }
-    // Overrides the server's own mode: a value that does not fit must be refused, not cut.
-    let pool = pool_options().after_connect(|connection, _| {
-        Box::pin(async move {
-            let strict = "set session sql_mode = concat(@@sql_mode, ',STRICT_ALL_TABLES')";
-            sqlx::Executor::execute(connection, strict).await.map(drop)
-        })
-    });
-    Ok(pool.connect_lazy_with(connect))
+    Ok(ssl_mode)
 }
 
 impl Pool for MySql {
