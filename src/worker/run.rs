@@ -46,8 +46,6 @@ pub(super) struct Run {
     pub(super) limits: Limits,
     pub(super) announcer: Announcer,
     pub(super) background: Background,
-    /// Whether an observer wants the events of one job before the next pop.
-    pub(super) is_in_order: bool,
 }
 
 /// Something that happened while the loop waited.
@@ -152,7 +150,9 @@ impl Run {
 
     /// Whether a pop has to wait until the last job is settled and reported.
     fn is_held_up(&self) -> bool {
-        self.is_sequential() && self.is_in_order && !self.shared.settlements.handed.are_settled()
+        self.is_sequential()
+            && !self.shared.settlements.handed.are_settled()
+            && self.shared.observers.are_in_order()
     }
 
     fn is_sequential(&self) -> bool {
@@ -315,12 +315,8 @@ impl Run {
             wait: if self.is_bounded() && !was_quiet && self.slots.is_empty() {
                 // The last jobs are being settled: look again after that.
                 Duration::from_millis(2)
-            } else if selector.as_ref().is_some_and(|selector| selector.limited) {
-                // Waiting jobs have a mapping without a free slot: the end of a job of that mapping makes the
-                // queue due.
-                self.options.sleep
             } else {
-                self.idle_wait(&popped)
+                self.idle_wait(&popped, selector.as_ref())
             },
         };
         self.intake(executor).end_pop(slots, found, now);
@@ -414,7 +410,12 @@ impl Run {
     }
 
     /// How long to wait without jobs: until the next one is due, at most `--sleep`.
-    fn idle_wait(&self, popped: &Popped) -> Duration {
+    fn idle_wait(&self, popped: &Popped, selector: Option<&Selector<'_>>) -> Duration {
+        if selector.is_some_and(|selector| selector.limited) {
+            // Waiting jobs have a mapping without a free slot: the end of a job of that mapping makes the queue
+            // due.
+            return self.options.sleep;
+        }
         let due = popped.next_due.map(|due| self.options.clock.until(due));
         // A moment past the second, so that the clock has surely reached it. At least 20 ms, so that a due job
         // that is not taken causes no busy loop.
