@@ -147,11 +147,6 @@ impl HandlerKeys {
             secret,
         }))
     }
-
-    #[cfg(not(feature = "http"))]
-    fn http(self) -> Result<HandlerTable, String> {
-        Err("this program was built without `http` (feature `http`)".into())
-    }
 }
 
 impl HandlerTable {
@@ -176,6 +171,11 @@ impl HandlerTable {
         if let Some(queue) = keys.forward {
             return Ok(Self::Forward(queue));
         }
-        keys.http()
+        #[cfg(feature = "http")]
+        {
+            keys.http()
+        }
+        #[cfg(not(feature = "http"))]
+        Err("this program was built without `http` (feature `http`)".into())
     }
 }

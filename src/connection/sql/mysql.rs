@@ -30,6 +30,7 @@ fn connect(options: &DatabaseOptions) -> Result<sqlx::MySqlPool, Error> {
         .username(&options.username)
         .database(&options.database)
         .charset("utf8mb4")
+        .collation("utf8mb4_unicode_ci")
         // The session keeps the server's time zone, as in PHP: `failed_at` is a timestamp.
         .timezone(options.timezone.clone())
         .pipes_as_concat(false)
@@ -103,7 +104,10 @@ impl Pool for MySql {
     fn records<'a>(&'a self, sql: &'a str, params: &'a [Param<'a>]) -> Answer<'a, Vec<Record>> {
         Box::pin(async move {
             let sql = with_literals(DatabaseKind::MySql, sql, params);
-            records!(sqlx::Executor::fetch_all(&self.0, &*sql).await, mysql_value)
+            records!(
+                sqlx::Executor::fetch_all(&self.0, sqlx::AssertSqlSafe(sql)).await,
+                mysql_value
+            )
         })
     }
 

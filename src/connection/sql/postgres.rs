@@ -140,7 +140,7 @@ impl Pool for Postgres {
         Box::pin(async move {
             let sql = with_literals(DatabaseKind::Postgres, sql, params);
             let mut transaction = Postgres::begin(self).await?;
-            let rows = sqlx::Executor::fetch_all(&mut *transaction, &*sql).await;
+            let rows = sqlx::Executor::fetch_all(&mut *transaction, sqlx::AssertSqlSafe(sql)).await;
             let records = records!(rows, postgres_value);
             transaction.commit().await?;
             records

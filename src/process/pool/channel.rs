@@ -326,7 +326,7 @@ impl Channel {
 
 fn random_key() -> String {
     let mut bytes = [0; 16];
-    getrandom::getrandom(&mut bytes).expect("the system has random numbers");
+    getrandom::fill(&mut bytes).expect("the system has random numbers");
     format!("{:032x}", u128::from_ne_bytes(bytes))
 }
 
