@@ -210,7 +210,7 @@ impl Member {
 
     /// Records what the process reports once it has booted the app.
     fn note_boot(&mut self, booted: Booted, pool: &Shared) {
-        self.channel.has_clock(booted.clock);
+        self.channel.note_clock(booted.clock);
         tracing::debug!(
             php.process = self.log.process,
             php.version = booted.php.as_str(),
@@ -402,7 +402,7 @@ impl Member {
                 Did::Print => {}
                 Did::Say(said) => self.hears_problem(&said),
                 Did::Exit(status) => {
-                    self.has_ended(status);
+                    self.log_end(status);
                     return Some(Waited::Gone);
                 }
                 Did::FallSilent(error) => {
@@ -443,7 +443,7 @@ impl Member {
                 }
                 Did::Say(said) => self.hears_problem(&said),
                 Did::Exit(status) => {
-                    self.has_ended(status);
+                    self.log_end(status);
                     drop(offer);
                     pool.changed();
                     return Waited::Gone;
@@ -473,7 +473,7 @@ impl Member {
     }
 
     /// Logs the end of a process between two jobs: mostly its limits (jobs, time, memory) or a restart signal.
-    fn has_ended(&self, status: Option<ExitStatus>) {
+    fn log_end(&self, status: Option<ExitStatus>) {
         let (process, how) = (self.log.process, words(status));
         if status.is_some_and(|status| status.signal().is_some()) {
             tracing::warn!(
@@ -631,7 +631,7 @@ impl Member {
 
     /// Records that the process has come round: its clock, and that it does not pause.
     fn note_turn(&mut self, clock: u64) {
-        self.channel.has_clock(clock);
+        self.channel.note_clock(clock);
         self.pause = None;
     }
 
@@ -666,7 +666,7 @@ impl Member {
                 () = tokio::time::sleep_until(deadline) => break,
             };
             if let Did::Exit(status) = did {
-                self.has_ended(status);
+                self.log_end(status);
                 self.read_rest().await;
                 return;
             }
