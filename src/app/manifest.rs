@@ -449,14 +449,11 @@ impl Manifest {
         changed.map(|(name, file)| (&**name, &**file))
     }
 
-    /// Classes whose jobs are deleted, and not failed, when one of their models is gone.
-    pub fn deleting_when_missing_models(&self) -> impl Iterator<Item = &str> {
-        let deletes = |class: &Class| {
-            let says = class.limits.get("deleteWhenMissingModels");
-            says.is_some_and(is_truthy)
-        };
-        let classes = self.classes.iter();
-        classes.filter_map(move |(name, class)| deletes(class).then_some(&**name))
+    /// Whether jobs of this class are deleted, and not failed, when one of their models is gone.
+    pub fn deletes_when_missing_models(&self, class: &str) -> bool {
+        let class = self.classes.get(class);
+        let says = class.and_then(|class| class.limits.get("deleteWhenMissingModels"));
+        says.is_some_and(is_truthy)
     }
 
     /// Reasons why the manifest may be out of date for the app in this directory; empty if there are none.

@@ -452,7 +452,7 @@ impl Router {
                 continue;
             };
             let debounce = || match mapping.debounce {
-                Some(_) => services.cache().map(drop),
+                Some(_) => services.middleware.cache().map(drop),
                 None => Ok(()),
             };
             let checked = pipeline.check(services).and_then(|()| debounce());

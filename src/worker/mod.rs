@@ -49,7 +49,7 @@ pub(crate) use attempt::decide::Defaults;
 #[cfg(all(feature = "internals", feature = "cli"))]
 pub use attempt::decide::Defaults;
 pub use event::{Event, JobEnd, JobException, JobResult, Looping, Observer};
-pub use options::WorkerOptions;
+pub use options::{StopRules, WorkerOptions};
 #[cfg(feature = "cli")]
 pub(crate) use preview::Preview;
 #[cfg(not(feature = "internals"))]

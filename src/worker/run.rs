@@ -107,7 +107,7 @@ impl Run {
                 });
                 self.look_again();
             }
-            self.limits.measure_memory(self.options.memory);
+            self.limits.measure_memory(self.options.stop.memory);
             let stats = &self.shared.triage.stats;
             self.announcer
                 .announce_stats_sometimes(&self.shared.observers, stats);
@@ -123,13 +123,13 @@ impl Run {
             let mut has_popped = false;
             let is_busy = !self.slots.is_empty();
             if let Some(slots) = self.local_slots().filter(|_| may_pop)
-                && self.local.is_due(slots, is_busy, now)
+                && self.local.check_due(slots, is_busy, now)
             {
                 self.pop_for_handlers(slots).await;
                 has_popped = true;
             }
             if let Some(slots) = self.php_slots().filter(|_| may_pop)
-                && self.php.is_due(slots, is_busy, Instant::now())
+                && self.php.check_due(slots, is_busy, Instant::now())
             {
                 self.pop_for_php(slots).await;
                 has_popped = true;
@@ -177,7 +177,7 @@ impl Run {
         let max_jobs = if self.options.once {
             Some(1)
         } else {
-            self.options.max_jobs
+            self.options.stop.max_jobs
         };
         let begun = self.slots.begun();
         let left = max_jobs.map_or(u64::MAX, |max_jobs| max_jobs.saturating_sub(begun));
@@ -330,8 +330,8 @@ impl Run {
         if found.taken > 0 {
             self.limits.note_jobs(now);
             // These jobs may push others for either executor.
-            self.local.may_fill();
-            self.php.may_fill();
+            self.local.expect_jobs();
+            self.php.expect_jobs();
         }
         Some(Fetched { popped, selector })
     }
@@ -477,8 +477,8 @@ impl Run {
                 self.php.look_by(moment);
             }
             Wake::FollowedUp => {
-                self.local.may_fill();
-                self.php.may_fill();
+                self.local.expect_jobs();
+                self.php.expect_jobs();
                 self.look_again();
             }
             Wake::Woken(Woken::Php) | Wake::Told | Wake::Time => {}
@@ -507,12 +507,12 @@ impl Run {
 
     /// Whether the worker stops once there is no job.
     fn ends_when_empty(&self) -> bool {
-        self.is_bounded() || self.options.stop_when_empty_for.is_some()
+        self.is_bounded() || self.options.stop.when_empty_for.is_some()
     }
 
     /// Whether the worker runs only until there is no job.
     fn is_bounded(&self) -> bool {
-        self.options.once || self.options.stop_when_empty
+        self.options.once || self.options.stop.when_empty
     }
 
     /// Why the worker has to stop now; `None` to go on.

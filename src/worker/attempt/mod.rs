@@ -133,7 +133,7 @@ impl Attempt {
         placement: Placement,
         end: &mut TaskEnd,
     ) {
-        if !self.is_ours().await {
+        if !self.confirm_reservation().await {
             // The worker that has it now settles it.
             tracing::warn!(
                 queue = %self.job.queue,

@@ -221,7 +221,7 @@ impl Attempt {
         if course.is_settled {
             drop(course.failing.take());
             if let Some((recording, begun)) = course.recording.take() {
-                self.is_recorded(recording, begun).await;
+                self.wait_until_recorded(recording, begun).await;
             }
             return Some(seen);
         }
@@ -523,7 +523,7 @@ impl Attempt {
         let recording = self.recording_of(&ending.settlement);
         self.settle_for_php(ending).await;
         if let Some((recording, begun)) = recording {
-            self.is_recorded(recording, begun).await;
+            self.wait_until_recorded(recording, begun).await;
         }
     }
 
@@ -540,7 +540,7 @@ impl Attempt {
     }
 
     /// Waits for the end of the first pass over the spool that began after `begun`.
-    async fn is_recorded(&self, mut recording: watch::Receiver<Passes>, begun: u64) {
+    async fn wait_until_recorded(&self, mut recording: watch::Receiver<Passes>, begun: u64) {
         let has_ended = |passes: &Passes| passes.ended > begun || passes.is_refused;
         tokio::select! {
             // Ends also when the recorder is gone.
