@@ -51,6 +51,15 @@ pub(crate) fn short(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// Bytes as lowercase hex digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let mut hex = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex
+}
+
 /// Whether a character does something to what is around it.
 pub(crate) fn is_unfit(c: char) -> bool {
     match c {

@@ -449,14 +449,11 @@ impl Manifest {
         changed.map(|(name, file)| (&**name, &**file))
     }
 
-    /// Classes whose jobs are deleted, and not failed, when one of their models is gone.
-    pub fn deleting_when_missing_models(&self) -> impl Iterator<Item = &str> {
-        let deletes = |class: &Class| {
-            let says = class.limits.get("deleteWhenMissingModels");
-            says.is_some_and(is_truthy)
-        };
-        let classes = self.classes.iter();
-        classes.filter_map(move |(name, class)| deletes(class).then_some(&**name))
+    /// Whether jobs of this class are deleted, and not failed, when one of their models is gone.
+    pub fn deletes_when_missing_models(&self, class: &str) -> bool {
+        let class = self.classes.get(class);
+        let says = class.and_then(|class| class.limits.get("deleteWhenMissingModels"));
+        says.is_some_and(is_truthy)
     }
 
     /// Reasons why the manifest may be out of date for the app in this directory; empty if there are none.
@@ -483,35 +480,16 @@ impl Manifest {
         if self.classes.values().all(Class::is_of_package) && self.changed.is_empty() {
             reasons.push("it knows no class of the app".to_owned());
         }
-        let is_newer = |path: &Path| modified(path).is_some_and(|at| at > self.generated_at);
-        let shown = |name: &str, file: &Path| format!("{name} ({})", file.display());
-        let changed = self.changed();
-        let mut newer: Vec<String> = changed.map(|(name, file)| shown(name, file)).collect();
-        let mut gone: Vec<String> = Vec::new();
-        let mut files = Files::new(self, base);
-        for (name, class) in &self.classes {
-            match files.changed(class) {
-                Some(file) if file == class.file && !base.join(&file).is_file() => {
-                    gone.push(name.clone());
-                }
-                Some(file) => newer.push(shown(name, &file)),
-                None => {}
-            }
-        }
-        let list = |names: &[String]| match names {
-            [first] => first.clone(),
-            [first, rest @ ..] => format!("{first} and {} more", rest.len()),
-            [] => String::new(),
-        };
-        if !newer.is_empty() {
+        let (newer, gone) = self.changed_classes(base);
+        if let Some(newer) = newer {
             reasons.push(format!(
-                "changed since, and only PHP is asked about it: {}",
-                list(&newer)
+                "changed since, and only PHP is asked about it: {newer}"
             ));
         }
-        if !gone.is_empty() {
-            reasons.push(format!("gone since: {}", list(&gone)));
+        if let Some(gone) = gone {
+            reasons.push(format!("gone since: {gone}"));
         }
+        let is_newer = |path: &Path| modified(path).is_some_and(|at| at > self.generated_at);
         for path in [&self.paths.env_file, &self.paths.config_cache]
             .into_iter()
             .flatten()
@@ -531,6 +509,30 @@ impl Manifest {
             }
         }
         reasons
+    }
+
+    /// The classes of which a file has changed, and those that are gone, in words.
+    fn changed_classes(&self, base: &Path) -> (Option<String>, Option<String>) {
+        let shown = |name: &str, file: &Path| format!("{name} ({})", file.display());
+        let changed = self.changed();
+        let mut newer: Vec<String> = changed.map(|(name, file)| shown(name, file)).collect();
+        let mut gone: Vec<String> = Vec::new();
+        let mut files = Files::new(self, base);
+        for (name, class) in &self.classes {
+            match files.changed(class) {
+                Some(file) if file == class.file && !base.join(&file).is_file() => {
+                    gone.push(name.clone());
+                }
+                Some(file) => newer.push(shown(name, &file)),
+                None => {}
+            }
+        }
+        let list = |names: &[String]| match names {
+            [first] => Some(first.clone()),
+            [first, rest @ ..] => Some(format!("{first} and {} more", rest.len())),
+            [] => None,
+        };
+        (list(&newer), list(&gone))
     }
 }
 

@@ -13,6 +13,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::env::cast;
+use crate::shown::hex;
 
 /// Variables and the settings that come from them.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -99,7 +100,7 @@ impl Variables {
             return false;
         };
         let text = [self.salt.as_bytes(), name.as_bytes(), b"\0", now.as_bytes()].concat();
-        let digest = format!("{:x}", Sha256::digest(text));
+        let digest = hex(&Sha256::digest(text));
         then.as_deref() != Some(&*digest)
     }
 }
@@ -126,10 +127,7 @@ mod tests {
 
     #[test]
     fn settings_follow_the_variables_that_they_are() {
-        let salted = |name: &str, value: &str| {
-            let digest = Sha256::digest(format!("s{name}\0{value}"));
-            format!("{digest:x}")
-        };
+        let salted = |name: &str, value: &str| hex(&Sha256::digest(format!("s{name}\0{value}")));
         let variables: Variables = serde_json::from_value(json!({
             "settings": {
                 "/redis/prefix": {"is": ["REDIS_PREFIX"], "from": ["APP_NAME"]},

@@ -12,6 +12,7 @@ use sha1::Digest as _;
 
 use super::{Ended, JobOutcome};
 use crate::payload::write_json_text;
+use crate::shown::hex;
 
 /// Prefix of every mark, which no uuid has.
 const MARK: &str = "artisand:";
@@ -161,7 +162,7 @@ fn plain(text: &str, longest: usize) -> Cow<'_, str> {
         text.into()
     } else {
         let hash = sha1::Sha1::digest(text.as_bytes());
-        format!("sha1:{hash:x}").into()
+        format!("sha1:{}", hex(&hash)).into()
     }
 }
 
@@ -237,7 +238,7 @@ mod tests {
 
     #[test]
     fn every_end_has_a_mark_of_its_own_and_of_bounded_length() {
-        let hash = format!("{:x}", sha1::Sha1::digest(b"a:b"));
+        let hash = hex(&sha1::Sha1::digest(b"a:b"));
         let long = "x".repeat(100_000);
         let long_uuid = "u".repeat(PLAIN_UUID);
         #[rustfmt::skip]

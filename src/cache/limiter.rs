@@ -36,12 +36,12 @@ impl RateLimiter {
         Self { cache, clock }
     }
 
-    /// Whether the count has reached `most`. Resets a count whose span has ended.
+    /// Resets a count whose span has ended; true if the count has reached `most`.
     ///
     /// # Errors
     ///
     /// The store cannot be reached.
-    pub async fn is_exhausted(&self, key: &str, most: i64) -> Result<bool, Error> {
+    pub async fn too_many_attempts(&self, key: &str, most: i64) -> Result<bool, Error> {
         let key = clean(key);
         let count = self.cache.get(&key).await?;
         if count.as_ref().map_or(0, to_int) < most {

@@ -16,6 +16,7 @@ use md5::{Digest as _, Md5};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::payload::Version;
+use crate::shown::hex;
 
 /// Default prefix, which `withPrefix` of `WithoutOverlapping` replaces.
 pub const OVERLAP_PREFIX: &str = "laravel-queue-overlap:";
@@ -24,12 +25,7 @@ pub const THROTTLE_PREFIX: &str = "laravel_throttles_exceptions:";
 
 /// PHP's `md5()`: 32 lowercase digits.
 pub fn md5(text: &str) -> String {
-    use std::fmt::Write as _;
-    let mut hex = String::with_capacity(32);
-    for byte in Md5::digest(text.as_bytes()) {
-        let _ = write!(hex, "{byte:02x}");
-    }
-    hex
+    hex(&Md5::digest(text.as_bytes()))
 }
 
 /// PHP's `hash('xxh128', ..)`: XXH3 of 128 bits without a seed, 32 lowercase digits.

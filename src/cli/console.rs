@@ -2,6 +2,7 @@
 //!
 //! Layout and colours are those of docs/protocol/worker.md 13.
 
+use std::borrow::Cow;
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -117,12 +118,6 @@ impl Console {
     }
 
     fn json_event(&self, event: &Event<'_>) -> Option<String> {
-        let warning = |status: &str, queue: &str| {
-            PhpJson::new()
-                .text("level", Some("warning"))
-                .text("queue", Some(queue))
-                .text("status", Some(status))
-        };
         Some(match event {
             Event::JobProcessing(job) => self.json_job(job, "starting", None, None, None),
             Event::JobProcessed(end) => self.json_end(end, "success"),
@@ -132,53 +127,10 @@ impl Console {
                 self.json_end(end, "timed_out")
             }
             Event::JobLost(end) => self.json_end(end, "lost"),
-            Event::Tallied(tally) => self.json_tally(tally),
-            Event::CanaryStopped(stop) => PhpJson::new()
-                .text("level", Some("error"))
-                .text("status", Some("canary_stopped"))
-                .text("target", Some(&stop.target))
-                .number("failures", stop.failures)
-                .number("runs", stop.runs)
-                .text("timestamp", Some(&self.json_time()))
-                .line(),
-            Event::CanaryResumed(target) => PhpJson::new()
-                .text("level", Some("warning"))
-                .text("status", Some("canary_resumed"))
-                .text("target", Some(target))
-                .text("timestamp", Some(&self.json_time()))
-                .line(),
-            Event::JobsQuarantined { queue, count } => {
-                let json = warning("quarantined", queue.as_str()).number("count", count);
-                json.text("timestamp", Some(&self.json_time())).line()
+            _ => {
+                let notice = json_notice(event)?;
+                notice.text("timestamp", Some(&self.json_time())).line()
             }
-            Event::JobForwarded { job, to } => {
-                let json = warning("forwarded", job.queue.as_str());
-                let json = json.text("uuid", job.payload.uuid.as_ref().map(JobUuid::bounded));
-                json.text("to", Some(to.as_str()))
-                    .text("timestamp", Some(&self.json_time()))
-                    .line()
-            }
-            Event::WorkerPausing => warning("paused", "")
-                .text("timestamp", Some(&self.json_time()))
-                .line(),
-            Event::WorkerResuming => warning("resumed", "")
-                .text("timestamp", Some(&self.json_time()))
-                .line(),
-            Event::WorkerQueuePaused(queue) => warning("paused", queue.as_str())
-                .text("timestamp", Some(&self.json_time()))
-                .line(),
-            Event::WorkerQueueResumed(queue) => warning("resumed", queue.as_str())
-                .text("timestamp", Some(&self.json_time()))
-                .line(),
-            Event::MaintenanceMode(down) => warning(if *down { "down" } else { "up" }, "")
-                .text("timestamp", Some(&self.json_time()))
-                .line(),
-            Event::WorkerStopping {
-                reason,
-                jobs_processed,
-                ..
-            } => self.json_stop(*reason, *jobs_processed),
-            _ => return None,
         })
     }
 
@@ -192,64 +144,8 @@ impl Console {
         )
     }
 
-    fn json_tally(&self, tally: &Tally) -> String {
-        let has_problem = has_problem(tally);
-        let json = PhpJson::new()
-            .text("level", Some(if has_problem { "warning" } else { "info" }))
-            .text(
-                "status",
-                Some(match tally.canary {
-                    _ if tally.is_shadow() => "shadow",
-                    Some(_) => "canary",
-                    None => "mapping",
-                }),
-            )
-            .text("target", Some(&tally.target));
-        let json = if tally.is_shadow() {
-            json.number("jobs", tally.beside)
-                .number("readable", tally.readable)
-                .number("unreadable", tally.unreadable)
-                .number("compared", tally.compared)
-                .number("different", tally.different)
-        } else {
-            json.number("rust", tally.here)
-                .number("php", tally.beside)
-                .number("mismatched", tally.mismatched)
-        };
-        json.text("timestamp", Some(&self.json_time())).line()
-    }
-
-    fn json_stop(&self, reason: StopReason, jobs_processed: u64) -> String {
-        let level = if reason.exit_code() == 0 {
-            "info"
-        } else {
-            "warning"
-        };
-        PhpJson::new()
-            .text("level", Some(level))
-            .text("status", Some("stopped"))
-            .text("reason", Some(reason.as_str()))
-            .number("exit_code", reason.exit_code())
-            .number("jobs_processed", jobs_processed)
-            .number("memory", resident_memory().unwrap_or(0) >> 20)
-            .text("timestamp", Some(&self.json_time()))
-            .line()
-    }
-
     fn text_event(&self, event: &Event<'_>) -> Option<String> {
         let paint = |colour: &str, text: &str| self.style.paint(colour, text);
-        let notice = |what: &str, name: &str, status: &str, colour: &str| {
-            let name = if name.is_empty() {
-                String::new()
-            } else {
-                paint(BLUE, name) + " "
-            };
-            format!(
-                "  {} {what} {name}{}\n",
-                paint(GREY, &self.now()),
-                paint(colour, status)
-            )
-        };
         Some(match event {
             Event::JobProcessing(job) => self.running(job),
             Event::JobProcessed(end) => self.ended(end, "DONE", GREEN_BOLD),
@@ -260,39 +156,7 @@ impl Console {
             Event::JobTimedOut(end) if end.result == JobResult::Left => {
                 self.ended(end, "FAIL", YELLOW_BOLD)
             }
-            Event::Tallied(tally) => {
-                let name = printable(&tally.target);
-                let (what, status) = tally_text(tally);
-                notice(what, &name, &status, tally_colour(tally))
-            }
-            Event::CanaryStopped(stop) => {
-                let status = format!("STOPPED, {} of {} runs failed", stop.failures, stop.runs);
-                notice("Canary", &printable(&stop.target), &status, RED_BOLD)
-            }
-            Event::CanaryResumed(target) => {
-                notice("Canary", &printable(target), "RESUMED", GREEN_BOLD)
-            }
             Event::JobFailed(end) => self.ended(end, "FAIL", RED_BOLD),
-            Event::JobsQuarantined { queue, count } => notice(
-                "Queue",
-                queue.as_str(),
-                &format!("{count} QUARANTINED"),
-                RED_BOLD,
-            ),
-            Event::JobForwarded { job, to } => {
-                let status = format!("FORWARDED to {to}");
-                notice("Job", &job.payload.shown_name(), &status, YELLOW_BOLD)
-            }
-            Event::WorkerPausing => notice("Worker", "", "PAUSED", YELLOW_BOLD),
-            Event::WorkerResuming => notice("Worker", "", "RESUMED", GREEN_BOLD),
-            Event::WorkerQueuePaused(queue) => {
-                notice("Queue", &printable(queue.as_str()), "PAUSED", YELLOW_BOLD)
-            }
-            Event::WorkerQueueResumed(queue) => {
-                notice("Queue", &printable(queue.as_str()), "RESUMED", GREEN_BOLD)
-            }
-            Event::MaintenanceMode(true) => notice("App", "", "DOWN", YELLOW_BOLD),
-            Event::MaintenanceMode(false) => notice("App", "", "UP", GREEN_BOLD),
             Event::WorkerStopping { reason, .. } => {
                 let description = paint(GREY, reason.description());
                 let stopped = paint(YELLOW_BOLD, "STOPPED");
@@ -301,9 +165,151 @@ impl Console {
                     paint(GREY, &self.now())
                 )
             }
-            _ => return None,
+            _ => {
+                let (what, name, status, colour) = text_notice(event)?;
+                let name = match &*name {
+                    "" => String::new(),
+                    name => paint(BLUE, name) + " ",
+                };
+                format!(
+                    "  {} {what} {name}{}\n",
+                    paint(GREY, &self.now()),
+                    paint(colour, &status)
+                )
+            }
         })
     }
+}
+
+/// An event that is not about one run of a job, without the time.
+fn json_notice(event: &Event<'_>) -> Option<PhpJson> {
+    let warning = |status: &str, queue: &str| {
+        PhpJson::new()
+            .text("level", Some("warning"))
+            .text("queue", Some(queue))
+            .text("status", Some(status))
+    };
+    Some(match event {
+        Event::Tallied(tally) => json_tally(tally),
+        Event::CanaryStopped(stop) => PhpJson::new()
+            .text("level", Some("error"))
+            .text("status", Some("canary_stopped"))
+            .text("target", Some(&stop.target))
+            .number("failures", stop.failures)
+            .number("runs", stop.runs),
+        Event::CanaryResumed(target) => warning("canary_resumed", "").text("target", Some(target)),
+        Event::JobsQuarantined { queue, count } => {
+            warning("quarantined", queue.as_str()).number("count", count)
+        }
+        Event::JobForwarded { job, to } => warning("forwarded", job.queue.as_str())
+            .text("uuid", job.payload.uuid.as_ref().map(JobUuid::bounded))
+            .text("to", Some(to.as_str())),
+        Event::WorkerPausing => warning("paused", ""),
+        Event::WorkerResuming => warning("resumed", ""),
+        Event::WorkerQueuePaused(queue) => warning("paused", queue.as_str()),
+        Event::WorkerQueueResumed(queue) => warning("resumed", queue.as_str()),
+        Event::MaintenanceMode(down) => warning(if *down { "down" } else { "up" }, ""),
+        Event::WorkerStopping {
+            reason,
+            jobs_processed,
+            ..
+        } => json_stop(*reason, *jobs_processed),
+        _ => return None,
+    })
+}
+
+/// An event that is not about one run of a job: what it is about, that one's name, the status and its colour.
+fn text_notice(
+    event: &Event<'_>,
+) -> Option<(
+    &'static str,
+    Cow<'static, str>,
+    Cow<'static, str>,
+    &'static str,
+)> {
+    let name = |name: &str| printable(name).into_owned().into();
+    Some(match event {
+        Event::Tallied(tally) => {
+            let (what, status) = tally_text(tally);
+            let colour = tally_colour(tally);
+            (what, name(&tally.target), status.into(), colour)
+        }
+        Event::CanaryStopped(stop) => {
+            let status = format!("STOPPED, {} of {} runs failed", stop.failures, stop.runs);
+            ("Canary", name(&stop.target), status.into(), RED_BOLD)
+        }
+        Event::CanaryResumed(target) => ("Canary", name(target), "RESUMED".into(), GREEN_BOLD),
+        Event::JobsQuarantined { queue, count } => {
+            let queue = queue.to_string().into();
+            (
+                "Queue",
+                queue,
+                format!("{count} QUARANTINED").into(),
+                RED_BOLD,
+            )
+        }
+        Event::JobForwarded { job, to } => {
+            let name = job.payload.shown_name().into_owned().into();
+            (
+                "Job",
+                name,
+                format!("FORWARDED to {to}").into(),
+                YELLOW_BOLD,
+            )
+        }
+        Event::WorkerPausing => ("Worker", "".into(), "PAUSED".into(), YELLOW_BOLD),
+        Event::WorkerResuming => ("Worker", "".into(), "RESUMED".into(), GREEN_BOLD),
+        Event::WorkerQueuePaused(queue) => {
+            ("Queue", name(queue.as_str()), "PAUSED".into(), YELLOW_BOLD)
+        }
+        Event::WorkerQueueResumed(queue) => {
+            ("Queue", name(queue.as_str()), "RESUMED".into(), GREEN_BOLD)
+        }
+        Event::MaintenanceMode(true) => ("App", "".into(), "DOWN".into(), YELLOW_BOLD),
+        Event::MaintenanceMode(false) => ("App", "".into(), "UP".into(), GREEN_BOLD),
+        _ => return None,
+    })
+}
+
+fn json_tally(tally: &Tally) -> PhpJson {
+    let has_problem = has_problem(tally);
+    let json = PhpJson::new()
+        .text("level", Some(if has_problem { "warning" } else { "info" }))
+        .text(
+            "status",
+            Some(match tally.canary {
+                _ if tally.is_shadow() => "shadow",
+                Some(_) => "canary",
+                None => "mapping",
+            }),
+        )
+        .text("target", Some(&tally.target));
+    if tally.is_shadow() {
+        json.number("jobs", tally.beside)
+            .number("readable", tally.readable)
+            .number("unreadable", tally.unreadable)
+            .number("compared", tally.compared)
+            .number("different", tally.different)
+    } else {
+        json.number("rust", tally.here)
+            .number("php", tally.beside)
+            .number("mismatched", tally.mismatched)
+    }
+}
+
+fn json_stop(reason: StopReason, jobs_processed: u64) -> PhpJson {
+    let level = if reason.exit_code() == 0 {
+        "info"
+    } else {
+        "warning"
+    };
+    PhpJson::new()
+        .text("level", Some(level))
+        .text("status", Some("stopped"))
+        .text("reason", Some(reason.as_str()))
+        .number("exit_code", reason.exit_code())
+        .number("jobs_processed", jobs_processed)
+        .number("memory", resident_memory().unwrap_or(0) >> 20)
 }
 
 /// The kind of a mapping, and its counts.

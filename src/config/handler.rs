@@ -77,55 +77,81 @@ struct HandlerKeys {
     pass_env: Option<BTreeSet<String>>,
 }
 
-impl HandlerTable {
-    fn of(keys: HandlerKeys) -> Result<Self, String> {
-        let of_programs = [
-            ("processes", keys.processes.is_some()),
-            ("max_jobs", keys.max_jobs.is_some()),
+/// What a key of a handler's table is for.
+#[derive(Clone, Copy)]
+enum Purpose {
+    Action,
+    Exec,
+    Http,
+    Persistent,
+}
+
+impl HandlerKeys {
+    /// Checks that there is exactly one action, and that all other keys go with it.
+    fn check(&self) -> Result<(), String> {
+        use Purpose::{Action, Exec, Http, Persistent};
+        let all = [
+            ("exec", Action, self.exec.is_some()),
+            ("http", Action, self.http.is_some()),
+            ("forward", Action, self.forward.is_some()),
+            ("persistent", Exec, self.persistent.is_some()),
+            ("env", Exec, self.env.is_some()),
+            ("pass_env", Exec, self.pass_env.is_some()),
+            ("timeout", Http, self.timeout.is_some()),
+            ("headers", Http, self.headers.is_some()),
+            ("headers_env", Http, self.headers_env.is_some()),
+            ("secret_env", Http, self.secret_env.is_some()),
+            ("secret_file", Http, self.secret_file.is_some()),
+            ("processes", Persistent, self.processes.is_some()),
+            ("max_jobs", Persistent, self.max_jobs.is_some()),
         ];
-        let of_http = [
-            ("timeout", keys.timeout.is_some()),
-            ("headers", keys.headers.is_some()),
-            ("headers_env", keys.headers_env.is_some()),
-            ("secret_env", keys.secret_env.is_some()),
-            ("secret_file", keys.secret_file.is_some()),
-        ];
-        let of_exec = [
-            ("persistent", keys.persistent.is_some()),
-            ("env", keys.env.is_some()),
-            ("pass_env", keys.pass_env.is_some()),
-        ];
-        let actions = [
-            ("exec", keys.exec.is_some()),
-            ("http", keys.http.is_some()),
-            ("forward", keys.forward.is_some()),
-        ];
-        let mut given = actions.iter().filter(|(_, is_given)| *is_given);
-        let Some((action, _)) = given.next() else {
+        let mut given = all.into_iter().filter(|(.., is_given)| *is_given);
+        let Some((action, Action, _)) = given.next() else {
             return Err("a handler table needs `exec`, `http` or `forward`".into());
         };
-        let foreign = given.next().or_else(|| {
-            let foreign: &[&[(&str, bool)]] = match *action {
-                "exec" if keys.persistent == Some(true) => &[&of_http],
-                "exec" => &[&of_http, &of_programs],
-                "http" => &[&of_exec, &of_programs],
-                _ => &[&of_exec, &of_http, &of_programs],
-            };
-            foreign
-                .iter()
-                .copied()
-                .flatten()
-                .find(|(_, is_given)| *is_given)
+        let foreign = given.find(|(_, purpose, _)| match purpose {
+            Action => true,
+            Exec => action != "exec",
+            Http => action != "http",
+            Persistent => action != "exec" || self.persistent != Some(true),
         });
-        if let Some((key, _)) = foreign {
-            let goes_with = match *key {
-                "persistent" | "env" | "pass_env" => ": it is for `exec`",
-                "processes" | "max_jobs" => ": it is for `exec` with `persistent = true`",
-                "exec" | "http" | "forward" => ": a mapping does one of them",
-                _ => ": it is for `http`",
-            };
-            return Err(format!("`{key}` does not go with `{action}`{goes_with}"));
-        }
+        let Some((key, purpose, _)) = foreign else {
+            return Ok(());
+        };
+        let goes_with = match purpose {
+            Action => "a mapping does one of them",
+            Exec => "it is for `exec`",
+            Http => "it is for `http`",
+            Persistent => "it is for `exec` with `persistent = true`",
+        };
+        Err(format!("`{key}` does not go with `{action}`: {goes_with}"))
+    }
+
+    #[cfg(feature = "http")]
+    fn http(self) -> Result<HandlerTable, String> {
+        let secret = match (self.secret_env, self.secret_file) {
+            (Some(_), Some(_)) => {
+                return Err(
+                    "`secret_env` does not go with `secret_file`: there is one secret".into(),
+                );
+            }
+            (Some(variable), None) => Some(SecretSource::Env(variable)),
+            (None, file) => file.map(SecretSource::File),
+        };
+        let timeout = self.timeout.filter(|seconds| *seconds > 0);
+        Ok(HandlerTable::Http(HttpOptions {
+            url: self.http.unwrap_or_default(),
+            timeout: timeout.map(Duration::from_secs),
+            headers: self.headers.unwrap_or_default(),
+            headers_env: self.headers_env.unwrap_or_default(),
+            secret,
+        }))
+    }
+}
+
+impl HandlerTable {
+    fn of(keys: HandlerKeys) -> Result<Self, String> {
+        keys.check()?;
         if let Some(command) = keys.exec {
             let environment = Environment::new(keys.env.unwrap_or_default(), keys.pass_env);
             return Ok(if keys.persistent == Some(true) {
@@ -147,25 +173,7 @@ impl HandlerTable {
         }
         #[cfg(feature = "http")]
         {
-            let secret = match (keys.secret_env, keys.secret_file) {
-                (Some(_), Some(_)) => {
-                    return Err(
-                        "`secret_env` does not go with `secret_file`: there is one secret".into(),
-                    );
-                }
-                (Some(variable), None) => Some(SecretSource::Env(variable)),
-                (None, file) => file.map(SecretSource::File),
-            };
-            Ok(Self::Http(HttpOptions {
-                url: keys.http.unwrap_or_default(),
-                timeout: keys
-                    .timeout
-                    .filter(|seconds| *seconds > 0)
-                    .map(Duration::from_secs),
-                headers: keys.headers.unwrap_or_default(),
-                headers_env: keys.headers_env.unwrap_or_default(),
-                secret,
-            }))
+            keys.http()
         }
         #[cfg(not(feature = "http"))]
         Err("this program was built without `http` (feature `http`)".into())

@@ -64,36 +64,10 @@ impl<'de> Deserialize<'de> for MiddlewareTable {
                 self,
                 mut map: A,
             ) -> Result<MiddlewareTable, A::Error> {
-                use MiddlewareTable as M;
                 let Some(name) = map.next_key::<String>()? else {
                     return Err(A::Error::invalid_length(0, &self));
                 };
-                let table = match name.as_str() {
-                    "without_overlapping" => M::WithoutOverlapping(map.next_value()?),
-                    "rate_limited" => {
-                        let table: RateLimitedTable = map.next_value()?;
-                        no_connection(&name, table.0.connection.as_ref())?;
-                        M::RateLimited(table)
-                    }
-                    "rate_limited_with_redis" => M::RateLimitedWithRedis(map.next_value()?),
-                    "throttles_exceptions" => {
-                        let table: ThrottleTable = map.next_value()?;
-                        no_connection(&name, table.connection.as_ref())?;
-                        M::ThrottlesExceptions(table)
-                    }
-                    "throttles_exceptions_with_redis" => {
-                        M::ThrottlesExceptionsWithRedis(map.next_value()?)
-                    }
-                    "fail_on_exception" => M::FailOnException(map.next_value()?),
-                    "release" => M::Release(map.next_value()?),
-                    "skip" => M::Skip(map.next_value()?),
-                    "skip_if_batch_cancelled" => {
-                        return Err(A::Error::custom(format_args!(
-                            "`{name}` has no value: write `\"{name}\"`"
-                        )));
-                    }
-                    _ => return Err(A::Error::unknown_variant(&name, NAMES)),
-                };
+                let table = MiddlewareTable::read(&name, &mut map)?;
                 match map.next_key::<String>()? {
                     Some(other) => Err(A::Error::custom(format_args!(
                         "`{other}` does not go with `{name}`: each middleware is in braces of its own"
@@ -104,6 +78,38 @@ impl<'de> Deserialize<'de> for MiddlewareTable {
         }
 
         deserializer.deserialize_any(MiddlewareVisitor)
+    }
+}
+
+impl MiddlewareTable {
+    /// Reads the value of the middleware `name`.
+    fn read<'de, A: serde::de::MapAccess<'de>>(name: &str, map: &mut A) -> Result<Self, A::Error> {
+        Ok(match name {
+            "without_overlapping" => Self::WithoutOverlapping(map.next_value()?),
+            "rate_limited" => {
+                let table: RateLimitedTable = map.next_value()?;
+                no_connection(name, table.0.connection.as_ref())?;
+                Self::RateLimited(table)
+            }
+            "rate_limited_with_redis" => Self::RateLimitedWithRedis(map.next_value()?),
+            "throttles_exceptions" => {
+                let table: ThrottleTable = map.next_value()?;
+                no_connection(name, table.connection.as_ref())?;
+                Self::ThrottlesExceptions(table)
+            }
+            "throttles_exceptions_with_redis" => {
+                Self::ThrottlesExceptionsWithRedis(map.next_value()?)
+            }
+            "fail_on_exception" => Self::FailOnException(map.next_value()?),
+            "release" => Self::Release(map.next_value()?),
+            "skip" => Self::Skip(map.next_value()?),
+            "skip_if_batch_cancelled" => {
+                return Err(A::Error::custom(format_args!(
+                    "`{name}` has no value: write `\"{name}\"`"
+                )));
+            }
+            _ => return Err(A::Error::unknown_variant(name, NAMES)),
+        })
     }
 }
 

@@ -51,13 +51,10 @@ pub fn services(config: &Config) -> Result<Services, Error> {
         services.manifest = Some(Arc::new(manifest.clone()));
         let models = Models::new(manifest.models.clone(), Arc::clone(&services.databases));
         services.models = Some(Arc::new(models));
-        let deleting = manifest.deleting_when_missing_models();
-        let deleting = deleting.map(str::to_owned).collect();
-        services.delete_when_missing_models = Some(Arc::new(deleting));
     }
     for (name, table) in &config.file.limiters {
         let limiter = table.to_limiter();
-        services.limiters.insert(name.clone(), limiter);
+        services.middleware.limiters.insert(name.clone(), limiter);
     }
     fill_middleware(config, &mut services);
     Ok(services)
@@ -115,7 +112,10 @@ fn destinations(config: &Config) -> Connections {
 fn fill_middleware(config: &Config, services: &mut Services) {
     let Some(laravel) = &config.laravel else {
         for gap in [Gap::Cache, Gap::LimiterCache, Gap::Redis, Gap::Batches] {
-            services.gaps.insert(gap, Error::NoApp.to_string());
+            services
+                .middleware
+                .gaps
+                .insert(gap, Error::NoApp.to_string());
         }
         return;
     };
@@ -131,13 +131,14 @@ fn fill_middleware(config: &Config, services: &mut Services) {
         (name, opened)
     };
     let text = |error: SettingError| with_causes(&error);
-    let gaps = &mut services.gaps;
+    let middleware = &mut services.middleware;
+    let gaps = &mut middleware.gaps;
     let cache = laravel.default_cache().map_err(text).and_then(open);
-    services.cache = or_gap(gaps, Gap::Cache, cache);
+    middleware.cache = or_gap(gaps, Gap::Cache, cache);
     let cache = laravel.limiter_cache().map_err(text).and_then(open);
-    services.limiter_cache = or_gap(gaps, Gap::LimiterCache, cache);
+    middleware.limiter_cache = or_gap(gaps, Gap::LimiterCache, cache);
     match laravel.redis_connections() {
-        Ok(names) => services.redis = names.into_iter().map(redis).collect(),
+        Ok(names) => middleware.redis = names.into_iter().map(redis).collect(),
         Err(error) => drop(gaps.insert(Gap::Redis, with_causes(&error))),
     }
     if services.batches.is_none() {

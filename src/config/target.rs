@@ -20,6 +20,13 @@ pub(super) enum Problem {
     Keys(String),
 }
 
+impl TargetProblem {
+    fn of_keys(offset: usize, problem: String) -> Self {
+        let problem = Problem::Keys(problem);
+        Self { offset, problem }
+    }
+}
+
 const KINDS: &str = "job, listener, notification, mailable, broadcast, command, string";
 
 impl MapTable {
@@ -40,56 +47,20 @@ impl MapTable {
 
     /// Which jobs the mapping is for.
     pub(super) fn target(&self) -> Result<TargetPattern, TargetProblem> {
-        let keys = |offset, problem: String| {
-            let problem = Problem::Keys(problem);
-            Err(TargetProblem { offset, problem })
-        };
-        for (key, value, what) in [
-            ("closure", &self.closure, "closures are PHP source text"),
-            (
-                "batch",
-                &self.batch,
-                "the steps of a chain that start a batch are PHP",
-            ),
-        ] {
-            if let Some(value) = value {
-                let problem = format!(
-                    "`{key}` cannot be mapped: {what}, which only PHP can run; `policy` under [unmapped] says what becomes of such jobs"
-                );
-                return keys(value.span().start, problem);
-            }
-        }
+        self.check_php_only()?;
         let mut kinds = self.kinds();
         let Some((kind, text)) = kinds.next() else {
             let problem =
                 format!("the mapping does not say which jobs it is for: it needs one of {KINDS}");
-            return keys(self.handler.span().start, problem);
+            return Err(TargetProblem::of_keys(self.handler.span().start, problem));
         };
         if let Some((other, text)) = kinds.next() {
             let problem = format!(
                 "a mapping is for one kind of job, and this one has `{kind}` and `{other}`: write a [[map]] for each"
             );
-            return keys(text.span().start, problem);
+            return Err(TargetProblem::of_keys(text.span().start, problem));
         }
-        for (key, value, goes_with) in [
-            ("event", &self.event, "listener"),
-            ("channel", &self.channel, "notification"),
-        ] {
-            if let Some(value) = value
-                && kind != goes_with
-            {
-                let problem =
-                    format!("`{key}` goes with `{goes_with}`, and this mapping has `{kind}`");
-                return keys(value.span().start, problem);
-            }
-        }
-        if let Some(channel) = &self.channel
-            && channel.get_ref().is_empty()
-        {
-            let problem =
-                "`channel` is empty, expected the name of a channel such as `mail`, or its class";
-            return keys(channel.span().start, problem.to_owned());
-        }
+        self.check_details(kind)?;
         let plain =
             |text: &Option<Spanned<String>>| text.as_ref().map(|text| text.get_ref().clone());
         let (event, channel) = (plain(&self.event), plain(&self.channel));
@@ -107,5 +78,49 @@ impl MapTable {
             offset: text.span().start,
             problem: Problem::Name(error),
         })
+    }
+
+    /// Refuses jobs that only PHP can run.
+    fn check_php_only(&self) -> Result<(), TargetProblem> {
+        let closures = "closures are PHP source text";
+        let batches = "the steps of a chain that start a batch are PHP";
+        for (key, value, what) in [
+            ("closure", &self.closure, closures),
+            ("batch", &self.batch, batches),
+        ] {
+            if let Some(value) = value {
+                let problem = format!(
+                    "`{key}` cannot be mapped: {what}, which only PHP can run; `policy` under [unmapped] says what becomes of such jobs"
+                );
+                return Err(TargetProblem::of_keys(value.span().start, problem));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the keys that narrow down a listener or a notification.
+    fn check_details(&self, kind: &str) -> Result<(), TargetProblem> {
+        for (key, value, goes_with) in [
+            ("event", &self.event, "listener"),
+            ("channel", &self.channel, "notification"),
+        ] {
+            if let Some(value) = value
+                && kind != goes_with
+            {
+                let problem =
+                    format!("`{key}` goes with `{goes_with}`, and this mapping has `{kind}`");
+                return Err(TargetProblem::of_keys(value.span().start, problem));
+            }
+        }
+        match &self.channel {
+            Some(channel) if channel.get_ref().is_empty() => {
+                let problem = "`channel` is empty, expected the name of a channel such as `mail`, or its class";
+                Err(TargetProblem::of_keys(
+                    channel.span().start,
+                    problem.to_owned(),
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 }

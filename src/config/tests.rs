@@ -225,7 +225,7 @@ limits = [{ max = 10, per = 60, by = "{user.id}" }, { max = 100, per = 3600 }]
     );
     assert_eq!(router.has_middleware("A"), Some(true));
     let services = services(&config).unwrap();
-    assert!(services.limiter("backups").is_ok());
+    assert!(services.middleware.limiter("backups").is_ok());
     let error = check_middleware(&config, &router, &services).unwrap_err();
     let error = with_causes(&error);
     assert!(

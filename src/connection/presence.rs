@@ -84,7 +84,7 @@ impl Presence {
     }
 
     /// Notes a loss, and logs it if it is news.
-    pub(super) fn is_lost(&self, opened: Option<Instant>, error: &redis::RedisError) {
+    pub(super) fn note_loss(&self, opened: Option<Instant>, error: &redis::RedisError) {
         let address = &*self.address;
         if self.goes(opened) {
             tracing::error!(address, %error, "Redis is away: what needs it waits, and is tried again");

@@ -362,7 +362,7 @@ impl Redis {
     async fn connection(&self) -> Result<Lent, Error> {
         let lent = self.connect().await;
         if let Err(Error::Connect { source, .. }) = &lent {
-            self.0.presence.is_lost(None, source);
+            self.0.presence.note_loss(None, source);
         }
         lent
     }
@@ -385,7 +385,7 @@ impl Redis {
         match lost {
             None => self.0.presence.answered(lent.asked),
             Some(error) => {
-                self.0.presence.is_lost(lent.opened, error);
+                self.0.presence.note_loss(lent.opened, error);
                 let mut current = self.0.current.lock().await;
                 if current.generation == lent.generation {
                     current.connection = None;

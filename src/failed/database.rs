@@ -66,7 +66,7 @@ impl DatabaseFailedJobs {
     }
 
     /// A condition on the id. Numbers are compared as text, so that any text is a valid operand.
-    fn is_id(&self) -> String {
+    fn id_condition(&self) -> String {
         if self.by_uuid {
             "\"uuid\" = ?".to_owned()
         } else {
@@ -201,7 +201,7 @@ impl DatabaseFailedJobs {
     }
 
     pub(super) async fn find(&self, id: &str) -> Result<Option<StoredJob>, Error> {
-        let rest = format!("where {}", self.is_id());
+        let rest = format!("where {}", self.id_condition());
         Ok(self.select(&rest, &[id.into()]).await?.pop())
     }
 
@@ -231,7 +231,7 @@ impl DatabaseFailedJobs {
     }
 
     pub(super) async fn forget(&self, id: &str) -> Result<bool, Error> {
-        let rest = format!("where {}", self.is_id());
+        let rest = format!("where {}", self.id_condition());
         Ok(self.delete(&rest, &[id.into()]).await? > 0)
     }
 

@@ -24,7 +24,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hmac::{Hmac, Mac as _};
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use reqwest::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION,
     RETRY_AFTER, TRANSFER_ENCODING,
@@ -35,6 +35,7 @@ use zeroize::Zeroizing;
 
 use super::{BoxError, BoxFuture, Handler, JobContext, MAX_WAIT};
 use crate::payload::{JobId, JobUuid};
+use crate::shown::hex;
 use crate::time::{Clock, UnixSeconds};
 
 /// How long a connection may take to be made.
@@ -474,13 +475,7 @@ fn signature(secret: &[u8], now: UnixSeconds, url: &Url, body: &str) -> String {
     url.set_fragment(None);
     mac.update(format!("{now}\nPOST\n{url}\n").as_bytes());
     mac.update(body.as_bytes());
-    let hex = mac.finalize().into_bytes();
-    let hex = hex.iter().fold(String::new(), |mut hex, byte| {
-        let digit = |nibble: u8| char::from_digit(nibble.into(), 16).expect("a nibble is a digit");
-        hex.extend([digit(byte >> 4), digit(byte & 15)]);
-        hex
-    });
-    format!("t={now},v1={hex}")
+    format!("t={now},v1={}", hex(&mac.finalize().into_bytes()))
 }
 
 /// The verdict of an answer on the job.

@@ -79,7 +79,7 @@ pub use rows::{Collection, Model};
 pub(crate) use services::Gap;
 #[cfg(feature = "internals")]
 pub use services::Gap;
-pub use services::{Missing, Services};
+pub use services::{MiddlewareServices, Missing, Services};
 pub use shadow::{EndInPhp, RunInPhp};
 #[cfg(not(feature = "internals"))]
 pub(crate) use template::{Path, PathError, Template, TemplateError};

@@ -1,6 +1,6 @@
 //! The app's services for jobs: keys, batches, locks, databases, and facts about its classes.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::hold::HeldLocks;
@@ -45,8 +45,14 @@ pub struct Services {
     pub databases: Arc<Databases>,
     /// Tables and keys of the app's models; from the manifest.
     pub models: Option<Arc<Models>>,
-    /// Classes that set `deleteWhenMissingModels`; from the manifest.
-    pub delete_when_missing_models: Option<Arc<HashSet<String>>>,
+    /// What middleware needs.
+    pub middleware: MiddlewareServices,
+}
+
+/// What middleware needs of the app: all of it is shared with other workers.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct MiddlewareServices {
     /// The app's default cache store.
     pub cache: Option<Cache>,
     /// The store of the app's rate limiters (`cache.limiter`, or else the default store).
@@ -65,11 +71,11 @@ pub struct Services {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Gap {
-    /// [`Services::cache`]
+    /// [`MiddlewareServices::cache`]
     Cache,
-    /// [`Services::limiter_cache`]
+    /// [`MiddlewareServices::limiter_cache`]
     LimiterCache,
-    /// [`Services::redis`]
+    /// [`MiddlewareServices::redis`]
     Redis,
     /// [`Services::batches`]
     Batches,
@@ -83,7 +89,7 @@ pub struct Missing {
     why: String,
 }
 
-impl Services {
+impl MiddlewareServices {
     fn missing(&self, gap: Gap, what: &str) -> Missing {
         let why = self.gaps.get(&gap).cloned();
         Missing {
@@ -170,7 +176,9 @@ impl Services {
             ),
         })
     }
+}
 
+impl Services {
     /// The app's batches.
     ///
     /// # Errors
@@ -178,7 +186,10 @@ impl Services {
     /// The batches are unknown, or not in a database.
     pub fn batches(&self) -> Result<&Batches, Missing> {
         let batches = self.batches.as_ref();
-        batches.ok_or_else(|| self.missing(Gap::Batches, "the app's batches"))
+        batches.ok_or_else(|| {
+            let what = "the app's batches";
+            self.middleware.missing(Gap::Batches, what)
+        })
     }
 
     /// Whether a job whose model is gone is deleted instead of failed; `None` if that is not known.
@@ -198,18 +209,32 @@ impl Services {
         if self.version.is_at_least(12, 0) && !matches!(wrapper, Kind::Job | Kind::Closure) {
             return Some(wrapper == Kind::Broadcast && self.version.is_at_least(12, 38));
         }
-        let classes = self.delete_when_missing_models.as_ref()?;
+        let manifest = self.manifest.as_ref()?;
         let class = match &payload.data {
             Data::Command { name, .. } if self.version.is_at_least(12, 0) => name,
             _ => payload.resolve_name(),
         };
-        Some(classes.contains(class))
+        Some(manifest.deletes_when_missing_models(class))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A manifest in which this class has `deleteWhenMissingModels`.
+    fn deleting(class: &str) -> Arc<Manifest> {
+        let manifest = serde_json::json!({
+            "artisand": 1, "laravel": "13.0.0", "generated_at": 0,
+            "paths": {"base": "/nowhere", "storage": "/nowhere"}, "config": {},
+            "classes": {class: {
+                "kind": "job", "file": "A.php", "flags": {"queued": true},
+                "limits": {"deleteWhenMissingModels": true},
+            }},
+        });
+        let manifest = Manifest::parse("a.json".as_ref(), manifest.to_string().as_bytes()).unwrap();
+        Arc::new(manifest)
+    }
 
     #[test]
     fn versions_look_in_different_places_for_what_a_missing_model_does() {
@@ -239,8 +264,7 @@ mod tests {
         for (version, classes, field, expected) in rows {
             let services = Services {
                 version: version.parse().unwrap(),
-                delete_when_missing_models: classes
-                    .map(|class| Arc::new(HashSet::from([class.to_owned()]))),
+                manifest: classes.map(deleting),
                 ..Services::default()
             };
             let deletes = services.deletes_when_missing_models(&payload(field));
@@ -273,7 +297,7 @@ mod tests {
         for (version, wrapper, expected) in rows {
             let services = Services {
                 version: version.parse().unwrap(),
-                delete_when_missing_models: Some(Arc::new(HashSet::from(["Shown".to_owned()]))),
+                manifest: Some(deleting("Shown")),
                 ..Services::default()
             };
             let deletes = services.deletes_when_missing_models(&payload(wrapper));

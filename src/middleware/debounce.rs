@@ -54,7 +54,7 @@ impl Debounce {
             return next.run().await;
         };
         let key = key(&self.id, context)?;
-        let current = context.services().cache()?.get(&key).await?;
+        let current = context.services().middleware.cache()?.get(&key).await?;
         match current {
             Some(current) if !matches!(&current, Value::String(current) if *current == owner) => {
                 tracing::debug!(
@@ -107,7 +107,7 @@ impl Middleware for Debounce {
     }
 
     fn check(&self, services: &Services) -> Result<(), Missing> {
-        services.cache().map(drop)
+        services.middleware.cache().map(drop)
     }
 }
 
@@ -115,7 +115,7 @@ impl ForgetFirst {
     async fn run(&self, context: &JobContext, next: Next<'_>) -> Result<(), BoxError> {
         let key = key(&self.id, context)?;
         let key = format!("{key}:first_dispatched_at");
-        context.services().cache()?.forget(&key).await?;
+        context.services().middleware.cache()?.forget(&key).await?;
         next.run().await
     }
 }

@@ -113,9 +113,11 @@ impl WithoutOverlapping {
         let services = context.services();
         let name = self.lock_name(context)?;
         let lock = services
+            .middleware
             .cache()?
             .lock(name, random_owner(), self.expires_after);
         let taken = services
+            .middleware
             .held
             .take(lock, self.expires_after, context.holds());
         let Some(held) = taken.await? else {
@@ -145,6 +147,6 @@ impl Middleware for WithoutOverlapping {
     }
 
     fn check(&self, services: &Services) -> Result<(), Missing> {
-        services.cache().map(drop)
+        services.middleware.cache().map(drop)
     }
 }

@@ -120,13 +120,15 @@ impl RateLimited {
 
     async fn run(&self, context: &JobContext, next: Next<'_>) -> Result<(), BoxError> {
         let services = context.services();
-        let limiter = services.limiter(&self.limiter)?;
+        let limiter = services.middleware.limiter(&self.limiter)?;
         let limits = limits(limiter, context)?;
         let blocked = if let Some(name) = &self.redis {
-            let limiter = DurationLimiter::new(services.redis(name)?.clone(), Clock::System);
+            let limiter =
+                DurationLimiter::new(services.middleware.redis(name)?.clone(), Clock::System);
             self.count_in_redis(services, &limiter, &limits).await?
         } else {
-            let limiter = RateLimiter::new(services.limiter_cache()?.clone(), Clock::System);
+            let limiter =
+                RateLimiter::new(services.middleware.limiter_cache()?.clone(), Clock::System);
             self.count(services, &limiter, &limits).await?
         };
         match blocked {
@@ -156,7 +158,7 @@ impl RateLimited {
         let looks_first = looks_at_all_first(services);
         for limit in limits {
             let key = self.key(limit);
-            if limiter.is_exhausted(&key, limit.max).await? {
+            if limiter.too_many_attempts(&key, limit.max).await? {
                 let wait = limiter.available_in(&key).await? + AFTER_LIMIT;
                 return Ok(Some(Blocked { wait }));
             }
@@ -211,11 +213,11 @@ impl Middleware for RateLimited {
     }
 
     fn check(&self, services: &Services) -> Result<(), Missing> {
-        services.limiter(&self.limiter)?;
+        services.middleware.limiter(&self.limiter)?;
         if let Some(name) = &self.redis {
-            services.redis(name).map(drop)
+            services.middleware.redis(name).map(drop)
         } else {
-            services.limiter_cache().map(drop)
+            services.middleware.limiter_cache().map(drop)
         }
     }
 }

@@ -264,6 +264,7 @@ fn limited(
 ) -> Result<RateLimited, NotInRust> {
     let name = of.text("limiterName")?.unwrap_or_default();
     services
+        .middleware
         .limiter(&name)
         .map_err(|missing| of.unusable(format!("and {missing}")))?;
     let mut middleware = RateLimited::new(name);
@@ -314,7 +315,7 @@ fn redis_of(of: &Properties<'_>, services: &Services) -> Result<String, NotInRus
     let name = of.text("connectionName")?;
     let name = name.filter(|name| !name.is_empty());
     let name = name.unwrap_or_else(|| DEFAULT_REDIS.to_owned());
-    match services.redis(&name) {
+    match services.middleware.redis(&name) {
         Ok(_) => Ok(name),
         Err(missing) => Err(of.unusable(format!("and {missing}"))),
     }

@@ -176,12 +176,12 @@ impl ThrottlesExceptions {
     fn counter(&self, services: &Services) -> Result<Counter, Missing> {
         Ok(if let Some(name) = &self.redis {
             Counter::Redis(DurationLimiter::new(
-                services.redis(name)?.clone(),
+                services.middleware.redis(name)?.clone(),
                 Clock::System,
             ))
         } else {
             Counter::Cache(RateLimiter::new(
-                services.limiter_cache()?.clone(),
+                services.middleware.limiter_cache()?.clone(),
                 Clock::System,
             ))
         })
@@ -250,7 +250,7 @@ impl Counter {
         decay: Duration,
     ) -> Result<Option<Duration>, cache::Error> {
         match self {
-            Self::Cache(limiter) => Ok(if limiter.is_exhausted(key, max).await? {
+            Self::Cache(limiter) => Ok(if limiter.too_many_attempts(key, max).await? {
                 Some(limiter.available_in(key).await? + AFTER_LIMIT)
             } else {
                 None

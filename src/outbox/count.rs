@@ -26,6 +26,27 @@ fn apart(counted: Vec<Noted<Vec<Ended>>>) -> (Vec<Vec<u8>>, Vec<Ended>) {
     (records, ended.concat())
 }
 
+/// Splits recorded ends into those that left a mark in the batch and those that PHP has to count; the records
+/// of all others are done, and are added to `taken`.
+fn sorted(
+    counts: Vec<Noted<Count>>,
+    recorded: Vec<Recorded>,
+    taken: &mut Vec<Vec<u8>>,
+) -> (Vec<Ended>, Vec<Noted<Count>>) {
+    let (mut marked, mut for_php) = (Vec::new(), Vec::new());
+    for (noted, recorded) in counts.into_iter().zip(recorded) {
+        match recorded {
+            Recorded::Counted | Recorded::AlreadyCounted => {
+                marked.push(noted.what.ended);
+                taken.push(noted.record);
+            }
+            Recorded::NoBatch => taken.push(noted.record),
+            Recorded::NeedsPhp => for_php.push(noted),
+        }
+    }
+    (marked, for_php)
+}
+
 impl Follower {
     /// Removes the marks of counted ends from their batch.
     pub(super) async fn forget(
@@ -65,10 +86,7 @@ impl Follower {
             said.problem(COUNTING, NO_BATCHES.to_owned());
             return Done::Left(all);
         };
-        let may = || {
-            let hold = hold.clone();
-            async move { hold.lasts().await }
-        };
+        let may = || hold.lasts();
         let (mut taken, forget) = apart(counted);
         let ended = ends(&counts);
         let recorded = batches.record_while(batch, &ended, &forget, may).await;
@@ -82,18 +100,7 @@ impl Follower {
             }
         };
         said.has_counted = batches.are_in_a_file();
-        let mut marked = Vec::new();
-        let mut for_php = Vec::new();
-        for (noted, recorded) in counts.into_iter().zip(recorded) {
-            match recorded {
-                Recorded::Counted | Recorded::AlreadyCounted => {
-                    marked.push(noted.what.ended);
-                    taken.push(noted.record);
-                }
-                Recorded::NoBatch => taken.push(noted.record),
-                Recorded::NeedsPhp => for_php.push(noted),
-            }
-        }
+        let (marked, for_php) = sorted(counts, recorded, &mut taken);
         let mut left_behind = Vec::new();
         let mut counted = Vec::new();
         if !marked.is_empty() {
@@ -134,10 +141,7 @@ impl Follower {
         said: &mut Said,
         is_away: &mut bool,
     ) -> Done {
-        let may = || {
-            let hold = hold.clone();
-            async move { hold.lasts().await }
-        };
+        let may = || hold.lasts();
         let (records, forget) = apart(counted);
         let ended = ends(&for_php);
         let marks = batches.hand_over(batch, &ended, &forget, may).await;

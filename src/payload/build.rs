@@ -442,7 +442,7 @@ impl Fields {
 /// The system's random number generator fails.
 pub fn random_uuid() -> JobUuid {
     let mut bytes = [0; 16];
-    getrandom::getrandom(&mut bytes).expect("the system has random numbers");
+    getrandom::fill(&mut bytes).expect("the system has random numbers");
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let mut text = String::with_capacity(36);
@@ -469,7 +469,7 @@ pub fn random_id() -> JobId {
     let mut text = String::with_capacity(32);
     while text.len() < 32 {
         let mut bytes = [0; 48];
-        getrandom::getrandom(&mut bytes).expect("the system has random numbers");
+        getrandom::fill(&mut bytes).expect("the system has random numbers");
         // Values beyond the letters are drawn again, so that all letters are equally likely.
         let letters = bytes
             .iter()

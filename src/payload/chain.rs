@@ -278,16 +278,6 @@ impl Chain {
                 _ => Value::Null,
             }))
         };
-        let mut edits: Vec<(&str, Vec<u8>)> = Vec::new();
-        let mut set = |property: &'static str, value: &Value, text: &[u8]| {
-            let current = current(property)?;
-            // An unchanged value is not written, even if it is an absent default.
-            if current != *value {
-                edits.push((property, text.to_vec()));
-            }
-            Ok::<_, ChainError>(())
-        };
-
         let (has_own, has_catch) = (self.has_connections(), self.version.is_at_least(8, 0));
         let inherited = |property: &'static str, chain: &Carried| -> Result<Carried, ChainError> {
             let value = current(property)?;
@@ -300,34 +290,28 @@ impl Chain {
         let connection = inherited("connection", &self.connection)?;
         let queue = inherited("queue", &self.queue)?;
         let rest = self.rest();
+        let rest = Carried {
+            text: rest.to_bytes(),
+            value: rest,
+        };
         // In the order in which this version declares the properties, as PHP would write them.
-        let is_chain_last = self.version.is_at_least(11, 2);
-        if has_own {
-            set("connection", &connection.value, &connection.text)?;
-            set("queue", &queue.value, &queue.text)?;
+        let is_chain_last = has_own && !self.version.is_at_least(11, 2);
+        let properties = [
+            has_own.then_some(("connection", &connection)),
+            has_own.then_some(("queue", &queue)),
+            (!is_chain_last).then_some(("chained", &rest)),
+            has_own.then_some(("chainConnection", &self.connection)),
+            has_own.then_some(("chainQueue", &self.queue)),
+            has_catch.then_some(("chainCatchCallbacks", &self.catch_callbacks)),
+            is_chain_last.then_some(("chained", &rest)),
+        ];
+        let mut edits: Vec<(&str, &[u8])> = Vec::new();
+        for (property, new) in properties.into_iter().flatten() {
+            // An unchanged value is not written, even if it is an absent default.
+            if current(property)? != new.value {
+                edits.push((property, &new.text));
+            }
         }
-        if is_chain_last || !has_own {
-            set("chained", &rest, &rest.to_bytes())?;
-        }
-        if has_own {
-            set(
-                "chainConnection",
-                &self.connection.value,
-                &self.connection.text,
-            )?;
-            set("chainQueue", &self.queue.value, &self.queue.text)?;
-        }
-        if has_catch {
-            let callbacks = &self.catch_callbacks;
-            set("chainCatchCallbacks", &callbacks.value, &callbacks.text)?;
-        }
-        if !is_chain_last && has_own {
-            set("chained", &rest, &rest.to_bytes())?;
-        }
-        let edits: Vec<(&str, &[u8])> = edits
-            .iter()
-            .map(|(property, text)| (*property, text.as_slice()))
-            .collect();
         let edited = object.with(&edits).map_err(uneditable(NEXT))?;
 
         Ok(Some(Step {

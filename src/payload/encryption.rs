@@ -15,9 +15,12 @@
 use std::fmt;
 
 use aes::cipher::block_padding::Pkcs7;
-use aes::cipher::{BlockDecryptMut as _, BlockEncryptMut as _, KeyIvInit as _};
+use aes::cipher::{
+    BlockCipherDecrypt, BlockCipherEncrypt, BlockModeDecrypt as _, BlockModeEncrypt as _, KeyInit,
+    KeyIvInit as _,
+};
 use aes::{Aes128, Aes256};
-use aes_gcm::aead::KeyInit;
+use aes_gcm::aead::AeadInOut;
 use aes_gcm::{Aes128Gcm, Aes256Gcm};
 use base64::Engine as _;
 use base64::alphabet;
@@ -30,6 +33,7 @@ use zeroize::Zeroizing;
 
 use super::Version;
 use crate::php::Value;
+use crate::shown::hex;
 
 /// Why there is no encrypter; the messages are Laravel's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -158,34 +162,30 @@ const CHECKED: &str = "lengths of key and vector are checked";
 
 fn seal_cbc<C>(key: &[u8], iv: &[u8], plain: &[u8]) -> Vec<u8>
 where
-    C: aes::cipher::BlockCipher + aes::cipher::BlockEncryptMut + aes::cipher::KeyInit,
+    C: BlockCipherEncrypt + KeyInit,
 {
     let cipher = cbc::Encryptor::<C>::new_from_slices(key, iv).expect(CHECKED);
-    cipher.encrypt_padded_vec_mut::<Pkcs7>(plain)
+    cipher.encrypt_padded_vec::<Pkcs7>(plain)
 }
 
 fn open_cbc<C>(key: &[u8], iv: &[u8], sealed: &[u8]) -> Option<Vec<u8>>
 where
-    C: aes::cipher::BlockCipher + aes::cipher::BlockDecryptMut + aes::cipher::KeyInit,
+    C: BlockCipherDecrypt + KeyInit,
 {
     let cipher = cbc::Decryptor::<C>::new_from_slices(key, iv).expect(CHECKED);
-    cipher.decrypt_padded_vec_mut::<Pkcs7>(sealed).ok()
+    cipher.decrypt_padded_vec::<Pkcs7>(sealed).ok()
 }
 
-fn seal_gcm<C: aes_gcm::AeadInPlace + KeyInit>(
-    key: &[u8],
-    iv: &[u8],
-    plain: &[u8],
-) -> (Vec<u8>, Vec<u8>) {
+fn seal_gcm<C: AeadInOut + KeyInit>(key: &[u8], iv: &[u8], plain: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let cipher = C::new_from_slice(key).expect(CHECKED);
     let mut text = plain.to_vec();
     let tag = cipher
-        .encrypt_in_place_detached(iv.into(), b"", &mut text)
+        .encrypt_inout_detached(iv.try_into().expect(CHECKED), b"", (&mut *text).into())
         .expect("no text in memory is as long as the limit of GCM, 64 GiB");
     (text, tag.to_vec())
 }
 
-fn open_gcm<C: aes_gcm::AeadInPlace + KeyInit>(
+fn open_gcm<C: AeadInOut + KeyInit>(
     key: &[u8],
     iv: &[u8],
     sealed: &[u8],
@@ -194,7 +194,12 @@ fn open_gcm<C: aes_gcm::AeadInPlace + KeyInit>(
     let cipher = C::new_from_slice(key).expect(CHECKED);
     let mut text = sealed.to_vec();
     cipher
-        .decrypt_in_place_detached(iv.into(), b"", &mut text, tag.into())
+        .decrypt_inout_detached(
+            iv.try_into().ok()?,
+            b"",
+            (&mut *text).into(),
+            tag.try_into().ok()?,
+        )
         .ok()?;
     Some(text)
 }
@@ -221,7 +226,7 @@ impl Key {
     }
 
     fn hmac(&self) -> Hmac<Sha256> {
-        <Hmac<Sha256> as hmac::Mac>::new_from_slice(&self.0).expect("HMAC takes keys of any length")
+        Hmac::new_from_slice(&self.0).expect("HMAC takes keys of any length")
     }
 
     /// The MAC as 64 lowercase hex digits.
@@ -229,7 +234,7 @@ impl Key {
         let mut mac = self.hmac();
         mac.update(iv.as_bytes());
         mac.update(value.as_bytes());
-        format!("{:x}", mac.finalize().into_bytes())
+        hex(&mac.finalize().into_bytes())
     }
 }
 
@@ -317,7 +322,7 @@ impl Encrypter {
     /// If the system's random number generator fails.
     pub fn encrypt(&self, plain: &[u8]) -> String {
         let mut iv = vec![0; self.cipher.iv_len()];
-        getrandom::getrandom(&mut iv).expect("the system has random numbers");
+        getrandom::fill(&mut iv).expect("the system has random numbers");
         self.encrypt_with_iv(plain, &iv)
     }
 

@@ -182,34 +182,36 @@ impl Target {
         }
     }
 
+    fn of_listener(object: &Object, graph: &Graph<'_>) -> Result<Self, Error> {
+        let text = |property: &str| graph_property(graph, object, property).and_then(Value::as_str);
+        let class = text("class")
+            .and_then(ClassName::new)
+            .ok_or(Error::Missing("listener class"))?;
+        if class == *INVOKE_QUEUED_CLOSURE {
+            return Ok(Self::Closure);
+        }
+        let event = match graph_property(graph, object, "data") {
+            Some(Value::Array(data)) => {
+                let first = data.values().next().map(|value| graph.resolve(value));
+                first.and_then(class_of_value)
+            }
+            Some(Value::String(data)) => class_of_old_event(data),
+            _ => None,
+        };
+        Ok(Self::Listener {
+            class,
+            method: text("method").unwrap_or("handle").into(),
+            event,
+        })
+    }
+
     fn unwrap(kind: Kind, object: &Object, graph: &Graph<'_>) -> Result<Self, Error> {
         let class_of = |property: &'static str, missing: &'static str| {
             let inner = graph_property(graph, object, property).and_then(class_of_value);
             inner.ok_or(Error::Missing(missing))
         };
-        let text = |property: &str| graph_property(graph, object, property).and_then(Value::as_str);
         match kind {
-            Kind::Listener => {
-                let class = text("class")
-                    .and_then(ClassName::new)
-                    .ok_or(Error::Missing("listener class"))?;
-                if class == *INVOKE_QUEUED_CLOSURE {
-                    return Ok(Self::Closure);
-                }
-                let event = match graph_property(graph, object, "data") {
-                    Some(Value::Array(data)) => {
-                        let first = data.values().next().map(|value| graph.resolve(value));
-                        first.and_then(class_of_value)
-                    }
-                    Some(Value::String(data)) => class_of_old_event(data),
-                    _ => None,
-                };
-                Ok(Self::Listener {
-                    class,
-                    method: text("method").unwrap_or("handle").into(),
-                    event,
-                })
-            }
+            Kind::Listener => Self::of_listener(object, graph),
             Kind::Notification => {
                 let channels = graph_property(graph, object, "channels").and_then(Value::as_array);
                 let channel = channels

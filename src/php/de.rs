@@ -736,7 +736,7 @@ impl<'a, 'de> Pairs<'a, 'de> {
         let start = self.de.reader.pos();
         let key = self.de.reader.key()?;
         self.key = Some(start);
-        if self.de.state == State::OnePass && self.may_be_repeated(&key) {
+        if self.de.state == State::OnePass && self.note_key(&key) {
             self.de.scan()?;
         }
         Ok(Some(key))
@@ -757,7 +757,7 @@ impl<'a, 'de> Pairs<'a, 'de> {
             Ok(plain) if !plain.starts_with('\0') => {
                 self.left -= 1;
                 self.key = Some(start);
-                if self.de.state == State::OnePass && self.may_be_repeated_name(name) {
+                if self.de.state == State::OnePass && self.note_name(name) {
                     self.de.scan()?;
                 }
                 Ok(Some(plain))
@@ -769,21 +769,21 @@ impl<'a, 'de> Pairs<'a, 'de> {
         }
     }
 
-    /// False if the key certainly occurs for the first time: the next int of a list, or another name than before.
+    /// Remembers a key; false if it certainly occurs for the first time: the next int of a list, or another name than before.
     #[inline]
-    fn may_be_repeated(&mut self, key: &Token<'de>) -> bool {
+    fn note_key(&mut self, key: &Token<'de>) -> bool {
         match key {
             Token::Int(key) if *key == self.listed => {
                 self.listed += 1;
                 false
             }
-            Token::Str(Cow::Borrowed(name)) => self.may_be_repeated_name(name),
+            Token::Str(Cow::Borrowed(name)) => self.note_name(name),
             _ => true,
         }
     }
 
     #[inline]
-    fn may_be_repeated_name(&mut self, name: &'de [u8]) -> bool {
+    fn note_name(&mut self, name: &'de [u8]) -> bool {
         const FEW: usize = 32;
         let before = &self.de.names[self.first_name..];
         // A name that looks like an int is one to PHP.

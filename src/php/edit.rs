@@ -467,7 +467,7 @@ impl<'g> Out<'g> {
             return self.var_ref(source, source.slots.meant(offset, target), open);
         }
         let own = own.expect("all but `R:` have numbers");
-        if self.is_copied(source, own)? {
+        if self.refer_to_copy(source, own)? {
             return Ok(());
         }
         let new = self.take_number();
@@ -501,7 +501,7 @@ impl<'g> Out<'g> {
                 property: (*property).into(),
             });
         }
-        if self.is_copied(source, target)? {
+        if self.refer_to_copy(source, target)? {
             return Ok(());
         }
         let offset = source.offset_of(target);
@@ -509,7 +509,7 @@ impl<'g> Out<'g> {
     }
 
     /// Writes a reference to a value that is written already; false if it is not.
-    fn is_copied(&mut self, source: &mut Source<'_>, number: u64) -> Result<bool, EditError> {
+    fn refer_to_copy(&mut self, source: &mut Source<'_>, number: u64) -> Result<bool, EditError> {
         let copied = *source.copied(number);
         // An equal copy of the value that was taken out may follow it, and is written again.
         if copied.place != 0 && source.is_shared(number) {

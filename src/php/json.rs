@@ -304,22 +304,7 @@ impl<'g, 'v> Writer<'g, 'v> {
         let open = self.open.get(&std::ptr::from_ref(target)).copied();
         let is_cut = slot.is_some() && (self.is_spent() || is_reference(target));
         if open.is_some() || is_cut {
-            let pointer = match (open, slot) {
-                _ if self.pointers >= MAX_EXPANDED_BYTES => None,
-                (Some(len), _) => Some(self.pointer[..len].to_owned()),
-                (None, slot) => {
-                    slot.map(|slot| format!("{}{}", self.root, self.graph.pointer(slot)))
-                }
-            };
-            self.out.push_str("{\"$ref\":");
-            match pointer {
-                Some(pointer) => {
-                    self.pointers += pointer.len();
-                    write_json_string(&mut self.out, &pointer);
-                }
-                None => self.out.push_str("null"),
-            }
-            self.out.push('}');
+            self.reference(open, slot);
             return None;
         }
         match target {
@@ -367,6 +352,24 @@ impl<'g, 'v> Writer<'g, 'v> {
             Value::ObjectRef(_) | Value::VarRef(_) => unreachable!("references were followed"),
         }
         None
+    }
+
+    /// Writes a pointer to an open container, of whose pointer `open` is the length, or to a slot.
+    fn reference(&mut self, open: Option<usize>, slot: Option<u64>) {
+        let pointer = match (open, slot) {
+            _ if self.pointers >= MAX_EXPANDED_BYTES => None,
+            (Some(len), _) => Some(self.pointer[..len].to_owned()),
+            (None, slot) => slot.map(|slot| format!("{}{}", self.root, self.graph.pointer(slot))),
+        };
+        self.out.push_str("{\"$ref\":");
+        match pointer {
+            Some(pointer) => {
+                self.pointers += pointer.len();
+                write_json_string(&mut self.out, &pointer);
+            }
+            None => self.out.push_str("null"),
+        }
+        self.out.push('}');
     }
 
     fn object(

@@ -158,7 +158,7 @@ impl<'de> Keys<'de> {
     }
 
     /// Adds a key to the innermost container; true if it occurred there before.
-    pub(crate) fn is_repeated(&mut self, key: &Token<'de>) -> bool {
+    pub(crate) fn add(&mut self, key: &Token<'de>) -> bool {
         let container = self.open.last_mut().expect("a container is open");
         if container.is_list && *key == Token::Int(container.listed) {
             container.listed += 1;
@@ -488,7 +488,7 @@ impl<'s, 'de> Walk<'s, 'de> {
                                 value: base + reader.pos(),
                             },
                         ),
-                        None => self.seen.duplicates |= self.keys.is_repeated(&key),
+                        None => self.seen.duplicates |= self.keys.add(&key),
                     }
                     break;
                 }

@@ -699,7 +699,7 @@ impl<'de> Tree<'de> {
                 if container.left > 0 {
                     container.left -= 1;
                     let key = reader.key()?;
-                    self.seen.duplicates |= self.keys.is_repeated(&key);
+                    self.seen.duplicates |= self.keys.add(&key);
                     container.key = Some(match key {
                         Token::Int(key) => Key::Int(key),
                         Token::Str(key) => Key::String(key.into_owned()),

@@ -15,7 +15,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 use super::child::ProcessGroup;
 use super::environment::Environment;
@@ -82,26 +82,6 @@ impl Exec {
     async fn run(&self, context: JobContext) -> Result<(), BoxError> {
         let mut document = context.document()?;
         document.push('\n');
-        let mut command = Command::new(&self.program);
-        self.environment.apply(&mut command);
-        command
-            .args(&self.args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .env(
-                "ARTISAND_JOB_UUID",
-                &*shown::name(context.uuid().map_or("", JobUuid::as_str)),
-            )
-            .env(
-                "ARTISAND_JOB_ID",
-                &*shown::name(context.id().map_or("", JobId::as_str)),
-            )
-            .env("ARTISAND_JOB_CLASS", &*shown::name(&context.routed_class()))
-            .env("ARTISAND_JOB_KIND", kind_of(&context))
-            .env("ARTISAND_JOB_ATTEMPTS", context.attempts().to_string())
-            .env("ARTISAND_QUEUE", context.queue().as_str())
-            .env("ARTISAND_CONNECTION", context.connection().as_str());
         let start = |source| ExecError::Start {
             program: self.program.clone(),
             source,
@@ -110,40 +90,11 @@ impl Exec {
             program: self.program.clone(),
             source,
         };
+        let mut command = self.command(&context);
         let (mut child, mut group) =
             ProcessGroup::spawn(&mut command, Duration::ZERO).map_err(start)?;
-        let mut stdin = child.stdin.take().expect("standard input is piped");
-        let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
-        let (mut kept_stdout, mut kept_stderr) = (Vec::new(), Vec::new());
-        let feed = async move {
-            // A program that does not read its input may close it: that is no failure.
-            let _ = stdin.write_all(document.as_bytes()).await;
-        };
-        let status = {
-            let outputs = async {
-                tokio::join!(
-                    feed,
-                    read_end(stdout.as_mut(), &mut kept_stdout),
-                    read_end(stderr.as_mut(), &mut kept_stderr)
-                )
-            };
-            let mut outputs = std::pin::pin!(outputs);
-            let mut are_closed = false;
-            let status = loop {
-                tokio::select! {
-                    biased;
-                    status = child.wait() => break status,
-                    _ = &mut outputs, if !are_closed => are_closed = true,
-                }
-            };
-            if !are_closed {
-                // Processes that the program left behind may keep its pipes open indefinitely.
-                let _ = tokio::time::timeout(LINGER, outputs).await;
-            }
-            status.map_err(pipe)?
-        };
+        let (status, stdout, stderr) = outcome(&mut child, document).await.map_err(pipe)?;
         group.forget();
-        let (stdout, stderr) = (lossy(&kept_stdout), lossy(&kept_stderr));
         let ended = || ExecError::Ended {
             program: self.program.clone(),
             status,
@@ -162,6 +113,69 @@ impl Exec {
             _ => Err(ended().into()),
         }
     }
+
+    /// The program with its arguments and what it is told of the job.
+    fn command(&self, context: &JobContext) -> Command {
+        let mut command = Command::new(&self.program);
+        self.environment.apply(&mut command);
+        command
+            .args(&self.args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .env(
+                "ARTISAND_JOB_UUID",
+                &*shown::name(context.uuid().map_or("", JobUuid::as_str)),
+            )
+            .env(
+                "ARTISAND_JOB_ID",
+                &*shown::name(context.id().map_or("", JobId::as_str)),
+            )
+            .env("ARTISAND_JOB_CLASS", &*shown::name(&context.routed_class()))
+            .env("ARTISAND_JOB_KIND", kind_of(context))
+            .env("ARTISAND_JOB_ATTEMPTS", context.attempts().to_string())
+            .env("ARTISAND_QUEUE", context.queue().as_str())
+            .env("ARTISAND_CONNECTION", context.connection().as_str());
+        command
+    }
+}
+
+/// Gives a program its input and waits for its end; returns also the last parts of its two outputs.
+async fn outcome(
+    child: &mut Child,
+    document: String,
+) -> std::io::Result<(ExitStatus, String, String)> {
+    let mut stdin = child.stdin.take().expect("standard input is piped");
+    let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
+    let (mut kept_stdout, mut kept_stderr) = (Vec::new(), Vec::new());
+    let feed = async move {
+        // A program that does not read its input may close it: that is no failure.
+        let _ = stdin.write_all(document.as_bytes()).await;
+    };
+    let status = {
+        let outputs = async {
+            tokio::join!(
+                feed,
+                read_end(stdout.as_mut(), &mut kept_stdout),
+                read_end(stderr.as_mut(), &mut kept_stderr)
+            )
+        };
+        let mut outputs = std::pin::pin!(outputs);
+        let mut are_closed = false;
+        let status = loop {
+            tokio::select! {
+                biased;
+                status = child.wait() => break status,
+                _ = &mut outputs, if !are_closed => are_closed = true,
+            }
+        };
+        if !are_closed {
+            // Processes that the program left behind may keep its pipes open indefinitely.
+            let _ = tokio::time::timeout(LINGER, outputs).await;
+        }
+        status?
+    };
+    Ok((status, lossy(&kept_stdout), lossy(&kept_stderr)))
 }
 
 impl Handler for Exec {

@@ -161,7 +161,7 @@ impl Persistent {
                 Some(program) => (program, false),
                 None => (self.start()?, true),
             };
-            if !is_new && !program.is_usable() {
+            if !is_new && !program.check_usable() {
                 // Most such programs ended between two jobs: that fails no job.
                 program.bury(0).await;
                 continue;
@@ -334,8 +334,8 @@ enum Act {
 }
 
 impl Program {
-    /// Whether the program waits for a job and has written nothing since its last one.
-    fn is_usable(&mut self) -> bool {
+    /// Reads what the program has written since its last job; true if it waits for the next one and wrote nothing.
+    fn check_usable(&mut self) -> bool {
         self.stderr_log.is_idle = true;
         self.drain_stderr();
         self.stderr_log.end();

@@ -341,6 +341,44 @@ impl Clients {
     }
 }
 
+/// Resolves the handler of the mapping at this position.
+fn route(
+    position: usize,
+    mapping: &Mapping,
+    registry: &Registry,
+    #[cfg(feature = "http")] clients: &mut Clients,
+) -> Result<Route, MappingError> {
+    let handler: Arc<dyn Handler> = match &mapping.handler {
+        HandlerChoice::Named(name) => {
+            let handler = registry
+                .get(name)
+                .ok_or_else(|| no_handler(name, registry))?;
+            Arc::clone(handler)
+        }
+        HandlerChoice::Exec(options) => {
+            Arc::new(Exec::new(options).ok_or(MappingError::NoProgram)?)
+        }
+        HandlerChoice::Persistent(options) => {
+            Arc::new(Persistent::new(options).ok_or(MappingError::NoProgram)?)
+        }
+        #[cfg(feature = "http")]
+        HandlerChoice::Http(options) => Arc::new(clients.handler(options)?),
+        HandlerChoice::Forward(_)
+            if !mapping.middleware.is_empty() || mapping.debounce.is_some() =>
+        {
+            return Err(MappingError::NothingToRun);
+        }
+        HandlerChoice::Forward(queue) => return Ok(Route::Forward(queue.clone())),
+    };
+    let own = handler.middleware();
+    let pipeline = own.iter().chain(mapping.middleware.iter());
+    Ok(Route::Handler {
+        mapping: position,
+        pipeline: pipeline.cloned().collect(),
+        handler,
+    })
+}
+
 /// Most targets cached: names come from payloads, which are not trusted.
 const MAX_KNOWN: usize = 4096;
 /// Longest name cached.
@@ -385,42 +423,14 @@ impl Router {
                 let own = mapping.concurrency.unwrap_or(*processes);
                 mapping.concurrency = Some(own.min(*processes));
             }
-            let run = |handler: Arc<dyn Handler>| {
-                let own = handler.middleware();
-                let pipeline = own.iter().chain(mapping.middleware.iter());
-                Route::Handler {
-                    mapping: position,
-                    pipeline: pipeline.cloned().collect(),
-                    handler,
-                }
-            };
-            let route = match &mapping.handler {
-                HandlerChoice::Named(name) => {
-                    let Some(handler) = registry.get(name) else {
-                        return Err((position, no_handler(name, registry)));
-                    };
-                    run(Arc::clone(handler))
-                }
-                HandlerChoice::Exec(options) => match Exec::new(options) {
-                    Some(program) => run(Arc::new(program)),
-                    None => return Err((position, MappingError::NoProgram)),
-                },
-                HandlerChoice::Persistent(options) => match Persistent::new(options) {
-                    Some(programs) => run(Arc::new(programs)),
-                    None => return Err((position, MappingError::NoProgram)),
-                },
+            let route = route(
+                position,
+                &mapping,
+                registry,
                 #[cfg(feature = "http")]
-                HandlerChoice::Http(options) => match clients.handler(options) {
-                    Ok(handler) => run(Arc::new(handler)),
-                    Err(error) => return Err((position, error.into())),
-                },
-                HandlerChoice::Forward(_)
-                    if !mapping.middleware.is_empty() || mapping.debounce.is_some() =>
-                {
-                    return Err((position, MappingError::NothingToRun));
-                }
-                HandlerChoice::Forward(queue) => Route::Forward(queue.clone()),
-            };
+                &mut clients,
+            );
+            let route = route.map_err(|error| (position, error))?;
             routed.push((mapping, route));
         }
         Ok(Self {
@@ -442,7 +452,7 @@ impl Router {
                 continue;
             };
             let debounce = || match mapping.debounce {
-                Some(_) => services.cache().map(drop),
+                Some(_) => services.middleware.cache().map(drop),
                 None => Ok(()),
             };
             let checked = pipeline.check(services).and_then(|()| debounce());

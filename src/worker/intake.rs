@@ -51,12 +51,12 @@ impl Intake {
         }
     }
 
-    /// Whether to pop now for `slots` free slots; `is_busy` says whether jobs run, whose slots may be free in a
+    /// True if to pop now for `slots` free slots; otherwise the wait for more may begin. `is_busy` says whether jobs run, whose slots may be free in a
     /// moment.
-    pub(super) fn is_due(&mut self, slots: NonZeroUsize, is_busy: bool, now: Instant) -> bool {
+    pub(super) fn check_due(&mut self, slots: NonZeroUsize, is_busy: bool, now: Instant) -> bool {
         match (self.due, &mut self.linger) {
             (Due::At(moment), _) => moment <= now,
-            (Due::Now, Some(linger)) if self.backlog && is_busy => linger.is_over(slots, now),
+            (Due::Now, Some(linger)) if self.backlog && is_busy => linger.check(slots, now),
             (Due::Now, _) => true,
         }
     }
@@ -91,7 +91,7 @@ impl Intake {
     }
 
     /// Notes that started jobs may push others.
-    pub(super) fn may_fill(&mut self) {
+    pub(super) fn expect_jobs(&mut self) {
         self.is_empty = false;
     }
 
@@ -180,18 +180,18 @@ mod tests {
         let now = Instant::now();
         let mut intake = Intake::new(None);
         intake.look_by(now + S(1));
-        assert!(intake.is_due(ONE, true, now));
+        assert!(intake.check_due(ONE, true, now));
         intake.end_pop(FOUR, found(0, false, true), now);
-        assert!(!intake.is_due(ONE, true, now));
+        assert!(!intake.check_due(ONE, true, now));
         intake.look_by(now + S(9));
         assert_eq!(intake.next_pop(now), now + S(3));
         intake.look_by(now + S(1));
         assert_eq!(intake.next_pop(now), now + S(1));
-        assert!(intake.is_due(ONE, true, now + S(1)));
+        assert!(intake.check_due(ONE, true, now + S(1)));
         intake.look_again();
-        assert!(intake.is_due(ONE, true, now));
+        assert!(intake.check_due(ONE, true, now));
         intake.end_pop(FOUR, found(0, false, true), now);
-        intake.may_fill();
+        intake.expect_jobs();
         assert!(!intake.is_empty());
     }
 
@@ -200,18 +200,18 @@ mod tests {
         let now = Instant::now();
         let mut intake = Intake::new(Some(Linger::new(FOUR)));
         // No wait before a pop has found more than fits, and none while nothing runs.
-        assert!(intake.is_due(ONE, true, now));
+        assert!(intake.check_due(ONE, true, now));
         intake.end_pop(FOUR, found(4, false, true), now);
-        assert!(intake.is_due(ONE, false, now));
-        assert!(!intake.is_due(ONE, true, now));
+        assert!(intake.check_due(ONE, false, now));
+        assert!(!intake.check_due(ONE, true, now));
         assert_eq!(intake.missing(ONE), Some(1));
         assert_eq!(intake.next_pop(now), now + LINGER);
-        assert!(intake.is_due(ONE, true, now + LINGER));
+        assert!(intake.check_due(ONE, true, now + LINGER));
         intake.begin_pop();
         assert_eq!(intake.missing(ONE), None);
         // `PopRetry` waits out failures; a failure says nothing about a backlog.
         intake.fail_pop();
-        assert!(intake.is_due(ONE, true, now));
+        assert!(intake.check_due(ONE, true, now));
     }
 
     #[tokio::test(start_paused = true)]
@@ -219,8 +219,8 @@ mod tests {
         let now = Instant::now();
         let mut intake = Intake::new(None);
         intake.veto(now + S(1), false);
-        assert!(!intake.is_empty() && !intake.is_due(ONE, false, now));
+        assert!(!intake.is_empty() && !intake.check_due(ONE, false, now));
         intake.veto(now + S(1), true);
-        assert!(intake.is_empty() && intake.is_due(ONE, false, now + S(1)));
+        assert!(intake.is_empty() && intake.check_due(ONE, false, now + S(1)));
     }
 }

@@ -80,10 +80,13 @@ impl Limits {
         is_busy: bool,
         now: Instant,
     ) -> Option<Instant> {
-        let is_watched = options.memory.is_some() && is_busy;
+        let is_watched = options.stop.memory.is_some() && is_busy;
         let memory = is_watched.then(|| now + LIMITS_EVERY);
-        let max_time = options.max_time.map(|max_time| self.started + max_time);
-        let empty_for = options.stop_when_empty_for;
+        let max_time = options
+            .stop
+            .max_time
+            .map(|max_time| self.started + max_time);
+        let empty_for = options.stop.when_empty_for;
         let empty_for = empty_for.map(|empty_for| self.last_job + empty_for);
         [memory, max_time, empty_for]
             .into_iter()
@@ -103,7 +106,7 @@ impl Limits {
         options: &WorkerOptions,
         now: Instant,
     ) -> Option<StopReason> {
-        let is_bounded = options.once || options.stop_when_empty;
+        let is_bounded = options.once || options.stop.when_empty;
         if is_bounded && !snapshot.is_busy && snapshot.has_no_php {
             return Some(StopReason::NoPhp);
         }
@@ -123,23 +126,23 @@ impl Limits {
         if snapshot.restart && !options.once {
             return Some(StopReason::RestartSignal);
         }
-        if options.stop_when_empty && snapshot.is_idle {
+        if options.stop.when_empty && snapshot.is_idle {
             return Some(StopReason::QueueEmpty);
         }
         let has_passed = |since: Instant, limit: Option<Duration>| {
             limit.is_some_and(|limit| now - since >= limit)
         };
-        if snapshot.is_idle && has_passed(self.last_job, options.stop_when_empty_for) {
+        if snapshot.is_idle && has_passed(self.last_job, options.stop.when_empty_for) {
             return Some(StopReason::QueueEmptyFor);
         }
-        if has_passed(self.started, options.max_time) {
+        if has_passed(self.started, options.stop.max_time) {
             return Some(StopReason::MaxTime);
         }
         let has_begun = |least: u64| snapshot.begun >= least && snapshot.in_php == 0;
         if options.once && (snapshot.is_idle || has_begun(1)) {
             return Some(StopReason::QueueEmpty);
         }
-        let is_last = options.max_jobs.is_some_and(has_begun);
+        let is_last = options.stop.max_jobs.is_some_and(has_begun);
         is_last.then_some(StopReason::MaxJobs)
     }
 }
@@ -147,6 +150,7 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::worker::StopRules;
 
     const S: fn(u64) -> Duration = Duration::from_secs;
 
@@ -167,15 +171,23 @@ mod tests {
             once: true,
             ..unbounded()
         };
-        let when_empty = || WorkerOptions {
-            stop_when_empty: true,
+        let stopping = |stop| WorkerOptions {
+            stop,
             ..unbounded()
         };
-        let limited = || WorkerOptions {
-            max_jobs: Some(3),
-            max_time: Some(S(60)),
-            stop_when_empty_for: Some(S(10)),
-            ..unbounded()
+        let when_empty = || {
+            stopping(StopRules {
+                when_empty: true,
+                ..StopRules::default()
+            })
+        };
+        let limited = || {
+            stopping(StopRules {
+                max_jobs: Some(3),
+                max_time: Some(S(60)),
+                when_empty_for: Some(S(10)),
+                ..StopRules::default()
+            })
         };
         let quit = |snapshot| Snapshot {
             quit: true,
@@ -255,8 +267,11 @@ mod tests {
         let now = Instant::now();
         let limits = Limits::new(now);
         let options = WorkerOptions {
-            max_time: Some(S(60)),
-            stop_when_empty_for: Some(S(10)),
+            stop: StopRules {
+                max_time: Some(S(60)),
+                when_empty_for: Some(S(10)),
+                ..StopRules::default()
+            },
             ..WorkerOptions::default()
         };
         // Memory is measured while jobs run.

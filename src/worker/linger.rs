@@ -28,8 +28,8 @@ impl Linger {
         }
     }
 
-    /// Whether to pop now for `slots` free slots; otherwise the wait begins.
-    pub(super) fn is_over(&mut self, slots: NonZeroUsize, now: Instant) -> bool {
+    /// True if to pop now for `slots` free slots; otherwise the wait begins or goes on.
+    pub(super) fn check(&mut self, slots: NonZeroUsize, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
         slots.get() >= self.enough || now - since >= LINGER
     }
@@ -89,16 +89,16 @@ mod tests {
     async fn a_pop_waits_for_half_of_the_slots_or_a_moment() {
         let mut linger = Linger::new(slots(7));
         assert_eq!(linger.deadline(), None);
-        assert!(!linger.is_over(slots(3), Instant::now()));
+        assert!(!linger.check(slots(3), Instant::now()));
         assert_eq!(linger.missing(slots(3)), Some(1));
-        assert!(linger.is_over(slots(4), Instant::now()));
+        assert!(linger.check(slots(4), Instant::now()));
         tokio::time::advance(LINGER).await;
-        assert!(linger.is_over(slots(1), Instant::now()));
+        assert!(linger.check(slots(1), Instant::now()));
         assert_eq!(linger.deadline(), Some(Instant::now()));
         linger.end();
         assert_eq!((linger.deadline(), linger.missing(slots(1))), (None, None));
         // A worker with one slot never waits.
-        assert!(Linger::new(slots(1)).is_over(slots(1), Instant::now()));
+        assert!(Linger::new(slots(1)).check(slots(1), Instant::now()));
     }
 
     #[tokio::test(start_paused = true)]

@@ -50,7 +50,7 @@ pub(crate) use attempt::decide::Defaults;
 pub use attempt::decide::Defaults;
 pub(crate) use attempt::exception::php_text as exception_text;
 pub use event::{Event, JobEnd, JobException, JobResult, Looping, Observer};
-pub use options::WorkerOptions;
+pub use options::{StopRules, WorkerOptions};
 #[cfg(feature = "cli")]
 pub(crate) use preview::Preview;
 #[cfg(not(feature = "internals"))]
@@ -75,7 +75,6 @@ use attempt::shared::{Leases, Settlements, Shared, Stops, Terms};
 use background::{Background, Premises};
 use backoff::PopRetry;
 use event::Observers;
-use gauge::Gauge;
 use handed::Handed;
 use intake::Intake;
 use limits::Limits;
@@ -270,27 +269,14 @@ impl Worker {
 
     /// Starts all background tasks.
     fn start(self, control: &Control) -> Run {
-        let Self {
-            queue,
-            ledger,
-            router,
-            options,
-            observers,
-            control_plane,
-            failed_jobs,
-            services,
-            pool,
-            overseer,
-            threads,
-        } = self;
-        let observers: Observers = observers.into_iter().collect();
-        let (services, running) = (Arc::new(services), Arc::<Running>::default());
-        let turns = Arc::new(Turns::new(overseer.is_some()));
-        let keeps_others_out = (failed_jobs.as_ref()).is_some_and(|store| store.keeps_others_out());
+        let (queue, options) = (self.queue, self.options);
+        let observers: Observers = self.observers.into_iter().collect();
+        let (services, running) = (Arc::new(self.services), Arc::<Running>::default());
+        let turns = Arc::new(Turns::new(self.overseer.is_some()));
         let handed = Arc::<Handed>::default();
         let (mut background, settlements) = Background::start(Premises {
             queue: &queue,
-            ledger: &ledger,
+            ledger: &self.ledger,
             options: &options,
             control,
             observers: &observers,
@@ -298,50 +284,39 @@ impl Worker {
             running: &running,
             turns: &turns,
             handed: &handed,
-            failed_jobs,
-            overseer: overseer.as_ref(),
-            threads: threads.as_ref(),
+            failed_jobs: self.failed_jobs,
+            overseer: self.overseer.as_ref(),
+            threads: self.threads.as_ref(),
         });
-        let pool = pool.filter(|_| *router.unmapped() == UnmappedPolicy::Php);
+        let pool = (self.pool).filter(|_| *self.router.unmapped() == UnmappedPolicy::Php);
         if let Some(pool) = &pool {
             background.pass_signals(pool.clone(), control);
         }
         let php_changes = pool.as_ref().map(Pool::changes);
         let helpers = &mut background.helpers;
-        let announcer = Announcer::start(&control_plane, &options, helpers);
+        let announcer = Announcer::start(&self.control_plane, &options, helpers);
         let wakeups = Wakeups::start(&queue, &options.queues, php_changes, helpers);
-        let app = AppContext::new(router, services, &options, ledger);
+        let app = AppContext::new(self.router, services, &options, self.ledger);
         let mappings = app.router.mappings().len();
-        let weights = Weights::new(threads, mappings);
+        let weights = Weights::new(self.threads, mappings);
         let shared = Shared {
             triage: Arc::new(Triage::new(Arc::new(app))),
-            terms: Terms {
-                defaults: options.defaults.clone(),
-                has_timeouts: !options.once,
-                rest: options.rest,
-            },
+            terms: Terms::of(&options),
             leases: Leases {
                 running,
                 queue: Arc::clone(&queue),
             },
-            settlements: Settlements {
-                sender: settlements,
-                handed,
-                waiting: Gauge::default(),
-            },
+            settlements: Settlements::new(settlements, handed),
             turns,
             weights,
             observers,
             stops: Stops::default(),
             ends: EndCounter::default(),
-            cache: control_plane.cache,
+            cache: self.control_plane.cache,
             pool,
-            recording: (background.recording.as_ref())
-                .filter(|_| keeps_others_out)
-                .map(Recording::recordings),
+            recording: (background.recording.as_ref()).and_then(Recording::recordings),
         };
         Run {
-            is_in_order: shared.observers.are_in_order(),
             shared: Arc::new(shared),
             queue,
             orders: control.subscribe(),

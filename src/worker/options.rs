@@ -21,16 +21,8 @@ pub struct WorkerOptions {
     pub sleep: Duration,
     /// How long a slot rests after each job.
     pub rest: Duration,
-    /// Most resident memory in bytes; `None` for no limit.
-    pub memory: Option<u64>,
-    /// Most attempts to begin.
-    pub max_jobs: Option<u64>,
-    /// Longest run.
-    pub max_time: Option<Duration>,
-    /// Stop as soon as there is no job.
-    pub stop_when_empty: bool,
-    /// Stop when there was no job for this long.
-    pub stop_when_empty_for: Option<Duration>,
+    /// When the worker stops by itself.
+    pub stop: StopRules,
     /// Run at most one job, and stop.
     pub once: bool,
     /// Continue while the app is down; this applies to the worker's PHP processes too.
@@ -42,6 +34,33 @@ pub struct WorkerOptions {
     pub grace: Option<Duration>,
     /// Where the current second comes from.
     pub clock: Clock,
+}
+
+/// When a worker stops by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StopRules {
+    /// Most resident memory in bytes; `None` for no limit.
+    pub memory: Option<u64>,
+    /// Most attempts to begin.
+    pub max_jobs: Option<u64>,
+    /// Longest run.
+    pub max_time: Option<Duration>,
+    /// Stop as soon as there is no job.
+    pub when_empty: bool,
+    /// Stop when there was no job for this long.
+    pub when_empty_for: Option<Duration>,
+}
+
+impl Default for StopRules {
+    fn default() -> Self {
+        Self {
+            memory: Some(128 << 20),
+            max_jobs: None,
+            max_time: None,
+            when_empty: false,
+            when_empty_for: None,
+        }
+    }
 }
 
 impl Default for WorkerOptions {
@@ -56,11 +75,7 @@ impl Default for WorkerOptions {
             },
             sleep: Duration::from_secs(3),
             rest: Duration::ZERO,
-            memory: Some(128 << 20),
-            max_jobs: None,
-            max_time: None,
-            stop_when_empty: false,
-            stop_when_empty_for: None,
+            stop: StopRules::default(),
             once: false,
             force: false,
             concurrency: NonZeroUsize::MIN,

@@ -24,6 +24,8 @@ pub(crate) struct Recording {
     last: CancellationToken,
     progress: Progress,
     recordings: Recordings,
+    /// Whether the store refuses PHP's writes while a failed job is recorded.
+    keeps_others_out: bool,
 }
 
 /// The task that does the follow-ups of ended jobs.
@@ -43,6 +45,7 @@ impl Recording {
         let (last, progress) = (CancellationToken::new(), Progress::default());
         let (passes, seen) = watch::channel(Passes::default());
         let (failing, is_failing) = watch::channel(0);
+        let keeps_others_out = store.keeps_others_out();
         let recorder = failed_jobs::Recorder {
             ledger: Arc::clone(ledger),
             store,
@@ -59,12 +62,13 @@ impl Recording {
             last,
             progress,
             recordings: Recordings::new(seen, Arc::new(failing)),
+            keeps_others_out,
         }
     }
 
-    /// What attempts in PHP have to know about the recorder.
-    pub(crate) fn recordings(&self) -> Recordings {
-        self.recordings.clone()
+    /// What attempts in PHP have to know about the recorder; `None` if it does not concern them.
+    pub(crate) fn recordings(&self) -> Option<Recordings> {
+        self.keeps_others_out.then(|| self.recordings.clone())
     }
 
     /// Moves the last records to the store while there is progress; the next worker moves the rest.

@@ -46,8 +46,6 @@ pub(super) struct Run {
     pub(super) limits: Limits,
     pub(super) announcer: Announcer,
     pub(super) background: Background,
-    /// Whether an observer wants the events of one job before the next pop.
-    pub(super) is_in_order: bool,
 }
 
 /// Something that happened while the loop waited.
@@ -109,7 +107,7 @@ impl Run {
                 });
                 self.look_again();
             }
-            self.limits.measure_memory(self.options.memory);
+            self.limits.measure_memory(self.options.stop.memory);
             let stats = &self.shared.triage.stats;
             self.announcer
                 .announce_stats_sometimes(&self.shared.observers, stats);
@@ -125,13 +123,13 @@ impl Run {
             let mut has_popped = false;
             let is_busy = !self.slots.is_empty();
             if let Some(slots) = self.local_slots().filter(|_| may_pop)
-                && self.local.is_due(slots, is_busy, now)
+                && self.local.check_due(slots, is_busy, now)
             {
                 self.pop_for_handlers(slots).await;
                 has_popped = true;
             }
             if let Some(slots) = self.php_slots().filter(|_| may_pop)
-                && self.php.is_due(slots, is_busy, Instant::now())
+                && self.php.check_due(slots, is_busy, Instant::now())
             {
                 self.pop_for_php(slots).await;
                 has_popped = true;
@@ -152,7 +150,9 @@ impl Run {
 
     /// Whether a pop has to wait until the last job is settled and reported.
     fn is_held_up(&self) -> bool {
-        self.is_sequential() && self.is_in_order && !self.shared.settlements.handed.are_settled()
+        self.is_sequential()
+            && !self.shared.settlements.handed.are_settled()
+            && self.shared.observers.are_in_order()
     }
 
     fn is_sequential(&self) -> bool {
@@ -177,7 +177,7 @@ impl Run {
         let max_jobs = if self.options.once {
             Some(1)
         } else {
-            self.options.max_jobs
+            self.options.stop.max_jobs
         };
         let begun = self.slots.begun();
         let left = max_jobs.map_or(u64::MAX, |max_jobs| max_jobs.saturating_sub(begun));
@@ -315,12 +315,8 @@ impl Run {
             wait: if self.is_bounded() && !was_quiet && self.slots.is_empty() {
                 // The last jobs are being settled: look again after that.
                 Duration::from_millis(2)
-            } else if selector.as_ref().is_some_and(|selector| selector.limited) {
-                // Waiting jobs have a mapping without a free slot: the end of a job of that mapping makes the
-                // queue due.
-                self.options.sleep
             } else {
-                self.idle_wait(&popped)
+                self.idle_wait(&popped, selector.as_ref())
             },
         };
         self.intake(executor).end_pop(slots, found, now);
@@ -334,8 +330,8 @@ impl Run {
         if found.taken > 0 {
             self.limits.note_jobs(now);
             // These jobs may push others for either executor.
-            self.local.may_fill();
-            self.php.may_fill();
+            self.local.expect_jobs();
+            self.php.expect_jobs();
         }
         Some(Fetched { popped, selector })
     }
@@ -414,7 +410,12 @@ impl Run {
     }
 
     /// How long to wait without jobs: until the next one is due, at most `--sleep`.
-    fn idle_wait(&self, popped: &Popped) -> Duration {
+    fn idle_wait(&self, popped: &Popped, selector: Option<&Selector<'_>>) -> Duration {
+        if selector.is_some_and(|selector| selector.limited) {
+            // Waiting jobs have a mapping without a free slot: the end of a job of that mapping makes the queue
+            // due.
+            return self.options.sleep;
+        }
         let due = popped.next_due.map(|due| self.options.clock.until(due));
         // A moment past the second, so that the clock has surely reached it. At least 20 ms, so that a due job
         // that is not taken causes no busy loop.
@@ -476,8 +477,8 @@ impl Run {
                 self.php.look_by(moment);
             }
             Wake::FollowedUp => {
-                self.local.may_fill();
-                self.php.may_fill();
+                self.local.expect_jobs();
+                self.php.expect_jobs();
                 self.look_again();
             }
             Wake::Woken(Woken::Php) | Wake::Told | Wake::Time => {}
@@ -506,12 +507,12 @@ impl Run {
 
     /// Whether the worker stops once there is no job.
     fn ends_when_empty(&self) -> bool {
-        self.is_bounded() || self.options.stop_when_empty_for.is_some()
+        self.is_bounded() || self.options.stop.when_empty_for.is_some()
     }
 
     /// Whether the worker runs only until there is no job.
     fn is_bounded(&self) -> bool {
-        self.options.once || self.options.stop_when_empty
+        self.options.once || self.options.stop.when_empty
     }
 
     /// Why the worker has to stop now; `None` to go on.

@@ -44,12 +44,12 @@ impl Shadow {
             .and_then(|()| fit.map(drop).map_err(|refusal| refusal.to_string()));
         if let Some(counters) = triage.stats.of(mapping) {
             let counter = match checked {
-                Ok(()) => &counters.readable,
-                Err(_) => &counters.unreadable,
+                Ok(()) => &counters.shadow.readable,
+                Err(_) => &counters.shadow.unreadable,
             };
             counter.fetch_add(1, Ordering::Relaxed);
             if let Err(error) = &checked
-                && counters.is_said()
+                && counters.note_said()
             {
                 tracing::warn!(
                     job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
@@ -98,10 +98,10 @@ impl Shadow {
             Ok(Err(panic)) => Some(format!("it panicked: {}", panic_text(&*panic))),
             Err(_) => Some(format!("it took longer than {COMPARING:?}")),
         };
-        counters.compared.fetch_add(1, Ordering::Relaxed);
+        counters.shadow.compared.fetch_add(1, Ordering::Relaxed);
         let Some(difference) = different else { return };
-        counters.different.fetch_add(1, Ordering::Relaxed);
-        if counters.is_said() {
+        counters.shadow.different.fetch_add(1, Ordering::Relaxed);
+        if counters.note_said() {
             tracing::warn!(
                 job.uuid = payload.uuid.as_ref().map(JobUuid::bounded),
                 job.class = &*payload.shown_name(),

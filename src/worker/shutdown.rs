@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Report;
+use super::background::Background;
 use super::event::Event;
 use super::limits::LIMITS_EVERY;
 use super::outbox_tasks::Patience;
@@ -77,18 +78,7 @@ impl Run {
         let observers = shared.observers.clone();
         let router = Arc::clone(&shared.triage.app.router);
         drop(shared);
-        let mut of_settling = orders.clone();
-        let give_up = &background.give_up;
-        let settling = &mut background.settling;
-        let unsettled = tokio::select! {
-            biased;
-            settled = settling => settled,
-            never = stopping.watch_settling(&mut of_settling, give_up) => match never {},
-        };
-        let unsettled = unsettled.unwrap_or_else(|error| {
-            tracing::error!(%error, "the settling task ended abnormally");
-            1
-        });
+        let unsettled = stopping.settle(&mut background, orders.clone()).await;
         let patience = Patience {
             orders,
             deadline: stopping.deadline,
@@ -146,6 +136,24 @@ impl Run {
 }
 
 impl Stopping {
+    /// Waits until all jobs are settled; returns how many are not.
+    async fn settle(
+        &mut self,
+        background: &mut Background,
+        mut orders: watch::Receiver<Orders>,
+    ) -> usize {
+        let give_up = &background.give_up;
+        let unsettled = tokio::select! {
+            biased;
+            settled = &mut background.settling => settled,
+            never = self.watch_settling(&mut orders, give_up) => match never {},
+        };
+        unsettled.unwrap_or_else(|error| {
+            tracing::error!(%error, "the settling task ended abnormally");
+            1
+        })
+    }
+
     /// Gives up on the server after the wait for it, or at once when told to hurry.
     async fn watch_settling(
         &mut self,

@@ -62,16 +62,22 @@ pub(super) struct Counters {
     here: AtomicU64,
     beside: AtomicU64,
     mismatched: AtomicU64,
-    pub(super) readable: AtomicU64,
-    pub(super) unreadable: AtomicU64,
-    pub(super) compared: AtomicU64,
-    pub(super) different: AtomicU64,
-    /// Differences that were logged.
-    said: AtomicU64,
+    pub(super) shadow: ShadowCounters,
     /// Whether the canary stopped itself.
     is_stopped: AtomicBool,
     /// The canary's last runs: whether each failed.
     last_runs: Mutex<VecDeque<bool>>,
+}
+
+/// What a shadow has seen.
+#[derive(Debug, Default)]
+pub(super) struct ShadowCounters {
+    pub(super) readable: AtomicU64,
+    pub(super) unreadable: AtomicU64,
+    pub(super) compared: AtomicU64,
+    pub(super) different: AtomicU64,
+    /// Differences that were to be logged.
+    said: AtomicU64,
 }
 
 /// Number of last runs that decide a canary's share of failures.
@@ -158,10 +164,10 @@ impl MappingStats {
             here: get(&counters.here),
             beside: get(&counters.beside),
             mismatched: get(&counters.mismatched),
-            readable: get(&counters.readable),
-            unreadable: get(&counters.unreadable),
-            compared: get(&counters.compared),
-            different: get(&counters.different),
+            readable: get(&counters.shadow.readable),
+            unreadable: get(&counters.shadow.unreadable),
+            compared: get(&counters.shadow.compared),
+            different: get(&counters.shadow.different),
             is_shadow: counters.is_shadow,
         };
         let all = self.0.iter().flatten().map(tally);
@@ -176,9 +182,9 @@ impl Counters {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether another difference is to be logged.
-    pub(super) fn is_said(&self) -> bool {
-        let said = self.said.fetch_add(1, Ordering::Relaxed);
+    /// Counts a difference that is to be logged; false if too many were.
+    pub(super) fn note_said(&self) -> bool {
+        let said = self.shadow.said.fetch_add(1, Ordering::Relaxed);
         if said == MOST_SAID {
             tracing::warn!(
                 mapping = self.target,

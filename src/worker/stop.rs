@@ -221,7 +221,7 @@ impl Control {
                     Order::Pause(_) => None,
                 };
                 match order {
-                    Order::Interrupt if interrupts.is_second(Instant::now()) => control.hurry(),
+                    Order::Interrupt if interrupts.note(Instant::now()) => control.hurry(),
                     Order::Quit(_) | Order::Interrupt => control.quit(),
                     Order::Pause(paused) => control.pause(paused),
                 }
@@ -244,8 +244,8 @@ impl Interrupts {
     /// How long after the first one a second SIGINT counts.
     const APART: Duration = Duration::from_secs(1);
 
-    /// Whether this is a second SIGINT that counts; remembers the first one.
-    fn is_second(&mut self, now: Instant) -> bool {
+    /// Remembers the first SIGINT; true if this is a second one that counts.
+    fn note(&mut self, now: Instant) -> bool {
         let first = *self.first.get_or_insert(now);
         now.saturating_duration_since(first) >= Self::APART
     }
@@ -281,7 +281,7 @@ mod tests {
         ];
         for (after, is_second) in rows {
             let now = start + Duration::from_millis(after);
-            assert_eq!(interrupts.is_second(now), is_second, "{after} ms");
+            assert_eq!(interrupts.note(now), is_second, "{after} ms");
         }
     }
 }

@@ -160,13 +160,22 @@ pub(super) struct Watchdog {
     pub(super) grace: Option<Duration>,
 }
 
+/// What the watchdog remembers from tick to tick.
+#[derive(Default)]
+struct Memory {
+    /// Classes that were named in the log.
+    named: HashSet<Box<str>>,
+    told_to_quit: Option<Instant>,
+    /// Since when running jobs are being cut short.
+    cut_since: Option<Instant>,
+    /// Tasks that wait for a thread of each runtime.
+    nudges: [JoinSet<()>; 2],
+}
+
 impl Watchdog {
     /// Watches until the future is dropped.
     pub(super) async fn keep_watching(self) {
-        let mut named: HashSet<Box<str>> = HashSet::new();
-        let mut cut_since = None;
-        let mut told_to_quit = None;
-        let mut nudges = [JoinSet::new(), JoinSet::new()];
+        let mut memory = Memory::default();
         let mut ticks = tokio::time::interval(TICK);
         // After a suspension of the whole process, missed ticks must not count as blocked time.
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -174,72 +183,99 @@ impl Watchdog {
             ticks.tick().await;
             self.turns.tick.fetch_add(1, Ordering::Relaxed);
             let now = Instant::now();
-            let orders = *self.orders.borrow();
-            if orders.quit {
-                told_to_quit.get_or_insert(now);
-            }
-            let is_cut = orders.hurry
-                || (told_to_quit.zip(self.grace))
-                    .is_some_and(|(since, grace)| now >= since + grace);
-            if is_cut {
-                cut_since.get_or_insert(now);
-            }
+            memory.note_orders(*self.orders.borrow(), self.grace, now);
             let blocked = self.turns.blocked();
-            for (turn, blocked_for) in &blocked {
-                let name = turn.info.payload.shown_name();
-                if named.len() < MOST_NAMES && named.insert(name.as_ref().into()) {
-                    tracing::warn!(
-                        job.uuid = uuid(turn),
-                        job.class = &*name,
-                        ?blocked_for,
-                        "a handler blocks a thread that other jobs need, so that it cannot be timed out or cut short: make it with `handler::blocking`, or let it await what it waits for"
-                    );
-                }
-            }
-            let is_late = |since: Instant| now >= since + NOTICE;
-            let stays = |turn: &Turn, why: &str, blocked_for: &Duration| {
-                // Its reservation is no longer renewed.
-                self.running.remove(turn.number);
-                tracing::error!(
-                    job.uuid = uuid(turn),
-                    job.class = &*turn.info.payload.shown_name(),
-                    attempts = turn.info.attempts,
-                    ?blocked_for,
-                    why,
-                    "a handler blocks its thread and cannot be ended; the process ends, and the job stays reserved until `retry_after`"
-                );
-            };
-            let mut code = None;
-            for (turn, blocked_for) in &blocked {
-                if turn.deadline.is_some_and(is_late) {
-                    if self.running.has(turn.number) {
-                        stays(turn, "it ran longer than its timeout", blocked_for);
-                    }
-                    self.turns.is_overdue.store(true, Ordering::Relaxed);
-                    code = Some(StopReason::TimedOut.exit_code());
-                } else if cut_since.is_some_and(is_late) {
-                    if self.running.has(turn.number) {
-                        stays(turn, "the stop deadline has passed", blocked_for);
-                    }
-                    code = code.or(Some(StopReason::Interrupted.exit_code()));
-                }
-            }
-            let tick = self.turns.tick.load(Ordering::Relaxed);
-            let mut is_silent = false;
-            let runtimes = self.runtimes.iter().zip(&self.turns.alive);
-            for ((runtime, alive), nudges) in runtimes.zip(&mut nudges) {
-                while nudges.try_join_next().is_some() {}
-                let silent_for = tick.saturating_sub(alive.load(Ordering::Relaxed));
-                // While every thread is blocked the tasks stay, so their number is limited.
-                if silent_for > QUIET && nudges.len() < MOST_NUDGES {
-                    nudges.spawn_on(async {}, runtime);
-                }
-                is_silent |= silent_for > SILENT;
-            }
+            memory.name(&blocked);
+            let code = self.give_up_overdue(&blocked, memory.cut_since, now);
+            let is_silent = self.nudge(&mut memory.nudges);
             if let Some(code) = code
                 && (is_silent || self.running.is_empty())
             {
                 self.control.abandon(code);
+            }
+        }
+    }
+
+    /// Gives up jobs whose handlers block beyond their timeout or the stop deadline; returns the exit code that
+    /// this calls for.
+    fn give_up_overdue(
+        &self,
+        blocked: &[(Arc<Turn>, Duration)],
+        cut_since: Option<Instant>,
+        now: Instant,
+    ) -> Option<u8> {
+        let is_late = |since: Instant| now >= since + NOTICE;
+        let mut code = None;
+        for (turn, blocked_for) in blocked {
+            if turn.deadline.is_some_and(is_late) {
+                self.give_up(turn, "it ran longer than its timeout", *blocked_for);
+                self.turns.is_overdue.store(true, Ordering::Relaxed);
+                code = Some(StopReason::TimedOut.exit_code());
+            } else if cut_since.is_some_and(is_late) {
+                self.give_up(turn, "the stop deadline has passed", *blocked_for);
+                code = code.or(Some(StopReason::Interrupted.exit_code()));
+            }
+        }
+        code
+    }
+
+    fn give_up(&self, turn: &Turn, why: &str, blocked_for: Duration) {
+        if !self.running.has(turn.number) {
+            return;
+        }
+        // Its reservation is no longer renewed.
+        self.running.remove(turn.number);
+        tracing::error!(
+            job.uuid = uuid(turn),
+            job.class = &*turn.info.payload.shown_name(),
+            attempts = turn.info.attempts,
+            ?blocked_for,
+            why,
+            "a handler blocks its thread and cannot be ended; the process ends, and the job stays reserved until `retry_after`"
+        );
+    }
+
+    /// Wakes runtimes that were not heard from; true if one of them counts as blocked.
+    fn nudge(&self, nudges: &mut [JoinSet<()>; 2]) -> bool {
+        let tick = self.turns.tick.load(Ordering::Relaxed);
+        let mut is_silent = false;
+        let runtimes = self.runtimes.iter().zip(&self.turns.alive);
+        for ((runtime, alive), nudges) in runtimes.zip(nudges) {
+            while nudges.try_join_next().is_some() {}
+            let silent_for = tick.saturating_sub(alive.load(Ordering::Relaxed));
+            // While every thread is blocked the tasks stay, so their number is limited.
+            if silent_for > QUIET && nudges.len() < MOST_NUDGES {
+                nudges.spawn_on(async {}, runtime);
+            }
+            is_silent |= silent_for > SILENT;
+        }
+        is_silent
+    }
+}
+
+impl Memory {
+    fn note_orders(&mut self, orders: Orders, grace: Option<Duration>, now: Instant) {
+        if orders.quit {
+            self.told_to_quit.get_or_insert(now);
+        }
+        let deadline = self.told_to_quit.zip(grace);
+        let is_over = deadline.is_some_and(|(since, grace)| now >= since + grace);
+        if orders.hurry || is_over {
+            self.cut_since.get_or_insert(now);
+        }
+    }
+
+    /// Names handlers that block in the log, once per class.
+    fn name(&mut self, blocked: &[(Arc<Turn>, Duration)]) {
+        for (turn, blocked_for) in blocked {
+            let name = turn.info.payload.shown_name();
+            if self.named.len() < MOST_NAMES && self.named.insert(name.as_ref().into()) {
+                tracing::warn!(
+                    job.uuid = uuid(turn),
+                    job.class = &*name,
+                    ?blocked_for,
+                    "a handler blocks a thread that other jobs need, so that it cannot be timed out or cut short: make it with `handler::blocking`, or let it await what it waits for"
+                );
             }
         }
     }

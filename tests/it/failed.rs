@@ -14,7 +14,7 @@ use artisand::payload::Pattern;
 use artisand::queue::{MemoryQueue, Queue as _, QueueName, Spool};
 use artisand::routing::{HandlerChoice, Mapping, Registry, Router, UnmappedPolicy};
 use artisand::time::{Clock, UnixSeconds};
-use artisand::worker::{Control, StopReason, Worker, WorkerOptions};
+use artisand::worker::{Control, StopReason, StopRules, Worker, WorkerOptions};
 use jiff::tz::TimeZone;
 use tempfile::TempDir;
 
@@ -219,8 +219,11 @@ fn worker(queue: &Arc<MemoryQueue>, store: FailedJobs, bounded: bool) -> Worker 
     );
     let router = Router::new(vec![mapping], UnmappedPolicy::Leave, &registry).unwrap();
     let options = WorkerOptions {
-        stop_when_empty: bounded,
-        memory: None,
+        stop: StopRules {
+            when_empty: bounded,
+            memory: None,
+            ..StopRules::default()
+        },
         ..WorkerOptions::default()
     };
     Worker::new(Arc::clone(queue), router, options).with_failed_jobs(store)

@@ -22,7 +22,7 @@ use artisand::queue::{
 };
 use artisand::routing::{HandlerChoice, Mapping, Registry, Router, UnmappedPolicy};
 use artisand::time::{Clock, UnixSeconds};
-use artisand::worker::{Control, Worker, WorkerOptions};
+use artisand::worker::{Control, StopRules, Worker, WorkerOptions};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
@@ -118,8 +118,11 @@ async fn run(
     );
     let router = Router::new(vec![mapping], unmapped, &registry).unwrap();
     let options = WorkerOptions {
-        stop_when_empty: true,
-        memory: None,
+        stop: StopRules {
+            when_empty: true,
+            memory: None,
+            ..StopRules::default()
+        },
         clock: Clock::Fixed(NOW),
         ..WorkerOptions::default()
     };
@@ -438,8 +441,11 @@ async fn records_that_cannot_be_followed_keep_no_other_from_it() {
     let registry = Registry::new();
     let router = Router::new(Vec::new(), UnmappedPolicy::Leave, &registry).unwrap();
     let options = WorkerOptions {
-        stop_when_empty: true,
-        memory: None,
+        stop: StopRules {
+            when_empty: true,
+            memory: None,
+            ..StopRules::default()
+        },
         ..WorkerOptions::default()
     };
     let worker = Worker::new(Arc::clone(&queue), router, options).with_services(services);
@@ -665,7 +671,10 @@ async fn a_chain_that_leads_to_no_queue_stops_nobody_else() {
     );
     let router = Router::new(vec![mapping], UnmappedPolicy::Leave, &registry).unwrap();
     let options = WorkerOptions {
-        memory: None,
+        stop: StopRules {
+            memory: None,
+            ..StopRules::default()
+        },
         ..WorkerOptions::default()
     };
     let worker = Worker::new(Arc::clone(&queue), router, options)
@@ -701,7 +710,10 @@ async fn many_records_that_cannot_be_followed_keep_none_behind_them_from_it() {
     services.stores = Some(stores);
     let router = Router::new(Vec::new(), UnmappedPolicy::Leave, &Registry::new()).unwrap();
     let options = WorkerOptions {
-        memory: None,
+        stop: StopRules {
+            memory: None,
+            ..StopRules::default()
+        },
         ..WorkerOptions::default()
     };
     let worker = Worker::new(Arc::clone(&queue), router, options).with_services(services);

@@ -14,7 +14,7 @@ use artisand::payload::{Encrypter, Kind, Version};
 use artisand::queue::{MemoryQueue, Queue, QueueName};
 use artisand::routing::{HandlerChoice, Mapping, Registry, Router, UnmappedPolicy};
 use artisand::time::{Clock, UnixSeconds};
-use artisand::worker::{Control, Worker, WorkerOptions};
+use artisand::worker::{Control, StopRules, Worker, WorkerOptions};
 use serde_json::{Value, json};
 
 use crate::harness::fixtures;
@@ -53,7 +53,7 @@ fn router(seen: &Seen, unmapped: UnmappedPolicy) -> Router {
         note(&of_notifications, Kind::Notification, &context, facts)
     });
     let mailable = handler::blocking(move |job: Mailable<Value>, context: JobContext| {
-        let facts = json!({"to": job.to.iter().map(|to| &to.address).collect::<Vec<_>>()});
+        let facts = json!({"to": job.envelope.to.iter().map(|to| &to.address).collect::<Vec<_>>()});
         note(&of_mailables, Kind::Mailable, &context, facts)
     });
     let broadcast = handler::blocking(move |job: Broadcast<Value>, context: JobContext| {
@@ -107,8 +107,11 @@ fn router(seen: &Seen, unmapped: UnmappedPolicy) -> Router {
 async fn drain(queue: &Arc<MemoryQueue>, router: Router, services: Services) {
     let options = WorkerOptions {
         concurrency: NonZeroUsize::MIN,
-        stop_when_empty: true,
-        memory: None,
+        stop: StopRules {
+            when_empty: true,
+            memory: None,
+            ..StopRules::default()
+        },
         clock: Clock::Fixed(NOW),
         ..WorkerOptions::default()
     };

@@ -22,7 +22,7 @@ use artisand::php::Value;
 use artisand::queue::{MemoryQueue, Queue, QueueName, Sizes, Spool};
 use artisand::routing::{HandlerChoice, Mapping, Registry, Router, UnmappedPolicy};
 use artisand::time::Clock;
-use artisand::worker::{Control, Report, Worker, WorkerOptions};
+use artisand::worker::{Control, Report, StopRules, Worker, WorkerOptions};
 use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -73,9 +73,13 @@ impl Store {
         let redis = open(&server);
         let store = RedisStore::new(redis.clone(), redis.clone(), "p:");
         let mut services = Services::default();
-        services.cache = Some(Cache::redis(store));
-        services.limiter_cache.clone_from(&services.cache);
-        services.redis.insert("default".into(), Ok(redis));
+        services.middleware.cache = Some(Cache::redis(store));
+        let cache = services.middleware.cache.clone();
+        services.middleware.limiter_cache = cache;
+        services
+            .middleware
+            .redis
+            .insert("default".into(), Ok(redis));
         Self { server, services }
     }
 
@@ -103,8 +107,11 @@ fn router(handler: impl Handler) -> Router {
 
 fn options(timeout: Duration) -> WorkerOptions {
     let mut options = WorkerOptions {
-        stop_when_empty: true,
-        memory: None,
+        stop: StopRules {
+            when_empty: true,
+            memory: None,
+            ..StopRules::default()
+        },
         ..WorkerOptions::default()
     };
     options.defaults.timeout = timeout;
@@ -266,7 +273,7 @@ async fn a_job_goes_back_while_a_property_of_it_is_true() {
 #[tokio::test]
 async fn a_job_that_is_kept_out_goes_back_and_its_attempt_may_not_count() {
     let store = Store::start();
-    let cache = store.services.cache.clone().unwrap();
+    let cache = store.services.middleware.cache.clone().unwrap();
     let name = "laravel-queue-overlap:App\\Jobs\\A:k";
     let theirs = cache.lock(name, "theirs", Duration::ZERO);
     assert!(theirs.acquire().await.unwrap());
@@ -329,7 +336,7 @@ async fn the_lock_of_a_blocking_function_is_held_until_it_returns() {
     // Longer than the lock would live without being renewed.
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert!(store.is_locked(), "{:?}", store.keys());
-    assert_eq!(store.services.held.len(), 1);
+    assert_eq!(store.services.middleware.held.len(), 1);
     go.send(()).unwrap();
     tokio::task::spawn_blocking(move || {
         eventually("the lock is free", SOON, || {
@@ -354,8 +361,8 @@ async fn the_end_of_a_process_frees_what_is_still_held() {
     let worker = Worker::new(queue, router(handler), options).with_services(store.services.clone());
     worker.run(&Control::new()).await;
     assert!(store.is_locked(), "{:?}", store.keys());
-    assert_eq!(store.services.held.free_all(SOON).await, 0);
-    assert!(store.keys().is_empty() && store.services.held.is_empty());
+    assert_eq!(store.services.middleware.held.free_all(SOON).await, 0);
+    assert!(store.keys().is_empty() && store.services.middleware.held.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -417,8 +424,12 @@ async fn exceptions_and_panics_are_throttled_alike() {
     // A Redis connection by another name counts on its own server.
     let other = RedisServer::start();
     let mut services = store.services.clone();
-    services.redis.insert("counters".into(), Ok(open(&other)));
     services
+        .middleware
+        .redis
+        .insert("counters".into(), Ok(open(&other)));
+    services
+        .middleware
         .redis
         .insert("broken".into(), Err("no host".into()));
     let before = store.keys();
@@ -469,6 +480,7 @@ async fn limits_are_counted_by_properties() {
     };
     store
         .services
+        .middleware
         .limiters
         .insert("backups".into(), Limiter::new(limit));
     let handler = || {

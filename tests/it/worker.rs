@@ -16,7 +16,9 @@ use artisand::routing::{
     Canary, HandlerChoice, Mapping, Mode, OnMismatch, Registry, Router, UnmappedPolicy,
 };
 use artisand::time::{Clock, UnixSeconds};
-use artisand::worker::{Control, Event, Observer, Report, StopReason, Worker, WorkerOptions};
+use artisand::worker::{
+    Control, Event, Observer, Report, StopReason, StopRules, Worker, WorkerOptions,
+};
 use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -84,8 +86,11 @@ fn all_to(handler: impl Handler) -> Router {
 pub(crate) fn options(concurrency: usize) -> WorkerOptions {
     WorkerOptions {
         concurrency: NonZeroUsize::new(concurrency).unwrap(),
-        stop_when_empty: true,
-        memory: None,
+        stop: StopRules {
+            when_empty: true,
+            memory: None,
+            ..StopRules::default()
+        },
         clock: Clock::Fixed(NOW),
         ..WorkerOptions::default()
     }
@@ -406,7 +411,10 @@ async fn a_blocking_handler_that_does_not_return_costs_its_slot_and_in_the_end_t
     let registry = Registry::new().with("stuck", stuck);
     let mappings = vec![mapping("A", "stuck", 0), mapping("B", "discard", 0)];
     let worker_options = WorkerOptions {
-        stop_when_empty: false,
+        stop: StopRules {
+            memory: None,
+            ..StopRules::default()
+        },
         ..options(2)
     };
     let (report, events) = run(
@@ -592,7 +600,10 @@ async fn limits_on_the_number_of_jobs_are_exact() {
     let rows = [
         (
             WorkerOptions {
-                max_jobs: Some(3),
+                stop: StopRules {
+                    max_jobs: Some(3),
+                    ..options(8).stop
+                },
                 ..options(8)
             },
             3,
@@ -686,7 +697,10 @@ async fn an_order_to_quit_lets_jobs_finish_until_the_deadline_and_releases_the_r
     let control = Control::new();
     let worker_options = WorkerOptions {
         grace: Some(Duration::from_secs(5)),
-        stop_when_empty: false,
+        stop: StopRules {
+            memory: None,
+            ..StopRules::default()
+        },
         ..options(2)
     };
     let worker = Worker::new(Arc::clone(&queue), all_to(handler), worker_options);
@@ -739,7 +753,10 @@ async fn a_released_job_is_run_when_it_is_due() {
     let worker_options = WorkerOptions {
         clock: Clock::System,
         sleep: Duration::from_secs(600),
-        stop_when_empty: false,
+        stop: StopRules {
+            memory: None,
+            ..StopRules::default()
+        },
         ..options(4)
     };
     let worker = Worker::new(Arc::clone(&queue), all_to(handler), worker_options);
@@ -757,8 +774,11 @@ async fn a_pause_stops_pops_and_a_resume_starts_them() {
     control.pause(true);
     let (sender, mut names) = mpsc::unbounded_channel();
     let worker_options = WorkerOptions {
-        max_jobs: Some(1),
-        stop_when_empty: false,
+        stop: StopRules {
+            max_jobs: Some(1),
+            memory: None,
+            ..StopRules::default()
+        },
         ..options(1)
     };
     let worker = Worker::new(
@@ -1007,8 +1027,11 @@ async fn a_listener_may_keep_the_worker_from_its_queues() {
     let (sender, mut names) = mpsc::unbounded_channel();
     let count = Arc::clone(&asked);
     let worker_options = WorkerOptions {
-        stop_when_empty: false,
-        max_jobs: Some(1),
+        stop: StopRules {
+            max_jobs: Some(1),
+            memory: None,
+            ..StopRules::default()
+        },
         sleep: Duration::from_secs(3),
         ..options(1)
     };

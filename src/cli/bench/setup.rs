@@ -16,7 +16,7 @@ use super::queue::OwnQueue;
 use crate::handler::{self, JobContext};
 use crate::payload::Pattern;
 use crate::routing::{HandlerChoice, Mapping, Registry, Router, UnmappedPolicy};
-use crate::worker::{Control, Worker, WorkerOptions};
+use crate::worker::{Control, StopRules, Worker, WorkerOptions};
 
 /// What every measurement needs.
 pub(super) struct Setup {
@@ -34,7 +34,7 @@ impl Setup {
     pub(super) fn worker(
         &self,
         concurrency: NonZeroUsize,
-        stop_when_empty: bool,
+        when_empty: bool,
         handle: impl Fn(usize) + Send + Sync + 'static,
     ) -> anyhow::Result<Worker> {
         let handle = move |job: Numbered, _: JobContext| -> Ready<Result<(), Infallible>> {
@@ -50,9 +50,12 @@ impl Setup {
         let options = WorkerOptions {
             queues: vec![self.queue.name.clone()],
             concurrency,
-            stop_when_empty,
-            memory: None,
-            max_time: Some(LONGEST),
+            stop: StopRules {
+                when_empty,
+                memory: None,
+                max_time: Some(LONGEST),
+                ..StopRules::default()
+            },
             ..WorkerOptions::default()
         };
         let queue = Arc::clone(&self.queue.queue);

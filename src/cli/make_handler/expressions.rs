@@ -5,7 +5,7 @@ use quote::quote;
 
 use super::names::ident;
 use super::render::{Writer, variants};
-use super::shape::{Slot, Type};
+use super::shape::{Fields, Slot, Type};
 use crate::php::Value;
 
 /// Longest text that becomes a default in the file.
@@ -118,23 +118,7 @@ impl Writer<'_> {
                 let value = self.ty(value, hint, true);
                 quote!(BTreeMap<#key, #value>)
             }
-            Type::Record(fields) => {
-                if let Some(ty) = self.inference.map_of(fields) {
-                    self.ty(
-                        &Slot {
-                            ty,
-                            nullable: false,
-                            opaque: slot.opaque,
-                        },
-                        hint,
-                        true,
-                    )
-                } else {
-                    let name = ident(&self.types.take(&[hint.to_owned()]));
-                    self.structure(&name, fields.clone());
-                    quote!(#name)
-                }
-            }
+            Type::Record(fields) => self.record(fields, slot.opaque, hint),
             Type::Object(index) => {
                 let is_inside = self.open.contains(index);
                 let name = self.class_name(*index);
@@ -161,5 +145,19 @@ impl Writer<'_> {
         } else {
             ty
         }
+    }
+
+    fn record(&mut self, fields: &Fields, opaque: bool, hint: &str) -> TokenStream {
+        let Some(ty) = self.inference.map_of(fields) else {
+            let name = ident(&self.types.take(&[hint.to_owned()]));
+            self.structure(&name, fields.clone());
+            return quote!(#name);
+        };
+        let map = Slot {
+            ty,
+            nullable: false,
+            opaque,
+        };
+        self.ty(&map, hint, true)
     }
 }

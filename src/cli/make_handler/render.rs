@@ -86,11 +86,22 @@ pub(super) struct Writer<'a> {
     pub(super) model: Option<Ident>,
 }
 
-impl Writer<'_> {
-    fn file(&mut self, about: &About) -> syn::Result<TokenStream> {
-        let (kind, target) = (about.target.kind(), about.target.name());
-        // The key of the mapping, the kind in words, the view around the handler's own type, the suffix of
-        // that type's name if its class does not give one, and the handler's purpose.
+/// What the file says of a kind of job.
+struct Wording {
+    /// The key of the mapping.
+    key: &'static str,
+    /// The kind in words.
+    words: &'static str,
+    /// The view around the handler's own type.
+    view: &'static str,
+    /// The suffix of that type's name if its class does not give one.
+    suffix: &'static str,
+    /// The handler's purpose.
+    does: &'static str,
+}
+
+impl Wording {
+    fn of(kind: Kind) -> Self {
         #[rustfmt::skip]
         let (key, words, view, suffix, does) = match kind {
             Kind::Job | Kind::Closure | Kind::Batch => ("job", "job", "", "Job", "Does what `handle()` of {name} does"),
@@ -101,34 +112,35 @@ impl Writer<'_> {
             Kind::Command => ("command", "artisan command", "artisand::handler::view::ArtisanCommand", "Parameters", "Does what the artisan command {name} does"),
             Kind::String => ("string", "string job", "artisand::handler::view::StringJob", "Data", "Does what the method {method} of {name} does"),
         };
+        Self {
+            key,
+            words,
+            view,
+            suffix,
+            does,
+        }
+    }
+}
+
+impl Writer<'_> {
+    fn file(&mut self, about: &About) -> syn::Result<TokenStream> {
+        let (kind, target) = (about.target.kind(), about.target.name());
+        let wording = Wording::of(kind);
         let base = target.rsplit('\\').next().unwrap_or(target);
-        let root = self.root(base, suffix);
+        let root = self.root(base, wording.suffix);
         let method = method(&about.target).unwrap_or("handle");
         let is_usual = matches!(method, "handle" | "fire" | "__invoke");
         let name = format!("{base} {}", if is_usual { "" } else { method });
         let name = self.values.take(&[snake(&name, "handle")]);
         let function = ident(&name);
-        let does = does.replace("{method}", &quoted(method));
+        let does = wording.does.replace("{method}", &quoted(method));
         let does = does.replace("{name}", &quoted(target));
-        let mut row = String::new();
-        let mut body = quote!(let _ = job;);
-        let argument = if let Some((_, own)) = view.rsplit_once("::") {
-            self.uses.insert(view);
-            let own = ident(own);
-            // Handlers read the parameters of a command on access.
-            if kind == Kind::Command {
-                body = quote!(let parameters: #root = job.parameters()?; let _ = parameters;);
-                quote!(#own)
-            } else {
-                quote!(#own<#root>)
-            }
-        } else {
-            if let Some(model) = &self.model {
-                row = format!(
-                    "The row of a model: `let row: YourRow = context.model(&job.{model}).await?;`\n\n"
-                );
-            }
-            root
+        let (argument, body) = self.argument(kind, wording.view, root);
+        let row = match &self.model {
+            Some(model) if wording.view.is_empty() => format!(
+                "The row of a model: `let row: YourRow = context.model(&job.{model}).await?;`\n\n"
+            ),
+            _ => String::new(),
         };
         let handler_docs = docs(&format!(
             "{does} in PHP.\n\n{row}# Errors\n\n\
@@ -137,24 +149,7 @@ impl Writer<'_> {
         ));
         let imports = self.uses.iter().map(|path| syn::parse_str(path));
         let imports: Vec<syn::UseTree> = imports.collect::<syn::Result<_>>()?;
-        let crates: Vec<&str> = self.crates.iter().copied().collect();
-        let crates = crates.join(", ");
-        let whole = toml_pattern(&whole_name(&about.target));
-        let notes = if about.notes.is_empty() {
-            String::new()
-        } else {
-            format!("The PHP class also has:\n\n{}\n", about.notes)
-        };
-        let head = format!(
-            "Handler of the {words} {}, made by `artisand make:handler`.\n\n\
-             Types are those of {}.\n\n\
-             In `artisand.toml`:\n\n\
-             ```toml\n[[map]]\n{key} = {whole}\n{}handler = \"{name}\"\n```\n\n\
-             {notes}Give `register` the worker's registry. Needs the crates {crates}.",
-            quoted(target),
-            about.sources,
-            about.mapping
-        );
+        let head = self.head(about, &wording, &name);
         let head = lines(&head);
         let (items, functions) = (&self.items, &self.functions);
         Ok(quote! {
@@ -176,6 +171,50 @@ impl Writer<'_> {
             #(#items)*
             #(#functions)*
         })
+    }
+
+    /// The type of the handler's first argument, and the first line of the handler.
+    fn argument(
+        &mut self,
+        kind: Kind,
+        view: &'static str,
+        root: TokenStream,
+    ) -> (TokenStream, TokenStream) {
+        let unused = quote!(let _ = job;);
+        let Some((_, own)) = view.rsplit_once("::") else {
+            return (root, unused);
+        };
+        self.uses.insert(view);
+        let own = ident(own);
+        // Handlers read the parameters of a command on access.
+        if kind == Kind::Command {
+            let read = quote!(let parameters: #root = job.parameters()?; let _ = parameters;);
+            return (quote!(#own), read);
+        }
+        (quote!(#own<#root>), unused)
+    }
+
+    /// The docs of the file: where it comes from, and how to use it.
+    fn head(&self, about: &About, wording: &Wording, name: &str) -> String {
+        let crates: Vec<&str> = self.crates.iter().copied().collect();
+        let crates = crates.join(", ");
+        let whole = toml_pattern(&whole_name(&about.target));
+        let notes = if about.notes.is_empty() {
+            String::new()
+        } else {
+            format!("The PHP class also has:\n\n{}\n", about.notes)
+        };
+        let Wording { key, words, .. } = wording;
+        format!(
+            "Handler of the {words} {}, made by `artisand make:handler`.\n\n\
+             Types are those of {}.\n\n\
+             In `artisand.toml`:\n\n\
+             ```toml\n[[map]]\n{key} = {whole}\n{}handler = \"{name}\"\n```\n\n\
+             {notes}Give `register` the worker's registry. Needs the crates {crates}.",
+            quoted(about.target.name()),
+            about.sources,
+            about.mapping
+        )
     }
 
     /// The handler's own type.

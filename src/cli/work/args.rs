@@ -8,7 +8,7 @@ use crate::config::{Config, Connection};
 use crate::payload::Backoff;
 use crate::queue::QueueName;
 use crate::time::Clock;
-use crate::worker::{Defaults, WorkerOptions};
+use crate::worker::{Defaults, StopRules, WorkerOptions};
 
 /// Arguments of `queue:work`, as given.
 #[derive(Debug, clap::Args)]
@@ -202,11 +202,13 @@ impl WorkArgs {
             },
             sleep: fraction("sleep", self.sleep)?,
             rest: fraction("rest", self.rest)?,
-            memory: limit(self.memory).map(|megabytes| megabytes.saturating_mul(1 << 20)),
-            max_jobs: limit(self.max_jobs),
-            max_time: limit(self.max_time).map(seconds),
-            stop_when_empty: self.stop_when_empty,
-            stop_when_empty_for: limit(self.stop_when_empty_for).map(seconds),
+            stop: StopRules {
+                memory: limit(self.memory).map(|megabytes| megabytes.saturating_mul(1 << 20)),
+                max_jobs: limit(self.max_jobs),
+                max_time: limit(self.max_time).map(seconds),
+                when_empty: self.stop_when_empty,
+                when_empty_for: limit(self.stop_when_empty_for).map(seconds),
+            },
             once: self.once,
             force: self.force,
             concurrency: self

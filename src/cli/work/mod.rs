@@ -59,7 +59,7 @@ fn work(
     let (services, failed_jobs) = (&stores.services, stores.failed_jobs.as_ref());
     warnings::warn_of_gaps(config, &plan.router, services, failed_jobs);
     drop(entered);
-    let held = services.held.clone();
+    let held = services.middleware.held.clone();
     let console = Arc::new(console(config, args, global, &plan)?);
     let summary = args.summary.then(Arc::<Summary>::default);
     let observers = all_observers(&console, summary.as_ref(), observers);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::Laravel;
 use super::error::{Found, SettingError};
 use super::tls::Tls;
-use super::url::Url;
+use super::url::{Connection, Kind};
 use crate::connection::{Database, DatabaseKind, DatabaseOptions, Databases};
 use crate::shown::with_causes;
 
@@ -30,73 +30,34 @@ impl Laravel {
         let Some(Value::Object(fields)) = self.at(&path)? else {
             return Err(self.missing(&path));
         };
-        let mut fields = fields.clone();
-        self.apply_url(&mut fields, &path, Url::Database)?;
-        let write = match fields.get("write") {
+        let mut connection = Connection::new(self, path, Kind::Database, fields.clone())?;
+        let write = match connection.fields.get("write") {
             Some(Value::Array(hosts)) => hosts.first().cloned(),
             write => write.cloned(),
         };
         if let Some(Value::Object(write)) = write {
-            fields.extend(write);
+            connection.fields.extend(write);
         }
-        let of = |key: &'static str| ["database", "connections", name, key];
-        let field = |key: &'static str| match fields.get(key) {
-            // Of several hosts Laravel picks any.
-            Some(Value::Array(several)) => match several.first() {
-                Some(first) => self.scalar(first, &of(key)),
-                None => Ok(None),
-            },
-            Some(value) => self.scalar(value, &of(key)),
-            None => Ok(None),
-        };
-        let driver = field("driver")?.unwrap_or_default();
-        let driver = match &*driver {
-            "postgres" | "postgresql" => "pgsql",
-            "mysql2" => "mysql",
-            "sqlite3" => "sqlite",
-            driver => driver,
-        };
-        let kind = DatabaseKind::of_driver(driver).ok_or_else(|| SettingError::Wrong {
-            path: of("driver").join("."),
-            found: format!("`{driver}`"),
-            expected: "sqlite, mysql, mariadb or pgsql".into(),
-        })?;
+        let kind = kind_of(&connection)?;
         let defaults = DatabaseOptions::new(name, kind);
-        let database = field("database")?.unwrap_or_default();
-        let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
-        let tls = match kind {
-            DatabaseKind::Sqlite => Tls::default(),
-            DatabaseKind::MySql => self.mysql_tls(fields.get("options"), name)?,
-            DatabaseKind::Postgres => Tls {
-                mode: filled(field("sslmode")?),
-                ca: filled(field("sslrootcert")?),
-                cert: filled(field("sslcert")?),
-                key: filled(field("sslkey")?),
-            },
-        };
+        let host = connection.filled("host")?;
+        let database = connection.text("database")?.unwrap_or_default();
+        let tls = self.database_tls(&connection, kind, name)?;
         // PHP looks from its current directory, which is the app's under a process manager.
         let file = |path: Option<String>| path.map(|path| self.base.join(path));
-        let search_path = match fields.get("search_path").or_else(|| fields.get("schema")) {
-            Some(Value::Array(paths)) => {
-                let paths: Vec<&str> = paths.iter().filter_map(Value::as_str).collect();
-                Some(paths.join(", "))
-            }
-            Some(value) => self.scalar(value, &of("search_path"))?,
-            None => None,
-        };
         Ok(DatabaseOptions {
-            host: filled(field("host")?).unwrap_or_else(|| defaults.host.clone()),
-            port: self.port(&fields, &of("port"), defaults.port)?,
-            socket: filled(field("unix_socket")?).map(PathBuf::from),
+            host: host.unwrap_or_else(|| defaults.host.clone()),
+            port: connection.port(defaults.port)?,
+            socket: connection.filled("unix_socket")?.map(PathBuf::from),
             database: if kind == DatabaseKind::Sqlite {
-                self.sqlite_path(&database, &of("database"))?
+                self.sqlite_path(&database, &connection.path_of("database"))?
             } else {
                 database
             },
-            username: field("username")?.unwrap_or_default(),
-            password: filled(field("password")?),
-            prefix: field("prefix")?.unwrap_or_default(),
-            search_path: filled(search_path),
+            username: connection.text("username")?.unwrap_or_default(),
+            password: connection.filled("password")?,
+            prefix: connection.text("prefix")?.unwrap_or_default(),
+            search_path: self.search_path(&connection)?,
             ssl_mode: tls.mode,
             ssl_ca: match tls.ca.as_deref() {
                 Some(DatabaseOptions::SYSTEM_CA) => tls.ca.map(PathBuf::from),
@@ -104,9 +65,40 @@ impl Laravel {
             },
             ssl_cert: file(tls.cert),
             ssl_key: file(tls.key),
-            timezone: filled(field("timezone")?),
+            timezone: connection.filled("timezone")?,
             ..defaults
         })
+    }
+
+    fn database_tls(
+        &self,
+        connection: &Connection<'_>,
+        kind: DatabaseKind,
+        name: &str,
+    ) -> Found<Tls> {
+        match kind {
+            DatabaseKind::Sqlite => Ok(Tls::default()),
+            DatabaseKind::MySql => self.mysql_tls(connection.fields.get("options"), name),
+            DatabaseKind::Postgres => Ok(Tls {
+                mode: connection.filled("sslmode")?,
+                ca: connection.filled("sslrootcert")?,
+                cert: connection.filled("sslcert")?,
+                key: connection.filled("sslkey")?,
+            }),
+        }
+    }
+
+    fn search_path(&self, connection: &Connection<'_>) -> Found<Option<String>> {
+        let fields = &connection.fields;
+        let paths = match fields.get("search_path").or_else(|| fields.get("schema")) {
+            Some(Value::Array(paths)) => {
+                let paths: Vec<&str> = paths.iter().filter_map(Value::as_str).collect();
+                Some(paths.join(", "))
+            }
+            Some(value) => self.scalar(value, &connection.path_of("search_path"))?,
+            None => None,
+        };
+        Ok(paths.filter(|paths| !paths.is_empty()))
     }
 
     fn sqlite_path(&self, database: &str, path: &[&str]) -> Found<String> {
@@ -150,4 +142,19 @@ impl Laravel {
         };
         Databases::new(default, names.into_iter().map(options))
     }
+}
+
+fn kind_of(connection: &Connection<'_>) -> Found<DatabaseKind> {
+    let driver = connection.text("driver")?.unwrap_or_default();
+    let driver = match &*driver {
+        "postgres" | "postgresql" => "pgsql",
+        "mysql2" => "mysql",
+        "sqlite3" => "sqlite",
+        driver => driver,
+    };
+    DatabaseKind::of_driver(driver).ok_or_else(|| SettingError::Wrong {
+        path: connection.path_of("driver").join("."),
+        found: format!("`{driver}`"),
+        expected: "sqlite, mysql, mariadb or pgsql".into(),
+    })
 }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::Laravel;
 use super::error::{Found, SettingError};
-use super::url::Url;
+use super::url::{Connection, Kind};
 use crate::connection::{RedisAddress, RedisOptions};
 
 /// A Redis connection of the app, and what would change its bytes.
@@ -58,94 +58,92 @@ impl Laravel {
     }
 
     pub(super) fn prefixed_redis(&self, name: &str, prefix: Option<&str>) -> Found<RedisSettings> {
-        let path = ["database", "redis", name];
-        let Some(connection) = self.at(&path)? else {
-            if self.at(&["database", "redis", "clusters", name])?.is_some() {
-                return Err(SettingError::Wrong {
-                    path: format!("database.redis.clusters.{name}"),
-                    found: "a Redis cluster".into(),
-                    expected: "a single server, the only kind this version works".into(),
-                });
-            }
-            return Err(self.missing(&path));
-        };
-        let mut fields = match connection {
-            Value::Object(fields)
-                if fields.contains_key("$env") || fields.contains_key("$secret") =>
-            {
-                url_only(self.secret(fields, &["database", "redis", name, "url"])?)
-            }
-            Value::Object(fields) => fields.clone(),
-            Value::String(url) => url_only(url.clone()),
-            _ => return Err(self.missing(&path)),
-        };
+        let fields = self.redis_fields(name)?;
+        let connection = Connection::new(self, ["database", "redis", name], Kind::Redis, fields)?;
         let is_predis = self.is_predis()?;
-        self.apply_url(&mut fields, &path, Url::Redis)?;
-        let of = |key: &'static str| ["database", "redis", name, key];
-        let field = |key: &'static str| match fields.get(key) {
-            Some(value) => self.scalar(value, &of(key)),
-            None => Ok(None),
-        };
-        let mut merged = Map::new();
-        if let Some(Value::Object(global)) = self.at(&["database", "redis", "options"])? {
-            merged.extend(global.clone());
-        }
-        if let Some(Value::Object(own)) = fields.get("options") {
-            merged.extend(own.clone());
-        }
-        // Before 9.12 phpredis took no notice of a prefix beside the options.
-        if let Some(prefix) = fields
-            .get("prefix")
-            .filter(|_| self.is_at_least(9, 12) || is_predis)
-        {
-            merged.insert("prefix".into(), prefix.clone());
-        }
-        if let Some(prefix) = prefix {
-            merged.insert("prefix".into(), prefix.into());
-        }
-        let option = |key: &'static str| match merged.get(key) {
+        let options = self.redis_options(&connection, prefix, is_predis)?;
+        let option = |key: &'static str| match options.get(key) {
             Some(value) => self.scalar(value, &["database", "redis", "options", key]),
             None => Ok(None),
         };
         let mut encoded = None;
         for key in ["serializer", "compression"] {
-            let value = option(key)?.or(field(key)?);
+            let value = option(key)?.or(connection.text(key)?);
             if let Some(value) = value.filter(|value| !matches!(&**value, "" | "0" | "none")) {
                 encoded.get_or_insert((format!("database.redis.options.{key}"), value));
             }
         }
-        let host = field("host")?.unwrap_or_else(|| "127.0.0.1".into());
-        let port = match fields.get("port") {
-            Some(_) => self.port(&fields, &of("port"), 6379)?,
-            None => 6379,
-        };
-        let is_tls = matches!(field("scheme")?.as_deref(), Some("tls" | "rediss"));
-        let socket =
-            field("path")?.filter(|_| field("scheme").ok().flatten().as_deref() == Some("unix"));
+        let host = connection.text("host")?;
+        let host = host.unwrap_or_else(|| "127.0.0.1".into());
+        let port = connection.port(6379)?;
+        let scheme = connection.text("scheme")?;
+        let is_tls = matches!(scheme.as_deref(), Some("tls" | "rediss"));
+        let socket = connection.text("path")?;
+        let socket = socket.filter(|_| scheme.as_deref() == Some("unix"));
         // A password that looks like a number came as one out of a URL; then no user name is sent with it.
-        let has_text_password = fields
-            .get("password")
-            .is_some_and(|password| !password.is_number());
-        let password = field("password")?.filter(|password| !password.is_empty());
+        let password = connection.fields.get("password");
+        let has_text_password = password.is_some_and(|password| !password.is_number());
+        let password = connection.filled("password")?;
         let sends_user =
             is_predis || (self.is_at_least(9, 6) && has_text_password && password.is_some());
-        let database = match field("database")? {
-            Some(database) => database.trim().parse().unwrap_or(0),
-            None => 0,
-        };
+        let database = connection.text("database")?;
         Ok(RedisSettings {
             options: RedisOptions {
                 address: match socket {
                     Some(socket) => RedisAddress::Unix(socket.into()),
                     None => RedisOptions::address_of(&host, port, is_tls),
                 },
-                username: field("username")?.filter(|name| sends_user && !name.is_empty()),
+                username: connection.filled("username")?.filter(|_| sends_user),
                 password,
-                database,
+                database: database.map_or(0, |database| database.trim().parse().unwrap_or(0)),
                 prefix: option("prefix")?.unwrap_or_default(),
             },
             encoded,
         })
+    }
+
+    fn redis_fields(&self, name: &str) -> Found<Map<String, Value>> {
+        let path = ["database", "redis", name];
+        match self.at(&path)? {
+            Some(Value::Object(fields))
+                if fields.contains_key("$env") || fields.contains_key("$secret") =>
+            {
+                let url = self.secret(fields, &["database", "redis", name, "url"])?;
+                Ok(url_only(url))
+            }
+            Some(Value::Object(fields)) => Ok(fields.clone()),
+            Some(Value::String(url)) => Ok(url_only(url.clone())),
+            None if self.at(&["database", "redis", "clusters", name])?.is_some() => {
+                Err(SettingError::Wrong {
+                    path: format!("database.redis.clusters.{name}"),
+                    found: "a Redis cluster".into(),
+                    expected: "a single server, the only kind this version works".into(),
+                })
+            }
+            _ => Err(self.missing(&path)),
+        }
+    }
+
+    /// The options of all connections, overridden by those of this one.
+    fn redis_options(
+        &self,
+        connection: &Connection<'_>,
+        prefix: Option<&str>,
+        is_predis: bool,
+    ) -> Found<Map<String, Value>> {
+        let global = self.at(&["database", "redis", "options"])?;
+        let own = connection.fields.get("options");
+        let mut options = Map::new();
+        for given in [global, own].into_iter().flatten() {
+            options.extend(given.as_object().cloned().unwrap_or_default());
+        }
+        // Before 9.12 phpredis took no notice of a prefix beside the options.
+        let beside = connection.fields.get("prefix");
+        let beside = beside.filter(|_| self.is_at_least(9, 12) || is_predis);
+        if let Some(prefix) = prefix.map(Value::from).or(beside.cloned()) {
+            options.insert("prefix".into(), prefix);
+        }
+        Ok(options)
     }
 }
 

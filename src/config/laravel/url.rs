@@ -1,4 +1,4 @@
-//! Connections that are given as a URL.
+//! Connections of the app, which may be given as a URL.
 
 use serde_json::{Map, Value};
 
@@ -7,115 +7,161 @@ use super::error::{Found, SettingError};
 use crate::connection;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Url {
+pub(super) enum Kind {
     Redis,
     Database,
 }
 
-impl Laravel {
-    /// Lays what a `url` says over the other fields.
-    ///
+/// The fields of a connection; what its `url` says overrides the others.
+pub(super) struct Connection<'a> {
+    laravel: &'a Laravel,
+    path: [&'a str; 3],
+    kind: Kind,
+    pub(super) fields: Map<String, Value>,
+}
+
+impl<'a> Connection<'a> {
     /// # Source
     ///
     /// `Illuminate\Support\ConfigurationUrlParser`.
-    pub(super) fn apply_url(
-        &self,
-        fields: &mut Map<String, Value>,
-        path: &[&str],
-        kind: Url,
-    ) -> Found<()> {
-        let url = match fields.remove("url") {
-            Some(url) => self.scalar(&url, &[path, &["url"]].concat())?,
-            None => None,
+    pub(super) fn new(
+        laravel: &'a Laravel,
+        path: [&'a str; 3],
+        kind: Kind,
+        fields: Map<String, Value>,
+    ) -> Found<Self> {
+        let mut connection = Self {
+            laravel,
+            path,
+            kind,
+            fields,
         };
-        let Some(url) = url.filter(|url| !url.is_empty()) else {
-            return Ok(());
-        };
-        let malformed = || SettingError::Wrong {
-            path: format!("{}.url", path.join(".")),
-            found: "malformed".into(),
-            expected: "`scheme://user:password@host:port/database`".into(),
-        };
-        let (scheme, rest) = url.split_once("://").ok_or_else(malformed)?;
+        let url = connection.raw("url")?.filter(|url| !url.is_empty());
+        connection.fields.remove("url");
+        if let Some(url) = url {
+            let parts = Parts::of(&url).filter(|parts| {
+                let has_port = parts.port.is_none_or(|port| port.parse::<u16>().is_ok());
+                has_port && (kind == Kind::Database || !parts.authority.is_empty())
+            });
+            // The URL is not shown: what looks like a port may be part of a password that was not encoded.
+            let parts = parts.ok_or_else(|| SettingError::Wrong {
+                path: connection.path_of("url").join("."),
+                found: "malformed".into(),
+                expected: "`scheme://user:password@host:port/database`".into(),
+            })?;
+            parts.override_in(&mut connection.fields, kind);
+        }
+        Ok(connection)
+    }
+
+    pub(super) fn path_of(&self, key: &'a str) -> [&'a str; 4] {
+        let [section, group, name] = self.path;
+        [section, group, name, key]
+    }
+
+    fn raw(&self, key: &'a str) -> Found<Option<String>> {
+        match self.fields.get(key) {
+            Some(value) => self.laravel.scalar(value, &self.path_of(key)),
+            None => Ok(None),
+        }
+    }
+
+    /// A field as text.
+    pub(super) fn text(&self, key: &'a str) -> Found<Option<String>> {
+        match self.fields.get(key) {
+            // Of several hosts of a database Laravel picks any.
+            Some(Value::Array(several)) if self.kind == Kind::Database => match several.first() {
+                Some(first) => self.laravel.scalar(first, &self.path_of(key)),
+                None => Ok(None),
+            },
+            _ => self.raw(key),
+        }
+    }
+
+    /// A field as text, unless it is empty.
+    pub(super) fn filled(&self, key: &'a str) -> Found<Option<String>> {
+        Ok(self.text(key)?.filter(|text| !text.is_empty()))
+    }
+
+    pub(super) fn port(&self, default: u16) -> Found<u16> {
+        match self.raw("port")?.filter(|text| !text.is_empty()) {
+            None => Ok(default),
+            Some(text) => text.trim().parse().map_err(|_| SettingError::Wrong {
+                path: self.path_of("port").join("."),
+                found: format!("`{text}`"),
+                expected: "a port number".into(),
+            }),
+        }
+    }
+}
+
+/// The parts of a URL, not decoded.
+struct Parts<'u> {
+    scheme: &'u str,
+    authority: &'u str,
+    user: Option<&'u str>,
+    password: Option<&'u str>,
+    host: &'u str,
+    port: Option<&'u str>,
+    database: &'u str,
+    query: &'u str,
+}
+
+impl<'u> Parts<'u> {
+    fn of(url: &'u str) -> Option<Self> {
+        let (scheme, rest) = url.split_once("://")?;
         let rest = rest.split('#').next().unwrap_or_default();
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, database) = match rest.split_once('/') {
-            Some((authority, database)) => (authority, Some(database)),
-            None => (rest, None),
-        };
-        if authority.is_empty() && kind == Url::Redis {
-            return Err(malformed());
-        }
-        let (userinfo, host) = match authority.rsplit_once('@') {
-            Some((userinfo, host)) => (Some(userinfo), host),
+        let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
+        let (user, host) = match authority.rsplit_once('@') {
+            Some((user, host)) => (Some(user), host),
             None => (None, authority),
+        };
+        let (user, password) = match user.and_then(|user| user.split_once(':')) {
+            Some((user, password)) => (Some(user), Some(password)),
+            None => (user, None),
         };
         let (host, port) = match host.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
             _ => (host, None),
         };
-        // Not told: what looks like a port may be part of a password that was not encoded.
-        if port.is_some_and(|port| port.parse::<u16>().is_err()) {
-            return Err(malformed());
-        }
+        Some(Self {
+            scheme,
+            authority,
+            user,
+            password,
+            host,
+            port,
+            database,
+            query,
+        })
+    }
+
+    fn override_in(&self, fields: &mut Map<String, Value>, kind: Kind) {
         let mut set = |key: &str, text: &str| {
             fields.insert(key.to_owned(), json_word(&connection::percent_decode(text)));
         };
-        if kind == Url::Database || matches!(scheme, "tcp" | "tls") {
-            set(
-                if kind == Url::Database {
-                    "driver"
-                } else {
-                    "scheme"
-                },
-                scheme,
-            );
-        } else if scheme == "rediss" {
-            set("scheme", "tls");
+        let scheme = match self.scheme {
+            driver if kind == Kind::Database => Some(("driver", driver)),
+            scheme @ ("tcp" | "tls") => Some(("scheme", scheme)),
+            "rediss" => Some(("scheme", "tls")),
+            _ => None,
+        };
+        let host = self.host.trim_start_matches('[').trim_end_matches(']');
+        let given = [
+            scheme,
+            self.user.map(|user| ("username", user)),
+            self.password.map(|password| ("password", password)),
+            (!self.host.is_empty()).then_some(("host", host)),
+            self.port.map(|port| ("port", port)),
+            (!self.database.is_empty()).then_some(("database", self.database)),
+        ];
+        for (key, text) in given.into_iter().flatten() {
+            set(key, text);
         }
-        if let Some(userinfo) = userinfo {
-            let (user, password) = match userinfo.split_once(':') {
-                Some((user, password)) => (user, Some(password)),
-                None => (userinfo, None),
-            };
-            set("username", user);
-            if let Some(password) = password {
-                set("password", password);
-            }
-        }
-        if !host.is_empty() {
-            set("host", host.trim_start_matches('[').trim_end_matches(']'));
-        }
-        if let Some(port) = port {
-            set("port", port);
-        }
-        if let Some(database) = database.filter(|database| !database.is_empty()) {
-            set("database", database);
-        }
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        for pair in self.query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             set(&connection::percent_decode(key), &value.replace('+', " "));
-        }
-        Ok(())
-    }
-
-    pub(super) fn port(
-        &self,
-        fields: &Map<String, Value>,
-        path: &[&str],
-        default: u16,
-    ) -> Found<u16> {
-        let text = match fields.get("port") {
-            Some(value) => self.scalar(value, path)?,
-            None => None,
-        };
-        match text.filter(|text| !text.is_empty()) {
-            None => Ok(default),
-            Some(text) => text.trim().parse().map_err(|_| SettingError::Wrong {
-                path: path.join("."),
-                found: format!("`{text}`"),
-                expected: "a port number".into(),
-            }),
         }
     }
 }

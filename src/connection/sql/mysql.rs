@@ -2,6 +2,7 @@
 
 use futures_util::future::BoxFuture;
 use sqlx::ConnectOptions as _;
+use sqlx::mysql::MySqlSslMode;
 
 use super::driver::{Answer, Open, Pool};
 use super::literal::{int_or_text, with_literals};
@@ -21,47 +22,20 @@ pub(super) fn open(options: &DatabaseOptions) -> Result<Box<dyn Pool>, Error> {
 }
 
 fn connect(options: &DatabaseOptions) -> Result<sqlx::MySqlPool, Error> {
-    use sqlx::ConnectOptions as _;
-    use sqlx::mysql::MySqlSslMode;
     #[cfg(feature = "tls")]
     crate::connection::redis::install_crypto();
-    let wrong = |field: &str, value: String, expected| Error::Setting {
-        name: format!("database.connections.{}.{field}", options.name),
-        value,
-        expected,
-    };
-    let ssl_mode = match options.ssl_mode.as_deref() {
-        None if options.ssl_ca.is_some() => MySqlSslMode::VerifyIdentity,
-        None => MySqlSslMode::Disabled,
-        Some("require") => MySqlSslMode::Required,
-        Some("verify-ca") => MySqlSslMode::VerifyCa,
-        Some("verify-full") => MySqlSslMode::VerifyIdentity,
-        Some(other) => {
-            let expected = "require, verify-ca, verify-full or nothing";
-            return Err(wrong("sslmode", other.to_owned(), expected));
-        }
-    };
-    // PHP does not support this either: the connection would be unencrypted, or go to another server than the
-    // named one.
-    if let Some(socket) = options
-        .socket
-        .as_ref()
-        .filter(|_| !matches!(ssl_mode, MySqlSslMode::Disabled))
-    {
-        let expected = "a host, since TLS is asked for (PDO::MYSQL_ATTR_SSL_CA, .._CERT or .._KEY)";
-        return Err(wrong("unix_socket", socket.display().to_string(), expected));
-    }
     let mut connect = sqlx::mysql::MySqlConnectOptions::new()
         .host(&options.host)
         .port(options.port)
         .username(&options.username)
         .database(&options.database)
         .charset("utf8mb4")
+        .collation("utf8mb4_unicode_ci")
         // The session keeps the server's time zone, as in PHP: `failed_at` is a timestamp.
         .timezone(options.timezone.clone())
         .pipes_as_concat(false)
         .no_engine_substitution(false)
-        .ssl_mode(ssl_mode)
+        .ssl_mode(ssl_mode(options)?)
         .disable_statement_logging();
     if let Some(password) = &options.password {
         connect = connect.password(password);
@@ -88,6 +62,36 @@ fn connect(options: &DatabaseOptions) -> Result<sqlx::MySqlPool, Error> {
     Ok(pool.connect_lazy_with(connect))
 }
 
+fn ssl_mode(options: &DatabaseOptions) -> Result<MySqlSslMode, Error> {
+    let wrong = |field: &str, value: String, expected| Error::Setting {
+        name: format!("database.connections.{}.{field}", options.name),
+        value,
+        expected,
+    };
+    let ssl_mode = match options.ssl_mode.as_deref() {
+        None if options.ssl_ca.is_some() => MySqlSslMode::VerifyIdentity,
+        None => MySqlSslMode::Disabled,
+        Some("require") => MySqlSslMode::Required,
+        Some("verify-ca") => MySqlSslMode::VerifyCa,
+        Some("verify-full") => MySqlSslMode::VerifyIdentity,
+        Some(other) => {
+            let expected = "require, verify-ca, verify-full or nothing";
+            return Err(wrong("sslmode", other.to_owned(), expected));
+        }
+    };
+    // PHP does not support this either: the connection would be unencrypted, or go to another server than the
+    // named one.
+    if let Some(socket) = options
+        .socket
+        .as_ref()
+        .filter(|_| !matches!(ssl_mode, MySqlSslMode::Disabled))
+    {
+        let expected = "a host, since TLS is asked for (PDO::MYSQL_ATTR_SSL_CA, .._CERT or .._KEY)";
+        return Err(wrong("unix_socket", socket.display().to_string(), expected));
+    }
+    Ok(ssl_mode)
+}
+
 impl Pool for MySql {
     fn execute<'a>(&'a self, sql: &'a str, params: &'a [Param<'a>]) -> Answer<'a, u64> {
         Box::pin(async move { Ok(run!(&self.0, sql, params, execute)?.rows_affected()) })
@@ -100,7 +104,10 @@ impl Pool for MySql {
     fn records<'a>(&'a self, sql: &'a str, params: &'a [Param<'a>]) -> Answer<'a, Vec<Record>> {
         Box::pin(async move {
             let sql = with_literals(DatabaseKind::MySql, sql, params);
-            records!(sqlx::Executor::fetch_all(&self.0, &*sql).await, mysql_value)
+            records!(
+                sqlx::Executor::fetch_all(&self.0, sqlx::AssertSqlSafe(sql)).await,
+                mysql_value
+            )
         })
     }
 

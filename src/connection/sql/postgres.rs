@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use futures_util::future::BoxFuture;
 use sqlx::ConnectOptions as _;
+use sqlx::postgres::PgSslMode;
 
 use super::driver::{Answer, Open, Pool};
 use super::literal::{int_or_text, with_literals};
@@ -30,46 +31,16 @@ pub(super) fn open(options: &DatabaseOptions) -> Result<Box<dyn Pool>, Error> {
 }
 
 fn connect(options: &DatabaseOptions) -> Result<sqlx::PgPool, Error> {
-    use sqlx::ConnectOptions as _;
-    use sqlx::postgres::PgSslMode;
     #[cfg(feature = "tls")]
     crate::connection::redis::install_crypto();
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let ssl_mode = options.ssl_mode.clone().or_else(|| variable("PGSSLMODE"));
-    let ssl_mode = ssl_mode.as_deref().unwrap_or("prefer");
-    let wrong = |value: &str, expected| Error::Setting {
-        name: format!("database.connections.{}.sslmode", options.name),
-        value: value.to_owned(),
-        expected,
-    };
-    let ssl_ca = ssl_ca(options, variable("PGSSLROOTCERT"));
-    let is_system = ssl_ca.as_deref() == Some(Path::new(DatabaseOptions::SYSTEM_CA));
-    // As in libpq, `require` with a certificate authority also checks the server against it.
-    let parsed = match ssl_mode {
-        mode if is_system && mode != "verify-full" => {
-            return Err(wrong(
-                mode,
-                "verify-full, which `sslrootcert` = system needs",
-            ));
-        }
-        "require" if ssl_ca.is_some() => PgSslMode::VerifyCa,
-        "verify-ca" | "verify-full" if ssl_ca.is_none() => {
-            let expected = "an authority to check the server against as well: `sslrootcert`, or ~/.postgresql/root.crt";
-            return Err(wrong(ssl_mode, expected));
-        }
-        mode => mode.parse().map_err(|_| {
-            wrong(
-                mode,
-                "disable, allow, prefer, require, verify-ca or verify-full",
-            )
-        })?,
-    };
+    let ssl_ca = ssl_ca(options);
+    let ssl_mode = ssl_mode(options, ssl_ca.as_deref())?;
     let mut connect = sqlx::postgres::PgConnectOptions::new_without_pgpass()
         .host(&options.host)
         .port(options.port)
         .username(&options.username)
         .database(&options.database)
-        .ssl_mode(parsed)
+        .ssl_mode(ssl_mode)
         .application_name("artisand")
         // Poolers refuse parameters that they do not know.
         .extra_float_digits(None)
@@ -80,7 +51,7 @@ fn connect(options: &DatabaseOptions) -> Result<sqlx::PgPool, Error> {
     if let Some(socket) = &options.socket {
         connect = connect.socket(socket);
     }
-    if let Some(ca) = ssl_ca.filter(|_| !is_system) {
+    if let Some(ca) = ssl_ca.filter(|ca| *ca != Path::new(DatabaseOptions::SYSTEM_CA)) {
         connect = connect.ssl_root_cert(ca);
     }
     if let Some(cert) = &options.ssl_cert {
@@ -92,8 +63,39 @@ fn connect(options: &DatabaseOptions) -> Result<sqlx::PgPool, Error> {
     Ok(pool_options().connect_lazy_with(connect))
 }
 
+/// A variable that libpq reads.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// How the connection is encrypted, and the server verified.
+fn ssl_mode(options: &DatabaseOptions, ssl_ca: Option<&Path>) -> Result<PgSslMode, Error> {
+    let mode = options.ssl_mode.clone().or_else(|| variable("PGSSLMODE"));
+    let mode = mode.as_deref().unwrap_or("prefer");
+    let wrong = |expected| Error::Setting {
+        name: format!("database.connections.{}.sslmode", options.name),
+        value: mode.to_owned(),
+        expected,
+    };
+    let is_system = ssl_ca == Some(Path::new(DatabaseOptions::SYSTEM_CA));
+    // As in libpq, `require` with a certificate authority also checks the server against it.
+    match mode {
+        _ if is_system && mode != "verify-full" => {
+            Err(wrong("verify-full, which `sslrootcert` = system needs"))
+        }
+        "require" if ssl_ca.is_some() => Ok(PgSslMode::VerifyCa),
+        "verify-ca" | "verify-full" if ssl_ca.is_none() => Err(wrong(
+            "an authority to check the server against as well: `sslrootcert`, or ~/.postgresql/root.crt",
+        )),
+        _ => mode
+            .parse()
+            .map_err(|_| wrong("disable, allow, prefer, require, verify-ca or verify-full")),
+    }
+}
+
 /// The certificate authority that libpq would check the server against.
-fn ssl_ca(options: &DatabaseOptions, variable: Option<String>) -> Option<PathBuf> {
+fn ssl_ca(options: &DatabaseOptions) -> Option<PathBuf> {
+    let variable = variable("PGSSLROOTCERT");
     let usual = || {
         let path = std::env::home_dir()?.join(".postgresql/root.crt");
         path.is_file().then_some(path)
@@ -138,7 +140,7 @@ impl Pool for Postgres {
         Box::pin(async move {
             let sql = with_literals(DatabaseKind::Postgres, sql, params);
             let mut transaction = Postgres::begin(self).await?;
-            let rows = sqlx::Executor::fetch_all(&mut *transaction, &*sql).await;
+            let rows = sqlx::Executor::fetch_all(&mut *transaction, sqlx::AssertSqlSafe(sql)).await;
             let records = records!(rows, postgres_value);
             transaction.commit().await?;
             records

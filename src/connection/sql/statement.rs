@@ -8,7 +8,7 @@ use super::driver::CONNECT_TIMEOUT;
 macro_rules! run {
     ($pool:expr, $sql:expr, $params:expr, $method:ident) => {{
         // The server does not keep the statement: behind a pooler the next one may go to another server.
-        let mut query = sqlx::query($sql).persistent(false);
+        let mut query = sqlx::query(sqlx::AssertSqlSafe($sql)).persistent(false);
         for param in $params {
             query = match *param {
                 $crate::connection::sql::row::Param::Int(number) => query.bind(number),

@@ -1,10 +1,10 @@
 //! A queued mailable.
 
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, Deserializer, IgnoredAny};
+use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, SeqAccess};
 use serde_json::{Map, Value};
 
-use super::{Bytes, MAILABLE, Twice, or_default, read};
+use super::{Bytes, MAILABLE, Subject, or_default, part, read};
 
 /// A queued mailable (`SendQueuedMailable`) with what was set on it before it was queued.
 ///
@@ -16,22 +16,53 @@ use super::{Bytes, MAILABLE, Twice, or_default, read};
 pub struct Mailable<M> {
     /// The mailable.
     pub mailable: M,
+    /// Who gets the mail, and how.
+    pub envelope: Envelope,
+    /// What the mail says.
+    pub content: Content,
+    /// What is attached to it.
+    pub attachments: Attachments,
+}
+
+/// The addresses of a mail and its marks, as far as they were set before the mailable was queued.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[non_exhaustive]
+pub struct Envelope {
     /// Recipients.
+    #[serde(deserialize_with = "or_default")]
     pub to: Vec<Address>,
     /// Copies.
+    #[serde(deserialize_with = "or_default")]
     pub cc: Vec<Address>,
     /// Blind copies.
+    #[serde(deserialize_with = "or_default")]
     pub bcc: Vec<Address>,
     /// Reply-to addresses.
+    #[serde(deserialize_with = "or_default")]
     pub reply_to: Vec<Address>,
     /// Senders; Laravel uses the first.
+    #[serde(deserialize_with = "or_default")]
     pub from: Vec<Address>,
     /// Subject; if `None`, Laravel derives it from the class's name.
     pub subject: Option<String>,
-    /// Language.
-    pub locale: Option<String>,
     /// Mailer; the default mailer if `None`.
     pub mailer: Option<String>,
+    /// Tags, for mail services that support them.
+    #[serde(deserialize_with = "or_default")]
+    pub tags: Vec<String>,
+    /// Metadata, for mail services that support it.
+    #[serde(deserialize_with = "or_default")]
+    pub metadata: Map<String, Value>,
+}
+
+/// The text of a mail, as far as it was set before the mailable was queued.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[non_exhaustive]
+pub struct Content {
+    /// Language.
+    pub locale: Option<String>,
     /// Name of the view.
     pub view: Option<String>,
     /// Name of the view for plain text.
@@ -43,17 +74,24 @@ pub struct Mailable<M> {
     /// Markdown theme.
     pub theme: Option<String>,
     /// Data for the view, in addition to the mailable's public properties.
+    #[serde(deserialize_with = "or_default")]
     pub view_data: Map<String, Value>,
-    /// Files to attach, by their path where the app runs.
-    pub attachments: Vec<Attachment>,
+}
+
+/// The attachments of a mail, as far as they were set before the mailable was queued.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Attachments {
+    /// Files, by their path where the app runs.
+    #[serde(rename = "attachments", deserialize_with = "or_default")]
+    pub files: Vec<Attachment>,
     /// Attachments whose bytes are in the job.
-    pub raw_attachments: Vec<RawAttachment>,
-    /// Attachments from the app's disks.
-    pub disk_attachments: Vec<DiskAttachment>,
-    /// Tags, for mail services that support them.
-    pub tags: Vec<String>,
-    /// Metadata, for mail services that support it.
-    pub metadata: Map<String, Value>,
+    #[serde(rename = "rawAttachments", deserialize_with = "or_default")]
+    pub raw: Vec<RawAttachment>,
+    /// Files on the app's disks.
+    #[serde(rename = "diskAttachments", deserialize_with = "or_default")]
+    pub on_disks: Vec<DiskAttachment>,
 }
 
 /// A mail address.
@@ -133,66 +171,22 @@ pub struct DiskAttachment {
     pub options: Map<String, Value>,
 }
 
-/// Properties of Laravel's base class of mailables; missing ones have their default.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-#[derive(Default)]
-struct Base {
-    #[serde(deserialize_with = "or_default")]
-    to: Vec<Address>,
-    #[serde(deserialize_with = "or_default")]
-    cc: Vec<Address>,
-    #[serde(deserialize_with = "or_default")]
-    bcc: Vec<Address>,
-    #[serde(deserialize_with = "or_default")]
-    reply_to: Vec<Address>,
-    #[serde(deserialize_with = "or_default")]
-    from: Vec<Address>,
-    subject: Option<String>,
-    locale: Option<String>,
-    mailer: Option<String>,
-    view: Option<String>,
-    text_view: Option<String>,
-    markdown: Option<String>,
-    html: Option<String>,
-    theme: Option<String>,
-    #[serde(deserialize_with = "or_default")]
-    view_data: Map<String, Value>,
-    #[serde(deserialize_with = "or_default")]
-    attachments: Vec<Attachment>,
-    #[serde(deserialize_with = "or_default")]
-    raw_attachments: Vec<RawAttachment>,
-    #[serde(deserialize_with = "or_default")]
-    disk_attachments: Vec<DiskAttachment>,
-    #[serde(deserialize_with = "or_default")]
-    tags: Vec<String>,
-    #[serde(deserialize_with = "or_default")]
-    metadata: Map<String, Value>,
+/// The mailable's own properties, and those of Laravel's base class.
+struct Parts<M>(M, Envelope, Content, Attachments);
+
+impl<'de, M: Deserialize<'de>> Subject<'de> for Parts<M> {
+    fn read<A: SeqAccess<'de>>(parts: &mut A) -> Result<Self, A::Error> {
+        Ok(Self(part(parts)?, part(parts)?, part(parts)?, part(parts)?))
+    }
 }
 
 impl<'de, M: DeserializeOwned> Deserialize<'de> for Mailable<M> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let make = |_: IgnoredAny, Twice(mailable, base): Twice<M, Base>| Self {
+        let make = |_: IgnoredAny, Parts(mailable, envelope, content, attachments)| Self {
             mailable,
-            to: base.to,
-            cc: base.cc,
-            bcc: base.bcc,
-            reply_to: base.reply_to,
-            from: base.from,
-            subject: base.subject,
-            locale: base.locale,
-            mailer: base.mailer,
-            view: base.view,
-            text_view: base.text_view,
-            markdown: base.markdown,
-            html: base.html,
-            theme: base.theme,
-            view_data: base.view_data,
-            attachments: base.attachments,
-            raw_attachments: base.raw_attachments,
-            disk_attachments: base.disk_attachments,
-            tags: base.tags,
-            metadata: base.metadata,
+            envelope,
+            content,
+            attachments,
         };
         read(deserializer, MAILABLE, make)
     }

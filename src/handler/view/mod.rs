@@ -24,7 +24,9 @@ mod string;
 pub use broadcast::Broadcast;
 pub use command::ArtisanCommand;
 pub use listener::Listener;
-pub use mailable::{Address, Attachment, DiskAttachment, Mailable, RawAttachment};
+pub use mailable::{
+    Address, Attachment, Attachments, Content, DiskAttachment, Envelope, Mailable, RawAttachment,
+};
 pub use notification::{AnonymousNotifiable, Notifiable, Notifiables, Notification};
 pub use string::StringJob;
 
@@ -144,7 +146,7 @@ fn part<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(parts: &mut A) -> Result<T,
     parts.next_element()?.ok_or_else(none)
 }
 
-/// The content of a wrapper, read into one type or two.
+/// The content of a wrapper, read into one or several types.
 trait Subject<'de>: Sized {
     fn read<A: SeqAccess<'de>>(parts: &mut A) -> Result<Self, A::Error>;
 }

@@ -192,23 +192,29 @@ fn a_mailable_shows_its_mail_and_its_own_properties() {
         "O:34:\"Illuminate\\Mail\\SendQueuedMailable\":2:{{s:8:\"mailable\";O:16:\"App\\Mail\\Shipped\":14:{{s:5:\"order\";{ORDER}s:20:\"\0App\\Mail\\Shipped\0pv\";i:2;s:6:\"locale\";s:2:\"de\";s:2:\"to\";a:1:{{i:0;a:2:{{s:4:\"name\";s:1:\"A\";s:7:\"address\";s:7:\"a@x.com\";}}}}s:2:\"cc\";a:1:{{i:0;a:2:{{s:4:\"name\";N;s:7:\"address\";s:7:\"c@x.com\";}}}}s:3:\"bcc\";N;s:8:\"viewData\";a:1:{{s:1:\"k\";s:1:\"v\";}}s:11:\"\0*\0markdown\";s:1:\"m\";s:11:\"attachments\";a:1:{{i:0;a:2:{{s:4:\"file\";s:10:\"/srv/f.pdf\";s:7:\"options\";a:2:{{s:2:\"as\";s:5:\"f.pdf\";s:4:\"mime\";s:15:\"application/pdf\";}}}}}}s:14:\"rawAttachments\";a:1:{{i:0;a:3:{{s:4:\"data\";s:3:\"RAW\";s:4:\"name\";s:5:\"r.txt\";s:7:\"options\";a:0:{{}}}}}}s:15:\"diskAttachments\";a:1:{{i:0;a:4:{{s:4:\"disk\";s:2:\"s3\";s:4:\"path\";s:7:\"p/q.txt\";s:4:\"name\";s:5:\"q.txt\";s:7:\"options\";a:0:{{}}}}}}s:7:\"\0*\0tags\";a:1:{{i:0;s:2:\"t1\";}}s:11:\"\0*\0metadata\";a:1:{{s:1:\"m\";s:1:\"1\";}}s:5:\"queue\";s:4:\"mail\";}}s:5:\"tries\";i:2;}}"
     ));
     let view: Mailable<Shipped> = input(&context).unwrap();
-    assert_eq!((view.mailable.pv, view.locale.as_deref()), (2, Some("de")));
+    assert_eq!(
+        (view.mailable.pv, view.content.locale.as_deref()),
+        (2, Some("de"))
+    );
     assert!(view.mailable.order.class.is_some());
     let address = |name: Option<&str>, address: &str| Address {
         name: name.map(str::to_owned),
         address: address.to_owned(),
     };
-    assert_eq!(view.to, [address(Some("A"), "a@x.com")]);
-    assert_eq!(view.cc, [address(None, "c@x.com")]);
-    assert_eq!((view.bcc, view.subject), (Vec::new(), None));
-    assert_eq!(view.markdown.as_deref(), Some("m"));
-    assert_eq!(view.view_data["k"], "v");
-    assert_eq!(view.attachments[0].options["as"], "f.pdf");
-    assert_eq!(view.raw_attachments[0].data, b"RAW");
-    assert_eq!(view.disk_attachments[0].path, "p/q.txt");
-    assert_eq!(view.tags, ["t1"]);
-    assert_eq!(view.metadata["m"], "1");
-    assert!(!format!("{:?}", view.raw_attachments).contains("RAW"));
+    assert_eq!(view.envelope.to, [address(Some("A"), "a@x.com")]);
+    assert_eq!(view.envelope.cc, [address(None, "c@x.com")]);
+    assert_eq!(
+        (view.envelope.bcc, view.envelope.subject),
+        (Vec::new(), None)
+    );
+    assert_eq!(view.content.markdown.as_deref(), Some("m"));
+    assert_eq!(view.content.view_data["k"], "v");
+    assert_eq!(view.attachments.files[0].options["as"], "f.pdf");
+    assert_eq!(view.attachments.raw[0].data, b"RAW");
+    assert_eq!(view.attachments.on_disks[0].path, "p/q.txt");
+    assert_eq!(view.envelope.tags, ["t1"]);
+    assert_eq!(view.envelope.metadata["m"], "1");
+    assert!(!format!("{:?}", view.attachments.raw).contains("RAW"));
 }
 
 #[test]

@@ -111,7 +111,7 @@ impl Drop for Note {
 }
 
 /// Enables supervision: this program can run as a supervisor.
-pub(super) fn can_supervise() {
+pub(super) fn enable_supervision() {
     notes().can_supervise = true;
 }
 

@@ -47,7 +47,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 #[must_use]
 pub fn supervise() -> Option<ExitCode> {
     if std::env::args_os().next().is_none_or(|name| name != NAME) {
-        super::notes::can_supervise();
+        super::notes::enable_supervision();
         return None;
     }
     Some(run())

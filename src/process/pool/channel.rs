@@ -144,7 +144,7 @@ impl Channel {
     }
 
     /// Records the process's clock, which it sent some time before now.
-    pub(super) fn has_clock(&mut self, clock: u64) {
+    pub(super) fn note_clock(&mut self, clock: u64) {
         let now = Instant::now();
         // Keep the sample with the smallest delay.
         if clock > self.on_its_clock(now) {
@@ -326,7 +326,7 @@ impl Channel {
 
 fn random_key() -> String {
     let mut bytes = [0; 16];
-    getrandom::getrandom(&mut bytes).expect("the system has random numbers");
+    getrandom::fill(&mut bytes).expect("the system has random numbers");
     format!("{:032x}", u128::from_ne_bytes(bytes))
 }
 
@@ -407,13 +407,13 @@ mod tests {
         let (mut channel, _theirs) = pair();
         let second = Duration::from_secs(1);
         // The message took ten seconds.
-        channel.has_clock(1_000_000_000_000);
+        channel.note_clock(1_000_000_000_000);
         let now = Instant::now();
         assert_eq!(channel.on_its_clock(now + second), 1_001_000_000_000);
         tokio::time::advance(second).await;
         // The next took one second, which is better; the last took two, which is not.
-        channel.has_clock(1_010_000_000_000);
-        channel.has_clock(1_009_000_000_000);
+        channel.note_clock(1_010_000_000_000);
+        channel.note_clock(1_009_000_000_000);
         assert_eq!(channel.on_its_clock(now + second * 2), 1_011_000_000_000);
     }
 

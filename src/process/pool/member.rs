@@ -128,6 +128,16 @@ struct Given {
     is_cut_off: bool,
     /// It is the last job of the process, by `maxJobs`.
     is_last: bool,
+    killed: Option<Killed>,
+}
+
+/// Why a process with a job was killed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Killed {
+    /// It did not take the job.
+    NotTaken,
+    /// The job was cut short, or the process cannot be understood.
+    Running,
 }
 
 /// The result of waiting for a job.
@@ -170,29 +180,7 @@ impl Member {
             };
             match did {
                 Did::Say(Said::Booted(booted)) => {
-                    member.channel.has_clock(booted.clock);
-                    tracing::debug!(
-                        php.process = member.log.process,
-                        php.version = booted.php.as_str(),
-                        laravel = booted.laravel.as_str(),
-                        "a PHP process of the pool has booted the app"
-                    );
-                    member.signals = match booted {
-                        Booted {
-                            interruptible: true,
-                            ..
-                        } => Signals::PassedOn,
-                        Booted { signals: true, .. } => Signals::Heard,
-                        _ => Signals::Unheard,
-                    };
-                    let mut health = pool.health();
-                    health.booted += 1;
-                    health.versions = Versions {
-                        laravel: booted.laravel,
-                        php: booted.php,
-                    };
-                    drop(health);
-                    pool.changed();
+                    member.note_boot(booted, pool);
                     return Ok(Some(member));
                 }
                 Did::Say(Said::Unbootable { message }) => return Err(message),
@@ -218,6 +206,33 @@ impl Member {
                 }
             }
         }
+    }
+
+    /// Records what the process reports once it has booted the app.
+    fn note_boot(&mut self, booted: Booted, pool: &Shared) {
+        self.channel.note_clock(booted.clock);
+        tracing::debug!(
+            php.process = self.log.process,
+            php.version = booted.php.as_str(),
+            laravel = booted.laravel.as_str(),
+            "a PHP process of the pool has booted the app"
+        );
+        self.signals = match booted {
+            Booted {
+                interruptible: true,
+                ..
+            } => Signals::PassedOn,
+            Booted { signals: true, .. } => Signals::Heard,
+            _ => Signals::Unheard,
+        };
+        let mut health = pool.health();
+        health.booted += 1;
+        health.versions = Versions {
+            laravel: booted.laravel,
+            php: booted.php,
+        };
+        drop(health);
+        pool.changed();
     }
 
     fn spawn(pool: &Shared) -> Result<Self, String> {
@@ -307,52 +322,56 @@ impl Member {
                 }
             };
             count += 1;
-            let Assignment {
-                info,
-                reserved,
-                lease,
-                said,
-                answers,
-                kill,
-                begun,
-            } = assignment;
-            self.log.of(Some(Arc::clone(&info)));
-            let queue = info.queue.as_str();
-            let now = Instant::now();
-            // Only this task sets it, once per job.
-            let _ = begun.set(now);
-            let until = lease.map_or(now + TAKING, |lease| lease.min(now + TAKING));
-            let written = tokio::select! {
-                written = self.channel.run(queue, &info.body, &reserved, until, lease) => written,
-                // Sending a large job waits for PHP to read it, which may not happen. The two branches below end
-                // the wait.
-                () = kill.cancelled() => Ok(()),
-                () = pool.stop.cancelled() => Ok(()),
-                _ = self.child.wait() => Ok(()),
-            };
-            let mut is_cut_off = false;
-            if let Err(error) = written {
-                // The rest of the job will not be sent.
-                is_cut_off = error.kind() == std::io::ErrorKind::TimedOut;
-                // If the process has ended just now, the code below notices.
-                tracing::debug!(%error, php.process = self.log.process, "a job could not be given to PHP");
-            }
-            let is_last = max_jobs == Some(count);
-            let given = Given {
-                said,
-                answers,
-                until,
-                is_cut_off,
-                is_last,
-            };
-            let is_alive = self.run_job(given, &kill, pool).await;
-            self.stdout.flush(&mut self.log);
-            self.stderr.flush(&mut self.log);
-            self.log.of(None);
-            if !is_alive {
+            if !self.give(assignment, max_jobs == Some(count), pool).await {
                 return count;
             }
         }
+    }
+
+    /// Gives the process a job and follows it to its end; false if the process is gone.
+    async fn give(&mut self, assignment: Assignment, is_last: bool, pool: &Shared) -> bool {
+        let Assignment {
+            info,
+            reserved,
+            lease,
+            said,
+            answers,
+            kill,
+            begun,
+        } = assignment;
+        self.log.of(Some(Arc::clone(&info)));
+        let queue = info.queue.as_str();
+        let now = Instant::now();
+        // Only this task sets it, once per job.
+        let _ = begun.set(now);
+        let until = lease.map_or(now + TAKING, |lease| lease.min(now + TAKING));
+        let written = tokio::select! {
+            written = self.channel.run(queue, &info.body, &reserved, until, lease) => written,
+            // Sending a large job waits for PHP to read it, which may not happen. The branches below end the wait.
+            () = kill.cancelled() => Ok(()),
+            () = pool.stop.cancelled() => Ok(()),
+            _ = self.child.wait() => Ok(()),
+        };
+        let mut is_cut_off = false;
+        if let Err(error) = written {
+            // The rest of the job will not be sent.
+            is_cut_off = error.kind() == std::io::ErrorKind::TimedOut;
+            // If the process has ended just now, the code below notices.
+            tracing::debug!(%error, php.process = self.log.process, "a job could not be given to PHP");
+        }
+        let given = Given {
+            said,
+            answers,
+            until,
+            is_cut_off,
+            is_last,
+            killed: None,
+        };
+        let is_alive = self.run_job(given, &kill, pool).await;
+        self.stdout.flush(&mut self.log);
+        self.stderr.flush(&mut self.log);
+        self.log.of(None);
+        is_alive
     }
 
     /// Waits until the process is ready for a job; it is not ready while the app lets no worker work.
@@ -383,7 +402,7 @@ impl Member {
                 Did::Print => {}
                 Did::Say(said) => self.hears_problem(&said),
                 Did::Exit(status) => {
-                    self.has_ended(status);
+                    self.log_end(status);
                     return Some(Waited::Gone);
                 }
                 Did::FallSilent(error) => {
@@ -424,7 +443,7 @@ impl Member {
                 }
                 Did::Say(said) => self.hears_problem(&said),
                 Did::Exit(status) => {
-                    self.has_ended(status);
+                    self.log_end(status);
                     drop(offer);
                     pool.changed();
                     return Waited::Gone;
@@ -454,7 +473,7 @@ impl Member {
     }
 
     /// Logs the end of a process between two jobs: mostly its limits (jobs, time, memory) or a restart signal.
-    fn has_ended(&self, status: Option<ExitStatus>) {
+    fn log_end(&self, status: Option<ExitStatus>) {
         let (process, how) = (self.log.process, words(status));
         if status.is_some_and(|status| status.signal().is_some()) {
             tracing::warn!(
@@ -477,10 +496,7 @@ impl Member {
 
     /// Forwards PHP's messages about a job until the attempt is over; false if the process is gone.
     async fn run_job(&mut self, mut given: Given, kill: &CancellationToken, pool: &Shared) -> bool {
-        let said = &given.said;
         let mut taken_by = Some(given.until);
-        let mut is_killed = false;
-        let mut is_refused = false;
         let mut signals = pool.signals.subscribe();
         loop {
             let patience = self.patience();
@@ -501,20 +517,11 @@ impl Member {
                 }
                 () = sleep_until(taken_by) => {
                     taken_by = None;
-                    if given.is_cut_off || self.channel.is_untouched() {
-                        tracing::warn!(
-                            php.process = self.log.process,
-                            "a PHP process did not take the job it had asked for, and is killed; the job goes back"
-                        );
-                        // After this time the process would not begin the job any more.
-                        is_refused = true;
-                        is_killed = true;
-                        self.group.kill();
-                    }
+                    self.check_taken(&mut given);
                     continue;
                 }
-                () = async { tokio::select! { () = kill.cancelled() => {}, () = pool.stop.cancelled() => {} } }, if !is_killed => {
-                    is_killed = true;
+                () = either(kill, &pool.stop), if given.killed.is_none() => {
+                    given.killed = Some(Killed::Running);
                     self.group.kill();
                     continue;
                 }
@@ -533,53 +540,76 @@ impl Member {
                     self.note_turn(clock);
                     // Mostly this message alone reports the end of the attempt.
                     self.is_ready = true;
-                    let _ = said.send(Said::Done).await;
+                    let _ = given.said.send(Said::Done).await;
                     return true;
                 }
-                Did::Say(it) => {
-                    self.hears_problem(&it);
-                    if it == (Said::Deleted { last: true })
-                        && self.comes_soon
-                        && !is_killed
-                        && !given.is_last
-                    {
-                        self.early = Some((pool.offer(), Instant::now() + SOON));
-                    }
-                    let is_over = matches!(it, Said::Done | Said::Declined);
-                    if it == Said::Declined && Instant::now() > given.until {
-                        tracing::warn!(
-                            php.process = self.log.process,
-                            "a PHP process took a job too late to begin with it; the job goes back"
-                        );
-                    }
-                    // The receiver may be dropped.
-                    let _ = said.send(it).await;
-                    if is_over {
+                Did::Say(said) => {
+                    if self.forward(said, &given, pool).await {
                         return true;
                     }
                 }
                 Did::FallSilent(Some(error)) => {
                     self.cannot_be_understood(&error);
-                    is_killed = true;
+                    given.killed.get_or_insert(Killed::Running);
                     self.group.kill();
                 }
                 Did::Exit(status) => {
-                    self.early = None;
-                    let is_untouched = self.channel.bury();
-                    for it in self.read_rest().await {
-                        self.hears_problem(&it);
-                        let _ = said.send(it).await;
-                    }
-                    let end = if is_untouched || is_refused {
-                        Said::Declined
-                    } else {
-                        Said::Ended(words(status) + &self.printed())
-                    };
-                    let _ = said.send(end).await;
+                    self.end_job(status, &given).await;
                     return false;
                 }
             }
         }
+    }
+
+    /// Kills a process that has not begun to read its job in time.
+    fn check_taken(&mut self, given: &mut Given) {
+        if given.is_cut_off || self.channel.is_untouched() {
+            tracing::warn!(
+                php.process = self.log.process,
+                "a PHP process did not take the job it had asked for, and is killed; the job goes back"
+            );
+            // After this time the process would not begin the job any more.
+            given.killed = Some(Killed::NotTaken);
+            self.group.kill();
+        }
+    }
+
+    /// Forwards a message about the job; true if the attempt is over.
+    async fn forward(&mut self, said: Said, given: &Given, pool: &Shared) -> bool {
+        self.hears_problem(&said);
+        if said == (Said::Deleted { last: true })
+            && self.comes_soon
+            && given.killed.is_none()
+            && !given.is_last
+        {
+            self.early = Some((pool.offer(), Instant::now() + SOON));
+        }
+        if said == Said::Declined && Instant::now() > given.until {
+            tracing::warn!(
+                php.process = self.log.process,
+                "a PHP process took a job too late to begin with it; the job goes back"
+            );
+        }
+        let is_over = matches!(said, Said::Done | Said::Declined);
+        // The receiver may be dropped.
+        let _ = given.said.send(said).await;
+        is_over
+    }
+
+    /// Reports the end of a process that had a job.
+    async fn end_job(&mut self, status: Option<ExitStatus>, given: &Given) {
+        self.early = None;
+        let is_untouched = self.channel.bury();
+        for said in self.read_rest().await {
+            self.hears_problem(&said);
+            let _ = given.said.send(said).await;
+        }
+        let end = if is_untouched || given.killed == Some(Killed::NotTaken) {
+            Said::Declined
+        } else {
+            Said::Ended(words(status) + &self.printed())
+        };
+        let _ = given.said.send(end).await;
     }
 
     /// Tells a process that waits for it whether the failure of its job was written down.
@@ -601,7 +631,7 @@ impl Member {
 
     /// Records that the process has come round: its clock, and that it does not pause.
     fn note_turn(&mut self, clock: u64) {
-        self.channel.has_clock(clock);
+        self.channel.note_clock(clock);
         self.pause = None;
     }
 
@@ -636,7 +666,7 @@ impl Member {
                 () = tokio::time::sleep_until(deadline) => break,
             };
             if let Did::Exit(status) = did {
-                self.has_ended(status);
+                self.log_end(status);
                 self.read_rest().await;
                 return;
             }
@@ -774,6 +804,13 @@ fn last_words(retry_after: Option<Duration>) -> Duration {
 /// Describes how a process ended.
 fn words(status: Option<ExitStatus>) -> String {
     status.map_or_else(|| "unknown".to_owned(), |status| status.to_string())
+}
+
+async fn either(one: &CancellationToken, other: &CancellationToken) {
+    tokio::select! {
+        () = one.cancelled() => {}
+        () = other.cancelled() => {}
+    }
 }
 
 async fn sleep_until(moment: Option<Instant>) {

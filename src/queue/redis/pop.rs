@@ -78,11 +78,8 @@ impl RedisQueue {
         let mut ended = None;
         let lease = self.lease(request.now);
         for (position, (queue, entry)) in request.queues.iter().zip(reply).enumerate() {
-            let is_end =
-                read_entry(queue, entry, lease, &mut popped).ok_or_else(|| Error::Reply {
-                    script: "pop.lua",
-                    queue: queue.clone(),
-                })?;
+            let is_end = read_entry(queue, entry, lease, &mut popped)
+                .ok_or_else(|| wrong_reply("pop.lua", queue))?;
             ended = ended.or(is_end.then_some(position));
         }
         Ok((popped, ended))
@@ -125,12 +122,47 @@ impl RedisQueue {
         choose: Choose<'_>,
         popped: &mut Popped,
     ) -> Result<usize, Error> {
-        let wrong = |script| {
-            move || Error::Reply {
-                script,
-                queue: queue.clone(),
+        let window = self.show(request, queue, (start, size), popped).await?;
+        let seen = window.len();
+        let room = request.max.get().saturating_sub(popped.jobs.len());
+        let mut chosen = Vec::new();
+        for element in window {
+            let Value::BulkString(element) = element else {
+                return Err(wrong_reply("peek.lua", queue));
+            };
+            if chosen.len() < room
+                && let Some(choice) = choose(queue, &element)
+            {
+                chosen.push((element, choice));
             }
-        };
+        }
+        let is_woken = start == 0 && request.woken.contains(queue);
+        if !chosen.is_empty() {
+            self.claim(request.now, queue, chosen, is_woken, popped)
+                .await?;
+        } else if is_woken && seen > 0 {
+            // The notification was for a job that another worker has to take: pass it on.
+            let command = redis::cmd("RPUSH")
+                .arg(self.keys.notify(queue))
+                .arg("1")
+                .take();
+            let _: i64 = self
+                .redis
+                .command(&command)
+                .await
+                .map_err(failed("RPUSH", queue))?;
+        }
+        Ok(seen)
+    }
+
+    /// Migrates due jobs, and shows a part of the queue.
+    async fn show(
+        &self,
+        request: &PopRequest<'_>,
+        queue: &QueueName,
+        (start, size): (usize, usize),
+        popped: &mut Popped,
+    ) -> Result<std::vec::IntoIter<Value>, Error> {
         let number = |n: usize| Arg::Int(i64::try_from(n).unwrap_or(i64::MAX));
         let keys = self.pop_keys(queue);
         let args = [
@@ -141,52 +173,32 @@ impl RedisQueue {
             number(start),
             number(size),
         ];
-        let window: Vec<Value> = self
+        let reply: Vec<Value> = self
             .call(queue, "peek.lua", &self.scripts.peek, &keys, &args)
             .await?;
-        let mut window = window.into_iter();
-        let due = window
-            .next()
-            .and_then(|value| read_due(&value))
-            .ok_or_else(wrong("peek.lua"))?;
+        let mut reply = reply.into_iter();
+        let due = reply.next().and_then(|value| read_due(&value));
+        let due = due.ok_or_else(|| wrong_reply("peek.lua", queue))?;
         popped.next_due = earliest(popped.next_due, due);
-        popped.migrated += window
-            .next()
-            .and_then(|value| read_count(&value))
-            .ok_or_else(wrong("peek.lua"))?;
-        let seen = window.len();
-        let room = request.max.get().saturating_sub(popped.jobs.len());
-        let mut chosen = Vec::new();
-        for element in window {
-            let Value::BulkString(element) = element else {
-                return Err(wrong("peek.lua")());
-            };
-            if chosen.len() < room
-                && let Some(choice) = choose(queue, &element)
-            {
-                chosen.push((element, choice));
-            }
-        }
-        let is_woken = request.woken.contains(queue);
-        if chosen.is_empty() {
-            if is_woken && start == 0 && seen > 0 {
-                // The notification was for a job that another worker has to take: pass it on.
-                let command = redis::cmd("RPUSH")
-                    .arg(self.keys.notify(queue))
-                    .arg("1")
-                    .take();
-                let _: i64 = self
-                    .redis
-                    .command(&command)
-                    .await
-                    .map_err(failed("RPUSH", queue))?;
-            }
-            return Ok(seen);
-        }
+        let migrated = reply.next().and_then(|value| read_count(&value));
+        popped.migrated += migrated.ok_or_else(|| wrong_reply("peek.lua", queue))?;
+        Ok(reply)
+    }
+
+    /// Reserves those of the chosen jobs that are still there.
+    async fn claim(
+        &self,
+        now: UnixSeconds,
+        queue: &QueueName,
+        chosen: Vec<(Vec<u8>, usize)>,
+        is_woken: bool,
+        popped: &mut Popped,
+    ) -> Result<(), Error> {
+        let keys = self.pop_keys(queue);
         let mut args = vec![
-            self.expires(request.now),
+            self.expires(now),
             Self::flag(self.options.notify),
-            Self::flag(is_woken && start == 0),
+            Self::flag(is_woken),
         ];
         args.extend(chosen.iter().map(|(element, _)| Arg::Bytes(element)));
         let reply: Vec<Value> = self
@@ -198,14 +210,14 @@ impl RedisQueue {
             let (offset, text) = reply
                 .next()
                 .zip(reply.next())
-                .ok_or_else(wrong("claim.lua"))?;
+                .ok_or_else(|| wrong_reply("claim.lua", queue))?;
             match offset {
                 Value::Int(-2) => {}
                 Value::Int(-3) => quarantined += 1,
                 offset => {
-                    let lease = self.lease(request.now);
+                    let lease = self.lease(now);
                     let job = read_job(queue, Value::BulkString(element), &offset, text, lease);
-                    let mut job = job.ok_or_else(wrong("claim.lua"))?;
+                    let mut job = job.ok_or_else(|| wrong_reply("claim.lua", queue))?;
                     job.choice = Some(choice);
                     popped.jobs.push(job);
                 }
@@ -214,7 +226,14 @@ impl RedisQueue {
         if quarantined > 0 {
             popped.quarantined.push((queue.clone(), quarantined));
         }
-        Ok(seen)
+        Ok(())
+    }
+}
+
+fn wrong_reply(script: &'static str, queue: &QueueName) -> Error {
+    Error::Reply {
+        script,
+        queue: queue.clone(),
     }
 }
 

@@ -87,6 +87,17 @@ impl Rules {
         let wait = Self::WAITS.get(place).or(Self::WAITS.last());
         wait.copied().map(Duration::from_secs)
     }
+
+    /// Whether a job that threw in this attempt is not tried again.
+    fn are_spent(&self, attempts: u32, exceptions: Option<i64>, now: UnixSeconds) -> bool {
+        let is_last = match (self.retry_until, self.max_tries) {
+            (Some(retry_until), _) => retry_until <= now,
+            (None, Some(max_tries)) => max_tries > 0 && i64::from(attempts) >= max_tries,
+            (None, None) => false,
+        };
+        let exceptions = self.max_exceptions.zip(exceptions);
+        is_last || exceptions.is_some_and(|(most, exceptions)| most <= exceptions)
+    }
 }
 
 /// What becomes of the job.
@@ -190,16 +201,7 @@ pub(crate) fn after_attempt(
             release(delay, false)
         }
     });
-    let is_last = match (rules.retry_until, rules.max_tries) {
-        (Some(retry_until), _) => retry_until <= now,
-        (None, Some(max_tries)) => max_tries > 0 && i64::from(attempts) >= max_tries,
-        (None, None) => false,
-    };
-    let too_many_exceptions = rules
-        .max_exceptions
-        .zip(exceptions)
-        .is_some_and(|(max_exceptions, exceptions)| max_exceptions <= exceptions);
-    let is_over = is_last || too_many_exceptions;
+    let is_over = rules.are_spent(attempts, exceptions, now);
     match outcome {
         Outcome::Finished => asked.unwrap_or(Decision::Delete),
         // A missing model overrides all limits, and does not count as an exception.

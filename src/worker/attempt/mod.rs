@@ -133,7 +133,7 @@ impl Attempt {
         placement: Placement,
         end: &mut TaskEnd,
     ) {
-        if !self.is_ours().await {
+        if !self.confirm_reservation().await {
             // The worker that has it now settles it.
             tracing::warn!(
                 queue = %self.job.queue,
@@ -286,7 +286,7 @@ impl Attempt {
             return Box::pin(self.fail(&info, completion, ended, Some((handler, context)))).await;
         }
         let began = Instant::now();
-        let (ran, mut request) = self.run_handler(&routed, &info, &context, &rules).await;
+        let (ran, request) = self.run_handler(&routed, &info, &context, &rules).await;
         let elapsed = began.elapsed();
         let mut outcome = ran.outcome;
         end.is_stuck = ran.is_stuck;
@@ -295,34 +295,9 @@ impl Attempt {
         if end.was_cut {
             self.log_cut(&info, elapsed);
         }
-        let edits = std::mem::take(&mut request.chain);
-        if let (Outcome::Finished, Err(why)) =
-            (&outcome, completion.check_edits(&triage.app, &info, &edits))
-        {
-            outcome = Outcome::threw(FailureText::new(CHAIN_ERROR, why));
-        }
-        self.count_for_canary(routed.mapping, &outcome, &request);
-        let mut decision = self.decide(&info, &rules, &outcome, &request).await;
-        let mut effects = Vec::new();
-        match (&decision, &outcome) {
-            (Decision::Delete, Outcome::Finished) => {
-                match completion.on_success(&triage.app, &info, edits).await {
-                    Ok(found) => effects = found,
-                    Err(why) => {
-                        // As in Laravel, the job has failed: deleting it now would lose the chain.
-                        log_chain_error(&info, &why);
-                        outcome = Outcome::threw(FailureText::new(CHAIN_ERROR, why));
-                        let request = Request::default();
-                        decision = self.decide(&info, &rules, &outcome, &request).await;
-                    }
-                }
-            }
-            (Decision::Delete, _) => effects = completion.on_deletion(&triage.app).await,
-            (Decision::DeleteMissing, _) => {
-                effects = completion.on_missing_model(&triage.app, &info).await;
-            }
-            _ => {}
-        }
+        let (decision, effects) = self
+            .judge(&routed, &info, &rules, &mut outcome, request)
+            .await;
         if let Decision::Fail(failure) = decision {
             let ended = (outcome, failure, elapsed);
             return Box::pin(self.fail(&info, completion, ended, Some((handler, context)))).await;
@@ -331,6 +306,46 @@ impl Attempt {
         let circumstances = self.circumstances(&info, elapsed);
         self.settle(Ending::of(outcome, decision, effects, &circumstances))
             .await;
+    }
+
+    /// Decides what becomes of a job that a handler ran, and what its end brings about; a chain that cannot go on
+    /// makes the outcome an exception.
+    async fn judge(
+        &self,
+        routed: &Routed,
+        info: &Arc<JobInfo>,
+        rules: &Rules,
+        outcome: &mut Outcome,
+        mut request: Request,
+    ) -> (Decision, Vec<Effect>) {
+        let (app, completion) = (&self.shared.triage.app, &routed.completion);
+        let edits = std::mem::take(&mut request.chain);
+        if let (Outcome::Finished, Err(why)) =
+            (&*outcome, completion.check_edits(app, info, &edits))
+        {
+            *outcome = Outcome::threw(FailureText::new(CHAIN_ERROR, why));
+        }
+        self.count_for_canary(routed.mapping, outcome, &request);
+        let decision = self.decide(info, rules, outcome, &request).await;
+        let effects = match (&decision, &*outcome) {
+            (Decision::Delete, Outcome::Finished) => {
+                match completion.on_success(app, info, edits).await {
+                    Ok(effects) => effects,
+                    Err(why) => {
+                        // As in Laravel, the job has failed: deleting it now would lose the chain.
+                        log_chain_error(info, &why);
+                        *outcome = Outcome::threw(FailureText::new(CHAIN_ERROR, why));
+                        let request = Request::default();
+                        let decision = self.decide(info, rules, outcome, &request).await;
+                        return (decision, Vec::new());
+                    }
+                }
+            }
+            (Decision::Delete, _) => completion.on_deletion(app).await,
+            (Decision::DeleteMissing, _) => completion.on_missing_model(app, info).await,
+            _ => Vec::new(),
+        };
+        (decision, effects)
     }
 
     /// Decides what becomes of a job after an attempt; counts its exception if the job limits them.

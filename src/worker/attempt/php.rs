@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::handler::{EndInPhp, FailureText, JobInfo, RunInPhp};
 use crate::outbox::failed_jobs::{Failing, Passes, Recordings};
@@ -51,6 +52,14 @@ enum Fate {
         /// Whether PHP has recorded it.
         is_logged: bool,
     },
+}
+
+impl Fate {
+    /// Whether it is the failure of a job that ran too long.
+    fn is_timeout(&self) -> bool {
+        const TIMEOUT: &str = "Illuminate\\Queue\\TimeoutExceededException";
+        matches!(self, Self::Failed { failure, .. } if failure.class == TIMEOUT)
+    }
 }
 
 impl EndInPhp {
@@ -98,6 +107,60 @@ enum Over {
     Ended(String),
     /// The worker stops, and the process was killed.
     Cut,
+}
+
+/// The deadlines of a running attempt.
+struct Watch {
+    /// The job's own timeout.
+    timeout: Option<Duration>,
+    /// When the process is killed, or given up after that.
+    deadline: Option<Instant>,
+    /// When `JobProcessing` is announced: after the time that PHP has to decline the job.
+    announced: Option<Instant>,
+    /// When the end of a job that was deleted is settled although it runs on.
+    early: Option<Instant>,
+    /// Whether the process was killed for the last time.
+    is_cut: bool,
+    /// Whether the worker cuts jobs short, and PHP may still finish what follows the end of this one.
+    has_time: bool,
+}
+
+/// What happens next to a running attempt.
+enum Wake {
+    /// PHP reports something; `None` if it never will again.
+    Said(Option<Said>),
+    Announce,
+    SettleEarly,
+    /// The worker cuts its jobs short.
+    Cut,
+    Deadline,
+}
+
+impl Watch {
+    fn new(timeout: Option<Duration>, began: Instant) -> Self {
+        Self {
+            timeout,
+            // Laravel itself ends a job that runs too long. This deadline is for processes that cannot.
+            deadline: timeout.map(|timeout| began + timeout + AFTER_TIMEOUT),
+            // Mostly PHP has begun by then.
+            announced: Some(began + DECLINING),
+            early: None,
+            is_cut: false,
+            has_time: false,
+        }
+    }
+
+    async fn next(&self, run: &mut Run, cut: &CancellationToken, has_end: bool) -> Wake {
+        let has_heeded = self.is_cut || (self.has_time && has_end);
+        tokio::select! {
+            biased;
+            said = run.next() => Wake::Said(said),
+            () = sleep_until(self.announced) => Wake::Announce,
+            () = sleep_until(self.early) => Wake::SettleEarly,
+            () = cut.cancelled(), if !has_heeded => Wake::Cut,
+            () = sleep_until(self.deadline) => Wake::Deadline,
+        }
+    }
 }
 
 /// What became of a job that PHP ran.
@@ -158,7 +221,7 @@ impl Attempt {
         if course.is_settled {
             drop(course.failing.take());
             if let Some((recording, begun)) = course.recording.take() {
-                self.is_recorded(recording, begun).await;
+                self.wait_until_recorded(recording, begun).await;
             }
             return Some(seen);
         }
@@ -184,10 +247,6 @@ impl Attempt {
     }
 
     /// Handles PHP's reports until the attempt is over.
-    #[expect(
-        clippy::too_many_lines,
-        reason = "all that PHP may say, and all deadlines"
-    )]
     async fn follow(
         &self,
         info: &Arc<JobInfo>,
@@ -197,127 +256,138 @@ impl Attempt {
     ) -> Over {
         let timeout = Rules::of(&info.payload.limits, &self.shared.terms.defaults).timeout;
         let timeout = timeout.filter(|_| self.shared.terms.has_timeouts);
-        // Laravel itself ends a job that runs too long. This deadline is for processes that cannot.
-        let mut deadline = timeout.map(|timeout| began + timeout + AFTER_TIMEOUT);
-        let mut is_cut = false;
-        let mut has_time = false;
-        let mut early = None;
-        // Announce `JobProcessing` only after the time that PHP has to decline the job; mostly PHP has begun by
-        // then.
-        let mut announced = Some(began + DECLINING);
+        let mut watch = Watch::new(timeout, began);
+        let cut = &self.shared.stops.cut;
         loop {
-            let said = tokio::select! {
-                biased;
-                said = run.next() => said,
-                () = sleep_until(announced) => {
-                    announced = None;
+            match watch.next(run, cut, course.has_end()).await {
+                Wake::Said(said) => {
+                    let is_declined = matches!(said, Some(Said::Declined));
+                    if !is_declined && watch.announced.take().is_some() {
+                        self.shared.emit(Event::JobProcessing(info));
+                    }
+                    let over = self.hear(said, info, run, course, &mut watch).await;
+                    if let Some(over) = over {
+                        return over;
+                    }
+                    if course.is_settled {
+                        watch.early = None;
+                    } else if matches!(course.fate, Some(Fate::Deleted)) {
+                        watch.early.get_or_insert(Instant::now() + EARLY);
+                    }
+                }
+                Wake::Announce => {
+                    watch.announced = None;
                     self.shared.emit(Event::JobProcessing(info));
-                    continue;
                 }
-                () = sleep_until(early) => {
-                    early = None;
+                Wake::SettleEarly => {
+                    watch.early = None;
                     self.settle_early(info, course, run).await;
-                    continue;
                 }
-                () = self.shared.stops.cut.cancelled(), if !is_cut && !has_time && course.has_end() => {
+                Wake::Cut if course.has_end() => {
                     // The job will not run again: work that is cut off now would never be done.
-                    has_time = true;
+                    watch.has_time = true;
                     let last = Instant::now() + BEHIND_THE_END;
-                    deadline = Some(deadline.map_or(last, |deadline| deadline.min(last)));
-                    continue;
+                    watch.deadline = Some(watch.deadline.map_or(last, |it| it.min(last)));
                 }
-                () = self.shared.stops.cut.cancelled(), if !is_cut && !course.has_end() => {
-                    is_cut = true;
+                Wake::Cut => {
+                    watch.is_cut = true;
                     run.kill();
-                    deadline = Some(Instant::now() + DEATH);
-                    continue;
+                    watch.deadline = Some(Instant::now() + DEATH);
                 }
-                () = sleep_until(deadline) => {
-                    if is_cut {
-                        // The process hangs in the system and even SIGKILL does not end it. Do not wait for
-                        // further reports.
-                        return Over::Cut;
-                    }
+                // The process hangs in the system and even SIGKILL does not end it. Do not wait for further reports.
+                Wake::Deadline if watch.is_cut => return Over::Cut,
+                Wake::Deadline => {
                     run.kill();
-                    is_cut = has_time;
-                    course.has_timed_out |= !has_time;
-                    deadline = has_time.then(|| Instant::now() + DEATH);
-                    continue;
+                    watch.is_cut = watch.has_time;
+                    course.has_timed_out |= !watch.has_time;
+                    watch.deadline = watch.has_time.then(|| Instant::now() + DEATH);
                 }
-            };
-            let is_declined = matches!(said, Some(Said::Declined));
-            if !is_declined && announced.take().is_some() {
-                self.shared.emit(Event::JobProcessing(info));
-            }
-            match said {
-                Some(Said::Deleted { last }) => {
-                    // After a release there is nothing left to delete.
-                    course.fate.get_or_insert(Fate::Deleted);
-                    if last && !course.is_settled {
-                        self.settle_early(info, course, run).await;
-                    }
-                }
-                // The last report counts, and a release after a deletion brings the job back. A failed job stays
-                // failed.
-                Some(Said::Released { delay })
-                    if !matches!(course.fate, Some(Fate::Failed { .. })) =>
-                {
-                    course.fate = Some(Fate::Released(Said::wait(delay)));
-                }
-                Some(Said::Failed {
-                    class,
-                    message,
-                    exception,
-                    logged,
-                }) => {
-                    let fate = Fate::Failed {
-                        failure: FailureText::new(class, message),
-                        text: exception,
-                        is_logged: logged,
-                    };
-                    let is_settled = course.is_settled || {
-                        course.fate = Some(fate);
-                        course.has_timed_out |=
-                            has_timed_out_by(course.fate.as_ref()) || is_over_time(timeout, run);
-                        self.settle_failure(info, course, run).await
-                    };
-                    run.answer(is_settled);
-                    // What follows a failure gets at least as long as what follows a timeout.
-                    let least = Instant::now() + AFTER_TIMEOUT;
-                    deadline = deadline.map(|deadline| deadline.max(least));
-                    early = None;
-                }
-                Some(Said::Exception { class, message }) => {
-                    let thrown = FailureText::new(class, message);
-                    let outcome = Outcome::threw(thrown.clone());
-                    log_outcome(info, &outcome, false, Duration::ZERO);
-                    course.thrown = Some(thrown);
-                }
-                Some(Said::Timeout) => course.has_timed_out = true,
-                Some(Said::Done) => return Over::Done,
-                Some(Said::Declined) => return Over::Declined,
-                Some(Said::Ended(_)) | None if is_cut => return Over::Cut,
-                Some(Said::Ended(how)) => {
-                    // Before Laravel 9, Laravel does not report its own timeouts.
-                    course.has_timed_out |= is_over_time(timeout, run);
-                    return Over::Ended(how);
-                }
-                None => return Over::Ended("its place in the pool is gone".to_owned()),
-                Some(
-                    Said::Released { .. }
-                    | Said::Booted(_)
-                    | Said::Ready { .. }
-                    | Said::Paused
-                    | Said::Parting
-                    | Said::Unbootable { .. },
-                ) => {}
-            }
-            if course.is_settled {
-                early = None;
-            } else if matches!(course.fate, Some(Fate::Deleted)) {
-                early.get_or_insert(Instant::now() + EARLY);
             }
         }
+    }
+
+    /// Handles one report of PHP; returns how the attempt ended if it is over.
+    async fn hear(
+        &self,
+        said: Option<Said>,
+        info: &Arc<JobInfo>,
+        run: &mut Run,
+        course: &mut Course,
+        watch: &mut Watch,
+    ) -> Option<Over> {
+        match said {
+            Some(Said::Deleted { last }) => {
+                // After a release there is nothing left to delete.
+                course.fate.get_or_insert(Fate::Deleted);
+                if last && !course.is_settled {
+                    self.settle_early(info, course, run).await;
+                }
+            }
+            // The last report counts, and a release after a deletion brings the job back. A failed job stays
+            // failed.
+            Some(Said::Released { delay }) if !matches!(course.fate, Some(Fate::Failed { .. })) => {
+                course.fate = Some(Fate::Released(Said::wait(delay)));
+            }
+            Some(Said::Failed {
+                class,
+                message,
+                exception,
+                logged,
+            }) => {
+                let fate = Fate::Failed {
+                    failure: FailureText::new(class, message),
+                    text: exception,
+                    is_logged: logged,
+                };
+                self.hear_failure(fate, info, run, course, watch).await;
+            }
+            Some(Said::Exception { class, message }) => {
+                let thrown = FailureText::new(class, message);
+                let outcome = Outcome::threw(thrown.clone());
+                log_outcome(info, &outcome, false, Duration::ZERO);
+                course.thrown = Some(thrown);
+            }
+            Some(Said::Timeout) => course.has_timed_out = true,
+            Some(Said::Done) => return Some(Over::Done),
+            Some(Said::Declined) => return Some(Over::Declined),
+            Some(Said::Ended(_)) | None if watch.is_cut => return Some(Over::Cut),
+            Some(Said::Ended(how)) => {
+                // Before Laravel 9, Laravel does not report its own timeouts.
+                course.has_timed_out |= is_over_time(watch.timeout, run);
+                return Some(Over::Ended(how));
+            }
+            None => return Some(Over::Ended("its place in the pool is gone".to_owned())),
+            Some(
+                Said::Released { .. }
+                | Said::Booted(_)
+                | Said::Ready { .. }
+                | Said::Paused
+                | Said::Parting
+                | Said::Unbootable { .. },
+            ) => {}
+        }
+        None
+    }
+
+    /// Settles a failed job, and lets PHP continue with what follows the failure.
+    async fn hear_failure(
+        &self,
+        fate: Fate,
+        info: &Arc<JobInfo>,
+        run: &mut Run,
+        course: &mut Course,
+        watch: &mut Watch,
+    ) {
+        let is_settled = course.is_settled || {
+            course.has_timed_out |= fate.is_timeout() || is_over_time(watch.timeout, run);
+            course.fate = Some(fate);
+            self.settle_failure(info, course, run).await
+        };
+        run.answer(is_settled);
+        // What follows a failure gets at least as long as what follows a timeout.
+        let least = Instant::now() + AFTER_TIMEOUT;
+        watch.deadline = watch.deadline.map(|deadline| deadline.max(least));
+        watch.early = None;
     }
 
     /// Writes to the queue that the job has failed; true if that was done. PHP waits for the answer.
@@ -456,7 +526,7 @@ impl Attempt {
         let recording = self.recording_of(&ending.settlement);
         self.settle_for_php(ending).await;
         if let Some((recording, begun)) = recording {
-            self.is_recorded(recording, begun).await;
+            self.wait_until_recorded(recording, begun).await;
         }
     }
 
@@ -473,7 +543,7 @@ impl Attempt {
     }
 
     /// Waits for the end of the first pass over the spool that began after `begun`.
-    async fn is_recorded(&self, mut recording: watch::Receiver<Passes>, begun: u64) {
+    async fn wait_until_recorded(&self, mut recording: watch::Receiver<Passes>, begun: u64) {
         let has_ended = |passes: &Passes| passes.ended > begun || passes.is_refused;
         tokio::select! {
             // Ends also when the recorder is gone.
@@ -482,12 +552,6 @@ impl Attempt {
             () = tokio::time::sleep(RECORDING) => {}
         }
     }
-}
-
-/// Whether a failure is that of a job that ran too long.
-fn has_timed_out_by(fate: Option<&Fate>) -> bool {
-    const TIMEOUT: &str = "Illuminate\\Queue\\TimeoutExceededException";
-    matches!(fate, Some(Fate::Failed { failure, .. }) if failure.class == TIMEOUT)
 }
 
 /// Whether an attempt has run for longer than it may.

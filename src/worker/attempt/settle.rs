@@ -26,11 +26,11 @@ const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
 const CONFIRMING: Duration = Duration::from_secs(3);
 
 impl Attempt {
-    /// Whether the job may begin. Once its reservation has ended, another worker may have the job.
+    /// Renews a reservation that may have ended; false if another worker may have the job.
     ///
     /// The reservation can end before the start if the server's reply took long or the process was suspended. Only
     /// then the queue is asked.
-    pub(super) async fn is_ours(&self) -> bool {
+    pub(super) async fn confirm_reservation(&self) -> bool {
         let (Some(lease), now) = (self.job.lease, self.shared.triage.app.clock.now()) else {
             return true;
         };

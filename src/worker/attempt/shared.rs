@@ -16,6 +16,7 @@ use crate::worker::event::{Event, Observers};
 use crate::worker::gauge::Gauge;
 use crate::worker::handed::Handed;
 use crate::worker::linger::EndCounter;
+use crate::worker::options::WorkerOptions;
 use crate::worker::renew::Running;
 use crate::worker::triage::Triage;
 use crate::worker::watchdog::Turns;
@@ -55,6 +56,16 @@ pub(crate) struct Terms {
     pub(crate) rest: Duration,
 }
 
+impl Terms {
+    pub(crate) fn of(options: &WorkerOptions) -> Self {
+        Self {
+            defaults: options.defaults.clone(),
+            has_timeouts: !options.once,
+            rest: options.rest,
+        }
+    }
+}
+
 /// The reservations of running jobs.
 pub(crate) struct Leases {
     /// Jobs whose reservations are renewed.
@@ -71,6 +82,16 @@ pub(crate) struct Settlements {
     pub(crate) handed: Arc<Handed>,
     /// Number of attempts that only wait for the server to settle their job.
     pub(crate) waiting: Gauge,
+}
+
+impl Settlements {
+    pub(crate) fn new(sender: mpsc::Sender<PendingSettlement>, handed: Arc<Handed>) -> Self {
+        Self {
+            sender,
+            handed,
+            waiting: Gauge::default(),
+        }
+    }
 }
 
 /// How far the worker's stop has come.

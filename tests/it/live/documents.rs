@@ -10,7 +10,7 @@ use artisand::handler::{BoxError, BoxFuture, Handler, JobContext, Services};
 use artisand::payload::Pattern;
 use artisand::queue::{RedisQueue, RedisQueueOptions};
 use artisand::routing::{HandlerChoice, Mapping, Registry, Router, UnmappedPolicy};
-use artisand::worker::{Control, StopReason, Worker, WorkerOptions};
+use artisand::worker::{Control, StopReason, StopRules, Worker, WorkerOptions};
 use serde_json::{Value, json};
 
 use crate::harness::laravel::Laravel;
@@ -55,16 +55,19 @@ async fn drain(redis: &RedisServer, laravel: &Laravel) -> Vec<Value> {
     let connection = Redis::new(&options).unwrap();
     let queue = Arc::new(RedisQueue::new(connection, RedisQueueOptions::default()));
     let options = WorkerOptions {
-        stop_when_empty_for: Some(LONGEST_DELAY),
-        // The test's own process may have grown large already.
-        memory: None,
+        stop: StopRules {
+            when_empty_for: Some(LONGEST_DELAY),
+            // The test's own process may have grown large already.
+            memory: None,
+            ..StopRules::default()
+        },
         ..WorkerOptions::default()
     };
     // One of the jobs contains middleware.
     let settings = laravel.settings();
     let mut services = Services::default();
     services.version = settings.known_version();
-    services.cache = Some(settings.cache("redis").unwrap());
+    services.middleware.cache = Some(settings.cache("redis").unwrap());
     services.encrypter = Some(Arc::new(settings.encrypter().unwrap()));
     // A unique job whose lock could not be freed would not be run.
     let of_app = laravel.settings();

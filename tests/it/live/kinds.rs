@@ -16,7 +16,7 @@ use artisand::payload::Target;
 use artisand::payload::TargetPattern;
 use artisand::queue::{RedisQueue, RedisQueueOptions};
 use artisand::routing::{HandlerChoice, Mapping, Registry, Router, UnmappedPolicy};
-use artisand::worker::{Control, StopReason, Worker, WorkerOptions};
+use artisand::worker::{Control, StopReason, StopRules, Worker, WorkerOptions};
 use serde_json::{Value, json};
 
 use crate::harness::laravel::Laravel;
@@ -115,28 +115,28 @@ impl Handlers {
                     json!(map)
                 }
             };
-            let attachments = job.attachments.iter();
+            let attachments = job.attachments.files.iter();
             let attachments =
                 attachments.map(|file| json!({"file": file.file, "options": map(&file.options)}));
-            let raw = job.raw_attachments.iter().map(|raw| {
+            let raw = job.attachments.raw.iter().map(|raw| {
                 let data = String::from_utf8(raw.data.clone()).unwrap();
                 json!({"data": data, "name": raw.name, "options": map(&raw.options)})
             });
-            let on_disk = job.disk_attachments.iter().map(|file| {
+            let on_disk = job.attachments.on_disks.iter().map(|file| {
                 json!({
                     "disk": file.disk, "path": file.path, "name": file.name,
                     "options": map(&file.options),
                 })
             });
             Some(json!({
-                "class": target.name(), "to": addresses(&job.to), "cc": addresses(&job.cc),
-                "bcc": addresses(&job.bcc), "replyTo": addresses(&job.reply_to),
-                "from": addresses(&job.from), "subject": job.subject, "locale": job.locale,
-                "mailer": job.mailer, "view": job.view, "textView": job.text_view,
-                "markdown": job.markdown, "html": job.html, "theme": job.theme,
-                "viewData": map(&job.view_data), "attachments": attachments.collect::<Vec<_>>(),
-                "diskAttachments": on_disk.collect::<Vec<_>>(), "tags": job.tags,
-                "metadata": map(&job.metadata), "rawAttachments": raw.collect::<Vec<_>>(),
+                "class": target.name(), "to": addresses(&job.envelope.to), "cc": addresses(&job.envelope.cc),
+                "bcc": addresses(&job.envelope.bcc), "replyTo": addresses(&job.envelope.reply_to),
+                "from": addresses(&job.envelope.from), "subject": job.envelope.subject, "locale": job.content.locale,
+                "mailer": job.envelope.mailer, "view": job.content.view, "textView": job.content.text_view,
+                "markdown": job.content.markdown, "html": job.content.html, "theme": job.content.theme,
+                "viewData": map(&job.content.view_data), "attachments": attachments.collect::<Vec<_>>(),
+                "diskAttachments": on_disk.collect::<Vec<_>>(), "tags": job.envelope.tags,
+                "metadata": map(&job.envelope.metadata), "rawAttachments": raw.collect::<Vec<_>>(),
             }))
         });
         let broadcast = self.taking(move |job: Broadcast<Value>, target: &Target| {
@@ -219,15 +219,18 @@ async fn drain(redis: &RedisServer, laravel: &Laravel, router: Router) {
     let connection = Redis::new(&options).unwrap();
     let queue = Arc::new(RedisQueue::new(connection, RedisQueueOptions::default()));
     let options = WorkerOptions {
-        stop_when_empty: true,
-        memory: None,
+        stop: StopRules {
+            when_empty: true,
+            memory: None,
+            ..StopRules::default()
+        },
         ..WorkerOptions::default()
     };
     let settings = laravel.settings();
     let mut services = Services::default();
     services.version = settings.known_version();
     services.manifest = Some(Arc::new(laravel.exported()));
-    services.cache = Some(settings.cache("redis").unwrap());
+    services.middleware.cache = Some(settings.cache("redis").unwrap());
     services.encrypter = Some(Arc::new(settings.encrypter().unwrap()));
     let of_app = laravel.settings();
     services.stores = Some(Stores::new("redis", move |name| of_app.cache(name)));
