@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::horizon::HorizonTable;
 use super::mapping::MapTable;
 use super::middleware::LimiterTable;
 use super::unmapped::UnmappedTable;
+use crate::horizon::Registration;
 
 /// The whole file.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -153,6 +153,17 @@ pub struct PhpTable {
     pub memory: Option<u64>,
     /// Seconds that the app may take to boot.
     pub boot_timeout: Option<NonZeroU64>,
+}
+
+/// `[horizon]`
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HorizonTable {
+    /// Whether to write Horizon's records; by default if the app has Horizon.
+    pub enabled: Option<bool>,
+    /// What the dashboard shows of this worker.
+    #[serde(default)]
+    pub register: Registration,
 }
 
 /// One text, or a list of them.

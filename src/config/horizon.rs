@@ -1,24 +1,11 @@
 //! The app's Horizon.
 
-use serde::Deserialize;
-
 use super::laravel::{Laravel, SettingError};
 use super::{Config, Error, connection};
 use crate::app::slug;
 use crate::connection::RedisOptions;
-use crate::horizon::{HorizonOptions, Registration, Supervisor, Trim};
+use crate::horizon::{HorizonOptions, Supervisor, Trim};
 use crate::worker::WorkerOptions;
-
-/// `[horizon]`
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HorizonTable {
-    /// Whether to write Horizon's records; by default if the app has Horizon.
-    pub enabled: Option<bool>,
-    /// What the dashboard shows of this worker.
-    #[serde(default)]
-    pub register: Registration,
-}
 
 /// What to write for the app's Horizon when jobs of this queue connection are pushed; `None` if the app has none, or
 /// `enabled = false`.

@@ -49,14 +49,16 @@ pub(crate) use exposure::Exposure;
 #[cfg(feature = "internals")]
 pub use exposure::Exposure;
 #[cfg(not(feature = "internals"))]
-pub(crate) use file::{ConnectionTable, File, OneOrMore, PhpTable, Source, WorkerTable};
+pub(crate) use file::{
+    ConnectionTable, File, HorizonTable, OneOrMore, PhpTable, Source, WorkerTable,
+};
 #[cfg(feature = "internals")]
-pub use file::{ConnectionTable, File, OneOrMore, PhpTable, Source, WorkerTable};
+pub use file::{ConnectionTable, File, HorizonTable, OneOrMore, PhpTable, Source, WorkerTable};
 #[cfg(not(feature = "internals"))]
 pub(crate) use handler::HandlerTable;
 #[cfg(feature = "internals")]
 pub use handler::HandlerTable;
-pub use horizon::{HorizonTable, horizon, horizon_of_worker};
+pub use horizon::{horizon, horizon_of_worker};
 #[cfg(not(feature = "internals"))]
 pub(crate) use laravel::{EnvLookup, Laravel, Origin, QueueSettings, RedisSettings, SettingError};
 #[cfg(feature = "internals")]

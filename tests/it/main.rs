@@ -34,5 +34,6 @@ mod own_worker;
 mod package;
 mod payloads;
 mod persistent;
+mod stale;
 mod supervised;
 mod worker;

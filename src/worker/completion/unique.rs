@@ -8,11 +8,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::app::Manifest;
 use crate::cache::{self, Cache, name};
 use crate::handler::{BoxError, BoxFuture, JobContext, Middleware, Next, Services};
 use crate::outbox::follow_up::FollowUp;
 use crate::payload::{Command, Kind, Payload};
-use crate::php::Value;
+use crate::php::{ClassName, Value};
 use crate::queue::{self, Effect};
 use crate::shown::with_causes;
 use crate::worker::app_context::AppContext;
@@ -68,7 +69,7 @@ impl Known {
             class.flags.get(name)?.as_bool()
         };
         match manifest.class(class) {
-            None if !is_wrapper => return Ok(Self::Nothing),
+            None if !is_wrapper => return Self::of_unknown_class(services, manifest, class),
             Some(_) if !is_wrapper && flag("unique") != Some(true) => return Ok(Self::Not),
             _ => {}
         }
@@ -88,6 +89,27 @@ impl Known {
             }
             Err(missing) => Self::Nameless(missing.to_string(), until),
         })
+    }
+}
+
+impl Known {
+    /// A class that the manifest does not have. Since 11.39 its jobs say themselves which lock they hold. Before, one
+    /// that has changed since the manifest was written may be unique, and its lock would stay.
+    fn of_unknown_class(
+        services: &Services,
+        manifest: &Manifest,
+        class: &ClassName,
+    ) -> Result<Self, String> {
+        let is_class = |name: &str| name.eq_ignore_ascii_case(class.as_str());
+        let changed = manifest.changed().find(|(name, _)| is_class(name));
+        match changed {
+            Some((_, file)) if !services.version.is_at_least(11, 39) => Err(format!(
+                "{} has changed since the manifest was written, and jobs of Laravel {} do not say whether they are unique; write it anew with `artisand manifest`",
+                file.display(),
+                services.version,
+            )),
+            _ => Ok(Self::Nothing),
+        }
     }
 }
 
