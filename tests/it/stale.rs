@@ -39,7 +39,7 @@ fn a_job_whose_class_has_changed_does_not_run_where_its_lock_would_stay() {
         },
         "classes": {"App\\Jobs\\Once": {
             "kind": "job", "file": "app/Jobs/Once.php", "flags": {"queued": true, "unique": true}, "interfaces": [], "uses": [],
-            "sources": {"app/Jobs/Once.php": hash("<?php")}, "unique_id": {"value": "1"},
+            "sources": {"app/Jobs/Once.php": hash("<?php")},
         }},
     });
     std::fs::write(base.join("artisand.json"), manifest.to_string()).unwrap();
@@ -50,7 +50,7 @@ fn a_job_whose_class_has_changed_does_not_run_where_its_lock_would_stay() {
         "data": {"commandName": "App\\Jobs\\Once", "command": "O:13:\"App\\Jobs\\Once\":0:{}"},
     })
     .to_string();
-    let lock = "laravel_unique_job:App\\Jobs\\Once1";
+    let lock = "laravel_unique_job:App\\Jobs\\Once";
     let work = || {
         redis.query::<()>(&[b"RPUSH", b"queues:default", payload.as_bytes()]);
         redis.query::<()>(&[b"SET", lock.as_bytes(), b"owner"]);
