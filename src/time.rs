@@ -82,3 +82,11 @@ impl Clock {
         }
     }
 }
+
+/// Waits for a moment; forever if there is none.
+pub(crate) async fn sleep_until(moment: Option<tokio::time::Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
