@@ -83,6 +83,14 @@ impl Clock {
     }
 }
 
+/// Waits for a moment; forever if there is none.
+pub(crate) async fn sleep_until(moment: Option<tokio::time::Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Microseconds since 1970.
 ///
 /// Displayed as decimal seconds with at most four places, as `microtime(true)` becomes text in PHP and as Horizon

@@ -32,7 +32,7 @@ pub use lock::{Lock, random_owner};
 pub use redis::RedisStore;
 pub use signal::{Maintenance, Signals, Watched, count_exception, keys};
 pub use stores::{StoreError, Stores};
-pub use value::{float_text, is_truthy, loosely_equal};
+pub use value::{float_text, loosely_equal};
 
 use crate::connection::LockPlace;
 use crate::php::Value;

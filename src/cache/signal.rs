@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Cache, Error, is_truthy, loosely_equal};
+use super::{Cache, Error, loosely_equal};
 use crate::php::Value;
 
 /// Names of the keys, without any prefix.
@@ -75,7 +75,7 @@ impl Watched {
         let mut values = self.cache.many(&self.keys).await?.into_iter();
         let restart = values.next().flatten();
         let canary_resume = values.next().flatten();
-        let is_set = |value: Option<Value>| value.as_ref().is_some_and(is_truthy);
+        let is_set = |value: Option<Value>| value.as_ref().is_some_and(Value::is_truthy);
         let all_paused = values.next().is_some_and(is_set);
         let paused = values.map(|value| all_paused || is_set(value)).collect();
         Ok(Signals {
@@ -150,7 +150,7 @@ const EXCEPTIONS_LIVE: std::time::Duration = std::time::Duration::from_secs(86_4
 pub async fn count_exception(cache: &Cache, uuid: &str, most: i64) -> Result<i64, Error> {
     let key = keys::exceptions(uuid);
     let count = cache.get(&key).await?;
-    if !count.as_ref().is_some_and(is_truthy) {
+    if !count.as_ref().is_some_and(Value::is_truthy) {
         cache.put(&key, &Value::Int(0), EXCEPTIONS_LIVE).await?;
     }
     let count = cache.increment(&key, 1).await?.unwrap_or(1);

@@ -90,19 +90,6 @@ pub(super) fn to_int(value: &Value) -> i64 {
     }
 }
 
-/// Whether PHP takes a value for true.
-pub fn is_truthy(value: &Value) -> bool {
-    match value {
-        Value::Null => false,
-        Value::Bool(value) => *value,
-        Value::Int(value) => *value != 0,
-        Value::Float(value) => value.get() != 0.0,
-        Value::String(text) => !matches!(text.as_slice(), b"" | b"0"),
-        Value::Array(array) => !array.pairs.is_empty(),
-        _ => true,
-    }
-}
-
 /// Whether PHP's `==` holds between two cached values: numeric texts compare as numbers, a missing value as false.
 pub fn loosely_equal(left: Option<&Value>, right: Option<&Value>) -> bool {
     let number = |value: &Value| match value {
@@ -120,12 +107,12 @@ pub fn loosely_equal(left: Option<&Value>, right: Option<&Value>) -> bool {
     match (left, right) {
         (None, None) => true,
         (None, Some(value)) | (Some(value), None) => {
-            !is_truthy(value) && !matches!(value, Value::String(text) if text == b"0")
+            !value.is_truthy() && !matches!(value, Value::String(text) if text == b"0")
         }
         (Some(left), Some(right))
             if matches!(left, Value::Bool(_)) || matches!(right, Value::Bool(_)) =>
         {
-            is_truthy(left) == is_truthy(right)
+            left.is_truthy() == right.is_truthy()
         }
         (Some(Value::Int(left)), Some(Value::Int(right))) => left == right,
         (Some(left), Some(right)) => match (number(left), number(right)) {

@@ -169,6 +169,33 @@ impl<J, F, W> fmt::Debug for Function<J, F, W> {
     }
 }
 
+/// What async and blocking functions have in common.
+macro_rules! hooks {
+    ($job:ty) => {
+        fn failed(&self, context: JobContext, error: Arc<FailureText>) -> BoxFuture<'_, ()> {
+            self.call_hook(context, error)
+        }
+
+        fn check(&self, context: &JobContext) -> Result<(), BoxError> {
+            input::<$job>(context).map(drop).map_err(Into::into)
+        }
+
+        fn compare(
+            &self,
+            context: JobContext,
+            run: Arc<RunInPhp>,
+        ) -> Option<BoxFuture<'_, Result<(), BoxError>>> {
+            self.compare
+                .as_ref()
+                .map(|compare| compare(context, run) as BoxFuture<'_, _>)
+        }
+
+        fn middleware(&self) -> Vec<Arc<dyn Middleware>> {
+            self.middleware.clone()
+        }
+    };
+}
+
 impl<J, F, R, E> Handler for Function<J, F>
 where
     J: DeserializeOwned + Send + 'static,
@@ -181,27 +208,7 @@ where
         Box::pin(async move { run?.await.map_err(Into::into) })
     }
 
-    fn failed(&self, context: JobContext, error: Arc<FailureText>) -> BoxFuture<'_, ()> {
-        self.call_hook(context, error)
-    }
-
-    fn check(&self, context: &JobContext) -> Result<(), BoxError> {
-        input::<J>(context).map(drop).map_err(Into::into)
-    }
-
-    fn compare(
-        &self,
-        context: JobContext,
-        run: Arc<RunInPhp>,
-    ) -> Option<BoxFuture<'_, Result<(), BoxError>>> {
-        self.compare
-            .as_ref()
-            .map(|compare| compare(context, run) as BoxFuture<'_, _>)
-    }
-
-    fn middleware(&self) -> Vec<Arc<dyn Middleware>> {
-        self.middleware.clone()
-    }
+    hooks!(J);
 }
 
 impl<J, F, E> Handler for Blocking<J, F>
@@ -235,27 +242,7 @@ where
         })
     }
 
-    fn failed(&self, context: JobContext, error: Arc<FailureText>) -> BoxFuture<'_, ()> {
-        self.call_hook(context, error)
-    }
-
-    fn check(&self, context: &JobContext) -> Result<(), BoxError> {
-        input::<J>(context).map(drop).map_err(Into::into)
-    }
-
-    fn compare(
-        &self,
-        context: JobContext,
-        run: Arc<RunInPhp>,
-    ) -> Option<BoxFuture<'_, Result<(), BoxError>>> {
-        self.compare
-            .as_ref()
-            .map(|compare| compare(context, run) as BoxFuture<'_, _>)
-    }
-
-    fn middleware(&self) -> Vec<Arc<dyn Middleware>> {
-        self.middleware.clone()
-    }
+    hooks!(J);
 
     fn is_blocking(&self) -> bool {
         true

@@ -51,14 +51,14 @@ pub(super) enum End {
 impl Note {
     /// Memory that the note keeps, roughly.
     pub(super) fn size(&self) -> usize {
-        const BESIDES: usize = 512;
+        const BESIDES: usize = 256;
         let (job, text) = match &self.what {
             What::Pushed(pushed) => return pushed.payload.len() + BESIDES,
             What::Ended(job, End::Failed { exception, .. }) => (job, exception.len()),
             What::Reserved(job) | What::Ended(job, _) => (job, 0),
         };
-        // Payload, its reserved form and the command.
-        3 * job.body.len() + text + BESIDES
+        // Payload, its reserved form and the command; mostly the reservation and the end of a job share them.
+        3 * job.body.len() / 2 + text + BESIDES
     }
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Backlog {
 }
 
 /// Most notes that wait to be written.
-pub(super) const MOST: usize = 1 << 15;
+pub(super) const MOST: usize = 1 << 17;
 /// Most bytes of notes that wait to be written.
 const MOST_BYTES: usize = 64 << 20;
 

@@ -21,7 +21,7 @@ use crate::shown::with_causes;
 /// How long notes are gathered before they are written.
 const GATHER: Duration = Duration::from_millis(50);
 /// Most notes in one batch.
-const BATCH: usize = 500;
+const BATCH: usize = 1000;
 /// How often the records of the worker are renewed, and monitored tags read.
 const BEAT: Duration = Duration::from_secs(1);
 /// How often old entries are removed while no master in PHP does it.

@@ -1,9 +1,7 @@
 //! Debounced jobs: of several dispatched close together, the last one runs (Laravel 13.6 and later).
 
 use crate::cache::name;
-use crate::handler::{
-    BoxError, BoxFuture, JobContext, Middleware, Missing, Next, Services, Template,
-};
+use crate::handler::{BoxError, JobContext, Next, Services, Template};
 use crate::payload::Command;
 use crate::payload::JobUuid;
 use crate::php::Value;
@@ -97,19 +95,7 @@ fn owner(context: &JobContext) -> Result<Option<Vec<u8>>, BoxError> {
     Ok(owner.map(<[u8]>::to_vec))
 }
 
-impl Middleware for Debounce {
-    fn handle<'a>(
-        &'a self,
-        context: &'a JobContext,
-        next: Next<'a>,
-    ) -> BoxFuture<'a, Result<(), BoxError>> {
-        Box::pin(self.run(context, next))
-    }
-
-    fn check(&self, services: &Services) -> Result<(), Missing> {
-        services.middleware.cache().map(drop)
-    }
-}
+middleware!(Debounce, |_this, services| services.cache());
 
 impl ForgetFirst {
     async fn run(&self, context: &JobContext, next: Next<'_>) -> Result<(), BoxError> {
@@ -120,12 +106,4 @@ impl ForgetFirst {
     }
 }
 
-impl Middleware for ForgetFirst {
-    fn handle<'a>(
-        &'a self,
-        context: &'a JobContext,
-        next: Next<'a>,
-    ) -> BoxFuture<'a, Result<(), BoxError>> {
-        Box::pin(self.run(context, next))
-    }
-}
+middleware!(ForgetFirst);

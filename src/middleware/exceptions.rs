@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::handler::{BoxError, BoxFuture, JobContext, Middleware, ModelNotFound, Next, Panicked};
+use crate::handler::{BoxError, JobContext, ModelNotFound, Next, Panicked};
 use crate::payload::Pattern;
 use crate::shown::with_causes;
 
@@ -71,15 +71,7 @@ impl FailOnException {
     }
 }
 
-impl Middleware for FailOnException {
-    fn handle<'a>(
-        &'a self,
-        context: &'a JobContext,
-        next: Next<'a>,
-    ) -> BoxFuture<'a, Result<(), BoxError>> {
-        Box::pin(self.run(context, next))
-    }
-}
+middleware!(FailOnException);
 
 #[cfg(test)]
 mod tests {

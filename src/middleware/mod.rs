@@ -6,6 +6,29 @@
 
 use std::time::Duration;
 
+/// Implements [`Middleware`](crate::handler::Middleware) by the type's own `run`, and checks its services.
+macro_rules! middleware {
+    ($type:ty $(, |$this:ident, $services:ident| $check:expr)?) => {
+        impl $crate::handler::Middleware for $type {
+            fn handle<'a>(
+                &'a self,
+                context: &'a $crate::handler::JobContext,
+                next: $crate::handler::Next<'a>,
+            ) -> $crate::handler::BoxFuture<'a, Result<(), $crate::handler::BoxError>> {
+                Box::pin(self.run(context, next))
+            }
+
+            $(fn check(
+                &self,
+                services: &$crate::handler::Services,
+            ) -> Result<(), $crate::handler::Missing> {
+                let ($this, $services) = (self, &services.middleware);
+                $check.map(drop)
+            })?
+        }
+    };
+}
+
 mod debounce;
 mod exceptions;
 mod overlap;

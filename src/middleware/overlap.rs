@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use super::Giving;
 use crate::cache::{name, random_owner};
-use crate::handler::{
-    BoxError, BoxFuture, JobContext, Middleware, Missing, Next, Services, Template,
-};
+use crate::handler::{BoxError, JobContext, Next, Template};
 
 /// Lets one job with a given key run at a time, across PHP and artisand workers.
 ///
@@ -137,16 +135,4 @@ impl WithoutOverlapping {
     }
 }
 
-impl Middleware for WithoutOverlapping {
-    fn handle<'a>(
-        &'a self,
-        context: &'a JobContext,
-        next: Next<'a>,
-    ) -> BoxFuture<'a, Result<(), BoxError>> {
-        Box::pin(self.run(context, next))
-    }
-
-    fn check(&self, services: &Services) -> Result<(), Missing> {
-        services.middleware.cache().map(drop)
-    }
-}
+middleware!(WithoutOverlapping, |_this, services| services.cache());

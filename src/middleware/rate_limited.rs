@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use super::{AFTER_LIMIT, DEFAULT_REDIS, Giving};
 use crate::cache::{self, DurationLimiter, RateLimiter, loosely_equal, name};
-use crate::handler::{
-    BoxError, BoxFuture, JobContext, Limit, Limiter, Middleware, Missing, Next, Services,
-};
+use crate::handler::{BoxError, JobContext, Limit, Limiter, Next, Services};
 use crate::php::Value;
 use crate::time::Clock;
 
@@ -66,12 +64,6 @@ fn tell_apart(limits: &mut [Limit]) {
     }
 }
 
-/// A job that has to wait.
-struct Blocked {
-    /// The time until there is room, plus Laravel's extra wait.
-    wait: Duration,
-}
-
 impl RateLimited {
     /// Applies this limiter, counted in the app's cache store for limiters.
     pub fn new(limiter: impl Into<String>) -> Self {
@@ -122,7 +114,7 @@ impl RateLimited {
         let services = context.services();
         let limiter = services.middleware.limiter(&self.limiter)?;
         let limits = limits(limiter, context)?;
-        let blocked = if let Some(name) = &self.redis {
+        let wait = if let Some(name) = &self.redis {
             let limiter =
                 DurationLimiter::new(services.middleware.redis(name)?.clone(), Clock::System);
             self.count_in_redis(services, &limiter, &limits).await?
@@ -131,15 +123,11 @@ impl RateLimited {
                 RateLimiter::new(services.middleware.limiter_cache()?.clone(), Clock::System);
             self.count(services, &limiter, &limits).await?
         };
-        match blocked {
+        match wait {
             None => next.run().await,
-            Some(Blocked { wait }) => {
-                let wait = if self.release_after.is_zero() {
-                    wait
-                } else {
-                    self.release_after
-                };
-                self.giving.back(context, wait);
+            Some(wait) => {
+                let own = Some(self.release_after).filter(|own| !own.is_zero());
+                self.giving.back(context, own.unwrap_or(wait));
                 Ok(())
             }
         }
@@ -149,18 +137,18 @@ impl RateLimited {
         name::limit_counter(&self.limiter, &limit.by)
     }
 
+    /// Counts a job; if there is no room, the time until there is, plus Laravel's extra wait.
     async fn count(
         &self,
         services: &Services,
         limiter: &RateLimiter,
         limits: &[Limit],
-    ) -> Result<Option<Blocked>, cache::Error> {
+    ) -> Result<Option<Duration>, cache::Error> {
         let looks_first = looks_at_all_first(services);
         for limit in limits {
             let key = self.key(limit);
             if limiter.too_many_attempts(&key, limit.max).await? {
-                let wait = limiter.available_in(&key).await? + AFTER_LIMIT;
-                return Ok(Some(Blocked { wait }));
+                return Ok(Some(limiter.available_in(&key).await? + AFTER_LIMIT));
             }
             if !looks_first {
                 limiter.hit(&key, limit.per).await?;
@@ -177,21 +165,19 @@ impl RateLimited {
         services: &Services,
         limiter: &DurationLimiter,
         limits: &[Limit],
-    ) -> Result<Option<Blocked>, cache::Error> {
-        let blocked = |span: cache::Span| Blocked {
-            wait: Clock::System.until_whole(span.ends) + AFTER_LIMIT,
-        };
+    ) -> Result<Option<Duration>, cache::Error> {
+        let wait = |span: cache::Span| Clock::System.until_whole(span.ends) + AFTER_LIMIT;
         for limit in limits.iter().filter(|_| looks_at_all_first(services)) {
             let span = limiter.peek(&self.key(limit), limit.max, limit.per).await?;
             if !span.has_room {
-                return Ok(Some(blocked(span)));
+                return Ok(Some(wait(span)));
             }
         }
         for limit in limits {
             let key = self.key(limit);
             let span = limiter.acquire(&key, limit.max, limit.per).await?;
             if !span.has_room {
-                return Ok(Some(blocked(span)));
+                return Ok(Some(wait(span)));
             }
         }
         Ok(None)
@@ -203,24 +189,10 @@ fn looks_at_all_first(services: &Services) -> bool {
     services.version.is_at_least(13, 31)
 }
 
-impl Middleware for RateLimited {
-    fn handle<'a>(
-        &'a self,
-        context: &'a JobContext,
-        next: Next<'a>,
-    ) -> BoxFuture<'a, Result<(), BoxError>> {
-        Box::pin(self.run(context, next))
-    }
-
-    fn check(&self, services: &Services) -> Result<(), Missing> {
-        services.middleware.limiter(&self.limiter)?;
-        if let Some(name) = &self.redis {
-            services.middleware.redis(name).map(drop)
-        } else {
-            services.middleware.limiter_cache().map(drop)
-        }
-    }
-}
+middleware!(RateLimited, |this, services| match &this.redis {
+    Some(name) => services.redis(name).map(drop),
+    None => services.limiter_cache().map(drop),
+});
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cache::is_truthy;
 use crate::handler::{BoxError, BoxFuture, JobContext, Middleware, Missing, Next, Path, Services};
 use crate::php::json::Graph;
 
@@ -42,7 +41,7 @@ fn property_is_true(path: Path) -> Arc<Test> {
     Arc::new(move |context| {
         let job = context.properties()?;
         let graph = Graph::new(job);
-        Ok(is_truthy(path.find(job, &graph)?))
+        Ok(path.find(job, &graph)?.is_truthy())
     })
 }
 

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use super::{AFTER_LIMIT, DEFAULT_REDIS, Giving};
 use crate::cache::{self, DurationLimiter, RateLimiter, name};
-use crate::handler::{
-    BoxError, BoxFuture, JobContext, Middleware, Missing, Next, Services, Template,
-};
+use crate::handler::{BoxError, JobContext, MiddlewareServices, Missing, Next, Template};
 use crate::payload::JobUuid;
 use crate::shown::with_causes;
 use crate::time::Clock;
@@ -173,22 +171,22 @@ impl ThrottlesExceptions {
         ))
     }
 
-    fn counter(&self, services: &Services) -> Result<Counter, Missing> {
+    fn counter(&self, services: &MiddlewareServices) -> Result<Counter, Missing> {
         Ok(if let Some(name) = &self.redis {
             Counter::Redis(DurationLimiter::new(
-                services.middleware.redis(name)?.clone(),
+                services.redis(name)?.clone(),
                 Clock::System,
             ))
         } else {
             Counter::Cache(RateLimiter::new(
-                services.middleware.limiter_cache()?.clone(),
+                services.limiter_cache()?.clone(),
                 Clock::System,
             ))
         })
     }
 
     async fn run(&self, context: &JobContext, next: Next<'_>) -> Result<(), BoxError> {
-        let counter = self.counter(context.services())?;
+        let counter = self.counter(&context.services().middleware)?;
         let key = self.key(context)?;
         if let Some(wait) = counter.pause(&key, self.max, self.decay).await? {
             self.giving.back(context, wait);
@@ -277,16 +275,4 @@ impl Counter {
     }
 }
 
-impl Middleware for ThrottlesExceptions {
-    fn handle<'a>(
-        &'a self,
-        context: &'a JobContext,
-        next: Next<'a>,
-    ) -> BoxFuture<'a, Result<(), BoxError>> {
-        Box::pin(self.run(context, next))
-    }
-
-    fn check(&self, services: &Services) -> Result<(), Missing> {
-        self.counter(services).map(drop)
-    }
-}
+middleware!(ThrottlesExceptions, |this, services| this.counter(services));

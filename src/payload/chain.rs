@@ -117,19 +117,6 @@ impl Carried {
     }
 }
 
-/// Whether PHP treats the value as true.
-fn is_truthy(value: &Value) -> bool {
-    match value {
-        Value::Null => false,
-        Value::Bool(value) => *value,
-        Value::Int(value) => *value != 0,
-        Value::Float(value) => value.get() != 0.0,
-        Value::String(text) => !matches!(text.as_slice(), b"" | b"0"),
-        Value::Array(array) => !array.pairs.is_empty(),
-        _ => true,
-    }
-}
-
 impl Chain {
     /// Reads the chain in the serialized object of a running job.
     ///
@@ -150,7 +137,7 @@ impl Chain {
         let array = match chained {
             Value::Array(array) => array,
             // All versions ignore a falsy value; since 12.45 they ignore any value that is not an array.
-            other if is_truthy(&other) && !version.is_at_least(12, 45) => {
+            other if other.is_truthy() && !version.is_at_least(12, 45) => {
                 return Err(property(&other, "an array"));
             }
             _ => Array::default(),
@@ -204,7 +191,10 @@ impl Chain {
     /// The catch callbacks, which PHP runs when the job fails for good: a serialized list of closures and
     /// callables; `None` if there are none.
     pub fn catch_callbacks(&self) -> Option<&[u8]> {
-        is_truthy(&self.catch_callbacks.value).then_some(&self.catch_callbacks.text)
+        self.catch_callbacks
+            .value
+            .is_truthy()
+            .then_some(&self.catch_callbacks.text)
     }
 
     /// Adds a job before all others of the chain.
@@ -281,7 +271,7 @@ impl Chain {
         let (has_own, has_catch) = (self.has_connections(), self.version.is_at_least(8, 0));
         let inherited = |property: &'static str, chain: &Carried| -> Result<Carried, ChainError> {
             let value = current(property)?;
-            if !has_own || is_truthy(&value) {
+            if !has_own || value.is_truthy() {
                 let text = value.to_bytes();
                 return Ok(Carried { text, value });
             }

@@ -55,6 +55,15 @@ fn class_of(name: &'static str) -> Option<&'static str> {
         .then(|| name.strip_prefix('\\').unwrap_or(name))
 }
 
+/// Methods that serialize numbers as wider ones.
+macro_rules! widened {
+    ($($method:ident($type:ty) to $wide:ident;)*) => {
+        $(fn $method(self, value: $type) -> Result<(), Error> {
+            self.$wide(value.into())
+        })*
+    };
+}
+
 impl<'a> ser::Serializer for &'a mut Serializer {
     type Ok = ();
     type Error = Error;
@@ -72,16 +81,14 @@ impl<'a> ser::Serializer for &'a mut Serializer {
         Ok(())
     }
 
-    fn serialize_i8(self, value: i8) -> Result<(), Error> {
-        self.serialize_i64(value.into())
-    }
-
-    fn serialize_i16(self, value: i16) -> Result<(), Error> {
-        self.serialize_i64(value.into())
-    }
-
-    fn serialize_i32(self, value: i32) -> Result<(), Error> {
-        self.serialize_i64(value.into())
+    widened! {
+        serialize_i8(i8) to serialize_i64;
+        serialize_i16(i16) to serialize_i64;
+        serialize_i32(i32) to serialize_i64;
+        serialize_u8(u8) to serialize_i64;
+        serialize_u16(u16) to serialize_i64;
+        serialize_u32(u32) to serialize_i64;
+        serialize_f32(f32) to serialize_f64;
     }
 
     fn serialize_i64(self, value: i64) -> Result<(), Error> {
@@ -89,25 +96,9 @@ impl<'a> ser::Serializer for &'a mut Serializer {
         Ok(())
     }
 
-    fn serialize_u8(self, value: u8) -> Result<(), Error> {
-        self.serialize_i64(value.into())
-    }
-
-    fn serialize_u16(self, value: u16) -> Result<(), Error> {
-        self.serialize_i64(value.into())
-    }
-
-    fn serialize_u32(self, value: u32) -> Result<(), Error> {
-        self.serialize_i64(value.into())
-    }
-
     fn serialize_u64(self, value: u64) -> Result<(), Error> {
         let value = i64::try_from(value).map_err(|_| unsupported("an integer above 2^63 - 1"))?;
         self.serialize_i64(value)
-    }
-
-    fn serialize_f32(self, value: f32) -> Result<(), Error> {
-        self.serialize_f64(value.into())
     }
 
     fn serialize_f64(self, value: f64) -> Result<(), Error> {
@@ -321,56 +312,35 @@ fn write_array_key(out: &mut Vec<u8>, key: &str) {
     }
 }
 
-impl ser::SerializeSeq for Compound<'_> {
-    type Ok = ();
-    type Error = Error;
+/// Implements traits for compounds whose parts are elements, or fields with a name.
+macro_rules! compound {
+    ($($trait:ident::$method:ident($($name:ident)?) by $write:ident;)*) => {
+        $(impl ser::$trait for Compound<'_> {
+            type Ok = ();
+            type Error = Error;
 
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
-        self.element(value)
-    }
+            fn $method<T: Serialize + ?Sized>(
+                &mut self,
+                $($name: &'static str,)?
+                value: &T,
+            ) -> Result<(), Error> {
+                self.$write($($name,)? value)
+            }
 
-    fn end(self) -> Result<(), Error> {
-        self.finish()
-    }
+            fn end(self) -> Result<(), Error> {
+                self.finish()
+            }
+        })*
+    };
 }
 
-impl ser::SerializeTuple for Compound<'_> {
-    type Ok = ();
-    type Error = Error;
-
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
-        self.element(value)
-    }
-
-    fn end(self) -> Result<(), Error> {
-        self.finish()
-    }
-}
-
-impl ser::SerializeTupleStruct for Compound<'_> {
-    type Ok = ();
-    type Error = Error;
-
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
-        self.element(value)
-    }
-
-    fn end(self) -> Result<(), Error> {
-        self.finish()
-    }
-}
-
-impl ser::SerializeTupleVariant for Compound<'_> {
-    type Ok = ();
-    type Error = Error;
-
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
-        self.element(value)
-    }
-
-    fn end(self) -> Result<(), Error> {
-        self.finish()
-    }
+compound! {
+    SerializeSeq::serialize_element() by element;
+    SerializeTuple::serialize_element() by element;
+    SerializeTupleStruct::serialize_field() by element;
+    SerializeTupleVariant::serialize_field() by element;
+    SerializeStruct::serialize_field(name) by field;
+    SerializeStructVariant::serialize_field(name) by field;
 }
 
 impl ser::SerializeMap for Compound<'_> {
@@ -395,40 +365,6 @@ impl ser::SerializeMap for Compound<'_> {
 
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
         value.serialize(&mut *self.serializer)
-    }
-
-    fn end(self) -> Result<(), Error> {
-        self.finish()
-    }
-}
-
-impl ser::SerializeStruct for Compound<'_> {
-    type Ok = ();
-    type Error = Error;
-
-    fn serialize_field<T: Serialize + ?Sized>(
-        &mut self,
-        name: &'static str,
-        value: &T,
-    ) -> Result<(), Error> {
-        self.field(name, value)
-    }
-
-    fn end(self) -> Result<(), Error> {
-        self.finish()
-    }
-}
-
-impl ser::SerializeStructVariant for Compound<'_> {
-    type Ok = ();
-    type Error = Error;
-
-    fn serialize_field<T: Serialize + ?Sized>(
-        &mut self,
-        name: &'static str,
-        value: &T,
-    ) -> Result<(), Error> {
-        self.field(name, value)
     }
 
     fn end(self) -> Result<(), Error> {

@@ -378,6 +378,19 @@ impl Value {
         }
     }
 
+    /// Whether PHP takes it for true.
+    pub fn is_truthy(&self) -> bool {
+        match self {
+            Self::Null => false,
+            Self::Bool(value) => *value,
+            Self::Int(value) => *value != 0,
+            Self::Float(value) => value.get() != 0.0,
+            Self::String(text) => !matches!(text.as_slice(), b"" | b"0"),
+            Self::Array(array) => !array.pairs.is_empty(),
+            _ => true,
+        }
+    }
+
     /// The string's bytes.
     pub fn as_bytes(&self) -> Option<&[u8]> {
         match self {

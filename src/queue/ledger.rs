@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Answer, Effect, Error, Spool};
+use super::{Answer, Effect, Spool};
 use crate::connection::LockPlace;
 
 /// Lists of artisand's own records that survive a crash, each emptied by one process at a time.
@@ -11,18 +11,13 @@ use crate::connection::LockPlace;
 /// The process that empties a list holds its lease. Every driver passes the clauses of `tests/it/contract.rs`.
 pub trait Ledger: Send + Sync + fmt::Debug + 'static {
     /// Adds records to the end of a list.
-    fn append<'a>(&'a self, spool: Spool, records: &'a [Vec<u8>]) -> Answer<'a, Result<(), Error>>;
+    fn append<'a>(&'a self, spool: Spool, records: &'a [Vec<u8>]) -> Answer<'a, ()>;
 
     /// Records of a list, oldest first, starting at position `from`.
-    fn read(
-        &self,
-        spool: Spool,
-        from: usize,
-        max: usize,
-    ) -> Answer<'_, Result<Vec<Vec<u8>>, Error>>;
+    fn read(&self, spool: Spool, from: usize, max: usize) -> Answer<'_, Vec<Vec<u8>>>;
 
     /// Counts the records of a list.
-    fn length(&self, spool: Spool) -> Answer<'_, Result<u64, Error>>;
+    fn length(&self, spool: Spool) -> Answer<'_, u64>;
 
     /// Removes records from a list, each once, and applies the effects: all in one step.
     ///
@@ -38,28 +33,18 @@ pub trait Ledger: Send + Sync + fmt::Debug + 'static {
         owner: &'a str,
         records: &'a [Vec<u8>],
         effects: &'a [Effect],
-    ) -> Answer<'a, Result<u64, Error>>;
+    ) -> Answer<'a, u64>;
 
     /// Takes the lease on a list for `lives`; false if another process has it.
     ///
     /// A lease taken again after it was lost needs another owner name.
-    fn lease<'a>(
-        &'a self,
-        spool: Spool,
-        owner: &'a str,
-        lives: Duration,
-    ) -> Answer<'a, Result<bool, Error>>;
+    fn lease<'a>(&'a self, spool: Spool, owner: &'a str, lives: Duration) -> Answer<'a, bool>;
 
     /// Extends the lease to `lives` from now; false if `owner` no longer has it.
-    fn keep<'a>(
-        &'a self,
-        spool: Spool,
-        owner: &'a str,
-        lives: Duration,
-    ) -> Answer<'a, Result<bool, Error>>;
+    fn keep<'a>(&'a self, spool: Spool, owner: &'a str, lives: Duration) -> Answer<'a, bool>;
 
     /// Gives up the lease, if `owner` still has it.
-    fn unlease<'a>(&'a self, spool: Spool, owner: &'a str) -> Answer<'a, Result<(), Error>>;
+    fn unlease<'a>(&'a self, spool: Spool, owner: &'a str) -> Answer<'a, ()>;
 
     /// Whether a lock kept in this place can be taken and freed in one step with records and pushes.
     fn holds(&self, place: &LockPlace) -> bool;

@@ -294,7 +294,7 @@ fn number_of_attempts(attempts: i64) -> u32 {
 }
 
 /// The result of a call to a server, when it is there.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type Answer<'a, T, E = Error> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
 
 /// A queue connection: everything that can be done with the jobs of its queues.
 ///
@@ -310,7 +310,7 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
     /// # Errors
     ///
     /// The connection cannot be opened, or the server refuses to serve.
-    fn ping(&self) -> Answer<'_, Result<(), crate::connection::Error>>;
+    fn ping(&self) -> Answer<'_, (), crate::connection::Error>;
 
     /// Reserves up to `max` of the oldest pending jobs; returns at once, possibly without any.
     ///
@@ -332,7 +332,7 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
     /// # Source
     ///
     /// `Illuminate\Queue\RedisQueue::pop`, `migrate`, `retrieveNextJob`.
-    fn pop<'a>(&'a self, request: PopRequest<'a>) -> Answer<'a, Result<Popped, Error>>;
+    fn pop<'a>(&'a self, request: PopRequest<'a>) -> Answer<'a, Popped>;
 
     /// Settles jobs, each in its own way, and says for each whether it was still reserved.
     ///
@@ -356,7 +356,7 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
     fn settle<'a>(
         &'a self,
         jobs: &'a [(Arc<ReservedJob>, Settlement)],
-    ) -> Answer<'a, Result<Vec<Settled>, Unsettled>>;
+    ) -> Answer<'a, Vec<Settled>, Unsettled>;
 
     /// Settles jobs, then pops; a driver that can do both in one round trip does.
     ///
@@ -365,7 +365,7 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
         &'a self,
         jobs: &'a [(Arc<ReservedJob>, Settlement)],
         request: PopRequest<'a>,
-    ) -> Answer<'a, SettledAndPopped> {
+    ) -> Pin<Box<dyn Future<Output = SettledAndPopped> + Send + 'a>> {
         Box::pin(async move {
             let settled = self.settle(jobs).await;
             (settled, self.pop(request).await)
@@ -378,11 +378,8 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
     /// # Errors
     ///
     /// Some of the reservations may then be renewed.
-    fn renew<'a>(
-        &'a self,
-        jobs: &'a [Arc<ReservedJob>],
-        now: UnixSeconds,
-    ) -> Answer<'a, Result<Vec<Held>, Error>>;
+    fn renew<'a>(&'a self, jobs: &'a [Arc<ReservedJob>], now: UnixSeconds)
+    -> Answer<'a, Vec<Held>>;
 
     /// Waits until a job is pushed to one of the queues, at most for `timeout`; returns the queue.
     ///
@@ -397,14 +394,10 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
         &'a self,
         queues: &'a [QueueName],
         timeout: Duration,
-    ) -> Answer<'a, Result<Option<QueueName>, Error>>;
+    ) -> Answer<'a, Option<QueueName>>;
 
     /// Adds payloads to the end of a queue, byte for byte.
-    fn push<'a>(
-        &'a self,
-        queue: &'a QueueName,
-        payloads: &'a [Vec<u8>],
-    ) -> Answer<'a, Result<(), Error>>;
+    fn push<'a>(&'a self, queue: &'a QueueName, payloads: &'a [Vec<u8>]) -> Answer<'a, ()>;
 
     /// Adds a payload that becomes due at a given second.
     fn later<'a>(
@@ -412,21 +405,17 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
         queue: &'a QueueName,
         due: UnixSeconds,
         payload: &'a [u8],
-    ) -> Answer<'a, Result<(), Error>>;
+    ) -> Answer<'a, ()>;
 
     /// Pushes jobs in one step, unless jobs of this identity were pushed before; true if they were pushed now.
     ///
     /// # Errors
     ///
     /// Either all jobs are then pushed or none, and the call may be repeated.
-    fn push_once<'a>(
-        &'a self,
-        pushes: &'a [Push],
-        once: Once<'a>,
-    ) -> Answer<'a, Result<bool, Error>>;
+    fn push_once<'a>(&'a self, pushes: &'a [Push], once: Once<'a>) -> Answer<'a, bool>;
 
     /// Whether [`push_once`](Self::push_once) has pushed for this identity and the server still remembers it.
-    fn was_pushed<'a>(&'a self, id: &'a str) -> Answer<'a, Result<bool, Error>>;
+    fn was_pushed<'a>(&'a self, id: &'a str) -> Answer<'a, bool>;
 
     /// Tells a listener of all jobs that this process pushes from now on; the first listener stays. A driver that
     /// does not know how tells nothing.
@@ -435,7 +424,7 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
     }
 
     /// Counts the jobs of a queue. Nothing is migrated: a due delayed job counts as delayed.
-    fn sizes<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Result<Sizes, Error>>;
+    fn sizes<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Sizes>;
 
     /// Some payloads of a queue, unchanged, from position `from` on; no job moves.
     fn look<'a>(
@@ -444,13 +433,13 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
         place: Place,
         from: usize,
         limit: usize,
-    ) -> Answer<'a, Result<Vec<Vec<u8>>, Error>>;
+    ) -> Answer<'a, Vec<Vec<u8>>>;
 
     /// Deletes all jobs of a queue, including reserved ones, and returns how many; the quarantine stays.
-    fn clear<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Result<u64, Error>>;
+    fn clear<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, u64>;
 
     /// Names of the queues that have a quarantine.
-    fn quarantines(&self) -> Answer<'_, Result<Vec<QueueName>, Error>>;
+    fn quarantines(&self) -> Answer<'_, Vec<QueueName>>;
 
     /// Takes payloads out of a quarantine; returns how many were found.
     ///
@@ -462,7 +451,7 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
         queue: &'a QueueName,
         payloads: &'a [Vec<u8>],
         fate: Fate,
-    ) -> Answer<'a, Result<u64, Error>>;
+    ) -> Answer<'a, u64>;
 }
 
 /// The results of [`Queue::settle_and_pop`].

@@ -13,6 +13,7 @@ use super::limits::LIMITS_EVERY;
 use super::outbox_tasks::Patience;
 use super::run::Run;
 use super::stop::{Orders, StopReason};
+use crate::time::sleep_until;
 
 /// How long a stopping worker without running jobs waits for a lost server; after that there is one last chance.
 const SERVER_AWAY: Duration = Duration::from_secs(5);
@@ -174,13 +175,6 @@ impl Stopping {
                 () = sleep_until(until) => {}
             }
         }
-    }
-}
-
-async fn sleep_until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
     }
 }
 

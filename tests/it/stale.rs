@@ -1,11 +1,19 @@
 //! A manifest that is older than the app's code.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde_json::json;
 
 use crate::harness::process::{ManagedChild, artisand};
 use crate::harness::redis::RedisServer;
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}
 
 /// Before Laravel 11.39 only the class says that its jobs have a lock, which the end of the job has to free.
 #[test]
@@ -18,11 +26,7 @@ fn a_job_whose_class_has_changed_does_not_run_where_its_lock_would_stay() {
     std::fs::write(&class, "<?php").unwrap();
     let hash = |text: &str| {
         use sha2::Digest as _;
-        let digest = sha2::Sha256::digest(text);
-        digest
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect::<String>()
+        hex(&sha2::Sha256::digest(text))
     };
     let cache = base.join("cache");
     let manifest = json!({

@@ -9,7 +9,7 @@ use super::literal::{int_or_text, with_literals};
 use super::options::DatabaseKind;
 use super::options::DatabaseOptions;
 use super::row::{Param, Row};
-use super::statement::{begun, open, pool_options, records, run, text_rows};
+use super::statement::{begun, open, pool_options, records, run, set, text_rows};
 use crate::connection::Error;
 use crate::connection::record::{Record, Value};
 
@@ -37,21 +37,14 @@ fn connect(options: &DatabaseOptions) -> Result<sqlx::MySqlPool, Error> {
         .no_engine_substitution(false)
         .ssl_mode(ssl_mode(options)?)
         .disable_statement_logging();
-    if let Some(password) = &options.password {
-        connect = connect.password(password);
-    }
-    if let Some(socket) = &options.socket {
-        connect = connect.socket(socket);
-    }
-    if let Some(ca) = &options.ssl_ca {
-        connect = connect.ssl_ca(ca);
-    }
-    if let Some(cert) = &options.ssl_cert {
-        connect = connect.ssl_client_cert(cert);
-    }
-    if let Some(key) = &options.ssl_key {
-        connect = connect.ssl_client_key(key);
-    }
+    set!(
+        connect,
+        &options.password => password,
+        &options.socket => socket,
+        &options.ssl_ca => ssl_ca,
+        &options.ssl_cert => ssl_client_cert,
+        &options.ssl_key => ssl_client_key,
+    );
     // Overrides the server's own mode: a value that does not fit must be refused, not cut.
     let pool = pool_options().after_connect(|connection, _| {
         Box::pin(async move {

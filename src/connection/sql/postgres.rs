@@ -11,7 +11,7 @@ use super::literal::{int_or_text, with_literals};
 use super::options::DatabaseKind;
 use super::options::DatabaseOptions;
 use super::row::{Param, Row};
-use super::statement::{begun, open, pool_options, records, run, text_rows};
+use super::statement::{begun, open, pool_options, records, run, set, text_rows};
 use crate::connection::Error;
 use crate::connection::record::{Record, Value};
 
@@ -45,21 +45,14 @@ fn connect(options: &DatabaseOptions) -> Result<sqlx::PgPool, Error> {
         // Poolers refuse parameters that they do not know.
         .extra_float_digits(None)
         .disable_statement_logging();
-    if let Some(password) = &options.password {
-        connect = connect.password(password);
-    }
-    if let Some(socket) = &options.socket {
-        connect = connect.socket(socket);
-    }
-    if let Some(ca) = ssl_ca.filter(|ca| *ca != Path::new(DatabaseOptions::SYSTEM_CA)) {
-        connect = connect.ssl_root_cert(ca);
-    }
-    if let Some(cert) = &options.ssl_cert {
-        connect = connect.ssl_client_cert(cert);
-    }
-    if let Some(key) = &options.ssl_key {
-        connect = connect.ssl_client_key(key);
-    }
+    set!(
+        connect,
+        &options.password => password,
+        &options.socket => socket,
+        ssl_ca.filter(|ca| *ca != Path::new(DatabaseOptions::SYSTEM_CA)) => ssl_root_cert,
+        &options.ssl_cert => ssl_client_cert,
+        &options.ssl_key => ssl_client_key,
+    );
     Ok(pool_options().connect_lazy_with(connect))
 }
 

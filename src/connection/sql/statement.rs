@@ -95,7 +95,16 @@ macro_rules! open {
     };
 }
 
-pub(super) use {open, records, run, text_rows};
+/// Sets those options of a connection that are given.
+macro_rules! set {
+    ($connect:ident, $($given:expr => $method:ident),+ $(,)?) => {
+        $(if let Some(value) = $given {
+            $connect = $connect.$method(value);
+        })+
+    };
+}
+
+pub(super) use {open, records, run, set, text_rows};
 
 /// Runs `begin` to its end even if this future is dropped; the transaction is then rolled back.
 ///

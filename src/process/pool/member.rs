@@ -19,6 +19,7 @@ use super::channel::{Booted, Channel, SOCKET, STUB, Said};
 use super::output::{Lines, Log};
 use super::shared::{Assignment, Offer, Pause, Shared, Versions};
 use crate::process::child::ProcessGroup;
+use crate::time::sleep_until;
 
 /// How long to read on after a process has ended: processes it started may hold its pipes open.
 const LINGER: Duration = Duration::from_millis(200);
@@ -406,9 +407,7 @@ impl Member {
                     return Some(Waited::Gone);
                 }
                 Did::FallSilent(error) => {
-                    if let Some(error) = error {
-                        self.cannot_be_understood(&error);
-                    }
+                    self.log_silence(error.as_ref());
                     return Some(Waited::Stop);
                 }
             }
@@ -449,9 +448,7 @@ impl Member {
                     return Waited::Gone;
                 }
                 Did::FallSilent(error) => {
-                    if let Some(error) = error {
-                        self.cannot_be_understood(&error);
-                    }
+                    self.log_silence(error.as_ref());
                     // The process ends, or has to be ended.
                     drop(offer);
                     pool.changed();
@@ -490,8 +487,10 @@ impl Member {
         }
     }
 
-    fn cannot_be_understood(&self, error: &std::io::Error) {
-        tracing::error!(%error, php.process = self.log.process, "a PHP process cannot be understood and is killed");
+    fn log_silence(&self, error: Option<&std::io::Error>) {
+        if let Some(error) = error {
+            tracing::error!(%error, php.process = self.log.process, "a PHP process cannot be understood and is killed");
+        }
     }
 
     /// Forwards PHP's messages about a job until the attempt is over; false if the process is gone.
@@ -549,7 +548,7 @@ impl Member {
                     }
                 }
                 Did::FallSilent(Some(error)) => {
-                    self.cannot_be_understood(&error);
+                    self.log_silence(Some(&error));
                     given.killed.get_or_insert(Killed::Running);
                     self.group.kill();
                 }
@@ -810,12 +809,5 @@ async fn either(one: &CancellationToken, other: &CancellationToken) {
     tokio::select! {
         () = one.cancelled() => {}
         () = other.cancelled() => {}
-    }
-}
-
-async fn sleep_until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
     }
 }

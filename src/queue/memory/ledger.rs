@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{MemoryQueue, at_once};
 use crate::connection::LockPlace;
-use crate::queue::{Answer, Effect, Error, Ledger, Spool};
+use crate::queue::{Answer, Effect, Ledger, Spool};
 
 impl MemoryQueue {
     fn advance_now(
@@ -55,25 +55,20 @@ impl MemoryQueue {
 }
 
 impl Ledger for MemoryQueue {
-    fn append<'a>(&'a self, spool: Spool, records: &'a [Vec<u8>]) -> Answer<'a, Result<(), Error>> {
+    fn append<'a>(&'a self, spool: Spool, records: &'a [Vec<u8>]) -> Answer<'a, ()> {
         let mut state = self.state();
         let list = state.spools.entry(spool).or_default();
         list.extend(records.iter().cloned());
         at_once(Ok(()))
     }
 
-    fn read(
-        &self,
-        spool: Spool,
-        from: usize,
-        max: usize,
-    ) -> Answer<'_, Result<Vec<Vec<u8>>, Error>> {
+    fn read(&self, spool: Spool, from: usize, max: usize) -> Answer<'_, Vec<Vec<u8>>> {
         let state = self.state();
         let records = state.spools.get(&spool).into_iter().flatten();
         at_once(Ok(records.skip(from).take(max).cloned().collect()))
     }
 
-    fn length(&self, spool: Spool) -> Answer<'_, Result<u64, Error>> {
+    fn length(&self, spool: Spool) -> Answer<'_, u64> {
         at_once(Ok(self.spool(spool).len() as u64))
     }
 
@@ -83,31 +78,21 @@ impl Ledger for MemoryQueue {
         owner: &'a str,
         records: &'a [Vec<u8>],
         effects: &'a [Effect],
-    ) -> Answer<'a, Result<u64, Error>> {
+    ) -> Answer<'a, u64> {
         at_once(Ok(self.advance_now(spool, owner, records, effects)))
     }
 
-    fn lease<'a>(
-        &'a self,
-        spool: Spool,
-        owner: &'a str,
-        lives: Duration,
-    ) -> Answer<'a, Result<bool, Error>> {
+    fn lease<'a>(&'a self, spool: Spool, owner: &'a str, lives: Duration) -> Answer<'a, bool> {
         let may = |holder: Option<&str>| holder.is_none_or(|holder| holder == owner);
         at_once(Ok(self.lease_if(spool, owner, lives, may)))
     }
 
-    fn keep<'a>(
-        &'a self,
-        spool: Spool,
-        owner: &'a str,
-        lives: Duration,
-    ) -> Answer<'a, Result<bool, Error>> {
+    fn keep<'a>(&'a self, spool: Spool, owner: &'a str, lives: Duration) -> Answer<'a, bool> {
         let may = |holder: Option<&str>| holder == Some(owner);
         at_once(Ok(self.lease_if(spool, owner, lives, may)))
     }
 
-    fn unlease<'a>(&'a self, spool: Spool, owner: &'a str) -> Answer<'a, Result<(), Error>> {
+    fn unlease<'a>(&'a self, spool: Spool, owner: &'a str) -> Answer<'a, ()> {
         let mut state = self.state();
         if state.leaseholder(spool) == Some(owner) {
             state.leases.remove(&spool);

@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::{
-    Abilities, Ability, Answer, Effect, Error, Fate, Held, Once, Place, PopRequest, Popped, Push,
-    Queue, QueueName, ReservedJob, Settled, Settlement, Sizes, Spool, Unsettled,
+    Abilities, Ability, Answer, Effect, Fate, Held, Once, Place, PopRequest, Popped, Push, Queue,
+    QueueName, ReservedJob, Settled, Settlement, Sizes, Spool, Unsettled,
 };
 use crate::time::UnixSeconds;
 
@@ -306,8 +306,8 @@ impl MemoryQueue {
 }
 
 /// A result that is there at once.
-fn at_once<'a, T: Send + 'a>(value: T) -> Answer<'a, T> {
-    Box::pin(std::future::ready(value))
+fn at_once<'a, T: Send + 'a, E: Send + 'a>(result: Result<T, E>) -> Answer<'a, T, E> {
+    Box::pin(std::future::ready(result))
 }
 
 impl Queue for MemoryQueue {
@@ -315,18 +315,18 @@ impl Queue for MemoryQueue {
         &self.abilities
     }
 
-    fn ping(&self) -> Answer<'_, Result<(), crate::connection::Error>> {
+    fn ping(&self) -> Answer<'_, (), crate::connection::Error> {
         at_once(Ok(()))
     }
 
-    fn pop<'a>(&'a self, request: PopRequest<'a>) -> Answer<'a, Result<Popped, Error>> {
+    fn pop<'a>(&'a self, request: PopRequest<'a>) -> Answer<'a, Popped> {
         Box::pin(async move { Ok(self.pop_now(request)) })
     }
 
     fn settle<'a>(
         &'a self,
         jobs: &'a [(Arc<ReservedJob>, Settlement)],
-    ) -> Answer<'a, Result<Vec<Settled>, Unsettled>> {
+    ) -> Answer<'a, Vec<Settled>, Unsettled> {
         Box::pin(async move { Ok(self.settle_now(jobs)) })
     }
 
@@ -334,7 +334,7 @@ impl Queue for MemoryQueue {
         &'a self,
         jobs: &'a [Arc<ReservedJob>],
         now: UnixSeconds,
-    ) -> Answer<'a, Result<Vec<Held>, Error>> {
+    ) -> Answer<'a, Vec<Held>> {
         Box::pin(async move {
             let expires = now.plus(self.retry_after.unwrap_or_default());
             let mut state = self.state();
@@ -354,15 +354,11 @@ impl Queue for MemoryQueue {
         &'a self,
         queues: &'a [QueueName],
         timeout: Duration,
-    ) -> Answer<'a, Result<Option<QueueName>, Error>> {
+    ) -> Answer<'a, Option<QueueName>> {
         Box::pin(async move { Ok(self.next_push(queues, timeout).await) })
     }
 
-    fn push<'a>(
-        &'a self,
-        queue: &'a QueueName,
-        payloads: &'a [Vec<u8>],
-    ) -> Answer<'a, Result<(), Error>> {
+    fn push<'a>(&'a self, queue: &'a QueueName, payloads: &'a [Vec<u8>]) -> Answer<'a, ()> {
         Box::pin(async move {
             let mut state = self.state();
             let queue = state.queues.entry(queue.clone()).or_default();
@@ -378,7 +374,7 @@ impl Queue for MemoryQueue {
         queue: &'a QueueName,
         due: UnixSeconds,
         payload: &'a [u8],
-    ) -> Answer<'a, Result<(), Error>> {
+    ) -> Answer<'a, ()> {
         Box::pin(async move {
             let mut state = self.state();
             let queue = state.queues.entry(queue.clone()).or_default();
@@ -387,11 +383,7 @@ impl Queue for MemoryQueue {
         })
     }
 
-    fn push_once<'a>(
-        &'a self,
-        pushes: &'a [Push],
-        once: Once<'a>,
-    ) -> Answer<'a, Result<bool, Error>> {
+    fn push_once<'a>(&'a self, pushes: &'a [Push], once: Once<'a>) -> Answer<'a, bool> {
         Box::pin(async move {
             let mut state = self.state();
             let is_new = state.pushed.insert(once.id.to_owned());
@@ -406,11 +398,11 @@ impl Queue for MemoryQueue {
         })
     }
 
-    fn was_pushed<'a>(&'a self, id: &'a str) -> Answer<'a, Result<bool, Error>> {
+    fn was_pushed<'a>(&'a self, id: &'a str) -> Answer<'a, bool> {
         Box::pin(async move { Ok(self.state().pushed.contains(id)) })
     }
 
-    fn sizes<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Result<Sizes, Error>> {
+    fn sizes<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Sizes> {
         Box::pin(async move {
             let state = self.state();
             let sizes = state.queues.get(queue).map(|queue| Sizes {
@@ -429,7 +421,7 @@ impl Queue for MemoryQueue {
         place: Place,
         from: usize,
         limit: usize,
-    ) -> Answer<'a, Result<Vec<Vec<u8>>, Error>> {
+    ) -> Answer<'a, Vec<Vec<u8>>> {
         Box::pin(async move {
             let state = self.state();
             let Some(queue) = state.queues.get(queue) else {
@@ -449,7 +441,7 @@ impl Queue for MemoryQueue {
         })
     }
 
-    fn clear<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Result<u64, Error>> {
+    fn clear<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, u64> {
         Box::pin(async move {
             let mut state = self.state();
             let Some(queue) = state.queues.get_mut(queue) else {
@@ -463,7 +455,7 @@ impl Queue for MemoryQueue {
         })
     }
 
-    fn quarantines(&self) -> Answer<'_, Result<Vec<QueueName>, Error>> {
+    fn quarantines(&self) -> Answer<'_, Vec<QueueName>> {
         let state = self.state();
         let queues = state.queues.iter();
         let mut names: Vec<_> = queues
@@ -479,7 +471,7 @@ impl Queue for MemoryQueue {
         queue: &'a QueueName,
         payloads: &'a [Vec<u8>],
         fate: Fate,
-    ) -> Answer<'a, Result<u64, Error>> {
+    ) -> Answer<'a, u64> {
         Box::pin(async move {
             let mut state = self.state();
             let queue = state.queues.entry(queue.clone()).or_default();

@@ -58,7 +58,7 @@ impl RedisQueue {
 }
 
 impl Ledger for RedisQueue {
-    fn append<'a>(&'a self, spool: Spool, records: &'a [Vec<u8>]) -> Answer<'a, Result<(), Error>> {
+    fn append<'a>(&'a self, spool: Spool, records: &'a [Vec<u8>]) -> Answer<'a, ()> {
         Box::pin(async move {
             let (keys, name) = ([self.keys.spool(spool)], name_of(spool));
             let (script, args) = (&self.scripts.push, byte_args(records));
@@ -67,12 +67,7 @@ impl Ledger for RedisQueue {
         })
     }
 
-    fn read(
-        &self,
-        spool: Spool,
-        from: usize,
-        max: usize,
-    ) -> Answer<'_, Result<Vec<Vec<u8>>, Error>> {
+    fn read(&self, spool: Spool, from: usize, max: usize) -> Answer<'_, Vec<Vec<u8>>> {
         Box::pin(async move {
             let last = from.saturating_add(max).saturating_sub(1);
             let mut command = redis::cmd("LRANGE");
@@ -82,7 +77,7 @@ impl Ledger for RedisQueue {
         })
     }
 
-    fn length(&self, spool: Spool) -> Answer<'_, Result<u64, Error>> {
+    fn length(&self, spool: Spool) -> Answer<'_, u64> {
         Box::pin(async move {
             let command = redis::cmd("LLEN").arg(self.keys.spool(spool)).take();
             let length = self.redis.command(&command).await;
@@ -96,7 +91,7 @@ impl Ledger for RedisQueue {
         owner: &'a str,
         records: &'a [Vec<u8>],
         effects: &'a [Effect],
-    ) -> Answer<'a, Result<u64, Error>> {
+    ) -> Answer<'a, u64> {
         Box::pin(async move {
             let name = name_of(spool);
             let mut call = EffectCall::new(self.keys.spool(spool));
@@ -120,12 +115,7 @@ impl Ledger for RedisQueue {
         })
     }
 
-    fn lease<'a>(
-        &'a self,
-        spool: Spool,
-        owner: &'a str,
-        lives: Duration,
-    ) -> Answer<'a, Result<bool, Error>> {
+    fn lease<'a>(&'a self, spool: Spool, owner: &'a str, lives: Duration) -> Answer<'a, bool> {
         Box::pin(async move {
             let script = ("lease.lua", &self.scripts.lease);
             let args = [Arg::Bytes(owner.as_bytes()), seconds(lives)];
@@ -133,12 +123,7 @@ impl Ledger for RedisQueue {
         })
     }
 
-    fn keep<'a>(
-        &'a self,
-        spool: Spool,
-        owner: &'a str,
-        lives: Duration,
-    ) -> Answer<'a, Result<bool, Error>> {
+    fn keep<'a>(&'a self, spool: Spool, owner: &'a str, lives: Duration) -> Answer<'a, bool> {
         Box::pin(async move {
             let script = ("keep.lua", &self.scripts.keep);
             let args = [Arg::Bytes(owner.as_bytes()), seconds(lives)];
@@ -146,7 +131,7 @@ impl Ledger for RedisQueue {
         })
     }
 
-    fn unlease<'a>(&'a self, spool: Spool, owner: &'a str) -> Answer<'a, Result<(), Error>> {
+    fn unlease<'a>(&'a self, spool: Spool, owner: &'a str) -> Answer<'a, ()> {
         Box::pin(async move {
             let script = ("unlease.lua", &self.scripts.unlease);
             let args = [Arg::Bytes(owner.as_bytes())];

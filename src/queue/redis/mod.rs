@@ -307,18 +307,18 @@ impl Queue for RedisQueue {
         &self.abilities
     }
 
-    fn ping(&self) -> Answer<'_, Result<(), crate::connection::Error>> {
+    fn ping(&self) -> Answer<'_, (), crate::connection::Error> {
         Box::pin(self.redis.ping())
     }
 
-    fn pop<'a>(&'a self, request: PopRequest<'a>) -> Answer<'a, Result<Popped, Error>> {
+    fn pop<'a>(&'a self, request: PopRequest<'a>) -> Answer<'a, Popped> {
         Box::pin(self.pop_jobs(request))
     }
 
     fn settle<'a>(
         &'a self,
         jobs: &'a [(Arc<ReservedJob>, Settlement)],
-    ) -> Answer<'a, Result<Vec<Settled>, Unsettled>> {
+    ) -> Answer<'a, Vec<Settled>, Unsettled> {
         Box::pin(self.settle_jobs(jobs))
     }
 
@@ -326,7 +326,7 @@ impl Queue for RedisQueue {
         &'a self,
         jobs: &'a [Arc<ReservedJob>],
         now: UnixSeconds,
-    ) -> Answer<'a, Result<Vec<Held>, Error>> {
+    ) -> Answer<'a, Vec<Held>> {
         Box::pin(self.renew_jobs(jobs, now))
     }
 
@@ -334,15 +334,11 @@ impl Queue for RedisQueue {
         &'a self,
         queues: &'a [QueueName],
         timeout: Duration,
-    ) -> Answer<'a, Result<Option<QueueName>, Error>> {
+    ) -> Answer<'a, Option<QueueName>> {
         Box::pin(self.wait_for_notification(queues, timeout))
     }
 
-    fn push<'a>(
-        &'a self,
-        queue: &'a QueueName,
-        payloads: &'a [Vec<u8>],
-    ) -> Answer<'a, Result<(), Error>> {
+    fn push<'a>(&'a self, queue: &'a QueueName, payloads: &'a [Vec<u8>]) -> Answer<'a, ()> {
         Box::pin(async move {
             let mut keys = vec![self.keys.list(queue)];
             keys.extend(self.options.notify.then(|| self.keys.notify(queue)));
@@ -365,7 +361,7 @@ impl Queue for RedisQueue {
         queue: &'a QueueName,
         due: UnixSeconds,
         payload: &'a [u8],
-    ) -> Answer<'a, Result<(), Error>> {
+    ) -> Answer<'a, ()> {
         Box::pin(async move {
             let mut command = redis::cmd("ZADD");
             command.arg(self.keys.delayed(queue));
@@ -376,15 +372,11 @@ impl Queue for RedisQueue {
         })
     }
 
-    fn push_once<'a>(
-        &'a self,
-        pushes: &'a [Push],
-        once: Once<'a>,
-    ) -> Answer<'a, Result<bool, Error>> {
+    fn push_once<'a>(&'a self, pushes: &'a [Push], once: Once<'a>) -> Answer<'a, bool> {
         Box::pin(self.push_unless_pushed(pushes, once))
     }
 
-    fn was_pushed<'a>(&'a self, id: &'a str) -> Answer<'a, Result<bool, Error>> {
+    fn was_pushed<'a>(&'a self, id: &'a str) -> Answer<'a, bool> {
         Box::pin(async move {
             let command = redis::cmd("EXISTS").arg(self.keys.pushed(id)).take();
             let found: Result<i64, _> = self.redis.command(&command).await;
@@ -393,7 +385,7 @@ impl Queue for RedisQueue {
         })
     }
 
-    fn sizes<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Result<Sizes, Error>> {
+    fn sizes<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Sizes> {
         Box::pin(self.count(queue))
     }
 
@@ -403,11 +395,11 @@ impl Queue for RedisQueue {
         place: Place,
         from: usize,
         limit: usize,
-    ) -> Answer<'a, Result<Vec<Vec<u8>>, Error>> {
+    ) -> Answer<'a, Vec<Vec<u8>>> {
         Box::pin(self.range(queue, place, from, limit))
     }
 
-    fn clear<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Result<u64, Error>> {
+    fn clear<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, u64> {
         Box::pin(async move {
             let keys = &self.pop_keys(queue)[..4];
             self.call(queue, "clear.lua", &self.scripts.clear, keys, &[])
@@ -415,7 +407,7 @@ impl Queue for RedisQueue {
         })
     }
 
-    fn quarantines(&self) -> Answer<'_, Result<Vec<QueueName>, Error>> {
+    fn quarantines(&self) -> Answer<'_, Vec<QueueName>> {
         Box::pin(self.scan_quarantines())
     }
 
@@ -424,7 +416,7 @@ impl Queue for RedisQueue {
         queue: &'a QueueName,
         payloads: &'a [Vec<u8>],
         fate: Fate,
-    ) -> Answer<'a, Result<u64, Error>> {
+    ) -> Answer<'a, u64> {
         Box::pin(async move {
             let mut keys = vec![self.keys.quarantine(queue)];
             if fate == Fate::Requeue {

@@ -66,9 +66,7 @@ impl Rules {
                 .filter(|timeout| !timeout.is_zero()),
         }
     }
-}
 
-impl Rules {
     /// Waits between attempts of a job whose data cannot be read, in seconds.
     const WAITS: [u64; 7] = [1, 5, 15, 60, 300, 900, 3600];
 

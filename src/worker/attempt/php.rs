@@ -16,6 +16,7 @@ use crate::outbox::failed_jobs::{Failing, Passes, Recordings};
 use crate::payload::Command;
 use crate::process::pool::{Run, Said, Seat};
 use crate::queue::{Effect, Settled, Settlement};
+use crate::time::sleep_until;
 use crate::worker::attempt::Attempt;
 use crate::worker::attempt::decide::{Decision, Rules};
 use crate::worker::attempt::ending::{Ending, Report};
@@ -577,12 +578,5 @@ fn unsettled_by_php(info: &JobInfo, over: Over, course: &mut Course) -> Outcome 
             Some(thrown) => Outcome::threw(thrown),
             None => Outcome::Finished,
         },
-    }
-}
-
-async fn sleep_until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
     }
 }

@@ -105,6 +105,15 @@ impl Laravel {
         })
     }
 
+    /// The same, with what the exporter tells about the app's classes.
+    pub(crate) fn manifest_with_classes(&self) -> Value {
+        let mut manifest = self.manifest();
+        for (key, value) in self.exported_classes().as_object().unwrap() {
+            manifest[key] = value.clone();
+        }
+        manifest
+    }
+
     /// The output of `manifest.php` for this app, with the framework's files as this machine sees them.
     fn exported_text(&self) -> String {
         const MARKER: &str = "---artisand-manifest---\n";

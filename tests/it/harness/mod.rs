@@ -6,5 +6,6 @@ pub(crate) mod journal;
 pub(crate) mod laravel;
 pub(crate) mod process;
 pub(crate) mod redis;
+pub(crate) mod scene;
 pub(crate) mod sql;
 pub(crate) mod stores;

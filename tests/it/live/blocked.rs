@@ -6,27 +6,23 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::journal;
-use crate::harness::laravel::Laravel;
-use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, Workplace, eventually};
-use crate::harness::redis::RedisServer;
+use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, eventually};
+use crate::harness::scene::{Scene, in_scene};
 
 const SOON: Duration = Duration::from_secs(30);
 const RETRY_AFTER: u64 = 3;
 
-struct Scene {
-    redis: RedisServer,
-    laravel: Laravel,
-    workplace: Workplace,
+struct Blocked {
+    scene: Scene,
 }
 
-impl Scene {
+in_scene!(Blocked);
+
+impl Blocked {
     fn new(version: u8) -> Self {
-        let redis = RedisServer::start();
-        let laravel = Laravel::with_retry_after(version, &redis, RETRY_AFTER);
+        let retry_after = [("REDIS_QUEUE_RETRY_AFTER", RETRY_AFTER.to_string())];
         Self {
-            workplace: Workplace::for_app(&laravel, INTEROP_MAPPINGS),
-            redis,
-            laravel,
+            scene: Scene::new(version, &retry_after, INTEROP_MAPPINGS),
         }
     }
 
@@ -44,7 +40,7 @@ impl Scene {
     }
 
     fn runs(&self, id: &str) -> usize {
-        let lines = journal::since(&self.redis, 0);
+        let lines = self.lines();
         let is_run = |line: &&journal::Line| line.id == id && line.event == "run";
         lines.iter().filter(is_run).count()
     }
@@ -67,7 +63,7 @@ impl Scene {
 }
 
 fn a_reservation_is_renewed_while_the_only_thread_is_blocked(version: u8) {
-    let scene = Scene::new(version);
+    let scene = Blocked::new(version);
     scene.dispatch("long", "block:8");
     let mut worker = scene.worker("1", &["--concurrency=1", "--sleep=0.1"]);
     scene.begins("long", &worker);
@@ -93,7 +89,7 @@ fn a_reservation_is_renewed_while_the_only_thread_is_blocked(version: u8) {
 on_every_laravel!(a_reservation_is_renewed_while_the_only_thread_is_blocked);
 
 fn a_handler_that_blocks_beyond_its_timeout_ends_the_process(version: u8) {
-    let scene = Scene::new(version);
+    let scene = Blocked::new(version);
     for (threads, concurrency) in [("1", "--concurrency=1"), ("2", "--concurrency=8")] {
         let id = format!("late-{threads}");
         scene.dispatch(&id, "block:60");
@@ -121,7 +117,7 @@ fn a_handler_that_blocks_beyond_its_timeout_ends_the_process(version: u8) {
 on_every_laravel!(a_handler_that_blocks_beyond_its_timeout_ends_the_process);
 
 fn a_stop_ends_a_process_whose_threads_are_blocked(version: u8) {
-    let scene = Scene::new(version);
+    let scene = Blocked::new(version);
     scene.dispatch("stop", "block:60");
     let mut worker = scene.worker("1", &["--concurrency=1", "--timeout=0", "--grace=2"]);
     scene.begins("stop", &worker);

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::harness::laravel::{Laravel, Served};
 use crate::harness::process::{ManagedChild, Workplace};
 use crate::harness::redis::RedisServer;
+use crate::harness::scene::{Scene, in_scene};
 
 const SOON: Duration = Duration::from_secs(90);
 
@@ -123,27 +124,18 @@ enum By {
 /// The state after an attempt: events of the journal, and where the job is.
 type Seen = (Vec<String>, &'static str);
 
-struct Scene {
-    redis: RedisServer,
-    laravel: Laravel,
-    workplace: Workplace,
+struct Encrypted {
+    scene: Scene,
 }
 
-impl Scene {
-    fn new(version: u8) -> Self {
-        let redis = RedisServer::start();
-        let driver = [("QUEUE_FAILED_DRIVER", "database-uuids")];
-        let laravel = Laravel::with_env(version, &redis, &driver);
-        let workplace = Workplace::for_app(&laravel, MAPPINGS);
-        Self {
-            redis,
-            laravel,
-            workplace,
-        }
-    }
+in_scene!(Encrypted);
 
-    fn queue(&self, name: &str) -> String {
-        self.laravel.key(&format!("queues:{name}"))
+impl Encrypted {
+    fn new(version: u8) -> Self {
+        let driver = [("QUEUE_FAILED_DRIVER", "database-uuids")];
+        Self {
+            scene: Scene::new(version, &driver, MAPPINGS),
+        }
     }
 
     /// Queues a job on a queue of its name; returns its payload.
@@ -170,34 +162,21 @@ impl Scene {
 
     /// Payloads of failed jobs, by the queue they came from.
     fn failed(&self) -> Vec<(String, Value)> {
-        let found = self.laravel.run(&["interop:failed"]).remove(0);
-        let rows = found["jobs"].as_array().unwrap().iter();
+        let rows = self.scene.failed();
         let text = |row: &Value, field: &str| row[field].as_str().unwrap().to_owned();
         let read = |row| {
             let payload = serde_json::from_str(&text(row, "payload")).unwrap();
             (text(row, "queue"), payload)
         };
-        rows.map(read).collect()
-    }
-
-    /// Events of a job, without its name.
-    fn journal(&self, name: &str) -> Vec<String> {
-        let lines = self.redis.list("interop:journal");
-        let lines = lines
-            .iter()
-            .map(|line| serde_json::from_slice(line).unwrap());
-        lines
-            .filter(|line: &Value| line["id"] == name)
-            .map(|line| format!("{}:{}", line["event"].as_str().unwrap(), line["attempts"]))
-            .collect()
+        rows.iter().map(read).collect()
     }
 
     fn work(&self, by: By, name: &str) {
         let queue = format!("--queue={name}");
         let args = ["--once", "--sleep=0", "--backoff=0", &*queue];
         let mut worker = match by {
-            By::Php => self.laravel.worker(&args),
-            By::Rust => self.workplace.worker(&args),
+            By::Php => self.php_worker(&args),
+            By::Rust => self.worker(&args),
         };
         worker.succeeds_within(SOON);
     }
@@ -207,9 +186,9 @@ impl Scene {
         let sent = self.dispatch(name, options);
         let mut seen = Vec::new();
         for by in turns.iter().cycle().take(8) {
-            let from = self.journal(name).len();
+            let from = self.events(name).len();
             self.work(*by, name);
-            let events = self.journal(name).split_off(from);
+            let events = self.events(name).split_off(from);
             let waiting = self.waiting(name);
             for payload in &waiting {
                 assert_eq!(payload["data"], sent["data"], "{name}: {by:?} changed it");
@@ -231,7 +210,7 @@ impl Scene {
 }
 
 fn encrypted_jobs_run_and_stay_as_they_were_encrypted(version: u8) {
-    let scene = Scene::new(version);
+    let scene = Encrypted::new(version);
     #[rustfmt::skip]
     let cases: [(&str, &[&str], &str); 3] = [
         ("ok", &["--tries=3", "--script=throw,release:0,ok"], "gone"),
@@ -268,9 +247,9 @@ fn encrypted_jobs_run_and_stay_as_they_were_encrypted(version: u8) {
         let waiting = scene.waiting(name);
         assert_eq!(waiting.len(), 1, "{}", scene.redis.state());
         assert_eq!(waiting[0]["data"], row["data"]);
-        let from = scene.journal(name).len();
+        let from = scene.events(name).len();
         scene.work(if by_php { By::Rust } else { By::Php }, name);
-        assert_eq!(scene.journal(name).split_off(from), ["run:1"]);
+        assert_eq!(scene.events(name).split_off(from), ["run:1"]);
     }
 }
 

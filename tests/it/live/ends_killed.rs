@@ -7,9 +7,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::journal::{self, Line};
-use crate::harness::laravel::{Laravel, Served};
-use crate::harness::process::{ManagedChild, Workplace};
-use crate::harness::redis::RedisServer;
+use crate::harness::process::ManagedChild;
+use crate::harness::scene::{Scene, in_scene};
 use crate::harness::sql::{Engine, MariaDbServer, PostgresServer, SqlServer};
 use crate::harness::stores::Settings;
 
@@ -29,40 +28,28 @@ job = 'App\Jobs\*Journal'
 handler = "journal"
 "#;
 
-struct Scene {
-    name: String,
-    redis: RedisServer,
-    laravel: Laravel,
-    php: Served,
-    workplace: Workplace,
+struct Rampage {
+    scene: Scene,
     random: fastrand::Rng,
     /// Process ids of workers that were killed.
     killed: BTreeSet<u32>,
 }
 
-impl Scene {
+in_scene!(Rampage);
+
+impl Rampage {
     fn new(version: u8, settings: &Settings, retry_after: u32) -> Self {
-        let redis = RedisServer::start();
         let more = [
             ("REDIS_QUEUE_RETRY_AFTER", retry_after.to_string()),
             ("QUEUE_FAILED_DRIVER", "database-uuids".to_owned()),
         ];
-        let laravel = Laravel::with_env(version, &redis, &[&settings[..], &more].concat());
-        let php = laravel.serve();
-        // The first look makes the tables.
-        php.run(&["interop:failed"]);
-        let mut manifest = laravel.manifest();
-        let classes = laravel.exported_classes();
-        for (key, value) in classes.as_object().unwrap() {
-            manifest[key] = value.clone();
-        }
+        let mut scene = Scene::with_classes(version, &[&settings[..], &more].concat(), SETTINGS);
         let seed = fastrand::u64(..);
+        scene.name = format!("Laravel {version}, seed {seed}");
+        // The first look makes the tables.
+        scene.failed();
         Self {
-            name: format!("Laravel {version}, seed {seed}"),
-            workplace: Workplace::with_manifest(&laravel, &manifest, SETTINGS),
-            redis,
-            laravel,
-            php,
+            scene,
             random: fastrand::Rng::with_seed(seed),
             killed: BTreeSet::new(),
         }
@@ -107,10 +94,6 @@ impl Scene {
     fn expire_lease(&self) {
         let lease = self.laravel.key("artisand:follow-ups:lease");
         self.redis.query::<()>(&[b"DEL", lease.as_bytes()]);
-    }
-
-    fn keys(&self, pattern: &str) -> Vec<String> {
-        self.redis.query(&[b"KEYS", pattern.as_bytes()])
     }
 
     /// Whether anything is queued, reserved or left to do.
@@ -194,7 +177,7 @@ fn chains_go_on_after_kills(version: u8) {
         "UniqueUntilJournal",
         "Journal",
     ];
-    let mut scene = Scene::new(version, &Vec::new(), 4);
+    let mut scene = Rampage::new(version, &Vec::new(), 4);
     let (classes, queues) = (
         format!("--classes={}", CLASSES.join(",")),
         format!("--queues={}", QUEUES.join(",")),
@@ -203,7 +186,7 @@ fn chains_go_on_after_kills(version: u8) {
         let id = format!("chain-{chain:02}");
         let scripts = ["sleep:0.04"; CLASSES.len()];
         let args = [&["interop:chain", &*id][..], &scripts, &[&classes, &queues]].concat();
-        scene.php.text(&args);
+        scene.php().text(&args);
     }
     let mut workers = [scene.worker(), scene.worker()];
     let mut php = scene.php_worker();
@@ -245,7 +228,7 @@ struct Dispatched {
     has_progress: bool,
 }
 
-impl Scene {
+impl Rampage {
     /// Dispatches batches; in every second one some jobs fail.
     fn dispatch(&self, sleep: &str) -> Vec<Dispatched> {
         const BATCHES: usize = 8;
@@ -269,7 +252,7 @@ impl Scene {
                 progress.as_slice(),
             ]
             .concat();
-            let batch = self.php.run(&args);
+            let batch = self.php().run(&args);
             let uuids = batch["uuids"].as_array().unwrap().iter().map(text);
             let uuids: Vec<String> = uuids.map(str::to_owned).collect();
             let is_failing = |(_, script): &(&String, &&str)| script.ends_with("fail");
@@ -360,7 +343,7 @@ impl Scene {
 }
 
 fn batches_count_after_kills(version: u8, settings: &Settings) {
-    let mut scene = Scene::new(version, settings, 4);
+    let mut scene = Rampage::new(version, settings, 4);
     let batches = scene.dispatch("sleep:0.03");
     let mut workers = [scene.worker(), scene.worker()];
     let mut php = scene.php_worker();
@@ -406,7 +389,7 @@ fn sqlite() -> Settings {
 }
 
 fn workers_that_were_frozen_count_nothing_twice(version: u8, settings: &Settings) {
-    let mut scene = Scene::new(version, settings, 90);
+    let mut scene = Rampage::new(version, settings, 90);
     let batches = scene.dispatch("sleep:0.3");
     let mut workers = [scene.worker(), scene.worker()];
     let mut php = scene.php_worker();
@@ -456,7 +439,7 @@ mod workers_that_were_frozen_count_nothing_twice {
 /// PHP is away meanwhile: its work waits.
 fn servers_that_come_and_go_lose_nothing<E: Engine>(version: u8, mut server: SqlServer<E>) {
     const OUTAGES: usize = 3;
-    let mut scene = Scene::new(version, &server.env().to_vec(), 5);
+    let mut scene = Rampage::new(version, &server.env().to_vec(), 5);
     let batches = scene.dispatch("sleep:0.1");
     let mut workers = [scene.worker(), scene.worker()];
     // A worker that cannot reach its server at its start ends.
@@ -493,7 +476,7 @@ fn servers_that_come_and_go_lose_nothing<E: Engine>(version: u8, mut server: Sql
     scene.check_runs(|_| false);
 }
 
-impl Scene {
+impl Rampage {
     /// Cuts all connections to Redis, except those with which handlers write the journal.
     fn disconnect(&self) {
         let clients: String = self.redis.query(&[b"CLIENT", b"LIST", b"TYPE", b"normal"]);

@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-
-use crate::harness::laravel::Laravel;
-use crate::harness::process::{INTEROP_MAPPINGS, Workplace};
-use crate::harness::redis::RedisServer;
+use crate::harness::process::INTEROP_MAPPINGS;
+use crate::harness::scene::{Scene, in_scene};
 
 const SOON: Duration = Duration::from_secs(90);
 /// The app keeps the keys of its cache in this database.
@@ -21,13 +18,13 @@ enum By {
 /// The state after an attempt: events of the journal, the count with its expiry, and where the job is.
 type Seen = (Vec<String>, Option<String>, bool, bool);
 
-struct Scene {
-    redis: RedisServer,
-    laravel: Laravel,
-    workplace: Workplace,
+struct Counted {
+    scene: Scene,
 }
 
-impl Scene {
+in_scene!(Counted);
+
+impl Counted {
     /// The count of a job's exceptions, and whether it expires within a day.
     fn count(&self, uuid: &str) -> (Option<String>, bool) {
         let prefix = self.laravel.config["cache"]["effective_prefix"].as_str();
@@ -53,11 +50,11 @@ impl Scene {
         let uuid = line["uuid"].as_str().unwrap();
         let mut seen = Vec::new();
         for by in turns.iter().cycle().take(8) {
-            let from = self.journal(name).len();
+            let from = self.events(name).len();
             let args = ["--once", "--sleep=0", "--backoff=0", &*queue];
             let mut worker = match by {
-                By::Php => self.laravel.worker(&args),
-                By::Rust => self.workplace.worker(&args),
+                By::Php => self.php_worker(&args),
+                By::Rust => self.worker(&args),
             };
             worker.succeeds_within(SOON);
             let key = self.laravel.key(&format!("queues:{name}"));
@@ -65,7 +62,7 @@ impl Scene {
                 self.redis.length(&key) + self.redis.scores(&format!("{key}:delayed")).len();
             let (count, has_end) = self.count(uuid);
             seen.push((
-                self.journal(name).split_off(from),
+                self.events(name).split_off(from),
                 count,
                 has_end,
                 waiting == 1,
@@ -75,18 +72,6 @@ impl Scene {
             }
         }
         seen
-    }
-
-    /// Events of a job, without its name.
-    fn journal(&self, name: &str) -> Vec<String> {
-        let lines = self.redis.list("interop:journal");
-        let lines = lines
-            .iter()
-            .map(|line| serde_json::from_slice(line).unwrap());
-        lines
-            .filter(|line: &Value| line["id"] == name)
-            .map(|line| format!("{}:{}", line["event"].as_str().unwrap(), line["attempts"]))
-            .collect()
     }
 }
 
@@ -99,13 +84,8 @@ fn exceptions_are_counted_together(version: u8) {
         ("between", &["--max-exceptions=2", "--tries=10", "--script=throw,release:0,release:0,throw,ok"]),
         ("not-reached", &["--max-exceptions=3", "--tries=10", "--script=throw,throw,ok"]),
     ];
-    let redis = RedisServer::start();
-    let laravel = Laravel::new(version, &redis);
-    let workplace = Workplace::for_app(&laravel, INTEROP_MAPPINGS);
-    let scene = Scene {
-        redis,
-        laravel,
-        workplace,
+    let scene = Counted {
+        scene: Scene::new::<&str>(version, &[], INTEROP_MAPPINGS),
     };
     for (name, options) in cases {
         let walk = |who: &str, turns| scene.walk(&format!("{name}-{who}"), turns, options);

@@ -8,9 +8,8 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
-use crate::harness::laravel::{Laravel, Served};
-use crate::harness::process::{INTEROP_MAPPINGS, Workplace};
-use crate::harness::redis::RedisServer;
+use crate::harness::process::INTEROP_MAPPINGS;
+use crate::harness::scene::{Scene, in_scene};
 use crate::harness::stores::{Databases, Kind, Settings};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -42,13 +41,11 @@ fn stores(version: u8, databases: &Databases) -> Vec<Store> {
 }
 
 /// An app with one of the stores, and its workers.
-struct Scene {
-    name: String,
-    redis: RedisServer,
-    laravel: Laravel,
-    php: Served,
-    workplace: Workplace,
+struct Stored {
+    scene: Scene,
 }
+
+in_scene!(Stored);
 
 /// Seconds before and after something.
 type During = (i64, i64);
@@ -58,28 +55,14 @@ fn now() -> i64 {
     i64::try_from(since.as_secs()).unwrap()
 }
 
-impl Scene {
+impl Stored {
     fn new(version: u8, (name, settings): &Store) -> Self {
-        let redis = RedisServer::start();
-        let laravel = Laravel::with_env(version, &redis, settings);
-        let workplace = Workplace::for_app(&laravel, INTEROP_MAPPINGS);
-        let scene = Self {
-            name: format!("Laravel {version} {name}"),
-            redis,
-            php: laravel.serve(),
-            laravel,
-            workplace,
-        };
+        let mut scene = Scene::new(version, settings, INTEROP_MAPPINGS);
+        scene.name = format!("Laravel {version} {name}");
+        let scene = Self { scene };
         // The first look makes the tables.
         assert_eq!(scene.failed(), [Value::Null; 0]);
         scene
-    }
-
-    /// Queues a job and returns its uuid.
-    fn push(&self, id: &str, options: &[&str]) -> String {
-        let args = [&["interop:journal", id][..], options].concat();
-        let line = self.php.run(&args);
-        line["uuid"].as_str().unwrap().to_owned()
     }
 
     /// Runs all jobs in Rust.
@@ -102,7 +85,7 @@ impl Scene {
 
     /// PHP's view of the store, the last job first.
     fn failed(&self) -> Vec<Value> {
-        let found = self.php.run(&["interop:failed"]);
+        let found = self.php().run(&["interop:failed"]);
         let jobs = found["jobs"].as_array().unwrap();
         assert_eq!(found["count"], jobs.len(), "{}", self.name);
         jobs.clone()
@@ -144,7 +127,7 @@ impl Scene {
 }
 
 /// Runs a scene for each store of a version, some at a time.
-fn for_each(version: u8, scenario: impl Fn(&Scene) + Sync) {
+fn for_each(version: u8, scenario: impl Fn(&Stored) + Sync) {
     let databases = Databases::shared();
     let stores = stores(version, &databases);
     let (halves, scenario) = (stores.len().div_ceil(2), &scenario);
@@ -152,7 +135,7 @@ fn for_each(version: u8, scenario: impl Fn(&Scene) + Sync) {
         for half in stores.chunks(halves) {
             scope.spawn(move || {
                 for store in half {
-                    scenario(&Scene::new(version, store));
+                    scenario(&Stored::new(version, store));
                 }
             });
         }
@@ -160,7 +143,7 @@ fn for_each(version: u8, scenario: impl Fn(&Scene) + Sync) {
 }
 
 /// Checks one row as PHP has it.
-fn check_row(scene: &Scene, row: &Value, uuid: &str, attempts: u64, during: During) {
+fn check_row(scene: &Stored, row: &Value, uuid: &str, attempts: u64, during: During) {
     let name = &scene.name;
     assert_eq!(row["connection"], "redis", "{name}: {row}");
     assert_eq!(row["queue"], "default", "{name}: {row}");

@@ -8,52 +8,36 @@ use jiff::tz::TimeZone;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::harness::laravel::Laravel;
-use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, Workplace};
-use crate::harness::redis::RedisServer;
+use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild};
+use crate::harness::scene::{Scene, in_scene};
 use crate::harness::sql::{Engine, MariaDbServer, PostgresServer, SqlServer};
 use crate::harness::stores::Settings;
 
 const JOBS: usize = 200;
 const SOON: Duration = Duration::from_secs(60);
 
-struct Scene {
-    redis: RedisServer,
-    laravel: Laravel,
-    workplace: Workplace,
+struct Killed {
+    scene: Scene,
     /// Of the jobs, in the order in which they were queued.
     uuids: Vec<String>,
 }
 
-impl Scene {
+in_scene!(Killed);
+
+impl Killed {
     fn new(version: u8, settings: &Settings, job: &[&str]) -> Self {
-        let redis = RedisServer::start();
-        let laravel = Laravel::with_env(version, &redis, settings);
+        let scene = Scene::new(version, settings, INTEROP_MAPPINGS);
         // The first look makes the tables.
-        laravel.run(&["interop:failed"]);
-        let workplace = Workplace::for_app(&laravel, INTEROP_MAPPINGS);
-        let uuids = laravel.journals(&redis, JOBS, job);
-        Self {
-            redis,
-            laravel,
-            workplace,
-            uuids,
-        }
+        scene.failed();
+        let uuids = scene.laravel.journals(&scene.redis, JOBS, job);
+        Self { scene, uuids }
     }
 
     /// Lines of the journal about this event: id and time.
     fn journal(&self, event: &str) -> Vec<(String, f64)> {
-        let lines = self.redis.list("interop:journal");
-        let lines = lines
-            .iter()
-            .map(|line| serde_json::from_slice(line).unwrap());
-        lines
-            .filter(|line: &Value| line["event"] == event)
-            .map(|line| {
-                let id = line["id"].as_str().unwrap().to_owned();
-                (id, line["at"].as_f64().unwrap())
-            })
-            .collect()
+        let lines = self.lines().into_iter();
+        let lines = lines.filter(|line| line.event == event);
+        lines.map(|line| (line.id, line.at)).collect()
     }
 
     fn length(&self, key: &str) -> usize {
@@ -70,17 +54,11 @@ impl Scene {
         self.length("artisand:failed-spool")
     }
 
-    /// Jobs in the list, delayed and reserved.
-    fn queued(&self) -> usize {
-        self.redis.jobs(&self.laravel.key("queues:default"))
-    }
-
     /// When each job failed and of what, by id; every one has exactly one row.
     fn rows(&self) -> BTreeMap<String, (i64, String)> {
-        let found = self.laravel.run(&["interop:failed"]).remove(0);
         let mut uuids = Vec::new();
         let mut rows = BTreeMap::new();
-        for row in found["jobs"].as_array().unwrap() {
+        for row in self.failed() {
             let payload: Value = serde_json::from_str(row["payload"].as_str().unwrap()).unwrap();
             let uuid = payload["uuid"].as_str().unwrap().to_owned();
             let at: DateTime = row["failed_at"].as_str().unwrap()[..19].parse().unwrap();
@@ -106,7 +84,7 @@ fn a_store_that_is_killed_gets_every_failed_job_later<E: Engine>(
 ) {
     let mut settings = server.env().to_vec();
     settings.push(("QUEUE_FAILED_DRIVER", driver.to_owned()));
-    let scene = Scene::new(version, &settings, &["--script=sleep:0.1+throw"]);
+    let scene = Killed::new(version, &settings, &["--script=sleep:0.1+throw"]);
     let redis = &scene.redis;
     let complaints = |worker: &ManagedChild| {
         let said = worker.stderr();
@@ -181,7 +159,7 @@ fn workers_that_are_killed_leave_one_record_of_each_job(
         "--tries=2",
         "--script=sleep:0.08+throw,sleep:0.08+throw,throw",
     ];
-    let scene = Scene::new(version, &settings, &job);
+    let scene = Killed::new(version, &settings, &job);
     let start = || scene.workplace.worker(&["--concurrency=4"]);
     let mut workers = [start(), start()];
     let mut random = fastrand::Rng::with_seed(u64::from(version));

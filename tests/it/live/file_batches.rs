@@ -4,9 +4,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::harness::laravel::Laravel;
-use crate::harness::process::{ManagedChild, Workplace, eventually};
-use crate::harness::redis::RedisServer;
+use crate::harness::process::{ManagedChild, eventually};
+use crate::harness::scene::{Scene, in_scene};
 
 const SOON: Duration = Duration::from_secs(240);
 
@@ -19,27 +18,20 @@ job = 'App\Jobs\*Journal'
 handler = "journal"
 "#;
 
-struct Scene {
-    redis: RedisServer,
-    laravel: Laravel,
-    workplace: Workplace,
+struct InFile {
+    scene: Scene,
     batch: String,
 }
 
-impl Scene {
+in_scene!(InFile);
+
+impl InFile {
     fn new(version: u8, jobs: usize) -> Self {
-        let redis = RedisServer::start();
-        let driver = [("QUEUE_FAILED_DRIVER", "null")];
-        let laravel = Laravel::with_env(version, &redis, &driver);
+        let scene = Scene::new(version, &[("QUEUE_FAILED_DRIVER", "null")], SETTINGS);
         let args = [&["interop:batch"][..], &vec!["ok"; jobs], &["--then"]].concat();
-        let batch = laravel.run(&args).remove(0);
+        let batch = scene.laravel.run(&args).remove(0);
         let batch = batch["id"].as_str().unwrap().to_owned();
-        Self {
-            workplace: Workplace::for_app(&laravel, SETTINGS),
-            redis,
-            laravel,
-            batch,
-        }
+        Self { scene, batch }
     }
 
     fn rust(&self) -> ManagedChild {
@@ -84,7 +76,7 @@ impl Scene {
 
 fn counts_of_a_batch_in_a_file_are_gathered(version: u8) {
     const JOBS: usize = 200;
-    let scene = Scene::new(version, JOBS);
+    let scene = InFile::new(version, JOBS);
     let before = scene.writes();
     let since = Instant::now();
     let mut workers = [scene.rust(), scene.laravel.worker(&["--queue=none,php"])];

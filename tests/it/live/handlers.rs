@@ -11,11 +11,7 @@ fn handlers_are_made_of_what_waits(version: u8) {
     for kind in ["typed", "model", "listener"] {
         laravel.run(&["interop:dispatch", kind]);
     }
-    let mut manifest = laravel.manifest();
-    let classes = laravel.exported_classes();
-    for (key, value) in classes.as_object().unwrap() {
-        manifest[key] = value.clone();
-    }
+    let manifest = laravel.manifest_with_classes();
     let place = Workplace::with_manifest(&laravel, &manifest, "");
     let made = |class: &str| {
         let output = place.artisand(&["make:handler", class]).output().unwrap();

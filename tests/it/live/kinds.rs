@@ -422,10 +422,7 @@ fn programs_run_every_kind(version: u8) {
         )
         .unwrap();
     }
-    let mut manifest = laravel.manifest();
-    let classes = laravel.exported_classes();
-    let keys = manifest.as_object_mut().unwrap();
-    keys.extend(classes.as_object().unwrap().clone());
+    let manifest = laravel.manifest_with_classes();
     let workplace = Workplace::with_manifest(&laravel, &manifest, &toml);
     let mut worker = crate::harness::process::ManagedChild::spawn(workplace.artisand(&[
         "queue:work",

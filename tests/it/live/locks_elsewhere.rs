@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::harness::journal;
-use crate::harness::laravel::{Laravel, Served};
-use crate::harness::process::Workplace;
-use crate::harness::redis::RedisServer;
+use crate::harness::scene::{Scene, in_scene};
 
 const SOON: Duration = Duration::from_secs(60);
 const STORES: [&str; 2] = ["database", "file"];
@@ -18,61 +15,46 @@ job = 'App\Jobs\*Journal'
 handler = "journal"
 "#;
 
-struct Scene {
-    name: String,
-    redis: RedisServer,
-    laravel: Laravel,
-    php: Served,
-    workplace: Workplace,
+struct Locked {
+    scene: Scene,
 }
 
-impl Scene {
+in_scene!(Locked);
+
+impl Locked {
     fn new(version: u8, store: &str) -> Self {
-        let redis = RedisServer::start();
-        let laravel = Laravel::with_env(version, &redis, &[("CACHE_STORE", store)]);
-        let php = laravel.serve();
+        let mut scene = Scene::with_classes(version, &[("CACHE_STORE", store)], MAPPINGS);
+        scene.name = format!("Laravel {version} {store}");
         // The first use makes the tables, where there are any.
-        php.run(&["interop:cache", "get", "nothing"]);
-        let mut manifest = laravel.manifest();
-        let classes = laravel.exported_classes();
-        for (key, value) in classes.as_object().unwrap() {
-            manifest[key] = value.clone();
-        }
-        Self {
-            name: format!("Laravel {version} {store}"),
-            workplace: Workplace::with_manifest(&laravel, &manifest, MAPPINGS),
-            php,
-            laravel,
-            redis,
-        }
+        scene.php().run(&["interop:cache", "get", "nothing"]);
+        Self { scene }
     }
 
     /// Ids in the order in which their jobs were run.
     fn ran(&self) -> Vec<String> {
-        let lines = journal::since(&self.redis, 0);
-        lines.into_iter().map(|line| line.id).collect()
+        self.lines().into_iter().map(|line| line.id).collect()
     }
 
     /// Dispatches unique jobs of this many names; returns how many were queued.
     fn dispatch(&self, ids: usize) -> usize {
         let (count, ids) = ((50 * ids).to_string(), format!("--ids={ids}"));
-        let queued = self.php.run(&["interop:rush", &count, "ok", &ids]);
+        let queued = self.php().run(&["interop:rush", &count, "ok", &ids]);
         queued["uuids"].as_array().unwrap().len()
     }
 
     fn ours(&self) -> Vec<String> {
-        self.redis.query(&[b"KEYS", b"*artisand*"])
+        self.keys("*artisand*")
     }
 }
 
 /// In Laravel a job's own lock is free before the next of its chain takes it.
 fn a_chain_of_one_unique_class_goes_on(version: u8) {
     for store in STORES {
-        let scene = Scene::new(version, store);
+        let scene = Locked::new(version, store);
         let chain = ["ok", "ok", "ok"];
         let args = ["interop:chain", "php"];
         let options = ["--classes=SingleJournal", "--without-catch"];
-        scene.php.text(&[&args[..], &chain, &options].concat());
+        scene.php().text(&[&args[..], &chain, &options].concat());
         scene
             .laravel
             .worker(&["--stop-when-empty", "--sleep=0"])
@@ -81,7 +63,7 @@ fn a_chain_of_one_unique_class_goes_on(version: u8) {
         assert_eq!(scene.ran(), expected, "{}", scene.name);
 
         let args = ["interop:chain", "rust"];
-        scene.php.text(&[&args[..], &chain, &options].concat());
+        scene.php().text(&[&args[..], &chain, &options].concat());
         let mut worker = scene.workplace.worker(&["--sleep=0.05"]);
         scene.redis.eventually("all steps are run", SOON, || {
             (scene.redis.length("interop:journal") == 6).then_some(())
@@ -91,7 +73,9 @@ fn a_chain_of_one_unique_class_goes_on(version: u8) {
         assert_eq!(scene.ran()[3..], ["rust-1", "rust-2", "rust-3"]);
         assert_eq!(scene.ours(), [""; 0], "{}", scene.name);
         // Nothing is locked.
-        scene.php.text(&[&args[..], &chain[..1], &options].concat());
+        scene
+            .php()
+            .text(&[&args[..], &chain[..1], &options].concat());
         assert_eq!(scene.redis.length(&scene.laravel.key("queues:default")), 1);
     }
 }
@@ -101,7 +85,7 @@ on_every_laravel!(a_chain_of_one_unique_class_goes_on);
 fn a_lock_that_a_worker_left_is_freed_by_the_next(version: u8) {
     const IDS: usize = 10;
     for store in STORES {
-        let scene = Scene::new(version, store);
+        let scene = Locked::new(version, store);
         let (redis, name) = (&scene.redis, &scene.name);
         assert_eq!(scene.dispatch(IDS), IDS, "{name}");
         // Another process holds the lease, so the worker ends its jobs but does not do the follow-ups.
@@ -119,9 +103,9 @@ fn a_lock_that_a_worker_left_is_freed_by_the_next(version: u8) {
         // One lock is freed by hand meanwhile, and another job takes it: that job keeps it.
         let separator = if version == 13 { ":" } else { "" };
         let lock = format!("laravel_unique_job:App\\Jobs\\UniqueJournal{separator}id-3");
-        scene.php.text(&["interop:lock", "force-release", &lock]);
+        scene.php().text(&["interop:lock", "force-release", &lock]);
         assert_eq!(scene.dispatch(IDS), 1, "{name}");
-        let owner = |lock: &str| scene.php.run(&["interop:lock", "owner", lock])["owner"].clone();
+        let owner = |lock: &str| scene.php().run(&["interop:lock", "owner", lock])["owner"].clone();
         let other = owner(&lock);
         assert!(other.is_string(), "{name}: {other}");
 

@@ -7,9 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::laravel::{Laravel, Served};
 use crate::harness::process::{ManagedChild, Workplace};
-use crate::harness::redis::RedisServer;
+use crate::harness::scene::{Scene, in_scene};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -131,24 +130,16 @@ alike = { limits = [{ max = 3, per = 600, by = "x" }, { max = 1, per = 1200, by 
 "#
 }
 
-struct Scene {
-    /// Queues jobs: a process for each would take most of the time.
-    php: Served,
-    laravel: Laravel,
-    workplace: Workplace,
-    redis: RedisServer,
+struct Guarded {
+    scene: Scene,
 }
 
-impl Scene {
+in_scene!(Guarded);
+
+impl Guarded {
     fn new(version: u8, env: &[(&str, &str)], rest: &str) -> Self {
-        let redis = RedisServer::start();
-        let laravel = Laravel::with_env(version, &redis, env);
-        let workplace = Workplace::for_app(&laravel, rest);
         Self {
-            php: laravel.serve(),
-            laravel,
-            workplace,
-            redis,
+            scene: Scene::new(version, env, rest),
         }
     }
 
@@ -159,7 +150,7 @@ impl Scene {
     }
 
     fn queue_with(&self, args: &[&str]) -> String {
-        let line = self.php.run(args);
+        let line = self.php().run(args);
         line["uuid"].as_str().unwrap().to_owned()
     }
 
@@ -174,7 +165,7 @@ impl Scene {
         let args = ["--once", "--sleep=0", "--backoff=0", "--tries=0"];
         if by == By::Php {
             return self
-                .php
+                .php()
                 .text(&[&["queue:work", "redis"][..], &args].concat());
         }
         let mut worker = self.workplace.worker(&args);
@@ -283,7 +274,7 @@ struct Walk {
 }
 
 impl Walk {
-    fn run(&self, scene: &Scene, turns: &[By]) -> Vec<Seen> {
+    fn run(&self, scene: &Guarded, turns: &[By]) -> Vec<Seen> {
         scene.redis.query::<()>(&[b"FLUSHALL"]);
         let queue = |(id, options): &(&str, &[&str])| scene.queue(id, &self.guards, options);
         let uuids: Vec<String> = self.jobs.iter().map(queue).collect();
@@ -298,9 +289,9 @@ impl Walk {
     }
 
     /// In a scene that other walks may have been through, as each begins with an empty Redis.
-    fn is_the_same_for_all(&self, scene: &mut Scene) {
+    fn is_the_same_for_all(&self, scene: &mut Guarded) {
         let rest = mappings(&self.guards, "journal", None);
-        scene.workplace = Workplace::for_app(&scene.laravel, &rest);
+        scene.scene.workplace = Workplace::for_app(&scene.laravel, &rest);
         let reference = self.run(scene, &[By::Php]);
         for turns in [&[By::Rust][..], &[By::Php, By::Rust]] {
             let seen = self.run(scene, turns);
@@ -387,7 +378,7 @@ fn walks() -> Vec<Walk> {
 
 /// Counters, timers, delays and attempts after every step, however the sides share the steps.
 fn keys_and_delays_are_those_of_php(version: u8) {
-    let mut scene = Scene::new(version, &[], "");
+    let mut scene = Guarded::new(version, &[], "");
     for walk in walks() {
         walk.is_the_same_for_all(&mut scene);
     }
@@ -418,7 +409,7 @@ fn middleware_of_the_job_itself_works(version: u8) {
             2,
         ));
     }
-    let scene = Scene::new(version, &[], &mappings(&json!([]), "journal", None));
+    let scene = Guarded::new(version, &[], &mappings(&json!([]), "journal", None));
     for (name, through, steps) in walks {
         let run = |turns: &[By]| {
             scene.redis.query::<()>(&[b"FLUSHALL"]);
@@ -481,7 +472,7 @@ fn overlapping_jobs_keep_each_other_out(version: u8) {
     }
     for (name, guard, is_kept_out) in cases {
         let guards = json!([{"without_overlapping": guard}]);
-        let scene = Scene::new(version, &[], &mappings(&guards, "journal", None));
+        let scene = Guarded::new(version, &[], &mappings(&guards, "journal", None));
         let run = |holder: By, other: By| {
             scene.redis.query::<()>(&[b"FLUSHALL"]);
             let other_group = if is_kept_out {
@@ -528,7 +519,7 @@ on_every_laravel!(overlapping_jobs_keep_each_other_out);
 fn a_lock_is_renewed_while_its_handler_runs(version: u8) {
     let guards =
         json!([{"without_overlapping": {"key": "k", "expires_after": 3, "dont_release": true}}]);
-    let scene = Scene::new(version, &[], &mappings(&guards, "journal", None));
+    let scene = Guarded::new(version, &[], &mappings(&guards, "journal", None));
     scene.queue("a", &guards, &["--script=sleep:20"]);
     let mut running = scene.worker(By::Rust, &["--once", "--sleep=0"]);
     scene.has_begun("a");
@@ -564,7 +555,7 @@ fn no_lock_stays_behind(version: u8) {
         &["--grace=0", "--tries=0"][..],
     );
     for (name, handler, script, args) in cases.into_iter().chain([stop]) {
-        let scene = Scene::new(version, &[], &mappings(&guards, handler, None));
+        let scene = Guarded::new(version, &[], &mappings(&guards, handler, None));
         scene.queue("a", &guards, &[&*format!("--script={script}")]);
         let mut worker = scene.worker(
             By::Rust,
@@ -605,7 +596,7 @@ fn other_stores_are_shared_too(version: u8) {
     for store in ["database", "file"] {
         let env = [("CACHE_STORE", store)];
         let guards = json!([{"without_overlapping": {"key": "{group}", "release_after": 300}}]);
-        let scene = Scene::new(version, &env, &mappings(&guards, "journal", None));
+        let scene = Guarded::new(version, &env, &mappings(&guards, "journal", None));
         for (holder, other) in [(By::Php, By::Rust), (By::Rust, By::Php)] {
             scene.redis.query::<()>(&[b"FLUSHALL"]);
             let group = format!("--group={holder:?}");
@@ -642,7 +633,7 @@ fn other_stores_are_shared_too(version: u8) {
         for walk in [limited, throttled] {
             let run = |turns: &[By]| {
                 // A separate store for each: nothing empties it in between.
-                let scene = Scene::new(version, &env, &mappings(&walk.guards, "journal", None));
+                let scene = Guarded::new(version, &env, &mappings(&walk.guards, "journal", None));
                 walk.run(&scene, turns)
             };
             let reference = run(&[By::Php]);
@@ -665,7 +656,7 @@ on_every_laravel!(other_stores_are_shared_too);
 #[ignore = "needs php and the Laravel roots (make test)"]
 fn debounced_jobs_run_once() {
     let run = |turns: &[By], mapping: Option<&str>| {
-        let scene = Scene::new(13, &[], &mappings(&json!([]), "journal", mapping));
+        let scene = Guarded::new(13, &[], &mappings(&json!([]), "journal", mapping));
         let options = ["--debounced", "--group=g"];
         let uuids = ["a", "b", "c"].map(|id| {
             // Jobs due in the same second come in the order of their bytes.

@@ -56,9 +56,7 @@ fn models_are_the_rows_that_laravel_means(version: u8) {
     for kind in Kind::ALL {
         let settings = databases.create(kind, &format!("models_{version}"));
         let laravel = Laravel::with_env(version, &redis, &settings);
-        let mut manifest = laravel.manifest();
-        let facts = laravel.exported_classes().as_object().unwrap().clone();
-        manifest.as_object_mut().unwrap().extend(facts);
+        let manifest = laravel.manifest_with_classes();
         let workplace = Workplace::with_manifest(&laravel, &manifest, MAPPINGS);
         let once = |by_php: bool| {
             let args = ["--once", "--sleep=0", "--tries=3"];

@@ -54,12 +54,7 @@ on_every_laravel!(queued_classes_of_packages_are_in_the_manifest);
 fn commands_know_the_classes_of_packages(version: u8) {
     let redis = RedisServer::start();
     let laravel = Laravel::new(version, &redis);
-    let mut manifest = laravel.manifest();
-    let classes = laravel.exported_classes();
-    manifest
-        .as_object_mut()
-        .unwrap()
-        .extend(classes.as_object().unwrap().clone());
+    let manifest = laravel.manifest_with_classes();
     let mapping = "[[map]]\njob = 'Acme\\Queued\\Jobs\\Convert'\nhandler = 'log'\n\
         [[map]]\nnotification = 'Acme\\Queued\\Jobs\\ConvertVideo'\nhandler = 'log'\n";
     let place = Workplace::with_manifest(&laravel, &manifest, mapping);

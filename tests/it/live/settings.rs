@@ -43,9 +43,7 @@ fn what_the_app_sets_in_code_is_in_its_manifest_and_prohibits_commands(version: 
             .any(|model| model.restored_by_code)
     );
 
-    let mut facts = laravel.manifest();
-    let more = laravel.exported_classes().as_object().unwrap().clone();
-    facts.as_object_mut().unwrap().extend(more);
+    let facts = laravel.manifest_with_classes();
     let workplace = Workplace::with_manifest(&laravel, &facts, INTEROP_MAPPINGS);
 
     // A queue that is forwarded is worked where PHP puts its jobs.

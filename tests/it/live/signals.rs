@@ -3,56 +3,41 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use serde_json::Value;
 
-use crate::harness::laravel::{Laravel, Served};
-use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, Workplace, poll};
+use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, poll};
 use crate::harness::redis::RedisServer;
+use crate::harness::scene::{Scene, in_scene};
 use crate::harness::sql::PostgresServer;
 
 const SOON: Duration = Duration::from_secs(90);
 /// How long a job has to stay where it is: a worker looks for signals once a second.
 const LONG: Duration = Duration::from_secs(3);
 
-struct Scene {
-    name: String,
-    redis: RedisServer,
-    laravel: Laravel,
-    php: Served,
-    workplace: Workplace,
+struct Signalled {
+    scene: Scene,
 }
 
-impl Scene {
+in_scene!(Signalled);
+
+impl Signalled {
     fn new(version: u8, settings: &[(&str, String)]) -> Self {
-        let redis = RedisServer::start();
-        let laravel = Laravel::with_env(version, &redis, settings);
+        let mut scene = Scene::new(version, settings, INTEROP_MAPPINGS);
+        scene.name = format!("Laravel {version} {settings:?}");
         // The first use makes the tables, where there are any.
-        let php = laravel.serve();
-        php.run(&["interop:cache", "get", "nothing"]);
-        let workplace = Workplace::for_app(&laravel, INTEROP_MAPPINGS);
-        Self {
-            name: format!("Laravel {version} {settings:?}"),
-            redis,
-            laravel,
-            php,
-            workplace,
-        }
+        scene.php().run(&["interop:cache", "get", "nothing"]);
+        Self { scene }
     }
 
-    /// Queues a job and returns its uuid, which is its name in the journal.
+    /// Queues a job and returns its name in the journal.
     fn push(&self) -> String {
         let id = format!("{:016x}", fastrand::u64(..));
-        self.php.run(&["interop:journal", &id]);
+        self.scene.push(&id, &[]);
         id
     }
 
     fn has_run(&self, id: &str) -> Option<()> {
-        let lines = self.redis.list("interop:journal");
-        let line = |line: &Vec<u8>| serde_json::from_slice::<Value>(line).unwrap();
-        lines
-            .iter()
-            .any(|text| line(text)["id"] == id)
-            .then_some(())
+        let mut lines = self.lines().into_iter();
+        lines.any(|line| line.id == id).then_some(())
     }
 
     /// Runs a pushed job; by then the worker has read the signals, too.
@@ -96,7 +81,7 @@ impl Scene {
 
     /// A worker of Laravel that has run a job.
     fn php_worker(&self) -> ManagedChild {
-        let worker = self.laravel.worker(&["--sleep=0.1"]);
+        let worker = self.scene.php_worker(&["--sleep=0.1"]);
         self.runs(&worker);
         worker
     }
@@ -149,7 +134,7 @@ impl Scene {
 }
 
 /// The environment that makes an app use a cache store, for each store that a version is tested with.
-fn each_store(version: u8, scenario: impl Fn(&Scene) + Sync) {
+fn each_store(version: u8, scenario: impl Fn(&Signalled) + Sync) {
     let store = |name: &str| ("CACHE_STORE", name.to_owned());
     let postgres = (version == 13).then(PostgresServer::start);
     let mut settings = vec![vec![store("redis")], vec![store("file")]];
@@ -158,7 +143,7 @@ fn each_store(version: u8, scenario: impl Fn(&Scene) + Sync) {
     }
     std::thread::scope(|scope| {
         for settings in &settings {
-            scope.spawn(|| scenario(&Scene::new(version, settings)));
+            scope.spawn(|| scenario(&Signalled::new(version, settings)));
         }
     });
 }
@@ -205,7 +190,7 @@ fn maintenance_in_the_cache_is_heard(version: u8) {
         ("APP_MAINTENANCE_STORE", "redis".to_owned()),
         ("CACHE_STORE", "file".to_owned()),
     ];
-    let scene = Scene::new(version, &settings);
+    let scene = Signalled::new(version, &settings);
     let worker = scene.rust(&[]);
     scene.is_held_and_let_go(&["down"], &["up"], &worker);
     scene.stop(worker);
@@ -286,7 +271,7 @@ fn a_cache_that_is_killed_stops_no_job(version: u8) {
         ("CACHE_STORE", "redis".to_owned()),
         ("REDIS_CACHE_PORT", cache.port().to_string()),
     ];
-    let scene = Scene::new(version, &settings);
+    let scene = Signalled::new(version, &settings);
     let worker = scene.rust(&[]);
     cache.kill();
     let report = poll(SOON, || worker.stderr().contains(REPORT).then_some(()));

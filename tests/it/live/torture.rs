@@ -58,11 +58,7 @@ impl Scene {
         let php = laravel.serve();
         // The first look makes the tables.
         php.run(&["interop:failed"]);
-        let mut manifest = laravel.manifest();
-        let classes = laravel.exported_classes();
-        for (key, value) in classes.as_object().unwrap() {
-            manifest[key] = value.clone();
-        }
+        let manifest = laravel.manifest_with_classes();
         Self {
             name: format!("Laravel {version}, SEED={seed}"),
             workplace: Workplace::with_manifest_and_pool(&laravel, &manifest, 2, MAPPINGS),

@@ -177,11 +177,7 @@ fn check_runs(id: &str, lines: &[Line]) {
 fn one_unique_job_of_a_name_at_a_time(version: u8) {
     let redis = RedisServer::start();
     let laravel = Laravel::new(version, &redis);
-    let mut manifest = laravel.manifest();
-    let classes = laravel.exported_classes();
-    for (key, value) in classes.as_object().unwrap() {
-        manifest[key] = value.clone();
-    }
+    let manifest = laravel.manifest_with_classes();
     let workplace = Workplace::with_manifest(&laravel, &manifest, MAPPINGS);
     let rust = (0..2).map(|_| workplace.worker(&["--concurrency=4"]));
     let mut workers: Vec<_> = rust.collect();
