@@ -189,9 +189,12 @@ fn looks_at_all_first(services: &Services) -> bool {
     services.version.is_at_least(13, 31)
 }
 
-middleware!(RateLimited, |this, services| match &this.redis {
-    Some(name) => services.redis(name).map(drop),
-    None => services.limiter_cache().map(drop),
+middleware!(RateLimited, |this, services| {
+    services.limiter(&this.limiter)?;
+    match &this.redis {
+        Some(name) => services.redis(name).map(drop),
+        None => services.limiter_cache().map(drop),
+    }
 });
 
 #[cfg(test)]
