@@ -1,6 +1,7 @@
 //! Compares artisand, a real `queue:work` and a bare pop-and-delete loop, which drain a queue of real payloads.
 //!
-//! `make bench`, or `cargo build --release --examples && cargo bench --bench drain [-- --jobs N] [--rounds N]`.
+//! `make bench`, or `cargo build --release --examples && cargo bench --bench drain [-- --jobs N] [--rounds N]
+//! [--only TEXT]`, which measures the rows whose name holds the text, and not PHP.
 //! Every round starts a private redis-server and fills it with payloads as Laravel 13 writes them. artisand is the
 //! real binary, a process of its own; handlers in Rust are those of `examples/bench_worker.rs`, which count, so
 //! that every job is known to have run exactly once. PHP appends each job's number to a list. Pools of PHP
@@ -175,6 +176,19 @@ async fn fill(queue: &RedisQueue, payloads: &[Vec<u8>]) {
     }
 }
 
+/// Pushes jobs that became due long ago.
+fn delay(server: &Server, payloads: &[Vec<u8>]) {
+    let mut connection = server.connection();
+    for chunk in payloads.chunks(1000) {
+        let mut command = redis::cmd("ZADD");
+        command.arg(format!("{PREFIX}queues:default:delayed"));
+        for payload in chunk {
+            command.arg(1_760_000_000).arg(payload);
+        }
+        let _: usize = command.query(&mut connection).unwrap();
+    }
+}
+
 /// Jobs before the others that artisand does not run.
 fn fill_with_others(count: usize) -> Vec<Vec<u8>> {
     let other = |payload| {
@@ -192,24 +206,28 @@ struct Contender {
     threads: usize,
     /// Jobs in front that policy `leave` leaves in the queue.
     others: usize,
+    /// Whether the jobs are delayed ones that are all due.
+    delayed: bool,
     /// The share of the jobs that is enough to measure it: one in so many.
     share: usize,
 }
 
 #[rustfmt::skip]
-const CONTENDERS: [Contender; 12] = [
-    Contender { name: "no-op, 1 slot", handler: "discard", concurrency: 1, threads: 2, others: 0, share: 5 },
-    Contender { name: "no-op, 16 slots", handler: "discard", concurrency: 16, threads: 2, others: 0, share: 1 },
-    Contender { name: "no-op, 64 slots", handler: "discard", concurrency: 64, threads: 2, others: 0, share: 1 },
-    Contender { name: "no-op, 64 slots, 1 thread", handler: "discard", concurrency: 64, threads: 1, others: 0, share: 1 },
-    Contender { name: "no-op, 256 slots", handler: "discard", concurrency: 256, threads: 2, others: 0, share: 1 },
-    Contender { name: "typed, 64 slots", handler: "typed", concurrency: 64, threads: 2, others: 0, share: 1 },
-    Contender { name: "typed, 256 slots", handler: "typed", concurrency: 256, threads: 2, others: 0, share: 1 },
-    Contender { name: "sleeps 1 ms, 64 slots", handler: "sleeps", concurrency: 64, threads: 2, others: 0, share: 2 },
-    Contender { name: "computes 200 us, 1 thread", handler: "computes", concurrency: 64, threads: 1, others: 0, share: 10 },
-    Contender { name: "computes 200 us, 2 threads", handler: "computes", concurrency: 64, threads: 2, others: 0, share: 10 },
-    Contender { name: "no-op, 64 slots, 1 left", handler: "discard", concurrency: 64, threads: 2, others: 1, share: 5 },
-    Contender { name: "no-op, 64 slots, 400 left", handler: "discard", concurrency: 64, threads: 2, others: 400, share: 5 },
+const CONTENDERS: [Contender; 14] = [
+    Contender { name: "no-op, 1 slot", handler: "discard", concurrency: 1, threads: 2, others: 0, delayed: false, share: 5 },
+    Contender { name: "no-op, 16 slots", handler: "discard", concurrency: 16, threads: 2, others: 0, delayed: false, share: 1 },
+    Contender { name: "no-op, 64 slots", handler: "discard", concurrency: 64, threads: 2, others: 0, delayed: false, share: 1 },
+    Contender { name: "no-op, 64 slots, 1 thread", handler: "discard", concurrency: 64, threads: 1, others: 0, delayed: false, share: 1 },
+    Contender { name: "no-op, 256 slots", handler: "discard", concurrency: 256, threads: 2, others: 0, delayed: false, share: 1 },
+    Contender { name: "typed, 64 slots", handler: "typed", concurrency: 64, threads: 2, others: 0, delayed: false, share: 1 },
+    Contender { name: "typed, 256 slots", handler: "typed", concurrency: 256, threads: 2, others: 0, delayed: false, share: 1 },
+    Contender { name: "sleeps 1 ms, 64 slots", handler: "sleeps", concurrency: 64, threads: 2, others: 0, delayed: false, share: 2 },
+    Contender { name: "computes 200 us, 1 thread", handler: "computes", concurrency: 64, threads: 1, others: 0, delayed: false, share: 10 },
+    Contender { name: "computes 200 us, 2 threads", handler: "computes", concurrency: 64, threads: 2, others: 0, delayed: false, share: 10 },
+    Contender { name: "no-op, 64 slots, 1 left", handler: "discard", concurrency: 64, threads: 2, others: 1, delayed: false, share: 1 },
+    Contender { name: "no-op, 64 slots, 400 left", handler: "discard", concurrency: 64, threads: 2, others: 400, delayed: false, share: 1 },
+    Contender { name: "no-op, 64 slots, delayed", handler: "discard", concurrency: 64, threads: 2, others: 0, delayed: true, share: 1 },
+    Contender { name: "no-op, 256 slots, delayed", handler: "discard", concurrency: 256, threads: 2, others: 0, delayed: true, share: 1 },
 ];
 
 /// Seconds of processor time: of a server, and of all children of this process that have ended.
@@ -236,7 +254,11 @@ async fn drained_by(contender: &Contender, jobs: usize) -> Round {
     let server = Server::start();
     let queue = server.queue();
     fill(&queue, &fill_with_others(contender.others)).await;
-    fill(&queue, &payloads(jobs)).await;
+    if contender.delayed {
+        delay(&server, &payloads(jobs));
+    } else {
+        fill(&queue, &payloads(jobs)).await;
+    }
     let directory = tempfile::tempdir().unwrap();
     let toml = format!(
         "[connections.redis]\nhost = \"127.0.0.1\"\nport = {}\nprefix = \"{PREFIX}\"\n\
@@ -477,15 +499,18 @@ fn median(rounds: &[Round], name: &str) -> Option<(f64, f64)> {
     Some((*rates.get(rates.len() / 2)?, commands))
 }
 
-fn argument(name: &str, default: usize) -> usize {
-    let args: Vec<String> = std::env::args().collect();
-    let at = args.iter().position(|arg| arg == name);
-    at.and_then(|at| args.get(at + 1))
-        .map_or(default, |value| value.parse().expect("a number"))
+fn argument(name: &str) -> Option<String> {
+    std::env::args().skip_while(|arg| arg != name).nth(1)
+}
+
+fn number(name: &str, default: usize) -> usize {
+    argument(name).map_or(default, |value| value.parse().expect("a number"))
 }
 
 fn main() {
-    let (jobs, rounds) = (argument("--jobs", 100_000), argument("--rounds", 5));
+    let (jobs, rounds) = (number("--jobs", 100_000), number("--rounds", 5));
+    let only = argument("--only");
+    let is_wanted = |name: &str| only.as_deref().is_none_or(|only| name.contains(only));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -493,15 +518,18 @@ fn main() {
     let mut all: Vec<Round> = Vec::new();
     let rounds_here = if jobs == 0 { 0 } else { rounds };
     for _ in 0..rounds_here {
-        for contender in &CONTENDERS {
+        for contender in CONTENDERS.iter().filter(|row| is_wanted(row.name)) {
             all.push(runtime.block_on(drained_by(contender, jobs / contender.share)));
         }
-        for (name, batch) in BARE {
+        for (name, batch) in BARE.into_iter().filter(|row| is_wanted(row.0)) {
             all.push(runtime.block_on(bare_loop(name, batch, jobs)));
         }
     }
-    all.extend(runtime.block_on(queue_work("queue:work".to_owned(), "8", PHP_JOBS, 1)));
-    for (version, processes) in IN_PHP {
+    let in_php = if only.is_some() { &[][..] } else { &IN_PHP };
+    if only.is_none() {
+        all.extend(runtime.block_on(queue_work("queue:work".to_owned(), "8", PHP_JOBS, 1)));
+    }
+    for &(version, processes) in in_php {
         let [pools, works] = names_in_php(version, processes);
         for _ in 0..rounds {
             all.extend(runtime.block_on(pool(pools.clone(), version, PHP_JOBS, processes)));
@@ -567,8 +595,11 @@ fn main() {
         println!("  {name:<34} {rate:>10.0} {commands:>22.3} {ratio:>10}");
         Some(rate)
     };
+    if in_php.is_empty() {
+        return;
+    }
     println!("\n{PHP_JOBS} jobs with nothing mapped, medians of {rounds} rounds");
-    for (version, processes) in IN_PHP {
+    for &(version, processes) in in_php {
         let [pools, works] = names_in_php(version, processes);
         let rate = line(&pools, None);
         line(&works, rate);

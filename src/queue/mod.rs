@@ -13,6 +13,7 @@ use std::time::Duration;
 mod abilities;
 mod connections;
 mod effect;
+mod heads;
 mod keys;
 mod ledger;
 mod memory;
@@ -33,6 +34,7 @@ pub use effect::Push;
 pub(crate) use effect::{Claim, Effect, Unlock};
 #[cfg(feature = "internals")]
 pub use effect::{Claim, Effect, Unlock};
+pub use heads::Heads;
 #[cfg(not(feature = "internals"))]
 pub(crate) use keys::Keys;
 #[cfg(feature = "internals")]
@@ -60,7 +62,7 @@ pub struct ReservedJob {
     /// When any worker may take the job unless the reservation is renewed, counted from before the pop was sent;
     /// `None` for never.
     pub lease: Option<UnixSeconds>,
-    /// The answer of the pop's [`Choose`] for this job; `None` if it was not asked.
+    /// The number that the pop's [`Choose`] gave this job; `None` if it was not asked.
     pub choice: Option<usize>,
     /// The driver's key to find the job again; no other code reads it. Redis: the payload as it was reserved.
     pub ticket: Arc<[u8]>,
@@ -83,16 +85,29 @@ pub trait PushListener: Send + Sync + fmt::Debug + 'static {
     fn pushed(&self, connection: &ConnectionName, queue: &QueueName, payload: &[u8]);
 }
 
-/// Decides whether to take a payload: a number by which the caller recognizes the job, or `None` to leave it.
-pub type Choose<'a> = &'a mut (dyn FnMut(&QueueName, &[u8]) -> Option<usize> + Send + Sync);
+/// What becomes of a payload that a pop meets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// It is taken; the caller recognizes the job by the number.
+    Take(usize),
+    /// It stays, and the next pop may take it.
+    NotNow,
+    /// It stays, and pops for this executor need not ask again in the same second.
+    Never,
+}
+
+/// Decides whether to take a payload.
+pub type Choose<'a> = &'a mut (dyn FnMut(&QueueName, &[u8]) -> Choice + Send + Sync);
 
 /// Takes some of the jobs and leaves the rest where they are, in order.
 pub struct Selection<'a> {
-    /// Texts that mark payloads to take: a run of payloads at the head of a queue that each hold one of them is
-    /// taken without asking `choose`. The caller checks what it gets.
+    /// Texts that mark payloads to take: a payload that holds one of them is taken without asking `choose`. The
+    /// caller checks what it gets.
     pub needles: &'a [Vec<u8>],
     /// Decides about other payloads, within a bounded window into each queue. A job that it takes has a slot.
     pub choose: Choose<'a>,
+    /// What earlier pops for the same executor have learnt.
+    pub heads: &'a mut Heads,
 }
 
 /// What to pop.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::queue::Heads;
 use crate::worker::linger::Linger;
 
 /// When to look at the queues.
@@ -26,6 +27,8 @@ pub(super) struct Intake {
     is_empty: bool,
     /// The wait for more free slots, where pops under load have one.
     linger: Option<Linger>,
+    /// What pops have learnt about jobs for other executors at the heads of queues.
+    pub(super) heads: Heads,
 }
 
 /// What a pop found.
@@ -48,6 +51,7 @@ impl Intake {
             backlog: false,
             is_empty: false,
             linger,
+            heads: Heads::default(),
         }
     }
 

@@ -292,7 +292,13 @@ impl Run {
             return None;
         }
         let mut selector = selector;
+        if let Some(selector) = &mut selector {
+            selector.heads = std::mem::take(&mut self.intake(executor).heads);
+        }
         let popped = self.ask_queue(slots, selector.as_mut(), woken).await?;
+        if let Some(selector) = &mut selector {
+            self.intake(executor).heads = std::mem::take(&mut selector.heads);
+        }
         let now = Instant::now();
         let popped = match popped {
             Ok(popped) => popped,

@@ -2,7 +2,9 @@
 
 use std::num::NonZeroUsize;
 
-use crate::queue::{Error, PopRequest, Popped, Queue, QueueName, ReservedJob, Selection};
+use crate::queue::{
+    Choice, Error, Heads, PopRequest, Popped, Queue, QueueName, ReservedJob, Selection,
+};
 use crate::routing::Mapping;
 use crate::time::UnixSeconds;
 use crate::worker::triage::{Candidate, Triage, Triaged};
@@ -24,6 +26,8 @@ pub(super) struct Selector<'a> {
     candidates: Vec<Option<Candidate>>,
     /// Whether jobs were skipped because their mapping had no slot.
     pub(super) limited: bool,
+    /// What the pops of this executor have learnt.
+    pub(super) heads: Heads,
 }
 
 impl<'a> Selector<'a> {
@@ -52,36 +56,40 @@ impl<'a> Selector<'a> {
             needles,
             candidates: Vec::new(),
             limited: false,
+            heads: Heads::default(),
         }
     }
 
     /// Whether there is a slot for the job of this payload; takes the slot.
-    fn choose(&mut self, queue: &QueueName, payload: &[u8]) -> Option<usize> {
+    fn choose(&mut self, queue: &QueueName, payload: &[u8]) -> Choice {
         // An unreadable payload is taken: it belongs in quarantine, where it does not block other jobs.
         let candidate = self.triage.triage(payload, queue).ok();
         let candidate = candidate.filter(|candidate| candidate.payload.attempts.is_some());
         if let Some(candidate) = &candidate {
-            let is_taken = match &mut self.wanted {
-                Wanted::Unmapped => {
-                    matches!(candidate.triaged, Triaged::Unmapped(_) | Triaged::Bypass(_))
+            let is_for_this = match (&self.wanted, &candidate.triaged) {
+                (Wanted::Unmapped, triaged) => {
+                    matches!(triaged, Triaged::Unmapped(_) | Triaged::Bypass(_))
                 }
-                Wanted::Mapped { room } => match &candidate.triaged {
-                    Triaged::Forward(_) => true,
-                    Triaged::Unmapped(_) | Triaged::Bypass(_) => !self.triage.leaves_unmapped(),
-                    Triaged::Run(routed) => {
-                        let left = room[routed.mapping].checked_sub(1);
-                        room[routed.mapping] = left.unwrap_or(0);
-                        self.limited |= left.is_none();
-                        left.is_some()
-                    }
-                },
+                (Wanted::Mapped { .. }, Triaged::Unmapped(_) | Triaged::Bypass(_)) => {
+                    !self.triage.leaves_unmapped()
+                }
+                (Wanted::Mapped { .. }, Triaged::Forward(_) | Triaged::Run(_)) => true,
             };
-            if !is_taken {
-                return None;
+            if !is_for_this {
+                return Choice::Never;
+            }
+            if let (Wanted::Mapped { room }, Triaged::Run(routed)) =
+                (&mut self.wanted, &candidate.triaged)
+            {
+                let Some(left) = room[routed.mapping].checked_sub(1) else {
+                    self.limited = true;
+                    return Choice::NotNow;
+                };
+                room[routed.mapping] = left;
             }
         }
         self.candidates.push(candidate);
-        Some(self.candidates.len() - 1)
+        Choice::Take(self.candidates.len() - 1)
     }
 
     /// The result of the look at a selected job; `None` if the job was taken without a look.
@@ -110,15 +118,18 @@ pub(super) async fn pop(
         return queue.pop(request).await;
     };
     let needles = std::mem::take(&mut selector.needles);
+    let mut heads = std::mem::take(&mut selector.heads);
     let mut choose = |queue: &QueueName, payload: &[u8]| selector.choose(queue, payload);
     let selection = Some(Selection {
         needles: &needles,
         choose: &mut choose,
+        heads: &mut heads,
     });
-    queue
-        .pop(PopRequest {
-            selection,
-            ..request
-        })
-        .await
+    let popped = queue.pop(PopRequest {
+        selection,
+        ..request
+    });
+    let popped = popped.await;
+    selector.heads = heads;
+    popped
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use artisand::connection::LockPlace;
 use artisand::queue::{
-    Ability, Claim, Effect, Fate, Held, Ledger, MemoryQueue, Once, Place, PopRequest, Popped, Push,
-    Queue, QueueName, RedisQueue, RedisQueueOptions, ReservedJob, Selection, Settled, Settlement,
-    Sizes, Spool, Unlock,
+    Ability, Choice, Claim, Effect, Fate, Heads, Held, Ledger, MemoryQueue, Once, Place,
+    PopRequest, Popped, Push, Queue, QueueName, RedisQueue, RedisQueueOptions, ReservedJob,
+    Selection, Settled, Settlement, Sizes, Spool, Unlock,
 };
 use artisand::time::UnixSeconds;
 
@@ -360,39 +360,171 @@ async fn what_cannot_be_decoded_goes_to_quarantine_and_not_into_the_way(queue: i
 }
 
 async fn chosen_jobs_are_taken_and_the_others_keep_their_order(queue: impl Subject) {
-    let all: Vec<Vec<u8>> = (1..=8).map(payload).collect();
-    queue.push(&name("q"), &all).await.unwrap();
-    for needles in [vec![], vec![br#""id":"i2""#.to_vec()]] {
-        let mut choose = |_: &QueueName, element: &[u8]| {
-            let id: u32 = String::from_utf8_lossy(element)
-                .split("\"id\":\"i")
-                .nth(1)
-                .unwrap()[..1]
-                .parse()
-                .unwrap();
-            id.is_multiple_of(2).then_some(0)
-        };
-        let selection = Some(Selection {
-            needles: &needles,
-            choose: &mut choose,
-        });
-        let queues = [name("q")];
-        let max = NonZeroUsize::new(2).unwrap();
-        let popped = queue
-            .pop(PopRequest {
-                queues: &queues,
-                max,
-                now: UnixSeconds(0),
-                woken: &[],
-                selection,
-            })
-            .await;
-        assert_eq!(popped.unwrap().jobs.len(), 2);
+    for (round, mut worker) in Picky::both(&[2, 4, 6, 8]).into_iter().enumerate() {
+        let q = &*format!("q{round}");
+        push_ids(&queue, q, &[1, 2, 3, 4, 5, 6, 7, 8]).await;
+        assert_eq!(ids(&worker.pop(&queue, q, 2, 0).await), ["i2", "i4"]);
+        // Another worker has not learnt what this one knows.
+        worker.heads = Heads::default();
+        assert_eq!(ids(&worker.pop(&queue, q, 2, 0).await), ["i6", "i8"]);
+        assert_eq!(pending(&queue, q).await, [1, 3, 5, 7]);
     }
-    assert_eq!(
-        ids(&pop(&queue, &["q"], 9, 0).await),
-        ["i1", "i3", "i5", "i7"]
-    );
+}
+
+/// A worker that takes only some jobs: those of `needles` in any case, of the others those of `own`.
+#[derive(Default)]
+struct Picky {
+    needles: Vec<Vec<u8>>,
+    own: Vec<u32>,
+    /// Jobs that have to wait.
+    full: Vec<u32>,
+    heads: Heads,
+    /// All jobs that it was asked about.
+    asked: Vec<u32>,
+}
+
+impl Picky {
+    /// Twice the same taste: chosen from all jobs, and recognized by Redis.
+    fn both(own: &[u32]) -> [Self; 2] {
+        let needle = |id| format!("\"id\":\"i{id}\"").into_bytes();
+        let chooses = Self {
+            own: own.to_vec(),
+            ..Self::default()
+        };
+        let recognizes = Self {
+            needles: own.iter().map(needle).collect(),
+            own: own.to_vec(),
+            ..Self::default()
+        };
+        [chooses, recognizes]
+    }
+
+    async fn pop(&mut self, queue: &dyn Queue, of: &str, max: usize, now: i64) -> Popped {
+        let mut choose = |_: &QueueName, element: &[u8]| {
+            let id = id(element);
+            self.asked.push(id);
+            match (self.own.contains(&id), self.full.contains(&id)) {
+                (false, _) => Choice::Never,
+                (true, true) => Choice::NotNow,
+                (true, false) => Choice::Take(0),
+            }
+        };
+        let selection = Selection {
+            needles: &self.needles,
+            choose: &mut choose,
+            heads: &mut self.heads,
+        };
+        let request = PopRequest {
+            queues: &[name(of)],
+            max: NonZeroUsize::new(max).unwrap(),
+            now: UnixSeconds(now),
+            woken: &[],
+            selection: Some(selection),
+        };
+        queue.pop(request).await.unwrap()
+    }
+}
+
+fn id(element: &[u8]) -> u32 {
+    let text = std::str::from_utf8(element).unwrap();
+    let id = text.split("\"id\":\"i").nth(1).unwrap();
+    id.split('"').next().unwrap().parse().unwrap()
+}
+
+async fn push_ids(queue: &dyn Queue, to: &str, ids: &[u32]) {
+    let payloads: Vec<Vec<u8>> = ids.iter().copied().map(payload).collect();
+    queue.push(&name(to), &payloads).await.unwrap();
+}
+
+async fn pending(queue: &dyn Queue, of: &str) -> Vec<u32> {
+    let all = queue.look(&name(of), Place::Pending, 0, 1000).await;
+    all.unwrap().iter().map(|element| id(element)).collect()
+}
+
+async fn jobs_for_others_may_be_taken_between_two_selecting_pops(queue: impl Subject) {
+    for (round, mut worker) in Picky::both(&[2, 4, 6, 8]).into_iter().enumerate() {
+        let q = &*format!("q{round}");
+        push_ids(&queue, q, &[1, 3, 5, 7, 2, 4]).await;
+        assert_eq!(ids(&worker.pop(&queue, q, 1, 0).await), ["i2"]);
+        assert_eq!(ids(&pop(&queue, &[q], 1, 0).await), ["i1"]);
+        assert_eq!(ids(&worker.pop(&queue, q, 1, 0).await), ["i4"]);
+        // From the middle, as another worker that selects does; then all that were there.
+        let mut other = Picky::both(&[5]).into_iter().next().unwrap();
+        assert_eq!(ids(&other.pop(&queue, q, 1, 0).await), ["i5"]);
+        push_ids(&queue, q, &[6]).await;
+        assert_eq!(ids(&worker.pop(&queue, q, 9, 0).await), ["i6"]);
+        assert_eq!(ids(&pop(&queue, &[q], 9, 0).await), ["i3", "i7"]);
+        push_ids(&queue, q, &[8, 9]).await;
+        assert_eq!(ids(&worker.pop(&queue, q, 9, 0).await), ["i8"]);
+        assert_eq!(pending(&queue, q).await, [9]);
+        queue.clear(&name(q)).await.unwrap();
+        push_ids(&queue, q, &[2, 9]).await;
+        assert_eq!(ids(&worker.pop(&queue, q, 9, 0).await), ["i2"]);
+    }
+}
+
+async fn jobs_that_come_back_to_the_head_are_chosen_first(queue: impl Subject) {
+    for (round, mut worker) in Picky::both(&[2, 4, 6]).into_iter().enumerate() {
+        let q = &*format!("q{round}");
+        push_ids(&queue, q, &[1, 2, 3, 4, 6]).await;
+        let own = worker.pop(&queue, q, 1, 0).await.jobs.remove(0);
+        assert_eq!(id(&own.payload), 2);
+        let others = pop(&queue, &[q], 1, 0).await.jobs.remove(0);
+        settle(&queue, &own, Settlement::PutBack).await;
+        settle(&queue, &others, Settlement::PutBack).await;
+        assert_eq!(pending(&queue, q).await, [1, 2, 3, 4, 6]);
+        assert_eq!(ids(&worker.pop(&queue, q, 2, 0).await), ["i2", "i4"]);
+        settle(&queue, &own, Settlement::PutBack).await;
+        assert_eq!(ids(&worker.pop(&queue, q, 2, 0).await), ["i2", "i6"]);
+        assert_eq!(pending(&queue, q).await, [1, 3]);
+    }
+}
+
+async fn jobs_of_the_same_bytes_are_jobs_of_their_own(queue: impl Subject) {
+    for (round, mut worker) in Picky::both(&[2, 4]).into_iter().enumerate() {
+        let q = &*format!("q{round}");
+        push_ids(&queue, q, &[1, 1, 3, 1, 2]).await;
+        assert_eq!(ids(&worker.pop(&queue, q, 1, 0).await), ["i2"]);
+        push_ids(&queue, q, &[2, 1, 4]).await;
+        // One of the same bytes stands behind the known ones.
+        pop(&queue, &[q], 1, 0).await;
+        assert_eq!(ids(&worker.pop(&queue, q, 9, 0).await), ["i2", "i4"]);
+        assert_eq!(pending(&queue, q).await, [1, 3, 1, 1]);
+    }
+}
+
+async fn jobs_for_others_that_stand_between_stay_in_order(queue: impl Subject) {
+    for (round, mut worker) in Picky::both(&[2, 4, 6, 8, 10]).into_iter().enumerate() {
+        let q = &*format!("q{round}");
+        push_ids(&queue, q, &[1, 2, 3, 4, 5, 6, 7]).await;
+        assert_eq!(ids(&worker.pop(&queue, q, 2, 0).await), ["i2", "i4"]);
+        let due = UnixSeconds(5);
+        queue.later(&name(q), due, &payload(8)).await.unwrap();
+        queue.later(&name(q), due, &payload(9)).await.unwrap();
+        assert_eq!(ids(&worker.pop(&queue, q, 1, 4).await), ["i6"]);
+        assert_eq!(ids(&worker.pop(&queue, q, 9, 5).await), ["i8"]);
+        push_ids(&queue, q, &[10]).await;
+        assert_eq!(ids(&worker.pop(&queue, q, 9, 5).await), ["i10"]);
+        assert_eq!(pending(&queue, q).await, [1, 3, 5, 7, 9]);
+    }
+}
+
+async fn a_job_that_has_to_wait_is_chosen_before_later_ones(queue: impl Subject) {
+    let mut worker = Picky {
+        own: vec![2, 3, 4],
+        full: vec![2, 3],
+        ..Picky::default()
+    };
+    push_ids(&queue, "q", &[1, 2, 3, 4]).await;
+    assert_eq!(ids(&worker.pop(&queue, "q", 1, 0).await), ["i4"]);
+    assert!(worker.pop(&queue, "q", 1, 0).await.jobs.is_empty());
+    worker.full = vec![2];
+    assert_eq!(ids(&worker.pop(&queue, "q", 1, 0).await), ["i3"]);
+    worker.full.clear();
+    assert_eq!(ids(&worker.pop(&queue, "q", 1, 0).await), ["i2"]);
+    // What was for others a second ago may be for this worker now.
+    worker.own.push(1);
+    assert_eq!(ids(&worker.pop(&queue, "q", 1, 1).await), ["i1"]);
 }
 
 async fn a_push_wakes_a_waiting_worker(queue: impl Subject) {
@@ -730,6 +862,11 @@ contract! {
     delayed_jobs_come_when_due_in_order_of_their_time []
     what_cannot_be_decoded_goes_to_quarantine_and_not_into_the_way [Quarantines]
     chosen_jobs_are_taken_and_the_others_keep_their_order [Chooses]
+    jobs_for_others_may_be_taken_between_two_selecting_pops [Chooses, Clears]
+    jobs_that_come_back_to_the_head_are_chosen_first [Chooses, PutsBack]
+    jobs_of_the_same_bytes_are_jobs_of_their_own [Chooses]
+    jobs_for_others_that_stand_between_stay_in_order [Chooses]
+    a_job_that_has_to_wait_is_chosen_before_later_ones [Chooses]
     a_push_wakes_a_waiting_worker [AnnouncesPushes]
     clearing_deletes_all_but_the_quarantine [Clears, Quarantines]
     what_the_end_of_a_job_brings_about_happens_with_it_or_not_at_all [FinishesInOneStep, Quarantines]
@@ -972,6 +1109,133 @@ async fn a_notification_that_was_waited_for_is_counted_once_and_surplus_ones_go(
         .unwrap();
     pop(&queue, &["q"], 1, 0).await;
     assert_eq!(dump(&server)["notify"], serde_json::json!([]));
+}
+
+#[tokio::test]
+async fn known_jobs_are_looked_at_once_a_second_and_their_notifications_passed_on() {
+    let server = RedisServer::start();
+    let queue = redis_queue(&server, true);
+    let mut worker = Picky::both(&[901, 902, 903, 904])
+        .into_iter()
+        .nth(1)
+        .unwrap();
+    let others: Vec<u32> = (1..=400).collect();
+    push_ids(&queue, "q", &others).await;
+    push_ids(&queue, "q", &[901, 902, 903]).await;
+    assert_eq!(ids(&worker.pop(&queue, "q", 1, 0).await), ["i901"]);
+    assert_eq!(ids(&worker.pop(&queue, "q", 1, 0).await), ["i902"]);
+    assert_eq!(worker.asked, others);
+    assert_eq!(ids(&worker.pop(&queue, "q", 1, 1).await), ["i903"]);
+    assert_eq!(worker.asked.len(), 800);
+    let notifications = || dump(&server)["notify"].as_array().unwrap().len();
+    assert_eq!(notifications(), 400);
+    for (own, expected) in [(None, 400), (Some(904), 400)] {
+        push_ids(&queue, "q", own.as_slice()).await;
+        let woken = [name("q")];
+        let timeout = Duration::from_secs(1);
+        queue.wait_for_push(&woken, timeout).await.unwrap();
+        let mut choose = |_: &QueueName, _: &[u8]| Choice::Never;
+        let selection = Selection {
+            needles: &worker.needles,
+            choose: &mut choose,
+            heads: &mut worker.heads,
+        };
+        let request = PopRequest {
+            queues: &woken,
+            max: NonZeroUsize::MIN,
+            now: UnixSeconds(1),
+            woken: &woken,
+            selection: Some(selection),
+        };
+        let popped = queue.pop(request).await.unwrap();
+        assert_eq!(popped.jobs.len(), own.iter().count());
+        assert_eq!(notifications(), expected, "{own:?}");
+    }
+}
+
+/// The memory queue asks about every job at every pop.
+#[tokio::test]
+async fn selecting_pops_take_what_they_would_without_knowing_anything() {
+    let server = RedisServer::start();
+    for seed in 0..60 {
+        let random = &mut fastrand::Rng::with_seed(seed);
+        let redis = redis_queue(&server, seed % 2 == 0);
+        let memory = MemoryQueue::new(Some(Duration::from_secs(90)));
+        let both: [&dyn Queue; 2] = [&redis, &memory];
+        let q = name(&format!("q{seed}"));
+        let mut workers = [(); 2].map(|()| Picky {
+            needles: (0..90)
+                .step_by(3)
+                .map(|id| format!("\"id\":\"i{id}\"").into_bytes())
+                .collect(),
+            own: (0..90).filter(|id| id % 3 < 2).collect(),
+            ..Picky::default()
+        });
+        let mut held: [Vec<ReservedJob>; 2] = Default::default();
+        let mut now = 0;
+        for step in 0..120 {
+            let told = format!("seed {seed}, step {step}");
+            let (id, max) = (random.u32(0..90), random.usize(1..12));
+            match random.u32(0..10) {
+                0..=2 => {
+                    // Not twice the same own job: a reservation is found by its bytes.
+                    let is_there = held
+                        .iter()
+                        .flatten()
+                        .any(|job| self::id(&job.payload) == id);
+                    let known = pending(both[1], q.as_str()).await;
+                    if id % 3 == 2 || !(is_there || known.contains(&id)) {
+                        for queue in both {
+                            push_ids(queue, q.as_str(), &[id]).await;
+                        }
+                    }
+                }
+                3..=6 => {
+                    let full: Vec<u32> = (0..90).filter(|id| id % 6 == 1 && max % 2 == 0).collect();
+                    let mut taken = Vec::new();
+                    for (i, worker) in workers.iter_mut().enumerate() {
+                        worker.full.clone_from(&full);
+                        let jobs = worker.pop(both[i], q.as_str(), max, now).await.jobs;
+                        let mut of: Vec<u32> =
+                            jobs.iter().map(|job| self::id(&job.payload)).collect();
+                        of.sort_unstable();
+                        taken.push(of);
+                        held[i].extend(jobs);
+                        held[i].sort_by_key(|job| self::id(&job.payload));
+                    }
+                    assert_eq!(taken[0], taken[1], "{told}");
+                }
+                7 => {
+                    // Another worker takes the first jobs, and may put them back.
+                    let is_back = random.bool();
+                    for queue in both {
+                        let jobs = pop(queue, &[q.as_str()], max.min(2), now).await.jobs;
+                        for job in jobs.iter().rev() {
+                            let end = if is_back {
+                                Settlement::PutBack
+                            } else {
+                                Settlement::Delete
+                            };
+                            settle(queue, job, end).await;
+                        }
+                    }
+                }
+                8 => {
+                    for (queue, held) in both.iter().zip(&mut held) {
+                        for job in held.drain(..max.min(held.len())).rev() {
+                            settle(*queue, &job, Settlement::PutBack).await;
+                        }
+                    }
+                }
+                _ => now += i64::from(id % 4 == 0),
+            }
+            let [of_redis, of_memory] = [
+                pending(both[0], q.as_str()).await,
+                pending(both[1], q.as_str()).await,
+            ];
+            assert_eq!(of_redis, of_memory, "{told}");
+        }
+    }
 }
 
 #[tokio::test]

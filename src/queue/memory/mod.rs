@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::{
-    Abilities, Ability, Answer, Effect, Fate, Held, Once, Place, PopRequest, Popped, Push, Queue,
-    QueueName, ReservedJob, Settled, Settlement, Sizes, Spool, Unsettled,
+    Abilities, Ability, Answer, Choice, Effect, Fate, Held, Once, Place, PopRequest, Popped,
+    Push, Queue, QueueName, ReservedJob, Settled, Settlement, Sizes, Spool, Unsettled,
 };
 use crate::time::UnixSeconds;
 
@@ -207,7 +207,7 @@ impl MemoryQueue {
                 let choice = match &mut request.selection {
                     None => None,
                     Some(selection) => {
-                        let Some(choice) = (selection.choose)(name, &element) else {
+                        let Choice::Take(choice) = (selection.choose)(name, &element) else {
                             passed.push_back(element);
                             continue;
                         };

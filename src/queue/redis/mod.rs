@@ -73,7 +73,6 @@ pub struct RedisQueue {
 
 struct Scripts {
     pop: Script,
-    peek: Script,
     claim: Script,
     r#move: Script,
     push: Script,
@@ -128,7 +127,6 @@ impl RedisQueue {
         let renewing = redis.another(Redis::RESPONSE_TIMEOUT);
         let scripts = Scripts {
             pop: with_common!("pop.lua"),
-            peek: with_common!("peek.lua"),
             claim: with_common!("claim.lua"),
             r#move: Script::new(include_str!("../scripts/move.lua")),
             push: Script::new(include_str!("../scripts/push.lua")),

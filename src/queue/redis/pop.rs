@@ -1,206 +1,193 @@
 //! Pops jobs: the heads of queues, or chosen jobs.
 
+use std::num::NonZeroUsize;
+
 use redis::Value;
 
 use super::{RedisQueue, failed};
 use crate::connection::Arg;
 use crate::payload::Payload;
-use crate::queue::{Choose, Error, PopRequest, Popped, QueueName, ReservedJob, number_of_attempts};
+use crate::queue::{
+    Choice, Error, PopRequest, Popped, QueueName, ReservedJob, Selection, number_of_attempts,
+};
 use crate::time::UnixSeconds;
+
+/// What pop.lua says about the jobs of a queue that it did not take.
+struct Shown {
+    /// How many of the known jobs still stand at the head.
+    start: usize,
+    /// The first job of the list, if it is a known one.
+    first: Vec<u8>,
+    /// Whether no jobs are in sight behind those of this pop.
+    is_end: bool,
+    /// The jobs behind the known ones and before any other that stays: the caller has to choose.
+    jobs: Vec<Vec<u8>>,
+}
 
 impl RedisQueue {
     pub(super) async fn pop_jobs(&self, mut request: PopRequest<'_>) -> Result<Popped, Error> {
-        let Some(selection) = request.selection.take() else {
-            return self
-                .pop_heads(&request, &[])
-                .await
-                .map(|(popped, _)| popped);
-        };
-        let (mut popped, ended) = match selection.needles {
-            [] => (Popped::default(), Some(0)),
-            needles => self.pop_heads(&request, needles).await?,
-        };
-        if let Some(ended) = ended {
-            let chosen = self
-                .pop_chosen(
-                    &request,
-                    &request.queues[ended..],
-                    selection.choose,
-                    &mut popped,
-                )
-                .await;
-            // Jobs that are already reserved must reach the caller; the error will come again.
-            if let Err(error) = chosen
-                && popped.jobs.is_empty()
-            {
-                return Err(error);
-            }
-        }
-        Ok(popped)
-    }
-
-    /// Pops the first jobs, or the run of first jobs that each hold one of `needles`.
-    ///
-    /// Returns the position of the queue at which a job without a needle ended the pop.
-    async fn pop_heads(
-        &self,
-        request: &PopRequest<'_>,
-        needles: &[Vec<u8>],
-    ) -> Result<(Popped, Option<usize>), Error> {
         let mut popped = Popped::default();
-        let Some(first) = request.queues.first() else {
-            return Ok((popped, None));
+        let result = match request.selection.take() {
+            None => {
+                let (queues, popped) = (request.queues, &mut popped);
+                let popping = self.pop_heads(&request, queues, request.max, None, popped);
+                popping.await.map(drop)
+            }
+            Some(selection) => self.pop_selected(&request, selection, &mut popped).await,
         };
-        let keys: Vec<String> = request
-            .queues
-            .iter()
-            .flat_map(|queue| self.pop_keys(queue))
-            .collect();
-        let mut args = vec![
-            Arg::Int(request.now.0),
-            self.expires(request.now),
-            Arg::Int(i64::try_from(request.max.get()).unwrap_or(i64::MAX)),
-            self.migration_limit(),
-            Self::flag(self.options.notify),
-            Self::flag(self.options.retry_after.is_some()),
-            Arg::Int(i64::try_from(needles.len()).unwrap_or(i64::MAX)),
-        ];
-        args.extend(needles.iter().map(|needle| Arg::Bytes(needle)));
-        args.extend(
-            request
-                .queues
-                .iter()
-                .map(|queue| Self::flag(request.woken.contains(queue))),
-        );
-        let reply: Vec<Value> = self
-            .call(first, "pop.lua", &self.scripts.pop, &keys, &args)
-            .await?;
-        let mut ended = None;
-        let lease = self.lease(request.now);
-        for (position, (queue, entry)) in request.queues.iter().zip(reply).enumerate() {
-            let is_end = read_entry(queue, entry, lease, &mut popped)
-                .ok_or_else(|| wrong_reply("pop.lua", queue))?;
-            ended = ended.or(is_end.then_some(position));
+        // Jobs that are already reserved must reach the caller; the error will come again.
+        match result {
+            Err(error) if popped.jobs.is_empty() => Err(error),
+            _ => Ok(popped),
         }
-        Ok((popped, ended))
     }
 
-    /// Pops only chosen jobs: shows a window of each queue, then claims.
-    async fn pop_chosen(
+    /// Pops jobs that hold a needle or are chosen, in the order in which they stand.
+    async fn pop_selected(
         &self,
         request: &PopRequest<'_>,
-        queues: &[QueueName],
-        choose: Choose<'_>,
+        mut selection: Selection<'_>,
         popped: &mut Popped,
     ) -> Result<(), Error> {
-        for queue in queues {
-            // A small window comes first: mostly the wanted jobs are near the head.
-            let (mut start, mut size) = (0, request.max.get().max(32));
-            while start < self.options.look_ahead && popped.jobs.len() < request.max.get() {
-                size = size.min(self.options.look_ahead - start);
-                let before = popped.jobs.len();
-                let seen = self
-                    .pop_window(request, queue, (start, size), choose, popped)
-                    .await?;
-                // Taken jobs no longer stand before the next window.
-                start += seen.saturating_sub(popped.jobs.len() - before);
-                if seen < size {
-                    break;
-                }
-                size *= 4;
+        selection.heads.begin(request.now);
+        let mut queues = request.queues;
+        // A small window comes first: mostly the wanted jobs are near the head.
+        let mut window = request.max.get().max(32);
+        while let Some(room) = NonZeroUsize::new(request.max.get() - popped.jobs.len()) {
+            let by = Some((&mut selection, window));
+            let Some((position, shown)) = self.pop_heads(request, queues, room, by, popped).await?
+            else {
+                break;
+            };
+            window = window.saturating_mul(4).min(self.options.look_ahead);
+            let is_done = self
+                .choose(request, &queues[position], shown, &mut selection, popped)
+                .await?;
+            queues = &queues[position + usize::from(is_done)..];
+        }
+        for queue in request.woken {
+            if selection.heads.known(queue).0 > 0 && is_woken(request, queue, popped) {
+                // The notification was for a job that another worker has to take: pass it on.
+                let mut command = redis::cmd("RPUSH");
+                command.arg(self.keys.notify(queue)).arg("1");
+                let _: i64 =
+                    (self.redis.command(&command).await).map_err(failed("RPUSH", queue))?;
             }
         }
         Ok(())
     }
 
-    /// Shows one window of a queue and claims what is chosen; returns how many jobs it showed.
-    async fn pop_window(
+    /// Pops the first jobs of `queues`, or those that hold a needle from a window behind the known jobs.
+    ///
+    /// Returns the jobs that the caller has to choose from, and the position of their queue, at which the pop ended.
+    async fn pop_heads(
         &self,
         request: &PopRequest<'_>,
-        queue: &QueueName,
-        (start, size): (usize, usize),
-        choose: Choose<'_>,
+        queues: &[QueueName],
+        max: NonZeroUsize,
+        mut selection: Option<(&mut Selection<'_>, usize)>,
         popped: &mut Popped,
-    ) -> Result<usize, Error> {
-        let window = self.show(request, queue, (start, size), popped).await?;
-        let seen = window.len();
-        let room = request.max.get().saturating_sub(popped.jobs.len());
-        let mut chosen = Vec::new();
-        for element in window {
-            let Value::BulkString(element) = element else {
-                return Err(wrong_reply("peek.lua", queue));
-            };
-            if chosen.len() < room
-                && let Some(choice) = choose(queue, &element)
-            {
-                chosen.push((element, choice));
-            }
-        }
-        let is_woken = start == 0 && request.woken.contains(queue);
-        if !chosen.is_empty() {
-            self.claim(request.now, queue, chosen, is_woken, popped)
-                .await?;
-        } else if is_woken && seen > 0 {
-            // The notification was for a job that another worker has to take: pass it on.
-            let command = redis::cmd("RPUSH")
-                .arg(self.keys.notify(queue))
-                .arg("1")
-                .take();
-            let _: i64 = self
-                .redis
-                .command(&command)
-                .await
-                .map_err(failed("RPUSH", queue))?;
-        }
-        Ok(seen)
-    }
-
-    /// Migrates due jobs, and shows a part of the queue.
-    async fn show(
-        &self,
-        request: &PopRequest<'_>,
-        queue: &QueueName,
-        (start, size): (usize, usize),
-        popped: &mut Popped,
-    ) -> Result<std::vec::IntoIter<Value>, Error> {
-        let number = |n: usize| Arg::Int(i64::try_from(n).unwrap_or(i64::MAX));
-        let keys = self.pop_keys(queue);
-        let args = [
+    ) -> Result<Option<(usize, Shown)>, Error> {
+        let Some(first) = queues.first() else {
+            return Ok(None);
+        };
+        let keys: Vec<String> = queues
+            .iter()
+            .flat_map(|queue| self.pop_keys(queue))
+            .collect();
+        let (needles, window) = match &selection {
+            // The caller then chooses from all jobs in the window, by their bytes.
+            Some((selection, window)) if selection.heads.have_twins() => (&[][..], *window),
+            Some((selection, window)) => (selection.needles, *window),
+            None => (&[][..], 0),
+        };
+        let mut args = vec![
             Arg::Int(request.now.0),
+            self.expires(request.now),
+            number(max.get()),
             self.migration_limit(),
             Self::flag(self.options.notify),
             Self::flag(self.options.retry_after.is_some()),
-            number(start),
-            number(size),
+            number(window),
+            number(self.options.look_ahead),
+            number(needles.len()),
         ];
+        args.extend(needles.iter().map(|needle| Arg::Bytes(needle)));
+        for queue in queues {
+            let (known, last) = match &selection {
+                Some((selection, _)) if !selection.heads.have_twins() => {
+                    selection.heads.known(queue)
+                }
+                _ => (0, &[][..]),
+            };
+            args.push(Self::flag(is_woken(request, queue, popped)));
+            args.extend([number(known), Arg::Bytes(last)]);
+        }
         let reply: Vec<Value> = self
-            .call(queue, "peek.lua", &self.scripts.peek, &keys, &args)
+            .call(first, "pop.lua", &self.scripts.pop, &keys, &args)
             .await?;
-        let mut reply = reply.into_iter();
-        let due = reply.next().and_then(|value| read_due(&value));
-        let due = due.ok_or_else(|| wrong_reply("peek.lua", queue))?;
-        popped.next_due = earliest(popped.next_due, due);
-        let migrated = reply.next().and_then(|value| read_count(&value));
-        popped.migrated += migrated.ok_or_else(|| wrong_reply("peek.lua", queue))?;
-        Ok(reply)
+        drop(args);
+        let lease = self.lease(request.now);
+        let mut ended = None;
+        for (position, (queue, entry)) in queues.iter().zip(reply).enumerate() {
+            let mut shown =
+                read_entry(queue, entry, lease, popped).ok_or_else(wrong("pop.lua", queue))?;
+            let is_known = (selection.as_mut()).is_none_or(|(selection, _)| {
+                selection.heads.found(queue, shown.start, &shown.first)
+            });
+            if !is_known {
+                // Another worker has put jobs back to the head, which are next.
+                (shown.is_end, shown.jobs) = (false, Vec::new());
+            }
+            if !is_known || !shown.jobs.is_empty() {
+                ended = ended.or(Some((position, shown)));
+            }
+        }
+        Ok(ended)
     }
 
-    /// Reserves those of the chosen jobs that are still there.
+    /// Chooses from the jobs that pop.lua has shown; true if there is nothing more to do for their queue.
+    async fn choose(
+        &self,
+        request: &PopRequest<'_>,
+        queue: &QueueName,
+        shown: Shown,
+        selection: &mut Selection<'_>,
+        popped: &mut Popped,
+    ) -> Result<bool, Error> {
+        let room = request.max.get() - popped.jobs.len();
+        let mut chosen = Vec::new();
+        let mut jobs = shown.jobs.into_iter();
+        while chosen.len() < room
+            && let Some(job) = jobs.next()
+        {
+            match (selection.choose)(queue, &job) {
+                Choice::Take(choice) => chosen.push((job, choice)),
+                Choice::NotNow => selection.heads.pass(queue, job, false),
+                Choice::Never => selection.heads.pass(queue, job, true),
+            }
+        }
+        if !chosen.is_empty() {
+            self.claim(request, queue, chosen, popped).await?;
+        }
+        Ok(shown.is_end && jobs.len() == 0)
+    }
+
+    /// Reserves chosen jobs, as far as they are still there.
     async fn claim(
         &self,
-        now: UnixSeconds,
+        request: &PopRequest<'_>,
         queue: &QueueName,
         chosen: Vec<(Vec<u8>, usize)>,
-        is_woken: bool,
         popped: &mut Popped,
     ) -> Result<(), Error> {
-        let keys = self.pop_keys(queue);
         let mut args = vec![
-            self.expires(now),
+            self.expires(request.now),
             Self::flag(self.options.notify),
-            Self::flag(is_woken),
+            Self::flag(is_woken(request, queue, popped)),
         ];
         args.extend(chosen.iter().map(|(element, _)| Arg::Bytes(element)));
+        let keys = self.pop_keys(queue);
         let reply: Vec<Value> = self
             .call(queue, "claim.lua", &self.scripts.claim, &keys, &args)
             .await?;
@@ -210,14 +197,14 @@ impl RedisQueue {
             let (offset, text) = reply
                 .next()
                 .zip(reply.next())
-                .ok_or_else(|| wrong_reply("claim.lua", queue))?;
+                .ok_or_else(wrong("claim.lua", queue))?;
             match offset {
                 Value::Int(-2) => {}
                 Value::Int(-3) => quarantined += 1,
                 offset => {
-                    let lease = self.lease(now);
+                    let lease = self.lease(request.now);
                     let job = read_job(queue, Value::BulkString(element), &offset, text, lease);
-                    let mut job = job.ok_or_else(|| wrong_reply("claim.lua", queue))?;
+                    let mut job = job.ok_or_else(wrong("claim.lua", queue))?;
                     job.choice = Some(choice);
                     popped.jobs.push(job);
                 }
@@ -230,11 +217,20 @@ impl RedisQueue {
     }
 }
 
-fn wrong_reply(script: &'static str, queue: &QueueName) -> Error {
-    Error::Reply {
-        script,
-        queue: queue.clone(),
-    }
+/// Whether a notification was taken from the queue that is not yet accounted for by a job.
+fn is_woken(request: &PopRequest<'_>, queue: &QueueName, popped: &Popped) -> bool {
+    request.woken.contains(queue)
+        && !popped.jobs.iter().any(|job| job.queue == *queue)
+        && !popped.quarantined.iter().any(|(name, _)| name == queue)
+}
+
+fn number(n: usize) -> Arg<'static> {
+    Arg::Int(i64::try_from(n).unwrap_or(i64::MAX))
+}
+
+fn wrong(script: &'static str, queue: &QueueName) -> impl FnOnce() -> Error {
+    let queue = queue.clone();
+    move || Error::Reply { script, queue }
 }
 
 /// A due second, if the reply has one; the outer `None` if the reply is something else.
@@ -273,13 +269,13 @@ fn earliest(a: Option<UnixSeconds>, b: Option<UnixSeconds>) -> Option<UnixSecond
     }
 }
 
-/// Reads the part of pop.lua's reply for one queue; true if a job without a needle ended the pop.
+/// Reads the part of pop.lua's reply for one queue.
 fn read_entry(
     queue: &QueueName,
     entry: Value,
     lease: Option<UnixSeconds>,
     popped: &mut Popped,
-) -> Option<bool> {
+) -> Option<Shown> {
     let Value::Array(entry) = entry else {
         return None;
     };
@@ -290,14 +286,19 @@ fn read_entry(
         popped.quarantined.push((queue.clone(), quarantined));
     }
     popped.migrated += read_count(&entry.next()?)?;
-    let is_end = read_count(&entry.next()?)? == 1;
+    let shown = Shown {
+        start: read_count(&entry.next()?)?,
+        first: redis::from_redis_value(entry.next()?).ok()?,
+        is_end: read_count(&entry.next()?)? == 1,
+        jobs: redis::from_redis_value(entry.next()?).ok()?,
+    };
     while let Some(element) = entry.next() {
         let (offset, text) = (entry.next()?, entry.next()?);
         popped
             .jobs
             .push(read_job(queue, element, &offset, text, lease)?);
     }
-    Some(is_end)
+    Some(shown)
 }
 
 /// Builds a job from its element and the script's description of its member: an edit, or the whole member.

@@ -1,4 +1,4 @@
--- Shared functions of pop.lua, peek.lua and claim.lua; put in front of each.
+-- Shared functions of pop.lua and claim.lua; put in front of each.
 --
 -- Everything is added to its new place before it is removed from the old one: if
 -- Redis stops half way or runs out of memory, nothing is lost.
