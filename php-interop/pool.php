@@ -25,7 +25,7 @@
  *
  *   booted     the app has booted; versions `laravel` and `php`, `signals` if it catches SIGTERM, `interruptible` if it
  *              passes signals on to its job, `clock` in nanoseconds
- *   ready      waits for a job; `memory` in bytes, `clock`, `orders` read so far. Not sent while the worker is paused
+ *   ready      waits for a job; `clock`. Not sent while the worker is paused, nor if the next job is there already
  *   paused     Laravel's loop runs and may not pop a job: a listener of Looping, all queues paused
  *   declined   the job does not begin, because the worker has to pause (down, or a listener of Looping) or to restart,
  *              or because the job came too late
@@ -34,11 +34,12 @@
  *              `failed()`, locks and batches after the answer
  *   exception  the attempt threw (`class`, `message`)
  *   timeout    the attempt ran too long
- *   done       the attempt is over, and Laravel's loop has begun the next round; `ready` implies that, too
+ *   done       the attempt is over, and Laravel's loop has begun the next round; `ready` implies that, too, and so does
+ *              a line that counts one more order
  *   parting    no content: the member sends it to find out whether artisand is there
  *   unbootable the app cannot boot (`message`)
  *
- * Messages about a job are always about the job that artisand sent last.
+ * A job may be sent as soon as Laravel has deleted the last one. Messages about a job are about the last one read.
  *
  * If artisand is gone, this process writes the end of its job to Redis itself, but
  * only while the job is still reserved: after that another worker may run the job,
@@ -104,10 +105,7 @@ class Channel
         if (! is_resource($this->in)) {
             return true;
         }
-        // A line that was read together with another: select would not see it.
-        if (stream_get_meta_data($this->in)['unread_bytes'] > 0) {
-            return true;
-        }
+        // PHP also looks at bytes that it has read together with an earlier line.
         $ready = [$this->in];
         $none = null;
 
@@ -552,11 +550,10 @@ class Member
         if ($this->isReady) {
             return;
         }
-        $this->isReady = true;
-        $isHeard = $this->channel->send('ready', [
-            'memory' => memory_get_usage(true), 'clock' => hrtime(true),
-        ]);
-        if ($isHeard && $this->job !== null) {
+        // The next job may be there already: artisand sends it once it knows that the last one is deleted.
+        $isKnown = $this->channel->hasNews()
+            || ($this->isReady = $this->channel->send('ready', ['clock' => hrtime(true)]));
+        if ($isKnown && $this->job !== null) {
             $this->job->isOver();
         }
     }
@@ -766,6 +763,9 @@ function define_classes()
     /** A job of the app's Redis queue, whose end artisand records. */
     class Job extends \Illuminate\Queue\Jobs\RedisJob
     {
+        /** Seconds before the end of the reservation that was sent with the job, from which on it may be renewed here. */
+        const MARGIN = 10;
+
         private $member;
 
         private $channel;
@@ -794,6 +794,12 @@ function define_classes()
             $this->lease = $lease;
 
             return $this;
+        }
+
+        /** Laravel decodes the body anew with each question about it. */
+        public function payload()
+        {
+            return $this->decoded ?: parent::payload();
         }
 
         public function fail($e = null)
@@ -911,6 +917,10 @@ function define_classes()
         {
             // An ended job is no longer reserved.
             if ($this->end !== null || $this->isEnded || ! $this->member->runs($this)) {
+                return;
+            }
+            if ($this->lease === null || hrtime(true) < $this->lease - self::MARGIN * 1000000000) {
+                // Nor can another worker have the job for a while, even if artisand has ended.
                 return;
             }
             if (! $this->channel->isOurs() || ! $this->channel->isGone() || $this->renew()) {

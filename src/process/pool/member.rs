@@ -1,6 +1,5 @@
 //! One place of the pool: it keeps a PHP process running and replaces the process when it has ended.
 
-use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -9,7 +8,6 @@ use std::time::Duration;
 use command_fds::{CommandFdExt as _, FdMapping};
 use rustix::process::Signal;
 use tokio::io::AsyncReadExt as _;
-use tokio::net::UnixStream;
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -18,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::channel::{Booted, Channel, SOCKET, STUB, Said};
 use super::output::{Lines, Log};
 use super::shared::{Assignment, Offer, Pause, Shared, Versions};
+use crate::handler::JobInfo;
 use crate::process::child::ProcessGroup;
 
 /// How long to read on after a process has ended: processes it started may hold its pipes open.
@@ -31,10 +30,12 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// A process that ends sooner than this, without a job, counts as one that failed to boot.
 const SHORTEST_LIFE: Duration = Duration::from_secs(1);
-/// A process offered early must wait for its next job within this time after the last one ended.
+/// A process offered early must take its next job within this time after the last one ended.
 const SOON: Duration = Duration::from_millis(100);
 /// How long a waiting process may take to begin a job that was sent to it.
 const TAKING: Duration = Duration::from_secs(3);
+/// Jobs larger than this are not sent before the process waits: they may not fit into the socket.
+const SMALL: usize = 64 << 10;
 /// Pieces of output that are read before other events are handled.
 const MOST_PRINTS: u32 = 64;
 
@@ -90,8 +91,13 @@ struct Member {
     signals: Signals,
     /// The process has reported that it waits, and was given no job since.
     is_ready: bool,
-    /// The offer of a process that does not wait yet, and when that offer is withdrawn.
-    early: Option<(Offer, Instant)>,
+    /// The job that was sent before the process was heard to be done with the last one.
+    ahead: Option<Given>,
+    /// A message about it that was heard while the job before still counted as running.
+    heard: Option<Said>,
+    /// Jobs given to the process so far, and how many they were when it last printed something.
+    count: u64,
+    printed: u64,
     /// Whether to offer the process early: jobs have no pause between them, and no early offer was withdrawn yet.
     comes_soon: bool,
     /// Set while the app does not let the process work, as far as it has reported.
@@ -118,12 +124,19 @@ struct Stream<R> {
     lines: Lines,
 }
 
+/// The offer of a process that does not wait yet, and when that offer is withdrawn.
+type Early = Option<(Offer, Instant)>;
+
 /// A job that was given to a process.
 struct Given {
+    info: Arc<JobInfo>,
     said: mpsc::Sender<Said>,
     answers: mpsc::Receiver<bool>,
+    kill: CancellationToken,
     /// The latest time at which the process begins the job.
     until: Instant,
+    /// When a process that has not taken it is killed.
+    taken_by: Instant,
     /// The process had not begun to read it by then, and the job was not sent whole.
     is_cut_off: bool,
     /// It is the last job of the process, by `maxJobs`.
@@ -225,15 +238,8 @@ impl Member {
         let Some((program, args)) = options.php.split_first() else {
             return Err("no PHP program is named".to_owned());
         };
-        let socket = || -> std::io::Result<(UnixStream, OwnedFd)> {
-            let (ours, theirs) = UnixStream::pair()?;
-            let theirs = theirs.into_std()?;
-            // PHP reads and writes the socket as a blocking file.
-            theirs.set_nonblocking(false)?;
-            Ok((ours, OwnedFd::from(theirs)))
-        };
-        let pair = socket().and_then(|(ours, theirs)| Ok((ours, theirs.try_clone()?, theirs)));
-        let (ours, copy, theirs) = pair.map_err(|error| format!("no socket for it: {error}"))?;
+        let (channel, theirs) =
+            Channel::pair().map_err(|error| format!("no socket for it: {error}"))?;
         let mut command = Command::new(program);
         command
             .args(args)
@@ -263,7 +269,7 @@ impl Member {
         log.process = child.id();
         Ok(Self {
             group,
-            channel: Channel::new(ours, copy),
+            channel,
             stdout: Stream::new("stdout", child.stdout.take()),
             stderr: Stream::new("stderr", child.stderr.take()),
             child,
@@ -271,7 +277,10 @@ impl Member {
             prints: 0,
             signals: Signals::Unheard,
             is_ready: false,
-            early: None,
+            ahead: None,
+            heard: None,
+            count: 0,
+            printed: 0,
             comes_soon: pool.options.rest.is_zero(),
             pause: None,
         })
@@ -279,91 +288,112 @@ impl Member {
 
     /// Runs jobs until the process ends; returns their number.
     async fn serve(mut self, pool: &Shared) -> u64 {
-        let max_jobs = (pool.options.worker.get("maxJobs")).and_then(serde_json::Value::as_u64);
-        let mut count = 0;
+        let mut early = None;
         loop {
-            let other = if std::mem::take(&mut self.is_ready) {
-                None
-            } else {
-                self.wait_until_ready(pool).await
-            };
-            let waited = match other {
-                None => self.wait_for_job(pool).await,
-                Some(other) => other,
-            };
-            let assignment = match waited {
-                Waited::Job(assignment) => assignment,
-                Waited::NotYet => continue,
-                Waited::Stop => {
-                    self.end().await;
-                    return count;
-                }
-                Waited::Gone => {
-                    self.early = None;
-                    for said in self.read_rest().await {
-                        self.hears_problem(&said);
+            let mut given = match self.ahead.take() {
+                Some(given) => given,
+                None => match self.next_job(&mut early, pool).await {
+                    Waited::Job(assignment) => self.give(assignment, None, pool).await,
+                    Waited::NotYet => continue,
+                    Waited::Stop => {
+                        let count = self.count;
+                        drop(early);
+                        self.end().await;
+                        return count;
                     }
-                    return count;
-                }
+                    Waited::Gone => {
+                        drop(early);
+                        for (said, _) in self.read_rest().await {
+                            self.hears_problem(&said);
+                        }
+                        return self.count;
+                    }
+                },
             };
-            count += 1;
-            let Assignment {
-                info,
-                reserved,
-                lease,
-                said,
-                answers,
-                kill,
-                begun,
-            } = assignment;
-            self.log.of(Some(Arc::clone(&info)));
-            let queue = info.queue.as_str();
-            let now = Instant::now();
-            // Only this task sets it, once per job.
-            let _ = begun.set(now);
-            let until = lease.map_or(now + TAKING, |lease| lease.min(now + TAKING));
-            let written = tokio::select! {
-                written = self.channel.run(queue, &info.body, &reserved, until, lease) => written,
-                // Sending a large job waits for PHP to read it, which may not happen. The two branches below end
-                // the wait.
-                () = kill.cancelled() => Ok(()),
-                () = pool.stop.cancelled() => Ok(()),
-                _ = self.child.wait() => Ok(()),
-            };
-            let mut is_cut_off = false;
-            if let Err(error) = written {
-                // The rest of the job will not be sent.
-                is_cut_off = error.kind() == std::io::ErrorKind::TimedOut;
-                // If the process has ended just now, the code below notices.
-                tracing::debug!(%error, php.process = self.log.process, "a job could not be given to PHP");
-            }
-            let is_last = max_jobs == Some(count);
-            let given = Given {
-                said,
-                answers,
-                until,
-                is_cut_off,
-                is_last,
-            };
-            let is_alive = self.run_job(given, &kill, pool).await;
-            self.stdout.flush(&mut self.log);
-            self.stderr.flush(&mut self.log);
+            self.channel.moves_on();
+            self.log.of(Some(Arc::clone(&given.info)));
+            let is_alive = self.run_job(&mut given, &mut early, pool).await;
+            self.flush();
             self.log.of(None);
             if !is_alive {
-                return count;
+                return self.count;
             }
         }
     }
 
+    /// Waits for a job that the process can take now.
+    async fn next_job(&mut self, early: &mut Early, pool: &Shared) -> Waited {
+        let other = if std::mem::take(&mut self.is_ready) {
+            None
+        } else {
+            self.wait_until_ready(early, pool).await
+        };
+        match other {
+            None => self.wait_for_job(early, pool).await,
+            Some(other) => other,
+        }
+    }
+
+    /// Sends a job to the process, which does not begin it after `until` if that is given.
+    async fn give(
+        &mut self,
+        assignment: Assignment,
+        until: Option<Instant>,
+        pool: &Shared,
+    ) -> Given {
+        let Assignment {
+            info,
+            reserved,
+            lease,
+            said,
+            answers,
+            kill,
+            begun,
+        } = assignment;
+        self.count += 1;
+        let now = Instant::now();
+        // Only this task sets it, once per job.
+        let _ = begun.set(now);
+        let taken_by = lease.map_or(now + TAKING, |lease| lease.min(now + TAKING));
+        let until = until.map_or(taken_by, |until| until.min(taken_by));
+        let queue = info.queue.as_str();
+        let written = tokio::select! {
+            biased;
+            written = self.channel.run(queue, &info.body, &reserved, until, lease) => written,
+            // Sending a large job waits for PHP to read it, which may not happen. The two branches below end
+            // the wait.
+            () = kill.cancelled() => Ok(()),
+            () = pool.stop.cancelled() => Ok(()),
+            _ = self.child.wait() => Ok(()),
+        };
+        let mut is_cut_off = false;
+        if let Err(error) = written {
+            // The rest of the job will not be sent.
+            is_cut_off = error.kind() == std::io::ErrorKind::TimedOut;
+            // If the process has ended just now, the code that reads its messages notices.
+            tracing::debug!(%error, php.process = self.log.process, "a job could not be given to PHP");
+        }
+        let max_jobs = (pool.options.worker.get("maxJobs")).and_then(serde_json::Value::as_u64);
+        Given {
+            info,
+            said,
+            answers,
+            kill,
+            until,
+            taken_by,
+            is_cut_off,
+            is_last: max_jobs == Some(self.count),
+        }
+    }
+
     /// Waits until the process is ready for a job; it is not ready while the app lets no worker work.
-    async fn wait_until_ready(&mut self, pool: &Shared) -> Option<Waited> {
+    async fn wait_until_ready(&mut self, early: &mut Early, pool: &Shared) -> Option<Waited> {
         loop {
-            let patience = self.patience();
             let did = tokio::select! {
                 biased;
                 did = self.does() => did,
-                () = sleep_until(patience) => {
-                    self.comes_late();
+                () = sleep_until(withdrawal(early)) => {
+                    self.comes_late(early);
                     continue;
                 }
                 () = pool.stop.cancelled() => {
@@ -375,9 +405,12 @@ impl Member {
                 }
             };
             match did {
-                Did::Say(Said::Ready { clock, .. }) => {
+                Did::Say(Said::Ready { clock }) => {
                     self.note_turn(clock);
-                    return None;
+                    // A job that came too late for it may still be there: the process declines it.
+                    if self.channel.has_read_all() {
+                        return None;
+                    }
                 }
                 Did::Say(Said::Paused) => self.pauses(pool),
                 Did::Print => {}
@@ -397,8 +430,8 @@ impl Member {
     }
 
     /// Offers the process in the pool, and waits for a job.
-    async fn wait_for_job(&mut self, pool: &Shared) -> Waited {
-        let early = self.early.take().map(|(offer, _)| offer);
+    async fn wait_for_job(&mut self, early: &mut Early, pool: &Shared) -> Waited {
+        let early = early.take().map(|(offer, _)| offer);
         let mut offer = early.unwrap_or_else(|| pool.offer());
         loop {
             let did = tokio::select! {
@@ -476,18 +509,33 @@ impl Member {
     }
 
     /// Forwards PHP's messages about a job until the attempt is over; false if the process is gone.
-    async fn run_job(&mut self, mut given: Given, kill: &CancellationToken, pool: &Shared) -> bool {
-        let said = &given.said;
-        let mut taken_by = Some(given.until);
+    async fn run_job(&mut self, given: &mut Given, early: &mut Early, pool: &Shared) -> bool {
+        let (said, kill) = (&given.said, &given.kill);
+        let mut taken_by = Some(given.taken_by);
+        let mut may_send = true;
         let mut is_killed = false;
         let mut is_refused = false;
         let mut signals = pool.signals.subscribe();
         loop {
-            let patience = self.patience();
+            let begins_by = self.ahead.as_ref().map(|ahead| ahead.until);
+            let (may_send_now, withdrawn_at) = (may_send && self.is_quiet(), withdrawal(early));
             let did = tokio::select! {
                 did = self.does() => did,
-                () = sleep_until(patience) => {
-                    self.comes_late();
+                assignment = assigned(early), if may_send_now => {
+                    may_send = self.send_ahead(assignment, early, pool).await;
+                    continue;
+                }
+                () = sleep_until(begins_by) => {
+                    if self.channel.is_untouched() {
+                        // From this moment on the process would not begin it any more.
+                        self.take_back().await;
+                        continue;
+                    }
+                    let _ = said.send(Said::Done).await;
+                    return true;
+                }
+                () = sleep_until(withdrawn_at) => {
+                    self.comes_late(early);
                     continue;
                 }
                 Some(is_settled) = given.answers.recv() => {
@@ -522,29 +570,29 @@ impl Member {
             match did {
                 // A process that has closed the socket and runs on finishes its job by itself, and then ends.
                 Did::Print | Did::FallSilent(None) | Did::Say(Said::Parting) => {}
-                Did::Say(Said::Paused) => self.pauses(pool),
-                // The message was sent before the process read this job.
-                Did::Say(Said::Ready { clock, orders, .. })
-                    if !self.channel.has_read_all(orders) =>
-                {
-                    self.note_turn(clock);
-                }
-                Did::Say(Said::Ready { clock, .. }) => {
-                    self.note_turn(clock);
-                    // Mostly this message alone reports the end of the attempt.
-                    self.is_ready = true;
+                Did::Say(it) if self.channel.has_moved_on() => {
+                    self.heard = Some(it);
+                    self.pause = None;
                     let _ = said.send(Said::Done).await;
                     return true;
                 }
+                Did::Say(Said::Paused) => self.pauses(pool),
+                Did::Say(Said::Ready { clock }) => {
+                    self.note_turn(clock);
+                    // Otherwise the process had not read this job when it sent the message.
+                    if self.channel.has_read_running() {
+                        self.is_ready = self.channel.has_read_all();
+                        // Mostly this message alone reports the end of the attempt.
+                        let _ = said.send(Said::Done).await;
+                        return true;
+                    }
+                }
                 Did::Say(it) => {
                     self.hears_problem(&it);
-                    if it == (Said::Deleted { last: true })
+                    let is_soon = it == (Said::Deleted { last: true })
                         && self.comes_soon
                         && !is_killed
-                        && !given.is_last
-                    {
-                        self.early = Some((pool.offer(), Instant::now() + SOON));
-                    }
+                        && !given.is_last;
                     let is_over = matches!(it, Said::Done | Said::Declined);
                     if it == Said::Declined && Instant::now() > given.until {
                         tracing::warn!(
@@ -557,6 +605,10 @@ impl Member {
                     if is_over {
                         return true;
                     }
+                    if is_soon {
+                        // Only now: the pop then follows the settlement of this job, and both are sent at once.
+                        *early = Some((pool.offer(), Instant::now() + SOON));
+                    }
                 }
                 Did::FallSilent(Some(error)) => {
                     self.cannot_be_understood(&error);
@@ -564,22 +616,68 @@ impl Member {
                     self.group.kill();
                 }
                 Did::Exit(status) => {
-                    self.early = None;
+                    *early = None;
                     let is_untouched = self.channel.bury();
-                    for it in self.read_rest().await {
+                    let ahead = self.ahead.take();
+                    for (it, is_of_next) in self.read_rest().await {
                         self.hears_problem(&it);
-                        let _ = said.send(it).await;
+                        let about = ahead.as_ref().filter(|_| is_of_next);
+                        let _ = about.map_or(said, |ahead| &ahead.said).send(it).await;
                     }
-                    let end = if is_untouched || is_refused {
-                        Said::Declined
-                    } else {
-                        Said::Ended(words(status) + &self.printed())
+                    let ended = Said::Ended(words(status) + &self.printed());
+                    let (end, end_of_next) = match ahead {
+                        None if is_untouched || is_refused => (Said::Declined, None),
+                        None => (ended, None),
+                        Some(next) if is_untouched => (ended, Some((next, Said::Declined))),
+                        Some(next) => (Said::Done, Some((next, ended))),
                     };
                     let _ = said.send(end).await;
+                    if let Some((next, end)) = end_of_next {
+                        let _ = next.said.send(end).await;
+                    }
                     return false;
                 }
             }
         }
+    }
+
+    /// Sends a job that was assigned early, or keeps it until the process waits; returns whether others may be sent.
+    async fn send_ahead(
+        &mut self,
+        assignment: Option<Assignment>,
+        early: &mut Early,
+        pool: &Shared,
+    ) -> bool {
+        let Some((_, until)) = early.take() else {
+            return true;
+        };
+        match assignment {
+            // The offer was taken and dropped without a job.
+            None => *early = Some((pool.offer(), until)),
+            Some(assignment)
+                if assignment.info.body.len() + assignment.reserved.len() <= SMALL =>
+            {
+                self.ahead = Some(self.give(assignment, Some(until), pool).await);
+            }
+            Some(assignment) => {
+                *early = Some((Offer::of(assignment), until));
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Declines the job that was sent ahead, which the process has not read in time.
+    async fn take_back(&mut self) {
+        self.comes_soon = false;
+        if let Some(ahead) = self.ahead.take() {
+            let _ = ahead.said.send(Said::Declined).await;
+        }
+    }
+
+    /// Whether jobs may be sent ahead: output is then of the job before or of the next one, which cannot be told.
+    fn is_quiet(&self) -> bool {
+        self.ahead.is_none() && self.count > self.printed + 1
     }
 
     /// Tells a process that waits for it whether the failure of its job was written down.
@@ -613,20 +711,14 @@ impl Member {
         }
     }
 
-    /// When an offer is withdrawn that was made before the process waited.
-    fn patience(&self) -> Option<Instant> {
-        self.early.as_ref().map(|(_, until)| *until)
-    }
-
     /// Withdraws an early offer. The app's code after a job takes long: make no more early offers.
-    fn comes_late(&mut self) {
-        self.early = None;
+    fn comes_late(&mut self, early: &mut Early) {
+        *early = None;
         self.comes_soon = false;
     }
 
     /// Lets the process end by itself, or kills it.
     async fn end(mut self) {
-        self.early = None;
         let deadline = Instant::now() + FAREWELL;
         // The process may have closed its end, or not read: it gets its time all the same.
         let _ = tokio::time::timeout_at(deadline, self.channel.stop()).await;
@@ -651,6 +743,9 @@ impl Member {
     /// Cancel safe. Output comes before messages, as the process wrote them in
     /// that order: lines are then attributed to the right job.
     async fn does(&mut self) -> Did {
+        if let Some(said) = self.heard.take() {
+            return Did::Say(said);
+        }
         // Endless output, maybe from a program that the process started, must not starve other events.
         let may_print = self.prints < MOST_PRINTS;
         let did = tokio::select! {
@@ -667,6 +762,14 @@ impl Member {
         };
         self.prints = if did.is_err() { self.prints + 1 } else { 0 };
         did.unwrap_or_else(|(is_stdout, read)| {
+            self.printed = self.count;
+            if let Some(ahead) = &self.ahead
+                && !self.channel.is_untouched()
+            {
+                let next = Arc::clone(&ahead.info);
+                self.flush();
+                self.log.of(Some(next));
+            }
             if is_stdout {
                 self.stdout.log(read, &mut self.log);
             } else {
@@ -676,8 +779,15 @@ impl Member {
         })
     }
 
-    /// Reads what is left in the pipes of a process that has ended; returns its last messages.
-    async fn read_rest(&mut self) -> Vec<Said> {
+    /// Logs what is left of lines without an end.
+    fn flush(&mut self) {
+        self.stdout.flush(&mut self.log);
+        self.stderr.flush(&mut self.log);
+    }
+
+    /// Reads what is left in the pipes of a process that has ended; returns its last messages, and for each whether
+    /// it is about the job that was sent ahead.
+    async fn read_rest(&mut self) -> Vec<(Said, bool)> {
         let mut said = Vec::new();
         // Without this the stream of messages would never end.
         self.channel.bury();
@@ -686,14 +796,16 @@ impl Member {
             // Messages matter most, and output may be endless.
             tokio::select! {
                 biased;
-                next = self.channel.next(), if !self.channel.is_closed() => said.extend(next.ok().flatten()),
+                next = self.channel.next(), if !self.channel.is_closed() => {
+                    let next = next.ok().flatten();
+                    said.extend(next.map(|next| (next, self.channel.has_moved_on())));
+                }
                 () = tokio::time::sleep_until(deadline) => break,
                 read = self.stdout.read() => self.stdout.log(read, &mut self.log),
                 read = self.stderr.read() => self.stderr.log(read, &mut self.log),
             }
         }
-        self.stdout.flush(&mut self.log);
-        self.stderr.flush(&mut self.log);
+        self.flush();
         // As with Laravel's worker, programs that it started may run on: do not kill them.
         self.group.forget();
         said
@@ -774,6 +886,19 @@ fn last_words(retry_after: Option<Duration>) -> Duration {
 /// Describes how a process ended.
 fn words(status: Option<ExitStatus>) -> String {
     status.map_or_else(|| "unknown".to_owned(), |status| status.to_string())
+}
+
+/// When an early offer is withdrawn.
+fn withdrawal(early: &Early) -> Option<Instant> {
+    early.as_ref().map(|(_, until)| *until)
+}
+
+/// The job assigned to an early offer; `None` if there will be none.
+async fn assigned(early: &mut Early) -> Option<Assignment> {
+    match early {
+        Some((offer, _)) => (&mut offer.0).await.ok(),
+        None => std::future::pending().await,
+    }
 }
 
 async fn sleep_until(moment: Option<Instant>) {
