@@ -109,6 +109,8 @@ struct Order<'a> {
     reserved: usize,
     until: u64,
     lease: Option<u64>,
+    /// Whether the next job may come before the process is ready for it.
+    soon: bool,
 }
 
 /// This process's end of the socket.
@@ -232,8 +234,9 @@ impl Channel {
 
     /// Sends a job. The process does not begin it if it reads it only after `deadline`.
     ///
-    /// No other worker can have the job before `lease`; `None` if the reservation does not expire. The job counts as
-    /// sent ahead until [`moves_on`](Self::moves_on).
+    /// No other worker can have the job before `lease`; `None` if the reservation does not expire. With `soon`, the
+    /// next job may be sent before the process is ready. This one counts as sent ahead until
+    /// [`moves_on`](Self::moves_on).
     ///
     /// From this call on, [`bury`](Self::bury) and [`is_untouched`](Self::is_untouched) refer to this job, even if
     /// the future is never polled.
@@ -252,6 +255,7 @@ impl Channel {
         reserved: &[u8],
         deadline: Instant,
         lease: Option<Instant>,
+        soon: bool,
     ) -> impl Future<Output = std::io::Result<()>> {
         let until = self.on_its_clock(deadline);
         let lease = lease.map(|lease| self.on_its_clock(lease));
@@ -262,6 +266,7 @@ impl Channel {
             reserved: reserved.len(),
             until,
             lease,
+            soon,
         };
         let mut bytes = Vec::with_capacity(256 + body.len() + reserved.len());
         let encoded = serde_json::to_writer(&mut bytes, &order);
@@ -345,10 +350,7 @@ impl Channel {
             if self.looked > LONGEST_LINE {
                 self.is_closed = true;
                 let problem = format!("a line of more than {LONGEST_LINE} bytes");
-                return Err(std::io::Error::new(
-                    ErrorKind::InvalidData,
-                    problem,
-                ));
+                return Err(std::io::Error::new(ErrorKind::InvalidData, problem));
             }
             self.buffer.reserve(AT_ONCE);
             match self.stream.read_buf(&mut self.buffer).await {
@@ -474,7 +476,7 @@ mod tests {
     async fn a_process_that_ended_before_it_had_read_its_job_is_told_from_one_that_had() {
         let (mut channel, mut theirs) = pair();
         channel
-            .run("default", b"{}", b"{}", Instant::now() + SOON, None)
+            .run("default", b"{}", b"{}", Instant::now() + SOON, None, false)
             .await
             .unwrap();
         let mut read = [0; 1024];
@@ -484,7 +486,7 @@ mod tests {
         assert_eq!(channel.next().await.unwrap(), None);
         let (mut channel, theirs) = pair();
         channel
-            .run("default", b"{}", b"{}", Instant::now() + SOON, None)
+            .run("default", b"{}", b"{}", Instant::now() + SOON, None, false)
             .await
             .unwrap();
         drop(theirs);
@@ -494,12 +496,12 @@ mod tests {
         let (mut channel, mut theirs) = pair();
         let deadline = Instant::now() + SOON;
         channel
-            .run("default", b"{}", b"{}", deadline, None)
+            .run("default", b"{}", b"{}", deadline, None, false)
             .await
             .unwrap();
         assert!(theirs.read(&mut read).await.unwrap() > 0);
         assert!(!channel.is_untouched());
-        drop(channel.run("default", b"{}", b"{}", deadline, None));
+        drop(channel.run("default", b"{}", b"{}", deadline, None, false));
         assert!(channel.is_untouched());
         drop(theirs);
         assert!(channel.bury());
@@ -507,7 +509,7 @@ mod tests {
         let large = vec![b'x'; 4 << 20];
         for has_read in [false, true] {
             let (mut channel, mut theirs) = pair();
-            let writing = channel.run("default", &large, b"{}", Instant::now() + SOON, None);
+            let writing = channel.run("default", &large, b"{}", Instant::now() + SOON, None, false);
             let written = tokio::time::timeout(Duration::from_millis(50), writing).await;
             assert!(written.is_err());
             if has_read {
@@ -522,13 +524,13 @@ mod tests {
     async fn a_large_job_that_is_not_taken_in_time_is_not_sent_whole() {
         let (mut channel, _theirs) = pair();
         let large = vec![b'x'; 4 << 20];
-        let error = channel.run("default", &large, b"{}", Instant::now() + SOON, None);
+        let error = channel.run("default", &large, b"{}", Instant::now() + SOON, None, false);
         let error = error.await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         assert!(channel.is_untouched());
         // If the process has begun to read, writing waits for it, however long it takes.
         let (mut channel, mut theirs) = pair();
-        let writing = channel.run("default", &large, b"{}", Instant::now() + SOON, None);
+        let writing = channel.run("default", &large, b"{}", Instant::now() + SOON, None, false);
         let reading = async {
             let mut read = vec![0; 1 << 20];
             let mut sum = theirs.read(&mut read).await.unwrap();
@@ -569,7 +571,10 @@ mod tests {
         let key = channel.key.clone();
         let deadline = Instant::now() + SOON;
         for _ in 0..2 {
-            (channel.run("default", b"{}", b"{}", deadline, None).await).unwrap();
+            (channel
+                .run("default", b"{}", b"{}", deadline, None, false)
+                .await)
+                .unwrap();
             channel.moves_on();
         }
         let other = "0".repeat(key.len());
@@ -583,7 +588,10 @@ mod tests {
         assert_eq!(channel.next().await.unwrap(), Some(ready));
         assert!(!channel.has_read_running());
         // The third job is sent ahead: what is said of the second is heard, and then what is said of the third.
-        (channel.run("default", b"{}", b"{}", deadline, None).await).unwrap();
+        (channel
+            .run("default", b"{}", b"{}", deadline, None, false)
+            .await)
+            .unwrap();
         assert_eq!(channel.next().await.unwrap(), Some(Said::Done));
         assert!(channel.has_read_running() && !channel.has_read_all() && !channel.has_moved_on());
         let deleted = Said::Deleted { last: false };

@@ -356,10 +356,13 @@ impl Member {
         let _ = begun.set(now);
         let taken_by = lease.map_or(now + TAKING, |lease| lease.min(now + TAKING));
         let until = until.map_or(taken_by, |until| until.min(taken_by));
+        let max_jobs = (pool.options.worker.get("maxJobs")).and_then(serde_json::Value::as_u64);
+        let is_last = max_jobs == Some(self.count);
+        let soon = self.comes_soon && !is_last && self.is_quiet();
         let queue = info.queue.as_str();
         let written = tokio::select! {
             biased;
-            written = self.channel.run(queue, &info.body, &reserved, until, lease) => written,
+            written = self.channel.run(queue, &info.body, &reserved, until, lease, soon) => written,
             // Sending a large job waits for PHP to read it, which may not happen. The two branches below end
             // the wait.
             () = kill.cancelled() => Ok(()),
@@ -373,7 +376,6 @@ impl Member {
             // If the process has ended just now, the code that reads its messages notices.
             tracing::debug!(%error, php.process = self.log.process, "a job could not be given to PHP");
         }
-        let max_jobs = (pool.options.worker.get("maxJobs")).and_then(serde_json::Value::as_u64);
         Given {
             info,
             said,
@@ -382,7 +384,7 @@ impl Member {
             until,
             taken_by,
             is_cut_off,
-            is_last: max_jobs == Some(self.count),
+            is_last,
         }
     }
 
@@ -654,9 +656,7 @@ impl Member {
         match assignment {
             // The offer was taken and dropped without a job.
             None => *early = Some((pool.offer(), until)),
-            Some(assignment)
-                if assignment.info.body.len() + assignment.reserved.len() <= SMALL =>
-            {
+            Some(assignment) if assignment.info.body.len() + assignment.reserved.len() <= SMALL => {
                 self.ahead = Some(self.give(assignment, Some(until), pool).await);
             }
             Some(assignment) => {
