@@ -573,8 +573,10 @@ impl Member {
                 // A process that has closed the socket and runs on finishes its job by itself, and then ends.
                 Did::Print | Did::FallSilent(None) | Did::Say(Said::Parting) => {}
                 Did::Say(it) if self.channel.has_moved_on() => {
+                    if it != Said::Declined {
+                        self.pause = None;
+                    }
                     self.heard = Some(it);
-                    self.pause = None;
                     let _ = said.send(Said::Done).await;
                     return true;
                 }
