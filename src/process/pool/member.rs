@@ -97,7 +97,7 @@ struct Member {
     heard: Option<Said>,
     /// Jobs given to the process so far, and how many they were when it last printed something.
     count: u64,
-    printed: u64,
+    printed: Option<u64>,
     /// Whether to offer the process early: jobs have no pause between them, and no early offer was withdrawn yet.
     comes_soon: bool,
     /// Set while the app does not let the process work, as far as it has reported.
@@ -280,7 +280,7 @@ impl Member {
             ahead: None,
             heard: None,
             count: 0,
-            printed: 0,
+            printed: None,
             comes_soon: pool.options.rest.is_zero(),
             pause: None,
         })
@@ -679,7 +679,7 @@ impl Member {
 
     /// Whether jobs may be sent ahead: output is then of the job before or of the next one, which cannot be told.
     fn is_quiet(&self) -> bool {
-        self.ahead.is_none() && self.count > self.printed + 1
+        self.ahead.is_none() && self.printed.is_none_or(|printed| self.count > printed + 1)
     }
 
     /// Tells a process that waits for it whether the failure of its job was written down.
@@ -764,7 +764,7 @@ impl Member {
         };
         self.prints = if did.is_err() { self.prints + 1 } else { 0 };
         did.unwrap_or_else(|(is_stdout, read)| {
-            self.printed = self.count;
+            self.printed = Some(self.count);
             if let Some(ahead) = &self.ahead
                 && !self.channel.is_untouched()
             {
