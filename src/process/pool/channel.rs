@@ -209,6 +209,11 @@ impl Channel {
         self.read >= self.running
     }
 
+    /// Whether another job was sent since the running one.
+    pub(super) fn is_ahead(&self) -> bool {
+        self.orders > self.running
+    }
+
     /// Whether the process had by then read a job that was sent ahead, so that the one before is over.
     pub(super) fn has_moved_on(&self) -> bool {
         self.read > self.running
@@ -594,10 +599,11 @@ mod tests {
             .unwrap();
         assert_eq!(channel.next().await.unwrap(), Some(Said::Done));
         assert!(channel.has_read_running() && !channel.has_read_all() && !channel.has_moved_on());
+        assert!(channel.is_ahead());
         let deleted = Said::Deleted { last: false };
         assert_eq!(channel.next().await.unwrap(), Some(deleted));
         assert!(channel.has_read_all() && channel.has_moved_on());
         channel.moves_on();
-        assert!(!channel.has_moved_on());
+        assert!(!channel.has_moved_on() && !channel.is_ahead());
     }
 }

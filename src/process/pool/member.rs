@@ -528,13 +528,13 @@ impl Member {
                     continue;
                 }
                 () = sleep_until(begins_by) => {
-                    if self.channel.is_untouched() {
-                        // From this moment on the process would not begin it any more.
-                        self.take_back().await;
-                        continue;
+                    if self.has_begun_next() {
+                        let _ = said.send(Said::Done).await;
+                        return true;
                     }
-                    let _ = said.send(Said::Done).await;
-                    return true;
+                    // From this moment on the process would not begin it any more.
+                    self.take_back().await;
+                    continue;
                 }
                 () = sleep_until(withdrawn_at) => {
                     self.comes_late(early);
@@ -551,19 +551,16 @@ impl Member {
                 }
                 () = sleep_until(taken_by) => {
                     taken_by = None;
-                    if given.is_cut_off || self.channel.is_untouched() {
-                        tracing::warn!(
-                            php.process = self.log.process,
-                            "a PHP process did not take the job it had asked for, and is killed; the job goes back"
-                        );
-                        // After this time the process would not begin the job any more.
-                        is_refused = true;
-                        is_killed = true;
-                        self.group.kill();
-                    }
+                    is_refused = self.refuses(given);
+                    is_killed |= is_refused;
                     continue;
                 }
                 () = async { tokio::select! { () = kill.cancelled() => {}, () = pool.stop.cancelled() => {} } }, if !is_killed => {
+                    if self.has_begun_next() {
+                        // What is to be killed is over.
+                        let _ = said.send(Said::Done).await;
+                        return true;
+                    }
                     is_killed = true;
                     self.group.kill();
                     continue;
@@ -573,9 +570,7 @@ impl Member {
                 // A process that has closed the socket and runs on finishes its job by itself, and then ends.
                 Did::Print | Did::FallSilent(None) | Did::Say(Said::Parting) => {}
                 Did::Say(it) if self.channel.has_moved_on() => {
-                    if it != Said::Declined {
-                        self.pause = None;
-                    }
+                    self.pause = self.pause.take().filter(|_| it == Said::Declined);
                     self.heard = Some(it);
                     let _ = said.send(Said::Done).await;
                     return true;
@@ -593,17 +588,12 @@ impl Member {
                 }
                 Did::Say(it) => {
                     self.hears_problem(&it);
+                    self.hears_of_delay(&it, given.until);
                     let is_soon = it == (Said::Deleted { last: true })
                         && self.comes_soon
                         && !is_killed
                         && !given.is_last;
                     let is_over = matches!(it, Said::Done | Said::Declined);
-                    if it == Said::Declined && Instant::now() > given.until {
-                        tracing::warn!(
-                            php.process = self.log.process,
-                            "a PHP process took a job too late to begin with it; the job goes back"
-                        );
-                    }
                     // The receiver may be dropped.
                     let _ = said.send(it).await;
                     if is_over {
@@ -621,28 +611,71 @@ impl Member {
                 }
                 Did::Exit(status) => {
                     *early = None;
-                    let is_untouched = self.channel.bury();
-                    let ahead = self.ahead.take();
-                    for (it, is_of_next) in self.read_rest().await {
-                        self.hears_problem(&it);
-                        let about = ahead.as_ref().filter(|_| is_of_next);
-                        let _ = about.map_or(said, |ahead| &ahead.said).send(it).await;
-                    }
-                    let ended = Said::Ended(words(status) + &self.printed());
-                    let (end, end_of_next) = match ahead {
-                        None if is_untouched || is_refused => (Said::Declined, None),
-                        None => (ended, None),
-                        Some(next) if is_untouched => (ended, Some((next, Said::Declined))),
-                        Some(next) => (Said::Done, Some((next, ended))),
-                    };
-                    let _ = said.send(end).await;
-                    if let Some((next, end)) = end_of_next {
-                        let _ = next.said.send(end).await;
-                    }
+                    self.dies(status, said, is_refused).await;
                     return false;
                 }
             }
         }
+    }
+
+    /// Kills a process that has not taken the job that it had asked for; returns whether that was so.
+    ///
+    /// The process would not begin the job any more.
+    fn refuses(&mut self, given: &Given) -> bool {
+        // If there is another job by now, the process has read this one.
+        let is_refused =
+            given.is_cut_off || (!self.channel.is_ahead() && self.channel.is_untouched());
+        if is_refused {
+            tracing::warn!(
+                php.process = self.log.process,
+                "a PHP process did not take the job it had asked for, and is killed; the job goes back"
+            );
+            self.group.kill();
+        }
+        is_refused
+    }
+
+    /// Logs that a job was declined because it came too late.
+    fn hears_of_delay(&self, said: &Said, until: Instant) {
+        if *said == Said::Declined && Instant::now() > until {
+            tracing::warn!(
+                php.process = self.log.process,
+                "a PHP process took a job too late to begin with it; the job goes back"
+            );
+        }
+    }
+
+    /// Reports the end of the process to its job, and to the job that was sent ahead.
+    async fn dies(
+        &mut self,
+        status: Option<ExitStatus>,
+        said: &mpsc::Sender<Said>,
+        is_refused: bool,
+    ) {
+        let is_ahead = self.channel.is_ahead();
+        let is_untouched = self.channel.bury();
+        let ahead = self.ahead.take();
+        for (it, is_of_next) in self.read_rest().await {
+            self.hears_problem(&it);
+            let about = ahead.as_ref().filter(|_| is_of_next);
+            let _ = about.map_or(said, |ahead| &ahead.said).send(it).await;
+        }
+        let ended = Said::Ended(words(status) + &self.printed());
+        let (end, end_of_next) = match ahead {
+            None if (is_untouched && !is_ahead) || is_refused => (Said::Declined, None),
+            None => (ended, None),
+            Some(next) if is_untouched => (ended, Some((next, Said::Declined))),
+            Some(next) => (Said::Done, Some((next, ended))),
+        };
+        let _ = said.send(end).await;
+        if let Some((next, end)) = end_of_next {
+            let _ = next.said.send(end).await;
+        }
+    }
+
+    /// Whether the process has read the job that was sent ahead, so that the one before is over.
+    fn has_begun_next(&self) -> bool {
+        self.ahead.is_some() && !self.channel.is_untouched()
     }
 
     /// Sends a job that was assigned early, or keeps it until the process waits; returns whether others may be sent.
@@ -765,9 +798,7 @@ impl Member {
         self.prints = if did.is_err() { self.prints + 1 } else { 0 };
         did.unwrap_or_else(|(is_stdout, read)| {
             self.printed = Some(self.count);
-            if let Some(ahead) = &self.ahead
-                && !self.channel.is_untouched()
-            {
+            if let Some(ahead) = self.ahead.as_ref().filter(|_| self.has_begun_next()) {
                 let next = Arc::clone(&ahead.info);
                 self.flush();
                 self.log.of(Some(next));
