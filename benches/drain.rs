@@ -28,7 +28,15 @@ const PHP_JOBS: usize = 5_000;
 /// The bare loop with batches of these sizes.
 const BARE: [(&str, usize); 2] = [("bare loop of 64", 64), ("bare loop of 256", 256)];
 /// Version of Laravel, and number of processes in the pool and of `queue:work`. All but the first need `make setup`.
-const IN_PHP: [(&str, usize); 4] = [("8", 2), ("8", 4), ("10", 2), ("13", 2)];
+const IN_PHP: [(&str, usize); 7] = [
+    ("8", 1),
+    ("8", 2),
+    ("8", 4),
+    ("10", 2),
+    ("13", 1),
+    ("13", 2),
+    ("13", 4),
+];
 
 struct Server {
     child: Child,

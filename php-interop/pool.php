@@ -13,9 +13,10 @@
  * The socket is file descriptor 3. Each side writes lines of JSON. From artisand:
  *
  *   {"app": "/srv/app", "connection": "redis", "queue": "default", ...}   once, see Member::boot
- *   {"do": "run", "queue": "default", "body": 650, "reserved": 650, "until": 81500000000, "lease": 90500000000}
- *                          then this number of bytes. A member that reads this at `until` of `hrtime()` or later
- *                          does not begin the job. Before `lease` no other worker can get the job (null: never)
+ *   {"do": "run", "queue": "default", "body": 650, "reserved": 650, "until": 81500000000, "lease": 90500000000,
+ *    "soon": true}         then this number of bytes. A member that reads this at `until` of `hrtime()` or later
+ *                          does not begin the job. Before `lease` no other worker can get the job (null: never).
+ *                          With `soon`, the next job may come as soon as Laravel has deleted this one
  *   {"do": "settled", "settled": true}   the answer to `failed`: whether artisand has recorded the failure
  *   {"do": "stop"}
  *
@@ -25,7 +26,7 @@
  *
  *   booted     the app has booted; versions `laravel` and `php`, `signals` if it catches SIGTERM, `interruptible` if it
  *              passes signals on to its job, `clock` in nanoseconds
- *   ready      waits for a job; `memory` in bytes, `clock`, `orders` read so far. Not sent while the worker is paused
+ *   ready      waits for a job; `clock`. Not sent while the worker is paused, nor if the next job came soon
  *   paused     Laravel's loop runs and may not pop a job: a listener of Looping, all queues paused
  *   declined   the job does not begin, because the worker has to pause (down, or a listener of Looping) or to restart,
  *              or because the job came too late
@@ -34,11 +35,12 @@
  *              `failed()`, locks and batches after the answer
  *   exception  the attempt threw (`class`, `message`)
  *   timeout    the attempt ran too long
- *   done       the attempt is over, and Laravel's loop has begun the next round; `ready` implies that, too
+ *   done       the attempt is over, and Laravel's loop has begun the next round; `ready` implies that, too, and so does
+ *              a line that counts one more order
  *   parting    no content: the member sends it to find out whether artisand is there
  *   unbootable the app cannot boot (`message`)
  *
- * Messages about a job are always about the job that artisand sent last.
+ * Messages about a job are about the last one that the member has read.
  *
  * If artisand is gone, this process writes the end of its job to Redis itself, but
  * only while the job is still reserved: after that another worker may run the job,
@@ -59,6 +61,9 @@ class Channel
 
     /** Seconds without a job after which Laravel's loop runs, to check whether it has to stop. */
     const PATIENCE = 3;
+
+    /** Microseconds to wait for the next job where artisand sends it without being told that this process waits. */
+    const SOON = 1000;
 
     private $in;
 
@@ -83,14 +88,14 @@ class Channel
         stream_set_write_buffer($this->out, 0);
     }
 
-    /** Waits for a line; null if there will be none, false after a while or a signal. */
-    public function receive()
+    /** Waits for a line, which may be known to be there; null if there will be none, false after a while or a signal. */
+    public function receive($isThere = false)
     {
         // A job may have closed all open descriptors.
         if (! $this->isOpen || ! is_resource($this->in)) {
             return $this->close();
         }
-        if (! $this->hasNews(self::PATIENCE)) {
+        if (! $isThere && ! $this->hasNews(self::PATIENCE)) {
             return false;
         }
         $line = fgets($this->in);
@@ -98,20 +103,17 @@ class Channel
         return $line === false ? $this->close() : json_decode($line, true);
     }
 
-    /** Whether there is something to read, now or within this number of seconds. */
-    public function hasNews($patience = 0)
+    /** Whether there is something to read, now or within this number of seconds and microseconds. */
+    public function hasNews($patience = 0, $micros = 0)
     {
         if (! is_resource($this->in)) {
             return true;
         }
-        // A line that was read together with another: select would not see it.
-        if (stream_get_meta_data($this->in)['unread_bytes'] > 0) {
-            return true;
-        }
+        // PHP also looks at bytes that it has read together with an earlier line.
         $ready = [$this->in];
         $none = null;
 
-        return (bool) @stream_select($ready, $none, $none, $patience);
+        return (bool) @stream_select($ready, $none, $none, $patience, $micros);
     }
 
     private function close()
@@ -230,6 +232,9 @@ class Member
 
     /** Whether artisand knows that this process waits for the next job. */
     private $isReady = false;
+
+    /** Whether the next job may be sent before this process is ready for it. */
+    private $comesSoon = false;
 
     /** Whether artisand knows that this process is paused. */
     private $isPaused = false;
@@ -469,8 +474,8 @@ class Member
             return $this->quit();
         }
         $this->restore();
-        $this->ready();
-        $order = $this->worker->shouldQuit ? null : $this->order();
+        $isThere = $this->ready();
+        $order = $this->worker->shouldQuit ? null : $this->order($isThere);
         if ($order === false) {
             // Laravel checks whether it has to stop, and pops again at once.
             return $this->pass();
@@ -507,9 +512,9 @@ class Member
     }
 
     /** Waits for a job; false if none came for a while, null if this process has to end. */
-    private function order()
+    private function order($isThere = false)
     {
-        $order = $this->channel->receive();
+        $order = $this->channel->receive($isThere);
         if ($order === false) {
             return false;
         }
@@ -524,6 +529,7 @@ class Member
             return null;
         }
         $this->channel->orders++;
+        $this->comesSoon = $order['soon'];
 
         return [$body, $reserved, $order['queue'], $isLate, $order['lease']];
     }
@@ -546,19 +552,22 @@ class Member
         }
     }
 
+    /** Tells artisand that this process waits, unless the next job comes soon; true if there is something to read. */
     private function ready()
     {
         $this->wasReady = microtime(true);
         if ($this->isReady) {
-            return;
+            return false;
         }
-        $this->isReady = true;
-        $isHeard = $this->channel->send('ready', [
-            'memory' => memory_get_usage(true), 'clock' => hrtime(true),
-        ]);
-        if ($isHeard && $this->job !== null) {
+        $comesSoon = $this->comesSoon && $this->job !== null && $this->job->isDone();
+        $isThere = $this->channel->hasNews(0, $comesSoon ? Channel::SOON : 0);
+        // A next job is sent only after artisand has learned of the end of the last one.
+        $isKnown = $isThere || ($this->isReady = $this->channel->send('ready', ['clock' => hrtime(true)]));
+        if ($isKnown && $this->job !== null) {
             $this->job->isOver();
         }
+
+        return $isThere;
     }
 
     /** Repeats Laravel's checks before a job if the last ones are some time ago. */
@@ -766,6 +775,9 @@ function define_classes()
     /** A job of the app's Redis queue, whose end artisand records. */
     class Job extends \Illuminate\Queue\Jobs\RedisJob
     {
+        /** Seconds before the end of the reservation that was sent with the job, from which on it may be renewed here. */
+        const MARGIN = 10;
+
         private $member;
 
         private $channel;
@@ -784,6 +796,9 @@ function define_classes()
         /** When artisand learned that the job is over, on the clock of hrtime(). */
         private $overSince;
 
+        /** Whether Laravel has deleted the job and is done with it. */
+        private $isDone = false;
+
         /** Until when no other worker can get the job, on that clock; null for ever. */
         private $lease;
 
@@ -794,6 +809,12 @@ function define_classes()
             $this->lease = $lease;
 
             return $this;
+        }
+
+        /** Laravel decodes the body anew with each question about it. */
+        public function payload()
+        {
+            return $this->decoded ?: parent::payload();
         }
 
         public function fail($e = null)
@@ -877,6 +898,11 @@ function define_classes()
             return true;
         }
 
+        public function isDone()
+        {
+            return $this->isDone;
+        }
+
         /** Notes that artisand knows that the job is over. */
         public function isOver()
         {
@@ -911,6 +937,10 @@ function define_classes()
         {
             // An ended job is no longer reserved.
             if ($this->end !== null || $this->isEnded || ! $this->member->runs($this)) {
+                return;
+            }
+            if ($this->lease === null || hrtime(true) < $this->lease - self::MARGIN * 1000000000) {
+                // Nor can another worker have the job for a while, even if artisand has ended.
                 return;
             }
             if (! $this->channel->isOurs() || ! $this->channel->isGone() || $this->renew()) {
@@ -954,9 +984,9 @@ function define_classes()
         {
             // If Laravel deletes the job, the job is done; a job that deletes itself continues to run.
             $caller = debug_backtrace(DEBUG_BACKTRACE_IGNORE_ARGS, 3)[2] ?? [];
-            $isLast = ($caller['class'] ?? '') === \Illuminate\Queue\CallQueuedHandler::class;
+            $this->isDone = ($caller['class'] ?? '') === \Illuminate\Queue\CallQueuedHandler::class;
 
-            return $this->says('deleted', $isLast ? ['last' => true] : []);
+            return $this->says('deleted', $this->isDone ? ['last' => true] : []);
         }
 
         /** Reports the failure and waits until artisand has recorded it; false if this process has to do that. */

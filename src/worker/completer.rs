@@ -264,11 +264,11 @@ impl Settler {
         asked_again: bool,
     ) -> Result<Vec<Settled>, Option<Unsettled>> {
         let mut settling = self.queue.settle(rows);
-        // The first poll sends it, or takes its place in front of the next pop.
-        let settled = futures_util::poll!(settling.as_mut());
         if !asked_again {
             self.handed.send(rows.len());
         }
+        // The first poll sends it, or takes its place in front of the next pop.
+        let settled = futures_util::poll!(settling.as_mut());
         if let Poll::Ready(settled) = settled {
             return settled.map_err(Some);
         }

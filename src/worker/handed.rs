@@ -17,6 +17,8 @@ pub(crate) struct Handed {
     /// Settled, or given up.
     settled: AtomicU64,
     changed: Notify,
+    /// Notified, too, when jobs are settled, for attempts that wait for it.
+    all_settled: Notify,
 }
 
 impl Handed {
@@ -25,7 +27,10 @@ impl Handed {
         self.over.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes that settlements were sent.
+    /// Notes that settlements are sent in this moment.
+    ///
+    /// The loop is notified before the task of the connection, so that the pop goes to the server in one piece with
+    /// them.
     pub(super) fn send(&self, jobs: usize) {
         self.sent.fetch_add(jobs as u64, Ordering::Relaxed);
         self.changed.notify_one();
@@ -35,11 +40,28 @@ impl Handed {
     pub(super) fn settle(&self, jobs: usize) {
         self.settled.fetch_add(jobs as u64, Ordering::Relaxed);
         self.changed.notify_one();
+        self.all_settled.notify_waiters();
     }
 
     /// Whether all jobs that were handed over are settled.
     pub(super) fn are_settled(&self) -> bool {
         self.settled.load(Ordering::Relaxed) >= self.over.load(Ordering::Relaxed)
+    }
+
+    /// Waits until all jobs that were handed over are settled.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost.
+    pub(crate) async fn settled(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.all_settled.notified());
+            changed.as_mut().enable();
+            if self.are_settled() {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// Waits until the settlements of all jobs that were handed over are sent.
@@ -77,11 +99,15 @@ mod tests {
             tokio::time::timeout(wait, handed.sent()).await.is_ok()
         };
         assert!(sent().await && handed.are_settled());
+        handed.settled().await;
         handed.hand_over();
         assert!(!sent().await && !handed.are_settled());
         handed.send(1);
         assert!(sent().await && !handed.are_settled());
+        let mut settled = std::pin::pin!(handed.settled());
+        assert!(futures_util::poll!(settled.as_mut()).is_pending());
         handed.settle(1);
+        settled.await;
         assert!(sent().await && handed.are_settled());
     }
 }

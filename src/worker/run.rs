@@ -194,8 +194,8 @@ impl Run {
 
     /// PHP processes that wait for a job.
     ///
-    /// With `--once`, PHP also waits until local jobs have ended. A single process must see job N settled before
-    /// job N+1 is popped, as in `queue:work`.
+    /// With `--once`, PHP also waits until local jobs have ended. With a single process, job N is settled before job
+    /// N+1 is popped, as in `queue:work`.
     fn php_slots(&self) -> Option<NonZeroUsize> {
         let pool = self.shared.pool.as_ref()?;
         let is_free = (!self.options.once || self.slots.is_empty())
@@ -295,7 +295,8 @@ impl Run {
         if let Some(selector) = &mut selector {
             selector.heads = std::mem::take(&mut self.intake(executor).heads);
         }
-        let popped = self.ask_queue(slots, selector.as_mut(), woken).await?;
+        let asked = self.ask_queue(slots, selector.as_mut(), woken, executor);
+        let popped = asked.await?;
         if let Some(selector) = &mut selector {
             self.intake(executor).heads = std::mem::take(&mut selector.heads);
         }
@@ -348,6 +349,7 @@ impl Run {
         slots: NonZeroUsize,
         selector: Option<&mut Selector<'_>>,
         woken: &[QueueName],
+        executor: Executor,
     ) -> Option<Result<Popped, crate::queue::Error>> {
         let paused = &self.announcer.heard().paused;
         let open = self.options.queues.iter();
@@ -361,7 +363,10 @@ impl Run {
         });
         let (queue, shared) = (Arc::clone(&self.queue), Arc::clone(&self.shared));
         let clock = self.options.clock;
-        let is_sequential = self.is_sequential();
+        let is_sequential = match executor {
+            Executor::Local => self.is_sequential(),
+            Executor::Php => shared.has_one_member(),
+        };
         let popping = async {
             if is_sequential {
                 shared.settlements.handed.sent().await;

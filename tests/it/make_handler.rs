@@ -198,6 +198,7 @@ fn context(line: &str) -> Result<JobContext, BoxError> {
         attempts: 1,
         payload: Arc::new(payload),
         body: line.as_bytes().into(),
+        reserved: Arc::default(),
     };
     let cancelled = tokio_util::sync::CancellationToken::new();
     Ok(JobContext::new(Arc::new(info), cancelled, Arc::new(Services::default())))

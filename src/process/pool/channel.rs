@@ -1,9 +1,10 @@
 //! The protocol between this process and a PHP process of the pool; `php-interop/pool.php` describes its lines.
 
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::Instant;
@@ -20,6 +21,9 @@ pub(super) const STUB: &str = r#"($artisand=@fopen("php://fd/3","rb"))||exit("PH
 /// Longest line that is accepted: two PHP texts of a megabyte each, with control characters escaped as JSON.
 const LONGEST_LINE: usize = 16 << 20;
 
+/// Bytes to read at once; most messages are much shorter.
+const AT_ONCE: usize = 4096;
+
 /// A message from PHP about itself or the job it runs.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "is", rename_all = "lowercase")]
@@ -28,13 +32,8 @@ pub enum Said {
     Booted(Booted),
     /// The process waits for a job.
     Ready {
-        /// Bytes of memory that the process uses.
-        memory: u64,
         /// The process's clock when it sent this, in nanoseconds.
         clock: u64,
-        /// How many jobs the process has read so far; every line begins with that number.
-        #[serde(skip)]
-        orders: u64,
     },
     /// The worker loop came round, and the app does not let it ask for a job.
     Paused,
@@ -101,6 +100,19 @@ pub struct Booted {
     pub clock: u64,
 }
 
+/// The line in front of a job's bytes.
+#[derive(Serialize)]
+struct Order<'a> {
+    r#do: &'static str,
+    queue: &'a str,
+    body: usize,
+    reserved: usize,
+    until: u64,
+    lease: Option<u64>,
+    /// Whether the next job may come before the process is ready for it.
+    soon: bool,
+}
+
 /// This process's end of the socket.
 #[derive(Debug)]
 pub(super) struct Channel {
@@ -117,6 +129,10 @@ pub(super) struct Channel {
     written: usize,
     /// Jobs that were sent so far; the last one may be incomplete.
     orders: u64,
+    /// Which of them the process runs, or ran last: the last one, or the one before.
+    running: u64,
+    /// How many jobs the process has read, by the last line that it sent.
+    read: u64,
     /// The process's clock, and this process's time when that was received.
     clock: (u64, Instant),
     /// The key at the start of each line of the process. Programs that its jobs start have the socket, but not
@@ -127,20 +143,28 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// `theirs` is a copy of the process's end.
-    pub(super) fn new(stream: UnixStream, theirs: OwnedFd) -> Self {
-        Self {
+    /// A channel and the process's end of it.
+    pub(super) fn pair() -> std::io::Result<(Self, OwnedFd)> {
+        let (stream, theirs) = UnixStream::pair()?;
+        let theirs = theirs.into_std()?;
+        // PHP reads and writes the socket as a blocking file.
+        theirs.set_nonblocking(false)?;
+        let theirs = OwnedFd::from(theirs);
+        let channel = Self {
             stream,
             buffer: Vec::new(),
             looked: 0,
             is_closed: false,
-            theirs: Some(theirs),
+            theirs: Some(theirs.try_clone()?),
             written: 0,
             orders: 0,
+            running: 0,
+            read: 0,
             clock: (0, Instant::now()),
             key: random_key(),
             has_reported_foreign: false,
-        }
+        };
+        Ok((channel, theirs))
     }
 
     /// Records the process's clock, which it sent some time before now.
@@ -175,9 +199,29 @@ impl Channel {
         unread.is_some_and(|unread| usize::try_from(unread) == Ok(self.written))
     }
 
-    /// Whether a process that has read this many jobs has read all that were sent.
-    pub(super) fn has_read_all(&self, orders: u64) -> bool {
-        orders >= self.orders
+    /// Whether the process had read all jobs that were sent, by the last line that it sent.
+    pub(super) fn has_read_all(&self) -> bool {
+        self.read >= self.orders
+    }
+
+    /// Whether the process had read the running job by then.
+    pub(super) fn has_read_running(&self) -> bool {
+        self.read >= self.running
+    }
+
+    /// Whether another job was sent since the running one.
+    pub(super) fn is_ahead(&self) -> bool {
+        self.orders > self.running
+    }
+
+    /// Whether the process had by then read a job that was sent ahead, so that the one before is over.
+    pub(super) fn has_moved_on(&self) -> bool {
+        self.read > self.running
+    }
+
+    /// Records that the process runs the last job that was sent.
+    pub(super) fn moves_on(&mut self) {
+        self.running = self.orders;
     }
 
     /// Whether no more messages will come.
@@ -195,7 +239,9 @@ impl Channel {
 
     /// Sends a job. The process does not begin it if it reads it only after `deadline`.
     ///
-    /// No other worker can have the job before `lease`; `None` if the reservation does not expire.
+    /// No other worker can have the job before `lease`; `None` if the reservation does not expire. With `soon`, the
+    /// next job may be sent before the process is ready. This one counts as sent ahead until
+    /// [`moves_on`](Self::moves_on).
     ///
     /// From this call on, [`bury`](Self::bury) and [`is_untouched`](Self::is_untouched) refer to this job, even if
     /// the future is never polled.
@@ -214,21 +260,30 @@ impl Channel {
         reserved: &[u8],
         deadline: Instant,
         lease: Option<Instant>,
+        soon: bool,
     ) -> impl Future<Output = std::io::Result<()>> {
         let until = self.on_its_clock(deadline);
         let lease = lease.map(|lease| self.on_its_clock(lease));
-        let order = serde_json::json!({
-            "do": "run", "queue": queue, "body": body.len(), "reserved": reserved.len(), "until": until,
-            "lease": lease,
-        });
-        let mut bytes = order.to_string().into_bytes();
-        bytes.reserve(1 + body.len() + reserved.len());
+        let order = Order {
+            r#do: "run",
+            queue,
+            body: body.len(),
+            reserved: reserved.len(),
+            until,
+            lease,
+            soon,
+        };
+        let mut bytes = Vec::with_capacity(256 + body.len() + reserved.len());
+        let encoded = serde_json::to_writer(&mut bytes, &order);
         bytes.push(b'\n');
         bytes.extend_from_slice(body);
         bytes.extend_from_slice(reserved);
         self.written = 0;
         self.orders += 1;
-        self.write_order(bytes, deadline)
+        async move {
+            encoded?;
+            self.write_order(bytes, deadline).await
+        }
     }
 
     async fn write_order(&mut self, bytes: Vec<u8>, deadline: Instant) -> std::io::Result<()> {
@@ -239,7 +294,7 @@ impl Channel {
                 written = self.stream.write(&bytes[self.written..]) => written?,
                 () = tokio::time::sleep_until(deadline), if !is_late => {
                     if self.is_untouched() {
-                        return Err(std::io::ErrorKind::TimedOut.into());
+                        return Err(ErrorKind::TimedOut.into());
                     }
                     // It has begun to read the job: wait until it has read all.
                     is_late = true;
@@ -247,7 +302,7 @@ impl Channel {
                 }
             };
             if written == 0 {
-                return Err(std::io::ErrorKind::WriteZero.into());
+                return Err(ErrorKind::WriteZero.into());
             }
             self.written += written;
         }
@@ -288,13 +343,11 @@ impl Channel {
                 };
                 let said = serde_json::from_slice::<Said>(text);
                 self.is_closed |= said.is_err();
-                let mut said = said?;
-                if said.is_of_a_job() && orders != self.orders {
+                let said = said?;
+                self.read = orders;
+                if said.is_of_a_job() && !self.has_read_running() {
                     tracing::debug!("a PHP process said something of an earlier job");
                     continue;
-                }
-                if let Said::Ready { orders: read, .. } = &mut said {
-                    *read = orders;
                 }
                 return Ok(Some(said));
             }
@@ -302,11 +355,9 @@ impl Channel {
             if self.looked > LONGEST_LINE {
                 self.is_closed = true;
                 let problem = format!("a line of more than {LONGEST_LINE} bytes");
-                return Err(std::io::Error::new(
-                    std::io::ErrorKind::InvalidData,
-                    problem,
-                ));
+                return Err(std::io::Error::new(ErrorKind::InvalidData, problem));
             }
+            self.buffer.reserve(AT_ONCE);
             match self.stream.read_buf(&mut self.buffer).await {
                 Ok(1..) => {}
                 Ok(0) => {
@@ -316,7 +367,7 @@ impl Channel {
                 Err(error) => {
                     self.is_closed = true;
                     // The process ended before it had read everything.
-                    let is_end = error.kind() == std::io::ErrorKind::ConnectionReset;
+                    let is_end = error.kind() == ErrorKind::ConnectionReset;
                     return if is_end { Ok(None) } else { Err(error) };
                 }
             }
@@ -387,7 +438,7 @@ mod tests {
             (r#"{"is":"deleted"}"#, Said::Deleted { last: false }),
             (r#"{"is":"deleted","last":true}"#, Said::Deleted { last: true }),
             (r#"{"is":"released","delay":7}"#, Said::Released { delay: 7 }),
-            (r#"{"is":"ready","memory":4194304,"clock":7}"#, Said::Ready { memory: 4_194_304, clock: 7, orders: 0 }),
+            (r#"{"is":"ready","clock":7}"#, Said::Ready { clock: 7 }),
             (r#"{"is":"paused"}"#, Said::Paused),
             (r#"{"is":"booted","laravel":"8.83.26","php":"8.2.29","signals":true,"clock":75}"#,
              Said::Booted(Booted { laravel: "8.83.26".into(), php: "8.2.29".into(), signals: true, interruptible: false, clock: 75 })),
@@ -420,18 +471,17 @@ mod tests {
     const SOON: Duration = Duration::from_secs(60);
 
     fn pair() -> (Channel, UnixStream) {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let theirs = theirs.into_std().unwrap();
-        let copy = OwnedFd::from(theirs.try_clone().unwrap());
-        let theirs = UnixStream::from_std(theirs).unwrap();
-        (Channel::new(ours, copy), theirs)
+        let (channel, theirs) = Channel::pair().unwrap();
+        let theirs = std::os::unix::net::UnixStream::from(theirs);
+        theirs.set_nonblocking(true).unwrap();
+        (channel, UnixStream::from_std(theirs).unwrap())
     }
 
     #[tokio::test]
     async fn a_process_that_ended_before_it_had_read_its_job_is_told_from_one_that_had() {
         let (mut channel, mut theirs) = pair();
         channel
-            .run("default", b"{}", b"{}", Instant::now() + SOON, None)
+            .run("default", b"{}", b"{}", Instant::now() + SOON, None, false)
             .await
             .unwrap();
         let mut read = [0; 1024];
@@ -441,7 +491,7 @@ mod tests {
         assert_eq!(channel.next().await.unwrap(), None);
         let (mut channel, theirs) = pair();
         channel
-            .run("default", b"{}", b"{}", Instant::now() + SOON, None)
+            .run("default", b"{}", b"{}", Instant::now() + SOON, None, false)
             .await
             .unwrap();
         drop(theirs);
@@ -451,20 +501,20 @@ mod tests {
         let (mut channel, mut theirs) = pair();
         let deadline = Instant::now() + SOON;
         channel
-            .run("default", b"{}", b"{}", deadline, None)
+            .run("default", b"{}", b"{}", deadline, None, false)
             .await
             .unwrap();
         assert!(theirs.read(&mut read).await.unwrap() > 0);
-        assert!(channel.has_read_all(1) && !channel.is_untouched());
-        drop(channel.run("default", b"{}", b"{}", deadline, None));
-        assert!(channel.is_untouched() && !channel.has_read_all(1));
+        assert!(!channel.is_untouched());
+        drop(channel.run("default", b"{}", b"{}", deadline, None, false));
+        assert!(channel.is_untouched());
         drop(theirs);
         assert!(channel.bury());
         // More than the socket holds: the same for a job that was not written whole.
         let large = vec![b'x'; 4 << 20];
         for has_read in [false, true] {
             let (mut channel, mut theirs) = pair();
-            let writing = channel.run("default", &large, b"{}", Instant::now() + SOON, None);
+            let writing = channel.run("default", &large, b"{}", Instant::now() + SOON, None, false);
             let written = tokio::time::timeout(Duration::from_millis(50), writing).await;
             assert!(written.is_err());
             if has_read {
@@ -479,13 +529,13 @@ mod tests {
     async fn a_large_job_that_is_not_taken_in_time_is_not_sent_whole() {
         let (mut channel, _theirs) = pair();
         let large = vec![b'x'; 4 << 20];
-        let error = channel.run("default", &large, b"{}", Instant::now() + SOON, None);
+        let error = channel.run("default", &large, b"{}", Instant::now() + SOON, None, false);
         let error = error.await.unwrap_err();
-        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
         assert!(channel.is_untouched());
         // If the process has begun to read, writing waits for it, however long it takes.
         let (mut channel, mut theirs) = pair();
-        let writing = channel.run("default", &large, b"{}", Instant::now() + SOON, None);
+        let writing = channel.run("default", &large, b"{}", Instant::now() + SOON, None, false);
         let reading = async {
             let mut read = vec![0; 1 << 20];
             let mut sum = theirs.read(&mut read).await.unwrap();
@@ -526,22 +576,34 @@ mod tests {
         let key = channel.key.clone();
         let deadline = Instant::now() + SOON;
         for _ in 0..2 {
-            (channel.run("default", b"{}", b"{}", deadline, None).await).unwrap();
+            (channel
+                .run("default", b"{}", b"{}", deadline, None, false)
+                .await)
+                .unwrap();
+            channel.moves_on();
         }
         let other = "0".repeat(key.len());
         let lines = format!(
             "{{\"is\":\"deleted\"}}\nnoise\n\n{other} 2 {{\"is\":\"deleted\"}}\n{key}2 {{}}\n\
-             {key} 1 {{\"is\":\"deleted\"}}\n{key} 1 {{\"is\":\"ready\",\"memory\":1,\"clock\":2}}\n\
-             {key} 2 {{\"is\":\"done\"}}\n"
+             {key} 1 {{\"is\":\"deleted\"}}\n{key} 1 {{\"is\":\"ready\",\"clock\":2}}\n\
+             {key} 2 {{\"is\":\"done\"}}\n{key} 3 {{\"is\":\"deleted\"}}\n"
         );
         theirs.write_all(lines.as_bytes()).await.unwrap();
-        // A `Ready` message itself says how many jobs the process has read.
-        let ready = Said::Ready {
-            memory: 1,
-            clock: 2,
-            orders: 1,
-        };
+        let ready = Said::Ready { clock: 2 };
         assert_eq!(channel.next().await.unwrap(), Some(ready));
+        assert!(!channel.has_read_running());
+        // The third job is sent ahead: what is said of the second is heard, and then what is said of the third.
+        (channel
+            .run("default", b"{}", b"{}", deadline, None, false)
+            .await)
+            .unwrap();
         assert_eq!(channel.next().await.unwrap(), Some(Said::Done));
+        assert!(channel.has_read_running() && !channel.has_read_all() && !channel.has_moved_on());
+        assert!(channel.is_ahead());
+        let deleted = Said::Deleted { last: false };
+        assert_eq!(channel.next().await.unwrap(), Some(deleted));
+        assert!(channel.has_read_all() && channel.has_moved_on());
+        channel.moves_on();
+        assert!(!channel.has_moved_on() && !channel.is_ahead());
     }
 }

@@ -1,6 +1,5 @@
 //! One place of the pool: it keeps a PHP process running and replaces the process when it has ended.
 
-use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -9,7 +8,6 @@ use std::time::Duration;
 use command_fds::{CommandFdExt as _, FdMapping};
 use rustix::process::Signal;
 use tokio::io::AsyncReadExt as _;
-use tokio::net::UnixStream;
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -18,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use super::channel::{Booted, Channel, SOCKET, STUB, Said};
 use super::output::{Lines, Log};
 use super::shared::{Assignment, Offer, Pause, Shared, Versions};
+use crate::handler::JobInfo;
 use crate::process::child::ProcessGroup;
-use crate::time::sleep_until;
 
 /// How long to read on after a process has ended: processes it started may hold its pipes open.
 const LINGER: Duration = Duration::from_millis(200);
@@ -32,10 +30,12 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// A process that ends sooner than this, without a job, counts as one that failed to boot.
 const SHORTEST_LIFE: Duration = Duration::from_secs(1);
-/// A process offered early must wait for its next job within this time after the last one ended.
+/// A process offered early must take its next job within this time after the last one ended.
 const SOON: Duration = Duration::from_millis(100);
 /// How long a waiting process may take to begin a job that was sent to it.
 const TAKING: Duration = Duration::from_secs(3);
+/// Jobs larger than this are not sent before the process waits: they may not fit into the socket.
+const SMALL: usize = 64 << 10;
 /// Pieces of output that are read before other events are handled.
 const MOST_PRINTS: u32 = 64;
 
@@ -91,8 +91,13 @@ struct Member {
     signals: Signals,
     /// The process has reported that it waits, and was given no job since.
     is_ready: bool,
-    /// The offer of a process that does not wait yet, and when that offer is withdrawn.
-    early: Option<(Offer, Instant)>,
+    /// The job that was sent before the process was heard to be done with the last one.
+    ahead: Option<Given>,
+    /// A message about it that was heard while the job before still counted as running.
+    heard: Option<Said>,
+    /// Jobs given to the process so far, and how many they were when it last printed something.
+    count: u64,
+    printed: Option<u64>,
     /// Whether to offer the process early: jobs have no pause between them, and no early offer was withdrawn yet.
     comes_soon: bool,
     /// Set while the app does not let the process work, as far as it has reported.
@@ -119,26 +124,23 @@ struct Stream<R> {
     lines: Lines,
 }
 
+/// The offer of a process that does not wait yet, and when that offer is withdrawn.
+type Early = Option<(Offer, Instant)>;
+
 /// A job that was given to a process.
 struct Given {
+    info: Arc<JobInfo>,
     said: mpsc::Sender<Said>,
     answers: mpsc::Receiver<bool>,
+    kill: CancellationToken,
     /// The latest time at which the process begins the job.
     until: Instant,
+    /// When a process that has not taken it is killed.
+    taken_by: Instant,
     /// The process had not begun to read it by then, and the job was not sent whole.
     is_cut_off: bool,
     /// It is the last job of the process, by `maxJobs`.
     is_last: bool,
-    killed: Option<Killed>,
-}
-
-/// Why a process with a job was killed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Killed {
-    /// It did not take the job.
-    NotTaken,
-    /// The job was cut short, or the process cannot be understood.
-    Running,
 }
 
 /// The result of waiting for a job.
@@ -181,7 +183,29 @@ impl Member {
             };
             match did {
                 Did::Say(Said::Booted(booted)) => {
-                    member.note_boot(booted, pool);
+                    member.channel.note_clock(booted.clock);
+                    tracing::debug!(
+                        php.process = member.log.process,
+                        php.version = booted.php.as_str(),
+                        laravel = booted.laravel.as_str(),
+                        "a PHP process of the pool has booted the app"
+                    );
+                    member.signals = match booted {
+                        Booted {
+                            interruptible: true,
+                            ..
+                        } => Signals::PassedOn,
+                        Booted { signals: true, .. } => Signals::Heard,
+                        _ => Signals::Unheard,
+                    };
+                    let mut health = pool.health();
+                    health.booted += 1;
+                    health.versions = Versions {
+                        laravel: booted.laravel,
+                        php: booted.php,
+                    };
+                    drop(health);
+                    pool.changed();
                     return Ok(Some(member));
                 }
                 Did::Say(Said::Unbootable { message }) => return Err(message),
@@ -209,47 +233,13 @@ impl Member {
         }
     }
 
-    /// Records what the process reports once it has booted the app.
-    fn note_boot(&mut self, booted: Booted, pool: &Shared) {
-        self.channel.note_clock(booted.clock);
-        tracing::debug!(
-            php.process = self.log.process,
-            php.version = booted.php.as_str(),
-            laravel = booted.laravel.as_str(),
-            "a PHP process of the pool has booted the app"
-        );
-        self.signals = match booted {
-            Booted {
-                interruptible: true,
-                ..
-            } => Signals::PassedOn,
-            Booted { signals: true, .. } => Signals::Heard,
-            _ => Signals::Unheard,
-        };
-        let mut health = pool.health();
-        health.booted += 1;
-        health.versions = Versions {
-            laravel: booted.laravel,
-            php: booted.php,
-        };
-        drop(health);
-        pool.changed();
-    }
-
     fn spawn(pool: &Shared) -> Result<Self, String> {
         let options = &pool.options;
         let Some((program, args)) = options.php.split_first() else {
             return Err("no PHP program is named".to_owned());
         };
-        let socket = || -> std::io::Result<(UnixStream, OwnedFd)> {
-            let (ours, theirs) = UnixStream::pair()?;
-            let theirs = theirs.into_std()?;
-            // PHP reads and writes the socket as a blocking file.
-            theirs.set_nonblocking(false)?;
-            Ok((ours, OwnedFd::from(theirs)))
-        };
-        let pair = socket().and_then(|(ours, theirs)| Ok((ours, theirs.try_clone()?, theirs)));
-        let (ours, copy, theirs) = pair.map_err(|error| format!("no socket for it: {error}"))?;
+        let (channel, theirs) =
+            Channel::pair().map_err(|error| format!("no socket for it: {error}"))?;
         let mut command = Command::new(program);
         command
             .args(args)
@@ -279,7 +269,7 @@ impl Member {
         log.process = child.id();
         Ok(Self {
             group,
-            channel: Channel::new(ours, copy),
+            channel,
             stdout: Stream::new("stdout", child.stdout.take()),
             stderr: Stream::new("stderr", child.stderr.take()),
             child,
@@ -287,7 +277,10 @@ impl Member {
             prints: 0,
             signals: Signals::Unheard,
             is_ready: false,
-            early: None,
+            ahead: None,
+            heard: None,
+            count: 0,
+            printed: None,
             comes_soon: pool.options.rest.is_zero(),
             pause: None,
         })
@@ -295,42 +288,59 @@ impl Member {
 
     /// Runs jobs until the process ends; returns their number.
     async fn serve(mut self, pool: &Shared) -> u64 {
-        let max_jobs = (pool.options.worker.get("maxJobs")).and_then(serde_json::Value::as_u64);
-        let mut count = 0;
+        let mut early = None;
         loop {
-            let other = if std::mem::take(&mut self.is_ready) {
-                None
-            } else {
-                self.wait_until_ready(pool).await
-            };
-            let waited = match other {
-                None => self.wait_for_job(pool).await,
-                Some(other) => other,
-            };
-            let assignment = match waited {
-                Waited::Job(assignment) => assignment,
-                Waited::NotYet => continue,
-                Waited::Stop => {
-                    self.end().await;
-                    return count;
-                }
-                Waited::Gone => {
-                    self.early = None;
-                    for said in self.read_rest().await {
-                        self.hears_problem(&said);
+            let mut given = match self.ahead.take() {
+                Some(given) => given,
+                None => match self.next_job(&mut early, pool).await {
+                    Waited::Job(assignment) => self.give(assignment, None, pool).await,
+                    Waited::NotYet => continue,
+                    Waited::Stop => {
+                        let count = self.count;
+                        drop(early);
+                        self.end().await;
+                        return count;
                     }
-                    return count;
-                }
+                    Waited::Gone => {
+                        drop(early);
+                        for (said, _) in self.read_rest().await {
+                            self.hears_problem(&said);
+                        }
+                        return self.count;
+                    }
+                },
             };
-            count += 1;
-            if !self.give(assignment, max_jobs == Some(count), pool).await {
-                return count;
+            self.channel.moves_on();
+            self.log.of(Some(Arc::clone(&given.info)));
+            let is_alive = self.run_job(&mut given, &mut early, pool).await;
+            self.flush();
+            self.log.of(None);
+            if !is_alive {
+                return self.count;
             }
         }
     }
 
-    /// Gives the process a job and follows it to its end; false if the process is gone.
-    async fn give(&mut self, assignment: Assignment, is_last: bool, pool: &Shared) -> bool {
+    /// Waits for a job that the process can take now.
+    async fn next_job(&mut self, early: &mut Early, pool: &Shared) -> Waited {
+        let other = if std::mem::take(&mut self.is_ready) {
+            None
+        } else {
+            self.wait_until_ready(early, pool).await
+        };
+        match other {
+            None => self.wait_for_job(early, pool).await,
+            Some(other) => other,
+        }
+    }
+
+    /// Sends a job to the process, which does not begin it after `until` if that is given.
+    async fn give(
+        &mut self,
+        assignment: Assignment,
+        until: Option<Instant>,
+        pool: &Shared,
+    ) -> Given {
         let Assignment {
             info,
             reserved,
@@ -340,15 +350,21 @@ impl Member {
             kill,
             begun,
         } = assignment;
-        self.log.of(Some(Arc::clone(&info)));
-        let queue = info.queue.as_str();
+        self.count += 1;
         let now = Instant::now();
         // Only this task sets it, once per job.
         let _ = begun.set(now);
-        let until = lease.map_or(now + TAKING, |lease| lease.min(now + TAKING));
+        let taken_by = lease.map_or(now + TAKING, |lease| lease.min(now + TAKING));
+        let until = until.map_or(taken_by, |until| until.min(taken_by));
+        let max_jobs = (pool.options.worker.get("maxJobs")).and_then(serde_json::Value::as_u64);
+        let is_last = max_jobs == Some(self.count);
+        let soon = self.comes_soon && !is_last && self.is_quiet();
+        let queue = info.queue.as_str();
         let written = tokio::select! {
-            written = self.channel.run(queue, &info.body, &reserved, until, lease) => written,
-            // Sending a large job waits for PHP to read it, which may not happen. The branches below end the wait.
+            biased;
+            written = self.channel.run(queue, &info.body, &reserved, until, lease, soon) => written,
+            // Sending a large job waits for PHP to read it, which may not happen. The two branches below end
+            // the wait.
             () = kill.cancelled() => Ok(()),
             () = pool.stop.cancelled() => Ok(()),
             _ = self.child.wait() => Ok(()),
@@ -357,33 +373,29 @@ impl Member {
         if let Err(error) = written {
             // The rest of the job will not be sent.
             is_cut_off = error.kind() == std::io::ErrorKind::TimedOut;
-            // If the process has ended just now, the code below notices.
+            // If the process has ended just now, the code that reads its messages notices.
             tracing::debug!(%error, php.process = self.log.process, "a job could not be given to PHP");
         }
-        let given = Given {
+        Given {
+            info,
             said,
             answers,
+            kill,
             until,
+            taken_by,
             is_cut_off,
             is_last,
-            killed: None,
-        };
-        let is_alive = self.run_job(given, &kill, pool).await;
-        self.stdout.flush(&mut self.log);
-        self.stderr.flush(&mut self.log);
-        self.log.of(None);
-        is_alive
+        }
     }
 
     /// Waits until the process is ready for a job; it is not ready while the app lets no worker work.
-    async fn wait_until_ready(&mut self, pool: &Shared) -> Option<Waited> {
+    async fn wait_until_ready(&mut self, early: &mut Early, pool: &Shared) -> Option<Waited> {
         loop {
-            let patience = self.patience();
             let did = tokio::select! {
                 biased;
                 did = self.does() => did,
-                () = sleep_until(patience) => {
-                    self.comes_late();
+                () = sleep_until(withdrawal(early)) => {
+                    self.comes_late(early);
                     continue;
                 }
                 () = pool.stop.cancelled() => {
@@ -395,19 +407,24 @@ impl Member {
                 }
             };
             match did {
-                Did::Say(Said::Ready { clock, .. }) => {
+                Did::Say(Said::Ready { clock }) => {
                     self.note_turn(clock);
-                    return None;
+                    // A job that came too late for it may still be there: the process declines it.
+                    if self.channel.has_read_all() {
+                        return None;
+                    }
                 }
                 Did::Say(Said::Paused) => self.pauses(pool),
                 Did::Print => {}
                 Did::Say(said) => self.hears_problem(&said),
                 Did::Exit(status) => {
-                    self.log_end(status);
+                    self.has_ended(status);
                     return Some(Waited::Gone);
                 }
                 Did::FallSilent(error) => {
-                    self.log_silence(error.as_ref());
+                    if let Some(error) = error {
+                        self.cannot_be_understood(&error);
+                    }
                     return Some(Waited::Stop);
                 }
             }
@@ -415,8 +432,8 @@ impl Member {
     }
 
     /// Offers the process in the pool, and waits for a job.
-    async fn wait_for_job(&mut self, pool: &Shared) -> Waited {
-        let early = self.early.take().map(|(offer, _)| offer);
+    async fn wait_for_job(&mut self, early: &mut Early, pool: &Shared) -> Waited {
+        let early = early.take().map(|(offer, _)| offer);
         let mut offer = early.unwrap_or_else(|| pool.offer());
         loop {
             let did = tokio::select! {
@@ -442,13 +459,15 @@ impl Member {
                 }
                 Did::Say(said) => self.hears_problem(&said),
                 Did::Exit(status) => {
-                    self.log_end(status);
+                    self.has_ended(status);
                     drop(offer);
                     pool.changed();
                     return Waited::Gone;
                 }
                 Did::FallSilent(error) => {
-                    self.log_silence(error.as_ref());
+                    if let Some(error) = error {
+                        self.cannot_be_understood(&error);
+                    }
                     // The process ends, or has to be ended.
                     drop(offer);
                     pool.changed();
@@ -470,7 +489,7 @@ impl Member {
     }
 
     /// Logs the end of a process between two jobs: mostly its limits (jobs, time, memory) or a restart signal.
-    fn log_end(&self, status: Option<ExitStatus>) {
+    fn has_ended(&self, status: Option<ExitStatus>) {
         let (process, how) = (self.log.process, words(status));
         if status.is_some_and(|status| status.signal().is_some()) {
             tracing::warn!(
@@ -487,22 +506,38 @@ impl Member {
         }
     }
 
-    fn log_silence(&self, error: Option<&std::io::Error>) {
-        if let Some(error) = error {
-            tracing::error!(%error, php.process = self.log.process, "a PHP process cannot be understood and is killed");
-        }
+    fn cannot_be_understood(&self, error: &std::io::Error) {
+        tracing::error!(%error, php.process = self.log.process, "a PHP process cannot be understood and is killed");
     }
 
     /// Forwards PHP's messages about a job until the attempt is over; false if the process is gone.
-    async fn run_job(&mut self, mut given: Given, kill: &CancellationToken, pool: &Shared) -> bool {
-        let mut taken_by = Some(given.until);
+    async fn run_job(&mut self, given: &mut Given, early: &mut Early, pool: &Shared) -> bool {
+        let (said, kill) = (&given.said, &given.kill);
+        let mut taken_by = Some(given.taken_by);
+        let mut may_send = true;
+        let mut is_killed = false;
+        let mut is_refused = false;
         let mut signals = pool.signals.subscribe();
         loop {
-            let patience = self.patience();
+            let begins_by = self.ahead.as_ref().map(|ahead| ahead.until);
+            let (may_send_now, withdrawn_at) = (may_send && self.is_quiet(), withdrawal(early));
             let did = tokio::select! {
                 did = self.does() => did,
-                () = sleep_until(patience) => {
-                    self.comes_late();
+                assignment = assigned(early), if may_send_now => {
+                    may_send = self.send_ahead(assignment, early, pool).await;
+                    continue;
+                }
+                () = sleep_until(begins_by) => {
+                    if self.has_begun_next() {
+                        let _ = said.send(Said::Done).await;
+                        return true;
+                    }
+                    // From this moment on the process would not begin it any more.
+                    self.take_back().await;
+                    continue;
+                }
+                () = sleep_until(withdrawn_at) => {
+                    self.comes_late(early);
                     continue;
                 }
                 Some(is_settled) = given.answers.recv() => {
@@ -516,11 +551,17 @@ impl Member {
                 }
                 () = sleep_until(taken_by) => {
                     taken_by = None;
-                    self.check_taken(&mut given);
+                    is_refused = self.refuses(given);
+                    is_killed |= is_refused;
                     continue;
                 }
-                () = either(kill, &pool.stop), if given.killed.is_none() => {
-                    given.killed = Some(Killed::Running);
+                () = async { tokio::select! { () = kill.cancelled() => {}, () = pool.stop.cancelled() => {} } }, if !is_killed => {
+                    if self.has_begun_next() {
+                        // What is to be killed is over.
+                        let _ = said.send(Said::Done).await;
+                        return true;
+                    }
+                    is_killed = true;
                     self.group.kill();
                     continue;
                 }
@@ -528,87 +569,150 @@ impl Member {
             match did {
                 // A process that has closed the socket and runs on finishes its job by itself, and then ends.
                 Did::Print | Did::FallSilent(None) | Did::Say(Said::Parting) => {}
-                Did::Say(Said::Paused) => self.pauses(pool),
-                // The message was sent before the process read this job.
-                Did::Say(Said::Ready { clock, orders, .. })
-                    if !self.channel.has_read_all(orders) =>
-                {
-                    self.note_turn(clock);
-                }
-                Did::Say(Said::Ready { clock, .. }) => {
-                    self.note_turn(clock);
-                    // Mostly this message alone reports the end of the attempt.
-                    self.is_ready = true;
-                    let _ = given.said.send(Said::Done).await;
+                Did::Say(it) if self.channel.has_moved_on() => {
+                    self.pause = self.pause.take().filter(|_| it == Said::Declined);
+                    self.heard = Some(it);
+                    let _ = said.send(Said::Done).await;
                     return true;
                 }
-                Did::Say(said) => {
-                    if self.forward(said, &given, pool).await {
+                Did::Say(Said::Paused) => self.pauses(pool),
+                Did::Say(Said::Ready { clock }) => {
+                    self.note_turn(clock);
+                    // Otherwise the process had not read this job when it sent the message.
+                    if self.channel.has_read_running() {
+                        self.is_ready = self.channel.has_read_all();
+                        // Mostly this message alone reports the end of the attempt.
+                        let _ = said.send(Said::Done).await;
                         return true;
                     }
                 }
+                Did::Say(it) => {
+                    self.hears_problem(&it);
+                    self.hears_of_delay(&it, given.until);
+                    let is_soon = it == (Said::Deleted { last: true })
+                        && self.comes_soon
+                        && !is_killed
+                        && !given.is_last;
+                    let is_over = matches!(it, Said::Done | Said::Declined);
+                    // The receiver may be dropped.
+                    let _ = said.send(it).await;
+                    if is_over {
+                        return true;
+                    }
+                    if is_soon {
+                        // Only now: the pop then follows the settlement of this job, and both are sent at once.
+                        *early = Some((pool.offer(), Instant::now() + SOON));
+                    }
+                }
                 Did::FallSilent(Some(error)) => {
-                    self.log_silence(Some(&error));
-                    given.killed.get_or_insert(Killed::Running);
+                    self.cannot_be_understood(&error);
+                    is_killed = true;
                     self.group.kill();
                 }
                 Did::Exit(status) => {
-                    self.end_job(status, &given).await;
+                    *early = None;
+                    self.dies(status, said, is_refused).await;
                     return false;
                 }
             }
         }
     }
 
-    /// Kills a process that has not begun to read its job in time.
-    fn check_taken(&mut self, given: &mut Given) {
-        if given.is_cut_off || self.channel.is_untouched() {
+    /// Kills a process that has not taken the job that it had asked for; returns whether that was so.
+    ///
+    /// The process would not begin the job any more.
+    fn refuses(&mut self, given: &Given) -> bool {
+        // If there is another job by now, the process has read this one.
+        let is_refused =
+            given.is_cut_off || (!self.channel.is_ahead() && self.channel.is_untouched());
+        if is_refused {
             tracing::warn!(
                 php.process = self.log.process,
                 "a PHP process did not take the job it had asked for, and is killed; the job goes back"
             );
-            // After this time the process would not begin the job any more.
-            given.killed = Some(Killed::NotTaken);
             self.group.kill();
         }
+        is_refused
     }
 
-    /// Forwards a message about the job; true if the attempt is over.
-    async fn forward(&mut self, said: Said, given: &Given, pool: &Shared) -> bool {
-        self.hears_problem(&said);
-        if said == (Said::Deleted { last: true })
-            && self.comes_soon
-            && given.killed.is_none()
-            && !given.is_last
-        {
-            self.early = Some((pool.offer(), Instant::now() + SOON));
-        }
-        if said == Said::Declined && Instant::now() > given.until {
+    /// Logs that a job was declined because it came too late.
+    fn hears_of_delay(&self, said: &Said, until: Instant) {
+        if *said == Said::Declined && Instant::now() > until {
             tracing::warn!(
                 php.process = self.log.process,
                 "a PHP process took a job too late to begin with it; the job goes back"
             );
         }
-        let is_over = matches!(said, Said::Done | Said::Declined);
-        // The receiver may be dropped.
-        let _ = given.said.send(said).await;
-        is_over
     }
 
-    /// Reports the end of a process that had a job.
-    async fn end_job(&mut self, status: Option<ExitStatus>, given: &Given) {
-        self.early = None;
+    /// Reports the end of the process to its job, and to the job that was sent ahead.
+    async fn dies(
+        &mut self,
+        status: Option<ExitStatus>,
+        said: &mpsc::Sender<Said>,
+        is_refused: bool,
+    ) {
+        let is_ahead = self.channel.is_ahead();
         let is_untouched = self.channel.bury();
-        for said in self.read_rest().await {
-            self.hears_problem(&said);
-            let _ = given.said.send(said).await;
+        let ahead = self.ahead.take();
+        for (it, is_of_next) in self.read_rest().await {
+            self.hears_problem(&it);
+            let about = ahead.as_ref().filter(|_| is_of_next);
+            let _ = about.map_or(said, |ahead| &ahead.said).send(it).await;
         }
-        let end = if is_untouched || given.killed == Some(Killed::NotTaken) {
-            Said::Declined
-        } else {
-            Said::Ended(words(status) + &self.printed())
+        let ended = Said::Ended(words(status) + &self.printed());
+        let (end, end_of_next) = match ahead {
+            None if (is_untouched && !is_ahead) || is_refused => (Said::Declined, None),
+            None => (ended, None),
+            Some(next) if is_untouched => (ended, Some((next, Said::Declined))),
+            Some(next) => (Said::Done, Some((next, ended))),
         };
-        let _ = given.said.send(end).await;
+        let _ = said.send(end).await;
+        if let Some((next, end)) = end_of_next {
+            let _ = next.said.send(end).await;
+        }
+    }
+
+    /// Whether the process has read the job that was sent ahead, so that the one before is over.
+    fn has_begun_next(&self) -> bool {
+        self.ahead.is_some() && !self.channel.is_untouched()
+    }
+
+    /// Sends a job that was assigned early, or keeps it until the process waits; returns whether others may be sent.
+    async fn send_ahead(
+        &mut self,
+        assignment: Option<Assignment>,
+        early: &mut Early,
+        pool: &Shared,
+    ) -> bool {
+        let Some((_, until)) = early.take() else {
+            return true;
+        };
+        match assignment {
+            // The offer was taken and dropped without a job.
+            None => *early = Some((pool.offer(), until)),
+            Some(assignment) if assignment.info.body.len() + assignment.reserved.len() <= SMALL => {
+                self.ahead = Some(self.give(assignment, Some(until), pool).await);
+            }
+            Some(assignment) => {
+                *early = Some((Offer::of(assignment), until));
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Declines the job that was sent ahead, which the process has not read in time.
+    async fn take_back(&mut self) {
+        self.comes_soon = false;
+        if let Some(ahead) = self.ahead.take() {
+            let _ = ahead.said.send(Said::Declined).await;
+        }
+    }
+
+    /// Whether jobs may be sent ahead: output is then of the job before or of the next one, which cannot be told.
+    fn is_quiet(&self) -> bool {
+        self.ahead.is_none() && self.printed.is_none_or(|printed| self.count > printed + 1)
     }
 
     /// Tells a process that waits for it whether the failure of its job was written down.
@@ -642,20 +746,14 @@ impl Member {
         }
     }
 
-    /// When an offer is withdrawn that was made before the process waited.
-    fn patience(&self) -> Option<Instant> {
-        self.early.as_ref().map(|(_, until)| *until)
-    }
-
     /// Withdraws an early offer. The app's code after a job takes long: make no more early offers.
-    fn comes_late(&mut self) {
-        self.early = None;
+    fn comes_late(&mut self, early: &mut Early) {
+        *early = None;
         self.comes_soon = false;
     }
 
     /// Lets the process end by itself, or kills it.
     async fn end(mut self) {
-        self.early = None;
         let deadline = Instant::now() + FAREWELL;
         // The process may have closed its end, or not read: it gets its time all the same.
         let _ = tokio::time::timeout_at(deadline, self.channel.stop()).await;
@@ -665,7 +763,7 @@ impl Member {
                 () = tokio::time::sleep_until(deadline) => break,
             };
             if let Did::Exit(status) = did {
-                self.log_end(status);
+                self.has_ended(status);
                 self.read_rest().await;
                 return;
             }
@@ -680,6 +778,9 @@ impl Member {
     /// Cancel safe. Output comes before messages, as the process wrote them in
     /// that order: lines are then attributed to the right job.
     async fn does(&mut self) -> Did {
+        if let Some(said) = self.heard.take() {
+            return Did::Say(said);
+        }
         // Endless output, maybe from a program that the process started, must not starve other events.
         let may_print = self.prints < MOST_PRINTS;
         let did = tokio::select! {
@@ -696,6 +797,12 @@ impl Member {
         };
         self.prints = if did.is_err() { self.prints + 1 } else { 0 };
         did.unwrap_or_else(|(is_stdout, read)| {
+            self.printed = Some(self.count);
+            if let Some(ahead) = self.ahead.as_ref().filter(|_| self.has_begun_next()) {
+                let next = Arc::clone(&ahead.info);
+                self.flush();
+                self.log.of(Some(next));
+            }
             if is_stdout {
                 self.stdout.log(read, &mut self.log);
             } else {
@@ -705,8 +812,15 @@ impl Member {
         })
     }
 
-    /// Reads what is left in the pipes of a process that has ended; returns its last messages.
-    async fn read_rest(&mut self) -> Vec<Said> {
+    /// Logs what is left of lines without an end.
+    fn flush(&mut self) {
+        self.stdout.flush(&mut self.log);
+        self.stderr.flush(&mut self.log);
+    }
+
+    /// Reads what is left in the pipes of a process that has ended; returns its last messages, and for each whether
+    /// it is about the job that was sent ahead.
+    async fn read_rest(&mut self) -> Vec<(Said, bool)> {
         let mut said = Vec::new();
         // Without this the stream of messages would never end.
         self.channel.bury();
@@ -715,14 +829,16 @@ impl Member {
             // Messages matter most, and output may be endless.
             tokio::select! {
                 biased;
-                next = self.channel.next(), if !self.channel.is_closed() => said.extend(next.ok().flatten()),
+                next = self.channel.next(), if !self.channel.is_closed() => {
+                    let next = next.ok().flatten();
+                    said.extend(next.map(|next| (next, self.channel.has_moved_on())));
+                }
                 () = tokio::time::sleep_until(deadline) => break,
                 read = self.stdout.read() => self.stdout.log(read, &mut self.log),
                 read = self.stderr.read() => self.stderr.log(read, &mut self.log),
             }
         }
-        self.stdout.flush(&mut self.log);
-        self.stderr.flush(&mut self.log);
+        self.flush();
         // As with Laravel's worker, programs that it started may run on: do not kill them.
         self.group.forget();
         said
@@ -805,9 +921,22 @@ fn words(status: Option<ExitStatus>) -> String {
     status.map_or_else(|| "unknown".to_owned(), |status| status.to_string())
 }
 
-async fn either(one: &CancellationToken, other: &CancellationToken) {
-    tokio::select! {
-        () = one.cancelled() => {}
-        () = other.cancelled() => {}
+/// When an early offer is withdrawn.
+fn withdrawal(early: &Early) -> Option<Instant> {
+    early.as_ref().map(|(_, until)| *until)
+}
+
+/// The job assigned to an early offer; `None` if there will be none.
+async fn assigned(early: &mut Early) -> Option<Assignment> {
+    match early {
+        Some((offer, _)) => (&mut offer.0).await.ok(),
+        None => std::future::pending().await,
+    }
+}
+
+async fn sleep_until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }

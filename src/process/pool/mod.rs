@@ -9,7 +9,8 @@
 //!
 //! A member boots the app once and runs one job after the other. It is offered
 //! when it waits for a job, or a moment before: when Laravel has deleted the last
-//! one. A job assigned early is sent once the member waits. A member ends when
+//! one. A job assigned early is sent at once, and taken back if the member does not
+//! read it soon; the member does not begin it after that. A member ends when
 //! Laravel decides so (jobs, time, memory, a restart signal, a lost connection),
 //! when a job ends it, or when it is killed; then another takes its place. A
 //! member never touches a job's bytes in Redis, unless this worker is gone: then

@@ -182,6 +182,16 @@ impl Drop for Pause {
 #[derive(Debug)]
 pub(super) struct Offer(pub(super) oneshot::Receiver<Assignment>);
 
+impl Offer {
+    /// An offer to which this job is assigned already.
+    pub(super) fn of(assignment: Assignment) -> Self {
+        let (seat, assigned) = oneshot::channel();
+        // The other end is here.
+        let _ = seat.send(assignment);
+        Self(assigned)
+    }
+}
+
 impl Drop for Offer {
     fn drop(&mut self) {
         self.0.close();

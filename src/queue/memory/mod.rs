@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::{
-    Abilities, Ability, Answer, Choice, Effect, Fate, Held, Once, Place, PopRequest, Popped,
-    Push, Queue, QueueName, ReservedJob, Settled, Settlement, Sizes, Spool, Unsettled,
+    Abilities, Ability, Answer, Choice, Effect, Fate, Held, Once, Place, PopRequest, Popped, Push,
+    Queue, QueueName, ReservedJob, Settled, Settlement, Sizes, Spool, Unsettled,
 };
 use crate::time::UnixSeconds;
 

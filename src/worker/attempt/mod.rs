@@ -133,6 +133,10 @@ impl Attempt {
         placement: Placement,
         end: &mut TaskEnd,
     ) {
+        if matches!(placement, Placement::Php { .. }) && !self.follows().await {
+            end.was_declined = true;
+            return self.give_back().await;
+        }
         if !self.confirm_reservation().await {
             // The worker that has it now settles it.
             tracing::warn!(

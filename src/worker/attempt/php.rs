@@ -423,7 +423,9 @@ impl Attempt {
             course.is_settled = true;
             self.end(judged, info, elapsed).await;
             course.unsettled = None;
-            if let Some(pool) = self.shared.pool.as_ref().filter(|pool| pool.size() == 1) {
+            if let Some(pool) = &self.shared.pool
+                && pool.size() == 1
+            {
                 // With the end settled, its process may be given the next job.
                 pool.changed();
             }
@@ -494,6 +496,18 @@ impl Attempt {
         (!command.unwrap_or(false)).then_some(wait)
     }
 
+    /// Waits until the last job of a single PHP process is settled; false if the worker has to stop first.
+    pub(super) async fn follows(&self) -> bool {
+        if !self.shared.pops_behind_deletion() {
+            return true;
+        }
+        tokio::select! {
+            biased;
+            () = self.shared.settlements.handed.settled() => true,
+            () = self.shared.stops.cut.cancelled() => false,
+        }
+    }
+
     /// Puts a job that did not run back where it was.
     pub(crate) async fn give_back(&self) {
         self.settle_for_php(Ending::put_back()).await;
@@ -501,8 +515,9 @@ impl Attempt {
 
     /// Hands a job over to be settled; waits for that if the next job must not be popped before.
     async fn settle_for_php(&self, ending: Ending) {
-        let pool = self.shared.pool.as_ref();
-        if pool.is_some_and(|pool| pool.size() == 1) {
+        let is_deletion = matches!(ending.settlement, Settlement::Delete);
+        let is_followed = is_deletion && self.shared.pops_behind_deletion();
+        if self.shared.has_one_member() && !is_followed {
             self.settle_and_wait(ending).await;
         } else {
             self.send(ending, None).await;
@@ -539,8 +554,8 @@ impl Attempt {
     fn recording_of(&self, settlement: &Settlement) -> Option<(watch::Receiver<Passes>, u64)> {
         let recording = self.shared.recording.as_ref()?.passes();
         let begun = recording.borrow().begun;
-        let is_alone = (self.shared.pool.as_ref()).is_some_and(|pool| pool.size() == 1);
-        (is_alone && matches!(settlement, Settlement::Finish(_))).then_some((recording, begun))
+        (self.shared.has_one_member() && matches!(settlement, Settlement::Finish(_)))
+            .then_some((recording, begun))
     }
 
     /// Waits for the end of the first pass over the spool that began after `begun`.

@@ -122,6 +122,18 @@ impl Shared {
         self.observers.emit(&event);
     }
 
+    /// Whether there is a single PHP process, so that jobs run in it one after the other as in `queue:work`.
+    pub(crate) fn has_one_member(&self) -> bool {
+        self.pool.as_ref().is_some_and(|pool| pool.size() == 1)
+    }
+
+    /// Whether the next job of a single PHP process is popped in one round trip with the deletion of the last one.
+    ///
+    /// It begins once that is done. Where jobs run here, too, their ends would count as well.
+    pub(crate) fn pops_behind_deletion(&self) -> bool {
+        self.has_one_member() && self.has_only_php() && !self.observers.are_in_order()
+    }
+
     /// Whether every job goes to PHP.
     pub(crate) fn has_only_php(&self) -> bool {
         self.pool.is_some() && self.triage.app.router.mappings().len() == 0

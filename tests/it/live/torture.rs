@@ -20,6 +20,7 @@ const RETRY_AFTER: u32 = 4;
 const CHAINS: usize = 3;
 const MEMBERS: usize = 6;
 const SINGLES: usize = 12;
+const BOOT_KILLED: &str = "it ended while it booted the app (signal: 9 (SIGKILL))";
 /// Classes of the steps of a chain: PHP's pool and Rust in turn.
 const CLASSES: [&str; 4] = ["Journal", "UniqueJournal", "EncryptedJournal", "Journal"];
 
@@ -372,6 +373,10 @@ fn torture(version: u8) {
         }
         let done = poll(LONG, || {
             for worker in &mut workers {
+                // The last strike may have hit a child at its boot: then a worker does not start, and says so.
+                if !worker.is_running() && worker.stderr().contains(BOOT_KILLED) {
+                    *worker = scene.worker(tries);
+                }
                 assert!(worker.is_running(), "{}: {}", scene.name, worker.describe());
             }
             (!scene.is_busy()).then_some(())

@@ -614,6 +614,23 @@ fn members_that_linger_behind_their_jobs_keep_none_waiting(version: u8) {
 
 on_every_laravel!(members_that_linger_behind_their_jobs_keep_none_waiting);
 
+/// The next job, which a process already has, is taken back; the process is left alone.
+fn a_member_that_tarries_behind_its_job_is_not_killed(version: u8) {
+    const JOURNALS: usize = 20;
+    let scene = Scene::new(version, 2, "");
+    scene.dispatch(&json!([{"id": "tarries", "misdeed": "tarries"}]));
+    scene.doze(JOURNALS);
+    let mut worker = scene.worker(&["--stop-when-empty"]);
+    worker.succeeds_within(LONG);
+    let runs = scene.runs();
+    scene.is_each_run_once(&runs, JOURNALS);
+    let mut runs = runs.into_values().flatten();
+    assert!(runs.all(|run| run.attempts == Some(1)), "{}", scene.name);
+    assert!(!tail(&worker).contains("kill"), "{}", tail(&worker));
+}
+
+on_every_laravel!(a_member_that_tarries_behind_its_job_is_not_killed);
+
 /// Each process ends after one job although it already has the next, which it does not begin.
 fn a_job_that_was_not_begun_does_not_count(version: u8) {
     const JOURNALS: usize = 20;

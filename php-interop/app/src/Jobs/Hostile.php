@@ -294,6 +294,16 @@ class Hostile implements ShouldQueue
         Event::listen(JobProcessed::class, fn () => usleep(300_000));
     }
 
+    /** What listens to the end of this job takes longer than a process may take to begin with a job. */
+    private function tarries(): void
+    {
+        Event::listen(JobProcessed::class, function ($event) {
+            if ($event->job === $this->job) {
+                sleep(4);
+            }
+        });
+    }
+
     private function releasesAfterDelete(): void
     {
         $this->delete();
