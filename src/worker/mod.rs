@@ -48,6 +48,7 @@ mod weights;
 pub(crate) use attempt::decide::Defaults;
 #[cfg(all(feature = "internals", feature = "cli"))]
 pub use attempt::decide::Defaults;
+#[cfg(feature = "cli")]
 pub(crate) use attempt::exception::php_text as exception_text;
 pub use event::{Event, JobEnd, JobException, JobResult, Looping, Observer};
 pub use options::{StopRules, WorkerOptions};
