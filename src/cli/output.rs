@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -74,18 +74,18 @@ pub(super) fn width() -> usize {
 /// counted, and the count is printed.
 #[derive(Debug)]
 pub(super) struct LineWriter {
-    lines: Option<SyncSender<String>>,
-    /// Bytes of the waiting lines.
+    lines: Option<Sender<String>>,
+    /// Bytes that the waiting lines take.
     held: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
     dropped: Arc<AtomicUsize>,
 }
 
 impl LineWriter {
-    /// Most lines that may wait; more are dropped, so that memory stays bounded.
-    const WAITING: usize = 1 << 16;
-    /// Most bytes of waiting lines, because texts of jobs may be long.
+    /// Most bytes that waiting lines may take; more lines are dropped, so that memory stays bounded.
     const MOST_BYTES: usize = 16 << 20;
+    /// What a waiting line counts beside its text.
+    const PER_LINE: usize = 256;
 
     /// A writer for standard output.
     pub(super) fn new() -> std::io::Result<Self> {
@@ -103,7 +103,8 @@ impl LineWriter {
 
     /// A writer for this file or stream; `name` is the thread's name.
     fn to(name: &str, out: impl Write + Send + 'static) -> std::io::Result<Self> {
-        let (lines, waiting) = sync_channel(Self::WAITING);
+        // A bounded channel would take the memory of a full one from the start.
+        let (lines, waiting) = channel();
         let (dropped, held) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
         let thread = std::thread::Builder::new().name(name.into()).spawn({
             let (dropped, held) = (Arc::clone(&dropped), Arc::clone(&held));
@@ -122,9 +123,9 @@ impl LineWriter {
         let Some(lines) = &self.lines else {
             return;
         };
-        let length = line.len();
+        let length = line.len() + Self::PER_LINE;
         let held = self.held.fetch_add(length, Ordering::Relaxed);
-        if held.saturating_add(length) > Self::MOST_BYTES || lines.try_send(line).is_err() {
+        if held.saturating_add(length) > Self::MOST_BYTES || lines.send(line).is_err() {
             self.held.fetch_sub(length, Ordering::Relaxed);
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -262,7 +263,8 @@ fn write_lines(
                 .flatten();
         }
         let written = write_patiently(&mut out, text.as_bytes());
-        held.fetch_sub(text.len(), Ordering::Relaxed);
+        let length = text.len() + lines * LineWriter::PER_LINE;
+        held.fetch_sub(length, Ordering::Relaxed);
         text.clear();
         match written {
             Ok(()) => {
@@ -390,14 +392,14 @@ mod tests {
     #[test]
     fn lines_that_nobody_takes_fill_no_memory() {
         const LINE: usize = 1 << 20;
-        let (go, told) = sync_channel(0);
+        let (go, told) = std::sync::mpsc::sync_channel(0);
         let written = Arc::new(AtomicUsize::new(0));
         let lines = LineWriter::to("test", Stuck(told, Arc::clone(&written))).unwrap();
         for _ in 0..100 {
             lines.line("x".repeat(LINE));
         }
         assert!(lines.held.load(Ordering::Relaxed) <= LineWriter::MOST_BYTES);
-        let most = LineWriter::MOST_BYTES / LINE;
+        let most = LineWriter::MOST_BYTES / (LINE + LineWriter::PER_LINE);
         let dropped = lines.dropped.load(Ordering::Relaxed);
         assert!(
             (100 - most - 1..=100 - most).contains(&dropped),

@@ -317,12 +317,13 @@ impl Worker {
             pool,
             recording: (background.recording.as_ref()).and_then(Recording::recordings),
         };
+        let at_once = options.concurrency.min(queue.abilities().most_at_once);
         Run {
             shared: Arc::new(shared),
             queue,
             orders: control.subscribe(),
             slots: Slots::new(options.concurrency, mappings),
-            local: Intake::new(Some(Linger::new(options.concurrency))),
+            local: Intake::new(Some(Linger::new(at_once))),
             php: Intake::new(None),
             wakeups,
             retry: PopRetry::default(),

@@ -189,7 +189,8 @@ impl Run {
         if self.shared.has_only_php() {
             return None;
         }
-        NonZeroUsize::new(self.slots.free().min(self.left()))
+        let most = self.queue.abilities().most_at_once.get();
+        NonZeroUsize::new(self.slots.free().min(self.left()).min(most))
     }
 
     /// PHP processes that wait for a job.

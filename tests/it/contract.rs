@@ -1298,6 +1298,28 @@ async fn attempts_are_counted_in_every_spelling_and_all_other_bytes_stay_where_t
 }
 
 #[tokio::test]
+async fn a_pop_migrates_about_as_many_due_jobs_as_it_can_take() {
+    let server = RedisServer::start();
+    let queue = redis_queue(&server, true);
+    let due = UnixSeconds(5);
+    for id in 1..=200 {
+        queue.later(&name("q"), due, &payload(id)).await.unwrap();
+    }
+    let mut taken = Vec::new();
+    for (max, migrated, delayed) in [(1, 32, 168), (64, 64, 104), (104, 104, 0), (104, 0, 0)] {
+        let popped = pop(&queue, &["q"], max, 5).await;
+        assert_eq!(
+            (popped.jobs.len(), popped.migrated),
+            (max.min(200 - taken.len()), migrated)
+        );
+        assert_eq!(sizes(&queue, "q").await.delayed, delayed);
+        taken.extend(popped.jobs.iter().map(|job| id(&job.payload)));
+    }
+    taken.sort_unstable();
+    assert_eq!(taken, (1..=200).collect::<Vec<_>>());
+}
+
+#[tokio::test]
 async fn a_server_without_memory_loses_nothing() {
     let server = RedisServer::start();
     let queue = redis_queue(&server, true);

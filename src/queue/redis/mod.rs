@@ -35,7 +35,8 @@ pub struct RedisQueueOptions {
     pub retry_after: Option<Duration>,
     /// Whether the app keeps notify lists (Laravel 5.8 and later).
     pub notify: bool,
-    /// Most jobs that one pop migrates from each sorted set (`migration_batch_size`); always limited.
+    /// Most jobs that one pop migrates from each sorted set (`migration_batch_size`); never more than the pop can
+    /// take, or 32.
     pub migration_batch: usize,
     /// How far a pop looks into a queue if it takes only some of the jobs.
     pub look_ahead: usize,
@@ -116,6 +117,10 @@ impl fmt::Debug for RedisQueue {
     }
 }
 
+/// Most jobs that one script call reserves or settles, so that no call occupies the server for long.
+const MOST_AT_ONCE: NonZeroUsize = NonZeroUsize::new(256).expect("256 is not 0");
+/// Least jobs that one pop migrates from each sorted set: a pop of a single job costs little more with them.
+const MIGRATES: usize = 32;
 /// Longest wait for a push in one blocking command.
 const LONGEST_BLOCK: Duration = Duration::from_secs(10);
 
@@ -248,8 +253,9 @@ impl RedisQueue {
         }
     }
 
-    fn migration_limit(&self) -> Arg<'static> {
-        Arg::Int(i64::try_from(self.options.migration_batch).unwrap_or(i64::MAX))
+    /// How many due jobs a pop of `max` jobs migrates: those that it can take.
+    fn migration_limit(&self, max: NonZeroUsize) -> usize {
+        self.options.migration_batch.min(max.get().max(MIGRATES))
     }
 
     fn expires(&self, now: UnixSeconds) -> Arg<'static> {
@@ -295,7 +301,7 @@ fn abilities(options: &RedisQueueOptions) -> Abilities {
     Abilities {
         driver: "redis",
         retry_after: options.retry_after,
-        most_at_once: NonZeroUsize::MAX,
+        most_at_once: MOST_AT_ONCE,
         can: Ability::ALL.into_iter().filter(can).collect(),
     }
 }

@@ -105,7 +105,7 @@ impl RedisQueue {
             Arg::Int(request.now.0),
             self.expires(request.now),
             number(max.get()),
-            self.migration_limit(),
+            number(self.migration_limit(max)),
             Self::flag(self.options.notify),
             Self::flag(self.options.retry_after.is_some()),
             number(window),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::effects::EffectCall;
-use super::{RedisQueue, failed};
+use super::{MOST_AT_ONCE, RedisQueue, failed};
 use crate::connection::Arg;
 use crate::queue::{Effect, Error, Held, QueueName, ReservedJob, Settled, Settlement, Unsettled};
 use crate::time::UnixSeconds;
@@ -43,9 +43,6 @@ impl Group {
         }
     }
 }
-
-/// Most jobs settled by one script call, so that no call occupies the server for long.
-const SETTLE_AT_ONCE: usize = 256;
 
 impl RedisQueue {
     async fn settle_group(
@@ -134,7 +131,7 @@ impl RedisQueue {
             let open = groups
                 .iter_mut()
                 .rev()
-                .find(|(g, members)| *g == group && members.len() < SETTLE_AT_ONCE);
+                .find(|(g, members)| *g == group && members.len() < MOST_AT_ONCE.get());
             match open {
                 Some((_, members)) => members.push(index),
                 None => groups.push((group, vec![index])),
@@ -195,7 +192,7 @@ impl RedisQueue {
         // A queue that cannot be written must not cost other queues their reservations.
         let mut result = Ok(());
         for same_queue in rest.chunk_by(|a, b| jobs[*a].queue == jobs[*b].queue) {
-            for chunk in same_queue.chunks(SETTLE_AT_ONCE) {
+            for chunk in same_queue.chunks(MOST_AT_ONCE.get()) {
                 let queue = &jobs[chunk[0]].queue;
                 let keys = [self.keys.reserved(queue)];
                 let mut args = vec![Arg::Int(expires.0)];

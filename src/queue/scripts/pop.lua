@@ -10,7 +10,7 @@
 --   1  now                      1760000000
 --   2  end of the reservations  1760000090
 --   3  most jobs to reserve     64
---   4  most jobs to migrate     1000, per set; negative for all
+--   4  most jobs to migrate     64, per set; negative for all
 --   5  whether there are notify lists             1 or 0
 --   6  whether reservations end                   1 or 0
 --   7  how many jobs to look through             64; 0 to take the first ones
