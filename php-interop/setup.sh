@@ -68,6 +68,8 @@ if [ "$host_only" = no ]; then
     # The -core packages of MariaDB contain the programs without a service.
     packages+=(mariadb-server-core mariadb-client-core postgresql)
     packages+=(debootstrap debian-archive-keyring)
+    # Only its programs are used.
+    packages+=(prometheus)
 fi
 
 missing=()
@@ -133,7 +135,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     for package in "${missing[@]}"; do
         say installed "$package $(dpkg-query -W -f='${Version}' "$package")"
         case "$package" in
-            redis-server | postgresql) disable_service "$package" ;;
+            redis-server | postgresql | prometheus) disable_service "$package" ;;
         esac
     done
 fi

@@ -99,6 +99,10 @@ mod routing;
 pub mod routing;
 mod shown;
 #[cfg(not(feature = "internals"))]
+mod telemetry;
+#[cfg(feature = "internals")]
+pub mod telemetry;
+#[cfg(not(feature = "internals"))]
 mod time;
 #[cfg(feature = "internals")]
 pub mod time;
@@ -107,7 +111,7 @@ pub mod worker;
 pub use connection::{Redis, RedisOptions};
 pub use handler::JobContext;
 pub use process::supervise;
-pub use routing::{HandlerChoice, Mapping, MappingError, Registry, Router, UnmappedPolicy};
+pub use routing::{HandlerChoice, Mapping, MappingError, Registry, Router, Runner, UnmappedPolicy};
 pub use worker::{Worker, WorkerOptions};
 
 /// The README's examples compile.

@@ -11,6 +11,7 @@ use super::mapping::MapTable;
 use super::middleware::LimiterTable;
 use super::unmapped::UnmappedTable;
 use crate::horizon::Registration;
+use crate::telemetry::Endpoint;
 
 /// The whole file.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -36,6 +37,9 @@ pub struct File {
     /// The app's Horizon.
     #[serde(default)]
     pub horizon: HorizonTable,
+    /// What is served over HTTP.
+    #[serde(default)]
+    pub http: HttpTable,
     /// What becomes of jobs that no mapping matches.
     #[serde(default)]
     pub unmapped: UnmappedTable,
@@ -130,6 +134,14 @@ pub struct WorkerTable {
     pub control_plane: Option<bool>,
     /// Time zone of printed times, as PHP names it.
     pub timezone: Option<String>,
+}
+
+/// `[http]`
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpTable {
+    /// Where metrics, probes and status are served.
+    pub listen: Option<Endpoint>,
 }
 
 /// `[php]`

@@ -10,6 +10,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 
@@ -191,6 +192,9 @@ pub struct Payload {
     pub tags: Vec<Box<str>>,
     /// `createdAt`, since Laravel 12.11.
     pub created_at: Option<UnixSeconds>,
+    /// `delay`: how long after the push the job was to become due, where there is `createdAt`; before that, another
+    /// name of `backoff`.
+    pub delay: Duration,
     /// `pushedAt` of Horizon: unix seconds with a fraction.
     pub pushed_at: Option<f64>,
     /// `type` of Horizon: `job`, `event`, `notification`, `mail`, `broadcast`.
@@ -313,6 +317,11 @@ impl Payload {
             let data = RawValue::from_string(data.to_owned());
             Data::Json(data.map_err(|error| Error::Json(error.to_string()))?.into())
         };
+        let delay = (fields
+            .delay
+            .as_ref()
+            .filter(|_| fields.created_at.is_some()))
+        .map_or(Duration::ZERO, |delay| delay.after(1));
         Ok(Self {
             uuid: fields.uuid.map(JobUuid::from),
             id: fields.id.map(JobId::from),
@@ -328,6 +337,7 @@ impl Payload {
                 retry_until: fields.retry_until.or(fields.timeout_at).map(UnixSeconds),
             },
             tags: fields.tags,
+            delay,
             created_at: fields.created_at.map(UnixSeconds),
             pushed_at: fields.pushed_at,
             horizon_type: fields.horizon_type,
@@ -405,6 +415,15 @@ impl Payload {
         } else {
             &self.display_name
         }
+    }
+
+    /// When the job was to become due after its push, in unix seconds with a fraction; `None` if the payload does not
+    /// say when it was pushed.
+    pub fn first_due(&self) -> Option<f64> {
+        #[expect(clippy::cast_precision_loss, reason = "seconds of this age are exact")]
+        let created = self.created_at.map(|created| created.0 as f64);
+        let pushed = self.pushed_at.or(created)?;
+        Some(pushed + self.delay.as_secs_f64())
     }
 
     /// The name for display: [`resolve_name`](Self::resolve_name), made printable and cut to 255 characters.

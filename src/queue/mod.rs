@@ -85,6 +85,12 @@ pub trait PushListener: Send + Sync + fmt::Debug + 'static {
     fn pushed(&self, connection: &ConnectionName, queue: &QueueName, payload: &[u8]);
 }
 
+/// Hears how long the server took. Called on the calling task: return quickly and never block.
+pub trait CallListener: Send + Sync + fmt::Debug + 'static {
+    /// Called once for each pop, settlement and renewal; `call` names which.
+    fn answered(&self, call: &'static str, took: Duration, has_failed: bool);
+}
+
 /// What becomes of a payload that a pop meets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
@@ -250,6 +256,15 @@ pub struct Sizes {
     pub reserved: u64,
     /// In quarantine.
     pub quarantined: u64,
+}
+
+/// Jobs that the next pop of a queue moves to its list.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Due {
+    /// Delayed jobs that are due.
+    pub delayed: u64,
+    /// Jobs whose reservation has ended.
+    pub reserved: u64,
 }
 
 /// An error from a queue connection.
@@ -437,6 +452,15 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
     fn tell_pushes(&self, listener: Arc<dyn PushListener>) {
         drop(listener);
     }
+
+    /// Tells a listener how long pops, settlements and renewals take from now on; the first listener stays. A driver
+    /// without a server tells nothing.
+    fn tell_calls(&self, listener: Arc<dyn CallListener>) {
+        drop(listener);
+    }
+
+    /// Counts the jobs of a queue that are due; nothing is migrated.
+    fn due<'a>(&'a self, queue: &'a QueueName, now: UnixSeconds) -> Answer<'a, Due>;
 
     /// Counts the jobs of a queue. Nothing is migrated: a due delayed job counts as delayed.
     fn sizes<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Sizes>;

@@ -7,5 +7,6 @@ mod registry;
 pub use builtin::{Discard, Log};
 pub use canary::Canary;
 pub use registry::{
-    HandlerChoice, Mapping, MappingError, Mode, OnMismatch, Registry, Route, Router, UnmappedPolicy,
+    HandlerChoice, Mapping, MappingError, Mode, OnMismatch, Registry, Route, Router, Runner,
+    UnmappedPolicy,
 };

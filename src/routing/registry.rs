@@ -85,7 +85,47 @@ pub enum HandlerChoice {
     Forward(QueueName),
 }
 
+/// What runs a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Runner {
+    /// A handler of this process.
+    Rust,
+    /// A program.
+    Exec,
+    /// A server that jobs are posted to.
+    Http,
+    /// A PHP process with the app.
+    Php,
+    /// Nothing: the job failed before it ran.
+    None,
+}
+
+impl Runner {
+    /// A word for figures and records.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Rust => "rust",
+            Self::Exec => "exec",
+            Self::Http => "http",
+            Self::Php => "php",
+            Self::None => "none",
+        }
+    }
+}
+
 impl HandlerChoice {
+    /// What runs the jobs.
+    pub(crate) fn runner(&self) -> Runner {
+        match self {
+            Self::Named(_) => Runner::Rust,
+            Self::Exec(_) | Self::Persistent(_) => Runner::Exec,
+            #[cfg(feature = "http")]
+            Self::Http(_) => Runner::Http,
+            Self::Forward(_) => Runner::None,
+        }
+    }
+
     /// Variables of this process that the mapping names; most are secrets.
     fn variables(&self) -> Vec<String> {
         let passed = |environment: &Environment| {

@@ -129,6 +129,7 @@ fn start_watching(premises: &Premises<'_>) -> JoinSet<()> {
         queue,
         options,
         control,
+        observers,
         running,
         turns,
         overseer,
@@ -136,7 +137,12 @@ fn start_watching(premises: &Premises<'_>) -> JoinSet<()> {
         ..
     } = premises;
     let mut helpers = JoinSet::new();
-    let renewing = keep_renewing(Arc::clone(queue), Arc::clone(running), options.clock);
+    let renewing = keep_renewing(
+        Arc::clone(queue),
+        Arc::clone(running),
+        (*observers).clone(),
+        options.clock,
+    );
     let Some(overseer) = overseer else {
         helpers.spawn(renewing);
         return helpers;

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use crate::handler::{FailureText, JobInfo, panic_text};
 use crate::queue::{ConnectionName, QueueName};
+use crate::routing::Runner;
 use crate::worker::options::WorkerOptions;
 use crate::worker::stats::{CanaryStop, Tally};
 use crate::worker::stop::StopReason;
@@ -106,6 +107,8 @@ pub enum Event<'a> {
     /// An attempt is over, however it ended: once for each `JobProcessing`. Its failure is the exception, if there
     /// was one.
     JobAttempted(&'a JobEnd<'a>),
+    /// A running job is no longer reserved for this worker, so that another one may run it, too.
+    ReservationLost(&'a QueueName),
     /// Payloads that cannot be decoded went to quarantine.
     JobsQuarantined {
         /// Queue they came from.
@@ -161,6 +164,7 @@ impl Event<'_> {
             Self::Tallied(_) => "Tallied",
             Self::CanaryStopped(_) => "CanaryStopped",
             Self::CanaryResumed(_) => "CanaryResumed",
+            Self::ReservationLost(_) => "ReservationLost",
             Self::JobsQuarantined { .. } => "JobsQuarantined",
             Self::JobForwarded { .. } => "JobForwarded",
             Self::WorkerPausing => "WorkerPausing",
@@ -223,6 +227,8 @@ pub struct JobEnd<'a> {
     pub is_gone: bool,
     /// Whether a PHP process raises Laravel's `JobFailed` for this failure.
     pub is_raised_by_php: bool,
+    /// What ran the job.
+    pub runner: Runner,
 }
 
 /// What an attempt threw.

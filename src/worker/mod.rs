@@ -23,6 +23,7 @@ mod completion;
 mod event;
 mod gauge;
 mod handed;
+mod heartbeat;
 mod intake;
 mod limits;
 mod linger;
@@ -51,6 +52,7 @@ pub use attempt::decide::Defaults;
 #[cfg(feature = "cli")]
 pub(crate) use attempt::exception::php_text as exception_text;
 pub use event::{Event, JobEnd, JobException, JobResult, Looping, Observer};
+pub use heartbeat::Heartbeat;
 pub use options::{StopRules, WorkerOptions};
 #[cfg(feature = "cli")]
 pub(crate) use preview::Preview;
@@ -322,6 +324,7 @@ impl Worker {
             shared: Arc::new(shared),
             queue,
             orders: control.subscribe(),
+            heartbeat: control.heartbeat().clone(),
             slots: Slots::new(options.concurrency, mappings),
             local: Intake::new(Some(Linger::new(at_once))),
             php: Intake::new(None),

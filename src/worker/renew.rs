@@ -15,6 +15,7 @@ use crate::payload::{JobUuid, Payload};
 use crate::queue::{Held, Queue, ReservedJob};
 use crate::shown::with_causes;
 use crate::time::Clock;
+use crate::worker::event::{Event, Observers};
 
 /// Running jobs, and when each began.
 #[derive(Debug)]
@@ -120,7 +121,12 @@ impl Running {
 }
 
 /// Renews reservations until the future is dropped.
-pub(super) async fn keep_renewing(queue: Arc<dyn Queue>, running: Arc<Running>, clock: Clock) {
+pub(super) async fn keep_renewing(
+    queue: Arc<dyn Queue>,
+    running: Arc<Running>,
+    observers: Observers,
+    clock: Clock,
+) {
     let Some(retry_after) = queue.abilities().retry_after else {
         return std::future::pending().await;
     };
@@ -141,6 +147,7 @@ pub(super) async fn keep_renewing(queue: Arc<dyn Queue>, running: Arc<Running>, 
             Ok(held) => {
                 running.renewed_at(now);
                 for job in running.newly_lost(&jobs, &held) {
+                    observers.emit(&Event::ReservationLost(&job.queue));
                     let payload = Payload::parse(&job.payload).ok();
                     let uuid = payload.as_ref().and_then(|payload| payload.uuid.as_ref());
                     tracing::warn!(

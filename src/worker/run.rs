@@ -15,6 +15,7 @@ use super::attempt::shared::Shared;
 use super::background::Background;
 use super::backoff::PopRetry;
 use super::event::{Event, Looping};
+use super::heartbeat::Heartbeat;
 use super::intake::{Found, Intake};
 use super::limits::{LIMITS_EVERY, Limits, Snapshot};
 use super::options::WorkerOptions;
@@ -36,6 +37,7 @@ pub(super) struct Run {
     pub(super) queue: Arc<dyn Queue>,
     pub(super) options: WorkerOptions,
     pub(super) orders: watch::Receiver<Orders>,
+    pub(super) heartbeat: Heartbeat,
     pub(super) slots: Slots,
     /// When to pop for handlers in this process.
     pub(super) local: Intake,
@@ -90,6 +92,7 @@ impl Run {
     pub(super) async fn work(&mut self) -> StopReason {
         let mut paused = false;
         loop {
+            self.heartbeat.beat();
             while let Some(end) = self.slots.try_next_end() {
                 self.ended(end);
             }
@@ -376,6 +379,7 @@ impl Run {
             select::pop(&*queue, &queues, clock.now(), slots, woken, selector).await
         };
         let mut orders = self.orders.clone();
+        self.heartbeat.excuse();
         let mut popping = std::pin::pin!(unless_told_to_quit(popping, &mut orders));
         let mut popped = Poll::Pending;
         if self.slots.has_waiting() && self.may_start() {

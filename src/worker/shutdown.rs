@@ -54,6 +54,7 @@ impl Stopping {
 impl Run {
     /// Lets running jobs finish, cuts them at the deadline, and waits until all are settled.
     pub(super) async fn stop(mut self, reason: StopReason) -> Report {
+        self.heartbeat.excuse();
         if let Some(pool) = &self.shared.pool {
             pool.close();
         }

@@ -9,6 +9,8 @@ use rustix::process::Signal;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::heartbeat::Heartbeat;
+
 /// Why a worker stopped.
 ///
 /// # Source
@@ -116,6 +118,7 @@ pub struct Control {
     signals: watch::Sender<Option<Signal>>,
     /// The exit code for a process that cannot end by itself.
     abandoned: watch::Sender<Option<u8>>,
+    heartbeat: Heartbeat,
 }
 
 impl Default for Control {
@@ -131,6 +134,7 @@ impl Control {
             orders: watch::Sender::default(),
             signals: watch::Sender::default(),
             abandoned: watch::Sender::new(None),
+            heartbeat: Heartbeat::default(),
         }
     }
 
@@ -151,6 +155,16 @@ impl Control {
     pub fn pause(&self, paused: bool) {
         self.orders
             .send_if_modified(|orders| std::mem::replace(&mut orders.paused, paused) != paused);
+    }
+
+    /// Signs of life of the worker's loop.
+    pub fn heartbeat(&self) -> &Heartbeat {
+        &self.heartbeat
+    }
+
+    /// Whether the order to stop was given.
+    pub fn is_told_to_quit(&self) -> bool {
+        self.orders.borrow().quit
     }
 
     /// Waits for the order to stop.

@@ -170,6 +170,29 @@ async fn released_jobs_come_back_when_due(queue: impl Subject) {
     assert_eq!(due.jobs[0].payload, job.ticket);
 }
 
+async fn due_jobs_are_counted_before_they_move(queue: impl Subject) {
+    queue.push(&name("q"), &[payload(1)]).await.unwrap();
+    pop(&queue, &["q"], 1, 100).await;
+    for (id, due) in [(2, 100), (3, 150), (4, 200)] {
+        let due = UnixSeconds(due);
+        queue.later(&name("q"), due, &payload(id)).await.unwrap();
+    }
+    // The reservation ends at 190.
+    for (now, delayed, reserved) in [
+        (99, 0, 0),
+        (150, 2, 0),
+        (189, 2, 0),
+        (190, 2, 1),
+        (200, 3, 1),
+    ] {
+        let due = queue.due(&name("q"), UnixSeconds(now)).await.unwrap();
+        assert_eq!((due.delayed, due.reserved), (delayed, reserved), "at {now}");
+    }
+    let none = queue.due(&name("other"), UnixSeconds(200)).await.unwrap();
+    assert_eq!((none.delayed, none.reserved), (0, 0));
+    assert_eq!(sizes(&queue, "q").await.delayed, 3);
+}
+
 async fn a_release_may_leave_the_attempt_uncounted(queue: impl Subject) {
     queue.push(&name("q"), &[payload(1)]).await.unwrap();
     let job = pop(&queue, &["q"], 1, 100).await.jobs.remove(0);
@@ -853,6 +876,7 @@ contract! {
     earlier_queues_are_drained_before_later_ones []
     deleted_jobs_are_gone_and_deleting_twice_says_so [TellsGone]
     released_jobs_come_back_when_due []
+    due_jobs_are_counted_before_they_move []
     a_release_may_leave_the_attempt_uncounted [PutsBack]
     a_release_does_not_double_a_job_that_another_worker_has [TellsGone]
     a_job_put_back_is_first_again_and_as_it_was [PutsBack]

@@ -20,7 +20,7 @@ const ROWS: [&[&str]; 11] = [
     &["middleware", "process", "outbox"],
     &["routing"],
     &["worker"],
-    &["horizon"],
+    &["horizon", "telemetry"],
     &["config"],
     &["cli"],
 ];

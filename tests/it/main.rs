@@ -36,4 +36,5 @@ mod payloads;
 mod persistent;
 mod stale;
 mod supervised;
+mod telemetry;
 mod worker;

@@ -7,6 +7,7 @@ use crate::cli::UsageError;
 use crate::config::{Config, Connection};
 use crate::payload::Backoff;
 use crate::queue::QueueName;
+use crate::telemetry::Endpoint;
 use crate::time::Clock;
 use crate::worker::{Defaults, StopRules, WorkerOptions};
 
@@ -115,6 +116,15 @@ pub(in crate::cli) struct WorkArgs {
     #[arg(long, help_heading = "Beyond Laravel")]
     pub(super) summary: bool,
 
+    /// Serve metrics for Prometheus, probes and status on this address, such as 127.0.0.1:9464
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "ARTISAND_METRICS",
+        help_heading = "Beyond Laravel"
+    )]
+    metrics: Option<Endpoint>,
+
     /// Seconds running jobs may go on after an order to stop, then they are released [default: no limit]
     #[arg(
         long,
@@ -158,6 +168,13 @@ impl WorkArgs {
         let processors = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let threads = self.threads.or(config.file.worker.threads);
         threads.unwrap_or_else(processors)
+    }
+
+    /// Where to serve metrics, if anywhere.
+    pub(super) fn metrics(&self, config: &Config) -> Option<Endpoint> {
+        self.metrics
+            .clone()
+            .or_else(|| config.file.http.listen.clone())
     }
 
     /// Turns flags into options: 0 becomes `None`, names become queues.

@@ -8,6 +8,7 @@ use crate::cli::{UsageError, block_on, connection};
 use crate::config::{self, Config};
 use crate::queue::QueueName;
 use crate::routing::{Registry, Router, UnmappedPolicy};
+use crate::telemetry::Endpoint;
 use crate::worker::WorkerOptions;
 
 /// What a worker is to do.
@@ -18,6 +19,8 @@ pub(super) struct Plan {
     pub(super) router: Router,
     /// Threads for handlers that keep a thread busy.
     pub(super) threads: NonZeroUsize,
+    /// Where to serve metrics, if anywhere.
+    pub(super) metrics: Option<Endpoint>,
 }
 
 impl Plan {
@@ -40,6 +43,7 @@ impl Plan {
             options,
             router,
             threads: args.threads(config),
+            metrics: args.metrics(config),
         })
     }
 

@@ -1,9 +1,12 @@
 //! Puts a worker together and starts it.
 
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::runtime::Handle;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::plan::Plan;
 use crate::cli::open;
@@ -12,8 +15,11 @@ use crate::failed::FailedJobs;
 use crate::handler::Services;
 use crate::horizon::Horizon;
 use crate::process::pool::{Pool, PoolError};
-use crate::queue::Queue;
+use crate::queue::{Queue, RedisQueue};
 use crate::shown::with_causes;
+use crate::telemetry::{
+    JobFigures, ListenError, Sources, Telemetry, is_watched_by_systemd, keep_telling_systemd,
+};
 use crate::worker::{Control, ControlPlane, Observer, Report, Worker};
 
 /// The target of log lines here: it stays the same when files are moved.
@@ -84,6 +90,66 @@ async fn start_pool(
     Ok(Some(pool))
 }
 
+/// What is told of the worker over HTTP and to systemd.
+struct Watched {
+    jobs: JobFigures,
+    /// What is served, and the task that serves it.
+    served: Option<(Telemetry, AbortOnDropHandle<Infallible>)>,
+}
+
+impl Watched {
+    /// Serves from now on, so that probes see the worker start; `None` if nothing is to be told.
+    async fn start(
+        plan: &Plan,
+        control: &Control,
+        runtime: &Handle,
+    ) -> Result<Option<Self>, ListenError> {
+        if plan.metrics.is_none() && !is_watched_by_systemd() {
+            return Ok(None);
+        }
+        let jobs = JobFigures::new(&plan.options.connection);
+        let served = match &plan.metrics {
+            None => None,
+            Some(endpoint) => {
+                let sleep = plan.options.sleep;
+                let telemetry = Telemetry::new(jobs.clone(), control.clone(), sleep);
+                let serving = endpoint.serve(telemetry.clone(), runtime).await?;
+                Some((telemetry, AbortOnDropHandle::new(serving)))
+            }
+        };
+        Ok(Some(Self { jobs, served }))
+    }
+
+    /// Tells what the worker consists of.
+    fn begin(&self, queue: &Arc<RedisQueue>, plan: &Plan, pool: Option<&Pool>) {
+        let Some((telemetry, _)) = &self.served else {
+            return;
+        };
+        queue.tell_calls(Arc::new(self.jobs.clone()));
+        let options = &plan.options;
+        let (connection, queues) = (options.connection.clone(), options.queues.clone());
+        let mut sources = Sources::new(Arc::clone(queue), connection, queues);
+        sources.pool = pool.cloned();
+        if plan.runs_here() {
+            sources.slots = options.concurrency.get();
+        }
+        telemetry.start(sources);
+    }
+
+    /// Tells systemd, if it waits for that, until the handle is dropped.
+    fn tell_systemd(
+        &self,
+        control: &Control,
+        sleep: Duration,
+        runtime: &Handle,
+    ) -> Option<AbortOnDropHandle<Infallible>> {
+        is_watched_by_systemd().then(|| {
+            let telling = keep_telling_systemd(self.jobs.clone(), control.clone(), sleep);
+            AbortOnDropHandle::new(runtime.spawn(telling))
+        })
+    }
+}
+
 /// Runs a worker until it stops.
 pub(super) async fn run(
     config: &Config,
@@ -98,13 +164,18 @@ pub(super) async fn run(
     let horizon = config::horizon_of_worker(config, &plan.options, plan.slots(config))?
         .map(|options| Horizon::start(options, &runtime));
     let horizon = horizon.transpose()?;
+    let watched = Watched::start(&plan, control, &runtime).await?;
     let (queue, _) = open(config, &plan.connection).await?;
     let pool = start_pool(config, &plan, stores.failed_jobs.as_ref(), control).await?;
     let queue = Arc::new(queue);
+    if let Some(watched) = &watched {
+        watched.begin(&queue, &plan, pool.as_ref());
+    }
     let mut pushing = vec![Arc::clone(&queue) as Arc<dyn Queue>];
     if let Some(connections) = &stores.services.connections {
         pushing.extend(connections.queues().cloned());
     }
+    let sleep = plan.options.sleep;
     let mut worker = Worker::new(queue, plan.router, plan.options)
         .with_control_plane(stores.control_plane)
         .with_services(stores.services);
@@ -120,6 +191,9 @@ pub(super) async fn run(
     for observer in observers {
         worker = worker.with_observer(observer);
     }
+    if let Some(watched) = &watched {
+        worker = worker.with_observer(watched.jobs.clone());
+    }
     if let Some(horizon) = &horizon {
         for pushing in pushing {
             pushing.tell_pushes(Arc::new(horizon.recorder()));
@@ -129,6 +203,9 @@ pub(super) async fn run(
     if let Some(failed_jobs) = stores.failed_jobs {
         worker = worker.with_failed_jobs(failed_jobs);
     }
+    let _telling = watched
+        .as_ref()
+        .and_then(|watched| watched.tell_systemd(control, sleep, &runtime));
     // Runs on the runtime's own threads, if it has any: this thread would have to be woken for every pop.
     let working = tokio::spawn({
         let control = control.clone();

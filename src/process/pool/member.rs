@@ -45,9 +45,15 @@ pub(super) async fn keep(pool: Arc<Shared>) {
     while !pool.is_closing.is_cancelled() {
         let problem = match Member::boot(&pool).await {
             Ok(Some(member)) => {
-                pool.health().broken -= usize::from(std::mem::take(&mut is_broken));
+                {
+                    let mut health = pool.health();
+                    health.broken -= usize::from(std::mem::take(&mut is_broken));
+                    health.serving += 1;
+                }
                 let booted = Instant::now();
-                if member.serve(&pool).await > 0 || booted.elapsed() >= SHORTEST_LIFE {
+                let served = member.serve(&pool).await;
+                pool.health().serving -= 1;
+                if served > 0 || booted.elapsed() >= SHORTEST_LIFE {
                     failures = 0;
                     continue;
                 }

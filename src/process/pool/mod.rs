@@ -110,6 +110,21 @@ impl Pool {
         self.0.health().versions.clone()
     }
 
+    /// How many members wait for a job, run one, or boot the app, each with the name of that state.
+    #[cfg(feature = "cli")]
+    pub fn states(&self) -> [(&'static str, usize); 3] {
+        let (idle, serving) = (self.waiting(), self.0.health().serving);
+        let busy = serving.saturating_sub(idle);
+        let booting = self.size().saturating_sub(serving);
+        [("idle", idle), ("busy", busy), ("booting", booting)]
+    }
+
+    /// How many processes have booted the app since the start.
+    #[cfg(feature = "cli")]
+    pub fn booted_processes(&self) -> u64 {
+        self.0.health().booted
+    }
+
     /// The configured number of members.
     pub fn size(&self) -> usize {
         self.0.options.processes.get()

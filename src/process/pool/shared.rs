@@ -74,6 +74,8 @@ pub(super) struct Health {
     pub(super) broken: usize,
     /// The error message of the last failure.
     pub(super) problem: String,
+    /// How many members have booted the app and run jobs or wait for them.
+    pub(super) serving: usize,
     /// How many boots of any member have succeeded since the start.
     pub(super) booted: u64,
     /// The versions that the last booted member reported.

@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::{
-    Abilities, Ability, Answer, Choice, Effect, Fate, Held, Once, Place, PopRequest, Popped, Push,
-    Queue, QueueName, ReservedJob, Settled, Settlement, Sizes, Spool, Unsettled,
+    Abilities, Ability, Answer, Choice, Due, Effect, Fate, Held, Once, Place, PopRequest, Popped,
+    Push, Queue, QueueName, ReservedJob, Settled, Settlement, Sizes, Spool, Unsettled,
 };
 use crate::time::UnixSeconds;
 
@@ -400,6 +400,21 @@ impl Queue for MemoryQueue {
 
     fn was_pushed<'a>(&'a self, id: &'a str) -> Answer<'a, bool> {
         Box::pin(async move { Ok(self.state().pushed.contains(id)) })
+    }
+
+    fn due<'a>(&'a self, queue: &'a QueueName, now: UnixSeconds) -> Answer<'a, Due> {
+        Box::pin(async move {
+            let state = self.state();
+            let due = state.queues.get(queue).map(|queue| {
+                let delayed = queue.delayed.iter().filter(|(due, _)| *due <= now);
+                let ended = queue.reserved.values().filter(|end| **end <= now);
+                Due {
+                    delayed: delayed.count() as u64,
+                    reserved: self.retry_after.map_or(0, |_| ended.count() as u64),
+                }
+            });
+            Ok(due.unwrap_or_default())
+        })
     }
 
     fn sizes<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Sizes> {

@@ -1,7 +1,8 @@
 //! Shows what a queue holds; no job moves.
 
 use super::{RedisQueue, failed};
-use crate::queue::{Error, Place, QueueName, Sizes};
+use crate::queue::{Due, Error, Place, QueueName, Sizes};
+use crate::time::UnixSeconds;
 
 impl RedisQueue {
     pub(super) async fn range(
@@ -45,6 +46,24 @@ impl RedisQueue {
             reserved,
             quarantined,
         })
+    }
+
+    pub(super) async fn count_due(
+        &self,
+        queue: &QueueName,
+        now: UnixSeconds,
+    ) -> Result<Due, Error> {
+        let count = |key: String| async move {
+            let count = redis::cmd("ZCOUNT").arg(key).arg("-inf").arg(now.0).take();
+            (self.redis.command::<u64>(&count).await).map_err(failed("ZCOUNT", queue))
+        };
+        let delayed = count(self.keys.delayed(queue)).await?;
+        let reserved = match self.options.retry_after {
+            Some(_) => count(self.keys.reserved(queue)).await?,
+            // Reservations do not end.
+            None => 0,
+        };
+        Ok(Due { delayed, reserved })
     }
 
     pub(super) async fn scan_quarantines(&self) -> Result<Vec<QueueName>, Error> {

@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{FromRedisValue, Script};
 
 use super::{
-    Abilities, Ability, Answer, ConnectionName, Effect, Error, Fate, Held, Keys, Once, Place,
-    PopRequest, Popped, Push, PushListener, Queue, QueueName, ReservedJob, Settled, Settlement,
-    Sizes, Unsettled,
+    Abilities, Ability, Answer, CallListener, ConnectionName, Due, Effect, Error, Fate, Held, Keys,
+    Once, Place, PopRequest, Popped, Push, PushListener, Queue, QueueName, ReservedJob, Settled,
+    Settlement, Sizes, Unsettled,
 };
 use crate::connection::{Arg, Redis};
 use crate::time::UnixSeconds;
@@ -70,6 +70,7 @@ pub struct RedisQueue {
     abilities: Abilities,
     scripts: Scripts,
     pushes: OnceLock<Arc<dyn PushListener>>,
+    calls: OnceLock<Arc<dyn CallListener>>,
 }
 
 struct Scripts {
@@ -154,6 +155,7 @@ impl RedisQueue {
             options,
             scripts,
             pushes: OnceLock::new(),
+            calls: OnceLock::new(),
         }
     }
 
@@ -221,6 +223,21 @@ impl RedisQueue {
             .script(script, keys, args)
             .await
             .map_err(failed(name, queue))
+    }
+
+    /// Tells how long a call takes, if anything listens.
+    async fn timed<T, E>(
+        &self,
+        call: &'static str,
+        answer: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let Some(listener) = self.calls.get() else {
+            return answer.await;
+        };
+        let sent = Instant::now();
+        let answer = answer.await;
+        listener.answered(call, sent.elapsed(), answer.is_err());
+        answer
     }
 
     fn tell_push(&self, queue: &QueueName, payload: &[u8]) {
@@ -316,14 +333,14 @@ impl Queue for RedisQueue {
     }
 
     fn pop<'a>(&'a self, request: PopRequest<'a>) -> Answer<'a, Popped> {
-        Box::pin(self.pop_jobs(request))
+        Box::pin(self.timed("pop", self.pop_jobs(request)))
     }
 
     fn settle<'a>(
         &'a self,
         jobs: &'a [(Arc<ReservedJob>, Settlement)],
     ) -> Answer<'a, Vec<Settled>, Unsettled> {
-        Box::pin(self.settle_jobs(jobs))
+        Box::pin(self.timed("settle", self.settle_jobs(jobs)))
     }
 
     fn renew<'a>(
@@ -331,7 +348,7 @@ impl Queue for RedisQueue {
         jobs: &'a [Arc<ReservedJob>],
         now: UnixSeconds,
     ) -> Answer<'a, Vec<Held>> {
-        Box::pin(self.renew_jobs(jobs, now))
+        Box::pin(self.timed("renew", self.renew_jobs(jobs, now)))
     }
 
     fn wait_for_push<'a>(
@@ -358,6 +375,11 @@ impl Queue for RedisQueue {
     fn tell_pushes(&self, listener: Arc<dyn PushListener>) {
         // The first one stays.
         let _ = self.pushes.set(listener);
+    }
+
+    fn tell_calls(&self, listener: Arc<dyn CallListener>) {
+        // The first one stays.
+        let _ = self.calls.set(listener);
     }
 
     fn later<'a>(
@@ -387,6 +409,10 @@ impl Queue for RedisQueue {
             let any = QueueName::from("*");
             found.map(|count| count > 0).map_err(failed("EXISTS", &any))
         })
+    }
+
+    fn due<'a>(&'a self, queue: &'a QueueName, now: UnixSeconds) -> Answer<'a, Due> {
+        Box::pin(self.count_due(queue, now))
     }
 
     fn sizes<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Sizes> {

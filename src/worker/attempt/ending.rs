@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::handler::{FailureText, JobInfo};
 use crate::queue::{Effect, QueueName, Settlement};
+use crate::routing::Runner;
 use crate::time::UnixSeconds;
 use crate::worker::attempt::decide::{Decision, timed_out};
 use crate::worker::attempt::outcome::Outcome;
@@ -44,6 +45,7 @@ pub(crate) struct AttemptEnd {
     events: &'static [EndEvent],
     /// Whether a PHP process raises Laravel's event of the failure.
     pub(crate) is_raised_by_php: bool,
+    runner: Runner,
 }
 
 /// The events that observers get at the end of an attempt.
@@ -66,6 +68,7 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) now: UnixSeconds,
     /// When the reservation ends unless it is renewed.
     pub(crate) reservation_end: UnixSeconds,
+    pub(crate) runner: Runner,
 }
 
 impl Ending {
@@ -81,6 +84,7 @@ impl Ending {
             elapsed,
             now,
             reservation_end,
+            runner,
         } = *circumstances;
         let settlement = match &decision {
             Decision::Delete | Decision::DeleteMissing | Decision::Discard | Decision::Fail(_)
@@ -107,6 +111,7 @@ impl Ending {
                 thrown: told.thrown,
                 events: told.events,
                 is_raised_by_php: false,
+                runner,
             }),
         }
     }
@@ -224,6 +229,7 @@ impl AttemptEnd {
                 has_failed,
                 is_gone,
                 is_raised_by_php: self.is_raised_by_php,
+                runner: self.runner,
             };
             let thrown = self.thrown.as_ref().map(|failure| JobException {
                 job: &self.job,
@@ -327,6 +333,7 @@ mod tests {
             elapsed: second,
             now: UnixSeconds(100),
             reservation_end: UnixSeconds(190),
+            runner: Runner::Rust,
         };
         for (outcome, decision, expected) in rows {
             let place = format!("{outcome:?} {decision:?}");
@@ -348,6 +355,7 @@ mod tests {
             elapsed: Duration::ZERO,
             now: UnixSeconds(100),
             reservation_end: UnixSeconds(190),
+            runner: Runner::Rust,
         };
         let fail = || Decision::Fail(FailureText::new("E", "f"));
         let delay = Duration::from_secs(7);

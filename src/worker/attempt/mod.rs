@@ -23,7 +23,7 @@ use crate::handler::{FailureText, JobContext, JobInfo, Middleware, Pipeline, Req
 use crate::payload::{JobUuid, Version};
 use crate::process::pool::Seat;
 use crate::queue::{Effect, ReservedJob, Settlement};
-use crate::routing::UnmappedPolicy;
+use crate::routing::{Runner, UnmappedPolicy};
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
 use crate::worker::attempt::decide::{Decision, Rules, after_attempt, before_attempt};
@@ -70,6 +70,8 @@ pub(crate) struct Attempt {
     number: u64,
     /// When the reservation ends unless renewed; overrides the job's own value after a renewal before the start.
     lease: OnceLock<UnixSeconds>,
+    /// What runs the job, once that is known.
+    runner: OnceLock<Runner>,
     /// Whether the verdict was handed over. The reservation is then renewed until the job is settled.
     is_handed_over: AtomicBool,
 }
@@ -105,6 +107,7 @@ pub(crate) async fn run(
         job,
         number,
         lease: OnceLock::new(),
+        runner: OnceLock::new(),
         is_handed_over: AtomicBool::new(false),
     };
     let mut end = TaskEnd {
@@ -214,6 +217,8 @@ impl Attempt {
             }
             Placement::Local => return self.unmapped(info, refusal).await,
         };
+        // Each job takes one way only, so nothing is set before.
+        let _ = self.runner.set(Runner::Php);
         let run = self.run_in_php(info, seat, unsettled, end).await;
         if let Some(pool) = &self.shared.pool
             && pool.size() == 1
@@ -288,6 +293,9 @@ impl Attempt {
             let outcome = Outcome::threw(failure.clone());
             let ended = (outcome, failure, Duration::ZERO);
             return Box::pin(self.fail(&info, completion, ended, Some((handler, context)))).await;
+        }
+        if let Some(mapping) = triage.app.router.mapping(routed.mapping) {
+            let _ = self.runner.set(mapping.handler.runner());
         }
         let began = Instant::now();
         let (ran, request) = self.run_handler(&routed, &info, &context, &rules).await;
@@ -397,6 +405,7 @@ impl Attempt {
             elapsed,
             now,
             reservation_end: self.reservation_end(now),
+            runner: self.runner.get().copied().unwrap_or(Runner::None),
         }
     }
 

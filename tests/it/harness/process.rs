@@ -355,6 +355,11 @@ impl Workplace {
         self
     }
 
+    /// Its directory.
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
     fn settings(&self) -> PathBuf {
         self.directory.path().join("artisand.toml")
     }

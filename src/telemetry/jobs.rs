@@ -1,0 +1,618 @@
+//! Figures of jobs, counted from the worker's events.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::handler::{FailureText, JobInfo};
+use crate::queue::{CallListener, ConnectionName, QueueName};
+use crate::routing::Runner;
+use crate::worker::{Event, JobEnd, JobResult, Observer};
+
+/// Most pairs of queue and class that are counted one by one: names come from payloads, which are not trusted.
+const MOST_CLASSES: usize = 200;
+/// The name under which all further classes are counted together.
+const OTHER: &str = "other";
+/// Upper bounds of times, in seconds: those of OpenTelemetry, and four for long jobs.
+const SECONDS: [f64; 18] = [
+    0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 30.0, 60.0,
+    300.0, 900.0,
+];
+/// Upper bounds of round trips, in seconds.
+const ROUND_TRIP_SECONDS: [f64; 12] = [
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0,
+];
+
+/// What became of a job at the end of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Outcome {
+    /// It is gone from the queue, and has not failed.
+    Done,
+    /// It released itself.
+    Released,
+    /// It threw or timed out, and will be tried again.
+    Retried,
+    /// It failed for good.
+    Failed,
+    /// It moved to another queue.
+    Forwarded,
+    /// It could not be decoded.
+    Quarantined,
+    /// Its process ended, or another worker had the job at the end.
+    Lost,
+}
+
+impl Outcome {
+    fn of(end: &JobEnd<'_>) -> Self {
+        match end.result {
+            _ if end.is_gone => Self::Lost,
+            _ if end.has_failed => Self::Failed,
+            JobResult::Deleted => Self::Done,
+            JobResult::Released if end.failure.is_none() => Self::Released,
+            JobResult::Released | JobResult::Left => Self::Retried,
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Released => "released",
+            Self::Retried => "retried",
+            Self::Failed => "failed",
+            Self::Forwarded => "forwarded",
+            Self::Quarantined => "quarantined",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+impl EncodeLabelValue for Outcome {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        self.as_str().encode(encoder)
+    }
+}
+
+impl EncodeLabelValue for Runner {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        self.as_str().encode(encoder)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct QueueLabels {
+    pub(super) connection: String,
+    pub(super) queue: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClassLabels {
+    connection: String,
+    queue: String,
+    job_class: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct JobLabels {
+    connection: String,
+    queue: String,
+    job_class: String,
+    outcome: Outcome,
+    runner: Runner,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FailureLabels {
+    connection: String,
+    queue: String,
+    job_class: String,
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabels {
+    call: &'static str,
+}
+
+type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+type Seconds = Gauge<f64, AtomicU64>;
+
+/// Counts what the worker's events say. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct JobFigures(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    connection: String,
+    state: Mutex<State>,
+    jobs: Family<JobLabels, Counter>,
+    failed: Family<FailureLabels, Counter>,
+    runtime: Histograms<ClassLabels>,
+    last_success: Family<ClassLabels, Seconds>,
+    wait: Histograms<QueueLabels>,
+    lost: Family<QueueLabels, Counter>,
+    calls: Histograms<CallLabels>,
+    call_errors: Family<CallLabels, Counter>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What is counted, by queue and class.
+    queues: HashMap<QueueName, QueueCounts>,
+    classes: usize,
+    /// Jobs that run, by the address of their facts, which stay where they are as long as they are here.
+    running: HashMap<usize, Begun>,
+    paused: Vec<QueueName>,
+    is_paused: bool,
+    totals: Totals,
+}
+
+#[derive(Debug)]
+struct QueueCounts {
+    labels: QueueLabels,
+    wait: Histogram,
+    classes: HashMap<Box<str>, Class>,
+}
+
+/// The figures of one class on one queue.
+#[derive(Debug)]
+struct Class {
+    labels: ClassLabels,
+    runtime: Histogram,
+    last_success: Option<Seconds>,
+    /// A class has few of them.
+    jobs: Vec<((Outcome, Runner), Counter)>,
+}
+
+#[derive(Debug)]
+struct Begun {
+    job: Arc<JobInfo>,
+    since: Instant,
+}
+
+/// A job that runs.
+#[derive(Debug)]
+pub(super) struct RunningJob {
+    pub(super) job: Arc<JobInfo>,
+    pub(super) elapsed: Duration,
+}
+
+/// What all jobs came to since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Attempts that ended.
+    pub attempts: u64,
+    /// Jobs that failed for good.
+    pub failed: u64,
+}
+
+/// What is known of the worker's jobs at a moment.
+#[derive(Debug)]
+pub(super) struct Moment {
+    /// Jobs that run, the longest first.
+    pub(super) running: Vec<RunningJob>,
+    /// Queues that the app has paused.
+    pub(super) paused: Vec<QueueName>,
+    /// Whether the worker is paused.
+    pub(super) is_paused: bool,
+    pub(super) totals: Totals,
+}
+
+fn histogram() -> Histogram {
+    Histogram::new(SECONDS)
+}
+
+fn round_trip_histogram() -> Histogram {
+    Histogram::new(ROUND_TRIP_SECONDS)
+}
+
+impl JobFigures {
+    /// Counts nothing yet; for jobs of this connection.
+    pub fn new(connection: &ConnectionName) -> Self {
+        Self(Arc::new(Inner {
+            connection: connection.to_string(),
+            state: Mutex::default(),
+            jobs: Family::default(),
+            failed: Family::default(),
+            runtime: Family::new_with_constructor(histogram),
+            last_success: Family::default(),
+            wait: Family::new_with_constructor(histogram),
+            lost: Family::default(),
+            calls: Family::new_with_constructor(round_trip_histogram),
+            call_errors: Family::default(),
+        }))
+    }
+
+    /// Adds the figures to what is served.
+    pub(super) fn register(&self, registry: &mut Registry) {
+        let all = &*self.0;
+        registry.register(
+            "jobs",
+            "Attempts that ended and jobs that moved, by what became of the job and what ran it",
+            all.jobs.clone(),
+        );
+        registry.register(
+            "jobs_failed",
+            "Jobs that failed for good, by reason",
+            all.failed.clone(),
+        );
+        registry.register_with_unit(
+            "job_runtime",
+            "How long attempts ran",
+            Unit::Seconds,
+            all.runtime.clone(),
+        );
+        registry.register_with_unit(
+            "job_last_success_timestamp",
+            "When a job of the class last ended well, in unix seconds",
+            Unit::Seconds,
+            all.last_success.clone(),
+        );
+        registry.register_with_unit(
+            "job_wait",
+            "How long jobs waited for their first attempt after they were due, as far as the payload tells",
+            Unit::Seconds,
+            all.wait.clone(),
+        );
+        registry.register(
+            "reservations_lost",
+            "Running jobs whose reservation was gone, so that another worker may have run them too",
+            all.lost.clone(),
+        );
+        registry.register_with_unit(
+            "redis_round_trip",
+            "How long Redis took to answer, by call",
+            Unit::Seconds,
+            all.calls.clone(),
+        );
+        registry.register(
+            "redis_errors",
+            "Calls to Redis that failed",
+            all.call_errors.clone(),
+        );
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every change leaves the counts as they are or one further.
+        (self.0.state.lock()).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known at this moment.
+    pub(super) fn now(&self) -> Moment {
+        let state = self.state();
+        let mut running: Vec<_> = (state.running.values())
+            .map(|begun| RunningJob {
+                job: Arc::clone(&begun.job),
+                elapsed: begun.since.elapsed(),
+            })
+            .collect();
+        running.sort_by_key(|job| std::cmp::Reverse(job.elapsed));
+        Moment {
+            running,
+            paused: state.paused.clone(),
+            is_paused: state.is_paused,
+            totals: state.totals,
+        }
+    }
+
+    /// How many jobs run, and what all jobs came to.
+    pub fn totals(&self) -> (usize, Totals) {
+        let state = self.state();
+        (state.running.len(), state.totals)
+    }
+
+    fn popped(&self, job: &JobInfo) {
+        if job.attempts > 1 {
+            return;
+        }
+        let Some(due) = job.payload.first_due() else {
+            return;
+        };
+        let now = unix_seconds();
+        let mut state = self.state();
+        let queue = self.0.queue(&mut state.queues, &job.queue);
+        // Clocks of producer and worker may differ.
+        queue.wait.observe((now - due).max(0.0));
+    }
+
+    fn ended(&self, end: &JobEnd<'_>) {
+        let outcome = Outcome::of(end);
+        let mut state = self.state();
+        state.running.remove(&address(end.job));
+        state.totals.attempts += 1;
+        state.totals.failed += u64::from(outcome == Outcome::Failed);
+        let class = self.0.class(&mut state, end.job);
+        class.runtime.observe(end.elapsed.as_secs_f64());
+        self.0.count(class, outcome, end.runner);
+        if outcome == Outcome::Done {
+            let last = (class.last_success)
+                .get_or_insert_with(|| self.0.last_success.get_or_create_owned(&class.labels));
+            last.set(unix_seconds());
+        }
+    }
+
+    fn failed(&self, end: &JobEnd<'_>) {
+        let mut state = self.state();
+        let ClassLabels {
+            connection,
+            queue,
+            job_class,
+        } = self.0.class(&mut state, end.job).labels.clone();
+        let labels = FailureLabels {
+            connection,
+            queue,
+            job_class,
+            reason: end.failure.map_or("none", reason),
+        };
+        self.0.failed.get_or_create(&labels).inc();
+    }
+}
+
+impl Inner {
+    fn queue<'a>(
+        &self,
+        queues: &'a mut HashMap<QueueName, QueueCounts>,
+        queue: &QueueName,
+    ) -> &'a mut QueueCounts {
+        // A worker has few queues, all named by its operator.
+        queues.entry(queue.clone()).or_insert_with(|| {
+            let labels = QueueLabels {
+                connection: self.connection.clone(),
+                queue: queue.to_string(),
+            };
+            QueueCounts {
+                wait: self.wait.get_or_create_owned(&labels),
+                labels,
+                classes: HashMap::new(),
+            }
+        })
+    }
+
+    fn class<'a>(&self, state: &'a mut State, job: &JobInfo) -> &'a mut Class {
+        let queue = self.queue(&mut state.queues, &job.queue);
+        let name = &*job.payload.shown_name();
+        let is_new = !queue.classes.contains_key(name);
+        let name = if is_new && state.classes >= MOST_CLASSES {
+            OTHER
+        } else {
+            state.classes += usize::from(is_new);
+            name
+        };
+        let labels = &queue.labels;
+        queue.classes.entry(name.into()).or_insert_with(|| {
+            let labels = ClassLabels {
+                connection: labels.connection.clone(),
+                queue: labels.queue.clone(),
+                job_class: name.to_owned(),
+            };
+            Class {
+                runtime: self.runtime.get_or_create_owned(&labels),
+                labels,
+                last_success: None,
+                jobs: Vec::new(),
+            }
+        })
+    }
+
+    fn count(&self, class: &mut Class, outcome: Outcome, runner: Runner) {
+        let kind = (outcome, runner);
+        if let Some((_, counter)) = class.jobs.iter().find(|(known, _)| *known == kind) {
+            counter.inc();
+            return;
+        }
+        let counter = self.jobs.get_or_create_owned(&JobLabels {
+            connection: class.labels.connection.clone(),
+            queue: class.labels.queue.clone(),
+            job_class: class.labels.job_class.clone(),
+            outcome,
+            runner,
+        });
+        counter.inc();
+        class.jobs.push((kind, counter));
+    }
+}
+
+fn address(job: &Arc<JobInfo>) -> usize {
+    Arc::as_ptr(job).addr()
+}
+
+/// The current time in unix seconds.
+pub(super) fn unix_seconds() -> f64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_secs_f64()
+}
+
+/// Why a job failed for good, in one of a few words.
+fn reason(failure: &FailureText) -> &'static str {
+    match failure.class.rsplit('\\').next().unwrap_or_default() {
+        "MaxAttemptsExceededException" => "attempts",
+        "TimeoutExceededException" => "timeout",
+        "ManuallyFailedException" => "failed by itself",
+        "UnmappedJob" => "unmapped",
+        _ => "exception",
+    }
+}
+
+impl Observer for JobFigures {
+    fn on_event(&self, event: &Event<'_>) {
+        match event {
+            Event::JobPopped(job) => self.popped(job),
+            Event::JobProcessing(job) => {
+                let begun = Begun {
+                    job: Arc::clone(job),
+                    since: Instant::now(),
+                };
+                self.state().running.insert(address(job), begun);
+            }
+            Event::JobAttempted(end) => self.ended(end),
+            Event::JobFailed(end) if !end.is_gone => self.failed(end),
+            Event::JobForwarded { job, .. } => {
+                let mut state = self.state();
+                let class = self.0.class(&mut state, job);
+                self.0.count(class, Outcome::Forwarded, Runner::None);
+            }
+            Event::JobsQuarantined { queue, count } => {
+                let labels = JobLabels {
+                    connection: self.0.connection.clone(),
+                    queue: queue.to_string(),
+                    // A payload that cannot be decoded has no class.
+                    job_class: String::new(),
+                    outcome: Outcome::Quarantined,
+                    runner: Runner::None,
+                };
+                self.0.jobs.get_or_create(&labels).inc_by(*count as u64);
+            }
+            Event::ReservationLost(queue) => {
+                let labels = QueueLabels {
+                    connection: self.0.connection.clone(),
+                    queue: queue.to_string(),
+                };
+                self.0.lost.get_or_create(&labels).inc();
+            }
+            Event::WorkerPausing => self.state().is_paused = true,
+            Event::WorkerResuming => self.state().is_paused = false,
+            Event::WorkerQueuePaused(queue) => self.state().paused.push((*queue).clone()),
+            Event::WorkerQueueResumed(queue) => {
+                self.state().paused.retain(|paused| paused != *queue);
+            }
+            _ => {}
+        }
+    }
+
+    /// Figures do not depend on the order of jobs.
+    fn is_in_order(&self) -> bool {
+        false
+    }
+}
+
+impl CallListener for JobFigures {
+    fn answered(&self, call: &'static str, took: Duration, has_failed: bool) {
+        let labels = CallLabels { call };
+        if has_failed {
+            self.0.call_errors.get_or_create(&labels).inc();
+        } else {
+            let histogram = self.0.calls.get_or_create(&labels);
+            histogram.observe(took.as_secs_f64());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::payload::Payload;
+
+    fn job(class: &str, attempts: u32) -> Arc<JobInfo> {
+        let payload =
+            format!(r#"{{"job":"{class}@run","createdAt":1000000000,"delay":5,"attempts":0}}"#);
+        Arc::new(JobInfo {
+            connection: "redis".into(),
+            queue: "default".into(),
+            attempts,
+            payload: Arc::new(Payload::parse(payload.as_bytes()).unwrap()),
+            body: Arc::default(),
+            reserved: Arc::default(),
+        })
+    }
+
+    fn end<'a>(job: &'a Arc<JobInfo>, failure: Option<&'a FailureText>) -> JobEnd<'a> {
+        JobEnd {
+            job,
+            elapsed: Duration::from_millis(20),
+            result: JobResult::Deleted,
+            failure,
+            delay: None,
+            has_failed: failure.is_some(),
+            is_gone: false,
+            is_raised_by_php: false,
+            runner: Runner::Rust,
+        }
+    }
+
+    fn text(figures: &JobFigures) -> String {
+        let mut registry = Registry::default();
+        figures.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        text
+    }
+
+    #[test]
+    fn classes_beyond_the_bound_are_counted_together() {
+        let figures = JobFigures::new(&"redis".into());
+        for number in 0..MOST_CLASSES + 50 {
+            let job = job(&format!("C{number}"), 1);
+            figures.on_event(&Event::JobProcessing(&job));
+            figures.on_event(&Event::JobAttempted(&end(&job, None)));
+        }
+        let text = text(&figures);
+        let classes = text.lines().filter(|line| line.starts_with("jobs_total{"));
+        assert_eq!(classes.count(), MOST_CLASSES + 1);
+        let others = r#"jobs_total{connection="redis",queue="default",job_class="other",outcome="done",runner="rust"} 50"#;
+        assert!(text.contains(others), "{text}");
+        assert_eq!(figures.totals().0, 0);
+    }
+
+    #[test]
+    fn ends_are_told_apart() {
+        let figures = JobFigures::new(&"redis".into());
+        let job = job("C", 2);
+        let failure = FailureText::new("Illuminate\\Queue\\MaxAttemptsExceededException", "");
+        let with = |change: &dyn Fn(&mut JobEnd<'_>)| {
+            let mut end = end(&job, None);
+            change(&mut end);
+            figures.on_event(&Event::JobAttempted(&end));
+        };
+        with(&|end| end.result = JobResult::Released);
+        with(&|end| end.result = JobResult::Left);
+        with(&|end| end.is_gone = true);
+        with(&|end| end.runner = Runner::Php);
+        let mut released = end(&job, Some(&failure));
+        (released.result, released.has_failed) = (JobResult::Released, false);
+        figures.on_event(&Event::JobAttempted(&released));
+        let failed = end(&job, Some(&failure));
+        figures.on_event(&Event::JobFailed(&failed));
+        figures.on_event(&Event::JobAttempted(&failed));
+        let text = text(&figures);
+        for (outcome, runner, count) in [
+            ("released", "rust", 1),
+            ("retried", "rust", 2),
+            ("lost", "rust", 1),
+            ("done", "php", 1),
+            ("failed", "rust", 1),
+        ] {
+            let line = format!(r#"outcome="{outcome}",runner="{runner}"}} {count}"#);
+            assert!(text.contains(&line), "{line}: {text}");
+        }
+        assert!(text.contains(r#"reason="attempts"} 1"#), "{text}");
+        assert_eq!(
+            figures.totals(),
+            (
+                0,
+                Totals {
+                    attempts: 6,
+                    failed: 1
+                }
+            )
+        );
+    }
+
+    #[test]
+    fn only_first_attempts_have_waited_since_they_were_due() {
+        let figures = JobFigures::new(&"redis".into());
+        assert_eq!(job("C", 1).payload.first_due(), Some(1_000_000_005.0));
+        figures.on_event(&Event::JobPopped(&job("C", 1)));
+        figures.on_event(&Event::JobPopped(&job("C", 2)));
+        let text = text(&figures);
+        let waited = r#"job_wait_seconds_count{connection="redis",queue="default"} 1"#;
+        assert!(text.contains(waited), "{text}");
+    }
+}
