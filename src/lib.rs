@@ -111,7 +111,10 @@ pub mod worker;
 pub use connection::{Redis, RedisOptions};
 pub use handler::JobContext;
 pub use process::supervise;
-pub use routing::{HandlerChoice, Mapping, MappingError, Registry, Router, Runner, UnmappedPolicy};
+pub use routing::{
+    FailedHook, HandlerChoice, Mapping, MappingError, PhpEvents, Registry, Router, Runner,
+    UnmappedPolicy,
+};
 pub use worker::{Worker, WorkerOptions};
 
 /// The README's examples compile.

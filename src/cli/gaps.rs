@@ -52,6 +52,7 @@ pub(super) fn look(config: &Config, router: &Router, services: &Services) -> Vec
     unique(config, router, services, &mut findings);
     findings.push(php_queue(router, services));
     findings.extend(batch_key(config, router, services));
+    findings.extend(failures(config, router, services));
     findings
 }
 
@@ -225,5 +226,31 @@ fn batch_key(config: &Config, router: &Router, services: &Services) -> Option<Fi
             some_of(&batchable)
         ),
         "set APP_KEY in the environment or in the app's .env",
+    ))
+}
+
+/// Whether PHP can be told of jobs that fail here.
+fn failures(config: &Config, router: &Router, services: &Services) -> Option<Finding> {
+    const CHECK: &str = "failures";
+    let classes = config
+        .manifest()
+        .into_iter()
+        .flat_map(|(_, manifest)| manifest.targets());
+    let told = classes.filter(|(name, class)| {
+        class.has_failed() && router.runs(name) && router.calls_failed(name)
+    });
+    let told: Vec<&str> = told.map(|(name, _)| name).collect();
+    if told.is_empty() || services.encrypter.is_some() {
+        return None;
+    }
+    let why = services.encrypter_missing.as_deref();
+    Some(gap(
+        CHECK,
+        format!(
+            "PHP takes only closures that are signed with the app's key ({}), so `failed()` of {} is not called",
+            why.unwrap_or("it is not known"),
+            some_of(&told)
+        ),
+        "set APP_KEY in the environment or in the app's .env, or `failed = \"rust\"` in the mapping",
     ))
 }

@@ -7,10 +7,11 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::mapping::MapTable;
+use super::mapping::{MapTable, some_events};
 use super::middleware::LimiterTable;
 use super::unmapped::UnmappedTable;
 use crate::horizon::Registration;
+use crate::routing::PhpEvents;
 use crate::telemetry::Endpoint;
 
 /// The whole file.
@@ -165,6 +166,9 @@ pub struct PhpTable {
     pub memory: Option<u64>,
     /// Seconds that the app may take to boot.
     pub boot_timeout: Option<NonZeroU64>,
+    /// Laravel's events that PHP raises for jobs that run in handlers: `none` or `failures`.
+    #[serde(default, deserialize_with = "some_events")]
+    pub events: Option<PhpEvents>,
 }
 
 /// `[horizon]`

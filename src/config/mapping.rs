@@ -9,7 +9,7 @@ use toml::Spanned;
 use super::handler::HandlerTable;
 use super::middleware::MiddlewareTable;
 use crate::handler::Template;
-use crate::routing::{Canary, Mode, OnMismatch};
+use crate::routing::{Canary, FailedHook, Mode, OnMismatch, PhpEvents};
 
 /// `[[map]]`: one key says what is mapped, the others what happens to it.
 #[derive(Debug, Clone, Deserialize)]
@@ -55,6 +55,36 @@ pub struct MapTable {
     /// What becomes of a job that does not fit the handler's input: `exception` or `php`.
     #[serde(default, deserialize_with = "on_mismatch")]
     pub on_mismatch: OnMismatch,
+    /// Where `failed()` of its jobs' classes runs: `php` or `rust`.
+    #[serde(default, deserialize_with = "failed")]
+    pub failed: FailedHook,
+    /// Laravel's events that PHP raises for its jobs: `none` or `failures`.
+    #[serde(default, deserialize_with = "some_events")]
+    pub events: Option<PhpEvents>,
+}
+
+fn failed<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<FailedHook, D::Error> {
+    let failed = String::deserialize(deserializer)?;
+    match failed.as_str() {
+        "php" => Ok(FailedHook::Php),
+        "rust" => Ok(FailedHook::Rust),
+        _ => Err(serde::de::Error::custom(format!(
+            "`failed` is `{failed}`, expected `php` or `rust`"
+        ))),
+    }
+}
+
+pub(super) fn some_events<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<PhpEvents>, D::Error> {
+    let events = String::deserialize(deserializer)?;
+    match events.as_str() {
+        "none" => Ok(Some(PhpEvents::None)),
+        "failures" => Ok(Some(PhpEvents::Failures)),
+        _ => Err(serde::de::Error::custom(format!(
+            "`events` is `{events}`, expected `none` or `failures`"
+        ))),
+    }
 }
 
 fn canary<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Canary>, D::Error> {

@@ -10,7 +10,9 @@ use super::target::{Problem, TargetProblem};
 use super::{Config, Error};
 use crate::handler::Services;
 use crate::middleware::Debounce;
-use crate::routing::{HandlerChoice, Mapping, MappingError, Registry, Router, UnmappedPolicy};
+use crate::routing::{
+    HandlerChoice, Mapping, MappingError, PhpEvents, Registry, Router, UnmappedPolicy,
+};
 
 /// Looks up the handlers of all mappings.
 ///
@@ -21,7 +23,21 @@ pub fn router(config: &Config, registry: &Registry) -> Result<Router, Error> {
     let mappings = config.file.map.iter().map(|table| mapping(config, table));
     let mappings = mappings.collect::<Result<Vec<_>, _>>()?;
     let unmapped = unmapped(config)?;
-    Router::new(mappings, unmapped, registry).map_err(|at| mapping_error(config, at))
+    let events = events(config, &unmapped);
+    let router = Router::new(mappings, unmapped, registry);
+    let router = router.map_err(|at| mapping_error(config, at))?;
+    Ok(router.with_events(events))
+}
+
+/// Laravel's events that PHP raises for jobs of handlers: by default of failures, where a PHP is known that does it.
+fn events(config: &Config, unmapped: &UnmappedPolicy) -> PhpEvents {
+    let has_php = *unmapped == UnmappedPolicy::Php || config.file.php.queue.is_some();
+    let default = if has_php {
+        PhpEvents::Failures
+    } else {
+        PhpEvents::None
+    };
+    config.file.php.events.unwrap_or(default)
 }
 
 fn mapping(config: &Config, table: &MapTable) -> Result<Mapping, Error> {
@@ -124,5 +140,7 @@ fn to_mapping(table: &MapTable) -> Result<Mapping, TargetProblem> {
         canary: table.canary,
         mode: table.mode,
         on_mismatch: table.on_mismatch,
+        failed: table.failed,
+        events: table.events,
     })
 }

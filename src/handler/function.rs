@@ -176,6 +176,10 @@ macro_rules! hooks {
             self.call_hook(context, error)
         }
 
+        fn has_failed_hook(&self) -> bool {
+            self.failed.is_some()
+        }
+
         fn check(&self, context: &JobContext) -> Result<(), BoxError> {
             input::<$job>(context).map(drop).map_err(Into::into)
         }

@@ -113,6 +113,11 @@ pub trait Handler: Send + Sync + 'static {
         Box::pin(std::future::ready(()))
     }
 
+    /// Whether [`failed`](Self::failed) does something; `failed()` of the job's PHP class is not called then.
+    fn has_failed_hook(&self) -> bool {
+        false
+    }
+
     /// Middleware around every job of this handler, the outermost first; asked once, when its mapping is made.
     ///
     /// These replace the class's `middleware()` method, which Laravel runs before

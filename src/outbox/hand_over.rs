@@ -17,7 +17,7 @@
 //!
 //! [`Batches::hand_over`]: crate::batch::Batches::hand_over
 
-use crate::handler::Services;
+use crate::handler::{FailureText, JobInfo, Services};
 use crate::payload::{
     BuildError, Chain, ClosureError, Envelope, HorizonFields, LogContext, NewData, NewPayload,
     QueuedClosure, Scalar, Version, Waits, random_id, random_uuid,
@@ -98,6 +98,16 @@ fn limits(version: Version) -> Envelope {
         delete_when_missing_models: true.into(),
         ..Envelope::default()
     }
+}
+
+/// A failure that PHP is told of.
+pub(crate) struct FailureForPhp<'a> {
+    pub(crate) job: &'a JobInfo,
+    pub(crate) failure: &'a FailureText,
+    /// `failed()` of the job's class is called, if it has one.
+    pub(crate) calls_failed: bool,
+    /// `JobFailed` is raised.
+    pub(crate) raises_event: bool,
 }
 
 const NOTHING: &str = "function () {}";
@@ -210,6 +220,76 @@ impl HandOver<'_> {
             ("callbacks", Value::String(callbacks.to_vec())),
             ("message", message.into()),
         ];
+        self.payload(self.closure(CODE, uses)?, context)
+    }
+
+    /// Calls `failed()` of a failed job's class, and raises Laravel's event, each once.
+    ///
+    /// In Laravel's order. What either of them throws is reported, as Laravel's worker does. The job that listeners
+    /// see has ended: what they ask of it changes nothing, and is logged. It is none of Redis, so that Horizon's
+    /// listeners do not write its record once more.
+    pub(crate) fn tells_failure(&self, told: &FailureForPhp<'_>) -> Result<Vec<u8>, HandOverError> {
+        const CODE: &str = "function ($job) use ($body, $connection, $queue, $attempts, $class, $message, $calls, $raises) { \
+            $redis = $job->job->getRedisQueue()->getConnection(); \
+            $begun = 'artisand:called:'.$job->job->uuid(); \
+            if (! $redis->command('setnx', [$begun, '1'])) { return; } \
+            $redis->command('expire', [$begun, 172800]); \
+            $failed = new class(\\app(), $body, $connection, $queue, $attempts) \
+                extends \\Illuminate\\Queue\\Jobs\\Job implements \\Illuminate\\Contracts\\Queue\\Job { \
+                private $body; private $attempts; \
+                public function __construct($container, $body, $connection, $queue, $attempts) { \
+                    $this->container = $container; $this->body = $body; $this->connectionName = $connection; \
+                    $this->queue = $queue; $this->attempts = $attempts; \
+                    $this->deleted = true; $this->failed = true; \
+                } \
+                public function getJobId() { return $this->payload()['id'] ?? null; } \
+                public function getRawBody() { return $this->body; } \
+                public function attempts() { return $this->attempts; } \
+                public function release($delay = 0) { $this->ignore('release'); } \
+                public function delete() { $this->ignore('delete'); } \
+                public function fail($e = null) { $this->ignore('fail'); } \
+                private function ignore($asked) { \
+                    \\logger()->warning('artisand: a job that has failed cannot be changed any more', \
+                        ['job' => $this->resolveName(), 'uuid' => $this->uuid(), 'asked' => $asked]); \
+                } \
+                public function tell($e) { \
+                    $payload = $this->payload(); \
+                    if ($payload['job'] !== 'Illuminate\\Queue\\CallQueuedHandler@call') { \
+                        $this->failed($e); \
+                        return; \
+                    } \
+                    $command = $payload['data']['command']; \
+                    if (substr($command, 0, 2) !== 'O:') { \
+                        $command = $this->container[\\Illuminate\\Contracts\\Encryption\\Encrypter::class]->decrypt($command); \
+                    } \
+                    $command = \\unserialize($command); \
+                    if (in_array('Illuminate\\Queue\\InteractsWithQueue', \\class_uses_recursive($command), true)) { \
+                        $command->setJob($this); \
+                    } \
+                    if (method_exists($command, 'failed')) { $command->failed($e); } \
+                } \
+            }; \
+            $own = ['Illuminate\\Queue\\MaxAttemptsExceededException', \
+                'Illuminate\\Queue\\TimeoutExceededException', 'Illuminate\\Queue\\ManuallyFailedException']; \
+            $exception = in_array($class, $own, true) && class_exists($class) \
+                ? new $class($message) : new \\RuntimeException($message); \
+            if ($calls) { try { $failed->tell($exception); } catch (\\Throwable $problem) { \\report($problem); } } \
+            if ($raises) { try { \
+                \\event(new \\Illuminate\\Queue\\Events\\JobFailed($connection, $failed, $exception)); \
+            } catch (\\Throwable $problem) { \\report($problem); } } \
+            $redis->command('expire', [$begun, 3600]); }";
+        let (job, failure) = (told.job, told.failure);
+        let uses = vec![
+            ("body", Value::String(job.reserved.to_vec())),
+            ("connection", job.connection.as_str().into()),
+            ("queue", job.queue.as_str().into()),
+            ("attempts", Value::Int(i64::from(job.attempts))),
+            ("class", failure.class.as_str().into()),
+            ("message", failure.message.as_str().into()),
+            ("calls", Value::Bool(told.calls_failed)),
+            ("raises", Value::Bool(told.raises_event)),
+        ];
+        let context = job.payload.context.as_deref();
         self.payload(self.closure(CODE, uses)?, context)
     }
 

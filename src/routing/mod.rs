@@ -6,7 +6,8 @@ mod registry;
 
 pub use builtin::{Discard, Log};
 pub use canary::Canary;
+pub(crate) use registry::Telling;
 pub use registry::{
-    HandlerChoice, Mapping, MappingError, Mode, OnMismatch, Registry, Route, Router, Runner,
-    UnmappedPolicy,
+    FailedHook, HandlerChoice, Mapping, MappingError, Mode, OnMismatch, PhpEvents, Registry, Route,
+    Router, Runner, UnmappedPolicy,
 };

@@ -193,6 +193,39 @@ pub struct Mapping {
     pub mode: Mode,
     /// What happens to a job whose payload does not fit the handler's input.
     pub on_mismatch: OnMismatch,
+    /// Where `failed()` of its jobs' classes runs.
+    pub failed: FailedHook,
+    /// Laravel's events that PHP raises for its jobs; `None` for those of the router.
+    pub events: Option<PhpEvents>,
+}
+
+/// Where `failed()` of a class runs when a job has failed in a handler.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum FailedHook {
+    /// In PHP, unless the handler has a hook of its own.
+    #[default]
+    Php,
+    /// Nowhere but in the handler's hook.
+    Rust,
+}
+
+/// Which of Laravel's queue events PHP raises for jobs that run in handlers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PhpEvents {
+    /// None.
+    #[default]
+    None,
+    /// `JobFailed`.
+    Failures,
+}
+
+/// What PHP is told of a job that has failed for good here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Telling {
+    /// `failed()` of its class is called.
+    pub(crate) calls_failed: bool,
+    /// `JobFailed` is raised.
+    pub(crate) raises_event: bool,
 }
 
 /// What happens to a job whose payload does not fit the handler's input.
@@ -226,6 +259,8 @@ impl Mapping {
             debounce: None,
             canary: None,
             mode: Mode::Run,
+            failed: FailedHook::Php,
+            events: None,
             on_mismatch: OnMismatch::Exception,
         }
     }
@@ -346,6 +381,8 @@ pub struct Router {
     mappings: Vec<(Mapping, Route)>,
     /// The policy for jobs that no mapping matches.
     unmapped: UnmappedPolicy,
+    /// Laravel's events that PHP raises for jobs whose mapping does not say it.
+    events: PhpEvents,
     /// Cached routes of job classes; there are few classes.
     known: RwLock<HashMap<Box<str>, Route>>,
     /// Cached routes of other targets, by everything that patterns look at.
@@ -476,9 +513,40 @@ impl Router {
         Ok(Self {
             mappings: routed,
             unmapped,
+            events: PhpEvents::None,
             known: RwLock::default(),
             known_others: RwLock::default(),
         })
+    }
+
+    /// Lets PHP raise these of Laravel's events for jobs whose mapping does not say it.
+    #[must_use]
+    pub fn with_events(mut self, events: PhpEvents) -> Self {
+        self.events = events;
+        self
+    }
+
+    /// Whether PHP calls `failed()` of this class when one of its jobs has failed here.
+    #[cfg(feature = "cli")]
+    pub(crate) fn calls_failed(&self, class: &str) -> bool {
+        let mut mappings = self.mappings.iter();
+        let found = mappings.position(|(mapping, _)| mapping.target.matches_job(class));
+        self.telling(found).calls_failed
+    }
+
+    /// What PHP is told of a failed job of this mapping, or of none.
+    pub(crate) fn telling(&self, mapping: Option<usize>) -> Telling {
+        let found = mapping.and_then(|position| self.mappings.get(position));
+        let events = found.and_then(|(mapping, _)| mapping.events);
+        let calls_failed = found.is_none_or(|(mapping, route)| {
+            let has_hook =
+                matches!(route, Route::Handler { handler, .. } if handler.has_failed_hook());
+            mapping.failed == FailedHook::Php && !has_hook
+        });
+        Telling {
+            calls_failed,
+            raises_event: events.unwrap_or(self.events) == PhpEvents::Failures,
+        }
     }
 
     /// Checks that the middleware of every mapping has the services of the app that it needs.

@@ -189,10 +189,11 @@ impl Triage {
         if let Some(reason) = self.left_to_others(payload, mapping) {
             return bypass(handler, pipeline, reason);
         }
-        let (around, completion) = self.fit(payload, queue, mapping, &pipeline)?;
+        let (around, mut completion) = self.fit(payload, queue, mapping, &pipeline)?;
         if let Some(why) = self.mismatch(payload, queue, mapping, &*handler) {
             return bypass(handler, pipeline, BypassReason::Mismatch(why));
         }
+        completion.telling = self.app.router.telling(Some(mapping));
         Ok(Triaged::Run(Routed {
             mapping,
             handler,

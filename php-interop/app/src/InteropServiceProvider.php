@@ -84,6 +84,30 @@ class InteropServiceProvider extends ServiceProvider
         if (getenv('INTEROP_EVENTS')) {
             $this->app['events']->listen('Illuminate\Queue\Events\*', WorkerEvents::class.'@record');
         }
+        if (getenv('INTEROP_FAILING')) {
+            // What a listener may do to a job that has failed, and shouldn't.
+            $this->app['queue']->failing(function ($event) {
+                $job = $event->job;
+                $before = [$job->isDeleted(), $job->isReleased(), $job->hasFailed()];
+                $job->release(5);
+                $job->delete();
+                $job->fail(new \RuntimeException('once more'));
+                Redis::connection('interop')->rpush('interop:failing', json_encode([
+                    'uuid' => $job->uuid(),
+                    'id' => $job->getJobId() === ($job->payload()['id'] ?? null),
+                    'class' => $job->resolveName(),
+                    'command' => $job->payload()['data']['commandName'] ?? null,
+                    'queue' => $job->getQueue(),
+                    'connection' => [$event->connectionName, $job->getConnectionName()],
+                    'attempts' => $job->attempts(),
+                    'was' => $before,
+                    'is' => [$job->isDeleted(), $job->isReleased(), $job->hasFailed()],
+                    'exception' => get_class($event->exception),
+                    'message' => $event->exception->getMessage(),
+                ], JSON_THROW_ON_ERROR));
+                throw new \RuntimeException('thrown by a listener');
+            });
+        }
         if ($now = getenv('INTEROP_NOW')) {
             Carbon::setTestNow(Carbon::createFromTimestamp((int) $now, 'UTC'));
         }

@@ -89,7 +89,7 @@ impl About {
         #[rustfmt::skip]
         let notes = [
             (has_middleware && travels, "`middleware()`: what it returns is in each job and counts, without a line in the mapping."),
-            (class.has_failed(), "`failed()`, which is not called: `on_failed` of the handler takes its place."),
+            (class.has_failed(), "`failed()`, which PHP runs when a job has failed here, unless the handler has a hook (`on_failed`)."),
             (class.is_unique(), lock),
             (class.is_encrypted(), "Encryption: the worker needs the app's key (`APP_KEY`)."),
             (class.is_batchable(), "Batches: its jobs count in theirs, which `context.batch().await?` gives."),

@@ -252,12 +252,13 @@ impl Attempt {
             UnmappedPolicy::Forward(to) => self.settle(Ending::forward(info, to.clone())).await,
             UnmappedPolicy::Fail => {
                 let name = info.payload.shown_name();
-                let completion = match Completion::of(&triage.app, &info.payload, &info.queue) {
+                let mut completion = match Completion::of(&triage.app, &info.payload, &info.queue) {
                     Ok(completion) if refusal.is_none() && !info.payload.is_encrypted() => {
                         completion
                     }
                     _ => Completion::of_refused(&triage.app, &info),
                 };
+                completion.telling = triage.app.router.telling(None);
                 let message = match refusal {
                     Some(refusal) => refusal.of(&name),
                     None => {

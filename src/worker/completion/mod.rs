@@ -22,13 +22,15 @@ use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
+use crate::app::Class;
 use crate::batch::{Ended, JobOutcome};
 use crate::handler::{ChainEdit, FailureText, JobInfo};
 use crate::outbox::follow_up::{Count, FollowUp, NO_PHP_QUEUE, random_token};
-use crate::outbox::hand_over::{HandOver, HandOverError};
-use crate::payload::{Chain, Command, JobUuid, Payload, Version};
+use crate::outbox::hand_over::{FailureForPhp, HandOver, HandOverError};
+use crate::payload::{Chain, Command, JobUuid, Kind, Payload, Version};
+use crate::php::ClassName;
 use crate::queue::{Effect, Push, QueueName};
-use crate::routing::UnmappedPolicy;
+use crate::routing::{Telling, UnmappedPolicy};
 use crate::shown::with_causes;
 use crate::worker::app_context::AppContext;
 use crate::worker::completion::chain::Place;
@@ -44,6 +46,8 @@ pub(crate) struct Completion {
     is_secret: bool,
     /// A queue that PHP workers serve.
     php_queue: Option<QueueName>,
+    /// What PHP is told if the job fails for good.
+    pub(crate) telling: Telling,
 }
 
 /// Why artisand does not run a job that has a mapping.
@@ -110,6 +114,16 @@ fn chain(command: &Command, version: Version) -> Result<Option<Chain>, Refusal> 
     Ok(is_needed.then_some(chain))
 }
 
+/// Whether the class of a job has a method `failed`; `None` if the class is not known.
+fn has_failed_method(app: &AppContext, payload: &Payload) -> Option<bool> {
+    let manifest = app.services.manifest.as_ref()?;
+    let command = payload.command_name().and_then(ClassName::new);
+    // Of a wrapper the class inside is asked, whose name the job shows.
+    let command = command.filter(|class| Kind::of_class(class) == Kind::Job);
+    let class = command.or_else(|| ClassName::new(payload.resolve_name()))?;
+    manifest.class(&class).map(Class::has_failed)
+}
+
 /// Whether a command may carry a chain; `false` is certain.
 fn has_chain(command: &[u8]) -> bool {
     const EMPTY: &[u8] = b"s:7:\"chained\";a:0:{}";
@@ -147,6 +161,7 @@ impl Completion {
             is_secret: payload.was_encrypted(),
             php_queue: php_queue(app, queue),
             chain: chain.map(Box::new),
+            telling: Telling::default(),
         };
         found.check(app, payload)?;
         Ok(found)
@@ -211,6 +226,10 @@ impl Completion {
         if self.php_queue.is_none() {
             return Err(NO_PHP_QUEUE.to_owned());
         }
+        self.can_sign(app)
+    }
+
+    fn can_sign(&self, app: &AppContext) -> Result<(), String> {
         // The result is the same for every job.
         let checked = app.can_sign.get_or_init(|| {
             let checked = self.hand_over(app, "").check();
@@ -273,7 +292,42 @@ impl Completion {
             };
             effects.extend(self.push_to_php(payload, "the catch callbacks of a chain", info));
         }
+        effects.extend(self.tell_failure(app, info, failure));
         effects
+    }
+
+    /// Lets PHP call `failed()` of the job's class and raise Laravel's event, if there is a reason to.
+    fn tell_failure(
+        &self,
+        app: &AppContext,
+        info: &JobInfo,
+        failure: &FailureText,
+    ) -> Option<Effect> {
+        let queue = php_queue(app, &info.queue);
+        // Of a class that is not known PHP finds it out, if it is told of the failure anyway.
+        let has_failed =
+            || has_failed_method(app, &info.payload).unwrap_or(self.telling.raises_event);
+        let calls_failed = self.telling.calls_failed && has_failed();
+        if !calls_failed && !self.telling.raises_event {
+            return None;
+        }
+        // What is missing was said at the start.
+        let queue = queue.filter(|_| self.can_sign(app).is_ok())?;
+        let told = FailureForPhp {
+            job: info,
+            failure,
+            calls_failed,
+            raises_event: self.telling.raises_event,
+        };
+        let name = info.payload.resolve_name();
+        let hand_over = HandOver {
+            is_secret: self.is_secret
+                || info.payload.was_encrypted()
+                || info.payload.is_encrypted(),
+            ..self.hand_over(app, name)
+        };
+        let payload = hand_over.tells_failure(&told);
+        Self::push_to(Some(queue), payload, "the failure of a job", info)
     }
 
     /// What follows a job that was deleted because one of its models is gone.
@@ -448,8 +502,16 @@ impl Completion {
         what: &'static str,
         info: &JobInfo,
     ) -> Option<Effect> {
+        Self::push_to(self.php_queue.clone(), payload, what, info)
+    }
+
+    fn push_to(
+        queue: Option<QueueName>,
+        payload: Result<Vec<u8>, HandOverError>,
+        what: &'static str,
+        info: &JobInfo,
+    ) -> Option<Effect> {
         let payload = payload.map_err(|error| with_causes(&error));
-        let queue = self.php_queue.clone();
         match payload
             .and_then(|payload| queue.map(|queue| (queue, payload)).ok_or_else(String::new))
         {

@@ -282,6 +282,11 @@ impl Laravel {
         uuids
     }
 
+    /// The app's own log.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.storage.join("logs/laravel.log")).unwrap_or_default()
+    }
+
     /// A key as it is in Redis.
     pub(crate) fn key(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)

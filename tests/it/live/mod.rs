@@ -60,6 +60,7 @@ mod retries;
 mod settings;
 mod signals;
 mod text;
+mod told;
 mod torture;
 mod under_fire;
 mod unique_rush;
