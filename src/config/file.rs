@@ -133,6 +133,8 @@ pub struct WorkerTable {
     pub grace: Option<u64>,
     /// Whether the app's restart and pause signals and its maintenance mode are obeyed.
     pub control_plane: Option<bool>,
+    /// Whether the last error of a job is kept for a day.
+    pub last_errors: Option<bool>,
     /// Time zone of printed times, as PHP names it.
     pub timezone: Option<String>,
 }

@@ -23,6 +23,16 @@ pub struct FailureText {
 }
 
 impl FailureText {
+    /// The failure with one more cause; its own message stays.
+    #[must_use]
+    pub(crate) fn caused_by(mut self, cause: String) -> Self {
+        if self.chain.is_empty() {
+            self.chain.push(self.message.clone());
+        }
+        self.chain.push(cause);
+        self
+    }
+
     /// A failure without causes.
     pub fn new(class: impl Into<String>, message: impl Into<String>) -> Self {
         Self {

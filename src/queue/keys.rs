@@ -72,6 +72,11 @@ impl Keys {
         format!("{}{}:lease", self.prefix, spool.key())
     }
 
+    /// The last error of a job; artisand's own key.
+    pub fn last_error(&self, job: &str) -> String {
+        format!("{}artisand:last-error:{job}", self.prefix)
+    }
+
     /// Marks a payload with this identity as pushed; artisand's own key.
     pub fn pushed(&self, id: &str) -> String {
         format!("{}artisand:pushed:{id}", self.prefix)

@@ -46,6 +46,12 @@ pub trait Ledger: Send + Sync + fmt::Debug + 'static {
     /// Gives up the lease, if `owner` still has it.
     fn unlease<'a>(&'a self, spool: Spool, owner: &'a str) -> Answer<'a, ()>;
 
+    /// Keeps the last error of a job, in place of an earlier one, for this long.
+    fn keep_error<'a>(&'a self, job: &'a str, error: &'a str, lives: Duration) -> Answer<'a, ()>;
+
+    /// The last error of a job, if it is still kept.
+    fn last_error<'a>(&'a self, job: &'a str) -> Answer<'a, Option<String>>;
+
     /// Whether a lock kept in this place can be taken and freed in one step with records and pushes.
     fn holds(&self, place: &LockPlace) -> bool;
 }

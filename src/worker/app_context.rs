@@ -6,6 +6,7 @@ use crate::handler::Services;
 use crate::queue::{ConnectionName, Ledger};
 use crate::routing::Router;
 use crate::time::Clock;
+use crate::worker::last_errors::LastErrors;
 use crate::worker::options::WorkerOptions;
 
 /// The app and the connection that a worker works for.
@@ -17,6 +18,8 @@ pub(super) struct AppContext {
     pub(super) clock: Clock,
     /// The records that are written in one step with a job's end.
     pub(super) ledger: Arc<dyn Ledger>,
+    /// The last errors of jobs that are to be tried again.
+    pub(super) last_errors: LastErrors,
     /// Whether PHP would run closures signed here, or the reason why not; determined once.
     pub(super) can_sign: OnceLock<Result<(), String>>,
 }
@@ -33,6 +36,7 @@ impl AppContext {
             services,
             connection: options.connection.clone(),
             clock: options.clock,
+            last_errors: LastErrors::new(&ledger, options.last_errors),
             ledger,
             can_sign: OnceLock::new(),
         }

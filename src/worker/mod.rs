@@ -25,6 +25,7 @@ mod gauge;
 mod handed;
 mod heartbeat;
 mod intake;
+mod last_errors;
 mod limits;
 mod linger;
 mod options;

@@ -32,6 +32,8 @@ pub struct WorkerOptions {
     /// How long running jobs may continue after the order to quit; with `None` only their own timeouts limit them,
     /// as in Laravel.
     pub grace: Option<Duration>,
+    /// Whether the last error of a job is kept for the case that the job fails because it has no attempt left.
+    pub last_errors: bool,
     /// Where the current second comes from.
     pub clock: Clock,
 }
@@ -80,6 +82,7 @@ impl Default for WorkerOptions {
             force: false,
             concurrency: NonZeroUsize::MIN,
             grace: None,
+            last_errors: true,
             clock: Clock::System,
         }
     }

@@ -233,6 +233,7 @@ impl WorkArgs {
                 .or(config.file.worker.concurrency)
                 .unwrap_or(NonZeroUsize::MIN),
             grace,
+            last_errors: config.file.worker.last_errors.unwrap_or(true),
             clock: Clock::System,
         })
     }

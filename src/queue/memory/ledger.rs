@@ -82,6 +82,19 @@ impl Ledger for MemoryQueue {
         at_once(Ok(self.advance_now(spool, owner, records, effects)))
     }
 
+    fn keep_error<'a>(&'a self, job: &'a str, error: &'a str, lives: Duration) -> Answer<'a, ()> {
+        let kept = (error.to_owned(), Instant::now() + lives);
+        self.state().errors.insert(job.to_owned(), kept);
+        at_once(Ok(()))
+    }
+
+    fn last_error<'a>(&'a self, job: &'a str) -> Answer<'a, Option<String>> {
+        let mut state = self.state();
+        let now = Instant::now();
+        state.errors.retain(|_, (_, end)| *end > now);
+        at_once(Ok(state.errors.get(job).map(|(error, _)| error.clone())))
+    }
+
     fn lease<'a>(&'a self, spool: Spool, owner: &'a str, lives: Duration) -> Answer<'a, bool> {
         let may = |holder: Option<&str>| holder.is_none_or(|holder| holder == owner);
         at_once(Ok(self.lease_if(spool, owner, lives, may)))

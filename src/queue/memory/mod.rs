@@ -32,6 +32,8 @@ struct State {
     spools: BTreeMap<Spool, Vec<Vec<u8>>>,
     /// The process that may drain each list, and until when.
     leases: BTreeMap<Spool, (String, Instant)>,
+    /// The last errors of jobs, and until when each is kept.
+    errors: HashMap<String, (String, Instant)>,
     /// Locks by key, with their owners.
     locks: BTreeMap<String, String>,
     /// Identities of pushes that are made once.

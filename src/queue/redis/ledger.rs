@@ -115,6 +115,25 @@ impl Ledger for RedisQueue {
         })
     }
 
+    fn keep_error<'a>(&'a self, job: &'a str, error: &'a str, lives: Duration) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let mut command = redis::cmd("SETEX");
+            command.arg(self.keys.last_error(job));
+            command.arg(lives.as_secs().max(1)).arg(error);
+            let kept = self.redis.command(&command).await;
+            kept.map_err(failed("SETEX", &QueueName::from("*")))
+        })
+    }
+
+    fn last_error<'a>(&'a self, job: &'a str) -> Answer<'a, Option<String>> {
+        Box::pin(async move {
+            let command = redis::cmd("GET").arg(self.keys.last_error(job)).take();
+            let error: Result<Option<Vec<u8>>, _> = self.redis.command(&command).await;
+            let error = error.map_err(failed("GET", &QueueName::from("*")))?;
+            Ok(error.map(|error| String::from_utf8_lossy(&error).into_owned()))
+        })
+    }
+
     fn lease<'a>(&'a self, spool: Spool, owner: &'a str, lives: Duration) -> Answer<'a, bool> {
         Box::pin(async move {
             let script = ("lease.lua", &self.scripts.lease);

@@ -315,6 +315,7 @@ impl Attempt {
             let ended = (outcome, failure, elapsed);
             return Box::pin(self.fail(&info, completion, ended, Some((handler, context)))).await;
         }
+        self.keep_error(&info, &outcome, &decision).await;
         self.emit_exception(&info, &outcome, elapsed);
         let circumstances = self.circumstances(&info, elapsed);
         self.settle(Ending::of(outcome, decision, effects, &circumstances))

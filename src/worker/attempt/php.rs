@@ -400,6 +400,7 @@ impl Attempt {
         let Some(fate) = course.fate.clone() else {
             return false;
         };
+        let fate = self.with_cause(fate, info).await;
         let judged = self.judged(info, fate, course);
         course.is_settled = true;
         course.failing = self.shared.recording.as_ref().map(Recordings::failing);
@@ -411,6 +412,31 @@ impl Attempt {
         let settled = self.settle_and_wait(ending).await;
         course.unsettled = None;
         settled == Some(Settled::Done)
+    }
+
+    /// A failure that says nothing about the error gets the job's last error as its cause, as PHP prints it.
+    async fn with_cause(&self, fate: Fate, info: &JobInfo) -> Fate {
+        let Fate::Failed {
+            failure,
+            text,
+            is_logged,
+        } = fate
+        else {
+            return fate;
+        };
+        let errors = &self.shared.triage.app.last_errors;
+        let Some(error) = errors.behind(info, &failure).await else {
+            return Fate::Failed {
+                failure,
+                text,
+                is_logged,
+            };
+        };
+        Fate::Failed {
+            text: format!("{error}\n\nNext {text}"),
+            failure: failure.caused_by(error),
+            is_logged,
+        }
     }
 
     /// Writes to the queue that the job was deleted although its code still runs.
@@ -536,6 +562,8 @@ impl Attempt {
 
     async fn end(&self, judged: Judged, info: &Arc<JobInfo>, elapsed: Duration) {
         if !matches!(judged.decision, Decision::Fail(_)) {
+            self.keep_error(info, &judged.outcome, &judged.decision)
+                .await;
             self.emit_exception(info, &judged.outcome, elapsed);
         }
         let ending = self.ending(judged, info, elapsed);

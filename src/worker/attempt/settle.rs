@@ -11,7 +11,7 @@ use crate::handler::{FailureText, Handler, JobContext, JobInfo};
 use crate::payload::{FailedJob, JobUuid};
 use crate::queue::{self, Effect, Settled, Settlement};
 use crate::time::UnixSeconds;
-use crate::worker::attempt::decide::{Decision, Rules, before_attempt};
+use crate::worker::attempt::decide::{Decision, Rules, before_attempt, timed_out};
 use crate::worker::attempt::ending::Ending;
 use crate::worker::attempt::exception::php_text;
 use crate::worker::attempt::log::log_failure;
@@ -61,6 +61,40 @@ impl Attempt {
         self.lease().map_or(now, |lease| lease.max(now))
     }
 
+    /// A failure that says nothing about the error gets the job's last error as its cause.
+    async fn with_last_error(&self, info: &JobInfo, failure: FailureText) -> FailureText {
+        let errors = &self.shared.triage.app.last_errors;
+        match errors.behind(info, &failure).await {
+            Some(error) => failure.caused_by(error),
+            None => failure,
+        }
+    }
+
+    /// Keeps the error of an attempt whose job is to be tried again.
+    pub(super) async fn keep_error(&self, info: &JobInfo, outcome: &Outcome, decision: &Decision) {
+        let is_tried_again = matches!(
+            decision,
+            Decision::Leave
+                | Decision::Release {
+                    after_exception: true,
+                    ..
+                }
+        );
+        let errors = &self.shared.triage.app.last_errors;
+        match outcome {
+            _ if !is_tried_again => {}
+            Outcome::Threw { failure, .. } | Outcome::Lost(failure) => {
+                errors.keep(info, failure).await;
+            }
+            Outcome::TimedOut => {
+                errors
+                    .keep(info, &timed_out(info.payload.resolve_name()))
+                    .await;
+            }
+            _ => {}
+        }
+    }
+
     /// Records a failure and deletes the job, then calls the handler's `failed` hook.
     pub(super) async fn fail(
         &self,
@@ -69,6 +103,7 @@ impl Attempt {
         (outcome, failure, elapsed): (Outcome, FailureText, Duration),
         hook: Option<(&dyn Handler, JobContext)>,
     ) {
+        let failure = self.with_last_error(info, failure).await;
         log_failure(info, &failure);
         let exception = php_text(&failure, info.payload.resolve_name());
         let mut effects = vec![self.failed_job(info, exception)];

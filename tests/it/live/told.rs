@@ -145,6 +145,58 @@ fn an_exhausted_job_is_told_with_laravels_exception(version: u8) {
     assert_eq!(journal(&scene), ["tired failed"]);
 }
 
+on_every_laravel!(the_last_error_of_an_exhausted_job_is_kept);
+fn the_last_error_of_an_exhausted_job_is_kept(version: u8) {
+    // One job in a program, one in PHP: each throws once, and is then taken by workers that are killed.
+    let mapping = r#"
+[[map]]
+job = 'App\Jobs\EncryptedJournal'
+handler = { exec = ["sh", "-c", "echo card declined >&2; exit 1"] }
+"#;
+    let scene = scene(version, mapping);
+    let script = ["--tries=2", "--backoff=0", "--script=throw"];
+    let in_php = scene.push("php", &script);
+    let in_rust = scene.push("rust", &[&script[..], &["--encrypted"]].concat());
+    let queue = scene.queue("default");
+    let args = ["--max-jobs=2"];
+    work(&scene, &args);
+    let delayed = scene.key("queues:default:delayed");
+    let released = scene.redis.scores(&delayed);
+    assert_eq!(released.len(), 2);
+    scene.redis.query::<()>(&[b"DEL", delayed.as_bytes()]);
+    for (element, _) in released {
+        let element = String::from_utf8(element).unwrap();
+        let begun = element.replace("\"attempts\":1", "\"attempts\":2");
+        scene
+            .redis
+            .query::<()>(&[b"RPUSH", queue.as_bytes(), begun.as_bytes()]);
+    }
+    let worker = work(&scene, &[]);
+    let failed = scene.failed();
+    let exception = |uuid: &str| {
+        let row = failed.iter().find(|row| row["id"] == uuid);
+        let row = row.unwrap_or_else(|| panic!("{failed:?} {}", worker.describe()));
+        row["exception"].as_str().unwrap().to_owned()
+    };
+    for (uuid, error) in [
+        (&in_php, "RuntimeException: thrown by the script of php"),
+        (&in_rust, "ended with exit status: 1: card declined"),
+    ] {
+        let exception = exception(uuid);
+        let (cause, last) = exception
+            .split_once("\n\nNext ")
+            .unwrap_or_else(|| panic!("{exception}"));
+        assert!(cause.contains(error), "{exception}");
+        assert!(
+            last.starts_with("Illuminate\\Queue\\MaxAttemptsExceededException: "),
+            "{exception}"
+        );
+    }
+    let key = scene.key(&format!("artisand:last-error:{in_php}"));
+    let lives: i64 = scene.redis.query(&[b"TTL", key.as_bytes()]);
+    assert!((80_000..=86_400).contains(&lives), "{lives}");
+}
+
 on_every_laravel!(what_is_not_wanted_is_not_told);
 fn what_is_not_wanted_is_not_told(version: u8) {
     // The handler's own hook stands for `failed()`, and events are switched off.

@@ -196,8 +196,14 @@ impl Scene {
 
     fn is_busy(&self) -> bool {
         // One look at all keys: work goes from queues to follow-ups and back.
+        let is_memory = |key: &str| {
+            ["artisand:called:", "artisand:last-error:"]
+                .iter()
+                .any(|of| key.contains(of))
+        };
         let is_work = |key: &String| {
-            (key.contains("queues:") && !key.ends_with(":notify")) || key.contains("artisand:")
+            (key.contains("queues:") && !key.ends_with(":notify"))
+                || (key.contains("artisand:") && !is_memory(key))
         };
         self.keys("*").iter().any(is_work)
     }
