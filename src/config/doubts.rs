@@ -11,6 +11,7 @@ use super::handler::HandlerTable;
 use super::place::{ErrorPlace, place};
 use super::{Config, MapTable};
 use crate::app::{self, Classes, Presence};
+use crate::php::ClassName;
 
 /// Something in the settings that most probably is not meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +48,41 @@ impl Config {
             }
             doubts.extend(self.doubt_of_program(table));
         }
+        // Where PHP is asked at the start, it tells.
+        if !self.is_php_unasked {
+            doubts.extend(self.doubts_of_locks());
+        }
         doubts
+    }
+
+    /// Mappings of classes whose jobs may be unique without saying so, and of which nothing is known.
+    pub(super) fn doubts_of_locks(&self) -> Vec<Doubt> {
+        let version = self.known_version();
+        if !version.hides_locks() {
+            return Vec::new();
+        }
+        let doubt = |table: &MapTable| {
+            let name = table.job.as_ref()?;
+            let is_forwarded = matches!(table.handler.get_ref(), HandlerTable::Forward(_));
+            if is_forwarded || table.is_never_unique() {
+                return None;
+            }
+            let class = name.get_ref().trim_start_matches('\\');
+            let is_pattern = class.starts_with('/') || class.contains(['*', '?']);
+            let is_known = self.classes().is_some_and(|classes| {
+                let known = ClassName::new(class).and_then(|class| classes.class(&class));
+                known.is_some() || (is_pattern && classes.changed().next().is_none())
+            });
+            let failed = self.classes_failure.as_ref();
+            let failed = failed.map_or_else(String::new, |why| format!(" ({why})"));
+            (!is_known).then(|| Doubt {
+                place: Some(self.place_of(name)),
+                problem: format!("nothing says whether `{class}` is unique, and jobs of Laravel {version} do not: they count as unmapped{failed}"),
+                remedy: "write a manifest (`artisand manifest`), let PHP tell it (`settings = \"php\"`), or say that the class is not unique: `unique = false`",
+                is_certain: false,
+            })
+        };
+        self.file.map.iter().filter_map(doubt).collect()
     }
 
     /// Where a mapping says what it is for.

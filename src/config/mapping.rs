@@ -55,6 +55,24 @@ pub struct MapTable {
     /// What becomes of a job that does not fit the handler's input: `exception` or `php`.
     #[serde(default, deserialize_with = "on_mismatch")]
     pub on_mismatch: OnMismatch,
+    /// `false`: the classes are not unique, so no lock has to be freed.
+    #[serde(default, deserialize_with = "unique")]
+    unique: Option<bool>,
+}
+
+impl MapTable {
+    /// Whether it says that its classes are not unique.
+    pub(super) fn is_never_unique(&self) -> bool {
+        self.unique == Some(false)
+    }
+}
+
+fn unique<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
+    if bool::deserialize(deserializer)? {
+        let problem = "`unique` is true, expected `unique = false` of a class that is not unique: what a unique job's lock is, the job, a manifest or PHP says";
+        return Err(serde::de::Error::custom(problem));
+    }
+    Ok(Some(false))
 }
 
 fn canary<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Canary>, D::Error> {

@@ -109,6 +109,10 @@ pub struct Config {
     /// What is known of the app.
     laravel: Option<Laravel>,
     manifest: Option<(PathBuf, Manifest)>,
+    /// What PHP has told about the app's classes.
+    told: Option<Manifest>,
+    /// Why PHP has not told it.
+    classes_failure: Option<String>,
     /// What the environment says otherwise than the manifest.
     overrides: app::Overrides,
     /// Whether PHP would be asked for the settings, and was not.
@@ -201,6 +205,12 @@ impl Config {
         self.php_failure.as_deref()
     }
 
+    /// Facts about the app's classes: what PHP has told now, or else the manifest.
+    pub fn classes(&self) -> Option<&Manifest> {
+        let of_manifest = self.manifest.as_ref().map(|(_, manifest)| manifest);
+        self.told.as_ref().or(of_manifest)
+    }
+
     /// The manifest in use, and where it is.
     pub fn manifest(&self) -> Option<(&Path, &Manifest)> {
         self.manifest
@@ -247,7 +257,7 @@ impl Config {
     }
 
     /// Version of the app's Laravel; where it is unknown, the newest.
-    fn known_version(&self) -> Version {
+    pub(crate) fn known_version(&self) -> Version {
         if let Some(laravel) = &self.laravel {
             return laravel.known_version();
         }

@@ -124,5 +124,6 @@ fn to_mapping(table: &MapTable) -> Result<Mapping, TargetProblem> {
         canary: table.canary,
         mode: table.mode,
         on_mismatch: table.on_mismatch,
+        is_never_unique: table.is_never_unique(),
     })
 }

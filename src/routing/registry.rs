@@ -153,6 +153,8 @@ pub struct Mapping {
     pub mode: Mode,
     /// What happens to a job whose payload does not fit the handler's input.
     pub on_mismatch: OnMismatch,
+    /// Whether its classes are not unique, where nothing else says it: no lock is freed then.
+    pub is_never_unique: bool,
 }
 
 /// What happens to a job whose payload does not fit the handler's input.
@@ -187,6 +189,7 @@ impl Mapping {
             canary: None,
             mode: Mode::Run,
             on_mismatch: OnMismatch::Exception,
+            is_never_unique: false,
         }
     }
 

@@ -247,7 +247,8 @@ impl Attempt {
             UnmappedPolicy::Forward(to) => self.settle(Ending::forward(info, to.clone())).await,
             UnmappedPolicy::Fail => {
                 let name = info.payload.shown_name();
-                let completion = match Completion::of(&triage.app, &info.payload, &info.queue) {
+                let completion = match Completion::of(&triage.app, &info.payload, &info.queue, None)
+                {
                     Ok(completion) if refusal.is_none() && !info.payload.is_encrypted() => {
                         completion
                     }
