@@ -3,8 +3,6 @@
 //! Each is told with its line, at the start of a worker as a warning, and by `doctor` and
 //! `config:check`. What cannot be told is not doubted.
 
-use std::path::Path;
-
 use toml::Spanned;
 
 use super::handler::HandlerTable;
@@ -47,6 +45,7 @@ impl Config {
                 doubts.extend(self.doubts_of_names(table, classes));
             }
             doubts.extend(self.doubt_of_program(table));
+            doubts.extend(self.doubt_of_script(table));
         }
         // Where PHP is asked at the start, it tells.
         if !self.is_php_unasked {
@@ -91,7 +90,7 @@ impl Config {
         Some(self.place_of(name))
     }
 
-    fn place_of<T>(&self, at: &Spanned<T>) -> ErrorPlace {
+    pub(super) fn place_of<T>(&self, at: &Spanned<T>) -> ErrorPlace {
         place(&self.path, at.span().start)
     }
 
@@ -199,47 +198,6 @@ impl Config {
             is_certain: false,
         })
     }
-
-    /// A program that is not there, or that this user cannot execute.
-    fn doubt_of_program(&self, table: &MapTable) -> Option<Doubt> {
-        let command = match table.handler.get_ref() {
-            HandlerTable::Exec(options) => &options.command,
-            HandlerTable::Persistent(options) => &options.command,
-            _ => return None,
-        };
-        let program = command.first().filter(|program| !program.is_empty())?;
-        let problem = if program.contains('/') {
-            let path = Path::new(program);
-            match std::fs::metadata(path) {
-                Err(error) => format!("no program `{program}`: {error}"),
-                Ok(found) if !found.is_file() => format!("`{program}` is no program"),
-                Ok(_) if !is_executable(path) => {
-                    format!("`{program}` cannot be executed by this user")
-                }
-                Ok(_) => return None,
-            }
-        } else {
-            let search = self.process.get("PATH")?;
-            let is_there = |directory: std::path::PathBuf| {
-                let path = directory.join(program);
-                path.is_file() && is_executable(&path)
-            };
-            if std::env::split_paths(search).any(is_there) {
-                return None;
-            }
-            format!("no program `{program}` in the search path (PATH)")
-        };
-        Some(Doubt {
-            place: Some(self.place_of(&table.handler)),
-            problem,
-            remedy: "install it, or correct `exec`: each of its jobs would be an exception",
-            is_certain: true,
-        })
-    }
-}
-
-fn is_executable(path: &Path) -> bool {
-    rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
 #[cfg(test)]
@@ -274,9 +232,10 @@ mod tests {
         );
         let doubts = config.unwrap().doubts();
         let start = format!("{}/", directory.path().display());
-        let shown = doubts
-            .iter()
-            .map(|doubt| doubt.to_string().replace(&start, ""));
+        let shown = doubts.iter().map(|doubt| {
+            let shown = doubt.to_string().replace(&start, "");
+            shown.replace(&start[..start.len() - 1], "DIR")
+        });
         shown.collect()
     }
 
@@ -322,6 +281,18 @@ mod tests {
             ("command = 'a'", "{ exec = ['DIR/tool'] }",
                 Some("artisand.toml:3: `tool` cannot be executed by this user")),
             ("command = 'a'", "{ exec = ['/tmp'] }", Some("artisand.toml:3: `/tmp` is no program")),
+            ("command = 'a'", "{ exec = ['sh', 'app/Jobs/SendReceipt.php'] }", None),
+            ("command = 'a'", "{ exec = ['sh', '-e', 'storage/invioce.py'] }",
+                Some("artisand.toml:3: no file `storage/invioce.py` in DIR, where `sh` starts")),
+            ("command = 'a'", "{ exec = ['sh', 'SendReceipt.php'], cwd = 'app/Jobs' }", None),
+            ("command = 'a'", "{ exec = ['sh', 'x.py'], cwd = 'app/Jobs', persistent = true }",
+                Some("artisand.toml:3: no file `x.py` in app/Jobs, where `sh` starts")),
+            ("command = 'a'", "{ exec = ['sh'], cwd = 'app/Job' }",
+                Some("artisand.toml:3: no directory app/Job, in which `sh` would start")),
+            ("command = 'a'", "{ exec = ['sh', 'bin/receipt', 'a/b'] }",
+                Some("artisand.toml:3: no file `bin/receipt` in DIR, where `sh` starts")),
+            // None of these is a path.
+            ("command = 'a'", "{ exec = ['sh', '-c', 'cat > x/y.sh', 's/a/b/', '--to=x.py', 'http://a/b.js'] }", None),
         ];
         for (name, handler, expected) in rows {
             let found = doubts(&classes, &format!("[[map]]\n{name}\nhandler = {handler}\n"));

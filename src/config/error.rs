@@ -117,6 +117,14 @@ pub enum Error {
         /// What is wrong.
         source: MappingError,
     },
+    /// The program of a mapping cannot be started.
+    #[error("{place}: {problem}")]
+    Program {
+        /// File and line.
+        place: ErrorPlace,
+        /// What is wrong.
+        problem: String,
+    },
     /// What a mapping is for cannot be read.
     #[error("{place}")]
     Pattern {

@@ -30,6 +30,7 @@ pub mod php;
 mod place;
 mod policy;
 mod pool;
+mod programs;
 mod read;
 mod routing;
 mod services;

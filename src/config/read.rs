@@ -72,9 +72,18 @@ impl File {
         }
         for mapping in &mut self.map {
             match mapping.handler.get_mut() {
-                HandlerTable::Exec(ExecOptions { command, .. })
-                | HandlerTable::Persistent(PersistentOptions { command, .. }) => {
+                HandlerTable::Exec(ExecOptions {
+                    command,
+                    environment,
+                })
+                | HandlerTable::Persistent(PersistentOptions {
+                    command,
+                    environment,
+                    ..
+                }) => {
                     command.first_mut().into_iter().for_each(rebase_program);
+                    let directory = environment.directory.iter_mut();
+                    directory.for_each(|path| *path = rebased(path));
                 }
                 #[cfg(feature = "http")]
                 HandlerTable::Http(HttpOptions {

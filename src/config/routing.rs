@@ -25,13 +25,19 @@ pub fn router(config: &Config, registry: &Registry) -> Result<Router, Error> {
 }
 
 fn mapping(config: &Config, table: &MapTable) -> Result<Mapping, Error> {
-    to_mapping(table).map_err(|wrong| {
+    let mut mapping = to_mapping(table).map_err(|wrong| {
         let place = place(&config.path, wrong.offset);
         match wrong.problem {
             Problem::Name(source) => Error::Pattern { place, source },
             Problem::Keys(problem) => Error::Target { place, problem },
         }
-    })
+    })?;
+    if let Some(environment) = mapping.handler.environment()
+        && environment.directory.is_none()
+    {
+        environment.directory = config.directory_of_programs();
+    }
+    Ok(mapping)
 }
 
 fn mapping_error(config: &Config, (position, source): (usize, MappingError)) -> Error {

@@ -110,12 +110,18 @@ impl HandlerChoice {
 
     /// Withholds from the mapping's programs the variables that other mappings name.
     fn withhold(&mut self, variables: &BTreeSet<String>) {
-        let environment = match self {
-            Self::Exec(options) => &mut options.environment,
-            Self::Persistent(options) => &mut options.environment,
-            _ => return,
-        };
-        environment.others.clone_from(variables);
+        if let Some(environment) = self.environment() {
+            environment.others.clone_from(variables);
+        }
+    }
+
+    /// What the mapping's programs get; `None` if it has none.
+    pub(crate) fn environment(&mut self) -> Option<&mut Environment> {
+        match self {
+            Self::Exec(options) => Some(&mut options.environment),
+            Self::Persistent(options) => Some(&mut options.environment),
+            _ => None,
+        }
     }
 }
 

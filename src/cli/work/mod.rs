@@ -53,6 +53,7 @@ fn work(
     observers: Vec<Arc<dyn Observer>>,
 ) -> anyhow::Result<ExitCode> {
     let plan = Plan::new(config, args, registry)?;
+    config.check_programs()?;
     warnings::warn_of_mappings(config, &plan);
     let runtimes = Runtimes::new(plan.runs_here(), plan.options.concurrency, plan.threads)?;
     let entered = runtimes.enter();
