@@ -283,14 +283,14 @@ mod tests {
             ("command = 'a'", "{ exec = ['/tmp'] }", Some("artisand.toml:3: `/tmp` is no program")),
             ("command = 'a'", "{ exec = ['sh', 'app/Jobs/SendReceipt.php'] }", None),
             ("command = 'a'", "{ exec = ['sh', '-e', 'storage/invioce.py'] }",
-                Some("artisand.toml:3: no file `storage/invioce.py` in DIR, where `sh` starts")),
+                Some("artisand.toml:3: no script `storage/invioce.py` in DIR, where `sh` starts")),
             ("command = 'a'", "{ exec = ['sh', 'SendReceipt.php'], cwd = 'app/Jobs' }", None),
             ("command = 'a'", "{ exec = ['sh', 'x.py'], cwd = 'app/Jobs', persistent = true }",
-                Some("artisand.toml:3: no file `x.py` in app/Jobs, where `sh` starts")),
+                Some("artisand.toml:3: no script `x.py` in app/Jobs, where `sh` starts")),
             ("command = 'a'", "{ exec = ['sh'], cwd = 'app/Job' }",
                 Some("artisand.toml:3: no directory app/Job, in which `sh` would start")),
             ("command = 'a'", "{ exec = ['sh', 'bin/receipt', 'a/b'] }",
-                Some("artisand.toml:3: no file `bin/receipt` in DIR, where `sh` starts")),
+                Some("artisand.toml:3: no script `bin/receipt` in DIR, where `sh` starts")),
             // None of these is a path.
             ("command = 'a'", "{ exec = ['sh', '-c', 'cat > x/y.sh', 's/a/b/', '--to=x.py', 'http://a/b.js'] }", None),
         ];

@@ -120,7 +120,7 @@ impl Config {
         Some(Doubt {
             place: Some(self.place_of(&table.handler)),
             problem: format!(
-                "no file `{missing}` in {}, where `{program}` starts",
+                "no script `{missing}` in {}, where `{program}` starts",
                 directory.display()
             ),
             remedy: "correct the name, give the whole path, or say with `cwd` where the program starts",

@@ -4,13 +4,13 @@ use super::handler::HandlerTable;
 use super::mapping::MapTable;
 use super::middleware::MiddlewareTable;
 use super::place::place;
-use super::policy::{policy_error, unmapped};
+use super::policy::{by_default_with_php, policy_error, unmapped};
 use super::services::services;
 use super::target::{Problem, TargetProblem};
 use super::{Config, Error};
 use crate::handler::Services;
 use crate::middleware::Debounce;
-use crate::routing::{HandlerChoice, Mapping, MappingError, Registry, Router, UnmappedPolicy};
+use crate::routing::{HandlerChoice, Mapping, MappingError, Registry, Router};
 
 /// Looks up the handlers of all mappings.
 ///
@@ -83,7 +83,8 @@ pub fn classes_without_their_middleware<'a>(config: &'a Config, router: &Router)
 pub(super) fn mistakes(config: &Config, registry: &Registry) -> Vec<Error> {
     let policy = config.file.unmapped.to_policy();
     let unmapped = policy.as_ref().ok().cloned().flatten();
-    let unmapped = unmapped.unwrap_or(UnmappedPolicy::Leave);
+    // Whether PHP runs is not known here.
+    let unmapped = unmapped.unwrap_or_else(|| by_default_with_php(config));
     let of_mapping = |(position, table): (usize, &MapTable)| {
         let routed = mapping(config, table).and_then(|mapping| {
             let routed = Router::new(vec![mapping], unmapped.clone(), registry);

@@ -625,6 +625,19 @@ policy = "drop"
         said.starts_with("exit 0") && said.contains("0 errors, 0 warnings"),
         "{said}"
     );
+    // Which policy holds depends on PHP, which is not asked.
+    let shadow = "[[map]]\njob = 'App\\Jobs\\SendReceipt'\nhandler = 'log'\nmode = 'shadow'\n";
+    write("deploy/artisand.toml", &format!("app = '..'\n{shadow}"));
+    let said = check(&[]);
+    assert!(said.contains("0 errors, 0 warnings"), "{said}");
+    for settings in ["", "app = '..'\n[unmapped]\npolicy = 'leave'\n"] {
+        write("deploy/artisand.toml", &format!("{settings}{shadow}"));
+        let said = check(&[]);
+        assert!(
+            said.contains("is `leave`: use `php` or `forward`"),
+            "{said}"
+        );
+    }
     let named = "app = '..'\n[[map]]\nlistener = 'App\\Jobs\\SendReceipt'\nhandler = 'log'\n";
     write("deploy/artisand.toml", named);
     let manifest = serde_json::json!({

@@ -142,7 +142,7 @@ fn a_worker_whose_program_is_not_there_does_not_start() {
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text);
         assert!(
-            text.contains("artisand.toml:17: no file `nothing.sh` in "),
+            text.contains("artisand.toml:17: no script `nothing.sh` in "),
             "{text}"
         );
     }
