@@ -6,10 +6,31 @@
 use toml::Spanned;
 
 use super::handler::HandlerTable;
+use super::laravel::Origin;
 use super::place::{ErrorPlace, place};
-use super::{Config, MapTable};
+use super::routing::handler;
+use super::{Config, ConnectionTable, MapTable};
 use crate::app::{self, Classes, Presence};
 use crate::php::ClassName;
+
+/// Variables with the prefix `ARTISAND_`, and `JOB_..`, which programs get.
+const VARIABLES: [&str; 15] = [
+    "APP",
+    "ARGUMENTS",
+    "CHILD",
+    "CONCURRENCY",
+    "CONFIG",
+    "CONNECTION",
+    "DEBIAN_MIRROR",
+    "GRACE",
+    "LOG",
+    "MANIFEST",
+    "PHP",
+    "QUEUE",
+    "ROOTS",
+    "SETTINGS",
+    "THREADS",
+];
 
 /// Something in the settings that most probably is not meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +58,9 @@ impl Config {
     /// Looks at the app's directory and at everything that mappings name.
     pub fn doubts(&self) -> Vec<Doubt> {
         let mut doubts: Vec<Doubt> = self.doubt_of_app().into_iter().collect();
+        doubts.extend(self.doubts_of_variables());
+        doubts.extend(self.doubts_of_connections());
+        doubts.extend(self.doubt_of_php());
         let manifest = self.manifest().map(|(_, manifest)| manifest);
         let laravel = self.laravel();
         let classes = laravel.map(|laravel| Classes::new(&laravel.base, manifest));
@@ -118,6 +142,57 @@ impl Config {
         })
     }
 
+    /// Variables of artisand that it does not know.
+    fn doubts_of_variables(&self) -> Vec<Doubt> {
+        let handlers = self.file.map.iter().filter_map(handler);
+        let named: Vec<String> = handlers.flat_map(|handler| handler.variables()).collect();
+        let doubt = |name: &String| {
+            let own = name.strip_prefix("ARTISAND_")?;
+            if VARIABLES.contains(&own) || own.starts_with("JOB_") || named.contains(name) {
+                return None;
+            }
+            let meant = app::nearest(own, VARIABLES.iter().copied());
+            let meant = meant.map_or(String::new(), |own| {
+                format!("; did you mean `ARTISAND_{own}`?")
+            });
+            Some(Doubt {
+                place: None,
+                problem: format!("artisand knows no variable `{name}`{meant}"),
+                remedy: "correct its name in the environment, or remove it",
+                is_certain: false,
+            })
+        };
+        self.process.keys().filter_map(doubt).collect()
+    }
+
+    /// Connections that the app does not have, and of which the file does not say all.
+    fn doubts_of_connections(&self) -> Vec<Doubt> {
+        let laravel = self.laravel();
+        // The environment alone says what Laravel's own configuration has.
+        let laravel = laravel.filter(|known| !matches!(known.origin, Origin::Environment(_)));
+        let names = laravel.and_then(|laravel| laravel.queue_connections().ok());
+        let Some(names) = names.filter(|names| !names.is_empty()) else {
+            return Vec::new();
+        };
+        let doubt = |(name, table): (&String, &ConnectionTable)| {
+            let nearest = app::nearest(name, names.iter().map(String::as_str));
+            if names.contains(name) || (table.says_all() && nearest.is_none()) {
+                return None;
+            }
+            let meant = nearest.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
+            let all = names.join(", ");
+            Some(Doubt {
+                place: None,
+                problem: format!(
+                    "[connections.{name}]: the app has no queue connection `{name}` (there are: {all}){meant}"
+                ),
+                remedy: "correct the name: no connection of the app gets these settings",
+                is_certain: !table.says_all() && !self.is_php_unasked,
+            })
+        };
+        self.file.connections.iter().filter_map(doubt).collect()
+    }
+
     /// Classes that the app does not have, or that are of another kind.
     fn doubts_of_names(&self, table: &MapTable, classes: &Classes<'_>) -> Vec<Doubt> {
         let Some((kind, name)) = table.kinds().next().filter(|(kind, _)| *kind != "command") else {
@@ -132,11 +207,15 @@ impl Config {
             .doubt_of_class(name, class, classes)
             .into_iter()
             .collect();
+        if doubts.is_empty() && kind != "string" {
+            doubts.extend(self.doubt_of_short_name(name, class, classes));
+        }
         if let Some(event) = &table.event {
             let class = event.get_ref().trim_start_matches('\\');
             doubts.extend(self.doubt_of_class(event, class, classes));
         }
         let found = classes.of_manifest(class).map(|class| &*class.kind);
+        let found = found.or_else(|| classes.kind_of_file(class));
         doubts.extend(found.and_then(|found| self.doubt_of_kind(name, class, kind, found)));
         doubts
     }
@@ -174,7 +253,27 @@ impl Config {
         ))
     }
 
-    /// A class that the manifest takes for something else.
+    /// A class without a namespace, which the app has in one.
+    fn doubt_of_short_name(
+        &self,
+        at: &Spanned<String>,
+        class: &str,
+        classes: &Classes<'_>,
+    ) -> Option<Doubt> {
+        let is_short = !class.contains(['\\', '/', '*', '?']);
+        if !is_short || classes.look_up(class) == Presence::Here {
+            return None;
+        }
+        let meant = classes.in_a_namespace(class)?;
+        Some(Doubt {
+            place: Some(self.place_of(at)),
+            problem: format!("`{class}` matches nothing; did you mean `{meant}`?"),
+            remedy: "write the class with its namespace",
+            is_certain: false,
+        })
+    }
+
+    /// A class that the manifest or its file takes for something else.
     fn doubt_of_kind(
         &self,
         at: &Spanned<String>,
@@ -215,9 +314,19 @@ mod tests {
         .unwrap();
         std::fs::create_dir_all(place("app/Jobs")).unwrap();
         std::fs::write(place("app/Jobs/SendReceipt.php"), "<?php").unwrap();
+        std::fs::create_dir_all(place("app/Listeners")).unwrap();
+        for (file, text) in [
+            ("Listeners/Ship", "class Ship implements ShouldQueue {}"),
+            ("Listeners/Import", "class Import { use Dispatchable; }"),
+            ("Paid", "class Paid extends Notification {}"),
+            ("Letter", "class Letter extends Mailable {}"),
+        ] {
+            std::fs::write(place(&format!("app/{file}.php")), text).unwrap();
+        }
         std::fs::write(place("tool"), "").unwrap();
         let manifest = serde_json::json!({
-            "artisand": 1, "laravel": "13.0.0", "generated_at": 1, "config": {},
+            "artisand": 1, "laravel": "13.0.0", "generated_at": 1,
+            "config": {"queue": {"connections": {"redis": {}, "jobs": {}}}},
             "paths": {"base": directory.path(), "storage": directory.path()},
             "classes": classes,
         });
@@ -298,6 +407,73 @@ mod tests {
             let found = doubts(&classes, &format!("[[map]]\n{name}\nhandler = {handler}\n"));
             assert_eq!(found, Vec::from_iter(expected), "{name} {handler}");
         }
+    }
+
+    #[test]
+    fn names_that_are_not_quite_right_are_doubted() {
+        let classes = serde_json::json!({"Kit\\Job": {"kind": "job", "file": "d.php", "flags": {"package": true}}});
+        #[rustfmt::skip]
+        let rows = [
+            (r"job = 'SendReceipt'", Some(r"artisand.toml:2: `SendReceipt` matches nothing; did you mean `App\Jobs\SendReceipt`?")),
+            (r"job = 'sendreceipt'", Some(r"artisand.toml:2: `sendreceipt` matches nothing; did you mean `App\Jobs\SendReceipt`?")),
+            (r"job = 'Unknown'", None),
+            (r"job = '*Receipt'", None),
+            // Files tell what a class is.
+            (r"job = 'App\Listeners\Ship'", Some(r"artisand.toml:2: `job = ..` names `App\Listeners\Ship`, which is a listener: write `listener = '..'`")),
+            (r"listener = 'App\Listeners\Ship'", None),
+            (r"job = 'App\Listeners\Import'", None),
+            (r"job = 'App\Paid'", Some(r"artisand.toml:2: `job = ..` names `App\Paid`, which is a notification: write `notification = '..'`")),
+            (r"job = 'App\Letter'", Some(r"artisand.toml:2: `job = ..` names `App\Letter`, which is a mailable: write `mailable = '..'`")),
+        ];
+        for (name, expected) in rows {
+            let found = doubts(&classes, &format!("[[map]]\n{name}\nhandler = 'log'\n"));
+            assert_eq!(found, Vec::from_iter(expected), "{name}");
+        }
+        let table = |name: &str| format!("[connections.{name}]\nhost = 'h'\n");
+        let known = "(there are: jobs, redis)";
+        #[rustfmt::skip]
+        let rows = [
+            (table("redis"), None),
+            (table("reids"), Some(format!("[connections.reids]: the app has no queue connection `reids` {known}; did you mean `redis`?"))),
+            (table("other"), Some(format!("[connections.other]: the app has no queue connection `other` {known}"))),
+            // It is no connection of the app, but of artisand alone.
+            (table("other") + "prefix = ''\n", None),
+            ("[php]\nbinary = ['php99', '-d']\n".to_owned(), Some("artisand.toml:2: no program `php99` in the search path (PATH)".to_owned())),
+            ("[php]\nbinary = 'sh'\n".to_owned(), None),
+        ];
+        for (toml, expected) in rows {
+            let found = doubts(&classes, &format!("settings = 'manifest'\n{toml}"));
+            let expected = expected.map(|said| said.replace(":2:", ":3:"));
+            assert_eq!(found, Vec::from_iter(expected), "{toml}");
+        }
+    }
+
+    #[test]
+    fn unknown_variables_of_artisand_are_doubted() {
+        let names = [
+            "ARTISAND_CONCURENCY",
+            "ARTISAND_ELSE",
+            "ARTISAND_QUEUE",
+            "ARTISAND_JOB_CLASS",
+            "ARTISAND_TOKEN",
+            "OTHER",
+        ];
+        let mut config = Config::default();
+        let toml =
+            "[[map]]\njob = 'A'\nhandler = { exec = ['sh'], pass_env = ['ARTISAND_TOKEN'] }\n";
+        config.file = toml::from_str(toml).unwrap();
+        let process = names.map(|name| (name.to_owned(), "1".to_owned()));
+        config.process = std::sync::Arc::new(process.into());
+        let found: Vec<String> = config
+            .doubts_of_variables()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        let expected = [
+            "artisand knows no variable `ARTISAND_CONCURENCY`; did you mean `ARTISAND_CONCURRENCY`?",
+            "artisand knows no variable `ARTISAND_ELSE`",
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 use serde::Deserialize;
+use toml::Spanned;
 
 use super::mapping::MapTable;
 use super::middleware::LimiterTable;
@@ -140,7 +141,7 @@ pub struct PhpTable {
     #[serde(default, deserialize_with = "queue_name")]
     pub queue: Option<String>,
     /// The program that is PHP, with arguments of its own if it is a list.
-    pub binary: Option<OneOrMore>,
+    pub binary: Option<Spanned<OneOrMore>>,
     /// The app's directory as that PHP sees it, if that is another.
     pub app: Option<PathBuf>,
     /// How many PHP processes run jobs.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::doubts::Doubt;
 use super::environment::{self, Environment};
 use super::file::Source;
 use super::laravel::{EnvLookup, Laravel, Origin};
@@ -31,7 +32,14 @@ impl Config {
                     let is_meant = source.is_some() || self.names_php();
                     if is_meant || !failed.is_missing {
                         if source.is_some() || self.manifest.is_none() {
-                            return Err(Error::Settings(failed.why));
+                            return Err(match self.doubt_of_php() {
+                                Some(Doubt {
+                                    place: Some(place),
+                                    problem,
+                                    ..
+                                }) if failed.is_missing => Error::Program { place, problem },
+                                _ => Error::Settings(failed.why),
+                            });
                         }
                         self.php_failure = Some(failed.why);
                     }

@@ -345,7 +345,8 @@ impl Config {
 
     /// The program that is PHP, and its arguments.
     pub fn php_program(&self) -> Vec<String> {
-        let set = self.file.php.binary.as_ref().map(OneOrMore::to_vec);
+        let set = self.file.php.binary.as_ref();
+        let set = set.map(|binary| binary.get_ref().to_vec());
         let of_environment = || {
             let named = self.process.get("ARTISAND_PHP");
             named.filter(|name| !name.is_empty()).cloned()

@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 
 use super::doubts::Doubt;
 use super::handler::HandlerTable;
+use super::policy::unmapped;
 use super::{Config, Error, MapTable};
 use crate::process::Environment;
+use crate::routing::UnmappedPolicy;
 
 /// Ends of the names of scripts.
 const SCRIPTS: [&str; 11] = [
@@ -18,17 +20,17 @@ const ELSEWHERE: [&str; 6] = ["chroot", "docker", "kubectl", "nsenter", "podman"
 const REMEDY: &str = "install it, or correct `exec`: each of its jobs would be an exception";
 
 impl Config {
-    /// Refuses mappings whose programs cannot be started.
+    /// Refuses mappings whose programs cannot be started, and a PHP that is named and cannot be.
     ///
     /// # Errors
     ///
     /// File, line and the first such program.
     pub fn check_programs(&self) -> Result<(), Error> {
-        let doubt = self
-            .file
-            .map
-            .iter()
-            .find_map(|table| self.doubt_of_program(table));
+        let is_for_php = matches!(unmapped(self), Ok(UnmappedPolicy::Php));
+        let of_php = self.doubt_of_php().filter(|_| is_for_php);
+        let mut mappings = self.file.map.iter();
+        let of_mapping = || mappings.find_map(|table| self.doubt_of_program(table));
+        let doubt = of_php.or_else(of_mapping);
         let Some(Doubt {
             place: Some(place),
             problem,
@@ -38,6 +40,19 @@ impl Config {
             return Ok(());
         };
         Err(Error::Program { place, problem })
+    }
+
+    /// The PHP that `binary` names, if it cannot be started.
+    pub(super) fn doubt_of_php(&self) -> Option<Doubt> {
+        let binary = self.file.php.binary.as_ref()?;
+        let command = binary.get_ref().to_vec();
+        let program = command.first().filter(|program| !program.is_empty())?;
+        Some(Doubt {
+            place: Some(self.place_of(binary)),
+            problem: problem_of(program, self.process.get("PATH"))?,
+            remedy: "name the app's PHP with `binary` under [php]",
+            is_certain: true,
+        })
     }
 
     /// Where programs start: the app's directory, else that of the file; `None` for the current one.
@@ -66,28 +81,13 @@ impl Config {
     pub(super) fn doubt_of_program(&self, table: &MapTable) -> Option<Doubt> {
         let (command, environment, directory) = self.program(table)?;
         let program = command.first().filter(|program| !program.is_empty())?;
-        let problem = if !directory.is_dir() {
-            format!(
-                "no directory {}, in which `{program}` would start",
-                directory.display()
-            )
-        } else if program.contains('/') {
-            let path = Path::new(program);
-            match std::fs::metadata(path) {
-                Err(error) => format!("no program `{program}`: {error}"),
-                Ok(found) if !found.is_file() => format!("`{program}` is no program"),
-                Ok(_) if !is_executable(path) => {
-                    format!("`{program}` cannot be executed by this user")
-                }
-                Ok(_) => return None,
-            }
+        let of_mapping = environment.set.get("PATH");
+        let search = of_mapping.or_else(|| self.process.get("PATH"));
+        let problem = if directory.is_dir() {
+            problem_of(program, search)?
         } else {
-            let of_mapping = environment.set.get("PATH");
-            let search = of_mapping.or_else(|| self.process.get("PATH"))?;
-            if is_in(search, program) {
-                return None;
-            }
-            format!("no program `{program}` in the search path (PATH)")
+            let directory = directory.display();
+            format!("no directory {directory}, in which `{program}` would start")
         };
         Some(Doubt {
             place: Some(self.place_of(&table.handler)),
@@ -129,12 +129,25 @@ impl Config {
     }
 }
 
-/// Whether a program is in a search path.
-pub(super) fn is_in(search: &str, program: &str) -> bool {
-    std::env::split_paths(search).any(|directory| {
-        let path = directory.join(program);
-        path.is_file() && is_executable(&path)
-    })
+/// Why a program cannot be started; `None` if it can, or if that is not known.
+fn problem_of(program: &str, search: Option<&String>) -> Option<String> {
+    if !program.contains('/') {
+        let is_there = |directory: PathBuf| {
+            let path = directory.join(program);
+            path.is_file() && is_executable(&path)
+        };
+        let is_found = std::env::split_paths(search?).any(is_there);
+        return (!is_found).then(|| format!("no program `{program}` in the search path (PATH)"));
+    }
+    let path = Path::new(program);
+    match std::fs::metadata(path) {
+        Err(error) => Some(format!("no program `{program}`: {error}")),
+        Ok(found) if !found.is_file() => Some(format!("`{program}` is no program")),
+        Ok(_) if !is_executable(path) => {
+            Some(format!("`{program}` cannot be executed by this user"))
+        }
+        Ok(_) => None,
+    }
 }
 
 fn is_executable(path: &Path) -> bool {

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use toml::Spanned;
+
 use super::file::{File, OneOrMore};
 use super::handler::HandlerTable;
 use super::place::place;
@@ -63,7 +65,7 @@ impl File {
                 *program = rebased(Path::new(program)).to_string_lossy().into_owned();
             }
         };
-        match &mut self.php.binary {
+        match self.php.binary.as_mut().map(Spanned::get_mut) {
             Some(OneOrMore::One(program)) => rebase_program(program),
             Some(OneOrMore::More(command)) => {
                 command.first_mut().into_iter().for_each(rebase_program);

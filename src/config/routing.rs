@@ -110,6 +110,11 @@ pub(super) fn mistakes(config: &Config, registry: &Registry) -> Vec<Error> {
     mistakes
 }
 
+/// The handler of a mapping; `None` if the mapping has a mistake.
+pub(super) fn handler(table: &MapTable) -> Option<HandlerChoice> {
+    to_mapping(table).ok().map(|mapping| mapping.handler)
+}
+
 fn to_mapping(table: &MapTable) -> Result<Mapping, TargetProblem> {
     Ok(Mapping {
         target: table.target()?,

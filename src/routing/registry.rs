@@ -87,7 +87,7 @@ pub enum HandlerChoice {
 
 impl HandlerChoice {
     /// Variables of this process that the mapping names; most are secrets.
-    fn variables(&self) -> Vec<String> {
+    pub(crate) fn variables(&self) -> Vec<String> {
         let passed = |environment: &Environment| {
             let passed = environment.pass.iter().flatten();
             passed.cloned().collect()

@@ -496,6 +496,10 @@ fn php_says_the_settings_and_where_it_cannot_a_manifest_does() {
     let output = app.artisand(&["doctor", "--json"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
 
+    app.write("artisand.toml", "[php]\nbinary = 'no-such-php'\n");
+    app.refuses(2, &["artisand.toml:2: no program `no-such-php`"]);
+
+    app.set("", FAILS);
     app.write("artisand.json", &app.facts("made-"));
     let said = app.has(2);
     for part in ["WARN", "Class X not found", "those of the manifest"] {
