@@ -38,6 +38,7 @@ pub(super) fn check(context: &Context<'_>) -> Report {
         .exposures()
         .into_iter()
         .chain(config.readable_secrets())
+        .chain(config.unwritable_log())
     {
         report.warn("files", exposure.found, exposure.remedy);
     }
