@@ -55,6 +55,18 @@ pub enum Error {
         /// The names there are.
         configured: String,
     },
+    /// A connection that is not on Redis.
+    #[error(
+        "queue connection `{name}` has the driver `{driver}`, and artisand works queues on Redis only (connections on Redis: {on_redis})"
+    )]
+    Driver {
+        /// Name of the connection.
+        name: String,
+        /// Its driver.
+        driver: String,
+        /// The connections that could be worked.
+        on_redis: String,
+    },
     /// Nothing says which keys of a Redis are the app's.
     #[error(
         "no app and no key prefix is known for queue connection `{connection}`: run this in the app's directory or give that with --app, or set `prefix` under [connections.{connection}] in artisand.toml (`prefix = \"\"` if the keys have none), or REDIS_PREFIX{seen}"

@@ -18,7 +18,7 @@ use crate::horizon::Registration;
 #[serde(deny_unknown_fields)]
 pub struct File {
     /// The app's directory, where `.env` is.
-    pub app: Option<PathBuf>,
+    pub app: Option<Spanned<PathBuf>>,
     /// The manifest (`artisand manifest`), if not `artisand.json` in the app's directory or the current one.
     pub manifest: Option<PathBuf>,
     /// Where the app's settings come from: `php`, `manifest` or `env`; the first of them that there is if nothing is said.

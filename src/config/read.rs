@@ -56,7 +56,9 @@ impl File {
         };
         let sockets = self.connections.values_mut();
         let sockets = sockets.map(|connection| &mut connection.socket);
-        for path in sockets.chain([&mut self.app, &mut self.manifest]).flatten() {
+        let app = self.app.as_mut().map(Spanned::get_mut);
+        let paths = sockets.chain([&mut self.manifest]).flatten();
+        for path in paths.chain(app) {
             *path = rebased(path);
         }
         // A name without a slash is one for the search path.

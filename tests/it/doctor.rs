@@ -151,7 +151,7 @@ fn what_could_go_wrong_is_found_and_the_exit_code_says_how_bad_it_is() {
     assert_eq!(code, 0, "{found:?}");
     for expected in [
         "the app is down",
-        "1 payloads in quarantine",
+        "payloads in quarantine: 1",
         "1 failed jobs wait",
         "maxmemory-policy is allkeys-lru",
     ] {
@@ -289,7 +289,7 @@ fn mappings_of_what_is_not_there_are_found_and_said_at_the_start() {
         "bin/nothing`: No such file or directory",
         &format!("artisand.toml:13: `http://127.0.0.1:{port}/x` does not answer: "),
         "warning queue: `default` is paused",
-        "warning jobs: `default`: 1 payloads cannot be decoded",
+        "warning jobs: `default`: payloads that cannot be decoded",
         "is no Laravel app: it has no `artisan`",
     ] {
         assert!(has(&found, expected), "{expected}: {found:#?}");
@@ -520,10 +520,6 @@ fn what_is_missing_for_what_follows_a_job_is_found() {
         let found = line.trim_start_matches("warning: ");
         assert!(text.contains(found), "{found}: {text}");
     }
-    assert!(
-        text.contains("something is missing for what follows a job"),
-        "{text}"
-    );
 }
 
 #[test]
