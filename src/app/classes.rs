@@ -163,13 +163,38 @@ impl<'a> Classes<'a> {
     }
 
     fn has_file(&self, name: &str) -> bool {
-        self.roots.iter().any(|(namespace, places)| {
-            let is_here = |rest: &str| {
-                let file = rest.replace('\\', "/") + ".php";
-                places.iter().any(|place| place.join(&file).is_file())
-            };
-            name.strip_prefix(&**namespace).is_some_and(is_here)
+        self.file(name).is_some()
+    }
+
+    fn file(&self, name: &str) -> Option<PathBuf> {
+        self.roots.iter().find_map(|(namespace, places)| {
+            let rest = name.strip_prefix(&**namespace)?;
+            let file = rest.replace('\\', "/") + ".php";
+            let mut paths = places.iter().map(|place| place.join(&file));
+            paths.find(|path| path.is_file())
         })
+    }
+
+    /// What a class is if it is surely no job, according to its file: Laravel's own commands write it so.
+    pub fn kind_of_file(&self, name: &str) -> Option<&'static str> {
+        let text = std::fs::read_to_string(self.file(name)?).ok()?;
+        if text.contains(" extends Notification") {
+            return Some("notification");
+        }
+        if text.contains(" extends Mailable") {
+            return Some("mailable");
+        }
+        let is_listener = name.contains("\\Listeners\\") && !text.contains("Dispatchable");
+        is_listener.then_some("listener")
+    }
+
+    /// A class of the app with this name in some namespace.
+    pub fn in_a_namespace(&self, name: &str) -> Option<&str> {
+        let is_it = |class: &str| {
+            let short = class.rsplit_once('\\').map(|(_, short)| short);
+            short.is_some_and(|short| short.eq_ignore_ascii_case(name))
+        };
+        self.names().find(|class| is_it(class))
     }
 
     /// Whether composer's class map names it.

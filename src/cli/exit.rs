@@ -25,7 +25,9 @@ pub(super) fn code_of(error: &anyhow::Error) -> ExitCode {
     let is_laravels = matches!(
         config,
         Some(
-            crate::config::Error::UnknownConnection { .. } | crate::config::Error::Settings { .. }
+            crate::config::Error::UnknownConnection { .. }
+                | crate::config::Error::Driver { .. }
+                | crate::config::Error::Settings { .. }
         )
     );
     let is_usage = (config.is_some() && !is_laravels) || error.is::<UsageError>();

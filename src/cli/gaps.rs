@@ -3,12 +3,11 @@
 //!
 //! `doctor` reports the gaps, and `queue:work` logs them at the start.
 
-use crate::app::Manifest;
 use crate::config::Config;
 use crate::handler::Services;
-use crate::payload::{Pattern, TargetPattern};
+use crate::payload::{Kind, Version};
 use crate::php::ClassName;
-use crate::routing::{HandlerChoice, Router, UnmappedPolicy};
+use crate::routing::{HandlerChoice, Mapping, Router, UnmappedPolicy};
 
 /// What does not work if only PHP can read the app's default cache store.
 pub(super) const CACHE_OF_PHP: &str = "queue:restart, queue:pause and canary:resume do not reach this worker (its PHP processes follow restarts); jobs that are unique, have maxExceptions, or carry middleware with locks or limits count as unmapped where that store keeps them";
@@ -133,30 +132,30 @@ fn unique(config: &Config, router: &Router, services: &Services, findings: &mut 
     if !version.is_at_least(8, 14) {
         return;
     }
-    if version.is_at_least(11, 39) {
+    let may_be_unique = |mapping: &Mapping| {
+        let is_forwarded = matches!(mapping.handler, HandlerChoice::Forward(_));
+        mapping.target.kind() == Kind::Job && !is_forwarded && !mapping.is_never_unique
+    };
+    if !router.mappings().any(may_be_unique) {
+        return;
+    }
+    if version == Version::NEWEST {
+        findings.push(gap(
+            CHECK,
+            "the version of Laravel is unknown, and jobs of versions before 11.39 do not say that they are unique: those in the form of Laravel 8.0 to 12.10 are not taken",
+            "set `laravel = \"13\"` (the app's version) in artisand.toml",
+        ));
+        return;
+    }
+    if !version.hides_locks() {
         findings.push(well(CHECK, "jobs say themselves which lock they hold"));
         return;
     }
-    let Some((_, manifest)) = config.manifest() else {
-        findings.push(gap(
-            CHECK,
-            format!("jobs of Laravel {version} do not say that they are unique, and there is no manifest that does: the locks of those that run here would be left behind"),
-            "write it: `artisand manifest`",
-        ));
+    // Without any, each mapping is doubted.
+    let Some(manifest) = config.classes() else {
         return;
     };
     let before = findings.len();
-    let unknown = unknown(manifest, router);
-    if !unknown.is_empty() {
-        findings.push(gap(
-            CHECK,
-            format!(
-                "the manifest does not have {}: if they are unique, their locks would be left behind",
-                some_of(&unknown)
-            ),
-            "write it anew: `artisand manifest`",
-        ));
-    }
     let mut told = 0;
     let targets = manifest.targets().map(|(name, _)| name);
     for name in targets.filter(|name| router.runs(name)) {
@@ -175,22 +174,6 @@ fn unique(config: &Config, router: &Router, services: &Services, findings: &mut 
         let found = format!("unique classes that run here, and whose locks are known: {told}");
         findings.push(well(CHECK, found));
     }
-}
-
-/// Classes that a mapping names and the manifest lacks.
-fn unknown<'a>(manifest: &Manifest, router: &'a Router) -> Vec<&'a str> {
-    let named = router
-        .mappings()
-        .filter_map(|mapping| match &mapping.target {
-            TargetPattern::Job(Pattern::Exact(name)) => Some(&**name),
-            // Jobs of Laravel's wrappers declare themselves whether they are unique.
-            _ => None,
-        });
-    let is_unknown = |name: &&str| {
-        let class = ClassName::new(*name);
-        router.runs(name) && class.is_none_or(|class| manifest.class(&class).is_none())
-    };
-    named.filter(is_unknown).collect()
 }
 
 fn php_queue(router: &Router, services: &Services) -> Finding {

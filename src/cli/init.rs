@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -18,21 +18,25 @@ pub(super) struct InitArgs {
     #[arg(long, value_name = "NAME")]
     worker: Option<String>,
 
-    /// Directory of artisand's source, on which that crate depends [default: its version in a registry]
-    #[arg(long, value_name = "DIR", requires = "worker")]
-    source: Option<PathBuf>,
+    /// Where that crate gets artisand: the directory of its source, or the URL of its git repository
+    #[arg(long, value_name = "DIR|URL", requires = "worker")]
+    source: Option<String>,
 }
 
 pub(super) fn run(args: &InitArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
-    if let Some(name) = &args.worker {
-        check_name(name)?;
-    }
+    let worker = match &args.worker {
+        Some(name) => {
+            check_name(name)?;
+            Some((name, dependency(args.source.as_deref())?))
+        }
+        None => None,
+    };
     let mut screen = Screen::new(global);
     let settings = Path::new("artisand.toml");
     write_new(settings, &settings_text(global)?)?;
     screen.info("[artisand.toml] created: `artisand doctor` says what else is needed.")?;
-    if let Some(name) = &args.worker {
-        write_worker(name, args.source.as_deref())?;
+    if let Some((name, dependency)) = worker {
+        write_worker(name, &dependency)?;
         screen.info(&format!(
             "Crate [{name}] created: `cargo run --manifest-path {name}/Cargo.toml -- queue:work` works with it."
         ))?;
@@ -97,7 +101,8 @@ const SETTINGS: &str = r#"
 # concurrency = 16
 
 # Jobs that no mapping names: "php" runs them in PHP processes, as `php artisan queue:work`
-# does, "leave" leaves them in their queue, "fail" fails them.
+# does, "leave" leaves them in their queue, "forward" moves them to another `queue`, "fail"
+# fails them.
 # [unmapped]
 # policy = "php"
 
@@ -134,21 +139,34 @@ fn check_name(name: &str) -> Result<(), UsageError> {
     Err(UsageError(format!("`--worker` is `{name}`, {problem}")))
 }
 
-fn write_worker(name: &str, source: Option<&Path>) -> anyhow::Result<()> {
+/// Where the crate gets artisand, in the words of its manifest. No registry has it: a crate of its name would be
+/// another's.
+fn dependency(source: Option<&str>) -> anyhow::Result<String> {
+    let usage = |problem: &str| {
+        UsageError(format!(
+            "{problem} `--source` is the directory of artisand's source (`--source=/path/to/artisand`) or the URL of its git repository (`--source=https://..`)"
+        ))
+    };
+    let source = source.ok_or_else(|| usage("`--worker` needs `--source`:"))?;
+    let is_url = source.contains("://") || source.starts_with("git@");
+    if is_url {
+        return Ok(format!("{{ git = {} }}", quoted(source)));
+    }
+    let directory = std::path::absolute(source).context("the directory of the source")?;
+    if !directory.join("Cargo.toml").is_file() {
+        let shown = directory.display();
+        return Err(usage(&format!("there is no Cargo.toml in {shown}:")).into());
+    }
+    let directory = directory.to_str();
+    let directory = directory.context("the directory of the source is not UTF-8")?;
+    Ok(format!("{{ path = {} }}", quoted(directory)))
+}
+
+fn write_worker(name: &str, dependency: &str) -> anyhow::Result<()> {
     let directory = Path::new(name);
     let made = std::fs::create_dir(directory);
     made.with_context(|| format!("could not create the directory {name}"))?;
     std::fs::create_dir(directory.join("src")).context("could not create its directory src")?;
-    let dependency = match source {
-        Some(source) => {
-            let source = std::path::absolute(source).context("the directory of the source")?;
-            let source = source
-                .to_str()
-                .context("the directory of the source is not UTF-8")?;
-            format!("{{ path = {} }}", quoted(source))
-        }
-        None => quoted(env!("CARGO_PKG_VERSION")),
-    };
     let manifest = format!(
         r#"[package]
 name = "{name}"
@@ -157,7 +175,6 @@ edition = "2024"
 publish = false
 
 [dependencies]
-# From a checkout: {{ path = "../artisand" }}; from a repository: {{ git = "https://.." }}.
 artisand = {dependency}
 serde = {{ version = "1", features = ["derive"] }}
 # For handlers that wait: timers, sockets, files.

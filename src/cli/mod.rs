@@ -360,9 +360,33 @@ fn dispatch(cli: Cli, application: Application) -> anyhow::Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
 
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn no_variable_of_the_command_line_is_doubted() {
+        fn variables(command: &clap::Command) -> Vec<String> {
+            let own = command.get_arguments().filter_map(clap::Arg::get_env);
+            let own = own.map(|name| name.to_string_lossy().into_owned());
+            own.chain(command.get_subcommands().flat_map(variables))
+                .collect()
+        }
+        let names = variables(&Cli::command());
+        assert!(names.len() > 4, "{names:?}");
+        let here = tempfile::tempdir().unwrap();
+        let process = names.into_iter().map(|name| (name, "1".to_owned()));
+        let settings = ("ARTISAND_SETTINGS".to_owned(), "env".to_owned());
+        let config = Config::load(None, Some(here.path()), process.chain([settings])).unwrap();
+        let doubts = config.doubts();
+        assert!(
+            doubts
+                .iter()
+                .all(|doubt| !doubt.to_string().contains("variable")),
+            "{doubts:?}"
+        );
     }
 }

@@ -15,8 +15,8 @@ use crate::shown::with_causes;
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "they are flags")]
 pub(super) struct PeekArgs {
-    /// Queue to look into [default: the connection's queue]
-    #[arg(value_name = "QUEUE")]
+    /// Queues to look into, comma separated [default: the connection's queue]
+    #[arg(value_name = "QUEUE", env = "ARTISAND_QUEUE")]
     queue: Option<String>,
 
     /// Queue connection [default: `QUEUE_CONNECTION`, else redis]
@@ -75,36 +75,44 @@ pub(super) async fn run(args: PeekArgs, global: &GlobalArgs) -> anyhow::Result<E
         .clone()
         .unwrap_or_else(|| config.default_connection());
     let (queue, connection) = open(&config, &name).await?;
-    let queue_name = args
-        .queue
-        .clone()
-        .map_or(connection.default_queue, QueueName::from);
+    let named = args.queue.as_deref().filter(|names| !names.is_empty());
+    let names: Vec<QueueName> = match named {
+        Some(names) => names.split(',').map(QueueName::from).collect(),
+        None => vec![connection.default_queue],
+    };
     let states = states(&args);
     let encrypter = config::encrypter(&config);
     let encrypter = encrypter.as_ref().map_err(causes_of);
-    let mut text = String::new();
-    if !args.json {
-        let sizes = queue.sizes(&queue_name).await?;
-        let head = format!(
-            "\n  [{name}] {}: {} pending, {} delayed, {} reserved, {} in quarantine\n\n",
-            output::printable(queue_name.as_str()),
-            sizes.pending,
-            sizes.delayed,
-            sizes.reserved,
-            sizes.quarantined
-        );
-        text.push_str(&head);
-    }
     let is_plain = states == [Place::Pending];
-    for state in states {
-        // Pending jobs alone need no label.
-        let word = (!is_plain).then(|| name_of(state));
-        for element in queue.look(&queue_name, state, 0, args.limit).await? {
-            text += &if args.json {
-                json_line(&name, &queue_name, &element, &encrypter, word)
+    let mut text = String::new();
+    for queue_name in &names {
+        if !args.json {
+            let sizes = queue.sizes(queue_name).await?;
+            let more = if is_plain && sizes.delayed + sizes.reserved > 0 {
+                " (--all shows these, too)"
             } else {
-                people_lines(&name, &queue_name, &element, &encrypter, word)
+                ""
             };
+            let head = format!(
+                "\n  [{name}] {}: {} pending, {} delayed, {} reserved{more}, {} in quarantine\n\n",
+                output::printable(queue_name.as_str()),
+                sizes.pending,
+                sizes.delayed,
+                sizes.reserved,
+                sizes.quarantined
+            );
+            text.push_str(&head);
+        }
+        for state in &states {
+            // Pending jobs alone need no label.
+            let word = (!is_plain).then(|| name_of(*state));
+            for element in queue.look(queue_name, *state, 0, args.limit).await? {
+                text += &if args.json {
+                    json_line(&name, queue_name, &element, &encrypter, word)
+                } else {
+                    people_lines(&name, queue_name, &element, &encrypter, word)
+                };
+            }
         }
     }
     output::data(&text)?;

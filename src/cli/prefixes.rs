@@ -2,6 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tracing::instrument::WithSubscriber as _;
+use tracing::subscriber::NoSubscriber;
+
 use super::output;
 use crate::config::{self, Config};
 use crate::connection::{Error, Redis};
@@ -59,7 +62,11 @@ pub(super) async fn prefixes_at(config: &Config, name: &str) -> String {
     };
     let address = settings.redis.address.to_string();
     let found = match Redis::new(&settings.redis) {
-        Ok(redis) => queues_by_prefix(&redis).await,
+        // Nothing waits for a server that is away: the error says it.
+        Ok(redis) => {
+            let asking = queues_by_prefix(&redis);
+            asking.with_subscriber(NoSubscriber::default()).await
+        }
         Err(error) => Err(error),
     };
     match found {

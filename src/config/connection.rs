@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::file::ConnectionTable;
-use super::laravel::QueueSettings;
+use super::laravel::{Laravel, QueueSettings};
 use super::{Config, Error};
 use crate::app::Version;
 use crate::connection::{RedisAddress, RedisOptions};
@@ -80,10 +80,36 @@ fn connection_of_app(
             match laravel.queue(name, table.prefix.as_deref()) {
                 // What the file says in full needs nothing of the app.
                 Err(_) if table.says_all() => Ok(None),
+                Err(error) => match other_driver(laravel, name) {
+                    Some(driver) => Err(Error::Driver {
+                        name: name.to_owned(),
+                        driver,
+                        on_redis: on_redis(laravel),
+                    }),
+                    None => config.setting(Err(error)),
+                },
                 found => config.setting(found).map(Some),
             }
         }
         _ => Ok(None),
+    }
+}
+
+/// The driver of a connection, if it is not Redis.
+fn other_driver(laravel: &Laravel, name: &str) -> Option<String> {
+    let driver = laravel.queue_driver(name).ok().flatten();
+    driver.filter(|driver| driver != "redis")
+}
+
+/// The app's connections on Redis.
+fn on_redis(laravel: &Laravel) -> String {
+    let mut names = laravel.queue_connections().unwrap_or_default();
+    names
+        .retain(|name| matches!(laravel.queue_driver(name), Ok(Some(driver)) if driver == "redis"));
+    if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names.join(", ")
     }
 }
 

@@ -3,14 +3,34 @@
 //! Each is told with its line, at the start of a worker as a warning, and by `doctor` and
 //! `config:check`. What cannot be told is not doubted.
 
-use std::path::Path;
-
 use toml::Spanned;
 
 use super::handler::HandlerTable;
+use super::laravel::Origin;
 use super::place::{ErrorPlace, place};
-use super::{Config, MapTable};
+use super::routing::handler;
+use super::{Config, ConnectionTable, MapTable};
 use crate::app::{self, Classes, Presence};
+use crate::php::ClassName;
+
+/// Variables with the prefix `ARTISAND_`, and `JOB_..`, which programs get.
+const VARIABLES: [&str; 15] = [
+    "APP",
+    "ARGUMENTS",
+    "CHILD",
+    "CONCURRENCY",
+    "CONFIG",
+    "CONNECTION",
+    "DEBIAN_MIRROR",
+    "GRACE",
+    "LOG",
+    "MANIFEST",
+    "PHP",
+    "QUEUE",
+    "ROOTS",
+    "SETTINGS",
+    "THREADS",
+];
 
 /// Something in the settings that most probably is not meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +58,9 @@ impl Config {
     /// Looks at the app's directory and at everything that mappings name.
     pub fn doubts(&self) -> Vec<Doubt> {
         let mut doubts: Vec<Doubt> = self.doubt_of_app().into_iter().collect();
+        doubts.extend(self.doubts_of_variables());
+        doubts.extend(self.doubts_of_connections());
+        doubts.extend(self.doubt_of_php());
         let manifest = self.manifest().map(|(_, manifest)| manifest);
         let laravel = self.laravel();
         let classes = laravel.map(|laravel| Classes::new(&laravel.base, manifest));
@@ -46,8 +69,43 @@ impl Config {
                 doubts.extend(self.doubts_of_names(table, classes));
             }
             doubts.extend(self.doubt_of_program(table));
+            doubts.extend(self.doubt_of_script(table));
+        }
+        // Where PHP is asked at the start, it tells.
+        if !self.is_php_unasked {
+            doubts.extend(self.doubts_of_locks());
         }
         doubts
+    }
+
+    /// Mappings of classes whose jobs may be unique without saying so, and of which nothing is known.
+    pub(super) fn doubts_of_locks(&self) -> Vec<Doubt> {
+        let version = self.known_version();
+        if !version.hides_locks() {
+            return Vec::new();
+        }
+        let doubt = |table: &MapTable| {
+            let name = table.job.as_ref()?;
+            let is_forwarded = matches!(table.handler.get_ref(), HandlerTable::Forward(_));
+            if is_forwarded || table.is_never_unique() {
+                return None;
+            }
+            let class = name.get_ref().trim_start_matches('\\');
+            let is_pattern = class.starts_with('/') || class.contains(['*', '?']);
+            let is_known = self.classes().is_some_and(|classes| {
+                let known = ClassName::new(class).and_then(|class| classes.class(&class));
+                known.is_some() || (is_pattern && classes.changed().next().is_none())
+            });
+            let failed = self.classes_failure.as_ref();
+            let failed = failed.map_or_else(String::new, |why| format!(" ({why})"));
+            (!is_known).then(|| Doubt {
+                place: Some(self.place_of(name)),
+                problem: format!("nothing says whether `{class}` is unique, and jobs of Laravel {version} do not: they count as unmapped{failed}"),
+                remedy: "write a manifest (`artisand manifest`), let PHP tell it (`settings = \"php\"`), or say that the class is not unique: `unique = false`",
+                is_certain: false,
+            })
+        };
+        self.file.map.iter().filter_map(doubt).collect()
     }
 
     /// Where a mapping says what it is for.
@@ -56,7 +114,7 @@ impl Config {
         Some(self.place_of(name))
     }
 
-    fn place_of<T>(&self, at: &Spanned<T>) -> ErrorPlace {
+    pub(super) fn place_of<T>(&self, at: &Spanned<T>) -> ErrorPlace {
         place(&self.path, at.span().start)
     }
 
@@ -84,6 +142,57 @@ impl Config {
         })
     }
 
+    /// Variables of artisand that it does not know.
+    fn doubts_of_variables(&self) -> Vec<Doubt> {
+        let handlers = self.file.map.iter().filter_map(handler);
+        let named: Vec<String> = handlers.flat_map(|handler| handler.variables()).collect();
+        let doubt = |name: &String| {
+            let own = name.strip_prefix("ARTISAND_")?;
+            if VARIABLES.contains(&own) || own.starts_with("JOB_") || named.contains(name) {
+                return None;
+            }
+            let meant = app::nearest(own, VARIABLES.iter().copied());
+            let meant = meant.map_or(String::new(), |own| {
+                format!("; did you mean `ARTISAND_{own}`?")
+            });
+            Some(Doubt {
+                place: None,
+                problem: format!("artisand knows no variable `{name}`{meant}"),
+                remedy: "correct its name in the environment, or remove it",
+                is_certain: false,
+            })
+        };
+        self.process.keys().filter_map(doubt).collect()
+    }
+
+    /// Connections that the app does not have, and of which the file does not say all.
+    fn doubts_of_connections(&self) -> Vec<Doubt> {
+        let laravel = self.laravel();
+        // The environment alone says what Laravel's own configuration has.
+        let laravel = laravel.filter(|known| !matches!(known.origin, Origin::Environment(_)));
+        let names = laravel.and_then(|laravel| laravel.queue_connections().ok());
+        let Some(names) = names.filter(|names| !names.is_empty()) else {
+            return Vec::new();
+        };
+        let doubt = |(name, table): (&String, &ConnectionTable)| {
+            let nearest = app::nearest(name, names.iter().map(String::as_str));
+            if names.contains(name) || (table.says_all() && nearest.is_none()) {
+                return None;
+            }
+            let meant = nearest.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
+            let all = names.join(", ");
+            Some(Doubt {
+                place: None,
+                problem: format!(
+                    "[connections.{name}]: the app has no queue connection `{name}` (there are: {all}){meant}"
+                ),
+                remedy: "correct the name: no connection of the app gets these settings",
+                is_certain: !table.says_all() && !self.is_php_unasked,
+            })
+        };
+        self.file.connections.iter().filter_map(doubt).collect()
+    }
+
     /// Classes that the app does not have, or that are of another kind.
     fn doubts_of_names(&self, table: &MapTable, classes: &Classes<'_>) -> Vec<Doubt> {
         let Some((kind, name)) = table.kinds().next().filter(|(kind, _)| *kind != "command") else {
@@ -98,11 +207,15 @@ impl Config {
             .doubt_of_class(name, class, classes)
             .into_iter()
             .collect();
+        if doubts.is_empty() && kind != "string" {
+            doubts.extend(self.doubt_of_short_name(name, class, classes));
+        }
         if let Some(event) = &table.event {
             let class = event.get_ref().trim_start_matches('\\');
             doubts.extend(self.doubt_of_class(event, class, classes));
         }
         let found = classes.of_manifest(class).map(|class| &*class.kind);
+        let found = found.or_else(|| classes.kind_of_file(class));
         doubts.extend(found.and_then(|found| self.doubt_of_kind(name, class, kind, found)));
         doubts
     }
@@ -140,7 +253,27 @@ impl Config {
         ))
     }
 
-    /// A class that the manifest takes for something else.
+    /// A class without a namespace, which the app has in one.
+    fn doubt_of_short_name(
+        &self,
+        at: &Spanned<String>,
+        class: &str,
+        classes: &Classes<'_>,
+    ) -> Option<Doubt> {
+        let is_short = !class.contains(['\\', '/', '*', '?']);
+        if !is_short || classes.look_up(class) == Presence::Here {
+            return None;
+        }
+        let meant = classes.in_a_namespace(class)?;
+        Some(Doubt {
+            place: Some(self.place_of(at)),
+            problem: format!("`{class}` matches nothing; did you mean `{meant}`?"),
+            remedy: "write the class with its namespace",
+            is_certain: false,
+        })
+    }
+
+    /// A class that the manifest or its file takes for something else.
     fn doubt_of_kind(
         &self,
         at: &Spanned<String>,
@@ -164,47 +297,6 @@ impl Config {
             is_certain: false,
         })
     }
-
-    /// A program that is not there, or that this user cannot execute.
-    fn doubt_of_program(&self, table: &MapTable) -> Option<Doubt> {
-        let command = match table.handler.get_ref() {
-            HandlerTable::Exec(options) => &options.command,
-            HandlerTable::Persistent(options) => &options.command,
-            _ => return None,
-        };
-        let program = command.first().filter(|program| !program.is_empty())?;
-        let problem = if program.contains('/') {
-            let path = Path::new(program);
-            match std::fs::metadata(path) {
-                Err(error) => format!("no program `{program}`: {error}"),
-                Ok(found) if !found.is_file() => format!("`{program}` is no program"),
-                Ok(_) if !is_executable(path) => {
-                    format!("`{program}` cannot be executed by this user")
-                }
-                Ok(_) => return None,
-            }
-        } else {
-            let search = self.process.get("PATH")?;
-            let is_there = |directory: std::path::PathBuf| {
-                let path = directory.join(program);
-                path.is_file() && is_executable(&path)
-            };
-            if std::env::split_paths(search).any(is_there) {
-                return None;
-            }
-            format!("no program `{program}` in the search path (PATH)")
-        };
-        Some(Doubt {
-            place: Some(self.place_of(&table.handler)),
-            problem,
-            remedy: "install it, or correct `exec`: each of its jobs would be an exception",
-            is_certain: true,
-        })
-    }
-}
-
-fn is_executable(path: &Path) -> bool {
-    rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
 #[cfg(test)]
@@ -222,9 +314,19 @@ mod tests {
         .unwrap();
         std::fs::create_dir_all(place("app/Jobs")).unwrap();
         std::fs::write(place("app/Jobs/SendReceipt.php"), "<?php").unwrap();
+        std::fs::create_dir_all(place("app/Listeners")).unwrap();
+        for (file, text) in [
+            ("Listeners/Ship", "class Ship implements ShouldQueue {}"),
+            ("Listeners/Import", "class Import { use Dispatchable; }"),
+            ("Paid", "class Paid extends Notification {}"),
+            ("Letter", "class Letter extends Mailable {}"),
+        ] {
+            std::fs::write(place(&format!("app/{file}.php")), text).unwrap();
+        }
         std::fs::write(place("tool"), "").unwrap();
         let manifest = serde_json::json!({
-            "artisand": 1, "laravel": "13.0.0", "generated_at": 1, "config": {},
+            "artisand": 1, "laravel": "13.0.0", "generated_at": 1,
+            "config": {"queue": {"connections": {"redis": {}, "jobs": {}}}},
             "paths": {"base": directory.path(), "storage": directory.path()},
             "classes": classes,
         });
@@ -239,9 +341,10 @@ mod tests {
         );
         let doubts = config.unwrap().doubts();
         let start = format!("{}/", directory.path().display());
-        let shown = doubts
-            .iter()
-            .map(|doubt| doubt.to_string().replace(&start, ""));
+        let shown = doubts.iter().map(|doubt| {
+            let shown = doubt.to_string().replace(&start, "");
+            shown.replace(&start[..start.len() - 1], "DIR")
+        });
         shown.collect()
     }
 
@@ -287,11 +390,90 @@ mod tests {
             ("command = 'a'", "{ exec = ['DIR/tool'] }",
                 Some("artisand.toml:3: `tool` cannot be executed by this user")),
             ("command = 'a'", "{ exec = ['/tmp'] }", Some("artisand.toml:3: `/tmp` is no program")),
+            ("command = 'a'", "{ exec = ['sh', 'app/Jobs/SendReceipt.php'] }", None),
+            ("command = 'a'", "{ exec = ['sh', '-e', 'storage/invioce.py'] }",
+                Some("artisand.toml:3: no script `storage/invioce.py` in DIR, where `sh` starts")),
+            ("command = 'a'", "{ exec = ['sh', 'SendReceipt.php'], cwd = 'app/Jobs' }", None),
+            ("command = 'a'", "{ exec = ['sh', 'x.py'], cwd = 'app/Jobs', persistent = true }",
+                Some("artisand.toml:3: no script `x.py` in app/Jobs, where `sh` starts")),
+            ("command = 'a'", "{ exec = ['sh'], cwd = 'app/Job' }",
+                Some("artisand.toml:3: no directory app/Job, in which `sh` would start")),
+            ("command = 'a'", "{ exec = ['sh', 'bin/receipt', 'a/b'] }",
+                Some("artisand.toml:3: no script `bin/receipt` in DIR, where `sh` starts")),
+            // None of these is a path.
+            ("command = 'a'", "{ exec = ['sh', '-c', 'cat > x/y.sh', 's/a/b/', '--to=x.py', 'http://a/b.js'] }", None),
         ];
         for (name, handler, expected) in rows {
             let found = doubts(&classes, &format!("[[map]]\n{name}\nhandler = {handler}\n"));
             assert_eq!(found, Vec::from_iter(expected), "{name} {handler}");
         }
+    }
+
+    #[test]
+    fn names_that_are_not_quite_right_are_doubted() {
+        let classes = serde_json::json!({"Kit\\Job": {"kind": "job", "file": "d.php", "flags": {"package": true}}});
+        #[rustfmt::skip]
+        let rows = [
+            (r"job = 'SendReceipt'", Some(r"artisand.toml:2: `SendReceipt` matches nothing; did you mean `App\Jobs\SendReceipt`?")),
+            (r"job = 'sendreceipt'", Some(r"artisand.toml:2: `sendreceipt` matches nothing; did you mean `App\Jobs\SendReceipt`?")),
+            (r"job = 'Unknown'", None),
+            (r"job = '*Receipt'", None),
+            // Files tell what a class is.
+            (r"job = 'App\Listeners\Ship'", Some(r"artisand.toml:2: `job = ..` names `App\Listeners\Ship`, which is a listener: write `listener = '..'`")),
+            (r"listener = 'App\Listeners\Ship'", None),
+            (r"job = 'App\Listeners\Import'", None),
+            (r"job = 'App\Paid'", Some(r"artisand.toml:2: `job = ..` names `App\Paid`, which is a notification: write `notification = '..'`")),
+            (r"job = 'App\Letter'", Some(r"artisand.toml:2: `job = ..` names `App\Letter`, which is a mailable: write `mailable = '..'`")),
+        ];
+        for (name, expected) in rows {
+            let found = doubts(&classes, &format!("[[map]]\n{name}\nhandler = 'log'\n"));
+            assert_eq!(found, Vec::from_iter(expected), "{name}");
+        }
+        let table = |name: &str| format!("[connections.{name}]\nhost = 'h'\n");
+        let known = "(there are: jobs, redis)";
+        #[rustfmt::skip]
+        let rows = [
+            (table("redis"), None),
+            (table("reids"), Some(format!("[connections.reids]: the app has no queue connection `reids` {known}; did you mean `redis`?"))),
+            (table("other"), Some(format!("[connections.other]: the app has no queue connection `other` {known}"))),
+            // It is no connection of the app, but of artisand alone.
+            (table("other") + "prefix = ''\n", None),
+            ("[php]\nbinary = ['php99', '-d']\n".to_owned(), Some("artisand.toml:2: no program `php99` in the search path (PATH)".to_owned())),
+            ("[php]\nbinary = 'sh'\n".to_owned(), None),
+        ];
+        for (toml, expected) in rows {
+            let found = doubts(&classes, &format!("settings = 'manifest'\n{toml}"));
+            let expected = expected.map(|said| said.replace(":2:", ":3:"));
+            assert_eq!(found, Vec::from_iter(expected), "{toml}");
+        }
+    }
+
+    #[test]
+    fn unknown_variables_of_artisand_are_doubted() {
+        let names = [
+            "ARTISAND_CONCURENCY",
+            "ARTISAND_ELSE",
+            "ARTISAND_QUEUE",
+            "ARTISAND_JOB_CLASS",
+            "ARTISAND_TOKEN",
+            "OTHER",
+        ];
+        let mut config = Config::default();
+        let toml =
+            "[[map]]\njob = 'A'\nhandler = { exec = ['sh'], pass_env = ['ARTISAND_TOKEN'] }\n";
+        config.file = toml::from_str(toml).unwrap();
+        let process = names.map(|name| (name.to_owned(), "1".to_owned()));
+        config.process = std::sync::Arc::new(process.into());
+        let found: Vec<String> = config
+            .doubts_of_variables()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        let expected = [
+            "artisand knows no variable `ARTISAND_CONCURENCY`; did you mean `ARTISAND_CONCURRENCY`?",
+            "artisand knows no variable `ARTISAND_ELSE`",
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]

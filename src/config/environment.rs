@@ -50,11 +50,6 @@ impl Environment<'_> {
     /// What had to be assumed, one sentence each.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        if self.version.is_none() {
-            notes.push(
-                "the version of laravel/framework is not known; the newest is assumed".to_owned(),
-            );
-        }
         let mut files = FILES.to_vec();
         files.retain(|file| self.has_file(file));
         if !files.is_empty() {
@@ -390,7 +385,6 @@ mod tests {
         assert_eq!(
             notes,
             [
-                "the version of laravel/framework is not known; the newest is assumed",
                 "config/queue.php, config/cache.php can only be read by PHP: settings are those of the environment",
             ]
         );

@@ -55,6 +55,18 @@ pub enum Error {
         /// The names there are.
         configured: String,
     },
+    /// A connection that is not on Redis.
+    #[error(
+        "queue connection `{name}` has the driver `{driver}`, and artisand works queues on Redis only (connections on Redis: {on_redis})"
+    )]
+    Driver {
+        /// Name of the connection.
+        name: String,
+        /// Its driver.
+        driver: String,
+        /// The connections that could be worked.
+        on_redis: String,
+    },
     /// Nothing says which keys of a Redis are the app's.
     #[error(
         "no app and no key prefix is known for queue connection `{connection}`: run this in the app's directory or give that with --app, or set `prefix` under [connections.{connection}] in artisand.toml (`prefix = \"\"` if the keys have none), or REDIS_PREFIX{seen}"
@@ -116,6 +128,14 @@ pub enum Error {
         target: String,
         /// What is wrong.
         source: MappingError,
+    },
+    /// The program of a mapping cannot be started.
+    #[error("{place}: {problem}")]
+    Program {
+        /// File and line.
+        place: ErrorPlace,
+        /// What is wrong.
+        problem: String,
     },
     /// What a mapping is for cannot be read.
     #[error("{place}")]

@@ -2,7 +2,7 @@
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::Config;
 
@@ -42,6 +42,29 @@ impl Access {
     }
 }
 
+/// A user by name, as far as this machine's own file knows it.
+fn named(user: u32) -> String {
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    name_in(&users, user).unwrap_or_else(|| format!("user {user}"))
+}
+
+/// The name of a user in the text of `/etc/passwd`, with the number.
+fn name_in(users: &str, user: u32) -> Option<String> {
+    let mut names = users.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        (number.parse() == Ok(user)).then_some(name)
+    });
+    names.next().map(|name| format!("{name} (user {user})"))
+}
+
+/// What of a directory of logs cannot be written: the directory, or Laravel's own file in it.
+fn unwritable_log(logs: &Path, is_writable: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+    let paths = [logs.to_owned(), logs.join("laravel.log")];
+    let mut there = paths.into_iter().filter(|path| path.exists());
+    there.find(|path| !is_writable(path))
+}
+
 fn access(path: &Path) -> Option<Access> {
     std::fs::metadata(path).ok().as_ref().map(Access::of)
 }
@@ -61,10 +84,10 @@ impl Config {
             let base = base.display();
             add(
                 format!(
-                    "artisand runs as root, and the app in {base} is user {}'s, who can have root run anything",
-                    app.user
+                    "artisand runs as root, and the app in {base} belongs to {}, who can have root run anything",
+                    named(app.user)
                 ),
-                format!("run artisand as user {}", app.user),
+                format!("run artisand as {}", named(app.user)),
             );
         }
         let manifest = self.manifest();
@@ -89,14 +112,31 @@ impl Config {
             if was_found && ![user, 0].contains(&file.user) {
                 add(
                     format!(
-                        "{shown} was found in the current directory and is user {}'s, who says with it what artisand does",
-                        file.user
+                        "{shown} was found in the current directory and belongs to {}, who says with it what artisand does",
+                        named(file.user)
                     ),
                     "name it (--config, ARTISAND_MANIFEST) if it is meant, or give it to root or to the user of artisand".to_owned(),
                 );
             }
         }
         exposures
+    }
+
+    /// Laravel's log, where this user cannot write it: then a job in PHP that logs something ends its process.
+    pub fn unwritable_log(&self) -> Option<Exposure> {
+        // Another PHP is another user's, maybe.
+        let laravel = self.laravel().filter(|_| self.file.php.app.is_none())?;
+        let is_writable =
+            |path: &Path| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
+        let path = unwritable_log(&laravel.storage.join("logs"), is_writable)?;
+        let user = named(rustix::process::getuid().as_raw());
+        Some(Exposure {
+            found: format!(
+                "{} cannot be written by {user}: a job in PHP that logs something ends its PHP process",
+                path.display()
+            ),
+            remedy: format!("let {user} write it, or run artisand as its owner"),
+        })
     }
 
     /// Files with passwords and keys that every user of this machine can read.
@@ -132,6 +172,32 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn users_have_names() {
+        let users =
+            "root:x:0:0:root:/root:/bin/bash\nwww-data:x:33:33::/var/www:/bin/false\nbroken\n";
+        assert_eq!(name_in(users, 33).as_deref(), Some("www-data (user 33)"));
+        assert_eq!(name_in(users, 34), None);
+        assert_eq!(named(u32::MAX - 1), format!("user {}", u32::MAX - 1));
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_written_is_found() {
+        let storage = tempfile::tempdir().unwrap();
+        let (logs, file) = (
+            storage.path().join("logs"),
+            storage.path().join("logs/laravel.log"),
+        );
+        let found = |unwritable: &Path| unwritable_log(&logs, |path| path != unwritable);
+        assert_eq!(found(&logs), None);
+        std::fs::create_dir(&logs).unwrap();
+        assert_eq!(found(&logs), Some(logs.clone()));
+        assert_eq!(found(&file), None);
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(found(&file), Some(file.clone()));
+        assert_eq!(found(storage.path()), None);
+    }
 
     #[test]
     fn a_file_that_others_can_write_is_told_from_one_of_a_trusted_group() {

@@ -6,6 +6,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 use serde::Deserialize;
+use toml::Spanned;
 
 use super::mapping::{MapTable, some_events};
 use super::middleware::LimiterTable;
@@ -19,7 +20,7 @@ use crate::telemetry::Endpoint;
 #[serde(deny_unknown_fields)]
 pub struct File {
     /// The app's directory, where `.env` is.
-    pub app: Option<PathBuf>,
+    pub app: Option<Spanned<PathBuf>>,
     /// The manifest (`artisand manifest`), if not `artisand.json` in the app's directory or the current one.
     pub manifest: Option<PathBuf>,
     /// Where the app's settings come from: `php`, `manifest` or `env`; the first of them that there is if nothing is said.
@@ -155,7 +156,7 @@ pub struct PhpTable {
     #[serde(default, deserialize_with = "queue_name")]
     pub queue: Option<String>,
     /// The program that is PHP, with arguments of its own if it is a list.
-    pub binary: Option<OneOrMore>,
+    pub binary: Option<Spanned<OneOrMore>>,
     /// The app's directory as that PHP sees it, if that is another.
     pub app: Option<PathBuf>,
     /// How many PHP processes run jobs.

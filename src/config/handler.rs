@@ -73,6 +73,7 @@ struct HandlerKeys {
     headers_env: Option<BTreeMap<String, String>>,
     secret_env: Option<String>,
     secret_file: Option<PathBuf>,
+    cwd: Option<PathBuf>,
     env: Option<BTreeMap<String, String>>,
     pass_env: Option<BTreeSet<String>>,
 }
@@ -95,6 +96,7 @@ impl HandlerKeys {
             ("http", Action, self.http.is_some()),
             ("forward", Action, self.forward.is_some()),
             ("persistent", Exec, self.persistent.is_some()),
+            ("cwd", Exec, self.cwd.is_some()),
             ("env", Exec, self.env.is_some()),
             ("pass_env", Exec, self.pass_env.is_some()),
             ("timeout", Http, self.timeout.is_some()),
@@ -153,7 +155,8 @@ impl HandlerTable {
     fn of(keys: HandlerKeys) -> Result<Self, String> {
         keys.check()?;
         if let Some(command) = keys.exec {
-            let environment = Environment::new(keys.env.unwrap_or_default(), keys.pass_env);
+            let mut environment = Environment::new(keys.env.unwrap_or_default(), keys.pass_env);
+            environment.directory = keys.cwd;
             return Ok(if keys.persistent == Some(true) {
                 Self::Persistent(PersistentOptions {
                     command,

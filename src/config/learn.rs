@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::doubts::Doubt;
 use super::environment::{self, Environment};
 use super::file::Source;
 use super::laravel::{EnvLookup, Laravel, Origin};
@@ -31,7 +32,14 @@ impl Config {
                     let is_meant = source.is_some() || self.names_php();
                     if is_meant || !failed.is_missing {
                         if source.is_some() || self.manifest.is_none() {
-                            return Err(Error::Settings(failed.why));
+                            return Err(match self.doubt_of_php() {
+                                Some(Doubt {
+                                    place: Some(place),
+                                    problem,
+                                    ..
+                                }) if failed.is_missing => Error::Program { place, problem },
+                                _ => Error::Settings(failed.why),
+                            });
                         }
                         self.php_failure = Some(failed.why);
                     }
@@ -77,9 +85,34 @@ impl Config {
 
     /// Asks PHP for the settings; `None` if there is no app to ask about.
     fn ask_php(&self) -> Option<Result<Manifest, php::NoAnswer>> {
+        self.ask(php::settings)
+    }
+
+    /// Asks PHP about the app's classes, if jobs of them run here that may be unique and nothing else says it. It boots
+    /// the app, so only what starts a worker or examines it asks.
+    pub fn ask_about_classes(&mut self) {
+        let is_php_here = self.laravel.as_ref().is_some_and(Laravel::is_of_php);
+        if is_php_here && !self.doubts_of_locks().is_empty() {
+            match self.ask(php::classes) {
+                Some(Ok(told)) => self.told = Some(told),
+                Some(Err(failed)) => self.classes_failure = Some(failed.why),
+                None => {}
+            }
+        }
+    }
+
+    fn ask(
+        &self,
+        question: impl Fn(
+            &[String],
+            &Path,
+            Option<&str>,
+            &BTreeMap<String, String>,
+        ) -> Result<Manifest, php::NoAnswer>,
+    ) -> Option<Result<Manifest, php::NoAnswer>> {
         let base = self.app_to_ask()?;
         let environment = self.process.get("APP_ENV").map(String::as_str);
-        let answer = php::settings(&self.php_program(), &base, environment, &self.process);
+        let answer = question(&self.php_program(), &base, environment, &self.process);
         Some(answer)
     }
 

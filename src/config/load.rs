@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::file::File;
 use super::learn::read_env_file;
+use super::place::place;
 use super::{Config, DEFAULT_FILE, Error, read, routing};
 use crate::app;
 use crate::routing::Registry;
@@ -75,17 +76,29 @@ impl Config {
             process: Arc::new(process),
             ..Self::default()
         };
-        let app = app.map(Path::to_owned).or_else(|| config.file.app.clone());
-        let app = app.or_else(|| config.app_here());
+        let of_file = || config.file.app.as_ref().map(|app| app.get_ref().clone());
+        let named = app.map(Path::to_owned).or_else(of_file);
+        let found = named.or_else(|| config.app_here());
         // Paths in the app's configuration are made from it.
-        config.app = app.map(|app| std::path::absolute(&app).unwrap_or(app));
-        if let Some(app) = &config.app {
-            if !app.is_dir() {
-                let source = std::io::Error::from(std::io::ErrorKind::NotFound);
-                let path = app.clone();
-                return Err(Error::Read { path, source });
+        config.app = found.map(|app| std::path::absolute(&app).unwrap_or(app));
+        if let Some(base) = &config.app {
+            if !base.is_dir() {
+                return Err(match &config.file.app {
+                    Some(of_file) if app.is_none() => Error::Toml {
+                        place: place(&config.path, of_file.span().start),
+                        problem: format!(
+                            "`app` is {}, and there is no such directory",
+                            base.display()
+                        ),
+                    },
+                    _ => Error::Variable {
+                        name: "--app".to_owned(),
+                        value: base.display().to_string(),
+                        expected: "the directory of a Laravel app",
+                    },
+                });
             }
-            config.env_file = Arc::new(read_env_file(app, &config.process)?);
+            config.env_file = Arc::new(read_env_file(base, &config.process)?);
         }
         config.learn(may_ask_php)?;
         Ok(config)
@@ -100,7 +113,8 @@ impl Config {
         let of_file = Self::path_or_default(path)
             .map(read::read)
             .transpose()?
-            .and_then(|file| file.app);
+            .and_then(|file| file.app)
+            .map(toml::Spanned::into_inner);
         let here = Path::new(".");
         Ok(of_file.or_else(|| app::is_app(here).then(|| here.to_owned())))
     }

@@ -61,6 +61,9 @@ pub struct MapTable {
     /// Laravel's events that PHP raises for its jobs: `none` or `failures`.
     #[serde(default, deserialize_with = "some_events")]
     pub events: Option<PhpEvents>,
+    /// `false`: the classes are not unique, so no lock has to be freed.
+    #[serde(default, deserialize_with = "unique")]
+    unique: Option<bool>,
 }
 
 fn failed<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<FailedHook, D::Error> {
@@ -85,6 +88,21 @@ pub(super) fn some_events<'de, D: serde::Deserializer<'de>>(
             "`events` is `{events}`, expected `none` or `failures`"
         ))),
     }
+}
+
+impl MapTable {
+    /// Whether it says that its classes are not unique.
+    pub(super) fn is_never_unique(&self) -> bool {
+        self.unique == Some(false)
+    }
+}
+
+fn unique<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
+    if bool::deserialize(deserializer)? {
+        let problem = "`unique` is true, expected `unique = false` of a class that is not unique: what a unique job's lock is, the job, a manifest or PHP says";
+        return Err(serde::de::Error::custom(problem));
+    }
+    Ok(Some(false))
 }
 
 fn canary<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Canary>, D::Error> {

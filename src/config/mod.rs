@@ -30,6 +30,7 @@ pub mod php;
 mod place;
 mod policy;
 mod pool;
+mod programs;
 mod read;
 mod routing;
 mod services;
@@ -109,6 +110,10 @@ pub struct Config {
     /// What is known of the app.
     laravel: Option<Laravel>,
     manifest: Option<(PathBuf, Manifest)>,
+    /// What PHP has told about the app's classes.
+    told: Option<Manifest>,
+    /// Why PHP has not told it.
+    classes_failure: Option<String>,
     /// What the environment says otherwise than the manifest.
     overrides: app::Overrides,
     /// Whether PHP would be asked for the settings, and was not.
@@ -201,6 +206,12 @@ impl Config {
         self.php_failure.as_deref()
     }
 
+    /// Facts about the app's classes: what PHP has told now, or else the manifest.
+    pub fn classes(&self) -> Option<&Manifest> {
+        let of_manifest = self.manifest.as_ref().map(|(_, manifest)| manifest);
+        self.told.as_ref().or(of_manifest)
+    }
+
     /// The manifest in use, and where it is.
     pub fn manifest(&self) -> Option<(&Path, &Manifest)> {
         self.manifest
@@ -247,7 +258,7 @@ impl Config {
     }
 
     /// Version of the app's Laravel; where it is unknown, the newest.
-    fn known_version(&self) -> Version {
+    pub(crate) fn known_version(&self) -> Version {
         if let Some(laravel) = &self.laravel {
             return laravel.known_version();
         }
@@ -334,7 +345,8 @@ impl Config {
 
     /// The program that is PHP, and its arguments.
     pub fn php_program(&self) -> Vec<String> {
-        let set = self.file.php.binary.as_ref().map(OneOrMore::to_vec);
+        let set = self.file.php.binary.as_ref();
+        let set = set.map(|binary| binary.get_ref().to_vec());
         let of_environment = || {
             let named = self.process.get("ARTISAND_PHP");
             named.filter(|name| !name.is_empty()).cloned()

@@ -60,14 +60,40 @@ pub(super) fn settings(
     environment: Option<&str>,
     variables: &BTreeMap<String, String>,
 ) -> Result<Manifest, NoAnswer> {
+    let args = arguments(base, environment, ["--config-only", "--with-secrets"]);
+    told(php, base, &args, variables, LOAD)
+}
+
+/// Boots the app and returns its manifest.
+///
+/// # Errors
+///
+/// PHP is not there, or the app cannot be booted.
+pub(super) fn classes(
+    php: &[String],
+    base: &Path,
+    environment: Option<&str>,
+    variables: &BTreeMap<String, String>,
+) -> Result<Manifest, NoAnswer> {
+    let args = arguments(base, environment, None);
+    told(php, base, &args, variables, BOOT)
+}
+
+/// What the exporter tells, run by the worker's own PHP.
+fn told(
+    php: &[String],
+    base: &Path,
+    args: &[OsString],
+    variables: &BTreeMap<String, String>,
+    limit: Duration,
+) -> Result<Manifest, NoAnswer> {
     let (program, own) = match php {
         [program, own @ ..] => (program.as_str(), own),
         [] => (PHP, &[][..]),
     };
     let mut command = Command::new(program);
     command.args(own).env_clear().envs(variables);
-    let args = arguments(base, environment, ["--config-only", "--with-secrets"]);
-    let answer = ask(command, base, &args, LOAD, "`binary` under [php]")?;
+    let answer = ask(command, base, args, limit, "`binary` under [php]")?;
     Manifest::parse(Path::new("PHP's answer"), answer.as_bytes()).map_err(|error| NoAnswer {
         why: crate::shown::with_causes(&error),
         is_missing: false,

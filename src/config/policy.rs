@@ -36,6 +36,15 @@ pub(super) fn policy_error(config: &Config, problem: String) -> Error {
     }
 }
 
+/// The policy where none is written, if PHP runs.
+pub(super) fn by_default_with_php(config: &Config) -> UnmappedPolicy {
+    if app_for_php(config).is_some() && !is_too_old_for_php(config) {
+        UnmappedPolicy::Php
+    } else {
+        UnmappedPolicy::Leave
+    }
+}
+
 /// The app's directory as PHP sees it.
 pub(super) fn app_for_php(config: &Config) -> Option<PathBuf> {
     let known = || config.laravel.as_ref().map(|laravel| laravel.base.clone());

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use toml::Spanned;
+
 use super::file::{File, OneOrMore};
 use super::handler::HandlerTable;
 use super::place::place;
@@ -54,7 +56,9 @@ impl File {
         };
         let sockets = self.connections.values_mut();
         let sockets = sockets.map(|connection| &mut connection.socket);
-        for path in sockets.chain([&mut self.app, &mut self.manifest]).flatten() {
+        let app = self.app.as_mut().map(Spanned::get_mut);
+        let paths = sockets.chain([&mut self.manifest]).flatten();
+        for path in paths.chain(app) {
             *path = rebased(path);
         }
         // A name without a slash is one for the search path.
@@ -63,7 +67,7 @@ impl File {
                 *program = rebased(Path::new(program)).to_string_lossy().into_owned();
             }
         };
-        match &mut self.php.binary {
+        match self.php.binary.as_mut().map(Spanned::get_mut) {
             Some(OneOrMore::One(program)) => rebase_program(program),
             Some(OneOrMore::More(command)) => {
                 command.first_mut().into_iter().for_each(rebase_program);
@@ -72,9 +76,18 @@ impl File {
         }
         for mapping in &mut self.map {
             match mapping.handler.get_mut() {
-                HandlerTable::Exec(ExecOptions { command, .. })
-                | HandlerTable::Persistent(PersistentOptions { command, .. }) => {
+                HandlerTable::Exec(ExecOptions {
+                    command,
+                    environment,
+                })
+                | HandlerTable::Persistent(PersistentOptions {
+                    command,
+                    environment,
+                    ..
+                }) => {
                     command.first_mut().into_iter().for_each(rebase_program);
+                    let directory = environment.directory.iter_mut();
+                    directory.for_each(|path| *path = rebased(path));
                 }
                 #[cfg(feature = "http")]
                 HandlerTable::Http(HttpOptions {

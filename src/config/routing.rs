@@ -4,7 +4,7 @@ use super::handler::HandlerTable;
 use super::mapping::MapTable;
 use super::middleware::MiddlewareTable;
 use super::place::place;
-use super::policy::{policy_error, unmapped};
+use super::policy::{by_default_with_php, policy_error, unmapped};
 use super::services::services;
 use super::target::{Problem, TargetProblem};
 use super::{Config, Error};
@@ -41,13 +41,19 @@ fn events(config: &Config, unmapped: &UnmappedPolicy) -> PhpEvents {
 }
 
 fn mapping(config: &Config, table: &MapTable) -> Result<Mapping, Error> {
-    to_mapping(table).map_err(|wrong| {
+    let mut mapping = to_mapping(table).map_err(|wrong| {
         let place = place(&config.path, wrong.offset);
         match wrong.problem {
             Problem::Name(source) => Error::Pattern { place, source },
             Problem::Keys(problem) => Error::Target { place, problem },
         }
-    })
+    })?;
+    if let Some(environment) = mapping.handler.environment()
+        && environment.directory.is_none()
+    {
+        environment.directory = config.directory_of_programs();
+    }
+    Ok(mapping)
 }
 
 fn mapping_error(config: &Config, (position, source): (usize, MappingError)) -> Error {
@@ -93,7 +99,8 @@ pub fn classes_without_their_middleware<'a>(config: &'a Config, router: &Router)
 pub(super) fn mistakes(config: &Config, registry: &Registry) -> Vec<Error> {
     let policy = config.file.unmapped.to_policy();
     let unmapped = policy.as_ref().ok().cloned().flatten();
-    let unmapped = unmapped.unwrap_or(UnmappedPolicy::Leave);
+    // Whether PHP runs is not known here.
+    let unmapped = unmapped.unwrap_or_else(|| by_default_with_php(config));
     let of_mapping = |(position, table): (usize, &MapTable)| {
         let routed = mapping(config, table).and_then(|mapping| {
             let routed = Router::new(vec![mapping], unmapped.clone(), registry);
@@ -119,6 +126,11 @@ pub(super) fn mistakes(config: &Config, registry: &Registry) -> Vec<Error> {
     mistakes
 }
 
+/// The handler of a mapping; `None` if the mapping has a mistake.
+pub(super) fn handler(table: &MapTable) -> Option<HandlerChoice> {
+    to_mapping(table).ok().map(|mapping| mapping.handler)
+}
+
 fn to_mapping(table: &MapTable) -> Result<Mapping, TargetProblem> {
     Ok(Mapping {
         target: table.target()?,
@@ -142,5 +154,6 @@ fn to_mapping(table: &MapTable) -> Result<Mapping, TargetProblem> {
         on_mismatch: table.on_mismatch,
         failed: table.failed,
         events: table.events,
+        is_never_unique: table.is_never_unique(),
     })
 }

@@ -52,6 +52,7 @@ pub fn services(config: &Config) -> Result<Services, Error> {
         let models = Models::new(manifest.models.clone(), Arc::clone(&services.databases));
         services.models = Some(Arc::new(models));
     }
+    services.told = config.told.clone().map(Arc::new);
     for (name, table) in &config.file.limiters {
         let limiter = table.to_limiter();
         services.middleware.limiters.insert(name.clone(), limiter);

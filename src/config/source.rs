@@ -38,6 +38,46 @@ const NAMES: [&str; 9] = [
     "string",
 ];
 
+/// Keys that are easily written outside of their table.
+const TABLES: [(&str, &[&str]); 4] = [
+    (
+        "worker",
+        &[
+            "concurrency",
+            "threads",
+            "grace",
+            "control_plane",
+            "timezone",
+        ],
+    ),
+    (
+        "php",
+        &[
+            "binary",
+            "processes",
+            "max_jobs",
+            "max_time",
+            "memory",
+            "boot_timeout",
+        ],
+    ),
+    ("unmapped", &["policy"]),
+    (
+        "connections.redis",
+        &[
+            "url",
+            "host",
+            "port",
+            "socket",
+            "username",
+            "password",
+            "database",
+            "prefix",
+            "retry_after",
+        ],
+    ),
+];
+
 /// Keys that lead to a value, and the value.
 struct Part<'t, 'i> {
     path: Vec<Step>,
@@ -211,7 +251,14 @@ impl Part<'_, '_> {
             };
             let meant = app::nearest(found, known.iter().copied());
             let meant = meant.map_or(String::new(), |key| format!("; did you mean `{key}`?"));
-            let known: Vec<String> = known.iter().map(|key| format!("`{key}`")).collect();
+            let elsewhere = TABLES.iter().find(|(_, keys)| keys.contains(found));
+            let elsewhere = elsewhere.filter(|_| self.path.len() == 1);
+            let meant = elsewhere.map_or(meant, |(table, _)| format!("; write it below [{table}]"));
+            // They are known only to say why there is no such thing.
+            let known = known
+                .iter()
+                .filter(|key| !matches!(**key, "closure" | "batch"));
+            let known: Vec<String> = known.map(|key| format!("`{key}`")).collect();
             let known = known.join(", ");
             return format!("unknown {what} `{found}`{meant} (there are: {known})");
         }
@@ -221,6 +268,9 @@ impl Part<'_, '_> {
                 Some(_) => format!("the mapping has no `{missing}`"),
                 None => format!("`{key}` has no `{missing}`"),
             };
+        }
+        if message.starts_with("invalid value: integer `0`, expected a nonzero") {
+            return format!("`{key}` is 0, expected a whole number from 1");
         }
         let Some((_, expected)) = message.split_once(", expected ") else {
             return message.to_owned();
@@ -404,6 +454,11 @@ mod tests {
             ("[connections.redis]\npassword = 12345".to_owned(), "2: `password` is a whole number, expected a text in quotes"),
             ("[worker]\ncontrol_plane = 'no'".to_owned(), "2: `control_plane` is a text, expected true or false"),
             ("app = ['x']".to_owned(), "1: `app` is a list, expected a text in quotes"),
+            (map("jobb = 'A'\nhandler = 'log'"),
+                "2: unknown key `jobb`; did you mean `job`? (there are: `job`, `listener`, `event`, `notification`, `channel`, `mailable`, `broadcast`, `command`, `string`, `handler`, `concurrency`, `middleware`, `debounce`, `canary`, `mode`, `on_mismatch`, `unique`)"),
+            ("concurrency = 4".to_owned(),
+                "1: unknown key `concurrency`; write it below [worker] (there are: `app`, `manifest`, `settings`, `laravel`, `connections`, `worker`, `php`, `horizon`, `unmapped`, `map`, `limiters`)"),
+            ("[php]\nprocesses = 0".to_owned(), "2: `processes` is 0, expected a whole number from 1"),
             ("not toml".to_owned(), "1: key with no value, expected `=`"),
             ("app = \"x\nlaravel = 3".to_owned(), "1: invalid basic string, expected `\"`"),
         ];

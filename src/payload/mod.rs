@@ -209,6 +209,8 @@ pub struct Payload {
     pub context: Option<Arc<LogContext>>,
     /// `data`.
     pub data: Data,
+    /// Whether there is a field `backoff`, which Laravel writes since 8.0, if only as null.
+    has_backoff: bool,
 }
 
 /// The `data` field.
@@ -346,7 +348,15 @@ impl Payload {
             delete_when_missing_models: fields.delete_when_missing_models,
             context: fields.context.map(Arc::new),
             data,
+            has_backoff: fields.has_backoff,
         })
+    }
+
+    /// Whether a Laravel may have written it that does not note the locks of unique jobs in their payloads, as far as
+    /// its fields tell: it has those of 8.0 to 12.10.
+    pub(crate) fn may_hide_its_lock(&self) -> bool {
+        let is_newer = self.created_at.is_some() || self.delete_when_missing_models.is_some();
+        self.has_backoff && !is_newer
     }
 
     /// Whether the command is still encrypted.
@@ -457,6 +467,7 @@ struct Fields<'a> {
     max_exceptions: Option<i64>,
     fail_on_timeout: bool,
     backoff: Option<Backoff>,
+    has_backoff: bool,
     delay: Option<Backoff>,
     timeout: Option<i64>,
     retry_until: Option<i64>,
@@ -496,7 +507,7 @@ impl<'a> Fields<'a> {
             "maxTries" => self.max_tries = reader.int()?,
             "maxExceptions" => self.max_exceptions = reader.int()?,
             "failOnTimeout" => self.fail_on_timeout = reader.truthy()?,
-            "backoff" => self.backoff = Backoff::read(reader)?,
+            "backoff" => (self.backoff, self.has_backoff) = (Backoff::read(reader)?, true),
             "delay" => self.delay = Backoff::read(reader)?,
             "timeout" => self.timeout = reader.int()?,
             "retryUntil" => self.retry_until = reader.int()?,

@@ -76,7 +76,12 @@ impl Pattern {
                 written: text.into(),
                 regex,
             }),
-            Err(source) => Err(wrong(&source.to_string())),
+            // Its text draws the place in several lines, and says in the last one what is wrong.
+            Err(source) => {
+                let text = source.to_string();
+                let said = text.lines().next_back().unwrap_or_default();
+                Err(wrong(said.trim_start_matches("error: ")))
+            }
         };
         if text.is_empty() {
             return Err(wrong("it is empty: `*` names everything"));

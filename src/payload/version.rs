@@ -26,6 +26,13 @@ impl Version {
     pub fn is_at_least(self, major: u32, minor: u32) -> bool {
         (self.major, self.minor) >= (major, minor)
     }
+
+    /// Whether jobs may be unique without saying so: there are unique jobs since 8.14, and since 11.39 `dispatch()`
+    /// notes the lock in the payload. `8` alone may be any of its versions.
+    pub fn hides_locks(self) -> bool {
+        let is_any_8 = (self.major, self.minor, self.patch) == (8, 0, 0);
+        is_any_8 || (self.is_at_least(8, 14) && !self.is_at_least(11, 39))
+    }
 }
 
 impl Default for Version {

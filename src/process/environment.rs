@@ -9,19 +9,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fmt;
+use std::path::PathBuf;
 
 /// Variables that any program expects, besides `LC_*`.
 const BASE: [&str; 8] = [
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR",
 ];
 
-/// The environment settings of a mapping's programs (`env`, `pass_env`).
+/// The environment settings of a mapping's programs (`env`, `pass_env`, `cwd`).
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment {
     /// Variables and their values.
     pub set: BTreeMap<String, String>,
     /// The variables of this process to pass on; if `None`, all that no other mapping names.
     pub pass: Option<BTreeSet<String>>,
+    /// The directory in which they start; if `None`, the current one.
+    pub directory: Option<PathBuf>,
     /// Variables that other mappings name.
     pub(crate) others: BTreeSet<String>,
 }
@@ -32,6 +35,7 @@ impl fmt::Debug for Environment {
         f.debug_struct("Environment")
             .field("set", &self.set.keys())
             .field("pass", &self.pass)
+            .field("directory", &self.directory)
             .finish_non_exhaustive()
     }
 }
@@ -43,6 +47,7 @@ impl Environment {
         Self {
             set,
             pass,
+            directory: None,
             others: BTreeSet::new(),
         }
     }
@@ -55,6 +60,9 @@ impl Environment {
             }
         }
         command.envs(&self.set);
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
     }
 
     /// Whether a variable of this process is passed on.

@@ -127,7 +127,7 @@ impl HandlerChoice {
     }
 
     /// Variables of this process that the mapping names; most are secrets.
-    fn variables(&self) -> Vec<String> {
+    pub(crate) fn variables(&self) -> Vec<String> {
         let passed = |environment: &Environment| {
             let passed = environment.pass.iter().flatten();
             passed.cloned().collect()
@@ -150,12 +150,18 @@ impl HandlerChoice {
 
     /// Withholds from the mapping's programs the variables that other mappings name.
     fn withhold(&mut self, variables: &BTreeSet<String>) {
-        let environment = match self {
-            Self::Exec(options) => &mut options.environment,
-            Self::Persistent(options) => &mut options.environment,
-            _ => return,
-        };
-        environment.others.clone_from(variables);
+        if let Some(environment) = self.environment() {
+            environment.others.clone_from(variables);
+        }
+    }
+
+    /// What the mapping's programs get; `None` if it has none.
+    pub(crate) fn environment(&mut self) -> Option<&mut Environment> {
+        match self {
+            Self::Exec(options) => Some(&mut options.environment),
+            Self::Persistent(options) => Some(&mut options.environment),
+            _ => None,
+        }
     }
 }
 
@@ -197,6 +203,8 @@ pub struct Mapping {
     pub failed: FailedHook,
     /// Laravel's events that PHP raises for its jobs; `None` for those of the router.
     pub events: Option<PhpEvents>,
+    /// Whether its classes are not unique, where nothing else says it: no lock is freed then.
+    pub is_never_unique: bool,
 }
 
 /// Where `failed()` of a class runs when a job has failed in a handler.
@@ -262,6 +270,7 @@ impl Mapping {
             failed: FailedHook::Php,
             events: None,
             on_mismatch: OnMismatch::Exception,
+            is_never_unique: false,
         }
     }
 

@@ -214,7 +214,7 @@ impl Triage {
         mapping: usize,
         pipeline: &Pipeline,
     ) -> Result<(Pipeline, Completion), Refusal> {
-        let completion = Completion::of(&self.app, payload, queue)?;
+        let completion = Completion::of(&self.app, payload, queue, Some(mapping))?;
         self.check_counting(payload)?;
         let around = self.around(payload, mapping, pipeline)?;
         Ok((around, completion))

@@ -175,7 +175,7 @@ fn mistakes_in_handlers_are_said_clearly() {
         ),
         (
             "exec = ['x'], persistent = true, processes = 0",
-            "invalid value: integer `0`",
+            "`processes` is 0, expected a whole number from 1",
         ),
         ("exec = [''], persistent = true", "`exec` names no program"),
         (
@@ -496,6 +496,10 @@ fn php_says_the_settings_and_where_it_cannot_a_manifest_does() {
     let output = app.artisand(&["doctor", "--json"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
 
+    app.write("artisand.toml", "[php]\nbinary = 'no-such-php'\n");
+    app.refuses(2, &["artisand.toml:2: no program `no-such-php`"]);
+
+    app.set("", FAILS);
     app.write("artisand.json", &app.facts("made-"));
     let said = app.has(2);
     for part in ["WARN", "Class X not found", "those of the manifest"] {
@@ -625,6 +629,19 @@ policy = "drop"
         said.starts_with("exit 0") && said.contains("0 errors, 0 warnings"),
         "{said}"
     );
+    // Which policy holds depends on PHP, which is not asked.
+    let shadow = "[[map]]\njob = 'App\\Jobs\\SendReceipt'\nhandler = 'log'\nmode = 'shadow'\n";
+    write("deploy/artisand.toml", &format!("app = '..'\n{shadow}"));
+    let said = check(&[]);
+    assert!(said.contains("0 errors, 0 warnings"), "{said}");
+    for settings in ["", "app = '..'\n[unmapped]\npolicy = 'leave'\n"] {
+        write("deploy/artisand.toml", &format!("{settings}{shadow}"));
+        let said = check(&[]);
+        assert!(
+            said.contains("is `leave`: use `php` or `forward`"),
+            "{said}"
+        );
+    }
     let named = "app = '..'\n[[map]]\nlistener = 'App\\Jobs\\SendReceipt'\nhandler = 'log'\n";
     write("deploy/artisand.toml", named);
     let manifest = serde_json::json!({
@@ -644,6 +661,76 @@ policy = "drop"
         "{said}"
     );
     assert!(check(&["--strict"]).starts_with("exit 1"));
+}
+
+#[test]
+fn what_is_not_there_is_named_in_the_words_of_who_wrote_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let write = |name: &str, text: &str| std::fs::write(path(name), text).unwrap();
+    let run = |args: &[&str], env: &[(&str, &str)]| {
+        let mut command = artisand(args);
+        command
+            .current_dir(directory.path())
+            .env("PATH", "/nonexistent");
+        run(command.envs(env.to_vec()))
+    };
+    write("artisand.toml", "\napp = '/nowhere'\n");
+    let said = run(&["queue:work"], &[]);
+    let expected = "artisand.toml:2: `app` is /nowhere, and there is no such directory";
+    assert!(
+        said.starts_with("exit 2") && said.contains(expected),
+        "{said}"
+    );
+    let said = run(&["queue:work", "--app=/gone"], &[]);
+    let expected = "`--app` is `/gone`, expected the directory of a Laravel app";
+    assert!(
+        said.starts_with("exit 2") && said.contains(expected),
+        "{said}"
+    );
+
+    // In the wrong directory, no server is waited for.
+    write(
+        "artisand.toml",
+        "[connections.redis]\nhost = '127.0.0.1'\nport = 1\n",
+    );
+    let said = run(&["queue:work"], &[]);
+    assert!(said.contains("no app and no key prefix is known"), "{said}");
+    assert!(!said.contains("Redis is away"), "{said}");
+
+    for name in ["artisan", "bootstrap.php"] {
+        write(name, "");
+    }
+    write(
+        ".env",
+        "QUEUE_CONNECTION=database\nREDIS_PREFIX=\nREDIS_PORT=1\n",
+    );
+    write(
+        "artisand.toml",
+        "app = '.'\nlaravel = '13'\nsettings = 'env'\n",
+    );
+    let said = run(&["queue:work"], &[]);
+    let expected = "queue connection `database` has the driver `database`, and artisand works queues on Redis only (connections on Redis: redis)";
+    assert!(
+        said.starts_with("exit 1") && said.contains(expected),
+        "{said}"
+    );
+}
+
+#[test]
+fn peek_looks_into_the_queues_that_a_worker_would_work() {
+    let redis = RedisServer::start();
+    let workplace = Workplace::new(&redis, "", 90, "");
+    let mut command = workplace.artisand(&["queue:peek"]);
+    let said = run(command.env("ARTISAND_QUEUE", "high,default"));
+    let heads = said.lines().filter(|line| line.contains(" 0 pending"));
+    let heads: Vec<&str> = heads.filter_map(|line| line.split(':').next()).collect();
+    assert_eq!(heads, ["  [redis] high", "  [redis] default"], "{said}");
+    let said = run(command.arg("other"));
+    assert!(
+        said.contains("[redis] other: 0") && !said.contains("high"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -34,6 +34,7 @@ mod own_worker;
 mod package;
 mod payloads;
 mod persistent;
+mod programs;
 mod stale;
 mod supervised;
 mod telemetry;

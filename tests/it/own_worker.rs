@@ -49,7 +49,16 @@ fn init_writes_settings_and_overwrites_none() {
     assert_eq!(open["map"].as_array().unwrap().len(), 3, "{open}");
 
     std::fs::write(here.join("artisand.toml"), "# mine\n").unwrap();
+    // No registry has the crate.
     let (is_done, said) = init(here, &["--worker", "my-worker"]);
+    assert!(
+        !is_done && said.contains("`--worker` needs `--source`"),
+        "{said}"
+    );
+    let with = |source: &str| init(here, &["--worker", "my-worker", "--source", source]);
+    let (is_done, said) = with("nowhere");
+    assert!(!is_done && said.contains("no Cargo.toml in"), "{said}");
+    let (is_done, said) = with("https://git.example/artisand");
     assert!(
         !is_done && said.contains("artisand.toml is there already"),
         "{said}"
@@ -72,6 +81,16 @@ fn init_writes_settings_and_overwrites_none() {
     assert!(
         text.starts_with("# The app is the directory in which"),
         "{text}"
+    );
+
+    std::fs::remove_file(here.join("artisand.toml")).unwrap();
+    let (is_done, said) = with("https://git.example/artisand");
+    assert!(is_done, "{said}");
+    let manifest = std::fs::read_to_string(here.join("my-worker/Cargo.toml")).unwrap();
+    let manifest = manifest.parse::<toml::Table>().unwrap();
+    assert_eq!(
+        manifest["dependencies"]["artisand"]["git"].as_str(),
+        Some("https://git.example/artisand")
     );
 
     let (is_done, said) = init(here, &["--worker", "my worker"]);

@@ -23,7 +23,7 @@ pub(super) fn check(context: &Context<'_>) -> Report {
         None => report.warn(
             "app",
             format!("{base}: the version of Laravel is not known, the newest is assumed"),
-            "set `laravel = \"11.0\"` (its version) in artisand.toml, or write a manifest",
+            "set `laravel = \"11.0\"` (its version) in artisand.toml",
         ),
     }
     report.extend(settings(config, laravel));
@@ -38,6 +38,7 @@ pub(super) fn check(context: &Context<'_>) -> Report {
         .exposures()
         .into_iter()
         .chain(config.readable_secrets())
+        .chain(config.unwritable_log())
     {
         report.warn("files", exposure.found, exposure.remedy);
     }
@@ -62,7 +63,7 @@ fn check_php(program: &str) -> Report {
         None => report.warn(
             "php",
             format!("`{program}` cannot be run"),
-            "name the app's PHP with --php; without it there is no `artisand manifest`",
+            "name the app's PHP with --php",
         ),
     }
     report

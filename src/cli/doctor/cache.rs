@@ -41,7 +41,7 @@ pub(super) async fn check(config: &Config, laravel: &Laravel) -> Report {
         Ok(restart) => {
             let restart = restart.map_or_else(
                 || "no restart was asked for".to_owned(),
-                |restart| format!("last restart at {restart}"),
+                |restart| format!("last restart at {}", moment(config, &restart)),
             );
             report.ok(
                 "cache",
@@ -92,6 +92,17 @@ fn unusable(error: &SettingError, obeys_app: bool) -> Report {
 }
 
 /// Reads the restart key; writes, increments and deletes a key of artisand's own.
+/// A moment in the app's time zone.
+fn moment(config: &Config, seconds: &str) -> String {
+    let moment = seconds.parse().ok();
+    let moment = moment.and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
+    let zone = config.timezone().ok();
+    moment.zip(zone).map_or_else(
+        || seconds.to_owned(),
+        |(moment, zone)| moment.to_zoned(zone).strftime("%F %T %Z").to_string(),
+    )
+}
+
 async fn try_cache(cache: &Cache) -> Result<Option<String>, crate::cache::Error> {
     const KEY: &str = "artisand:doctor";
     cache

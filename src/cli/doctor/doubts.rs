@@ -7,7 +7,7 @@ use crate::config::Config;
 pub(in crate::cli) fn check(config: &Config) -> Report {
     let mut report = Report::default();
     for doubt in config.doubts() {
-        let check = doubt.place.as_ref().map_or("app", |_| "mappings");
+        let check = doubt.place.as_ref().map_or("settings", |_| "mappings");
         if doubt.is_certain {
             report.error(check, doubt.to_string(), doubt.remedy);
         } else {

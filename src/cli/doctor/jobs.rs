@@ -73,7 +73,7 @@ fn check_sizes(
     if sizes.quarantined > 0 {
         report.warn(
             "queue",
-            format!("`{name}` has {} payloads in quarantine", sizes.quarantined),
+            format!("`{name}`: payloads in quarantine: {}", sizes.quarantined),
             format!("see `artisand queue:quarantine {name}`"),
         );
     }
@@ -138,7 +138,7 @@ impl Sample {
             report.warn(
                 "jobs",
                 format!(
-                    "`{name}`: {} payloads cannot be decoded and would go to the quarantine",
+                    "`{name}`: payloads that cannot be decoded and would go to the quarantine: {}",
                     self.undecodable
                 ),
                 format!("`artisand queue:peek {name}` says why; find out what pushes them"),

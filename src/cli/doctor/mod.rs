@@ -70,7 +70,8 @@ pub(super) async fn run(
 ) -> anyhow::Result<ExitCode> {
     let mut report = program::check(program, registry);
     match global.read_config() {
-        Ok(config) => {
+        Ok(mut config) => {
+            config.ask_about_classes();
             let DoctorArgs {
                 connection,
                 php,

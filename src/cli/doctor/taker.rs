@@ -37,7 +37,7 @@ pub(super) fn taker(
                 .map(|mapping| mapping.handler.to_string());
             let part = router.mapping(mapping).map_or(String::new(), |found| {
                 match (found.mode, found.canary) {
-                    (Mode::Shadow, _) => format!(" (shadow: {} runs it)", unmapped()),
+                    (Mode::Shadow, _) => format!(" (shadow; the job itself: {})", unmapped()),
                     (Mode::Run, Some(canary)) => format!(" ({canary} %; the rest: {})", unmapped()),
                     (Mode::Run, None) => String::new(),
                 }

@@ -40,11 +40,11 @@ pub(in crate::cli) struct WorkArgs {
     stop_when_empty: bool,
 
     /// Stop when there was no job for this many seconds; 0 for never
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    #[arg(long, value_parser = number::<u64>, value_name = "SECONDS", default_value_t = 0)]
     stop_when_empty_for: u64,
 
     /// Seconds to wait before a retry (deprecated: the larger of this and --backoff counts)
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    #[arg(long, value_parser = number::<u64>, value_name = "SECONDS", default_value_t = 0)]
     delay: u64,
 
     /// Seconds to wait before a job that threw is tried again; a list such as 1,5,10 goes by attempt
@@ -52,11 +52,11 @@ pub(in crate::cli) struct WorkArgs {
     backoff: String,
 
     /// Jobs to begin before stopping; 0 for no limit
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_parser = number::<u64>, value_name = "N", default_value_t = 0)]
     max_jobs: u64,
 
     /// Seconds to run before stopping; 0 for no limit
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    #[arg(long, value_parser = number::<u64>, value_name = "SECONDS", default_value_t = 0)]
     max_time: u64,
 
     /// Work also in maintenance mode
@@ -64,25 +64,26 @@ pub(in crate::cli) struct WorkArgs {
     pub(super) force: bool,
 
     /// Megabytes of memory at which to stop; 0 for no limit
-    #[arg(long, value_name = "MB", default_value_t = 128)]
+    #[arg(long, value_parser = number::<u64>, value_name = "MB", default_value_t = 128)]
     memory: u64,
 
     /// Seconds between looks at the queue when nothing announces a job
-    #[arg(long, value_name = "SECONDS", default_value = "3")]
+    #[arg(long, value_parser = number::<f64>, value_name = "SECONDS", default_value = "3")]
     sleep: f64,
 
     /// Seconds a slot rests after each job
-    #[arg(long, value_name = "SECONDS", default_value = "0")]
+    #[arg(long, value_parser = number::<f64>, value_name = "SECONDS", default_value = "0")]
     rest: f64,
 
     /// Seconds one attempt may run, then that job (and not the worker) is ended; 0 for no limit
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(long, value_parser = number::<u64>, value_name = "SECONDS", default_value_t = 60)]
     timeout: u64,
 
     /// Attempts of jobs that do not say how many; 0 for no limit
     #[arg(
         long,
         value_name = "N",
+        value_parser = number::<i64>,
         default_value_t = 1,
         allow_negative_numbers = true
     )]
@@ -129,10 +130,15 @@ pub(in crate::cli) struct WorkArgs {
     #[arg(
         long,
         value_name = "SECONDS",
+        value_parser = number::<u64>,
         env = "ARTISAND_GRACE",
         help_heading = "Beyond Laravel"
     )]
     grace: Option<u64>,
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, &'static str> {
+    text.parse().map_err(|_| "expected a number")
 }
 
 /// Most jobs at once: far beyond what one process can run, and far from any overflow.

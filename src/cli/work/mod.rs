@@ -34,9 +34,10 @@ pub(super) fn run(
     registry: &Registry,
     observers: Vec<Arc<dyn Observer>>,
 ) -> anyhow::Result<ExitCode> {
-    let config = global.read_config()?;
+    let mut config = global.read_config()?;
     let lines = Log::new().context("could not start the thread that writes the log")?;
     log::start(global, args.json, config.timezone()?, lines.clone())?;
+    config.ask_about_classes();
     // Whatever the result, write the log before reporting it.
     let ended = work(&config, args, global, registry, observers);
     lines.finish();
@@ -52,6 +53,7 @@ fn work(
     observers: Vec<Arc<dyn Observer>>,
 ) -> anyhow::Result<ExitCode> {
     let plan = Plan::new(config, args, registry)?;
+    config.check_programs()?;
     warnings::warn_of_mappings(config, &plan);
     let runtimes = Runtimes::new(plan.runs_here(), plan.options.concurrency, plan.threads)?;
     let entered = runtimes.enter();

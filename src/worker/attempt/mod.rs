@@ -252,7 +252,8 @@ impl Attempt {
             UnmappedPolicy::Forward(to) => self.settle(Ending::forward(info, to.clone())).await,
             UnmappedPolicy::Fail => {
                 let name = info.payload.shown_name();
-                let mut completion = match Completion::of(&triage.app, &info.payload, &info.queue) {
+                let completed = Completion::of(&triage.app, &info.payload, &info.queue, None);
+                let mut completion = match completed {
                     Ok(completion) if refusal.is_none() && !info.payload.is_encrypted() => {
                         completion
                     }

@@ -142,13 +142,16 @@ fn has_chain(command: &[u8]) -> bool {
 }
 
 impl Completion {
-    /// Determines what the end of a job will bring about.
+    /// Determines what the end of a job will bring about; the mapping is that of a job that runs here.
     pub(crate) fn of(
         app: &AppContext,
         payload: &Payload,
         queue: &QueueName,
+        mapping: Option<usize>,
     ) -> Result<Self, Refusal> {
         let services = &app.services;
+        let mapping = mapping.and_then(|position| app.router.mapping(position));
+        let is_never_unique = mapping.is_some_and(|mapping| mapping.is_never_unique);
         let Ok(Some(command)) = Command::of(payload) else {
             return Ok(Self::default());
         };
@@ -156,7 +159,8 @@ impl Completion {
         let batch = batch.map_err(|error| Refusal::new(with_causes(&error)))?;
         let chain = chain(&command, services.version)?;
         let found = Self {
-            unique: Unique::of(services, payload, &command).map_err(Refusal::new)?,
+            unique: Unique::of(services, payload, &command, is_never_unique)
+                .map_err(Refusal::new)?,
             batch: batch.map(Into::into),
             is_secret: payload.was_encrypted(),
             php_queue: php_queue(app, queue),
@@ -173,7 +177,7 @@ impl Completion {
         let services = &app.services;
         let command = Command::of(&info.payload).ok().flatten();
         let unique = command.as_ref().and_then(|command| {
-            let unique = Unique::of(services, &info.payload, command);
+            let unique = Unique::of(services, &info.payload, command, false);
             unique.ok().flatten()
         });
         let batch = command.and_then(|command| command.batch_id().ok().flatten());

@@ -2,17 +2,17 @@
 //!
 //! The bytes of an ordinary job do not say that its class is unique. Four sources do: the hidden context that
 //! `dispatch()` adds since Laravel 11.39, the owner in the object since 13.24, the object itself for listeners and
-//! broadcasts, and the manifest. A class that none of them names has no lock, and artisand frees none for it.
+//! broadcasts, and the manifest or PHP. Of a job that none of them names, artisand frees no lock; before 11.39 it may
+//! have one all the same, and is not run here.
 //!
 //! docs/protocol/cache.md 8.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::app::Manifest;
 use crate::cache::{self, Cache, name};
 use crate::handler::{BoxError, BoxFuture, JobContext, Middleware, Next, Services};
 use crate::outbox::follow_up::FollowUp;
-use crate::payload::{Command, Kind, Payload};
+use crate::payload::{Command, Kind, Payload, Version};
 use crate::php::{ClassName, Value};
 use crate::queue::{self, Effect};
 use crate::shown::with_causes;
@@ -34,6 +34,9 @@ pub(crate) struct Unique {
     pub(crate) until_processing: bool,
 }
 
+/// What makes facts known about a class.
+const REMEDY: &str = "write a manifest (`artisand manifest`), let PHP tell it (`settings = \"php\"`), or, if the class is not unique, set `unique = false` in its mapping";
+
 /// What is known about a job's uniqueness apart from its context.
 enum Known {
     /// Nothing.
@@ -48,28 +51,31 @@ enum Known {
     },
     /// The job has a lock, and only PHP can compute its name.
     Nameless(String, bool),
+    /// The job may have a lock: nothing is known of its class, and its bytes would not say it.
+    Unknown(String),
 }
 
 impl Known {
-    fn of(services: &Services, command: &Command) -> Result<Self, String> {
+    fn of(services: &Services, payload: &Payload, command: &Command) -> Result<Self, String> {
         let class = command.class();
-        let Some(manifest) = &services.manifest else {
+        // Laravel's wrappers say themselves whether they are unique.
+        let is_wrapper = Kind::of_class(class) != Kind::Job;
+        let Some(manifest) = services.told.as_ref().or(services.manifest.as_ref()) else {
             return Ok(match unique_wrapper(services, command)? {
                 Some(until_processing) => Self::Nameless(
                     "it is unique, and only a manifest says whether `uniqueVia()` of its class chooses a cache store: write it with `artisand manifest`".to_owned(),
                     until_processing,
                 ),
-                None => Self::Nothing,
+                None if is_wrapper => Self::Nothing,
+                None => Self::of_unknown_class(services, payload, class),
             });
         };
-        // Laravel's wrappers say themselves whether they are unique.
-        let is_wrapper = Kind::of_class(class) != Kind::Job;
         let flag = |name: &str| {
             let class = manifest.class(class)?;
             class.flags.get(name)?.as_bool()
         };
         match manifest.class(class) {
-            None if !is_wrapper => return Self::of_unknown_class(services, manifest, class),
+            None if !is_wrapper => return Ok(Self::of_unknown_class(services, payload, class)),
             Some(_) if !is_wrapper && flag("unique") != Some(true) => return Ok(Self::Not),
             _ => {}
         }
@@ -93,42 +99,61 @@ impl Known {
 }
 
 impl Known {
-    /// A class that the manifest does not have. Since 11.39 its jobs say themselves which lock they hold. Before, one
-    /// that has changed since the manifest was written may be unique, and its lock would stay.
-    fn of_unknown_class(
-        services: &Services,
-        manifest: &Manifest,
-        class: &ClassName,
-    ) -> Result<Self, String> {
-        let is_class = |name: &str| name.eq_ignore_ascii_case(class.as_str());
-        let changed = manifest.changed().find(|(name, _)| is_class(name));
-        match changed {
-            Some((_, file)) if !services.version.is_at_least(11, 39) => Err(format!(
-                "{} has changed since the manifest was written, and jobs of Laravel {} do not say whether they are unique; write it anew with `artisand manifest`",
-                file.display(),
-                services.version,
-            )),
-            _ => Ok(Self::Nothing),
-        }
+    /// A class of which nothing is known. Since 11.39 its jobs say themselves which lock they hold. Before, any of them
+    /// may be unique, and its lock would stay.
+    fn of_unknown_class(services: &Services, payload: &Payload, class: &ClassName) -> Self {
+        let version = services.version;
+        let why = if version.hides_locks() {
+            let is_class = |name: &str| name.eq_ignore_ascii_case(class.as_str());
+            let mut changed = services
+                .manifest
+                .iter()
+                .flat_map(|manifest| manifest.changed());
+            let nothing = match changed.find(|(name, _)| is_class(name)) {
+                Some((_, file)) => {
+                    format!(
+                        "{} has changed since the manifest was written",
+                        file.display()
+                    )
+                }
+                None => "nothing is known of its class".to_owned(),
+            };
+            format!(
+                "{nothing}, and jobs of Laravel {version} do not say whether they are unique: {REMEDY}"
+            )
+        } else if version == Version::NEWEST && payload.may_hide_its_lock() {
+            format!(
+                "it has the form of Laravel 8.0 to 12.10, and jobs of versions before 11.39 do not say whether they are unique: say the app's version in artisand.toml (`laravel = \"8\"`); before 11.39, {REMEDY}"
+            )
+        } else {
+            return Self::Nothing;
+        };
+        Self::Unknown(why)
     }
 }
 
 impl Unique {
     /// Finds the lock of a job; `None` if it is not unique.
     ///
+    /// With `is_never_unique`, jobs of unknown classes have no lock unless they say so (`unique = false` of a mapping).
+    ///
     /// # Errors
     ///
-    /// The job is unique, and its lock is not known; the text says why, and what would help.
+    /// The job is or may be unique, and its lock is not known; the text says why, and what would help.
     pub(crate) fn of(
         services: &Services,
         payload: &Payload,
         command: &Command,
+        is_never_unique: bool,
     ) -> Result<Option<Self>, String> {
         let text = |key| payload.hidden_context(key);
         let is_own =
             |key: &String| is_lock_of(key, command.class().as_str(), &payload.display_name);
         let of_context = text("laravel_unique_job_key").filter(is_own);
-        let known = Known::of(services, command)?;
+        let known = match Known::of(services, payload, command)? {
+            Known::Unknown(_) if is_never_unique => Known::Nothing,
+            known => known,
+        };
         // The context of the dispatching job may be passed on, with that job's lock instead of this job's.
         let (name, until_processing, is_of_context) = match (known, of_context) {
             (Known::Not, _) | (Known::Nothing, None) => return Ok(None),
@@ -151,7 +176,8 @@ impl Unique {
                 (of_context.unwrap_or(name), until_processing, is_of_context)
             }
             (Known::Nameless(_, until), Some(name)) => (name, until, true),
-            (Known::Nameless(why, _), None) => return Err(why),
+            (Known::Unknown(_), Some(name)) => (name, false, true),
+            (Known::Nameless(why, _) | Known::Unknown(why), None) => return Err(why),
         };
         let said = |key| text(key).filter(|text| is_of_context && !text.is_empty());
         let store = said("laravel_unique_job_cache_store");

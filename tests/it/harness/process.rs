@@ -269,6 +269,11 @@ job = 'App\Jobs\Journal'
 handler = "journal"
 "#;
 
+/// The mappings, where nothing else tells which classes are unique: jobs of older versions do not say it.
+fn not_unique(rest: &str) -> String {
+    rest.replace("[[map]]\n", "[[map]]\nunique = false\n")
+}
+
 impl Workplace {
     /// Writes the settings of a connection, and `rest` below them.
     pub(crate) fn new(redis: &RedisServer, prefix: &str, retry_after: u64, rest: &str) -> Self {
@@ -280,7 +285,8 @@ impl Workplace {
         let connection = format!(
             "[connections.redis]\nhost = \"127.0.0.1\"\nport = {port}\nprefix = \"{prefix}\"\nretry_after = {retry_after}\n"
         );
-        std::fs::write(directory.path().join("artisand.toml"), connection + rest).unwrap();
+        let settings = connection + &not_unique(rest);
+        std::fs::write(directory.path().join("artisand.toml"), settings).unwrap();
         Self {
             directory,
             port,
@@ -313,6 +319,10 @@ impl Workplace {
         };
         // PHP sees other paths than this machine.
         let settings = "settings = \"manifest\"\n";
+        let rest = match manifest.get("classes") {
+            Some(_) => rest.to_owned(),
+            None => not_unique(rest),
+        };
         write("artisand.toml", &format!("{settings}{rest}{unmapped}"));
         write("artisand.json", &manifest.to_string());
         let port = laravel.config["redis"]["port"].as_u64().unwrap();

@@ -13,6 +13,7 @@ const SOON: Duration = Duration::from_secs(90);
 const SETTINGS: &str = r#"
 [php]
 queue = "php"
+events = "none"
 
 [[map]]
 job = 'App\Jobs\*Journal'

@@ -45,7 +45,11 @@ async fn drain(redis: &RedisServer, laravel: &Laravel) -> Vec<Value> {
     let documents = Documents::default();
     let registry = Registry::new().with("record", Record(Arc::clone(&documents)));
     let any = Pattern::parse("*").unwrap();
-    let mapping = Mapping::new(any, HandlerChoice::Named("record".into()));
+    let mapping = Mapping {
+        // Nothing else tells it of jobs of older versions.
+        is_never_unique: true,
+        ..Mapping::new(any, HandlerChoice::Named("record".into()))
+    };
     let router = Router::new(vec![mapping], UnmappedPolicy::Leave, &registry).unwrap();
     let options = RedisOptions {
         address: RedisAddress::Tcp("127.0.0.1".into(), redis.port()),
