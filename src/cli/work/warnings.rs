@@ -38,12 +38,7 @@ pub(super) fn warn_of_gaps(
 ) {
     for finding in gaps::look(config, router, services) {
         if let Some(remedy) = finding.remedy {
-            tracing::warn!(
-                target: TARGET,
-                found = finding.found,
-                remedy,
-                "something is missing for what follows a job"
-            );
+            tracing::warn!(target: TARGET, remedy, "{}", finding.found);
         }
     }
     if let Some(why) = config::cache_for_php_only(config).filter(|_| config.obeys_app()) {
