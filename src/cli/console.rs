@@ -10,12 +10,13 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
-use super::job_line::Style;
+use super::job_line::{Style, shown_name};
 use super::json::PhpJson;
 use super::log;
 use super::output::{LineWriter, printable};
 use super::paint::{BLUE, GREEN_BOLD, GREY, RED_BOLD, Tag, YELLOW_BOLD, boxed};
 use crate::handler::JobInfo;
+use crate::outbox::hand_over::is_closure;
 use crate::payload::{JobId, JobUuid};
 use crate::worker::{Event, JobEnd, JobResult, Observer, StopReason, Tally, resident_memory};
 
@@ -110,6 +111,7 @@ impl Console {
             .text("connection", Some(job.connection.as_str()))
             .text("queue", Some(job.queue.as_str()))
             .text("job", Some(&payload.shown_name()))
+            .flag("closure", is_closure(payload))
             .text("status", Some(status))
             .text("result", result)
             .number("attempts", job.attempts)
@@ -251,7 +253,7 @@ fn text_notice(
             )
         }
         Event::JobForwarded { job, to } => {
-            let name = job.payload.shown_name().into_owned().into();
+            let name = shown_name(&job.payload).into_owned().into();
             (
                 "Job",
                 name,
@@ -293,7 +295,7 @@ fn json_tally(tally: &Tally) -> PhpJson {
             .number("compared", tally.compared)
             .number("different", tally.different)
     } else {
-        json.number("rust", tally.here)
+        json.number("handler", tally.here)
             .number("php", tally.beside)
             .number("mismatched", tally.mismatched)
     }
@@ -321,7 +323,7 @@ fn tally_text(tally: &Tally) -> (&'static str, String) {
             0 => String::new(),
             count => format!(" ({count} DO NOT FIT)"),
         };
-        let counted = format!("{} RUST, {} PHP{misfits}", tally.here, tally.beside);
+        let counted = format!("{} HANDLER, {} PHP{misfits}", tally.here, tally.beside);
         return match tally.canary {
             Some(canary) => ("Canary", format!("{canary} %: {counted}")),
             None => ("Mapping", counted),

@@ -1,5 +1,6 @@
 //! The line of a job, as `queue:work` prints it for people.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
@@ -8,7 +9,8 @@ use super::output::printable;
 use super::paint::{BLUE, GREY, paint};
 use super::style::run_time;
 use crate::handler::JobInfo;
-use crate::payload::JobId;
+use crate::outbox::hand_over::is_closure;
+use crate::payload::{JobId, Payload};
 use crate::worker::resident_memory;
 
 /// How to print.
@@ -43,7 +45,7 @@ impl Style {
         status: &str,
         colour: &str,
     ) -> String {
-        let name = job.payload.shown_name();
+        let name = shown_name(&job.payload);
         let id = printable(job.payload.id.as_ref().map_or("", JobId::bounded));
         let (connection, queue) = (
             printable(job.connection.as_str()),
@@ -88,6 +90,16 @@ impl Style {
     }
 }
 
+/// The name of a job for people; a closure that artisand pushed for a job has a mark, as it has the job's name.
+pub(super) fn shown_name(payload: &Payload) -> Cow<'_, str> {
+    let name = payload.shown_name();
+    if is_closure(payload) && !name.contains("Closure (") {
+        format!("{name} (closure)").into()
+    } else {
+        name
+    }
+}
+
 /// Resident memory as Laravel shows it: `22MB`, `22.5MB`.
 fn memory() -> String {
     #[expect(clippy::cast_precision_loss, reason = "one decimal is shown")]
@@ -100,7 +112,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::payload::Payload;
+    use crate::payload::CALL_QUEUED_HANDLER;
 
     fn style() -> Style {
         Style {
@@ -110,6 +122,25 @@ mod tests {
             coloured: false,
             width: 80,
             timezone: TimeZone::UTC,
+        }
+    }
+
+    #[test]
+    fn a_closure_that_artisand_pushed_is_told_from_the_job_whose_name_it_has() {
+        const CLOSURE: &str = "Illuminate\\Queue\\CallQueuedClosure";
+        let rows = [
+            ("App\\Jobs\\X", CLOSURE, "App\\Jobs\\X (closure)"),
+            ("App\\Jobs\\X", "App\\Jobs\\X", "App\\Jobs\\X"),
+            ("Closure (web.php:3)", CLOSURE, "Closure (web.php:3)"),
+            ("Closure (artisand:0)", CLOSURE, "Closure (artisand:0)"),
+        ];
+        for (name, class, expected) in rows {
+            let payload = serde_json::json!({
+                "displayName": name, "job": CALL_QUEUED_HANDLER, "id": "abc", "attempts": 0,
+                "data": {"commandName": class, "command": "O:1:\"A\":0:{}"},
+            });
+            let payload = Payload::parse(payload.to_string().as_bytes()).unwrap();
+            assert_eq!(shown_name(&payload), expected);
         }
     }
 
