@@ -70,7 +70,7 @@ fn main() -> ExitCode {
 /// Appends an event of the worker to the list `interop:events`, as the app in PHP does.
 fn write_down(event: &Event<'_>) {
     let (job, failure, delay) = match event {
-        Event::JobPopped(job) | Event::JobProcessing(job) => (Some(*job), None, None),
+        Event::JobPopped(job) | Event::JobProcessing { job, .. } => (Some(*job), None, None),
         Event::JobExceptionOccurred(it) => (Some(it.job), Some(it.failure), None),
         Event::JobProcessed(end) | Event::JobReleased(end) => (Some(end.job), None, None),
         Event::JobReleasedAfterException(end) => (Some(end.job), end.failure, end.delay),

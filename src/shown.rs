@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::time::Duration;
 
 /// Most characters of a name that are shown; Laravel's own columns hold 255.
 const LONGEST_NAME: usize = 255;
@@ -49,6 +50,17 @@ pub(crate) fn short(text: &str) -> Cow<'_, str> {
         Some((end, _)) => Cow::Owned(format!("{} ..", &text[..end])),
         None => Cow::Borrowed(text),
     }
+}
+
+/// A time without the digits that only blur it: whole milliseconds, or microseconds below one.
+pub(crate) fn rounded(time: Duration) -> Duration {
+    let step = if time < Duration::from_millis(1) {
+        Duration::from_micros(1)
+    } else {
+        Duration::from_millis(1)
+    };
+    let beyond = time.as_nanos() % step.as_nanos();
+    time.saturating_sub(Duration::from_nanos(u64::try_from(beyond).unwrap_or(0)))
 }
 
 /// Bytes as lowercase hex digits.
@@ -108,6 +120,20 @@ mod tests {
         for (text, expected) in rows {
             assert_eq!(printable(text), expected);
             assert_eq!(name(text), expected);
+        }
+    }
+
+    #[test]
+    fn times_are_shown_with_the_digits_that_matter() {
+        let rows = [
+            (7_414_127_592, "7.414s"),
+            (319_292_754, "319ms"),
+            (54_321, "54µs"),
+            (0, "0ns"),
+        ];
+        for (nanos, expected) in rows {
+            let shown = format!("{:?}", rounded(Duration::from_nanos(nanos)));
+            assert_eq!(shown, expected);
         }
     }
 

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::time::Duration;
+use std::time::Instant;
 
 use jiff::Timestamp;
 
@@ -15,7 +15,8 @@ use super::json::PhpJson;
 use super::log;
 use super::output::{LineWriter, printable};
 use super::paint::{BLUE, GREEN_BOLD, GREY, RED_BOLD, Tag, YELLOW_BOLD, boxed};
-use crate::handler::{FailureText, JobInfo};
+use crate::handler::JobInfo;
+use crate::outbox::hand_over::{is_closure, shown_name};
 use crate::payload::{JobId, JobUuid};
 use crate::worker::{Event, JobEnd, JobResult, Observer, StopReason, Tally, resident_memory};
 
@@ -75,13 +76,19 @@ impl Console {
         log::time_for_machines(Timestamp::now(), &self.style.timezone)
     }
 
+    /// The time of this moment in the format for machines: events are sent after what they tell.
+    fn json_time_of(&self, moment: Instant) -> String {
+        let now = Timestamp::now();
+        let then = now.checked_sub(moment.elapsed()).unwrap_or(now);
+        log::time_for_machines(then, &self.style.timezone)
+    }
+
     fn json_job(
         &self,
         job: &JobInfo,
         status: &str,
-        result: Option<JobResult>,
-        failure: Option<&FailureText>,
-        elapsed: Option<Duration>,
+        at: Instant,
+        end: Option<&JobEnd<'_>>,
     ) -> String {
         let payload = &job.payload;
         let level = if matches!(status, "starting" | "success") {
@@ -89,12 +96,14 @@ impl Console {
         } else {
             "warning"
         };
-        let result = result.map(|result| match result {
+        let result = end.map(|end| match end.result {
             JobResult::Deleted => "deleted",
             JobResult::Released => "released",
             JobResult::Left => "",
         });
-        let failure = failure.filter(|_| status == "failed");
+        let failure = end
+            .and_then(|end| end.failure)
+            .filter(|_| status == "failed");
         let json = PhpJson::new()
             .text("level", Some(level))
             .text("id", payload.id.as_ref().map(JobId::bounded))
@@ -102,16 +111,17 @@ impl Console {
             .text("connection", Some(job.connection.as_str()))
             .text("queue", Some(job.queue.as_str()))
             .text("job", Some(&payload.shown_name()))
+            .flag("closure", is_closure(payload))
             .text("status", Some(status))
             .text("result", result)
             .number("attempts", job.attempts)
             .text("exception", failure.map(|failure| failure.class.as_str()))
             .text("message", failure.map(|failure| failure.message.as_str()))
-            .text("timestamp", Some(&self.json_time()));
-        match elapsed {
+            .text("timestamp", Some(&self.json_time_of(at)));
+        match end {
             // Six decimals at most, and no trailing zeros, as PHP prints a rounded float.
-            Some(elapsed) => json
-                .number("duration", (elapsed.as_secs_f64() * 1e6).round() / 1e6)
+            Some(end) => json
+                .number("duration", (end.elapsed.as_secs_f64() * 1e6).round() / 1e6)
                 .line(),
             None => json.line(),
         }
@@ -119,7 +129,7 @@ impl Console {
 
     fn json_event(&self, event: &Event<'_>) -> Option<String> {
         Some(match event {
-            Event::JobProcessing(job) => self.json_job(job, "starting", None, None, None),
+            Event::JobProcessing { job, began } => self.json_job(job, "starting", *began, None),
             Event::JobProcessed(end) => self.json_end(end, "success"),
             Event::JobReleasedAfterException(end) => self.json_end(end, "released_after_exception"),
             Event::JobFailed(end) => self.json_end(end, "failed"),
@@ -135,19 +145,13 @@ impl Console {
     }
 
     fn json_end(&self, end: &JobEnd<'_>, status: &str) -> String {
-        self.json_job(
-            end.job,
-            status,
-            Some(end.result),
-            end.failure,
-            Some(end.elapsed),
-        )
+        self.json_job(end.job, status, end.ended, Some(end))
     }
 
     fn text_event(&self, event: &Event<'_>) -> Option<String> {
         let paint = |colour: &str, text: &str| self.style.paint(colour, text);
         Some(match event {
-            Event::JobProcessing(job) => self.running(job),
+            Event::JobProcessing { job, .. } => self.running(job),
             Event::JobProcessed(end) => self.ended(end, "DONE", GREEN_BOLD),
             Event::JobReleasedAfterException(end) | Event::JobLost(end) => {
                 self.ended(end, "FAIL", YELLOW_BOLD)
@@ -249,7 +253,7 @@ fn text_notice(
             )
         }
         Event::JobForwarded { job, to } => {
-            let name = job.payload.shown_name().into_owned().into();
+            let name = shown_name(&job.payload).into_owned().into();
             (
                 "Job",
                 name,
@@ -291,7 +295,7 @@ fn json_tally(tally: &Tally) -> PhpJson {
             .number("compared", tally.compared)
             .number("different", tally.different)
     } else {
-        json.number("rust", tally.here)
+        json.number("handler", tally.here)
             .number("php", tally.beside)
             .number("mismatched", tally.mismatched)
     }
@@ -319,7 +323,7 @@ fn tally_text(tally: &Tally) -> (&'static str, String) {
             0 => String::new(),
             count => format!(" ({count} DO NOT FIT)"),
         };
-        let counted = format!("{} RUST, {} PHP{misfits}", tally.here, tally.beside);
+        let counted = format!("{} HANDLER, {} PHP{misfits}", tally.here, tally.beside);
         return match tally.canary {
             Some(canary) => ("Canary", format!("{canary} %: {counted}")),
             None => ("Mapping", counted),

@@ -8,6 +8,7 @@ use super::output::printable;
 use super::paint::{BLUE, GREY, paint};
 use super::style::run_time;
 use crate::handler::JobInfo;
+use crate::outbox::hand_over::shown_name;
 use crate::payload::JobId;
 use crate::worker::resident_memory;
 
@@ -43,7 +44,7 @@ impl Style {
         status: &str,
         colour: &str,
     ) -> String {
-        let name = job.payload.shown_name();
+        let name = shown_name(&job.payload);
         let id = printable(job.payload.id.as_ref().map_or("", JobId::bounded));
         let (connection, queue) = (
             printable(job.connection.as_str()),
@@ -100,7 +101,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::payload::Payload;
+    use crate::payload::{CALL_QUEUED_HANDLER, Payload};
 
     fn style() -> Style {
         Style {
@@ -110,6 +111,25 @@ mod tests {
             coloured: false,
             width: 80,
             timezone: TimeZone::UTC,
+        }
+    }
+
+    #[test]
+    fn a_closure_that_artisand_pushed_is_told_from_the_job_whose_name_it_has() {
+        const CLOSURE: &str = "Illuminate\\Queue\\CallQueuedClosure";
+        let rows = [
+            ("App\\Jobs\\X", CLOSURE, "App\\Jobs\\X (closure)"),
+            ("App\\Jobs\\X", "App\\Jobs\\X", "App\\Jobs\\X"),
+            ("Closure (web.php:3)", CLOSURE, "Closure (web.php:3)"),
+            ("Closure (artisand:0)", CLOSURE, "Closure (artisand:0)"),
+        ];
+        for (name, class, expected) in rows {
+            let payload = serde_json::json!({
+                "displayName": name, "job": CALL_QUEUED_HANDLER, "id": "abc", "attempts": 0,
+                "data": {"commandName": class, "command": "O:1:\"A\":0:{}"},
+            });
+            let payload = Payload::parse(payload.to_string().as_bytes()).unwrap();
+            assert_eq!(shown_name(&payload), expected);
         }
     }
 

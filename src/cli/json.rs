@@ -45,6 +45,12 @@ impl PhpJson {
         self
     }
 
+    /// Adds a fact that is true.
+    #[must_use]
+    pub(super) fn flag(self, key: &str, is_so: bool) -> Self {
+        if is_so { self.number(key, true) } else { self }
+    }
+
     fn string(&mut self, text: &str) {
         crate::payload::write_json_text(&mut self.0, text);
     }

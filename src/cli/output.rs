@@ -196,13 +196,25 @@ fn fit_to_show(line: &str) -> String {
     /// Most bytes of a line.
     const LONGEST: usize = 16 << 10;
     let text = line.strip_suffix('\n').unwrap_or(line);
-    if text.len() > LONGEST && text.starts_with('{') {
+    let is_for_people = !text.starts_with('{');
+    if text.len() > LONGEST && !is_for_people {
         return shortened_json(text);
     }
     let end = text.floor_char_boundary(LONGEST);
     let mut shown = String::with_capacity(end + 1);
-    for c in text[..end].chars() {
+    let mut chars = text[..end].chars();
+    while let Some(c) = chars.next() {
         match c {
+            '\\' if is_for_people => {
+                // An escape of the formatter. Names of classes have to be found as the app writes them, and no
+                // other escape begins with a capital letter.
+                let next = chars.next();
+                let begins_name = |rest: &str| rest.starts_with(|c: char| c.is_ascii_uppercase());
+                if next != Some('\\') || !begins_name(chars.as_str()) {
+                    shown.push(c);
+                }
+                shown.extend(next);
+            }
             '\u{1b}' => shown.push(c),
             '\n' => shown.push_str("\n    "),
             c if is_unfit(c) => shown.extend(c.escape_unicode()),
@@ -351,6 +363,16 @@ mod tests {
             }
             Ok(())
         }
+    }
+
+    #[test]
+    fn names_of_classes_are_logged_as_the_app_writes_them() {
+        let class = "App\\Jobs\\X \\\" \n\\n \\\\A";
+        let line = format!("WARN job.class={class:?}\n");
+        let shown = r#"WARN job.class="App\Jobs\X \\\" \n\\n \\\A""#.replace("App\\\\", "App\\");
+        assert_eq!(fit_to_show(&line), shown + "\n");
+        let json = "{\"class\":\"App\\\\Jobs\"}\n";
+        assert_eq!(fit_to_show(json), json);
     }
 
     #[test]

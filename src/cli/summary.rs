@@ -9,7 +9,8 @@ use super::console::Console;
 use super::json::PhpJson;
 use super::output::printable;
 use super::style::run_time;
-use crate::worker::{Event, Observer};
+use crate::outbox::hand_over::{is_closure, shown_name};
+use crate::worker::{Event, JobResult, Observer};
 
 /// Most classes that are counted one by one: names come from payloads, which are not trusted.
 const MOST_CLASSES: usize = 500;
@@ -22,7 +23,11 @@ pub(super) struct Summary(Mutex<BTreeMap<Box<str>, Counts>>);
 
 #[derive(Debug, Default)]
 struct Counts {
+    is_closure: bool,
     runs: u64,
+    /// Runs after which the job was to run again: released, thrown, timed out or lost.
+    retried: u64,
+    /// Jobs that failed for good.
     failed: u64,
     total: Duration,
     longest: Duration,
@@ -43,7 +48,7 @@ impl Observer for Summary {
             Event::JobFailed(end) => (end, false),
             _ => return,
         };
-        let name = &*end.job.payload.shown_name();
+        let name = &*shown_name(&end.job.payload);
         let mut classes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = !classes.contains_key(name);
         let name = if is_new && classes.len() >= MOST_CLASSES {
@@ -52,8 +57,10 @@ impl Observer for Summary {
             name
         };
         let counts = classes.entry(name.into()).or_default();
+        counts.is_closure = name != OTHERS && is_closure(&end.job.payload);
         if is_attempt {
             counts.runs += 1;
+            counts.retried += u64::from(end.result != JobResult::Deleted);
             counts.total = counts.total.saturating_add(end.elapsed);
             counts.longest = counts.longest.max(end.elapsed);
         } else {
@@ -73,14 +80,21 @@ impl Summary {
         let classes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut text = String::new();
         for (name, counts) in &*classes {
-            let (runs, failed) = (counts.runs, counts.failed);
+            let Counts {
+                runs,
+                retried,
+                failed,
+                ..
+            } = *counts;
             if console.is_json() {
                 let seconds = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e6;
                 text += &PhpJson::new()
                     .text("level", Some("info"))
                     .text("status", Some("summary"))
-                    .text("job", Some(name))
+                    .text("job", Some(name.strip_suffix(" (closure)").unwrap_or(name)))
+                    .flag("closure", counts.is_closure)
                     .number("runs", runs)
+                    .number("retried", retried)
                     .number("failed", failed)
                     .number("mean", seconds(counts.mean()))
                     .number("max", seconds(counts.longest))
@@ -91,7 +105,7 @@ impl Summary {
             let (mean, longest) = (run_time(counts.mean()), run_time(counts.longest));
             writeln!(
                 text,
-                "  {} Summary {} {runs} RUN, {failed} FAILED, mean {mean}, max {longest}",
+                "  {} Summary {} {runs} RUN, {retried} RETRIED, {failed} FAILED FOR GOOD, mean {mean}, max {longest}",
                 console.now(),
                 printable(name),
             )

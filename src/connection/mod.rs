@@ -15,7 +15,9 @@ mod sql;
 pub use databases::Databases;
 pub use error::Error;
 pub use lock_place::LockPlace;
-pub(crate) use presence::is_away;
+#[cfg(test)]
+pub(crate) use presence::server_away;
+pub(crate) use presence::{is_away, servers_away};
 pub(crate) use reconnect::Reconnect;
 pub use record::{Record, RecordError};
 pub(crate) use redis::percent_decode;

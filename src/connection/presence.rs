@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
+use tokio::sync::watch;
+
 use super::Error;
 
 /// What is known about one server.
@@ -29,6 +31,21 @@ struct State {
 
 /// Servers of this process, by address.
 static SERVERS: LazyLock<Mutex<HashMap<String, Weak<Presence>>>> = LazyLock::new(Mutex::default);
+/// How many of them are away.
+static AWAY: LazyLock<watch::Sender<usize>> = LazyLock::new(watch::Sender::default);
+
+/// How many Redis servers of this process are known to be away.
+pub(crate) fn servers_away() -> watch::Receiver<usize> {
+    AWAY.subscribe()
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        if *self.is_away.get_mut() {
+            AWAY.send_modify(|away| *away -= 1);
+        }
+    }
+}
 
 impl Presence {
     /// The shared presence of this server.
@@ -65,6 +82,7 @@ impl Presence {
         }
         state.away_since = Some(Instant::now());
         self.is_away.store(true, Ordering::Relaxed);
+        AWAY.send_modify(|away| *away += 1);
         true
     }
 
@@ -80,6 +98,7 @@ impl Presence {
         state.away_since = None;
         state.back_since = Some(Instant::now());
         self.is_away.store(false, Ordering::Relaxed);
+        AWAY.send_modify(|away| *away -= 1);
         Some(since)
     }
 
@@ -116,6 +135,14 @@ pub(crate) fn is_away(error: &(dyn std::error::Error + 'static)) -> bool {
         cause = error.source();
     }
     false
+}
+
+/// A server that is away until the value is dropped.
+#[cfg(test)]
+pub(crate) fn server_away(address: &str) -> impl Drop {
+    let server = Presence::of(address);
+    assert!(server.goes(None));
+    server
 }
 
 #[cfg(test)]

@@ -84,6 +84,17 @@ pub(crate) fn is_closure(payload: &crate::payload::Payload) -> bool {
         && (!payload.display_name.contains("Closure (") || &*payload.display_name == NAMELESS)
 }
 
+/// The name of a job for people; a closure that artisand pushed for a job has a mark, as it has the job's name.
+#[cfg(feature = "cli")]
+pub(crate) fn shown_name(payload: &crate::payload::Payload) -> std::borrow::Cow<'_, str> {
+    let name = payload.shown_name();
+    if is_closure(payload) && !name.contains("Closure (") {
+        format!("{name} (closure)").into()
+    } else {
+        name
+    }
+}
+
 /// How often PHP tries a closure, and when.
 fn limits(version: Version) -> Envelope {
     let wait = |seconds: &i64| Scalar::Int(*seconds);

@@ -14,6 +14,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::handler::{FailureText, JobInfo};
+use crate::outbox::hand_over::shown_name;
 use crate::queue::{CallListener, ConnectionName, QueueName};
 use crate::routing::Runner;
 use crate::worker::{Event, JobEnd, JobResult, Observer};
@@ -378,7 +379,7 @@ impl Inner {
 
     fn class<'a>(&self, state: &'a mut State, job: &JobInfo) -> &'a mut Class {
         let queue = self.queue(&mut state.queues, &job.queue);
-        let name = &*job.payload.shown_name();
+        let name = &*shown_name(&job.payload);
         let is_new = !queue.classes.contains_key(name);
         let name = if is_new && state.classes >= MOST_CLASSES {
             OTHER
@@ -445,10 +446,10 @@ impl Observer for JobFigures {
     fn on_event(&self, event: &Event<'_>) {
         match event {
             Event::JobPopped(job) => self.popped(job),
-            Event::JobProcessing(job) => {
+            Event::JobProcessing { job, began } => {
                 let begun = Begun {
                     job: Arc::clone(job),
-                    since: Instant::now(),
+                    since: *began,
                 };
                 self.state().running.insert(address(job), begun);
             }
@@ -527,6 +528,7 @@ mod tests {
         JobEnd {
             job,
             elapsed: Duration::from_millis(20),
+            ended: Instant::now(),
             result: JobResult::Deleted,
             failure,
             delay: None,
@@ -550,7 +552,8 @@ mod tests {
         let figures = JobFigures::new(&"redis".into());
         for number in 0..MOST_CLASSES + 50 {
             let job = job(&format!("C{number}"), 1);
-            figures.on_event(&Event::JobProcessing(&job));
+            let began = Instant::now();
+            figures.on_event(&Event::JobProcessing { job: &job, began });
             figures.on_event(&Event::JobAttempted(&end(&job, None)));
         }
         let text = text(&figures);

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::gather::{Backlog, Sources};
 use super::jobs::{JobFigures, Moment, QueueLabels};
 use super::process::ProcessFigures;
+use crate::outbox::hand_over::shown_name;
 use crate::payload::JobUuid;
 use crate::shown::with_causes;
 use crate::worker::Control;
@@ -526,7 +527,7 @@ impl<'a> Status<'a> {
             running: running
                 .map(|running| RunningStatus {
                     uuid: running.job.payload.uuid.as_ref().map(JobUuid::bounded),
-                    job_class: running.job.payload.shown_name().into_owned(),
+                    job_class: shown_name(&running.job.payload).into_owned(),
                     queue: running.job.queue.as_str(),
                     attempts: running.job.attempts,
                     seconds: running.elapsed.as_secs_f64(),

@@ -22,7 +22,7 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::handler::{FailureText, JobInfo, panic_text};
 use crate::queue::{ConnectionName, QueueName};
@@ -90,8 +90,13 @@ pub enum Event<'a> {
     },
     /// A job was popped, and this worker is responsible for it.
     JobPopped(&'a Arc<JobInfo>),
-    /// An attempt begins.
-    JobProcessing(&'a Arc<JobInfo>),
+    /// An attempt has begun.
+    JobProcessing {
+        /// The job.
+        job: &'a Arc<JobInfo>,
+        /// When; a PHP process says later that it has.
+        began: Instant,
+    },
     /// An attempt ended without an exception and was settled.
     JobProcessed(&'a JobEnd<'a>),
     /// The handler asked for the job to run again; the job waits.
@@ -152,7 +157,7 @@ impl Event<'_> {
             Self::Looping(_) => "Looping",
             Self::JobPopping { .. } => "JobPopping",
             Self::JobPopped(_) => "JobPopped",
-            Self::JobProcessing(_) => "JobProcessing",
+            Self::JobProcessing { .. } => "JobProcessing",
             Self::JobProcessed(_) => "JobProcessed",
             Self::JobReleased(_) => "JobReleased",
             Self::JobExceptionOccurred(_) => "JobExceptionOccurred",
@@ -214,6 +219,8 @@ pub struct JobEnd<'a> {
     pub job: &'a Arc<JobInfo>,
     /// How long the handler ran.
     pub elapsed: Duration,
+    /// When it ended, which is before its job was settled and the event sent.
+    pub ended: Instant,
     /// What was done with the job.
     pub result: JobResult,
     /// The error, panic or timeout, or the reason why the job failed, if there was one.

@@ -21,6 +21,13 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The classes of failures that say nothing about the error.
 const SILENT: &str = "MaxAttemptsExceededException";
 
+/// The last error that a failure has as its cause.
+pub(crate) fn of(failure: &FailureText) -> Option<&str> {
+    let causes = failure.chain.get(1..)?;
+    let cause = causes.last().filter(|_| failure.class.ends_with(SILENT));
+    cause.map(String::as_str)
+}
+
 /// The last errors of jobs.
 #[derive(Debug)]
 pub(crate) struct LastErrors(Option<Arc<dyn Ledger>>);

@@ -266,7 +266,12 @@ impl Worker {
             }
         }
         if reason == StopReason::Interrupted && !run.slots.is_empty() {
-            tracing::info!(%reason, jobs = run.slots.len(), "stopping when the running jobs have ended");
+            let hint = if run.orders.borrow().is_interrupted {
+                "; press Ctrl-C again to cancel them: cancelled jobs are released, and fail if this was their last try"
+            } else {
+                ""
+            };
+            tracing::info!(%reason, jobs = run.slots.len(), "stopping when the running jobs have ended{hint}");
         }
         run.stop(reason).await
     }

@@ -28,7 +28,7 @@ use super::wakeups::{Wakeups, Woken};
 use crate::connection::is_away;
 use crate::process::pool::Pool;
 use crate::queue::{Popped, Queue, QueueName, ReservedJob};
-use crate::shown::with_causes;
+use crate::shown::{rounded, with_causes};
 use crate::time::{Clock, UnixSeconds};
 
 /// A running worker.
@@ -311,7 +311,7 @@ impl Run {
                 let wait = self.retry.fail(now);
                 // The connection logs once that the server is away.
                 if !is_away(&error) {
-                    tracing::error!(error = with_causes(&error), retry_in = ?wait, "could not pop jobs");
+                    tracing::error!(error = with_causes(&error), retry_in = ?rounded(wait), "could not pop jobs");
                 }
                 self.local.fail_pop();
                 self.php.fail_pop();

@@ -101,11 +101,14 @@ impl fmt::Display for StopReason {
 
 /// Orders to a worker from outside.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an order of its own")]
 pub struct Orders {
     /// Pop no more jobs, finish the running ones, stop.
     pub quit: bool,
     /// Stop now, without waiting for running jobs.
     pub hurry: bool,
+    /// The order to quit is a person's, who can press Ctrl-C again to hurry.
+    pub is_interrupted: bool,
     /// Pop no more jobs until resumed.
     pub paused: bool,
 }
@@ -141,6 +144,14 @@ impl Control {
     /// Asks for a stop after the running jobs.
     pub fn quit(&self) {
         self.orders.send_modify(|orders| orders.quit = true);
+    }
+
+    /// Asks for a stop after the running jobs, on the first Ctrl-C.
+    fn interrupt(&self) {
+        self.orders.send_modify(|orders| {
+            orders.is_interrupted |= !orders.quit;
+            orders.quit = true;
+        });
     }
 
     /// Asks for a stop without waiting for running jobs, which are released.
@@ -236,7 +247,8 @@ impl Control {
                 };
                 match order {
                     Order::Interrupt if interrupts.note(Instant::now()) => control.hurry(),
-                    Order::Quit(_) | Order::Interrupt => control.quit(),
+                    Order::Interrupt => control.interrupt(),
+                    Order::Quit(_) => control.quit(),
                     Order::Pause(paused) => control.pause(paused),
                 }
                 // Sent after the order: processes that end by the signal must not be replaced.

@@ -922,11 +922,11 @@ fn a_summary_has_a_line_per_class() {
     let lines = summaries(&worker);
     assert_eq!(lines[..2], lines[2..], "{}", worker.stdout());
     assert!(
-        lines[0].starts_with("App\\Fails 1 RUN, 1 FAILED, mean "),
+        lines[0].starts_with("App\\Fails 1 RUN, 0 RETRIED, 1 FAILED FOR GOOD, mean "),
         "{lines:?}"
     );
     assert!(
-        lines[1].starts_with("App\\Plain 2 RUN, 0 FAILED, mean "),
+        lines[1].starts_with("App\\Plain 2 RUN, 0 RETRIED, 0 FAILED FOR GOOD, mean "),
         "{lines:?}"
     );
     assert!(
@@ -943,6 +943,48 @@ fn a_summary_has_a_line_per_class() {
         (&last["status"], &last["job"], &last["runs"]),
         (&"summary".into(), &"App\\Plain".into(), &1.into())
     );
+}
+
+#[test]
+fn a_closure_that_artisand_pushed_for_a_job_is_told_from_the_job() {
+    let redis = RedisServer::start();
+    let workplace = Workplace::new(&redis, "", 90, "[unmapped]\npolicy = 'fail'\n");
+    let run = |args: &[&str]| {
+        for class in ["App\\Counted", "Illuminate\\Queue\\CallQueuedClosure"] {
+            let payload = serde_json::json!({
+                "uuid": "u", "displayName": "App\\Counted", "job": artisand::payload::CALL_QUEUED_HANDLER,
+                "data": {"commandName": class, "command": "O:1:\"A\":0:{}"}, "id": "i", "attempts": 0,
+            });
+            redis.query::<()>(&[b"RPUSH", b"queues:default", payload.to_string().as_bytes()]);
+        }
+        let base = ["queue:work", "redis", "--stop-when-empty", "--summary"];
+        let output = workplace.artisand(&[&base[..], args].concat()).output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    let output = run(&[]);
+    for line in [
+        " App\\Counted .",
+        " App\\Counted (closure) .",
+        "Summary App\\Counted 1 RUN, 0 RETRIED, 1 FAILED FOR GOOD",
+        "Summary App\\Counted (closure) 1 RUN, 0 RETRIED, 1 FAILED FOR GOOD",
+    ] {
+        assert!(output.contains(line), "{line}: {output}");
+    }
+    let output = run(&["--json"]);
+    let lines = output
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap());
+    let lines: Vec<serde_json::Value> = lines.collect();
+    for status in ["starting", "failed", "summary"] {
+        let found = lines.iter().filter(|line| line["status"] == status);
+        let found: Vec<_> = found.map(|line| (&line["job"], &line["closure"])).collect();
+        let name = serde_json::json!("App\\Counted");
+        assert_eq!(
+            found,
+            [(&name, &().into()), (&name, &true.into())],
+            "{status}: {output}"
+        );
+    }
 }
 
 #[test]

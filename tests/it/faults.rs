@@ -213,6 +213,10 @@ fn an_order_to_quit_cuts_no_job_but_for_a_person_who_asks_twice() {
         let said = "it will fail when it is popped again";
         let is_said = worker.stderr().contains(said);
         assert_eq!(is_said, !finishes, "{}", worker.describe());
+        let log = worker.stderr();
+        let is_said = log.contains("press Ctrl-C again to cancel them");
+        assert_eq!(is_said, !finishes, "{log}");
+        assert!(!log.contains("deadline"), "{log}");
         assert_eq!(reserved(&redis), 0, "{}", redis.state());
     }
 }

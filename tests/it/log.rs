@@ -41,7 +41,7 @@ fn what_a_handler_logs_says_which_job_it_was_and_nothing_that_is_hidden() {
     });
     let log = log_of(&context, &[]);
     let text = line(&log);
-    let span = r#"job{job.uuid="uuid-1" job.class="App\\Jobs\\X" queue="default" attempts=1 context="{\"forged\":\"a\\n\\u001b[1mb\\u0007\",\"tenant\":7}"}:"#;
+    let span = r#"job{job.uuid="uuid-1" job.class="App\Jobs\X" queue="default" attempts=1 context="{\"forged\":\"a\\n\\u001b[1mb\\u0007\",\"tenant\":7}"}:"#;
     assert!(text.contains(span), "{text}");
     assert!(!log.contains("s3cr3t") && !log.contains("token"), "{log}");
 
@@ -116,6 +116,33 @@ fn a_server_that_is_away_is_said_once_and_once_when_it_is_back() {
         "{log}"
     );
     assert!(back.contains("INFO Redis is back address="), "{log}");
+}
+
+#[test]
+fn a_failure_is_one_error() {
+    let redis = RedisServer::start();
+    let mapping =
+        "[[map]]\njob = '*'\nhandler = { exec = ['sh', '-c', 'echo broken >&2; exit 3'] }\n";
+    let workplace = Workplace::new(&redis, "", 90, mapping);
+    redis.query::<()>(&[b"RPUSH", b"queues:default", &payload("u-1")]);
+    let args = ["queue:work", "redis", "--stop-when-empty", "--tries=2"];
+    let mut worker = ManagedChild::spawn(workplace.artisand(&args));
+    worker.succeeds_within(SOON);
+    let log = worker.stderr();
+    // The first line is about the missing app.
+    let lines: Vec<&str> = log.lines().skip(1).collect();
+    let [threw, failed] = lines[..] else {
+        panic!("{log}")
+    };
+    let job = r#" job.uuid="u-1" job.class="App\Jobs\X" attempts="#;
+    for (line, words) in [
+        (threw, [" WARN job threw", "1 error=", "broken"]),
+        (failed, ["ERROR job failed for good", "2 reason=", "broken"]),
+    ] {
+        assert!(line.contains(job), "{line}");
+        assert!(words.iter().all(|word| line.contains(word)), "{line}");
+    }
+    assert!(failed.ends_with("ms") || failed.ends_with('s'), "{failed}");
 }
 
 #[test]

@@ -102,7 +102,7 @@ struct Names(mpsc::UnboundedSender<String>);
 impl Observer for Names {
     fn on_event(&self, event: &Event<'_>) {
         let text = match event {
-            Event::JobProcessing(job) => format!("processing {}", job.attempts),
+            Event::JobProcessing { job, .. } => format!("processing {}", job.attempts),
             Event::JobProcessed(end) => format!("processed {:?}", end.result),
             Event::JobReleasedAfterException(end) => {
                 format!("released: {}", end.failure.unwrap().message)

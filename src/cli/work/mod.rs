@@ -105,10 +105,7 @@ fn all_observers(
 /// The exit code of a worker's process.
 fn exit_code(report: &Report) -> ExitCode {
     if report.released > 0 {
-        tracing::warn!(
-            jobs = report.released,
-            "jobs were cut short by the stop deadline and released"
-        );
+        tracing::warn!(jobs = report.released, "jobs were cancelled and released");
     }
     if report.unsettled > 0 {
         ExitCode::from(1)

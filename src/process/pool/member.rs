@@ -16,8 +16,10 @@ use tokio_util::sync::CancellationToken;
 use super::channel::{Booted, Channel, SOCKET, STUB, Said};
 use super::output::{Lines, Log};
 use super::shared::{Assignment, Offer, Pause, Shared, Versions};
+use crate::connection::servers_away;
 use crate::handler::JobInfo;
 use crate::process::child::ProcessGroup;
+use crate::shown::rounded;
 
 /// How long to read on after a process has ended: processes it started may hold its pipes open.
 const LINGER: Duration = Duration::from_millis(200);
@@ -41,20 +43,19 @@ const MOST_PRINTS: u32 = 64;
 
 /// Keeps a place of the pool filled until the pool stops.
 pub(super) async fn keep(pool: Arc<Shared>) {
-    let (mut failures, mut is_broken) = (0_u32, false);
+    let mut failed = Failed::new(&pool);
+    let mut away = servers_away();
     while !pool.is_closing.is_cancelled() {
+        let was_away = *away.borrow_and_update() > 0;
         let problem = match Member::boot(&pool).await {
             Ok(Some(member)) => {
-                {
-                    let mut health = pool.health();
-                    health.broken -= usize::from(std::mem::take(&mut is_broken));
-                    health.serving += 1;
-                }
+                failed.has_booted();
+                pool.health().serving += 1;
                 let booted = Instant::now();
                 let served = member.serve(&pool).await;
                 pool.health().serving -= 1;
                 if served > 0 || booted.elapsed() >= SHORTEST_LIFE {
-                    failures = 0;
+                    failed.times = 0;
                     continue;
                 }
                 "it ended right after it had booted the app".to_owned()
@@ -65,21 +66,73 @@ pub(super) async fn keep(pool: Arc<Shared>) {
         if pool.is_closing.is_cancelled() {
             return;
         }
-        failures = failures.saturating_add(1);
-        let longest =
-            (SHORTEST_WAIT * 2_u32.saturating_pow(failures.min(16) - 1)).min(LONGEST_WAIT);
-        let wait = longest.mul_f64(0.5 + fastrand::f64() / 2.0);
-        {
-            let mut health = pool.health();
-            health.broken += usize::from(!std::mem::replace(&mut is_broken, true));
-            health.problem.clone_from(&problem);
+        let is_excused = was_away || *away.borrow_and_update() > 0;
+        let wait = failed.note(&problem, is_excused);
+        let retry_in = rounded(wait);
+        if is_excused {
+            // Apps ask Redis while they boot. That it is away is logged once, by its connection.
+            tracing::debug!(
+                error = problem,
+                ?retry_in,
+                "a PHP process of the pool could not start while Redis is away"
+            );
+        } else {
+            tracing::error!(
+                error = problem,
+                ?retry_in,
+                "a PHP process of the pool could not start"
+            );
         }
-        tracing::error!(error = problem, retry_in = ?wait, "a PHP process of the pool could not start");
         pool.changed();
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
+            // The sender is never dropped.
+            _ = away.wait_for(|away| *away == 0), if is_excused => failed.times = 0,
             () = pool.is_closing.cancelled() => {}
         }
+    }
+}
+
+/// The failures of a place of the pool to start a process, as the pool's health counts them.
+struct Failed<'a> {
+    pool: &'a Shared,
+    /// Failures in a row.
+    times: u32,
+    is_broken: bool,
+    is_excused: bool,
+}
+
+impl<'a> Failed<'a> {
+    fn new(pool: &'a Shared) -> Self {
+        Self {
+            pool,
+            times: 0,
+            is_broken: false,
+            is_excused: false,
+        }
+    }
+
+    /// Notes a failure; returns how long to wait before the next attempt.
+    fn note(&mut self, problem: &str, is_excused: bool) -> Duration {
+        self.times = self.times.saturating_add(1);
+        self.count(true, is_excused);
+        problem.clone_into(&mut self.pool.health().problem);
+        let longest =
+            (SHORTEST_WAIT * 2_u32.saturating_pow(self.times.min(16) - 1)).min(LONGEST_WAIT);
+        longest.mul_f64(0.5 + fastrand::f64() / 2.0)
+    }
+
+    fn has_booted(&mut self) {
+        self.count(false, false);
+    }
+
+    fn count(&mut self, is_broken: bool, is_excused: bool) {
+        let change = |count: &mut usize, was: &mut bool, is: bool| {
+            *count = *count + usize::from(is) - usize::from(std::mem::replace(was, is));
+        };
+        let mut health = self.pool.health();
+        change(&mut health.broken, &mut self.is_broken, is_broken);
+        change(&mut health.excused, &mut self.is_excused, is_excused);
     }
 }
 
@@ -485,9 +538,19 @@ impl Member {
 
     /// Logs why the process cannot boot, if it reports that.
     fn hears_problem(&self, said: &Said) {
-        if let Said::Unbootable { message } = said {
+        let Said::Unbootable { message } = said else {
+            return;
+        };
+        let process = self.log.process;
+        if *servers_away().borrow() > 0 {
+            tracing::debug!(
+                php.process = process,
+                error = message,
+                "a PHP process of the pool ended while Redis is away"
+            );
+        } else {
             tracing::error!(
-                php.process = self.log.process,
+                php.process = process,
                 error = message,
                 "a PHP process of the pool ended"
             );

@@ -130,10 +130,10 @@ impl Pool {
         self.0.options.processes.get()
     }
 
-    /// Why no member can be started at the moment; `None` while at least one may start.
+    /// Why no member can be started at the moment; `None` while at least one may start, or may once Redis is back.
     pub fn problem(&self) -> Option<String> {
         let health = self.0.health();
-        (health.broken >= self.size()).then(|| health.problem.clone())
+        (health.broken >= self.size() && health.excused == 0).then(|| health.problem.clone())
     }
 
     /// Wakes tasks that wait for a change, because something outside of the pool has changed.
@@ -168,5 +168,62 @@ impl Pool {
         self.0.stop.cancel();
         let mut members = self.0.members.lock().await;
         while members.join_next().await.is_some() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::connection::server_away;
+
+    /// A pool whose processes end at once.
+    fn failing() -> Pool {
+        Pool::new(PoolOptions {
+            php: vec!["false".into()],
+            app: "/".into(),
+            env: None,
+            connection: "redis".into(),
+            queue: "default".into(),
+            processes: NonZeroUsize::MIN,
+            rest: Duration::ZERO,
+            max_time: None,
+            failer: None,
+            worker: serde_json::Map::new(),
+            boot: Duration::from_secs(60),
+            retry_after: None,
+            once: false,
+        })
+    }
+
+    /// Waits for the next change that a member reports.
+    async fn next_change(changes: &mut watch::Receiver<u64>) {
+        let next = tokio::time::timeout(Duration::from_secs(60), changes.changed());
+        next.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_process_that_cannot_start_while_redis_is_away_is_no_problem_and_starts_once_it_is_back()
+     {
+        let away = server_away("a-process-that-cannot-start");
+        let pool = failing();
+        let mut changes = pool.changes();
+        // After the fifth failure the next attempt is at least four seconds away.
+        for _ in 0..5 {
+            next_change(&mut changes).await;
+            assert_eq!(pool.problem(), None);
+            assert!(pool.0.last_problem().is_some());
+        }
+        drop(away);
+        let back = tokio::time::timeout(Duration::from_secs(4), changes.changed());
+        back.await.unwrap().unwrap();
+        // The attempt may have begun before the server was back: only then it is excused.
+        if pool.problem().is_none() {
+            next_change(&mut changes).await;
+        }
+        assert!(pool.problem().is_some());
+        pool.stop().await;
     }
 }

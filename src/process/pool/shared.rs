@@ -72,6 +72,8 @@ pub(super) struct Shared {
 pub(super) struct Health {
     /// How many members failed to boot at their last try.
     pub(super) broken: usize,
+    /// How many of those failed while a Redis server was away, which may be the reason.
+    pub(super) excused: usize,
     /// The error message of the last failure.
     pub(super) problem: String,
     /// How many members have booted the app and run jobs or wait for them.

@@ -1,7 +1,7 @@
 //! The end of an attempt: how its job is settled, and what observers are told afterwards.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::handler::{FailureText, JobInfo};
 use crate::queue::{Effect, QueueName, Settlement};
@@ -36,6 +36,7 @@ pub(crate) enum Report {
 pub(crate) struct AttemptEnd {
     pub(crate) job: Arc<JobInfo>,
     elapsed: Duration,
+    ended: Instant,
     result: JobResult,
     delay: Option<Duration>,
     /// Why the job failed, timed out, was lost or is to be tried again.
@@ -43,6 +44,7 @@ pub(crate) struct AttemptEnd {
     /// The exception or timeout that ended the attempt; `None` if the handler returned.
     thrown: Option<FailureText>,
     events: &'static [EndEvent],
+    has_failed: bool,
     /// Whether a PHP process raises Laravel's event of the failure.
     pub(crate) is_raised_by_php: bool,
     runner: Runner,
@@ -65,6 +67,7 @@ enum EndEvent {
 pub(crate) struct Circumstances<'a> {
     pub(crate) job: &'a Arc<JobInfo>,
     pub(crate) elapsed: Duration,
+    pub(crate) ended: Instant,
     pub(crate) now: UnixSeconds,
     /// When the reservation ends unless it is renewed.
     pub(crate) reservation_end: UnixSeconds,
@@ -82,6 +85,7 @@ impl Ending {
         let Circumstances {
             job,
             elapsed,
+            ended,
             now,
             reservation_end,
             runner,
@@ -105,11 +109,13 @@ impl Ending {
             report: Report::Ended(AttemptEnd {
                 job: Arc::clone(job),
                 elapsed,
+                ended,
                 result: told.result,
                 delay: told.delay,
                 failure: told.failure,
                 thrown: told.thrown,
                 events: told.events,
+                has_failed: told.events.contains(&EndEvent::Failed),
                 is_raised_by_php: false,
                 runner,
             }),
@@ -212,9 +218,24 @@ impl Told {
 }
 
 impl AttemptEnd {
+    /// Leaves it to another value to tell what comes after the failure: the job that failed itself still runs.
+    pub(crate) fn tell_only_failure(&mut self) {
+        self.events = &[EndEvent::Failed];
+    }
+
+    /// Tells what comes after a failure that is told already.
+    ///
+    /// `has_returned` says whether PHP has finished with the job; a process that has died sends no further event.
+    pub(crate) fn tell_rest(&mut self, has_returned: bool) {
+        self.events = match self.events {
+            [EndEvent::Failed, EndEvent::Processed, ..] if !has_returned => &[EndEvent::Attempted],
+            [EndEvent::Failed, rest @ ..] => rest,
+            all => all,
+        };
+    }
+
     /// Sends the events of an attempt whose job is settled, or whose reservation was gone.
     pub(crate) fn emit(&self, observers: &Observers, is_gone: bool) {
-        let has_failed = self.events.contains(&EndEvent::Failed);
         for event in self.events {
             let failure = match event {
                 EndEvent::Attempted => &self.thrown,
@@ -223,10 +244,11 @@ impl AttemptEnd {
             let end = JobEnd {
                 job: &self.job,
                 elapsed: self.elapsed,
+                ended: self.ended,
                 result: self.result,
                 failure: failure.as_ref(),
                 delay: self.delay,
-                has_failed,
+                has_failed: self.has_failed,
                 is_gone,
                 is_raised_by_php: self.is_raised_by_php,
                 runner: self.runner,
@@ -331,6 +353,7 @@ mod tests {
         let circumstances = Circumstances {
             job: &job,
             elapsed: second,
+            ended: Instant::now(),
             now: UnixSeconds(100),
             reservation_end: UnixSeconds(190),
             runner: Runner::Rust,
@@ -353,6 +376,7 @@ mod tests {
         let circumstances = Circumstances {
             job: &job,
             elapsed: Duration::ZERO,
+            ended: Instant::now(),
             now: UnixSeconds(100),
             reservation_end: UnixSeconds(190),
             runner: Runner::Rust,

@@ -2,36 +2,66 @@
 
 use std::time::Duration;
 
+use tracing::field::debug;
+
 use crate::handler::{FailureText, JobInfo};
 use crate::middleware::{HANDLER_ERROR, HANDLER_PANIC};
 use crate::payload::JobUuid;
-use crate::shown;
+use crate::shown::{self, rounded};
+use crate::worker::attempt::decide::Decision;
 use crate::worker::attempt::outcome::Outcome;
+use crate::worker::last_errors;
 
-/// Logs that the chain of a job that was run is broken.
-pub(super) fn log_chain_error(info: &JobInfo, why: &str) {
-    tracing::error!(
-        job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
-        job.class = &*info.payload.shown_name(),
-        error = why,
-        "a job was run, and its chain cannot go on"
-    );
-}
-
-/// Logs that a job has failed for good.
-pub(crate) fn log_failure(info: &JobInfo, failure: &FailureText) {
+/// Logs that a job has failed for good: the only line about it at level ERROR, so that an alert counts it once.
+pub(crate) fn log_failure(info: &JobInfo, failure: &FailureText, elapsed: Duration) {
     tracing::error!(
         job.uuid = info.payload.uuid.as_ref().map(JobUuid::bounded),
         job.class = &*info.payload.shown_name(),
         attempts = info.attempts,
         // Logged as text, which is quoted: content of a payload or a program cannot forge a log line.
         reason = &*shown::short(&failure.to_string()),
+        last_error = last_errors::of(failure).map(shown::short).as_deref(),
+        // A job may fail before it runs.
+        elapsed = (!elapsed.is_zero()).then(|| debug(rounded(elapsed))),
         "job failed for good"
     );
 }
 
-/// Logs how an attempt ended, except where a later log line says what becomes of the job.
-pub(crate) fn log_outcome(info: &JobInfo, outcome: &Outcome, is_stuck: bool, elapsed: Duration) {
+/// Whether the log line about a job that failed for good says how its last attempt ended.
+fn is_said_by(decision: &Decision, outcome: &Outcome) -> bool {
+    match (decision, outcome) {
+        (
+            Decision::Fail(failure),
+            Outcome::Threw {
+                failure: thrown, ..
+            }
+            | Outcome::ModelMissing {
+                failure: thrown, ..
+            },
+        ) => failure == thrown,
+        (Decision::Fail(_), Outcome::TimedOut) => true,
+        _ => false,
+    }
+}
+
+/// Logs how an attempt ended, except where another log line says that together with what becomes of the job.
+pub(crate) fn log_outcome(
+    info: &JobInfo,
+    outcome: &Outcome,
+    decision: &Decision,
+    is_stuck: bool,
+    elapsed: Duration,
+) {
+    if is_said_by(decision, outcome) && !is_stuck {
+        return;
+    }
+    let elapsed = rounded(elapsed);
+    let retry_in = match decision {
+        Decision::Release { delay, .. } | Decision::ReleaseUncounted { delay } => {
+            (!delay.is_zero()).then(|| debug(rounded(*delay)))
+        }
+        _ => None,
+    };
     macro_rules! log {
         ($level:ident, $message:literal $(, $($field:tt)+)?) => {
             tracing::$level!(
@@ -54,8 +84,9 @@ pub(crate) fn log_outcome(info: &JobInfo, outcome: &Outcome, is_stuck: bool, ela
         }
         Outcome::Threw { failure, .. } if failure.class == HANDLER_PANIC => {
             log!(
-                error,
+                warn,
                 "job panicked",
+                retry_in,
                 message = &*shown::short(&failure.message)
             );
         }
@@ -64,13 +95,13 @@ pub(crate) fn log_outcome(info: &JobInfo, outcome: &Outcome, is_stuck: bool, ela
                 HANDLER_ERROR => failure.message.clone(),
                 _ => failure.to_string(),
             };
-            log!(error, "job threw", error = &*shown::short(&error));
+            log!(warn, "job threw", retry_in, error = &*shown::short(&error));
         }
         Outcome::TimedOut if is_stuck => log!(
             error,
             "job timed out and its blocking handler does not return; the worker stops after its other jobs"
         ),
-        Outcome::TimedOut => log!(error, "job timed out", ?elapsed),
+        Outcome::TimedOut => log!(warn, "job timed out", retry_in, ?elapsed),
         Outcome::Lost(failure) => log!(
             error,
             "the PHP process that ran a job ended: the job stays reserved until `retry_after`",

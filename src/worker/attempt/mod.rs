@@ -29,7 +29,7 @@ use crate::time::UnixSeconds;
 use crate::worker::attempt::decide::{Decision, Rules, after_attempt, before_attempt};
 use crate::worker::attempt::ending::{Circumstances, Ending, Report};
 use crate::worker::attempt::local::Ran;
-use crate::worker::attempt::log::{log_chain_error, log_outcome};
+use crate::worker::attempt::log::log_outcome;
 use crate::worker::attempt::outcome::Outcome;
 use crate::worker::attempt::shared::{Shared, TaskEnd};
 use crate::worker::completion::unique::Unique;
@@ -74,6 +74,24 @@ pub(crate) struct Attempt {
     runner: OnceLock<Runner>,
     /// Whether the verdict was handed over. The reservation is then renewed until the job is settled.
     is_handed_over: AtomicBool,
+}
+
+/// How the last attempt of a job that failed for good ended.
+struct Ended {
+    outcome: Outcome,
+    elapsed: Duration,
+    at: Instant,
+}
+
+impl Ended {
+    /// An attempt that did not run.
+    fn at_once(outcome: Outcome, at: Instant) -> Self {
+        Self {
+            outcome,
+            elapsed: Duration::ZERO,
+            at,
+        }
+    }
 }
 
 impl Drop for Attempt {
@@ -267,10 +285,10 @@ impl Attempt {
                     }
                 };
                 let failure = FailureText::new("Artisand\\UnmappedJob", message);
-                self.shared.emit(Event::JobProcessing(&info));
-                let outcome = Outcome::threw(failure.clone());
-                self.fail(&info, &completion, (outcome, failure, Duration::ZERO), None)
-                    .await;
+                let now = Instant::now();
+                self.announce(&info, now);
+                let ended = Ended::at_once(Outcome::threw(failure.clone()), now);
+                self.fail(&info, &completion, ended, failure, None).await;
             }
             UnmappedPolicy::Leave | UnmappedPolicy::Php => {
                 triage.inspect_from_now_on(&self.job.payload);
@@ -288,13 +306,14 @@ impl Attempt {
             CancellationToken::new(),
             Arc::clone(&triage.app.services),
         );
-        self.shared.emit(Event::JobProcessing(&info));
+        let began = Instant::now();
+        self.announce(&info, began);
         let (handler, completion) = (&*routed.handler, &routed.completion);
         let name = info.payload.resolve_name();
         if let Some(failure) = before_attempt(&rules, info.attempts, triage.app.clock.now(), name) {
-            let outcome = Outcome::threw(failure.clone());
-            let ended = (outcome, failure, Duration::ZERO);
-            return Box::pin(self.fail(&info, completion, ended, Some((handler, context)))).await;
+            let ended = Ended::at_once(Outcome::threw(failure.clone()), began);
+            let hook = Some((handler, context));
+            return Box::pin(self.fail(&info, completion, ended, failure, hook)).await;
         }
         if let Some(mapping) = triage.app.router.mapping(routed.mapping) {
             let _ = self.runner.set(mapping.handler.runner());
@@ -305,20 +324,25 @@ impl Attempt {
         let mut outcome = ran.outcome;
         end.is_stuck = ran.is_stuck;
         end.was_cut = outcome == Outcome::Stopped;
-        log_outcome(&info, &outcome, ran.is_stuck, elapsed);
         if end.was_cut {
             self.log_cut(&info, elapsed);
         }
         let (decision, effects) = self
             .judge(&routed, &info, &rules, &mut outcome, request)
             .await;
+        log_outcome(&info, &outcome, &decision, ran.is_stuck, elapsed);
         if let Decision::Fail(failure) = decision {
-            let ended = (outcome, failure, elapsed);
-            return Box::pin(self.fail(&info, completion, ended, Some((handler, context)))).await;
+            let ended = Ended {
+                outcome,
+                elapsed,
+                at: began + elapsed,
+            };
+            let hook = Some((handler, context));
+            return Box::pin(self.fail(&info, completion, ended, failure, hook)).await;
         }
         self.keep_error(&info, &outcome, &decision).await;
         self.emit_exception(&info, &outcome, elapsed);
-        let circumstances = self.circumstances(&info, elapsed);
+        let circumstances = self.circumstances(&info, elapsed, began + elapsed);
         self.settle(Ending::of(outcome, decision, effects, &circumstances))
             .await;
     }
@@ -348,7 +372,6 @@ impl Attempt {
                     Ok(effects) => effects,
                     Err(why) => {
                         // As in Laravel, the job has failed: deleting it now would lose the chain.
-                        log_chain_error(info, &why);
                         *outcome = Outcome::threw(FailureText::new(CHAIN_ERROR, why));
                         let request = Request::default();
                         let decision = self.decide(info, rules, outcome, &request).await;
@@ -385,6 +408,12 @@ impl Attempt {
         )
     }
 
+    /// Tells observers that the job has begun.
+    pub(crate) fn announce(&self, job: &Arc<JobInfo>, began: Instant) {
+        let began = began.into_std();
+        self.shared.emit(Event::JobProcessing { job, began });
+    }
+
     /// Emits the exception event of a job that will be tried again or has settled itself, before the job is
     /// settled.
     pub(crate) fn emit_exception(&self, job: &Arc<JobInfo>, outcome: &Outcome, elapsed: Duration) {
@@ -401,11 +430,13 @@ impl Attempt {
         &self,
         job: &'a Arc<JobInfo>,
         elapsed: Duration,
+        ended: Instant,
     ) -> Circumstances<'a> {
         let now = self.shared.triage.app.clock.now();
         Circumstances {
             job,
             elapsed,
+            ended: ended.into_std(),
             now,
             reservation_end: self.reservation_end(now),
             runner: self.runner.get().copied().unwrap_or(Runner::None),

@@ -23,7 +23,6 @@ use crate::worker::attempt::ending::{Ending, Report};
 use crate::worker::attempt::log::{log_failure, log_outcome};
 use crate::worker::attempt::outcome::Outcome;
 use crate::worker::attempt::shared::TaskEnd;
-use crate::worker::event::Event;
 use crate::worker::gauge::Held;
 
 /// How long Laravel may take after the timeout to fail the job and to end its process.
@@ -80,6 +79,8 @@ struct Course {
     fate: Option<Fate>,
     /// The exception, if Laravel has reported one.
     thrown: Option<FailureText>,
+    /// How the job's failure was settled, if it was told and what comes after it was not.
+    told_in_part: Option<Settled>,
     has_timed_out: bool,
     /// Whether the end of the job is already written to the queue.
     is_settled: bool,
@@ -92,6 +93,14 @@ struct Course {
 }
 
 impl Course {
+    /// How the attempt ended, as far as Laravel has reported it.
+    fn outcome(&self) -> Outcome {
+        match &self.thrown {
+            Some(thrown) => Outcome::threw(thrown.clone()),
+            None => Outcome::Finished,
+        }
+    }
+
     /// Whether the job has ended for good, and PHP works on what follows the end.
     fn has_end(&self) -> bool {
         matches!(self.fate, Some(Fate::Deleted | Fate::Failed { .. }))
@@ -220,6 +229,7 @@ impl Attempt {
             elapsed,
         };
         if course.is_settled {
+            self.tell_rest(&info, &course, matches!(over, Over::Done), elapsed);
             drop(course.failing.take());
             if let Some((recording, begun)) = course.recording.take() {
                 self.wait_until_recorded(recording, begun).await;
@@ -233,15 +243,16 @@ impl Attempt {
                 return None;
             }
             (Some(fate), _) => self.judged(&info, fate, &course),
-            (None, over) => Judged::left(unsettled_by_php(&info, over, &mut course)),
+            (None, over) => {
+                if !matches!(over, Over::Done) {
+                    log_thrown(&info, &course);
+                }
+                Judged::left(unsettled_by_php(&info, over, &mut course))
+            }
         };
         end.was_cut = judged.outcome == Outcome::Stopped;
-        match judged.outcome {
-            Outcome::Stopped => self.log_cut(&info, elapsed),
-            Outcome::TimedOut | Outcome::Lost(_) if judged.decision == Decision::Leave => {
-                log_outcome(&info, &judged.outcome, false, elapsed);
-            }
-            _ => {}
+        if end.was_cut {
+            self.log_cut(&info, elapsed);
         }
         self.end(judged, &info, elapsed).await;
         (!end.was_cut).then_some(seen)
@@ -264,7 +275,7 @@ impl Attempt {
                 Wake::Said(said) => {
                     let is_declined = matches!(said, Some(Said::Declined));
                     if !is_declined && watch.announced.take().is_some() {
-                        self.shared.emit(Event::JobProcessing(info));
+                        self.announce(info, run.began().unwrap_or(began));
                     }
                     let over = self.hear(said, info, run, course, &mut watch).await;
                     if let Some(over) = over {
@@ -278,7 +289,7 @@ impl Attempt {
                 }
                 Wake::Announce => {
                     watch.announced = None;
-                    self.shared.emit(Event::JobProcessing(info));
+                    self.announce(info, run.began().unwrap_or(began));
                 }
                 Wake::SettleEarly => {
                     watch.early = None;
@@ -344,9 +355,10 @@ impl Attempt {
             }
             Some(Said::Exception { class, message }) => {
                 let thrown = FailureText::new(class, message);
-                let outcome = Outcome::threw(thrown.clone());
-                log_outcome(info, &outcome, false, Duration::ZERO);
                 course.thrown = Some(thrown);
+                if course.is_settled {
+                    log_thrown(info, course);
+                }
             }
             Some(Said::Timeout) => course.has_timed_out = true,
             Some(Said::Done) => return Some(Over::Done),
@@ -404,13 +416,20 @@ impl Attempt {
         let judged = self.judged(info, fate, course);
         course.is_settled = true;
         course.failing = self.shared.recording.as_ref().map(Recordings::failing);
+        log_judged(info, &judged, elapsed);
+        // A job that has failed itself runs on, and returns or throws.
+        let is_in_part = !course.has_timed_out;
         let mut ending = self.ending(judged, info, elapsed);
         if let Report::Ended(end) = &mut ending.report {
             end.is_raised_by_php = true;
+            if is_in_part {
+                end.tell_only_failure();
+            }
         }
         course.recording = self.recording_of(&ending.settlement);
         let settled = self.settle_and_wait(ending).await;
         course.unsettled = None;
+        course.told_in_part = settled.filter(|_| is_in_part);
         settled == Some(Settled::Done)
     }
 
@@ -439,6 +458,25 @@ impl Attempt {
         }
     }
 
+    /// Tells what came after a failure that is told already.
+    fn tell_rest(&self, info: &Arc<JobInfo>, course: &Course, is_done: bool, elapsed: Duration) {
+        let (Some(settled), Some(Fate::Failed { failure, .. })) =
+            (course.told_in_part, &course.fate)
+        else {
+            return;
+        };
+        let judged = Judged {
+            outcome: course.outcome(),
+            decision: Decision::Fail(failure.clone()),
+            effects: Vec::new(),
+        };
+        if let Report::Ended(mut end) = self.ending(judged, info, elapsed).report {
+            end.is_raised_by_php = true;
+            end.tell_rest(is_done);
+            end.emit(&self.shared.observers, settled == Settled::Gone);
+        }
+    }
+
     /// Writes to the queue that the job was deleted although its code still runs.
     ///
     /// A job that deletes itself and then works on must not run twice.
@@ -460,10 +498,7 @@ impl Attempt {
 
     /// Converts what Laravel has done with the job into outcome, decision and effects.
     fn judged(&self, info: &Arc<JobInfo>, fate: Fate, course: &Course) -> Judged {
-        let outcome = match &course.thrown {
-            Some(thrown) => Outcome::threw(thrown.clone()),
-            None => Outcome::Finished,
-        };
+        let outcome = course.outcome();
         match fate {
             Fate::Deleted => Judged {
                 outcome,
@@ -487,13 +522,10 @@ impl Attempt {
                 text,
                 is_logged,
             } => {
-                log_failure(info, &failure);
-                let outcome = match &course.thrown {
-                    _ if course.has_timed_out => Outcome::TimedOut,
-                    Some(_) => outcome,
-                    // Laravel judges an exception before it reports it.
-                    None if failure.class.ends_with("ManuallyFailedException") => outcome,
-                    None => Outcome::threw(failure.clone()),
+                let outcome = if course.has_timed_out {
+                    Outcome::TimedOut
+                } else {
+                    outcome
                 };
                 let effects = if is_logged {
                     Vec::new()
@@ -556,11 +588,12 @@ impl Attempt {
             decision,
             effects,
         } = judged;
-        let circumstances = self.circumstances(info, elapsed);
+        let circumstances = self.circumstances(info, elapsed, Instant::now());
         Ending::of(outcome, decision, effects, &circumstances)
     }
 
     async fn end(&self, judged: Judged, info: &Arc<JobInfo>, elapsed: Duration) {
+        log_judged(info, &judged, elapsed);
         if !matches!(judged.decision, Decision::Fail(_)) {
             self.keep_error(info, &judged.outcome, &judged.decision)
                 .await;
@@ -595,6 +628,28 @@ impl Attempt {
             () = self.shared.stops.cut.cancelled() => {}
             () = tokio::time::sleep(RECORDING) => {}
         }
+    }
+}
+
+/// Logs how a job ended that PHP ran, and that it failed for good.
+fn log_judged(info: &JobInfo, judged: &Judged, elapsed: Duration) {
+    let Judged {
+        outcome, decision, ..
+    } = judged;
+    log_outcome(info, outcome, decision, false, elapsed);
+    if let Decision::Fail(failure) = decision {
+        log_failure(info, failure, elapsed);
+    }
+}
+
+/// Logs an exception, unless it is the failure of the job, which is logged already.
+fn log_thrown(info: &JobInfo, course: &Course) {
+    let decision = match &course.fate {
+        Some(Fate::Failed { failure, .. }) => Decision::Fail(failure.clone()),
+        _ => Decision::Leave,
+    };
+    if course.thrown.is_some() {
+        log_outcome(info, &course.outcome(), &decision, false, Duration::ZERO);
     }
 }
 

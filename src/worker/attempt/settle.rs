@@ -10,13 +10,14 @@ use tokio::sync::oneshot;
 use crate::handler::{FailureText, Handler, JobContext, JobInfo};
 use crate::payload::{FailedJob, JobUuid};
 use crate::queue::{self, Effect, Settled, Settlement};
+use crate::shown::rounded;
 use crate::time::UnixSeconds;
 use crate::worker::attempt::decide::{Decision, Rules, before_attempt, timed_out};
 use crate::worker::attempt::ending::Ending;
 use crate::worker::attempt::exception::php_text;
 use crate::worker::attempt::log::log_failure;
 use crate::worker::attempt::outcome::Outcome;
-use crate::worker::attempt::{Attempt, local};
+use crate::worker::attempt::{Attempt, Ended, local};
 use crate::worker::completer::PendingSettlement;
 use crate::worker::completion::Completion;
 
@@ -100,21 +101,22 @@ impl Attempt {
         &self,
         info: &Arc<JobInfo>,
         completion: &Completion,
-        (outcome, failure, elapsed): (Outcome, FailureText, Duration),
+        ended: Ended,
+        failure: FailureText,
         hook: Option<(&dyn Handler, JobContext)>,
     ) {
         let failure = self.with_last_error(info, failure).await;
-        log_failure(info, &failure);
+        log_failure(info, &failure, ended.elapsed);
         let exception = php_text(&failure, info.payload.resolve_name());
         let mut effects = vec![self.failed_job(info, exception)];
         let triage = &self.shared.triage;
         effects.extend(completion.on_failure(&triage.app, info, &failure).await);
         let decision = Decision::Fail(failure.clone());
         let ending = Ending::of(
-            outcome,
+            ended.outcome,
             decision,
             effects,
-            &self.circumstances(info, elapsed),
+            &self.circumstances(info, ended.elapsed, ended.at),
         );
         let settled = self.settle_and_wait(ending).await;
         // The hook runs only for failures that this worker has written down.
@@ -187,7 +189,7 @@ impl Attempt {
         }
     }
 
-    /// Logs that the stop deadline has cut a job, and what happens to the job.
+    /// Logs that a job was cut, by the stop deadline or a second Ctrl-C, and what happens to the job.
     pub(crate) fn log_cut(&self, info: &JobInfo, elapsed: Duration) {
         let rules = Rules::of(&info.payload.limits, &self.shared.terms.defaults);
         let next = info.attempts.saturating_add(1);
@@ -202,9 +204,9 @@ impl Attempt {
             job.class = &*info.payload.shown_name(),
             attempts = info.attempts,
             max_tries = rules.max_tries,
-            ?elapsed,
+            elapsed = ?rounded(elapsed),
             becomes,
-            "job stopped at the deadline and released"
+            "job cancelled and released"
         );
     }
 }

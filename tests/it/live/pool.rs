@@ -196,6 +196,123 @@ fn a_veto_of_the_app_empties_the_queue_and_is_not_asked_for_one_job(version: u8)
 
 on_every_laravel!(a_veto_of_the_app_empties_the_queue_and_is_not_asked_for_one_job);
 
+fn an_outage_of_redis_is_two_lines_of_the_log_and_no_end(version: u8) {
+    let mut redis = RedisServer::start_durable();
+    let laravel = Laravel::new(version, &redis);
+    let workplace = Workplace::with_pool(&laravel, 2, "");
+    // A job keeps the worker from stopping until its processes have tried to start again.
+    laravel.run(&["interop:journal", "before", "--script=ok"]);
+    let mut worker = workplace.worker(&["-v", "--sleep=1"]);
+    let count = |worker: &ManagedChild, text: &str| worker.stderr().matches(text).count();
+    redis.eventually("the first job", SOON, || {
+        (lines(&redis, "interop:journal").len() == 1).then_some(())
+    });
+    redis.stop();
+    eventually("failures to start", SOON, || {
+        (count(&worker, "could not start while Redis is away") >= 4).then_some(())
+    });
+    redis.restart();
+    laravel.run(&["interop:journal", "after", "--script=ok"]);
+    redis.eventually("the second job", SOON, || {
+        (lines(&redis, "interop:journal").len() == 2).then_some(())
+    });
+    worker.signal(rustix::process::Signal::TERM);
+    worker.succeeds_within(SOON);
+    let log = worker.stderr();
+    let errors: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains(" ERROR "))
+        .collect();
+    let [away] = errors[..] else { panic!("{log}") };
+    assert!(away.contains("Redis is away"), "{log}");
+    assert_eq!(log.matches("Redis is back").count(), 1, "{log}");
+}
+
+on_every_laravel!(an_outage_of_redis_is_two_lines_of_the_log_and_no_end);
+
+/// The last words of the job lines, as `queue:work` of this version writes them.
+fn statuses(output: &str) -> Vec<&'static str> {
+    let status = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        // Before Laravel 9, a line is `[time][id] Failed: NAME`.
+        [
+            "RUNNING",
+            "DONE",
+            "FAIL",
+            "Processing:",
+            "Processed:",
+            "Failed:",
+        ]
+        .into_iter()
+        .find(|status| words.contains(status))
+    };
+    let in_words = |status| match status {
+        "Processing:" => "RUNNING",
+        "Processed:" => "DONE",
+        "Failed:" => "FAIL",
+        status => status,
+    };
+    output.lines().filter_map(status).map(in_words).collect()
+}
+
+fn a_job_that_fails_itself_prints_what_it_prints_in_queue_work(version: u8) {
+    let redis = RedisServer::start();
+    let laravel = Laravel::new(version, &redis);
+    let workplace = Workplace::with_pool(&laravel, 1, "");
+    for (script, expected) in [
+        ("fail", &["RUNNING", "FAIL", "DONE"][..]),
+        ("throw", &["RUNNING", "FAIL"]),
+        ("fail+throw", &["RUNNING", "FAIL"]),
+    ] {
+        for by_pool in [false, true] {
+            let script = format!("--script={script}");
+            laravel.run(&["interop:journal", "a", "--tries=1", &script]);
+            let mut worker = if by_pool {
+                workplace.worker(&["--max-jobs=1"])
+            } else {
+                laravel.worker(&["--max-jobs=1"])
+            };
+            worker.succeeds_within(SOON);
+            let output = worker.stdout();
+            assert_eq!(
+                statuses(&output),
+                expected,
+                "{by_pool} {script}: {}",
+                worker.describe()
+            );
+        }
+    }
+}
+
+on_every_laravel!(a_job_that_fails_itself_prints_what_it_prints_in_queue_work);
+
+fn times_of_a_job_fit_its_duration(version: u8) {
+    let redis = RedisServer::start();
+    let laravel = Laravel::new(version, &redis);
+    let workplace = Workplace::with_pool(&laravel, 1, "");
+    laravel.run(&["interop:journal", "a", "--script=sleep:1"]);
+    let mut worker = workplace.worker(&["--max-jobs=1", "--json"]);
+    worker.succeeds_within(SOON);
+    let output = worker.stdout();
+    let time =
+        |line: &Value| -> jiff::Timestamp { line["timestamp"].as_str().unwrap().parse().unwrap() };
+    let found: Vec<Value> = output
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let (start, end) = (&found[0], &found[1]);
+    assert_eq!(
+        (&start["status"], &end["status"]),
+        (&json!("starting"), &json!("success"))
+    );
+    let apart = (time(end) - time(start)).total(jiff::Unit::Second).unwrap();
+    let duration = end["duration"].as_f64().unwrap();
+    // A process says that it has begun a job when it has something else to say, or 120 ms later.
+    assert!((apart - duration).abs() < 0.05, "{apart}: {output}");
+}
+
+on_every_laravel!(times_of_a_job_fit_its_duration);
+
 /// Since Laravel 11.
 fn a_job_has_its_own_log_context_and_no_other(version: u8) {
     let redis = RedisServer::start();
