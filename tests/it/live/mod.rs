@@ -63,4 +63,5 @@ mod text;
 mod torture;
 mod under_fire;
 mod unique_rush;
+mod unknown_classes;
 mod waits;
