@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::handler::Services;
 use crate::payload::{Kind, Version};
 use crate::php::ClassName;
-use crate::routing::{HandlerChoice, Mapping, Router, UnmappedPolicy};
+use crate::routing::{HandlerChoice, Mapping, Mode, Router, UnmappedPolicy};
 
 /// What does not work if only PHP can read the app's default cache store.
 pub(super) const CACHE_OF_PHP: &str = "queue:restart, queue:pause and canary:resume do not reach this worker (its PHP processes follow restarts); jobs that are unique, have maxExceptions, or carry middleware with locks or limits count as unmapped where that store keeps them";
@@ -134,7 +134,8 @@ fn unique(config: &Config, router: &Router, services: &Services, findings: &mut 
     }
     let may_be_unique = |mapping: &Mapping| {
         let is_forwarded = matches!(mapping.handler, HandlerChoice::Forward(_));
-        mapping.target.kind() == Kind::Job && !is_forwarded && !mapping.is_never_unique
+        let runs_here = !is_forwarded && mapping.mode == Mode::Run;
+        mapping.target.kind() == Kind::Job && runs_here && !mapping.is_never_unique
     };
     if !router.mappings().any(may_be_unique) {
         return;

@@ -75,9 +75,8 @@ pub(super) async fn run(args: PeekArgs, global: &GlobalArgs) -> anyhow::Result<E
         .clone()
         .unwrap_or_else(|| config.default_connection());
     let (queue, connection) = open(&config, &name).await?;
-    let named = args.queue.as_deref().filter(|names| !names.is_empty());
-    let names: Vec<QueueName> = match named {
-        Some(names) => names.split(',').map(QueueName::from).collect(),
+    let queues: Vec<QueueName> = match args.queue.as_deref().filter(|list| !list.is_empty()) {
+        Some(list) => list.split(',').map(QueueName::from).collect(),
         None => vec![connection.default_queue],
     };
     let states = states(&args);
@@ -85,7 +84,7 @@ pub(super) async fn run(args: PeekArgs, global: &GlobalArgs) -> anyhow::Result<E
     let encrypter = encrypter.as_ref().map_err(causes_of);
     let is_plain = states == [Place::Pending];
     let mut text = String::new();
-    for queue_name in &names {
+    for queue_name in &queues {
         if !args.json {
             let sizes = queue.sizes(queue_name).await?;
             let more = if is_plain && sizes.delayed + sizes.reserved > 0 {

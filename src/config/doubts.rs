@@ -12,6 +12,7 @@ use super::routing::handler;
 use super::{Config, ConnectionTable, MapTable};
 use crate::app::{self, Classes, Presence};
 use crate::php::ClassName;
+use crate::routing::Mode;
 
 /// Variables with the prefix `ARTISAND_`, and `JOB_..`, which programs get.
 const VARIABLES: [&str; 15] = [
@@ -87,7 +88,8 @@ impl Config {
         let doubt = |table: &MapTable| {
             let name = table.job.as_ref()?;
             let is_forwarded = matches!(table.handler.get_ref(), HandlerTable::Forward(_));
-            if is_forwarded || table.is_never_unique() {
+            let is_shadow = table.mode == Mode::Shadow;
+            if is_forwarded || is_shadow || table.is_never_unique() {
                 return None;
             }
             let class = name.get_ref().trim_start_matches('\\');

@@ -320,6 +320,22 @@ async fn a_refused_job_fails_with_the_reason_where_unmapped_jobs_fail() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_that_fails_without_a_mapping_calls_its_catch_callbacks_on_every_version() {
+    // Of older versions, nothing says whether the class is unique.
+    for version in ["8.83.27", "13.31.0"] {
+        let mut services = services(None, true);
+        services.version = version.parse().unwrap();
+        services.php_queue = Some("closures".into());
+        let callbacks: Array = [Php::from("strtoupper")].into_iter().collect();
+        let caught = object("Second").public("chainCatchCallbacks", callbacks);
+        let jobs = vec![payload(caught)];
+        let queue = run(jobs, nothing(), services, UnmappedPolicy::Fail).await;
+        assert_eq!(failures(&queue).len(), 1, "{version}");
+        assert_eq!(take(&queue, "closures").await.len(), 1, "{version}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_handler_adds_to_its_chain() {
     let handler = handler::function(|_: IgnoredAny, context: JobContext| async move {
         context.append_to_chain(object("Next").public("n", 3));

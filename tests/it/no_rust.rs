@@ -88,11 +88,13 @@ fn the_example_without_rust_works_as_it_says() {
         let port = text.strip_prefix("listening on port ")?;
         Some(port.strip_suffix('\n')?.to_owned())
     });
-    // Only the port differs, because its own may be in use on this machine.
+    // Only the port differs, because its own may be in use on this machine, and the file is in another directory.
     let toml = std::fs::read_to_string(example.join("artisand.toml")).unwrap();
     assert!(toml.contains("127.0.0.1:9000"));
     let config = directory.path().join("artisand.toml");
     let of_test = toml.replace("127.0.0.1:9000", &format!("127.0.0.1:{port}"));
+    assert!(of_test.contains("cwd = \".\""));
+    let of_test = of_test.replace("cwd = \".\"", &format!("cwd = {example:?}"));
     std::fs::write(&config, of_test).unwrap();
 
     let redis = RedisServer::start();

@@ -1,5 +1,6 @@
 //! Where the programs of mappings start, and what is said of programs and scripts that are not there.
 
+use std::fmt::Write as _;
 use std::process::Command;
 use std::time::Duration;
 
@@ -43,7 +44,11 @@ impl Place {
             "{app}\nsettings = 'env'\nlaravel = '13.31.0'\n[connections.redis]\nhost = '127.0.0.1'\nport = {port}\nprefix = ''\n[worker]\ncontrol_plane = false\n[unmapped]\npolicy = 'leave'\n"
         );
         for (class, handler) in CLASSES.iter().zip(handlers) {
-            text += &format!("[[map]]\njob = 'App\\Jobs\\{class}'\nhandler = {handler}\n");
+            writeln!(
+                text,
+                "[[map]]\njob = 'App\\Jobs\\{class}'\nhandler = {handler}"
+            )
+            .unwrap();
         }
         std::fs::write(self.directory.path().join("etc/artisand.toml"), text).unwrap();
     }

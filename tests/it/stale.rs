@@ -61,7 +61,7 @@ impl Work {
     }
 
     /// What PHP says of the app, without its classes.
-    fn facts(&self, classes: Value) -> Value {
+    fn facts(&self, classes: &Value) -> Value {
         let base = self.path();
         json!({
             "artisand": 1, "laravel": "8.83.27", "generated_at": 2_000_000_000, "paths": {"base": base, "storage": base.join("storage")},
@@ -115,7 +115,7 @@ const OF_MANIFEST: &str = "app = '.'\nsettings = 'manifest'\nmanifest = 'artisan
 #[test]
 fn a_job_whose_class_has_changed_does_not_run_where_its_lock_would_stay() {
     let work = Work::new();
-    let facts = work.facts(unique_class()).to_string();
+    let facts = work.facts(&unique_class()).to_string();
     work.write("artisand.json", &facts);
     work.configure(OF_MANIFEST, "");
     let (left, log) = work.run(&json!({}));
@@ -131,7 +131,7 @@ fn a_job_whose_class_has_changed_does_not_run_where_its_lock_would_stay() {
 #[test]
 fn a_job_of_an_unknown_class_runs_only_if_that_is_said_not_to_be_unique() {
     let work = Work::new();
-    let facts = work.facts(json!({})).to_string();
+    let facts = work.facts(&json!({})).to_string();
     work.write("artisand.json", &facts);
     work.configure(OF_MANIFEST, "");
     let (left, log) = work.run(&json!({}));
@@ -160,8 +160,8 @@ fn php_says_which_classes_are_unique() {
         let mark = "---artisand-manifest---";
         work.write(name, &format!("{mark}\n{facts}\n{mark}\n"));
     };
-    tell("settings", &work.facts(json!({})));
-    tell("classes", &work.facts(unique_class()));
+    tell("settings", &work.facts(&json!({})));
+    tell("classes", &work.facts(&unique_class()));
     let script = "#!/bin/sh\ncat >/dev/null\ncase \"$*\" in *--config-only*) cat settings ;; *) echo x >>booted; cat classes ;; esac\n";
     work.write("php", script);
     let php = "app = '.'\nlaravel = '8.83.27'\n[php]\nbinary = ['sh', 'php']";

@@ -150,8 +150,11 @@ impl Completion {
         mapping: Option<usize>,
     ) -> Result<Self, Refusal> {
         let services = &app.services;
-        let mapping = mapping.and_then(|position| app.router.mapping(position));
-        let is_never_unique = mapping.is_some_and(|mapping| mapping.is_never_unique);
+        // What does not run here has no lock but one that is known: it fails in any case.
+        let is_never_unique = mapping.is_none_or(|position| {
+            let mapping = app.router.mapping(position);
+            mapping.is_some_and(|mapping| mapping.is_never_unique)
+        });
         let Ok(Some(command)) = Command::of(payload) else {
             return Ok(Self::default());
         };

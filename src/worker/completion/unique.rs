@@ -157,7 +157,7 @@ impl Unique {
         // The context of the dispatching job may be passed on, with that job's lock instead of this job's.
         let (name, until_processing, is_of_context) = match (known, of_context) {
             (Known::Not, _) | (Known::Nothing, None) => return Ok(None),
-            (Known::Nothing, Some(name)) => (name, false, true),
+            (Known::Nothing | Known::Unknown(_), Some(name)) => (name, false, true),
             (
                 Known::Name {
                     name,
@@ -176,7 +176,6 @@ impl Unique {
                 (of_context.unwrap_or(name), until_processing, is_of_context)
             }
             (Known::Nameless(_, until), Some(name)) => (name, until, true),
-            (Known::Unknown(_), Some(name)) => (name, false, true),
             (Known::Nameless(why, _) | Known::Unknown(why), None) => return Err(why),
         };
         let said = |key| text(key).filter(|text| is_of_context && !text.is_empty());

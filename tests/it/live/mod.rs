@@ -64,4 +64,5 @@ mod told;
 mod torture;
 mod under_fire;
 mod unique_rush;
+mod unknown_classes;
 mod waits;
