@@ -34,7 +34,7 @@ pub(super) fn run(args: &InitArgs, global: &GlobalArgs) -> anyhow::Result<ExitCo
     if let Some(name) = &args.worker {
         write_worker(name, args.source.as_deref())?;
         screen.info(&format!(
-            "Crate [{name}] created: `cargo run --manifest-path {name}/Cargo.toml -- queue:work` works with it."
+            "Crate [{name}] created: `cargo run --manifest-path {name}/Cargo.toml -- queue:work` works with it. For production, `cargo build --release --manifest-path {name}/Cargo.toml` makes {name}/target/release/{name}."
         ))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -168,6 +168,14 @@ tokio = {{ version = "1", features = ["time"] }}
 "#
     );
     write_new(&directory.join("Cargo.toml"), &manifest)?;
+    write_new(&directory.join(".gitignore"), "/target\n")?;
+    if let Some(lock) = source.map(|source| source.join("Cargo.lock"))
+        && lock.is_file()
+    {
+        // The versions that artisand was tested with.
+        std::fs::copy(&lock, directory.join("Cargo.lock"))
+            .with_context(|| format!("could not copy {}", lock.display()))?;
+    }
     write_new(&directory.join("src/main.rs"), MAIN)
 }
 
