@@ -29,7 +29,7 @@ pub(super) struct GlobalArgs {
     )]
     pub(super) app: Option<PathBuf>,
 
-    /// Print no line per job; logs: errors only
+    /// Print nothing but errors; the exit code tells the rest
     #[arg(short, long, visible_alias = "silent", global = true)]
     pub(super) quiet: bool,
 

@@ -36,9 +36,9 @@ pub(super) fn run(args: &InitArgs, global: &GlobalArgs) -> anyhow::Result<ExitCo
     write_new(settings, &settings_text(global)?)?;
     screen.info("[artisand.toml] created: `artisand doctor` says what else is needed.")?;
     if let Some((name, dependency)) = worker {
-        write_worker(name, &dependency)?;
+        write_worker(name, args.source.as_deref(), &dependency)?;
         screen.info(&format!(
-            "Crate [{name}] created: `cargo run --manifest-path {name}/Cargo.toml -- queue:work` works with it."
+            "Crate [{name}] created: `cargo run --manifest-path {name}/Cargo.toml -- queue:work` works with it. For production, `cargo build --release --manifest-path {name}/Cargo.toml` makes {name}/target/release/{name}."
         ))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -162,7 +162,7 @@ fn dependency(source: Option<&str>) -> anyhow::Result<String> {
     Ok(format!("{{ path = {} }}", quoted(directory)))
 }
 
-fn write_worker(name: &str, dependency: &str) -> anyhow::Result<()> {
+fn write_worker(name: &str, source: Option<&str>, dependency: &str) -> anyhow::Result<()> {
     let directory = Path::new(name);
     let made = std::fs::create_dir(directory);
     made.with_context(|| format!("could not create the directory {name}"))?;
@@ -185,6 +185,14 @@ tokio = {{ version = "1", features = ["time"] }}
 "#
     );
     write_new(&directory.join("Cargo.toml"), &manifest)?;
+    write_new(&directory.join(".gitignore"), "/target\n")?;
+    if let Some(lock) = source.map(|source| Path::new(source).join("Cargo.lock"))
+        && lock.is_file()
+    {
+        // The versions that artisand was tested with.
+        std::fs::copy(&lock, directory.join("Cargo.lock"))
+            .with_context(|| format!("could not copy {}", lock.display()))?;
+    }
     write_new(&directory.join("src/main.rs"), MAIN)
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use super::output;
+use super::{names, output};
 
 /// Arguments of `list`, as given.
 #[derive(Debug, Default, clap::Args)]
@@ -11,6 +11,21 @@ pub(super) struct ListArgs {
     /// Namespace whose commands are listed [default: all]
     #[arg(value_name = "NAMESPACE")]
     namespace: Option<String>,
+
+    /// Print names and descriptions alone
+    #[arg(long)]
+    raw: bool,
+
+    /// Format of the list
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    format: Format,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    #[default]
+    Txt,
+    Json,
 }
 
 /// Arguments of `help`, as given.
@@ -78,6 +93,32 @@ fn columns(text: &mut String, lines: &[&Line], width: usize) {
     }
 }
 
+/// The commands as Symfony's `--format=json` names them, without their options.
+fn json(command: &clap::Command, lines: &[Line]) -> String {
+    let commands: Vec<_> = lines
+        .iter()
+        .map(|line| serde_json::json!({"name": line.name, "description": line.text}))
+        .collect();
+    let namespaces: Vec<_> = lines
+        .chunk_by(|a, b| namespace_of(&a.name) == namespace_of(&b.name))
+        .map(|group| {
+            let id = match namespace_of(&group[0].name) {
+                "" => "_global",
+                id => id,
+            };
+            let names: Vec<&str> = group.iter().map(|line| &*line.name).collect();
+            serde_json::json!({"id": id, "commands": names})
+        })
+        .collect();
+    let application = serde_json::json!({
+        "name": command.get_name(), "version": command.get_version(),
+    });
+    let list = serde_json::json!({
+        "application": application, "commands": commands, "namespaces": namespaces,
+    });
+    format!("{list}\n")
+}
+
 pub(super) fn list(args: &ListArgs, mut command: clap::Command) -> anyhow::Result<ExitCode> {
     command.build();
     let namespace = args.namespace.as_deref();
@@ -85,13 +126,25 @@ pub(super) fn list(args: &ListArgs, mut command: clap::Command) -> anyhow::Resul
     if let Some(namespace) = namespace.filter(|_| lines.is_empty()) {
         anyhow::bail!("There are no commands defined in the \"{namespace}\" namespace.");
     }
+    if args.format == Format::Json {
+        output::data(&json(&command, &lines))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let width = |lines: &[Line]| lines.iter().map(|line| line.name.len()).max();
+    if args.raw {
+        let wide = width(&lines).unwrap_or_default();
+        let lines = lines
+            .iter()
+            .map(|line| format!("{:wide$}   {}\n", line.name, line.text));
+        output::data(&lines.collect::<String>())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let version = command.get_version().unwrap_or_default();
     let mut text = format!(
         "{} {version}\n\nUsage:\n  command [options] [arguments]\n\nOptions:\n",
         command.get_name()
     );
     let options = options(&command);
-    let width = |lines: &[Line]| lines.iter().map(|line| line.name.len()).max();
     let wide = width(&options).unwrap_or_default();
     columns(&mut text, &options.iter().collect::<Vec<_>>(), wide);
     match namespace {
@@ -115,11 +168,9 @@ pub(super) fn list(args: &ListArgs, mut command: clap::Command) -> anyhow::Resul
 
 pub(super) fn help(args: &HelpArgs, mut command: clap::Command) -> anyhow::Result<ExitCode> {
     command.build();
-    let name = &args.command_name;
-    let Some(found) = command.find_subcommand_mut(name) else {
-        anyhow::bail!("Command \"{name}\" is not defined.");
-    };
-    let help = found.render_help();
-    output::data(&help.to_string())?;
+    let name = names::find(&command, &args.command_name)?;
+    let found = command.find_subcommand_mut(name);
+    let help = found.map(clap::Command::render_help);
+    output::data(&help.unwrap_or_default().to_string())?;
     Ok(ExitCode::SUCCESS)
 }

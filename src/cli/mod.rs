@@ -48,6 +48,7 @@ mod log;
 mod make_handler;
 mod manifest;
 mod monitor;
+mod names;
 mod output;
 mod paint;
 mod pause;
@@ -179,10 +180,12 @@ fn command_line(program: &Program) -> clap::Command {
     Cli::command()
         .name(program.name.clone())
         .version(program.version.clone())
+        // The last of several counts, as in artisan: scripts add theirs to those of others.
+        .args_override_self(true)
 }
 
 /// Reads this process's arguments; an empty variable counts as unset.
-fn parse(program: &Program) -> Result<Cli, clap::Error> {
+fn parse(program: &Program) -> anyhow::Result<Cli> {
     fn without_empty_variables(command: clap::Command) -> clap::Command {
         let is_empty = |arg: &clap::Arg| {
             let value = arg.get_env().and_then(std::env::var_os);
@@ -198,8 +201,15 @@ fn parse(program: &Program) -> Result<Cli, clap::Error> {
             })
             .mut_subcommands(without_empty_variables)
     }
-    let matches = without_empty_variables(command_line(program)).try_get_matches()?;
-    Cli::from_arg_matches(&matches)
+    let mut command = without_empty_variables(command_line(program));
+    let mut args: Vec<_> = std::env::args_os().collect();
+    names::complete(&command, &mut args)?;
+    let matches = command.try_get_matches_from_mut(&args);
+    let matches = matches.map_err(|mut error| {
+        names::propose_option(&mut error, &command, &args);
+        error
+    })?;
+    Ok(Cli::from_arg_matches(&matches)?)
 }
 
 /// Runs the command line of this process with these handlers.
@@ -298,13 +308,20 @@ impl Application {
         }
         let cli = match parse(&self.program) {
             Ok(cli) => cli,
-            Err(error) => {
-                // For clap, help and version are "errors" that go to standard output and exit with 0.
-                let code = if error.use_stderr() { exit::USAGE } else { 0 };
-                output::clap(&error);
-                return ExitCode::from(code);
-            }
+            Err(error) => match error.downcast::<clap::Error>() {
+                Ok(error) => {
+                    // For clap, help and version are "errors" that go to standard output and exit with 0.
+                    let code = if error.use_stderr() { exit::USAGE } else { 0 };
+                    output::clap(&error);
+                    return ExitCode::from(code);
+                }
+                Err(error) => {
+                    output::error(&error);
+                    return exit::code_of(&error);
+                }
+            },
         };
+        output::set_quiet(cli.global.quiet);
         match dispatch(cli, self) {
             Ok(code) => code,
             Err(error) => {

@@ -1,7 +1,7 @@
 //! Prints for all commands; no other module does.
 
 use std::io::{IsTerminal, Write};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -11,10 +11,26 @@ use crate::shown::causes;
 use crate::shown::is_unfit;
 pub(super) use crate::shown::printable;
 
+/// Whether nothing but errors is printed (`-q`), as in artisan.
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Sets whether nothing but errors is printed.
+pub(super) fn set_quiet(is_quiet: bool) {
+    IS_QUIET.store(is_quiet, Ordering::Relaxed);
+}
+
+/// Whether nothing but errors is printed.
+pub(super) fn is_quiet() -> bool {
+    IS_QUIET.load(Ordering::Relaxed)
+}
+
 /// Prints data.
 ///
 /// A reader that has closed the pipe is no error; a full disk is one.
 pub(super) fn data(text: &str) -> anyhow::Result<()> {
+    if is_quiet() {
+        return Ok(());
+    }
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
@@ -41,6 +57,9 @@ pub(super) fn error(error: &anyhow::Error) {
 
 /// Prints a message for people on standard error, apart from the data.
 pub(super) fn notice(text: &str) {
+    if is_quiet() {
+        return;
+    }
     let text = super::paint::boxed(super::paint::Tag::Warn, text, false);
     let _ = write!(std::io::stderr().lock(), "\n{text}");
 }

@@ -47,7 +47,6 @@ impl Column {
 pub(super) struct Screen {
     coloured: bool,
     width: usize,
-    is_quiet: bool,
     /// Number of line ends printed last, so that boxes have exactly one blank line between them.
     line_ends: usize,
 }
@@ -57,16 +56,12 @@ impl Screen {
         Self {
             coloured: global.is_coloured(),
             width: output::width(),
-            is_quiet: global.quiet,
             // The line end after the command itself.
             line_ends: 1,
         }
     }
 
     fn print(&mut self, text: &str) -> anyhow::Result<()> {
-        if self.is_quiet {
-            return Ok(());
-        }
         let ends = text.len() - text.trim_end_matches('\n').len();
         if ends == text.len() {
             self.line_ends += ends;
@@ -160,8 +155,11 @@ impl Screen {
         self.print(&line)
     }
 
-    /// Asks a yes/no question; any other answer, and the end of the input, means no.
+    /// Asks a yes/no question; any other answer, the end of the input, and `-q` mean no.
     pub(super) fn confirm(&mut self, question: &str) -> anyhow::Result<bool> {
+        if output::is_quiet() {
+            return Ok(false);
+        }
         output::data(&format!("  {question} (yes/no) [no]:\n > "))?;
         let mut answer = String::new();
         std::io::stdin().read_line(&mut answer)?;

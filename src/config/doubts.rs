@@ -15,7 +15,7 @@ use crate::php::ClassName;
 use crate::routing::Mode;
 
 /// Variables with the prefix `ARTISAND_`, and `JOB_..`, which programs get.
-const VARIABLES: [&str; 15] = [
+const VARIABLES: [&str; 16] = [
     "APP",
     "ARGUMENTS",
     "CHILD",
@@ -26,6 +26,7 @@ const VARIABLES: [&str; 15] = [
     "GRACE",
     "LOG",
     "MANIFEST",
+    "METRICS",
     "PHP",
     "QUEUE",
     "ROOTS",

@@ -39,7 +39,7 @@ const NAMES: [&str; 9] = [
 ];
 
 /// Keys that are easily written outside of their table.
-const TABLES: [(&str, &[&str]); 4] = [
+const TABLES: [(&str, &[&str]); 5] = [
     (
         "worker",
         &[
@@ -47,6 +47,7 @@ const TABLES: [(&str, &[&str]); 4] = [
             "threads",
             "grace",
             "control_plane",
+            "last_errors",
             "timezone",
         ],
     ),
@@ -61,6 +62,7 @@ const TABLES: [(&str, &[&str]); 4] = [
             "boot_timeout",
         ],
     ),
+    ("http", &["listen"]),
     ("unmapped", &["policy"]),
     (
         "connections.redis",
@@ -446,18 +448,18 @@ mod tests {
             (map("job = 'A'\nhandler = { exec = 'a | b' }"),
                 r#"3: `exec` is a text, expected a list of the program and its arguments: `exec = ["sh", "-c", "a | b"]`"#),
             ("[worker]\nconcurency = 3".to_owned(),
-                "2: unknown key `concurency`; did you mean `concurrency`? (there are: `concurrency`, `threads`, `grace`, `control_plane`, `timezone`)"),
+                "2: unknown key `concurency`; did you mean `concurrency`? (there are: `concurrency`, `threads`, `grace`, `control_plane`, `last_errors`, `timezone`)"),
             ("[worker]\nzzz = 3".to_owned(),
-                "2: unknown key `zzz` (there are: `concurrency`, `threads`, `grace`, `control_plane`, `timezone`)"),
+                "2: unknown key `zzz` (there are: `concurrency`, `threads`, `grace`, `control_plane`, `last_errors`, `timezone`)"),
             (map("job = 'A'"), "1: the mapping has no `handler`"),
             ("[connections.redis]\nport = '6379'".to_owned(), "2: `port` is a text, expected a whole number without quotes"),
             ("[connections.redis]\npassword = 12345".to_owned(), "2: `password` is a whole number, expected a text in quotes"),
             ("[worker]\ncontrol_plane = 'no'".to_owned(), "2: `control_plane` is a text, expected true or false"),
             ("app = ['x']".to_owned(), "1: `app` is a list, expected a text in quotes"),
             (map("jobb = 'A'\nhandler = 'log'"),
-                "2: unknown key `jobb`; did you mean `job`? (there are: `job`, `listener`, `event`, `notification`, `channel`, `mailable`, `broadcast`, `command`, `string`, `handler`, `concurrency`, `middleware`, `debounce`, `canary`, `mode`, `on_mismatch`, `unique`)"),
+                "2: unknown key `jobb`; did you mean `job`? (there are: `job`, `listener`, `event`, `notification`, `channel`, `mailable`, `broadcast`, `command`, `string`, `handler`, `concurrency`, `middleware`, `debounce`, `canary`, `mode`, `on_mismatch`, `failed`, `events`, `unique`)"),
             ("concurrency = 4".to_owned(),
-                "1: unknown key `concurrency`; write it below [worker] (there are: `app`, `manifest`, `settings`, `laravel`, `connections`, `worker`, `php`, `horizon`, `unmapped`, `map`, `limiters`)"),
+                "1: unknown key `concurrency`; write it below [worker] (there are: `app`, `manifest`, `settings`, `laravel`, `connections`, `worker`, `php`, `horizon`, `http`, `unmapped`, `map`, `limiters`)"),
             ("[php]\nprocesses = 0".to_owned(), "2: `processes` is 0, expected a whole number from 1"),
             ("not toml".to_owned(), "1: key with no value, expected `=`"),
             ("app = \"x\nlaravel = 3".to_owned(), "1: invalid basic string, expected `\"`"),

@@ -770,6 +770,80 @@ fn commands_are_listed_and_helped_as_artisan_does() {
     );
 }
 
+#[test]
+fn the_command_line_takes_what_artisan_takes() {
+    let redis = RedisServer::start();
+    let workplace = Workplace::new(&redis, "", 90, "[[map]]\njob = '*'\nhandler = 'discard'\n");
+    let job = fixtures::lines("payloads/laravel-13.jsonl");
+    let element = job[0].1["element"].as_str().unwrap().to_owned();
+    redis.query::<()>(&[b"RPUSH", b"queues:default", element.as_bytes()]);
+    // Of several values the last counts, and names of commands may be cut.
+    let args = [
+        "q:w",
+        "redis",
+        "--queue=nope",
+        "--queue=default",
+        "--stop-when-empty",
+    ];
+    let output = workplace.artisand(&args).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains("DONE"), "{text}");
+
+    let failed = |args: &[&str]| {
+        let output = artisand(args).output().unwrap();
+        assert_eq!((output.status.code(), &*output.stdout), (Some(2), &b""[..]));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let ambiguous = failed(&["queue:re"]);
+    for words in [
+        "\"queue:re\" is ambiguous",
+        "  ⇂ queue:restart\n",
+        "  ⇂ queue:retry\n",
+    ] {
+        assert!(ambiguous.contains(words), "{ambiguous}");
+    }
+    let option = failed(&["queue:work", "--que=x"]);
+    assert!(
+        option.contains("'--queue'") && !option.contains("--quiet"),
+        "{option}"
+    );
+
+    for command in [&["doctor"][..], &["queue:peek"], &["list"]] {
+        let run = |args: &[&str]| {
+            workplace
+                .artisand(&[command, args].concat())
+                .output()
+                .unwrap()
+        };
+        let (loud, quiet) = (run(&[]), run(&["-q"]));
+        assert!(!loud.stdout.is_empty());
+        assert_eq!(
+            (loud.status, quiet.stdout),
+            (quiet.status, Vec::new()),
+            "{command:?}"
+        );
+    }
+
+    let raw = run(&mut artisand(&["list", "--raw", "config"]));
+    let line =
+        "config:check   Check artisand.toml without Redis and PHP, and say all mistakes at once\n";
+    assert_eq!(raw, format!("exit 0\n--- stdout\n{line}--- stderr\n"));
+    let json = artisand(&["list", "--format=json"])
+        .output()
+        .unwrap()
+        .stdout;
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(json["application"]["name"], "artisand");
+    assert!(
+        json["commands"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|it| it["name"] == "queue:work")
+    );
+    assert_eq!(json["namespaces"][0]["id"], "_global");
+}
+
 /// Bash's completions at the end of a line.
 fn completed(line: &str) -> String {
     let script = r#"

@@ -114,8 +114,10 @@ fn the_crate_that_init_writes_compiles() {
     let (is_done, said) = init(directory.path(), &args);
     assert!(is_done, "{said}");
     let made = directory.path().join("my-worker");
-    // With the local versions, so that nothing is downloaded.
-    std::fs::copy(source.join("Cargo.lock"), made.join("Cargo.lock")).unwrap();
+    assert!(said.contains("`cargo build --release"), "{said}");
+    let ignored = std::fs::read_to_string(made.join(".gitignore")).unwrap();
+    assert_eq!(ignored, "/target\n");
+    // It has the local versions, so nothing is downloaded.
     // With the features and the profile of this project's own checks, all that both depend on is checked already.
     let ours = std::fs::read_to_string(source.join("Cargo.toml")).unwrap();
     let ours = ours.parse::<toml::Table>().unwrap();
