@@ -82,7 +82,7 @@ pub(super) async fn run(args: PeekArgs, global: &GlobalArgs) -> anyhow::Result<E
     let states = states(&args);
     let encrypter = config::encrypter(&config);
     let encrypter = encrypter.as_ref().map_err(causes_of);
-    let mut text = String::new();
+    let (mut text, mut hint) = (String::new(), "");
     if !args.json {
         let sizes = queue.sizes(&queue_name).await?;
         let head = format!(
@@ -94,6 +94,13 @@ pub(super) async fn run(args: PeekArgs, global: &GlobalArgs) -> anyhow::Result<E
             sizes.quarantined
         );
         text.push_str(&head);
+        hint = if sizes.pending + sizes.delayed + sizes.reserved == 0 {
+            "  `artisand doctor` lists all queues that have jobs.\n\n"
+        } else if states == [Place::Pending] && sizes.delayed + sizes.reserved > 0 {
+            "  `--all` shows the delayed and reserved jobs, too.\n\n"
+        } else {
+            ""
+        };
     }
     let is_plain = states == [Place::Pending];
     for state in states {
@@ -107,7 +114,7 @@ pub(super) async fn run(args: PeekArgs, global: &GlobalArgs) -> anyhow::Result<E
             };
         }
     }
-    output::data(&text)?;
+    output::data(&(text + hint))?;
     Ok(ExitCode::SUCCESS)
 }
 
