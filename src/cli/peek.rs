@@ -83,17 +83,14 @@ pub(super) async fn run(args: PeekArgs, global: &GlobalArgs) -> anyhow::Result<E
     let encrypter = config::encrypter(&config);
     let encrypter = encrypter.as_ref().map_err(causes_of);
     let is_plain = states == [Place::Pending];
-    let mut text = String::new();
+    let (mut text, mut pending, mut others) = (String::new(), 0, 0);
     for queue_name in &queues {
         if !args.json {
             let sizes = queue.sizes(queue_name).await?;
-            let more = if is_plain && sizes.delayed + sizes.reserved > 0 {
-                " (--all shows these, too)"
-            } else {
-                ""
-            };
+            pending += sizes.pending;
+            others += sizes.delayed + sizes.reserved;
             let head = format!(
-                "\n  [{name}] {}: {} pending, {} delayed, {} reserved{more}, {} in quarantine\n\n",
+                "\n  [{name}] {}: {} pending, {} delayed, {} reserved, {} in quarantine\n\n",
                 output::printable(queue_name.as_str()),
                 sizes.pending,
                 sizes.delayed,
@@ -114,7 +111,16 @@ pub(super) async fn run(args: PeekArgs, global: &GlobalArgs) -> anyhow::Result<E
             }
         }
     }
-    output::data(&text)?;
+    let hint = if args.json {
+        ""
+    } else if pending + others == 0 {
+        "  `artisand doctor` lists all queues that have jobs.\n\n"
+    } else if is_plain && others > 0 {
+        "  `--all` shows the delayed and reserved jobs, too.\n\n"
+    } else {
+        ""
+    };
+    output::data(&(text + hint))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -949,6 +949,9 @@ fn peek_shows_what_is_delayed_and_reserved_and_what_kind_it_is() {
             assert!(kind.starts_with(expected), "{args:?} {shown}");
         }
     }
+    let more = "`--all` shows the delayed and reserved jobs, too";
+    assert!(peek(&[]).contains(more) && !peek(&["--all"]).contains(more));
+    assert!(peek(&["empty"]).contains("`artisand doctor` lists all queues that have jobs"));
     let states: Vec<serde_json::Value> = peek(&["--all", "--json"])
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["state"].clone())

@@ -216,6 +216,6 @@ fn the_log_names_a_running_job_whose_reservation_is_gone() {
     });
     std::fs::write(&pipe, "\n").unwrap();
     worker.succeeds_within(soon);
-    let named = r#"job.uuid="uuid-1" job.class="App\\Jobs\\X" queue=default attempts=1"#;
+    let named = r#"job.uuid="uuid-1" job.class="App\Jobs\X" queue=default attempts=1"#;
     assert!(line.contains(named), "{line}");
 }

@@ -21,6 +21,14 @@ pub(crate) struct RedisServer {
 /// How long a server may take to answer.
 const START: Duration = Duration::from_secs(60);
 
+/// Whether a key of artisand's own only remembers something for a while: errors of jobs that were tried again, closures
+/// that PHP has begun.
+pub(crate) fn is_memory(key: &str) -> bool {
+    ["artisand:last-error:", "artisand:called:"]
+        .iter()
+        .any(|own| key.contains(own))
+}
+
 impl RedisServer {
     /// Starts a server without persistence.
     pub(crate) fn start() -> Self {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::events::unknown_to;
 use crate::harness::laravel::Laravel;
 use crate::harness::process::{ManagedChild, Workplace};
-use crate::harness::redis::RedisServer;
+use crate::harness::redis::{RedisServer, is_memory};
 use crate::harness::stores::{Databases, Kind, Settings};
 
 const SOON: Duration = Duration::from_secs(120);
@@ -200,6 +200,9 @@ impl Scene {
         let all: Vec<String> = self.redis.query(&[b"KEYS", b"*"]);
         for name in all {
             if name.starts_with("interop:") {
+                continue;
+            }
+            if is_memory(&name) {
                 continue;
             }
             let kind: String = self.redis.query(&[b"TYPE", name.as_bytes()]);

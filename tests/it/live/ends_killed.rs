@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::harness::journal::{self, Line};
 use crate::harness::process::ManagedChild;
+use crate::harness::redis::is_memory;
 use crate::harness::scene::{Scene, in_scene};
 use crate::harness::sql::{Engine, MariaDbServer, PostgresServer, SqlServer};
 use crate::harness::stores::Settings;
@@ -100,7 +101,8 @@ impl Rampage {
     fn is_busy(&self) -> bool {
         // One look at all keys: work goes from queues to follow-ups and back.
         let is_work = |key: &String| {
-            (key.contains("queues:") && !key.ends_with(":notify")) || key.contains("artisand:")
+            (key.contains("queues:") && !key.ends_with(":notify"))
+                || (key.contains("artisand:") && !is_memory(key))
         };
         self.keys("*").iter().any(is_work)
     }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::harness::journal::{self, Line};
 use crate::harness::laravel::{Laravel, Served};
 use crate::harness::process::{ManagedChild, Workplace, poll};
-use crate::harness::redis::RedisServer;
+use crate::harness::redis::{RedisServer, is_memory};
 
 /// Many times longer than needed: the machine may be busy with other tests.
 const LONG: Duration = Duration::from_secs(300);
@@ -196,11 +196,6 @@ impl Scene {
 
     fn is_busy(&self) -> bool {
         // One look at all keys: work goes from queues to follow-ups and back.
-        let is_memory = |key: &str| {
-            ["artisand:called:", "artisand:last-error:"]
-                .iter()
-                .any(|of| key.contains(of))
-        };
         let is_work = |key: &String| {
             (key.contains("queues:") && !key.ends_with(":notify"))
                 || (key.contains("artisand:") && !is_memory(key))
