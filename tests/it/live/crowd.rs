@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::harness::journal;
 use crate::harness::laravel::{Laravel, Served};
 use crate::harness::process::{ManagedChild, Workplace};
-use crate::harness::redis::RedisServer;
+use crate::harness::redis::{RedisServer, is_memory};
 use crate::harness::sql::{MariaDbServer, PostgresServer};
 use crate::harness::stores::Settings;
 
@@ -167,7 +167,9 @@ impl Scene {
 
     /// Our keys in Redis.
     fn ours(&self) -> Vec<String> {
-        self.redis.query(&[b"KEYS", b"*artisand*"])
+        let mut keys: Vec<String> = self.redis.query(&[b"KEYS", b"*artisand*"]);
+        keys.retain(|key| !is_memory(key));
+        keys
     }
 
     /// Uuids in the store of failed jobs.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use crate::harness::redis::is_memory;
 use crate::harness::scene::{Scene, in_scene};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -43,7 +44,9 @@ impl Locked {
     }
 
     fn ours(&self) -> Vec<String> {
-        self.keys("*artisand*")
+        let mut keys = self.keys("*artisand*");
+        keys.retain(|key| !is_memory(key));
+        keys
     }
 }
 

@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::process::{ManagedChild, Workplace};
+use crate::harness::redis::is_memory;
 use crate::harness::scene::{Scene, in_scene};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -208,7 +209,7 @@ impl Guarded {
                 .unwrap();
             let names: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
             for name in names {
-                if name.contains("queues:") || name.contains("interop:") {
+                if name.contains("queues:") || name.contains("interop:") || is_memory(&name) {
                     continue;
                 }
                 let kind: String = redis::cmd("TYPE")
