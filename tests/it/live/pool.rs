@@ -474,10 +474,14 @@ impl App {
 
     /// Checks that the worker does not start, prints this, and took no job.
     fn refuses(&self, settings: &str, words: &[&str]) {
+        self.refuses_with(1, settings, words);
+    }
+
+    fn refuses_with(&self, code: i32, settings: &str, words: &[&str]) {
         let mut worker = self.work(settings);
         let status = worker.wait_timeout(SOON);
         let output = worker.describe();
-        assert_eq!(status.code(), Some(1), "{output}");
+        assert_eq!(status.code(), Some(code), "{output}");
         for word in words {
             assert!(worker.stderr().contains(word), "no `{word}`: {output}");
         }
@@ -506,9 +510,10 @@ fn without_a_word_php_runs_what_nobody_mapped_where_the_app_and_php_are() {
     worker.succeeds_within(SOON);
     assert_eq!(app.waiting(), 1, "{}", worker.describe());
     // A PHP that the user named has to run: if it does not, that is an error.
-    app.refuses(
+    app.refuses_with(
+        2,
         "[php]\nbinary = 'no-such-php'",
-        &["could not run `no-such-php`"],
+        &["artisand.toml:2: no program `no-such-php` in the search path"],
     );
     assert_eq!(app.waiting(), 1);
 }
@@ -545,9 +550,10 @@ fn a_worker_whose_app_cannot_be_booted_says_why_and_takes_nothing() {
     overwrite(&bootstrap, &before);
 
     let named = "[unmapped]\npolicy = 'php'\n[php]\nbinary = 'no-such-php'";
-    app.refuses(
+    app.refuses_with(
+        2,
         named,
-        &["could not run `no-such-php`", "`binary` under [php]"],
+        &["artisand.toml:4: no program `no-such-php` in the search path"],
     );
 
     let vendor = app.path().join("vendor");
