@@ -29,14 +29,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use artisand::Registry;
 use artisand::cli::Application;
+use artisand::event::Event;
 use artisand::handler::{
     self, BatchJob, BoxError, Collection, EndInPhp, FailureText, JobContext, Model, RunInPhp,
 };
-use artisand::payload::JobUuid;
+use artisand::job::JobUuid;
 use artisand::php::{Object, Value};
-use artisand::routing::Registry;
-use artisand::worker::Event;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use redis::AsyncConnectionConfig;

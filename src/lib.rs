@@ -43,7 +43,7 @@
 //! # fn main() {}
 //! ```
 //!
-//! To run a worker without the command line, see [`worker::Worker`].
+//! [`cli::Application`] adds observers of what happens to jobs, and a name and version of your own.
 
 // Only this crate's own tests, benchmarks and fuzz targets see the rest; without them not all of it can be reached.
 #![cfg_attr(
@@ -53,6 +53,11 @@
         unused_imports,
         reason = "the feature makes them reachable"
     )
+)]
+// Most of the crate is there for the command line.
+#![cfg_attr(
+    not(any(feature = "cli", feature = "internals")),
+    allow(dead_code, reason = "the command line uses it")
 )]
 
 #[cfg(not(feature = "internals"))]
@@ -69,6 +74,9 @@ mod cache;
 pub mod cache;
 #[cfg(feature = "cli")]
 pub mod cli;
+#[cfg(not(feature = "internals"))]
+mod config;
+#[cfg(feature = "internals")]
 pub mod config;
 #[cfg(not(feature = "internals"))]
 mod connection;
@@ -86,12 +94,18 @@ pub mod horizon;
 pub mod middleware;
 mod new_file;
 mod outbox;
+#[cfg(not(feature = "internals"))]
+mod payload;
+#[cfg(feature = "internals")]
 pub mod payload;
 pub mod php;
 #[cfg(not(feature = "internals"))]
 mod process;
 #[cfg(feature = "internals")]
 pub mod process;
+#[cfg(not(feature = "internals"))]
+mod queue;
+#[cfg(feature = "internals")]
 pub mod queue;
 #[cfg(not(feature = "internals"))]
 mod routing;
@@ -106,16 +120,28 @@ pub mod telemetry;
 mod time;
 #[cfg(feature = "internals")]
 pub mod time;
+#[cfg(not(feature = "internals"))]
+mod worker;
+#[cfg(feature = "internals")]
 pub mod worker;
 
-pub use connection::{Redis, RedisOptions};
 pub use handler::JobContext;
 pub use process::supervise;
-pub use routing::{
-    FailedHook, HandlerChoice, Mapping, MappingError, PhpEvents, Registry, Router, Runner,
-    UnmappedPolicy,
-};
-pub use worker::{Worker, WorkerOptions};
+pub use routing::Registry;
+
+/// What happens to jobs, for observers of a worker.
+pub mod event {
+    pub use crate::routing::Runner;
+    pub use crate::worker::{
+        Event, JobEnd, JobException, JobResult, Looping, Observer, StopReason,
+    };
+}
+
+/// What a job is: its payload, and the names in it.
+pub mod job {
+    pub use crate::payload::{Data, Error, JobId, JobUuid, Kind, Payload, Target};
+    pub use crate::queue::{ConnectionName, QueueName};
+}
 
 /// The README's examples compile.
 #[cfg(all(doctest, feature = "cli"))]

@@ -16,13 +16,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
+use artisand::Registry;
 use artisand::cli::Application;
 use artisand::handler::view::{Listener, Notification};
 use artisand::handler::{
     self, BoxError, BoxFuture, FailureText, JobContext, Middleware, ModelIdentifier, Next,
 };
 use artisand::php::Date;
-use artisand::routing::Registry;
 use serde::Deserialize;
 
 fn main() -> ExitCode {

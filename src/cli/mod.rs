@@ -4,7 +4,7 @@
 //!
 //! ```no_run
 //! use artisand::handler::{self, JobContext};
-//! use artisand::routing::Registry;
+//! use artisand::Registry;
 //!
 //! #[derive(serde::Deserialize)]
 //! struct ProcessPodcast {
@@ -224,8 +224,8 @@ pub fn run(registry: Registry) -> ExitCode {
 ///
 /// ```no_run
 /// use artisand::cli::Application;
-/// use artisand::routing::Registry;
-/// use artisand::worker::Event;
+/// use artisand::Registry;
+/// use artisand::event::Event;
 ///
 /// fn main() -> std::process::ExitCode {
 ///     Application::new(Registry::new())
@@ -267,7 +267,7 @@ impl Application {
     ///
     /// ```no_run
     /// use artisand::cli::Application;
-    /// use artisand::routing::Registry;
+    /// use artisand::Registry;
     ///
     /// fn main() -> std::process::ExitCode {
     ///     Application::new(Registry::new())

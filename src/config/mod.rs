@@ -40,47 +40,18 @@ mod target;
 mod unmapped;
 
 pub use connection::{Connection, connection, connection_without_prefix};
-#[cfg(not(feature = "internals"))]
-pub(crate) use doubts::Doubt;
-#[cfg(feature = "internals")]
 pub use doubts::Doubt;
 pub use error::Error;
-#[cfg(not(feature = "internals"))]
-pub(crate) use exposure::Exposure;
-#[cfg(feature = "internals")]
 pub use exposure::Exposure;
-#[cfg(not(feature = "internals"))]
-pub(crate) use file::{
-    ConnectionTable, File, HorizonTable, OneOrMore, PhpTable, Source, WorkerTable,
-};
-#[cfg(feature = "internals")]
 pub use file::{ConnectionTable, File, HorizonTable, OneOrMore, PhpTable, Source, WorkerTable};
-#[cfg(not(feature = "internals"))]
-pub(crate) use handler::HandlerTable;
-#[cfg(feature = "internals")]
 pub use handler::HandlerTable;
 pub use horizon::{horizon, horizon_of_worker};
-#[cfg(not(feature = "internals"))]
-pub(crate) use laravel::{EnvLookup, Laravel, Origin, QueueSettings, RedisSettings, SettingError};
-#[cfg(feature = "internals")]
 pub use laravel::{EnvLookup, Laravel, Origin, QueueSettings, RedisSettings, SettingError};
-#[cfg(not(feature = "internals"))]
-pub(crate) use mapping::MapTable;
-#[cfg(feature = "internals")]
 pub use mapping::MapTable;
-#[cfg(not(feature = "internals"))]
-pub(crate) use middleware::{
-    ExceptionsTable, LimiterTable, MiddlewareTable, OverlapTable, RateLimitedTable, ReleaseTable,
-    Spend, ThrottleTable,
-};
-#[cfg(feature = "internals")]
 pub use middleware::{
     ExceptionsTable, LimiterTable, MiddlewareTable, OverlapTable, RateLimitedTable, ReleaseTable,
     Spend, ThrottleTable,
 };
-#[cfg(not(feature = "internals"))]
-pub(crate) use place::ErrorPlace;
-#[cfg(feature = "internals")]
 pub use place::ErrorPlace;
 #[cfg(feature = "cli")]
 pub(crate) use policy::lack_for_php;
@@ -90,9 +61,6 @@ pub use services::services;
 pub use stores::{
     app_cache, batches, cache_for_php_only, default_cache, encrypter, failed_jobs, maintenance,
 };
-#[cfg(not(feature = "internals"))]
-pub(crate) use unmapped::UnmappedTable;
-#[cfg(feature = "internals")]
 pub use unmapped::UnmappedTable;
 
 use crate::app::{self, EnvFile, Manifest, Version, cast};

@@ -16,9 +16,6 @@ pub use database::DatabaseFailedJobs;
 pub use file::{FileFailedJobs, FileLock, Unlock};
 pub use store::FailedJobs;
 
-#[cfg(not(feature = "internals"))]
-pub(crate) use crate::payload::FailedJob;
-#[cfg(feature = "internals")]
 pub use crate::payload::FailedJob;
 use crate::time::UnixSeconds;
 

@@ -89,7 +89,30 @@ impl fmt::Debug for JobContext {
 }
 
 impl JobContext {
-    /// Makes a context for one attempt; for the worker, and for tests of handlers.
+    /// The context of the first attempt of a job, for tests of handlers: a payload as it lies in the queue
+    /// `default` of the connection `redis`.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are no payload.
+    pub fn of_payload(body: &[u8]) -> Result<Self, Error> {
+        let info = JobInfo {
+            connection: "redis".into(),
+            queue: "default".into(),
+            attempts: 1,
+            payload: Arc::new(Payload::parse(body)?),
+            body: body.into(),
+            reserved: body.into(),
+        };
+        Ok(Self::new(
+            Arc::new(info),
+            CancellationToken::new(),
+            Arc::default(),
+        ))
+    }
+
+    /// The context of one attempt.
+    #[doc(hidden)]
     pub fn new(info: Arc<JobInfo>, cancelled: CancellationToken, services: Arc<Services>) -> Self {
         Self(Arc::new(Inner {
             info,

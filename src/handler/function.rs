@@ -47,7 +47,7 @@ pub struct OnThread;
 ///
 /// ```
 /// use artisand::handler::{self, JobContext};
-/// use artisand::routing::Registry;
+/// use artisand::Registry;
 /// use serde::Deserialize;
 ///
 /// #[derive(Deserialize)]

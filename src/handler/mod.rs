@@ -18,11 +18,7 @@
 //! middleware in its own `middleware` property. All of it runs within the job's
 //! timeout.
 
-use std::fmt;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-
-use futures_util::FutureExt as _;
 
 mod batch;
 mod context;
@@ -36,6 +32,7 @@ mod input;
 mod limiter;
 mod model;
 mod panics;
+mod pipeline;
 mod rows;
 mod services;
 mod shadow;
@@ -43,48 +40,36 @@ mod template;
 pub mod view;
 
 pub use batch::{AddError, BatchHandle, BatchJob};
-#[cfg(not(feature = "internals"))]
-pub(crate) use context::{ChainEdit, Request};
-#[cfg(feature = "internals")]
-pub use context::{ChainEdit, Request};
-pub use context::{JobContext, JobInfo};
-#[cfg(not(feature = "internals"))]
-pub(crate) use dispatch::DispatchError;
-#[cfg(feature = "internals")]
-pub use dispatch::DispatchError;
+pub use context::JobContext;
 pub use failure::{BoxError, BoxFuture, FailureText};
-pub use function::{Async, Blocking, Function, OnThread, blocking, function};
-#[cfg(not(feature = "internals"))]
-pub(crate) use hold::HeldLocks;
-#[cfg(feature = "internals")]
-pub use hold::HeldLocks;
-#[cfg(all(not(feature = "internals"), feature = "http"))]
-pub(crate) use http::{Http, HttpClient, HttpOptions, HttpSetupError, SecretSource};
-#[cfg(all(feature = "internals", feature = "http"))]
-pub use http::{Http, HttpClient, HttpOptions, HttpSetupError, SecretSource};
+pub use function::{Function, blocking, function};
 pub use input::{InputError, input};
-#[cfg(not(feature = "internals"))]
-pub(crate) use limiter::LimitTemplate;
-#[cfg(feature = "internals")]
-pub use limiter::LimitTemplate;
 pub use limiter::{Limit, Limiter};
-#[cfg(not(feature = "internals"))]
-pub(crate) use model::Models;
-#[cfg(feature = "internals")]
-pub use model::Models;
 pub use model::{ModelError, ModelId, ModelIdentifier, ModelKey, ModelNotFound};
-pub(crate) use panics::{panic_text, remember_places};
+pub use pipeline::Next;
 pub use rows::{Collection, Model};
-#[cfg(not(feature = "internals"))]
-pub(crate) use services::Gap;
-#[cfg(feature = "internals")]
-pub use services::Gap;
-pub use services::{MiddlewareServices, Missing, Services};
 pub use shadow::{EndInPhp, RunInPhp};
+
 #[cfg(not(feature = "internals"))]
-pub(crate) use template::{Path, PathError, Template, TemplateError};
+pub(crate) use inside::*;
 #[cfg(feature = "internals")]
-pub use template::{Path, PathError, Template, TemplateError};
+pub use inside::*;
+pub(crate) use panics::{panic_text, remember_places};
+
+/// What the rest of the crate uses, and users do not need.
+mod inside {
+    pub use super::context::{ChainEdit, JobInfo, Request};
+    pub use super::dispatch::DispatchError;
+    pub use super::function::{Async, Blocking, OnThread};
+    pub use super::hold::HeldLocks;
+    #[cfg(feature = "http")]
+    pub use super::http::{Http, HttpClient, HttpOptions, HttpSetupError, SecretSource};
+    pub use super::limiter::LimitTemplate;
+    pub use super::model::Models;
+    pub use super::pipeline::{Panicked, Pipeline};
+    pub use super::services::{Gap, MiddlewareServices, Missing, Services};
+    pub use super::template::{Path, PathError, Template, TemplateError};
+}
 
 /// The longest wait that a program or a server can ask for, in seconds.
 pub(crate) const MAX_WAIT: u64 = 24 * 60 * 60;
@@ -195,117 +180,5 @@ pub trait Middleware: Send + Sync + 'static {
     fn check(&self, services: &Services) -> Result<(), Missing> {
         let _ = services;
         Ok(())
-    }
-}
-
-/// Middleware in the order in which a job passes through it, the outermost first. Cheap to clone.
-#[derive(Clone, Default)]
-pub struct Pipeline(Arc<[Arc<dyn Middleware>]>);
-
-impl fmt::Debug for Pipeline {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pipeline of {}", self.0.len())
-    }
-}
-
-impl FromIterator<Arc<dyn Middleware>> for Pipeline {
-    fn from_iter<I: IntoIterator<Item = Arc<dyn Middleware>>>(middleware: I) -> Self {
-        Self(middleware.into_iter().collect())
-    }
-}
-
-impl Pipeline {
-    /// True if there is no middleware.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The middleware, the outermost first.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Middleware>> {
-        self.0.iter()
-    }
-
-    /// Checks that all services that the middleware needs are there.
-    ///
-    /// # Errors
-    ///
-    /// The first missing service.
-    pub fn check(&self, services: &Services) -> Result<(), Missing> {
-        self.iter().try_for_each(|one| one.check(services))
-    }
-
-    /// Sends a job through the middleware to its handler.
-    ///
-    /// # Errors
-    ///
-    /// Errors of the handler and of the middleware. A panic of either becomes a
-    /// [`Panicked`] error here, so that the outer middleware sees it.
-    pub fn run<'a>(
-        &'a self,
-        context: &'a JobContext,
-        handler: &'a dyn Handler,
-    ) -> BoxFuture<'a, Result<(), BoxError>> {
-        let next = Next {
-            rest: &self.0,
-            handler,
-            context,
-        };
-        next.run()
-    }
-}
-
-/// The rest of the pipeline, with the handler at its end.
-pub struct Next<'a> {
-    rest: &'a [Arc<dyn Middleware>],
-    handler: &'a dyn Handler,
-    context: &'a JobContext,
-}
-
-impl fmt::Debug for Next<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Next({} and the handler)", self.rest.len())
-    }
-}
-
-/// A panic of a handler or a middleware, as the pipeline reports it.
-#[derive(Debug, thiserror::Error)]
-#[error("panicked: {0}")]
-pub struct Panicked(pub(crate) String);
-
-impl<'a> Next<'a> {
-    /// Runs the rest of the pipeline.
-    ///
-    /// # Errors
-    ///
-    /// See [`Pipeline::run`].
-    pub fn run(self) -> BoxFuture<'a, Result<(), BoxError>> {
-        let run = async move {
-            let Self {
-                rest,
-                handler,
-                context,
-            } = self;
-            match rest.split_first() {
-                Some((first, rest)) => {
-                    let next = Self {
-                        rest,
-                        handler,
-                        context,
-                    };
-                    first.handle(context, next).await
-                }
-                None => handler.handle(context.clone()).await,
-            }
-        };
-        Box::pin(
-            AssertUnwindSafe(run).catch_unwind().map(|result| {
-                result.unwrap_or_else(|panic| Err(Panicked(panic_text(&*panic)).into()))
-            }),
-        )
-    }
-
-    /// Whether the handler runs on its own thread and may run on when this future is dropped.
-    pub fn is_blocking(&self) -> bool {
-        self.handler.is_blocking()
     }
 }

@@ -11,7 +11,7 @@ use crate::time::Clock;
 /// Limits the number of jobs per span of time, with a counter that PHP workers share.
 ///
 /// The limits come from the limiter of this name: `[limiters.NAME]` of
-/// `artisand.toml`, or those of [`Services`]. In PHP they are a closure, which
+/// `artisand.toml`. In PHP they are a closure, which
 /// only PHP can evaluate: configure the same limits in both places.
 ///
 /// # Source

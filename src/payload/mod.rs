@@ -32,75 +32,29 @@ mod retry;
 mod target;
 mod version;
 
-#[cfg(not(feature = "internals"))]
-pub(crate) use build::{
-    BuildError, Envelope, HorizonFields, NewData, NewPayload, Scalar, Waits, random_id, random_uuid,
-};
-#[cfg(feature = "internals")]
 pub use build::{
     BuildError, Envelope, HorizonFields, NewData, NewPayload, Scalar, Waits, random_id, random_uuid,
 };
-#[cfg(not(feature = "internals"))]
-pub(crate) use chain::{Chain, ChainError, Step, StepKind};
-#[cfg(feature = "internals")]
 pub use chain::{Chain, ChainError, Step, StepKind};
-#[cfg(not(feature = "internals"))]
-pub(crate) use closure::{ClosureError, QueuedClosure};
-#[cfg(feature = "internals")]
 pub use closure::{ClosureError, QueuedClosure};
-#[cfg(not(feature = "internals"))]
-pub(crate) use command::Command;
-#[cfg(feature = "internals")]
 pub use command::Command;
-#[cfg(not(feature = "internals"))]
-pub(crate) use command_line::CommandLine;
-#[cfg(feature = "internals")]
 pub use command_line::CommandLine;
-#[cfg(not(feature = "internals"))]
-pub(crate) use context::LogContext;
-#[cfg(feature = "internals")]
 pub use context::LogContext;
-#[cfg(not(feature = "internals"))]
-pub(crate) use delay::{Delay, DelayError, Interval};
-#[cfg(feature = "internals")]
 pub use delay::{Delay, DelayError, Interval};
-#[cfg(not(feature = "internals"))]
-pub(crate) use document::Document;
-#[cfg(feature = "internals")]
 pub use document::Document;
 #[cfg(feature = "cli")]
 pub(crate) use document::is_bookkeeping;
-#[cfg(not(feature = "internals"))]
-pub(crate) use encryption::{Encrypter, EncryptionError, KeyError};
-#[cfg(feature = "internals")]
 pub use encryption::{Encrypter, EncryptionError, KeyError};
-#[cfg(not(feature = "internals"))]
-pub(crate) use failed_job::FailedJob;
-#[cfg(feature = "internals")]
 pub use failed_job::FailedJob;
-#[cfg(not(feature = "internals"))]
-pub(crate) use json::write_json_text;
-#[cfg(feature = "internals")]
 pub use json::write_json_text;
-#[cfg(not(feature = "internals"))]
-pub(crate) use limits::{Backoff, Limits};
-#[cfg(feature = "internals")]
 pub use limits::{Backoff, Limits};
 pub use pattern::{Pattern, TargetPattern};
-#[cfg(not(feature = "internals"))]
-pub(crate) use pattern::{PatternError, TargetPatternError};
-#[cfg(feature = "internals")]
 pub use pattern::{PatternError, TargetPatternError};
-#[cfg(all(feature = "cli", not(feature = "internals")))]
-pub(crate) use retry::for_retry;
-#[cfg(feature = "internals")]
+#[cfg(any(feature = "cli", feature = "internals"))]
 pub use retry::for_retry;
 pub(crate) use target::subject_of;
 pub use target::{Kind, Target};
 pub use version::Version;
-#[cfg(not(feature = "internals"))]
-pub(crate) use version::VersionError;
-#[cfg(feature = "internals")]
 pub use version::VersionError;
 
 use crate::php::Value;
@@ -182,7 +136,7 @@ pub struct Payload {
     pub id: Option<JobId>,
     /// `displayName`; empty if the payload has none.
     pub display_name: Arc<str>,
-    /// `job`: [`CALL_QUEUED_HANDLER`], or `Class@method` of a string job.
+    /// `job`: `Illuminate\Queue\CallQueuedHandler@call`, or `Class@method` of a string job.
     pub job: Cow<'static, str>,
     /// `attempts`: number of runs before the one that is about to start; absent if the driver counts elsewhere.
     pub attempts: Option<u32>,

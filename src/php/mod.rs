@@ -47,20 +47,23 @@ mod value;
 
 pub use class::{ClassName, PropertyName, Visibility};
 pub use date::Date;
-#[cfg(not(feature = "internals"))]
-pub(crate) use de::Deserializer;
-#[cfg(feature = "internals")]
-pub use de::Deserializer;
 pub use de::from_slice;
+pub use error::Error;
 #[cfg(not(feature = "internals"))]
-pub(crate) use edit::{EditError, ObjectText};
+pub(crate) use inside::*;
 #[cfg(feature = "internals")]
-pub use edit::{EditError, ObjectText};
-pub use error::{Category, Error, Kind, Segment};
+pub use inside::*;
 pub(crate) use int::int_of;
 pub use ser::to_vec;
 pub use text::MAX_DEPTH;
 pub use value::{Array, Custom, EnumCase, Float, Key, Object, Value};
+
+/// What the rest of the crate uses, and users do not need.
+mod inside {
+    pub use super::de::Deserializer;
+    pub use super::edit::{EditError, ObjectText};
+    pub use super::error::{Category, Kind, Segment};
+}
 
 /// Reads the class name that a serialized object begins with, and nothing more.
 pub(crate) fn leading_class(bytes: &[u8]) -> Result<&str, Error> {

@@ -272,7 +272,7 @@ impl Value {
     ///
     /// # Errors
     ///
-    /// See [`Kind`]; nesting is limited to `MAX_DEPTH`, memory by the length of the input.
+    /// See [`Error`]; nesting is limited to `MAX_DEPTH`, memory by the length of the input.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         let (value, end) = Self::from_prefix(bytes)?;
         if end < bytes.len() {

@@ -10,9 +10,6 @@ use crate::connection::LockPlace;
 ///
 /// The process that empties a list holds its lease. Every driver passes the clauses of `tests/it/contract.rs`.
 pub trait Ledger: Send + Sync + fmt::Debug + 'static {
-    /// Adds records to the end of a list.
-    fn append<'a>(&'a self, spool: Spool, records: &'a [Vec<u8>]) -> Answer<'a, ()>;
-
     /// Records of a list, oldest first, starting at position `from`.
     fn read(&self, spool: Spool, from: usize, max: usize) -> Answer<'_, Vec<Vec<u8>>>;
 

@@ -21,31 +21,16 @@ mod name;
 mod redis;
 mod spool;
 
-#[cfg(not(feature = "internals"))]
-pub(crate) use abilities::{Abilities, Ability};
-#[cfg(feature = "internals")]
 pub use abilities::{Abilities, Ability};
-#[cfg(not(feature = "internals"))]
-pub(crate) use connections::{Connections, Destination};
-#[cfg(feature = "internals")]
 pub use connections::{Connections, Destination};
 pub use effect::Push;
-#[cfg(not(feature = "internals"))]
-pub(crate) use effect::{Claim, Effect, Unlock};
-#[cfg(feature = "internals")]
 pub use effect::{Claim, Effect, Unlock};
 pub use heads::Heads;
-#[cfg(not(feature = "internals"))]
-pub(crate) use keys::Keys;
-#[cfg(feature = "internals")]
 pub use keys::Keys;
 pub use ledger::Ledger;
 pub use memory::MemoryQueue;
 pub use name::{ConnectionName, QueueName};
 pub use redis::{RedisQueue, RedisQueueOptions};
-#[cfg(not(feature = "internals"))]
-pub(crate) use spool::Spool;
-#[cfg(feature = "internals")]
 pub use spool::Spool;
 
 use crate::time::UnixSeconds;

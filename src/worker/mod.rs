@@ -46,9 +46,7 @@ mod wakeups;
 mod watchdog;
 mod weights;
 
-#[cfg(all(not(feature = "internals"), feature = "cli"))]
-pub(crate) use attempt::decide::Defaults;
-#[cfg(all(feature = "internals", feature = "cli"))]
+#[cfg(feature = "cli")]
 pub use attempt::decide::Defaults;
 #[cfg(feature = "cli")]
 pub(crate) use attempt::exception::php_text as exception_text;
@@ -57,15 +55,9 @@ pub use heartbeat::Heartbeat;
 pub use options::{StopRules, WorkerOptions};
 #[cfg(feature = "cli")]
 pub(crate) use preview::Preview;
-#[cfg(not(feature = "internals"))]
-pub(crate) use signals::ControlPlane;
-#[cfg(feature = "internals")]
 pub use signals::ControlPlane;
 pub use stats::{CanaryStop, Tally};
 pub use stop::{Control, StopReason};
-#[cfg(not(feature = "internals"))]
-pub(crate) use stop::{Orders, resident_memory};
-#[cfg(feature = "internals")]
 pub use stop::{Orders, resident_memory};
 
 use crate::failed::FailedJobs;
@@ -221,24 +213,6 @@ impl Worker {
     #[must_use]
     pub fn on(self, observer: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         self.with_observer(observer)
-    }
-
-    /// Adds a closure that is called before each look at the queues; if it returns false, the worker does not
-    /// look.
-    ///
-    /// See [`Looping::veto`] for what the worker does then.
-    #[must_use]
-    pub fn on_looping(
-        self,
-        may_pop: impl Fn(&Looping<'_>) -> bool + Send + Sync + 'static,
-    ) -> Self {
-        self.on(move |event| {
-            if let Event::Looping(looping) = event
-                && !may_pop(looping)
-            {
-                looping.veto();
-            }
-        })
     }
 
     /// Runs until told to stop, or until one of the options ends the run.

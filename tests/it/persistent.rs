@@ -2,12 +2,11 @@
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use artisand::handler::{self, Handler as _, JobContext, JobInfo};
+use artisand::handler::{self, Handler as _, JobContext};
+use artisand::payload::CALL_QUEUED_HANDLER;
 use artisand::payload::Pattern;
-use artisand::payload::{CALL_QUEUED_HANDLER, Payload};
 use artisand::process::{Persistent, PersistentOptions};
 use artisand::queue::Queue as _;
 use artisand::routing::{HandlerChoice, Mapping, Registry, UnmappedPolicy};
@@ -16,7 +15,6 @@ use artisand::worker::WorkerOptions;
 use serde::de::IgnoredAny;
 use serde_json::json;
 use tempfile::TempDir;
-use tokio_util::sync::CancellationToken;
 
 use crate::harness::process::{ManagedChild, Workplace, eventually};
 use crate::harness::redis::RedisServer;
@@ -384,16 +382,7 @@ async fn a_program_whose_child_lives_on_is_gone_all_the_same() {
 async fn programs_do_not_outlive_their_handler_even_if_nobody_stops_it() {
     let script = Script::new(&format!("{ANSWER}; exec sleep 60"));
     let handler = Persistent::new(&script.options).unwrap();
-    let body = job("A", 1);
-    let info = JobInfo {
-        connection: "redis".into(),
-        queue: name("default"),
-        attempts: 1,
-        payload: Arc::new(Payload::parse(&body).unwrap()),
-        body: body.into(),
-        reserved: Arc::default(),
-    };
-    let context = JobContext::new(Arc::new(info), CancellationToken::new(), Arc::default());
+    let context = JobContext::of_payload(job("A", 1).as_ref()).unwrap();
     handler.handle(context).await.unwrap();
     let pids = script.pids();
     assert!(is_running(&pids[0]));

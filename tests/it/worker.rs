@@ -1035,12 +1035,16 @@ async fn a_listener_may_keep_the_worker_from_its_queues() {
         sleep: Duration::from_secs(3),
         ..options(1)
     };
-    let worker = Worker::new(Arc::clone(&queue), all_to(handler), worker_options)
-        .on_looping(move |looping| {
-            assert_eq!(looping.options.queues, [name("default")]);
-            count.fetch_add(1, Ordering::Relaxed) >= 2
-        })
-        .on(move |event| sender.send(event.name()).unwrap());
+    let worker =
+        Worker::new(Arc::clone(&queue), all_to(handler), worker_options).on(move |event| {
+            if let Event::Looping(looping) = event {
+                assert_eq!(looping.options.queues, [name("default")]);
+                if count.fetch_add(1, Ordering::Relaxed) < 2 {
+                    looping.veto();
+                }
+            }
+            sender.send(event.name()).unwrap();
+        });
     let began = tokio::time::Instant::now();
     let report = worker.run(&Control::new()).await;
     assert_eq!(report.reason, StopReason::MaxJobs);
@@ -1066,7 +1070,11 @@ async fn a_listener_may_keep_the_worker_from_its_queues() {
     // Queues that no worker may look at count as empty, as in Laravel.
     queue.push(&name("default"), &[job("A", 2)]).await.unwrap();
     let handler = handler::function(|_: IgnoredAny, _| async { Ok::<(), std::io::Error>(()) });
-    let worker = Worker::new(Arc::clone(&queue), all_to(handler), options(1)).on_looping(|_| false);
+    let worker = Worker::new(Arc::clone(&queue), all_to(handler), options(1)).on(|event| {
+        if let Event::Looping(looping) = event {
+            looping.veto();
+        }
+    });
     let report = worker.run(&Control::new()).await;
     assert_eq!(
         (report.reason, report.jobs_processed),

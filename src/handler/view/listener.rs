@@ -19,7 +19,7 @@ use crate::handler::input::Nothing;
 ///
 /// ```
 /// use artisand::handler::{self, JobContext, view::Listener};
-/// use artisand::routing::Registry;
+/// use artisand::Registry;
 /// use serde::Deserialize;
 ///
 /// #[derive(Deserialize)]

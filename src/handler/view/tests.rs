@@ -1,28 +1,14 @@
 //! Views of commands as Laravel writes them (docs/protocol/commands.md 6 to 12).
 
-use std::sync::Arc;
-
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::handler::{JobContext, JobInfo, ModelIdentifier, ModelKey, Services, Template, input};
-use crate::payload::Payload;
+use crate::handler::{JobContext, ModelIdentifier, ModelKey, Template, input};
 use crate::shown::with_causes;
 
 fn context(body: &Value) -> JobContext {
-    let body = body.to_string();
-    let info = JobInfo {
-        connection: "redis".into(),
-        queue: "default".into(),
-        attempts: 1,
-        payload: Arc::new(Payload::parse(body.as_bytes()).unwrap()),
-        body: Arc::from(body.as_bytes()),
-        reserved: Arc::default(),
-    };
-    let services = Arc::new(Services::default());
-    JobContext::new(Arc::new(info), CancellationToken::new(), services)
+    JobContext::of_payload(body.to_string().as_bytes()).unwrap()
 }
 
 fn object_job(command: &str) -> JobContext {

@@ -55,13 +55,6 @@ impl MemoryQueue {
 }
 
 impl Ledger for MemoryQueue {
-    fn append<'a>(&'a self, spool: Spool, records: &'a [Vec<u8>]) -> Answer<'a, ()> {
-        let mut state = self.state();
-        let list = state.spools.entry(spool).or_default();
-        list.extend(records.iter().cloned());
-        at_once(Ok(()))
-    }
-
     fn read(&self, spool: Spool, from: usize, max: usize) -> Answer<'_, Vec<Vec<u8>>> {
         let state = self.state();
         let records = state.spools.get(&spool).into_iter().flatten();

@@ -72,13 +72,9 @@ impl MemoryQueue {
     }
 
     /// Adds a record to one of artisand's own lists, as a worker that died would have left it.
+    #[cfg(any(test, feature = "internals"))]
     pub fn spool_record(&self, spool: Spool, record: Vec<u8>) {
         self.state().spools.entry(spool).or_default().push(record);
-    }
-
-    /// The owner of a lock; `None` if the lock is free.
-    pub fn lock_owner(&self, key: &str) -> Option<String> {
-        self.state().locks.get(key).cloned()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

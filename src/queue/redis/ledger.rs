@@ -58,15 +58,6 @@ impl RedisQueue {
 }
 
 impl Ledger for RedisQueue {
-    fn append<'a>(&'a self, spool: Spool, records: &'a [Vec<u8>]) -> Answer<'a, ()> {
-        Box::pin(async move {
-            let (keys, name) = ([self.keys.spool(spool)], name_of(spool));
-            let (script, args) = (&self.scripts.push, byte_args(records));
-            let _: i64 = self.call(&name, "push.lua", script, &keys, &args).await?;
-            Ok(())
-        })
-    }
-
     fn read(&self, spool: Spool, from: usize, max: usize) -> Answer<'_, Vec<Vec<u8>>> {
         Box::pin(async move {
             let last = from.saturating_add(max).saturating_sub(1);

@@ -159,11 +159,6 @@ impl RedisQueue {
         }
     }
 
-    /// The connection's settings.
-    pub fn options(&self) -> &RedisQueueOptions {
-        &self.options
-    }
-
     /// The key names in use.
     pub fn keys(&self) -> &Keys {
         &self.keys
