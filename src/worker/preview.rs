@@ -8,7 +8,7 @@ use crate::queue::{ConnectionName, MemoryQueue, QueueName};
 use crate::routing::Router;
 use crate::worker::app_context::AppContext;
 use crate::worker::options::WorkerOptions;
-use crate::worker::triage::{Bypass, BypassReason, Candidate, Routed, Triage, Triaged};
+use crate::worker::triage::{BypassReason, Candidate, Triage, Triaged};
 
 /// Predicts what a worker would do with waiting jobs, without running one.
 pub(crate) struct Preview(Triage);
@@ -35,14 +35,14 @@ impl Preview {
     pub(crate) fn check(&self, payload: &Payload, queue: &QueueName) -> Option<Result<(), String>> {
         let Candidate { payload, triaged } = self.0.of(payload.clone(), queue);
         // Other jobs of a canary's or shadow's class run in the handler, or will.
-        let (Triaged::Run(Routed { handler, .. })
-        | Triaged::Bypass(Bypass {
-            handler,
-            reason: BypassReason::Canary | BypassReason::Shadow,
-            ..
-        })) = triaged
-        else {
-            return None;
+        let handler = match triaged {
+            Triaged::Run(routed) => routed.handler,
+            Triaged::Bypass(bypass)
+                if matches!(bypass.reason, BypassReason::Canary | BypassReason::Shadow) =>
+            {
+                bypass.handler
+            }
+            _ => return None,
         };
         Some(self.0.check_input(&payload, queue, &*handler))
     }
@@ -51,10 +51,10 @@ impl Preview {
     pub(crate) fn refusal(&self, payload: &Payload, queue: &QueueName) -> Option<String> {
         match self.0.of(payload.clone(), queue).triaged {
             Triaged::Unmapped(refusal) => refusal.map(|refusal| refusal.to_string()),
-            Triaged::Bypass(Bypass {
-                reason: BypassReason::Mismatch(why),
-                ..
-            }) => Some(why),
+            Triaged::Bypass(bypass) => match bypass.reason {
+                BypassReason::Mismatch(why) => Some(why),
+                _ => None,
+            },
             _ => None,
         }
     }

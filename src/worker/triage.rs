@@ -46,9 +46,9 @@ pub(super) struct Candidate {
 #[derive(Debug)]
 pub(super) enum Triaged {
     /// A handler of this process runs the job.
-    Run(Routed),
+    Run(Box<Routed>),
     /// The job's mapping does not run it: the policy for unmapped jobs applies.
-    Bypass(Bypass),
+    Bypass(Box<Bypass>),
     /// The job goes unchanged to the end of another queue.
     Forward(QueueName),
     /// The policy for unmapped jobs applies; the refusal says why, if the job has a mapping.
@@ -126,10 +126,11 @@ impl Triage {
         let payload = &*candidate.payload;
         match &candidate.triaged {
             Triaged::Unmapped(Some(refusal)) => self.warn_of_refusal(payload, refusal),
-            Triaged::Bypass(Bypass {
-                reason: BypassReason::Mismatch(why),
-                ..
-            }) => self.warn_of_mismatch(payload, why),
+            Triaged::Bypass(bypass) => {
+                if let BypassReason::Mismatch(why) = &bypass.reason {
+                    self.warn_of_mismatch(payload, why);
+                }
+            }
             _ => {}
         }
         Ok(candidate)
@@ -179,12 +180,12 @@ impl Triage {
             pipeline,
         } = route;
         let bypass = |handler, pipeline, reason| {
-            Ok(Triaged::Bypass(Bypass {
+            Ok(Triaged::Bypass(Box::new(Bypass {
                 mapping,
                 handler,
                 pipeline,
                 reason,
-            }))
+            })))
         };
         if let Some(reason) = self.left_to_others(payload, mapping) {
             return bypass(handler, pipeline, reason);
@@ -194,12 +195,12 @@ impl Triage {
             return bypass(handler, pipeline, BypassReason::Mismatch(why));
         }
         completion.telling = self.app.router.telling(Some(mapping));
-        Ok(Triaged::Run(Routed {
+        Ok(Triaged::Run(Box::new(Routed {
             mapping,
             handler,
             pipeline: around,
             completion,
-        }))
+        })))
     }
 
     /// The middleware of a job and what its end will bring about.

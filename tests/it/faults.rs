@@ -200,6 +200,11 @@ fn an_order_to_quit_cuts_no_job_but_for_a_person_who_asks_twice() {
         });
         for signal in signals {
             worker.signal(*signal);
+            // Different signals that come at once have no order.
+            redis.eventually("the first is heard", Duration::from_secs(60), || {
+                let log = worker.stderr();
+                log.contains("stopping when the running jobs").then_some(())
+            });
         }
         if !finishes {
             // What comes at once is one signal that was delivered twice: time makes the difference.

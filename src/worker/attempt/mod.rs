@@ -209,7 +209,7 @@ impl Attempt {
                 let is_mismatch = matches!(bypass.reason, BypassReason::Mismatch(_));
                 triage.stats.went_beside(bypass.mapping, is_mismatch);
                 let shadow = (bypass.reason == BypassReason::Shadow)
-                    .then(|| Shadow::check(triage, bypass, &info));
+                    .then(|| Shadow::check(triage, *bypass, &info));
                 Box::pin(self.go_elsewhere(info, placement, None, shadow, end)).await;
             }
         }
@@ -298,7 +298,7 @@ impl Attempt {
     }
 
     /// Runs a job with its handler, and settles it.
-    async fn handle(&self, routed: Routed, info: Arc<JobInfo>, end: &mut TaskEnd) {
+    async fn handle(&self, routed: Box<Routed>, info: Arc<JobInfo>, end: &mut TaskEnd) {
         let triage = &self.shared.triage;
         let rules = Rules::of(&info.payload.limits, &self.shared.terms.defaults);
         let context = JobContext::new(
