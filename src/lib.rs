@@ -82,6 +82,7 @@ pub mod config;
 mod connection;
 #[cfg(feature = "internals")]
 pub mod connection;
+pub mod dispatch;
 #[cfg(not(feature = "internals"))]
 mod failed;
 #[cfg(feature = "internals")]

@@ -12,7 +12,7 @@ use crate::php::{Object, Value};
 const SILENCED: &str = "Laravel\\Horizon\\Contracts\\Silenced";
 
 /// What stands for a model in a serialized job.
-const MODEL_IDENTIFIER: &str = "Illuminate\\Contracts\\Database\\ModelIdentifier";
+pub(super) const MODEL_IDENTIFIER: &str = "Illuminate\\Contracts\\Database\\ModelIdentifier";
 
 impl Manifest {
     /// The fields that Horizon adds to the payload of a job with this command, pushed now.

@@ -6,6 +6,7 @@ mod env;
 mod framework;
 mod horizon;
 mod manifest;
+mod object;
 mod slug;
 mod subject;
 mod variables;
@@ -21,6 +22,7 @@ pub use manifest::{
     Class, Code, Manifest, ManifestError, Middleware, Model, Part, Paths, Pivot, Property,
     Returned, UniqueId, is_same_directory,
 };
+pub use object::Unfit;
 pub use slug::slug;
 pub use subject::Missing;
 pub use variables::{Overrides, Variables};

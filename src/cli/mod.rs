@@ -34,6 +34,7 @@ mod completions;
 mod config_check;
 mod connect;
 mod console;
+mod dispatch;
 mod doctor;
 mod exit;
 mod failed;
@@ -128,6 +129,9 @@ enum Command {
     /// Resume job processing for a paused queue
     #[command(name = "queue:resume", visible_alias = "queue:continue", help_template = TEMPLATE)]
     Resume(pause::PauseArgs),
+    /// Push a job to its queue, as PHP would
+    #[command(name = "dispatch", help_template = TEMPLATE)]
+    Dispatch(dispatch::DispatchArgs),
     /// Let canaries that stopped themselves run jobs again
     #[command(name = "canary:resume", help_template = TEMPLATE)]
     CanaryResume,
@@ -322,7 +326,7 @@ impl Application {
             },
         };
         output::set_quiet(cli.global.quiet);
-        match dispatch(cli, self) {
+        match run_command(cli, self) {
             Ok(code) => code,
             Err(error) => {
                 output::error(&error);
@@ -332,7 +336,7 @@ impl Application {
     }
 }
 
-fn dispatch(cli: Cli, application: Application) -> anyhow::Result<ExitCode> {
+fn run_command(cli: Cli, application: Application) -> anyhow::Result<ExitCode> {
     let Cli { command, global } = cli;
     let Application {
         registry,
@@ -351,6 +355,7 @@ fn dispatch(cli: Cli, application: Application) -> anyhow::Result<ExitCode> {
         Command::PruneFailed(args) => block_on(failed::prune(args, &global)),
         Command::PruneBatches(args) => block_on(batches::prune(args, &global)),
         Command::Restart => block_on(restart::run(&global)),
+        Command::Dispatch(args) => block_on(dispatch::run(args, &global)),
         Command::CanaryResume => block_on(restart::resume_canaries(&global)),
         Command::Pause(args) => block_on(pause::pause(args, &global)),
         Command::Resume(args) => block_on(pause::resume(args, &global)),

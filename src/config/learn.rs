@@ -101,6 +101,18 @@ impl Config {
         }
     }
 
+    /// Asks PHP about all classes of the app, where no manifest tells.
+    pub(crate) fn ask_about_all_classes(&mut self) {
+        let is_php_here = self.laravel.as_ref().is_some_and(Laravel::is_of_php);
+        if is_php_here && self.told.is_none() {
+            match self.ask(php::classes) {
+                Some(Ok(told)) => self.told = Some(told),
+                Some(Err(failed)) => self.classes_failure = Some(failed.why),
+                None => {}
+            }
+        }
+    }
+
     fn ask(
         &self,
         question: impl Fn(

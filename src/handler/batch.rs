@@ -298,6 +298,7 @@ async fn push(queues: &dyn Queue, pushes: &[Push]) -> Result<(), crate::queue::E
         let once = Once {
             id: id.as_str(),
             remembered: REMEMBERED,
+            note: "1",
         };
         match queues.push_once(pushes, once).await {
             Ok(_) => return Ok(()),

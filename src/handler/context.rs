@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::dispatch::Planned;
 use super::hold::Holds;
-use super::{BoxError, FailureText, Services, Template};
+use super::{BoxError, DispatchError, FailureText, Services, Template};
 use crate::app::Class;
 use crate::payload::{
     self, Command, Data, Document, Error, JobId, JobUuid, LogContext, Payload, Target,
@@ -47,7 +48,7 @@ pub struct JobInfo {
 }
 
 /// The requests of a handler; only the first request of a kind that ends the job counts.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a request of its own"
@@ -67,6 +68,8 @@ pub struct Request {
     pub has_thrown: bool,
     /// Jobs to add to the chain that the payload already has, in this order.
     pub chain: Vec<ChainEdit>,
+    /// Jobs to push in the step that ends this one.
+    pub(crate) then: Vec<Planned>,
 }
 
 /// A job that a handler adds to the chain of its own: the serialized object.
@@ -389,6 +392,21 @@ impl JobContext {
     pub fn append_to_chain(&self, job: php::Object) {
         let command = php::Value::Object(job).to_bytes();
         self.request(|request| request.chain.push(ChainEdit::Append(command)));
+    }
+
+    /// Pushes a job in the step that ends this one, if it succeeds.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be pushed from here.
+    pub(crate) fn push_at_end(&self, planned: Planned) -> Result<(), DispatchError> {
+        planned.check(&self.0.services)?;
+        self.request(|request| request.then.push(planned));
+        Ok(())
+    }
+
+    pub(crate) fn shared_services(&self) -> &Arc<Services> {
+        &self.0.services
     }
 
     /// Records that the handler threw, for a middleware that swallows the error.

@@ -1,17 +1,26 @@
-//! Makes the payload of a new job of one of the app's classes, and finds its queue.
+//! Makes the payload of a new job of one of the app's classes, and finds its queue and its lock.
 //!
 //! The manifest records the facts that PHP would ask the class for. If a fact is
 //! missing, only PHP can push the job, and the error names the fact. This module
 //! pushes nothing.
+//!
+//! # Source
+//!
+//! `Illuminate\Foundation\Bus\PendingDispatch`, `Illuminate\Bus\UniqueLock`; docs/protocol/commands.md 11.2.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::app::{Facts, Manifest, Missing};
+use crate::cache::{name, random_owner};
+use crate::connection::LockPlace;
 use crate::payload::{
-    BuildError, DelayError, HorizonFields, JobId, LogContext, NewPayload, random_id,
+    BuildError, DelayError, HorizonFields, JobId, JobUuid, LogContext, NewPayload, Version,
+    random_id,
 };
-use crate::php::{self, Value};
-use crate::queue::{Connections, Destination, Queue};
+use crate::php::{self, EditError, ObjectText, Value};
+use crate::queue::{Claim, Connections, Destination, Push, Queue, QueueName};
+use crate::shown::with_causes;
 use crate::time::UnixSeconds;
 
 use super::Services;
@@ -49,20 +58,32 @@ pub enum DispatchError {
     /// The job must be encrypted, and the key is unknown.
     #[error("{0} is to be encrypted, and the app's key is not known")]
     NoKey(String),
+    /// The job's lock cannot be taken.
+    #[error("the lock of the unique job {class} cannot be taken: {why}")]
+    Lock {
+        /// The class of the job.
+        class: String,
+        /// Why not.
+        why: String,
+    },
+    /// The owner of the lock cannot be written into the command.
+    #[error(transparent)]
+    Edit(#[from] EditError),
 }
 
 /// A job with all facts that a payload needs.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Draft {
     pub(crate) command: Vec<u8>,
     pub(crate) facts: Facts,
     pub(crate) now: UnixSeconds,
-    horizon: Option<HorizonFields>,
+    pub(crate) horizon: Option<HorizonFields>,
 }
 
 /// A job that is ready to be pushed.
 pub(crate) struct Drafted {
     pub(crate) payload: Vec<u8>,
+    pub(crate) uuid: JobUuid,
     /// The Redis driver's id of the job.
     pub(crate) id: JobId,
     pub(crate) due: Option<UnixSeconds>,
@@ -117,10 +138,181 @@ impl Draft {
         payload.id = Some(id.clone());
         Ok(Drafted {
             payload: payload.to_bytes(services.version)?,
+            uuid: payload.uuid,
             id,
             due: due.transpose()?,
         })
     }
+}
+
+/// A job with the place where it goes.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Planned {
+    pub(crate) draft: Draft,
+    pub(crate) connection: String,
+    pub(crate) queue: QueueName,
+}
+
+/// A lock that a new job holds.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    pub(crate) store: String,
+    pub(crate) name: String,
+    pub(crate) owner: String,
+    pub(crate) ttl: Duration,
+    pub(crate) kept: Kept,
+}
+
+/// Where a lock is kept, which decides how it is taken.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    /// On the queue's own server under this key: taken in one step with the push.
+    OnQueue(LockPlace),
+    /// In another store: taken by itself.
+    Elsewhere,
+    /// In the memory of each process: the lock is always free.
+    Nowhere,
+}
+
+/// A job that can be pushed once its lock is taken.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub(crate) connection: String,
+    pub(crate) uuid: JobUuid,
+    pub(crate) id: JobId,
+    /// It takes a lock of the queue's own server.
+    pub(crate) push: Push,
+    /// The lock of another store.
+    pub(crate) lock: Option<Lock>,
+}
+
+impl Planned {
+    /// Finds the place of a job; the names that are given here win.
+    pub(crate) fn of(
+        services: &Services,
+        draft: Draft,
+        connection: Option<&str>,
+        queue: Option<&str>,
+    ) -> Result<Self, DispatchError> {
+        let facts = &draft.facts;
+        let connection = connection.or(facts.connection.as_deref());
+        let (connection, destination) = destination(services, connection)?;
+        let queue = queue.or(facts.queue.as_deref());
+        let queue = queue.unwrap_or(destination.default_queue.as_str());
+        Ok(Self {
+            queue: queue.into(),
+            connection: connection.to_owned(),
+            draft,
+        })
+    }
+
+    /// Tries all that could fail when the job is pushed, but for the push.
+    pub(crate) fn check(&self, services: &Services) -> Result<(), DispatchError> {
+        let (name, destination) = destination(services, Some(&self.connection))?;
+        queues(name, destination)?;
+        let mut tried = self.clone();
+        let lock = tried.lock(services, |_| false)?;
+        tried.finish(services, None, lock)?;
+        Ok(())
+    }
+
+    /// The lock that the job needs, if it is unique; its owner is written into the job from now on.
+    pub(crate) fn lock(
+        &mut self,
+        services: &Services,
+        can_claim: impl Fn(&LockPlace) -> bool,
+    ) -> Result<Option<Lock>, DispatchError> {
+        let facts = &self.draft.facts;
+        let Some(unique) = &facts.unique else {
+            return Ok(None);
+        };
+        let class = facts.class.as_str();
+        let no = |why: String| DispatchError::Lock {
+            class: class.to_owned(),
+            why,
+        };
+        let stores = services.stores.as_ref();
+        let stores = stores.ok_or_else(|| no("nothing is known of the app's cache".to_owned()))?;
+        let store = stores.default_name().to_owned();
+        let cache = stores
+            .get(&store)
+            .map_err(|error| no(with_causes(&error)))?;
+        let display_name = unique.display_name.as_deref();
+        let name = name::unique_lock(services.version, class, display_name, &unique.id);
+        let ttl = Duration::from_secs(u64::try_from(unique.seconds).unwrap_or(0));
+        let kept = match cache.lock_place(&name) {
+            Some(place) if can_claim(&place) => Kept::OnQueue(place),
+            _ if cache.is_shared() => Kept::Elsewhere,
+            _ => Kept::Nowhere,
+        };
+        let owner = random_owner();
+        if facts.is_queueable && services.version.is_at_least(13, 24) {
+            let owner = Value::from(&*owner).to_bytes();
+            let command = ObjectText::parse(&self.draft.command).map_err(EditError::from)?;
+            self.draft.command = command.with(&[("uniqueLockOwner", &owner)])?;
+        }
+        Ok(Some(Lock {
+            store,
+            name,
+            owner,
+            ttl,
+            kept,
+        }))
+    }
+
+    /// Makes the payload; `context` is the log context of the job that dispatches this one.
+    pub(crate) fn finish(
+        self,
+        services: &Services,
+        context: Option<&LogContext>,
+        lock: Option<Lock>,
+    ) -> Result<Ready, DispatchError> {
+        let context = with_lock(services.version, context, lock.as_ref());
+        let drafted = self.draft.finish(services, context.as_ref())?;
+        let (claim, lock) = match lock {
+            Some(Lock {
+                owner,
+                ttl,
+                kept: Kept::OnQueue(place),
+                ..
+            }) => (Some(Claim { place, owner, ttl }), None),
+            lock => (
+                None,
+                lock.filter(|lock| matches!(lock.kept, Kept::Elsewhere)),
+            ),
+        };
+        Ok(Ready {
+            connection: self.connection,
+            uuid: drafted.uuid,
+            id: drafted.id,
+            push: Push {
+                queue: self.queue,
+                payload: drafted.payload,
+                due: drafted.due,
+                claim,
+            },
+            lock,
+        })
+    }
+}
+
+/// The context of a new job: that of the dispatching job, plus the keys that locate its lock.
+fn with_lock(
+    version: Version,
+    of_job: Option<&LogContext>,
+    lock: Option<&Lock>,
+) -> Option<LogContext> {
+    let Some(lock) = lock.filter(|_| version.is_at_least(11, 39)) else {
+        return of_job.cloned();
+    };
+    let context = of_job.cloned().unwrap_or_default();
+    let mut context = context
+        .with_hidden("laravel_unique_job_cache_store", &(&*lock.store).into())
+        .with_hidden("laravel_unique_job_key", &(&*lock.name).into());
+    if version.is_at_least(13, 24) {
+        context = context.with_hidden("laravel_unique_job_lock_owner", &(&*lock.owner).into());
+    }
+    Some(context)
 }
 
 pub(crate) fn manifest(services: &Services) -> Result<&Manifest, DispatchError> {

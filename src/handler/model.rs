@@ -15,6 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::ser::{Serialize, Serializer};
 
 use crate::app;
 use crate::connection::{self, Database, Databases, Param, Record, RecordError};
@@ -42,8 +43,11 @@ use crate::connection::{self, Database, Databases, Param, Record, RecordError};
 /// # Source
 ///
 /// `Illuminate\Contracts\Database\ModelIdentifier`.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(
+    rename = "Illuminate\\Contracts\\Database\\ModelIdentifier",
+    rename_all = "camelCase"
+)]
 pub struct ModelIdentifier {
     /// Class of the model, or its morph alias; `None` for an empty collection.
     #[serde(default, alias = "$model")]
@@ -125,6 +129,50 @@ fn relations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, 
     }
 
     deserializer.deserialize_any(Names)
+}
+
+impl Serialize for ModelKey {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Int(key) => serializer.serialize_i64(*key),
+            Self::Text(key) => serializer.serialize_str(key),
+        }
+    }
+}
+
+impl Serialize for ModelId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Missing => serializer.serialize_unit(),
+            Self::Single(key) => key.serialize(serializer),
+            Self::Collection(keys) => keys.serialize(serializer),
+        }
+    }
+}
+
+impl ModelIdentifier {
+    /// The saved model of this class and key; its connection is the class's own.
+    pub fn of(class: impl Into<String>, key: impl Into<ModelKey>) -> Self {
+        Self {
+            class: Some(class.into()),
+            id: ModelId::Single(key.into()),
+            relations: Vec::new(),
+            connection: None,
+            collection_class: None,
+        }
+    }
+}
+
+impl From<i64> for ModelKey {
+    fn from(key: i64) -> Self {
+        Self::Int(key)
+    }
+}
+
+impl From<&str> for ModelKey {
+    fn from(key: &str) -> Self {
+        Self::Text(key.to_owned())
+    }
 }
 
 impl<'de> Deserialize<'de> for ModelId {

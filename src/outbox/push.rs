@@ -61,6 +61,7 @@ impl Follower {
         let once = Once {
             id: &push.id,
             remembered: REMEMBERED,
+            note: "1",
         };
         let pushed = queues.push_once(&[job], once).await;
         pushed.map(|_| Pushing::Pushed).map_err(failed)

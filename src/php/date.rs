@@ -2,10 +2,13 @@
 
 use jiff::civil;
 use jiff::tz::{AmbiguousOffset, TimeZone};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// A serialized `DateTime`, `DateTimeImmutable` or Carbon instance, for fields of typed jobs.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+///
+/// Written, it is a `Illuminate\Support\Carbon`, the class of `now()`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename = "Illuminate\\Support\\Carbon")]
 pub struct Date {
     /// Local wall time in the zone, `2024-01-02 03:04:05.000000`.
     pub date: String,

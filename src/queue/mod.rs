@@ -33,6 +33,7 @@ pub use name::{ConnectionName, QueueName};
 pub use redis::{RedisQueue, RedisQueueOptions};
 pub use spool::Spool;
 
+use crate::connection::LockPlace;
 use crate::time::UnixSeconds;
 
 /// A job that was popped and not yet settled.
@@ -228,6 +229,23 @@ pub struct Once<'a> {
     pub id: &'a str,
     /// How long the push is remembered.
     pub remembered: Duration,
+    /// What is remembered of it, such as the job's uuid; nothing of jobs whose lock was taken.
+    pub note: &'a str,
+}
+
+/// What a push did that happens once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PushedOnce {
+    /// The jobs are pushed, but for those whose lock was taken.
+    Now {
+        /// Number of jobs whose lock was taken.
+        locked: usize,
+    },
+    /// They were pushed before.
+    Before {
+        /// What was noted then.
+        note: String,
+    },
 }
 
 /// Number of jobs of a queue in each place.
@@ -422,12 +440,15 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
         payload: &'a [u8],
     ) -> Answer<'a, ()>;
 
-    /// Pushes jobs in one step, unless jobs of this identity were pushed before; true if they were pushed now.
+    /// Pushes jobs in one step, unless jobs of this identity were pushed before.
     ///
     /// # Errors
     ///
     /// Either all jobs are then pushed or none, and the call may be repeated.
-    fn push_once<'a>(&'a self, pushes: &'a [Push], once: Once<'a>) -> Answer<'a, bool>;
+    fn push_once<'a>(&'a self, pushes: &'a [Push], once: Once<'a>) -> Answer<'a, PushedOnce>;
+
+    /// Whether a lock kept in this place can be taken in one step with a push.
+    fn can_claim(&self, place: &LockPlace) -> bool;
 
     /// Whether [`push_once`](Self::push_once) has pushed for this identity and the server still remembers it.
     fn was_pushed<'a>(&'a self, id: &'a str) -> Answer<'a, bool>;

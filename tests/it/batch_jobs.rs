@@ -11,7 +11,7 @@ use artisand::handler::{BatchHandle, BatchJob, JobContext, JobInfo, Services};
 use artisand::payload::{Command, Payload};
 use artisand::php::{Array, ClassName, Object, Value};
 use artisand::queue::{
-    Connections, Destination, Once, Push, Queue as _, RedisQueue, RedisQueueOptions,
+    Connections, Destination, Once, Push, PushedOnce, Queue as _, RedisQueue, RedisQueueOptions,
 };
 use artisand::time::{Clock, UnixSeconds};
 use serde_json::json;
@@ -349,10 +349,17 @@ async fn a_push_is_repeated_without_a_difference() {
     let remembered = Duration::from_secs(60);
     for (id, expected, length) in [("x", true, 1), ("x", false, 1), ("y", true, 2)] {
         let is_new = queues
-            .push_once(&both, Once { id, remembered })
+            .push_once(
+                &both,
+                Once {
+                    id,
+                    remembered,
+                    note: "1",
+                },
+            )
             .await
             .unwrap();
-        assert_eq!(is_new, expected, "{id}");
+        assert_eq!(is_new == PushedOnce::Now { locked: 0 }, expected, "{id}");
         assert_eq!(server.length("queues:default"), length);
         assert_eq!(server.length("queues:default:notify"), length);
         assert_eq!(server.scores("queues:default:delayed").len(), 1);

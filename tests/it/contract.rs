@@ -7,8 +7,8 @@ use std::time::Duration;
 use artisand::connection::LockPlace;
 use artisand::queue::{
     Ability, Choice, Claim, Effect, Fate, Heads, Held, Ledger, MemoryQueue, Once, Place,
-    PopRequest, Popped, Push, Queue, QueueName, RedisQueue, RedisQueueOptions, ReservedJob,
-    Selection, Settled, Settlement, Sizes, Spool, Unlock,
+    PopRequest, Popped, Push, PushedOnce, Queue, QueueName, RedisQueue, RedisQueueOptions,
+    ReservedJob, Selection, Settled, Settlement, Sizes, Spool, Unlock,
 };
 use artisand::time::UnixSeconds;
 
@@ -777,15 +777,26 @@ async fn jobs_of_one_identity_are_pushed_once(queue: impl Subject) {
     let once = |id| Once {
         id,
         remembered: Duration::from_secs(60),
+        note: "a note",
     };
+    let now = |locked| PushedOnce::Now { locked };
+    let before = |note: &str| PushedOnce::Before { note: note.into() };
+    let push = async |pushes, id| queue.push_once(pushes, once(id)).await.unwrap();
     assert!(!queue.was_pushed("x").await.unwrap());
-    assert!(queue.push_once(&pushes, once("x")).await.unwrap());
-    assert!(!queue.push_once(&pushes, once("x")).await.unwrap());
+    assert_eq!(push(&pushes, "x").await, now(0));
+    assert_eq!(push(&pushes, "x").await, before("a note"));
     assert!(queue.was_pushed("x").await.unwrap());
     assert_eq!(sizes(&queue, "a").await.pending, 1);
     assert_eq!(sizes(&queue, "b").await.delayed, 1);
-    assert!(queue.push_once(&pushes, once("y")).await.unwrap());
+    assert_eq!(push(&pushes, "y").await, now(0));
     assert_eq!(sizes(&queue, "a").await.pending, 2);
+
+    // A job whose lock is taken is not pushed, and a repetition says the same.
+    let locked = [job_to_push("c", 3, None, Some(queue.lock("lock")))];
+    assert_eq!(push(&locked, "z").await, now(0));
+    assert_eq!(push(&locked, "w").await, now(1));
+    assert_eq!(push(&locked, "w").await, before(""));
+    assert_eq!(sizes(&queue, "c").await.pending, 1);
 }
 
 async fn a_look_shows_payloads_in_each_place_and_moves_none(queue: impl Subject) {

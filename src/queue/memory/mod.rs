@@ -1,6 +1,6 @@
 //! Queues in memory, for tests and for running jobs in place: the same contract without a server.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,9 +10,11 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::{
-    Abilities, Ability, Answer, Choice, Due, Effect, Fate, Held, Once, Place, PopRequest, Popped,
-    Push, Queue, QueueName, ReservedJob, Settled, Settlement, Sizes, Spool, Unsettled,
+    Abilities, Ability, Answer, Choice, Due, Effect, Fate, Held, Ledger, Once, Place, PopRequest,
+    Popped, Push, PushedOnce, Queue, QueueName, ReservedJob, Settled, Settlement, Sizes, Spool,
+    Unsettled,
 };
+use crate::connection::LockPlace;
 use crate::time::UnixSeconds;
 
 mod ledger;
@@ -37,7 +39,7 @@ struct State {
     /// Locks by key, with their owners.
     locks: BTreeMap<String, String>,
     /// Identities of pushes that are made once.
-    pushed: HashSet<String>,
+    pushed: HashMap<String, String>,
 }
 
 #[derive(Debug, Default)]
@@ -145,10 +147,12 @@ impl State {
     }
 
     /// Adds a job, unless its lock is taken.
-    fn push(&mut self, push: &Push) {
+    ///
+    /// Returns whether it was added.
+    fn push(&mut self, push: &Push) -> bool {
         if let Some(claim) = &push.claim {
             if self.locks.contains_key(claim.place.key()) {
-                return;
+                return false;
             }
             let key = claim.place.key().to_owned();
             self.locks.insert(key, claim.owner.clone());
@@ -158,13 +162,14 @@ impl State {
             Some(due) => drop(queue.delayed.insert((due, push.payload.clone()))),
             None => queue.pending.push_back(push.payload.clone()),
         }
+        true
     }
 
     /// Applies the effects of a job's end; the caller handles the job itself.
     fn apply(&mut self, effects: &[Effect]) {
         for effect in effects {
             match effect {
-                Effect::Push(push) => self.push(push),
+                Effect::Push(push) => drop(self.push(push)),
                 Effect::Unlock(unlock) => {
                     let is_owned =
                         |owner: &String| self.locks.get(unlock.place.key()) == Some(owner);
@@ -381,23 +386,27 @@ impl Queue for MemoryQueue {
         })
     }
 
-    fn push_once<'a>(&'a self, pushes: &'a [Push], once: Once<'a>) -> Answer<'a, bool> {
+    fn push_once<'a>(&'a self, pushes: &'a [Push], once: Once<'a>) -> Answer<'a, PushedOnce> {
         Box::pin(async move {
             let mut state = self.state();
-            let is_new = state.pushed.insert(once.id.to_owned());
-            if is_new {
-                for push in pushes {
-                    state.push(push);
-                }
+            if let Some(note) = state.pushed.get(once.id) {
+                return Ok(PushedOnce::Before { note: note.clone() });
             }
+            let locked = pushes.iter().filter(|push| !state.push(push)).count();
+            let note = if locked == 0 { once.note } else { "" };
+            state.pushed.insert(once.id.to_owned(), note.to_owned());
             drop(state);
             self.pushed.notify_waiters();
-            Ok(is_new)
+            Ok(PushedOnce::Now { locked })
         })
     }
 
+    fn can_claim(&self, place: &LockPlace) -> bool {
+        self.holds(place)
+    }
+
     fn was_pushed<'a>(&'a self, id: &'a str) -> Answer<'a, bool> {
-        Box::pin(async move { Ok(self.state().pushed.contains(id)) })
+        Box::pin(async move { Ok(self.state().pushed.contains_key(id)) })
     }
 
     fn due<'a>(&'a self, queue: &'a QueueName, now: UnixSeconds) -> Answer<'a, Due> {

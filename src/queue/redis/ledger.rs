@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::effects::EffectCall;
 use super::{RedisQueue, byte_args, failed};
 use crate::connection::{Arg, LockPlace};
-use crate::queue::{Answer, Effect, Error, Ledger, Once, Push, QueueName, Spool};
+use crate::queue::{Answer, Effect, Error, Ledger, Once, Push, PushedOnce, QueueName, Spool};
 
 /// The name in messages of one of artisand's own lists, which belong to no queue.
 fn name_of(spool: Spool) -> QueueName {
@@ -21,25 +21,37 @@ impl RedisQueue {
         &self,
         pushes: &[Push],
         once: Once<'_>,
-    ) -> Result<bool, Error> {
+    ) -> Result<PushedOnce, Error> {
         let queue = pushes
             .first()
             .map_or(QueueName::from(""), |push| push.queue.clone());
         let mut call = EffectCall::new(self.keys.pushed(once.id));
         call.args.push(seconds(once.remembered));
+        call.args.push(Arg::Bytes(once.note.as_bytes()));
         for push in pushes {
             call.push(self, push);
         }
         let script = &self.scripts.push_once;
-        let is_new: i64 = self
+        let reply: redis::Value = self
             .call(&queue, "push_once.lua", script, &call.keys, &call.args)
             .await?;
-        if is_new == 1 {
-            for push in pushes {
-                self.tell_push(&push.queue, &push.payload);
+        Ok(match reply {
+            redis::Value::Int(locked) => {
+                // Which of several jobs was locked is not known: only single jobs have locks.
+                for push in pushes.iter().filter(|_| locked == 0) {
+                    self.tell_push(&push.queue, &push.payload);
+                }
+                PushedOnce::Now {
+                    locked: usize::try_from(locked).unwrap_or(0),
+                }
             }
-        }
-        Ok(is_new == 1)
+            redis::Value::BulkString(note) => PushedOnce::Before {
+                note: String::from_utf8_lossy(&note).into_owned(),
+            },
+            _ => PushedOnce::Before {
+                note: String::new(),
+            },
+        })
     }
 
     /// Runs one of the scripts about the lease of a list; true if it returned 1.

@@ -14,10 +14,10 @@ use redis::{FromRedisValue, Script};
 
 use super::{
     Abilities, Ability, Answer, CallListener, ConnectionName, Due, Effect, Error, Fate, Held, Keys,
-    Once, Place, PopRequest, Popped, Push, PushListener, Queue, QueueName, ReservedJob, Settled,
-    Settlement, Sizes, Unsettled,
+    Ledger, Once, Place, PopRequest, Popped, Push, PushListener, PushedOnce, Queue, QueueName,
+    ReservedJob, Settled, Settlement, Sizes, Unsettled,
 };
-use crate::connection::{Arg, Redis};
+use crate::connection::{Arg, LockPlace, Redis};
 use crate::time::UnixSeconds;
 
 mod effects;
@@ -393,8 +393,12 @@ impl Queue for RedisQueue {
         })
     }
 
-    fn push_once<'a>(&'a self, pushes: &'a [Push], once: Once<'a>) -> Answer<'a, bool> {
+    fn push_once<'a>(&'a self, pushes: &'a [Push], once: Once<'a>) -> Answer<'a, PushedOnce> {
         Box::pin(self.push_unless_pushed(pushes, once))
+    }
+
+    fn can_claim(&self, place: &LockPlace) -> bool {
+        self.holds(place)
     }
 
     fn was_pushed<'a>(&'a self, id: &'a str) -> Answer<'a, bool> {

@@ -28,7 +28,9 @@ local function claim(key, owner, seconds)
   return redis.call('SET', key, owner, 'EX', seconds, 'NX') and true or false
 end
 
+-- Returns how many jobs were not pushed because their lock was taken.
 local function apply(first, count)
+  local locked = 0
   for at = first, first + (count - 1) * WIDTH, WIDTH do
     local what, key, value = ARGV[at], KEYS[tonumber(ARGV[at + 1])], ARGV[at + 2]
     local function own(position) return KEYS[tonumber(ARGV[at + position])] end
@@ -43,6 +45,9 @@ local function apply(first, count)
         redis.call('RPUSH', key, value)
         if own(4) then redis.call('RPUSH', own(4), '1') end
       end
+    else
+      locked = locked + 1
     end
   end
+  return locked
 end

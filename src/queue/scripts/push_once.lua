@@ -5,14 +5,16 @@
 --   2+  keys of the effects
 -- ARGV
 --   1   seconds for which the push is remembered
---   2+  the effects, see effects.lua
+--   2   what is remembered of it
+--   3+  the effects, see effects.lua
 --
--- Returns 1 if the jobs were pushed now, otherwise 0.
+-- Returns how many jobs were not pushed because their lock was taken, or what is remembered of the push before.
 
-if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
-local effects = (#ARGV - 1) / WIDTH
-check(2, effects)
-apply(2, effects)
+local before = redis.call('GET', KEYS[1])
+if before then return before end
+local effects = (#ARGV - 2) / WIDTH
+check(3, effects)
+local locked = apply(3, effects)
 -- Remembered last: if a push fails, it is not remembered.
-redis.call('SETEX', KEYS[1], ARGV[1], '1')
-return 1
+redis.call('SETEX', KEYS[1], ARGV[1], locked == 0 and ARGV[2] or '')
+return locked

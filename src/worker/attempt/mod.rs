@@ -359,6 +359,7 @@ impl Attempt {
     ) -> (Decision, Vec<Effect>) {
         let (app, completion) = (&self.shared.triage.app, &routed.completion);
         let edits = std::mem::take(&mut request.chain);
+        let then = std::mem::take(&mut request.then);
         if let (Outcome::Finished, Err(why)) =
             (&*outcome, completion.check_edits(app, info, &edits))
         {
@@ -368,7 +369,7 @@ impl Attempt {
         let decision = self.decide(info, rules, outcome, &request).await;
         let effects = match (&decision, &*outcome) {
             (Decision::Delete, Outcome::Finished) => {
-                match completion.on_success(app, info, edits).await {
+                match completion.on_success(app, info, edits, then).await {
                     Ok(effects) => effects,
                     Err(why) => {
                         // As in Laravel, the job has failed: deleting it now would lose the chain.

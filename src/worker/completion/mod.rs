@@ -24,6 +24,7 @@ use memchr::memmem::Finder;
 
 use crate::app::Class;
 use crate::batch::{Ended, JobOutcome};
+use crate::handler::dispatch::Planned;
 use crate::handler::{ChainEdit, FailureText, JobInfo};
 use crate::outbox::follow_up::{Count, FollowUp, NO_PHP_QUEUE, random_token};
 use crate::outbox::hand_over::{FailureForPhp, HandOver, HandOverError};
@@ -257,6 +258,7 @@ impl Completion {
         app: &AppContext,
         info: &JobInfo,
         edits: Vec<ChainEdit>,
+        then: Vec<Planned>,
     ) -> Result<Vec<Effect>, String> {
         let chain = self.chain_after(app, info, edits)?;
         let mut effects = Vec::new();
@@ -267,6 +269,10 @@ impl Completion {
         }
         if let Some(chain) = &chain {
             effects.extend(self.step(app, info, chain)?);
+        }
+        for job in then {
+            let pushed = chain::effect(app, job, info.payload.context.as_deref());
+            effects.push(pushed.map_err(|error| with_causes(&error))?);
         }
         effects.extend(self.count(app, info, JobOutcome::Succeeded, None));
         Ok(effects)

@@ -35,6 +35,7 @@ mod chains;
 mod closure_tries;
 mod closures;
 mod crowd;
+mod dispatch;
 mod documents;
 mod drain;
 mod elsewhere;

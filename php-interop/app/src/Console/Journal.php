@@ -8,6 +8,7 @@ use App\Jobs\EncryptedJournal;
 use App\Jobs\Guarded;
 use App\Jobs\GuardedNamed;
 use App\Jobs\Journal as Job;
+use App\Jobs\UniqueJournal;
 use App\Recorder;
 use Illuminate\Console\Command;
 
@@ -15,7 +16,7 @@ class Journal extends Command
 {
     protected $signature = 'interop:journal {id} {--script=} {--queue=} {--delay=}
         {--tries=} {--backoff=} {--timeout=} {--max-exceptions=} {--retry-until=} {--fail-on-timeout}
-        {--encrypted}
+        {--encrypted} {--unique}
         {--guards=} {--through=} {--group=} {--muted} {--named} {--debounced}';
 
     protected $description = 'Put one App\Jobs\Journal on the queue';
@@ -27,6 +28,7 @@ class Journal extends Command
         $class = match (true) {
             $this->option('encrypted') => EncryptedJournal::class,
             $this->option('debounced') => Debounced::class,
+            $this->option('unique') => UniqueJournal::class,
             $this->option('named') => GuardedNamed::class,
             $this->option('guards') !== null => Guarded::class,
             default => Job::class,

@@ -1,0 +1,235 @@
+//! `dispatch`
+
+use std::io::{BufRead as _, BufReader, Read};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, anyhow};
+use jiff::civil::DateTime;
+use serde_json::Value as Json;
+
+use super::{GlobalArgs, UsageError, output};
+use crate::dispatch::{Dispatch, Dispatched, Pending};
+use crate::php::{Array, ClassName, Key, Object, Value};
+
+/// Arguments of `dispatch`, as given.
+#[derive(Debug, clap::Args)]
+pub(super) struct DispatchArgs {
+    /// The class of the job, or Class@method for a string job
+    #[arg(value_name = "JOB")]
+    job: String,
+
+    /// The job's properties as JSON; @FILE for one job per line, - for standard input
+    #[arg(long, value_name = "JSON", default_value = "{}")]
+    data: String,
+
+    /// The queue, instead of the class's own
+    #[arg(long, value_name = "QUEUE")]
+    queue: Option<String>,
+
+    /// The queue connection, instead of the class's own
+    #[arg(long, value_name = "CONNECTION")]
+    connection: Option<String>,
+
+    /// Seconds until the job becomes due, or a date: 2026-12-01T09:00
+    #[arg(long, value_name = "DELAY")]
+    delay: Option<String>,
+
+    /// Dispatch each job so many times
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    count: u32,
+
+    /// Push at most once under this key within a day
+    #[arg(long, value_name = "KEY")]
+    once: Option<String>,
+
+    /// Print the payload, and push nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(super) async fn run(args: DispatchArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
+    if args.once.is_some() && (args.count > 1 || is_many(&args.data)) {
+        let text = "--once is for one job: with more, they would all have the same key";
+        return Err(UsageError(text.to_owned()).into());
+    }
+    let config = global.load_config()?;
+    let zone = config.timezone()?;
+    let due = args.delay.as_deref();
+    let due = due.map(|text| Due::parse(text, &zone)).transpose()?;
+    let dispatch = Dispatch::of_config(config)?;
+    let (mut queued, mut unique) = (0_u64, 0_u64);
+    for data in documents(&args.data)? {
+        let (place, data) = data?;
+        for _ in 0..args.count {
+            let pending = pending(&dispatch, &args, due, &data).with_context(|| place.clone())?;
+            let prepared = pending.prepare().with_context(|| place.clone())?;
+            if args.dry_run {
+                output::data(&format!(
+                    "{}\n",
+                    String::from_utf8_lossy(prepared.payload())
+                ))?;
+                continue;
+            }
+            let dispatched = prepared
+                .push()
+                .await
+                .with_context(|| format!("{place}: {queued} jobs before it were dispatched"))?;
+            match dispatched {
+                Dispatched::Queued { uuid, queue, .. } => {
+                    queued += 1;
+                    if !is_many(&args.data) && args.count == 1 {
+                        output::data(&format!("{uuid} on queue {queue}\n"))?;
+                    }
+                }
+                Dispatched::Unique => unique += 1,
+            }
+        }
+    }
+    if !args.dry_run && (is_many(&args.data) || args.count > 1) {
+        output::data(&format!("{queued} jobs dispatched\n"))?;
+    }
+    if unique > 0 {
+        output::notice(&format!(
+            "{unique} not dispatched: a unique job of the same id waits already"
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// When a job becomes due.
+#[derive(Debug, Clone, Copy)]
+enum Due {
+    In(Duration),
+    At(SystemTime),
+}
+
+impl Due {
+    fn parse(text: &str, zone: &jiff::tz::TimeZone) -> anyhow::Result<Self> {
+        if let Ok(seconds) = text.parse() {
+            return Ok(Self::In(Duration::from_secs(seconds)));
+        }
+        if let Ok(instant) = text.parse::<jiff::Timestamp>() {
+            return Ok(Self::At(instant.into()));
+        }
+        let at: DateTime = text.parse().map_err(|_| {
+            let text = format!("--delay={text}: expected seconds, or a date as 2026-12-01T09:00");
+            UsageError(text.to_owned())
+        })?;
+        Ok(Self::At(at.to_zoned(zone.clone())?.timestamp().into()))
+    }
+}
+
+fn is_many(data: &str) -> bool {
+    data == "-" || data.starts_with('@')
+}
+
+/// The documents that are given, with their place for messages.
+fn documents(
+    data: &str,
+) -> anyhow::Result<Box<dyn Iterator<Item = anyhow::Result<(String, Json)>>>> {
+    if !is_many(data) {
+        let document = serde_json::from_str(data);
+        let document = document.map_err(|error| UsageError(format!("--data: {error}")))?;
+        return Ok(Box::new(std::iter::once(Ok((
+            "--data".to_owned(),
+            document,
+        )))));
+    }
+    let (name, reader): (String, Box<dyn Read>) = match data.strip_prefix('@') {
+        Some(path) => {
+            let file = std::fs::File::open(path).with_context(|| path.to_owned())?;
+            (path.to_owned(), Box::new(file))
+        }
+        None => ("standard input".to_owned(), Box::new(std::io::stdin())),
+    };
+    let lines = BufReader::new(reader).lines().enumerate();
+    let lines = lines.filter(|(_, line)| line.as_ref().is_ok_and(|line| !line.trim().is_empty()));
+    Ok(Box::new(lines.map(move |(number, line)| {
+        let place = format!("{name}:{}", number + 1);
+        let document = serde_json::from_str(&line?);
+        let document = document.with_context(|| place.clone())?;
+        Ok((place, document))
+    })))
+}
+
+fn pending(
+    dispatch: &Dispatch,
+    args: &DispatchArgs,
+    due: Option<Due>,
+    data: &Json,
+) -> anyhow::Result<Pending> {
+    let mut pending = if args.job.contains('@') {
+        dispatch.string(&args.job, data)
+    } else {
+        let Json::Object(properties) = data else {
+            let text = "the properties of a job are a JSON object: {\"orderId\":42}";
+            return Err(UsageError(text.to_owned()).into());
+        };
+        let name = args.job.trim_start_matches('\\');
+        let class = ClassName::new(name);
+        let class = class.ok_or_else(|| anyhow!("`{name}` is no class name"))?;
+        let mut object = Object::new(class);
+        for (name, value) in properties {
+            object.set(name, value_of(value)?);
+        }
+        dispatch.object(object)
+    };
+    if let Some(queue) = &args.queue {
+        pending = pending.on_queue(queue);
+    }
+    if let Some(connection) = &args.connection {
+        pending = pending.on_connection(connection);
+    }
+    if let Some(key) = &args.once {
+        pending = pending.once(key);
+    }
+    Ok(match due {
+        Some(Due::In(delay)) => pending.delay(delay),
+        Some(Due::At(due)) => pending.at(due),
+        None => pending,
+    })
+}
+
+/// A value of JSON in PHP; `{"$model": "App\\Models\\User", "id": 7}` is a model, as `queue:peek` shows it.
+fn value_of(json: &Json) -> anyhow::Result<Value> {
+    Ok(match json {
+        Json::Null => Value::Null,
+        Json::Bool(value) => Value::Bool(*value),
+        Json::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(value), _) => Value::Int(value),
+            (None, Some(value)) => Value::from(value),
+            (None, None) => return Err(anyhow!("{number} is too large for PHP")),
+        },
+        Json::String(text) => Value::from(&**text),
+        Json::Array(values) => {
+            let values = values.iter().map(value_of);
+            Value::from(values.collect::<anyhow::Result<Array>>()?)
+        }
+        Json::Object(map) => match map.get("$model") {
+            Some(class) => model(class, map)?,
+            None => {
+                let pair =
+                    |(key, value): (&String, &Json)| Ok((Key::from(&**key), value_of(value)?));
+                let pairs = map.iter().map(pair).collect::<anyhow::Result<_>>()?;
+                Value::from(Array { pairs })
+            }
+        },
+    })
+}
+
+fn model(class: &Json, map: &serde_json::Map<String, Json>) -> anyhow::Result<Value> {
+    let class = class.as_str().context("`$model` is the name of a class")?;
+    let id = map.get("id").context("a model has an `id`")?;
+    let relations = map
+        .get("relations")
+        .map_or(Ok(Array::default().into()), value_of)?;
+    let connection = map.get("connection").map_or(Ok(Value::Null), value_of)?;
+    let name = ClassName::new("Illuminate\\Contracts\\Database\\ModelIdentifier");
+    let object = Object::new(name.context("a class name")?);
+    let object = object.public("class", class).public("id", value_of(id)?);
+    let object = object
+        .public("relations", relations)
+        .public("connection", connection);
+    Ok(object.public("collectionClass", Value::Null).into())
+}

@@ -1,0 +1,218 @@
+//! Dispatches jobs: puts them on the app's queues as PHP would, for PHP workers or for artisand.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use artisand::dispatch::{Dispatch, Dispatched};
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! #[serde(rename = "App\\Jobs\\SendReceipt", rename_all = "camelCase")]
+//! struct SendReceipt {
+//!     order_id: u64,
+//!     note: Option<String>,
+//! }
+//!
+//! # async fn example() -> Result<(), artisand::dispatch::DispatchError> {
+//! let dispatch = Dispatch::to_app("/var/www/app")?;
+//! dispatch.check::<SendReceipt>()?;
+//! let receipt = SendReceipt { order_id: 42, note: None };
+//! dispatch.job(&receipt).await?;
+//! let later = dispatch.job(&receipt).on_queue("mail").delay(Duration::from_secs(60));
+//! match later.await? {
+//!     Dispatched::Queued { uuid, .. } => println!("{uuid}"),
+//!     Dispatched::Unique => println!("one is waiting already"),
+//!     _ => {}
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The struct names its class by serde, as values in properties do. Visibility, order and defaults of the properties,
+//! and what PHP would ask the class for, come from the manifest, or from PHP itself if there is none. Constructors do
+//! not run, and observers of the push (`JobQueued`) see nothing.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::app::Unfit;
+use crate::config::{self, Config};
+use crate::handler::dispatch::{self as draft};
+use crate::handler::{BoxError, JobContext, Services};
+use crate::horizon::Horizon;
+use crate::payload::LogContext;
+use crate::php::{self, ClassName, Object, Value};
+use crate::time::Clock;
+
+mod app;
+mod bulk;
+mod error;
+mod fields;
+mod in_handler;
+mod pending;
+mod push;
+
+pub use bulk::Bulk;
+pub use error::DispatchError;
+pub use pending::Pending;
+pub use push::{Dispatched, Prepared};
+
+use app::App;
+use fields::Fields;
+use pending::What;
+
+/// Pushes jobs to the app's queues. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Dispatch(Arc<App>);
+
+impl Dispatch {
+    /// For the app in this directory, with the settings that its PHP, its manifest or its `.env` say, and those of
+    /// `artisand.toml` in the current directory.
+    ///
+    /// Asks PHP, so it may take a second: make one and keep it.
+    ///
+    /// # Errors
+    ///
+    /// [`DispatchError::Setup`].
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime.
+    pub fn to_app(directory: impl AsRef<Path>) -> Result<Self, DispatchError> {
+        let text = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
+        let config = Config::load(None, Some(directory.as_ref()), text);
+        Self::of_config(config.map_err(setup)?)
+    }
+
+    pub(crate) fn of_config(mut config: Config) -> Result<Self, DispatchError> {
+        if config.classes().is_none() {
+            config.ask_about_all_classes();
+        }
+        let mut services = config::services(&config).map_err(setup)?;
+        if services.manifest.is_none() {
+            services.manifest.clone_from(&services.told);
+        }
+        let mut horizons = Vec::new();
+        for name in config.connections() {
+            let (Ok(Some(options)), Some(connections)) =
+                (config::horizon(&config, &name), &services.connections)
+            else {
+                continue;
+            };
+            if let Some(destination) = connections.get(&name)
+                && let Ok(queues) = &destination.queues
+            {
+                let runtime = tokio::runtime::Handle::current();
+                let horizon = Horizon::start(options, &runtime).map_err(setup)?;
+                queues.tell_pushes(Arc::new(horizon.recorder()));
+                horizons.push(horizon);
+            }
+        }
+        Ok(Self::with(Arc::new(services), None, horizons))
+    }
+
+    fn with(
+        services: Arc<Services>,
+        context: Option<Arc<LogContext>>,
+        horizons: Vec<Horizon>,
+    ) -> Self {
+        Self(Arc::new(App {
+            services,
+            context,
+            clock: Clock::System,
+            _horizons: horizons,
+        }))
+    }
+
+    /// Checks that structs of this type can be dispatched: the class exists and is queued, each field is one of its
+    /// properties, and each property without a default is a field.
+    ///
+    /// # Errors
+    ///
+    /// [`DispatchError::Unfit`] with the nearest name, or [`DispatchError::OnlyPhp`].
+    pub fn check<'de, T: Deserialize<'de>>(&self) -> Result<(), DispatchError> {
+        let manifest = draft::manifest(&self.0.services)?;
+        let of_type = short_name::<T>();
+        let Some(fields) = Fields::of::<T>() else {
+            return Err(self.no_class(of_type));
+        };
+        if !fields.class.contains('\\') {
+            return Err(self.no_class(of_type));
+        }
+        let class = ClassName::new(fields.class.trim_start_matches('\\'));
+        let class = class.ok_or_else(|| self.no_class(of_type))?;
+        Ok(manifest.check_fields(&class, fields.fields)?)
+    }
+
+    /// A job of a struct whose serde name is its class: `#[serde(rename = "App\\Jobs\\SendReceipt")]`.
+    pub fn job<T: Serialize>(&self, job: &T) -> Pending {
+        Pending::of(Arc::clone(&self.0), self.read(job).map(What::Object))
+    }
+
+    /// A job of this class without properties; [`with`](Pending::with) adds them.
+    pub fn class(&self, class: &str) -> Pending {
+        let name = ClassName::new(class.trim_start_matches('\\'));
+        let name = name.ok_or_else(|| DispatchError::unfit(format!("`{class}` is no class name")));
+        Pending::of(
+            Arc::clone(&self.0),
+            name.map(|name| What::Object(Object::new(name))),
+        )
+    }
+
+    /// A job that is this object. Names of properties are those of PHP's source.
+    pub fn object(&self, object: Object) -> Pending {
+        Pending::of(Arc::clone(&self.0), Ok(What::Object(object)))
+    }
+
+    /// `Queue::push('Class@method', $data)`.
+    pub fn string<T: Serialize>(&self, job: &str, data: &T) -> Pending {
+        let data = serde_json::value::to_raw_value(data).map_err(DispatchError::unfit);
+        let what = data.map(|data| What::Method {
+            job: job.into(),
+            data,
+        });
+        Pending::of(Arc::clone(&self.0), what)
+    }
+
+    /// Many jobs, a thousand in each step.
+    pub fn bulk<T: Serialize>(&self, jobs: impl IntoIterator<Item = T>) -> Bulk {
+        let jobs = jobs.into_iter().map(|job| self.read(&job)).collect();
+        Bulk::of(Arc::clone(&self.0), jobs)
+    }
+
+    /// The object of a struct.
+    fn read<T: Serialize>(&self, job: &T) -> Result<Object, DispatchError> {
+        let bytes = php::to_vec(job).map_err(DispatchError::unfit)?;
+        match Value::from_bytes(&bytes).map_err(DispatchError::unfit)? {
+            Value::Object(object) => Ok(object),
+            _ => Err(self.no_class(short_name::<T>())),
+        }
+    }
+
+    /// A type whose serde name is no class.
+    fn no_class(&self, of_type: &str) -> DispatchError {
+        let manifest = self.0.services.manifest.as_ref();
+        let names = manifest.iter().flat_map(|manifest| manifest.classes.keys());
+        let mut same = names.filter(|name| name.rsplit('\\').next() == Some(of_type));
+        let class = same.next().map_or("App\\Jobs\\..", |name| name);
+        let what = format!(
+            "`{of_type}` names no PHP class: #[serde(rename = \"{}\")]",
+            class.replace('\\', "\\\\")
+        );
+        Unfit::NoClass { what }.into()
+    }
+}
+
+fn setup(error: impl Into<BoxError>) -> DispatchError {
+    DispatchError::Setup(error.into())
+}
+
+/// The name of a Rust type without its path.
+fn short_name<T>() -> &'static str {
+    let name = std::any::type_name::<T>();
+    name.rsplit("::").next().unwrap_or(name)
+}

@@ -1,0 +1,273 @@
+//! A job that is about to be dispatched, with its options.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::app::App;
+use super::error::DispatchError;
+use super::push::{self, Dispatched, Prepared};
+use crate::app::{Property, Unfit};
+use crate::handler::BoxFuture;
+use crate::handler::dispatch::{self as draft, Draft, Planned, Ready};
+use crate::payload::{Delay, Envelope, HorizonFields, NewData, NewPayload, random_id, random_uuid};
+use crate::php::{self, ClassName, Object, Value};
+use crate::queue::Push;
+use crate::time::UnixSeconds;
+
+/// A job with its options, in any order. It is pushed when it is awaited.
+#[derive(Debug)]
+#[must_use = "nothing is dispatched before it is awaited"]
+pub struct Pending {
+    app: Arc<App>,
+    what: Result<What, DispatchError>,
+    options: Options,
+}
+
+/// What is pushed.
+#[derive(Debug)]
+pub(super) enum What {
+    /// An object of a job class.
+    Object(Object),
+    /// A method of a class that the app's container makes.
+    Method { job: Box<str>, data: Box<RawValue> },
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Options {
+    pub(super) connection: Option<String>,
+    pub(super) queue: Option<String>,
+    pub(super) delay: Option<Wait>,
+    once: Option<String>,
+}
+
+/// When a job becomes due.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Wait {
+    For(Duration),
+    Until(SystemTime),
+}
+
+impl Pending {
+    pub(super) fn of(app: Arc<App>, what: Result<What, DispatchError>) -> Self {
+        Self {
+            app,
+            what,
+            options: Options::default(),
+        }
+    }
+
+    /// Sets a property, by its name in PHP's source.
+    pub fn with<T: Serialize>(mut self, property: &str, value: T) -> Self {
+        let bytes = php::to_vec(&value).map_err(DispatchError::unfit);
+        let value = bytes.and_then(|bytes| Value::from_bytes(&bytes).map_err(DispatchError::unfit));
+        match (&mut self.what, value) {
+            (Ok(What::Object(object)), Ok(value)) => object.set(property, value),
+            (Ok(What::Method { .. }), Ok(_)) => {
+                let what = "a string job has data and no properties";
+                self.what = Err(DispatchError::unfit(what));
+            }
+            (Ok(_), Err(error)) => self.what = Err(error),
+            (Err(_), _) => {}
+        }
+        self
+    }
+
+    /// `onQueue`: the queue, instead of the class's own.
+    pub fn on_queue(mut self, queue: impl Into<String>) -> Self {
+        self.options.queue = Some(queue.into());
+        self
+    }
+
+    /// `onConnection`: the queue connection, instead of the class's own.
+    pub fn on_connection(mut self, connection: impl Into<String>) -> Self {
+        self.options.connection = Some(connection.into());
+        self
+    }
+
+    /// `delay`: the wait until the job becomes due, in whole seconds.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.options.delay = Some(Wait::For(delay));
+        self
+    }
+
+    /// `delay` with a date: when the job becomes due.
+    pub fn at(mut self, due: SystemTime) -> Self {
+        self.options.delay = Some(Wait::Until(due));
+        self
+    }
+
+    /// Pushes the job at most once under this key within a day, so that it may be repeated after
+    /// [`DispatchError::Unknown`]; lost connections are tried again.
+    ///
+    /// A repetition says [`Dispatched::Queued`] with the uuid of the first. The key belongs to the server: on another
+    /// connection the job is another one.
+    pub fn once(mut self, key: impl Into<String>) -> Self {
+        self.options.once = Some(key.into());
+        self
+    }
+
+    /// Makes the payload now and pushes it later: all errors but those of the server come here.
+    ///
+    /// # Errors
+    ///
+    /// [`DispatchError::Unfit`], [`DispatchError::OnlyPhp`].
+    pub fn prepare(self) -> Result<Prepared, DispatchError> {
+        let (app, once) = (Arc::clone(&self.app), self.options.once.clone());
+        let ready = self.ready()?;
+        Ok(Prepared { app, ready, once })
+    }
+
+    fn ready(self) -> Result<Ready, DispatchError> {
+        match self.what {
+            Ok(What::Method { job, data }) => method(&self.app, &self.options, job, data),
+            Ok(What::Object(object)) => {
+                let mut planned = plan(&self.app, object, &self.options)?;
+                let services = &self.app.services;
+                let connection = planned.connection.clone();
+                let (name, destination) = draft::destination(services, Some(&connection))?;
+                let queues = draft::queues(name, destination)?;
+                let lock = planned.lock(services, |place| queues.can_claim(place))?;
+                Ok(planned.finish(services, self.app.context.as_deref(), lock)?)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The job before its payload is made, for a push that belongs to the end of another job.
+    pub(super) fn plan(self) -> Result<Planned, DispatchError> {
+        match self.what? {
+            What::Object(object) => plan(&self.app, object, &self.options),
+            What::Method { .. } => Err(DispatchError::unfit("a string job cannot follow another")),
+        }
+    }
+}
+
+impl IntoFuture for Pending {
+    type Output = Result<Dispatched, DispatchError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.prepare()?.push().await })
+    }
+}
+
+/// Makes the object as PHP would write it, and asks the manifest what PHP would ask the class.
+pub(super) fn plan(
+    app: &App,
+    mut object: Object,
+    options: &Options,
+) -> Result<Planned, DispatchError> {
+    let services = &app.services;
+    let now = app.clock.now();
+    let manifest = draft::manifest(services)?;
+    let declares = |class: &ClassName, name: &str| {
+        let class = manifest.class(class);
+        let mut properties = class.into_iter().flat_map(|class| &class.properties);
+        properties.any(|property: &Property| property.name == name)
+    };
+    // The trait's methods set properties, so they are in the bytes, too.
+    let mut rest = options.clone();
+    let class = object.class.clone();
+    let mut set = |name: &str, value: Option<Value>| match value {
+        Some(value) if declares(&class, name) => {
+            object.set(name, value);
+            true
+        }
+        _ => false,
+    };
+    if set("connection", options.connection.as_deref().map(Value::from)) {
+        rest.connection = None;
+    }
+    if set("queue", options.queue.as_deref().map(Value::from)) {
+        rest.queue = None;
+    }
+    let delay = options
+        .delay
+        .map(|delay| delay.to_value(&services.timezone));
+    if set("delay", delay.clone()) {
+        rest.delay = None;
+    }
+    let mut object = manifest.object(&object)?;
+    manifest.fit_models(&mut object);
+    let command = Value::Object(object).to_bytes();
+    let mut draft = Draft::of(services, command, now)?;
+    if !draft.facts.is_queued {
+        let class = draft.facts.class;
+        return Err(Unfit::NotQueued { class }.into());
+    }
+    if let (Some(_), Some(delay)) = (rest.delay, delay) {
+        draft.facts.delay = Delay::of(&delay).map_err(DispatchError::unfit)?;
+    }
+    let (connection, queue) = (rest.connection.as_deref(), rest.queue.as_deref());
+    Ok(Planned::of(services, draft, connection, queue)?)
+}
+
+/// The payload of a string job.
+fn method(
+    app: &App,
+    options: &Options,
+    job: Box<str>,
+    data: Box<RawValue>,
+) -> Result<Ready, DispatchError> {
+    let (services, now) = (&app.services, app.clock.now());
+    let (connection, destination) = draft::destination(services, options.connection.as_deref())?;
+    let queue = options.queue.as_deref();
+    let queue = queue.unwrap_or(destination.default_queue.as_str());
+    let due = options.delay.map(|delay| delay.due(now));
+    let uuid = random_uuid();
+    let (id, horizon) = if services.has_horizon {
+        (uuid.as_str().into(), Some(HorizonFields::plain("job")))
+    } else {
+        (random_id(), None)
+    };
+    let context = app.context.as_deref();
+    let payload = NewPayload {
+        uuid: uuid.clone(),
+        display_name: job.split('@').next().unwrap_or_default().into(),
+        envelope: Envelope::default(),
+        data: NewData::Method { job, data },
+        created_at: now,
+        extra: context
+            .and_then(|context| context.to_field())
+            .into_iter()
+            .collect(),
+        id: Some(id.clone()),
+        delay: due.map(|due| due.0.saturating_sub(now.0).max(0)),
+        horizon,
+    };
+    let payload = payload
+        .to_bytes(services.version)
+        .map_err(DispatchError::unfit)?;
+    Ok(Ready {
+        connection: connection.to_owned(),
+        uuid,
+        id,
+        push: Push {
+            queue: queue.into(),
+            payload,
+            due,
+            claim: None,
+        },
+        lock: None,
+    })
+}
+
+impl Wait {
+    /// As the property `delay` holds it: seconds, or a date of Laravel's class.
+    fn to_value(self, zone: &str) -> Value {
+        match self {
+            Self::For(delay) => Value::Int(i64::try_from(delay.as_secs()).unwrap_or(i64::MAX)),
+            Self::Until(due) => push::carbon(due, zone),
+        }
+    }
+
+    fn due(self, now: UnixSeconds) -> UnixSeconds {
+        match self {
+            Self::For(delay) => UnixSeconds(now.0.saturating_add_unsigned(delay.as_secs())),
+            Self::Until(due) => UnixSeconds(push::seconds(due)),
+        }
+    }
+}

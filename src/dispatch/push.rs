@@ -1,0 +1,183 @@
+//! Pushes payloads that are made, and says what became of them.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use super::app::App;
+use super::error::DispatchError;
+use crate::cache;
+use crate::handler::dispatch::{self as draft, Lock, Ready};
+use crate::payload::{JobId, JobUuid, random_id};
+use crate::php::{ClassName, Object, Value};
+use crate::queue::{ConnectionName, Once, PushedOnce, Queue, QueueName};
+
+/// What became of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Dispatched {
+    /// It is on its queue.
+    Queued {
+        /// `uuid` of the job.
+        uuid: JobUuid,
+        /// `id` of the job.
+        id: JobId,
+        /// The queue connection.
+        connection: ConnectionName,
+        /// The queue.
+        queue: QueueName,
+    },
+    /// A unique job of the same id waits already, so this one was not pushed.
+    Unique,
+}
+
+/// A job whose payload is made.
+#[derive(Debug)]
+#[must_use = "nothing is dispatched before it is pushed"]
+pub struct Prepared {
+    pub(super) app: Arc<App>,
+    pub(super) ready: Ready,
+    pub(super) once: Option<String>,
+}
+
+/// How long a key of `once` is remembered.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long the identity of a push is remembered that a lost connection may interrupt.
+const A_WHILE: Duration = Duration::from_secs(300);
+/// Attempts after a lost connection.
+const TRIES: u32 = 4;
+
+impl Prepared {
+    /// The uuid of the job.
+    pub fn uuid(&self) -> &JobUuid {
+        &self.ready.uuid
+    }
+
+    /// The payload, as it will be in the queue.
+    pub fn payload(&self) -> &[u8] {
+        &self.ready.push.payload
+    }
+
+    /// Pushes the job; a unique one takes its lock first.
+    ///
+    /// # Errors
+    ///
+    /// [`DispatchError::Refused`], [`DispatchError::Unknown`].
+    pub async fn push(self) -> Result<Dispatched, DispatchError> {
+        let services = &self.app.services;
+        let (name, destination) = draft::destination(services, Some(&self.ready.connection))?;
+        let queues = &**draft::queues(name, destination)?;
+        let Some(lock) = &self.ready.lock else {
+            return self.push_to(queues).await;
+        };
+        if !self.acquire(lock).await? {
+            return Ok(Dispatched::Unique);
+        }
+        let pushed = self.push_to(queues).await;
+        if matches!(pushed, Err(DispatchError::Refused(_))) {
+            // Nothing was pushed: the next one has to get the lock.
+            self.free(lock).await;
+        }
+        pushed
+    }
+
+    async fn push_to(&self, queues: &dyn Queue) -> Result<Dispatched, DispatchError> {
+        let push = &self.ready.push;
+        if self.once.is_none() && push.claim.is_none() {
+            let payload = std::slice::from_ref(&push.payload);
+            match push.due {
+                Some(due) => queues.later(&push.queue, due, &push.payload).await?,
+                None => queues.push(&push.queue, payload).await?,
+            }
+            return Ok(self.queued(self.ready.uuid.clone()));
+        }
+        let id = match &self.once {
+            Some(key) => format!("once:{key}"),
+            None => random_id().to_string(),
+        };
+        let remembered = if self.once.is_some() { DAY } else { A_WHILE };
+        let once = Once {
+            id: &id,
+            remembered,
+            note: self.ready.uuid.as_str(),
+        };
+        let mut tries = 0;
+        loop {
+            match queues.push_once(std::slice::from_ref(push), once).await {
+                Ok(PushedOnce::Now { locked: 0 }) => {
+                    return Ok(self.queued(self.ready.uuid.clone()));
+                }
+                Ok(PushedOnce::Before { note }) if !note.is_empty() => {
+                    return Ok(self.queued(JobUuid::from(&*note)));
+                }
+                Ok(_) => return Ok(Dispatched::Unique),
+                Err(error) if error.is_lost_connection() && tries < TRIES => {
+                    tries += 1;
+                    tokio::time::sleep(Duration::from_millis(50 << tries)).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn queued(&self, uuid: JobUuid) -> Dispatched {
+        Dispatched::Queued {
+            uuid,
+            id: self.ready.id.clone(),
+            connection: (&*self.ready.connection).into(),
+            queue: self.ready.push.queue.clone(),
+        }
+    }
+
+    /// The lock of another store; `None` if nothing is known of it, which the plan has ruled out.
+    fn handle(&self, lock: &Lock) -> Result<Option<cache::Lock>, DispatchError> {
+        let Some(stores) = &self.app.services.stores else {
+            return Ok(None);
+        };
+        let cache = stores.get(&lock.store);
+        let cache = cache.map_err(|error| DispatchError::Refused(error.into()))?;
+        Ok(Some(cache.lock(&*lock.name, &*lock.owner, lock.ttl)))
+    }
+
+    async fn acquire(&self, lock: &Lock) -> Result<bool, DispatchError> {
+        match self.handle(lock)? {
+            Some(handle) => {
+                let acquired = handle.acquire().await;
+                acquired.map_err(|error| DispatchError::Refused(error.into()))
+            }
+            None => Ok(true),
+        }
+    }
+
+    /// Frees the lock of a job that was not pushed; if that fails, the lock runs out.
+    async fn free(&self, lock: &Lock) {
+        if let Ok(Some(handle)) = self.handle(lock) {
+            let _ = handle.release().await;
+        }
+    }
+}
+
+/// Unix seconds; times before 1970 are 0, which is due.
+pub(super) fn seconds(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// The object that Laravel's date class serializes to.
+pub(super) fn carbon(time: SystemTime, zone: &str) -> Value {
+    let class = ClassName::new("Illuminate\\Support\\Carbon").expect("a class name");
+    let at = Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH);
+    let (zone, name) = match TimeZone::get(zone) {
+        Ok(found) => (found, zone),
+        Err(_) => (TimeZone::UTC, "UTC"),
+    };
+    let date = at
+        .to_zoned(zone)
+        .strftime("%Y-%m-%d %H:%M:%S%.6f")
+        .to_string();
+    let object = Object::new(class).public("date", &*date);
+    let object = object.public("timezone_type", 3).public("timezone", name);
+    Value::Object(object)
+}

@@ -1,0 +1,245 @@
+//! Jobs that artisand dispatches: the bytes are PHP's, and PHP runs them.
+
+use std::time::Duration;
+
+use artisand::payload::{Command, Kind, Payload};
+use artisand::php::{Key, Object, PropertyName, Value, Visibility};
+
+use crate::harness::fixtures;
+use crate::harness::laravel::Laravel;
+use crate::harness::process::ManagedChild;
+use crate::harness::redis::RedisServer;
+use crate::harness::scene::Scene;
+
+const SOON: Duration = Duration::from_secs(90);
+
+/// The objects that PHP wrote, made anew from names and values: order, visibility and defaults are the manifest's.
+fn objects_are_made_as_php_makes_them(version: u8) {
+    let redis = RedisServer::start();
+    let manifest = Laravel::new(version, &redis).exported();
+    let mut made = Vec::new();
+    for (place, line) in fixtures::lines(&format!("payloads/laravel-{version}.jsonl")) {
+        let payload = Payload::parse(line["element"].as_str().unwrap().as_bytes()).unwrap();
+        let Ok(Some(command)) = Command::of(&payload) else {
+            continue;
+        };
+        let bytes = command.as_bytes();
+        // What refers to the values before it cannot be put in another order.
+        let refers = |what: &[u8]| {
+            bytes
+                .windows(3)
+                .any(|part| part[0] == b';' && &part[1..] == what)
+        };
+        let class = command.class();
+        if Kind::of_class(class) != Kind::Job || refers(b"r:") || refers(b"R:") {
+            continue;
+        }
+        let Ok(Value::Object(object)) = Value::from_bytes(bytes) else {
+            continue;
+        };
+        let Some(known) = manifest.class(class) else {
+            continue;
+        };
+        let mut given = Object::new(object.class.clone());
+        for (key, value) in object.properties.iter().rev() {
+            let Key::String(key) = key else {
+                panic!("{place}")
+            };
+            let name = std::str::from_utf8(PropertyName::parse(key).name).unwrap();
+            let property = known
+                .properties
+                .iter()
+                .find(|property| property.name == name);
+            // What is left out has its default.
+            if property.is_none_or(|property| property.default.as_ref() != Some(value)) {
+                // A mark is needed only where a parent has a private property of the same name.
+                let mark = match PropertyName::parse(key).visibility {
+                    Visibility::Private(of) if of != class.as_str().as_bytes() => {
+                        Visibility::Private(of)
+                    }
+                    _ => Visibility::Public,
+                };
+                given = given.with(mark, name, value.clone());
+            }
+        }
+        let found = manifest
+            .object(&given)
+            .unwrap_or_else(|error| panic!("{place}: {error}"));
+        let found = Value::Object(found).to_bytes();
+        assert_eq!(
+            String::from_utf8_lossy(&found),
+            String::from_utf8_lossy(bytes),
+            "{place} {}",
+            line["kind"]
+        );
+        made.push(line["kind"].as_str().unwrap().to_owned());
+    }
+    for kind in [
+        "visibility",
+        "visibility-native",
+        "promoted",
+        "no-serializes-models",
+        "typed",
+        "model",
+        "dates",
+    ] {
+        assert!(
+            made.iter().any(|made| made == kind),
+            "{kind} is not among {made:?}"
+        );
+    }
+}
+
+on_every_laravel!(objects_are_made_as_php_makes_them);
+
+struct Front(Scene);
+
+impl Front {
+    fn new(version: u8) -> Self {
+        let scene = Scene::with_classes(version, &[("", ""); 0], "");
+        Self(scene)
+    }
+
+    /// `artisand dispatch` of a journal job; returns its standard output and error.
+    fn dispatch(&self, class: &str, data: &str, options: &[&str]) -> (String, String) {
+        let args = [&["dispatch", class, "--data", data][..], options].concat();
+        let mut process = ManagedChild::spawn(self.0.workplace.artisand(&args));
+        process.succeeds_within(SOON);
+        (process.stdout(), process.stderr())
+    }
+
+    fn refuses(&self, class: &str, data: &str, words: &[&str]) {
+        let args = ["dispatch", class, "--data", data];
+        let mut process = ManagedChild::spawn(self.0.workplace.artisand(&args));
+        let status = process.wait_timeout(SOON);
+        assert!(!status.success(), "{}", process.describe());
+        for word in words {
+            assert!(
+                process.stderr().contains(word),
+                "no `{word}`: {}",
+                process.describe()
+            );
+        }
+        assert_eq!(self.0.queued(), 0);
+    }
+
+    /// Lets Laravel's own worker run what is queued.
+    fn work_in_php(&self) {
+        let args = ["--stop-when-empty", "--sleep=0", "--queue=other,default"];
+        self.0.php_worker(&args).succeeds_within(SOON);
+    }
+}
+
+fn php_runs_what_artisand_dispatches(version: u8) {
+    let front = Front::new(version);
+    let scene = &front.0;
+    let plain = r"App\Jobs\Journal";
+    let (said, _) = front.dispatch(plain, r#"{"id":"a","script":["ok"],"tries":3}"#, &[]);
+    let (uuid, queue) = said.trim().split_once(" on queue ").unwrap();
+    assert_eq!(queue, "default");
+    let expected = scene.push("b", &["--tries=3"]);
+    let pushed = scene.redis.list(&scene.queue("default"));
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    // The same job from PHP differs in what is random, in the time, and in its name.
+    let (ours, theirs) = (
+        Payload::parse(&pushed[0]).unwrap(),
+        Payload::parse(&pushed[1]).unwrap(),
+    );
+    let id = |payload: &Payload| payload.id.as_ref().unwrap().to_string();
+    let mut theirs_as_ours = text(&pushed[1])
+        .replace(&expected, uuid)
+        .replace(&id(&theirs), &id(&ours))
+        .replace(r#"\"id\";s:1:\"b\";"#, r#"\"id\";s:1:\"a\";"#);
+    if let (Some(ours), Some(theirs)) = (ours.created_at, theirs.created_at) {
+        let field = |at: i64| format!("\"createdAt\":{at}");
+        theirs_as_ours = theirs_as_ours.replace(&field(theirs.0), &field(ours.0));
+    }
+    let script = r#"s:6:\"script\";a:1:{i:0;s:2:\"ok\";}"#;
+    let ours_as_theirs = text(&pushed[0]).replace(script, "SCRIPT");
+    let theirs_as_ours = theirs_as_ours
+        .replace(r#"s:6:\"script\";a:0:{}"#, "SCRIPT")
+        .replace(script, "SCRIPT");
+    assert_eq!(ours_as_theirs, theirs_as_ours);
+
+    front.dispatch(
+        r"App\Jobs\EncryptedJournal",
+        r#"{"id":"secret","script":[]}"#,
+        &["--queue=other"],
+    );
+    front.dispatch(plain, r#"{"id":"late","script":[]}"#, &["--delay=1"]);
+    let many = scene.workplace.path().join("many.jsonl");
+    std::fs::write(
+        &many,
+        "{\"id\":\"m1\",\"script\":[]}\n\n{\"id\":\"m2\",\"script\":[]}\n",
+    )
+    .unwrap();
+    let (said, _) = front.dispatch(plain, &format!("@{}", many.display()), &["--count=2"]);
+    assert_eq!(said, "4 jobs dispatched\n");
+    let (dry, _) = front.dispatch(plain, r#"{"id":"dry","script":[]}"#, &["--dry-run"]);
+    assert!(Payload::parse(dry.trim().as_bytes()).is_ok(), "{dry}");
+    let again = ["--once=the-key"];
+    let (first, _) = front.dispatch(plain, r#"{"id":"once","script":[]}"#, &again);
+    let (second, _) = front.dispatch(plain, r#"{"id":"once","script":[]}"#, &again);
+    assert_eq!(first, second);
+    scene.redis.eventually("the delayed one is due", SOON, || {
+        front.work_in_php();
+        (scene.events("late") == ["run:1"]).then_some(())
+    });
+    for (id, runs) in [
+        ("a", 1),
+        ("b", 1),
+        ("secret", 1),
+        ("m1", 2),
+        ("m2", 2),
+        ("dry", 0),
+        ("once", 1),
+    ] {
+        assert_eq!(scene.events(id).len(), runs, "{id}");
+    }
+    assert_eq!(scene.queued(), 0);
+
+    front.refuses(
+        r"App\Jobs\Journall",
+        "{}",
+        &["did you mean", r"App\Jobs\Journal"],
+    );
+    front.refuses(
+        plain,
+        r#"{"idd":"a"}"#,
+        &["no property `idd`", "did you mean `id`?"],
+    );
+    front.refuses(
+        plain,
+        r#"{"id":7,"script":[]}"#,
+        &["$id is string", "cannot be an int"],
+    );
+    front.refuses(r"App\Models\User", "{}", &[r"App\Models\User"]);
+}
+
+on_every_laravel!(php_runs_what_artisand_dispatches);
+
+fn a_unique_job_of_either_side_keeps_the_other_out(version: u8) {
+    let front = Front::new(version);
+    let scene = &front.0;
+    let unique = r"App\Jobs\UniqueJournal";
+    let data = r#"{"id":"u","script":[]}"#;
+    front.dispatch(unique, data, &[]);
+    let (_, said) = front.dispatch(unique, data, &[]);
+    assert!(said.contains("1 not dispatched"), "{said}");
+    scene.php().text(&["interop:journal", "u", "--unique"]);
+    assert_eq!(scene.queued(), 1);
+    front.work_in_php();
+    assert_eq!(scene.events("u"), ["run:1"]);
+
+    // Its lock is free again; now PHP is first.
+    scene.php().text(&["interop:journal", "u", "--unique"]);
+    assert_eq!(scene.queued(), 1);
+    let (_, said) = front.dispatch(unique, data, &[]);
+    assert!(said.contains("1 not dispatched"), "{said}");
+    front.work_in_php();
+    front.dispatch(unique, data, &[]);
+    front.work_in_php();
+    assert_eq!(scene.events("u"), ["run:1", "run:1", "run:1"]);
+}
+
+on_every_laravel!(a_unique_job_of_either_side_keeps_the_other_out);
