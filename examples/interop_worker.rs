@@ -214,6 +214,20 @@ async fn journal(job: Journal, context: JobContext) -> Result<(), BoxError> {
     Ok(())
 }
 
+/// A journal job that follows another.
+#[derive(serde::Serialize)]
+#[serde(rename = "App\\Jobs\\Journal")]
+struct Next<'a> {
+    id: &'a str,
+    script: [&'a str; 0],
+}
+
+impl<'a> Next<'a> {
+    fn named(id: &'a str) -> Self {
+        Self { id, script: [] }
+    }
+}
+
 /// The same on a separate thread, which cannot be cancelled.
 fn journal_blocking(job: Journal, context: JobContext) -> Result<(), BoxError> {
     tokio::runtime::Handle::current().block_on(journal(job, context))
@@ -249,6 +263,8 @@ async fn act(step: &str, job: &Journal, context: &JobContext) -> Result<(), BoxE
         "delete" => context.delete(),
         "panic" => panic!("panicked by the script of {}", job.id),
         "note" => note(job, context, argument, None).await?,
+        "then" => context.then(&Next::named(argument))?,
+        "dispatch" => drop(context.dispatch().job(&Next::named(argument)).await?),
         "sleep" => {
             let time = Duration::try_from_secs_f64(argument.parse()?)?;
             tokio::time::sleep(time).await;

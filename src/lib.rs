@@ -153,3 +153,8 @@ struct Readme;
 #[cfg(all(doctest, feature = "cli"))]
 #[doc = include_str!("../docs/handlers.md")]
 struct HandlersPage;
+
+/// And those of the page on dispatching.
+#[cfg(all(doctest, feature = "cli"))]
+#[doc = include_str!("../docs/dispatch.md")]
+struct DispatchPage;

@@ -1,13 +1,16 @@
 //! Jobs that artisand dispatches: the bytes are PHP's, and PHP runs them.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use artisand::payload::{Command, Kind, Payload};
 use artisand::php::{Key, Object, PropertyName, Value, Visibility};
 
+use rustix::process::Signal;
+
 use crate::harness::fixtures;
 use crate::harness::laravel::Laravel;
-use crate::harness::process::ManagedChild;
+use crate::harness::process::{ManagedChild, Workplace};
 use crate::harness::redis::RedisServer;
 use crate::harness::scene::Scene;
 
@@ -243,3 +246,98 @@ fn a_unique_job_of_either_side_keeps_the_other_out(version: u8) {
 }
 
 on_every_laravel!(a_unique_job_of_either_side_keeps_the_other_out);
+
+const MAPPINGS: &str = r"
+[[map]]
+job = 'App\Jobs\Journal'
+handler = 'journal'
+";
+
+/// Workers that take the journal's jobs, and whose jobs come back soon after a kill.
+fn scene_of_handlers(version: u8) -> Front {
+    let env = [("REDIS_QUEUE_RETRY_AFTER", "2")];
+    let scene = Scene::on(RedisServer::start_durable(), version, &env, |laravel| {
+        Workplace::with_manifest(laravel, &laravel.manifest_with_classes(), MAPPINGS)
+    });
+    Front(scene)
+}
+
+/// Uuids of the runs of a job.
+fn uuids(front: &Front, id: &str) -> BTreeSet<String> {
+    let lines = front.0.lines().into_iter().filter(|line| line.id == id);
+    lines.filter_map(|line| line.uuid).collect()
+}
+
+fn what_follows_a_job_is_pushed_if_it_succeeds(version: u8) {
+    let front = scene_of_handlers(version);
+    let plain = r"App\Jobs\Journal";
+    for data in [
+        r#"{"id":"good","script":["then:after-good+dispatch:now-good"]}"#,
+        r#"{"id":"bad","script":["then:after-bad+dispatch:now-bad+throw"],"tries":1}"#,
+        r#"{"id":"again","script":["then:after-again+release:0","ok"],"tries":2}"#,
+        r#"{"id":"gone","script":["then:after-gone+delete"]}"#,
+    ] {
+        front.dispatch(plain, data, &[]);
+    }
+    let mut worker = front.0.worker(&["--stop-when-empty", "--sleep=0"]);
+    worker.succeeds_within(SOON);
+    for (id, runs) in [
+        ("after-good", 1),
+        ("now-good", 1),
+        ("after-bad", 0),
+        ("now-bad", 1),
+        ("after-again", 0),
+    ] {
+        assert_eq!(uuids(&front, id).len(), runs, "{id}: {}", worker.describe());
+    }
+    // A handler that deletes its job has handled it.
+    assert_eq!(
+        uuids(&front, "after-gone").len(),
+        1,
+        "{}",
+        worker.describe()
+    );
+}
+
+on_every_laravel!(what_follows_a_job_is_pushed_if_it_succeeds);
+
+/// Jobs, and kills of their workers.
+const JOBS: usize = 60;
+const KILLS: usize = 15;
+
+fn what_follows_is_pushed_once_however_often_workers_are_killed(version: u8) {
+    let front = scene_of_handlers(version);
+    let scene = &front.0;
+    let line = |n: usize| {
+        // Some attempts, and then one that succeeds.
+        format!(
+            "{{\"id\":\"p-{n}\",\"script\":[\"then:c-{n}+sleep:0.02\",\"then:c-{n}\",\"then:c-{n}\"]}}\n"
+        )
+    };
+    let many = scene.workplace.path().join("many.jsonl");
+    std::fs::write(&many, (0..JOBS).map(line).collect::<String>()).unwrap();
+    front.dispatch(r"App\Jobs\Journal", &format!("@{}", many.display()), &[]);
+    for _ in 0..KILLS {
+        let before = scene.redis.length("interop:journal");
+        let mut worker = scene.worker(&["--concurrency=3", "--tries=1000", "--sleep=0.05"]);
+        // In the middle of some job, wherever that is then.
+        let some = before + fastrand::usize(1..5);
+        crate::harness::process::poll(Duration::from_secs(10), || {
+            (scene.redis.length("interop:journal") >= some).then_some(())
+        });
+        worker.signal(Signal::KILL);
+        worker.wait_timeout(SOON);
+    }
+    let mut worker = scene.worker(&["--concurrency=3", "--tries=1000", "--sleep=0.05"]);
+    scene
+        .redis
+        .eventually("all is done", SOON, || (scene.queued() == 0).then_some(()));
+    worker.signal(Signal::TERM);
+    worker.succeeds_within(SOON);
+    for n in 0..JOBS {
+        assert!(!uuids(&front, &format!("p-{n}")).is_empty(), "p-{n}");
+        assert_eq!(uuids(&front, &format!("c-{n}")).len(), 1, "c-{n}");
+    }
+}
+
+on_every_laravel!(what_follows_is_pushed_once_however_often_workers_are_killed);
