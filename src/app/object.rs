@@ -112,7 +112,7 @@ impl Manifest {
             version.is_ok_and(|version| version.is_at_least(9, 4)) && class.serializes_models();
         let mut values = Vec::with_capacity(given.properties.len());
         for (key, value) in &given.properties {
-            values.push((self.position(&given.class, class, key)?, value));
+            values.push((class.position(&given.class, key)?, value));
         }
         let mut object = Object::new(given.class.clone());
         for (position, property) in class.properties.iter().enumerate() {
@@ -192,7 +192,7 @@ impl Manifest {
         let mut covered = Vec::with_capacity(fields.len());
         for field in fields {
             let key = Key::String(field.as_bytes().to_vec());
-            covered.push(self.position(name, class, &key)?);
+            covered.push(class.position(name, &key)?);
         }
         let properties = class.properties.iter().enumerate();
         let mut open = properties.filter(|(position, property)| {
@@ -206,14 +206,11 @@ impl Manifest {
             None => Ok(()),
         }
     }
+}
 
+impl Class {
     /// The position of a property among those of the class.
-    fn position(
-        &self,
-        name: &ClassName,
-        class: &Class,
-        key: &Key,
-    ) -> std::result::Result<usize, Unfit> {
+    fn position(&self, name: &ClassName, key: &Key) -> std::result::Result<usize, Unfit> {
         let bytes = match key {
             Key::String(bytes) => bytes.clone(),
             Key::Int(number) => number.to_string().into_bytes(),
@@ -225,22 +222,22 @@ impl Manifest {
             property.name == wanted
                 && !matches!(key.visibility, Visibility::Private(class) if !is_of(class))
         };
-        let mut properties = class.properties.iter();
+        let mut properties = self.properties.iter();
         // A private property of a parent may have the name of one of the class's own.
-        let own = class
+        let own = self
             .properties
             .iter()
             .position(|property| found(property) && !property.is_hidden(name));
         let Some(position) = own.or_else(|| properties.position(found)) else {
-            let names = class.properties.iter().map(|property| &*property.name);
+            let names = self.properties.iter().map(|property| &*property.name);
             return Err(Unfit::Unknown {
                 class: name.clone(),
                 nearest: nearest(&wanted, names).map(str::to_owned),
                 property: wanted,
             });
         };
-        let property = &class.properties[position];
-        if class.serializes_models() && property.is_hidden(name) {
+        let property = &self.properties[position];
+        if self.serializes_models() && property.is_hidden(name) {
             return Err(Unfit::Hidden {
                 class: name.clone(),
                 property: wanted,

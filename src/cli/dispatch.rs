@@ -114,7 +114,7 @@ impl Due {
         }
         let at: DateTime = text.parse().map_err(|_| {
             let text = format!("--delay={text}: expected seconds, or a date as 2026-12-01T09:00");
-            UsageError(text.to_owned())
+            UsageError(text)
         })?;
         Ok(Self::At(at.to_zoned(zone.clone())?.timestamp().into()))
     }
@@ -124,10 +124,10 @@ fn is_many(data: &str) -> bool {
     data == "-" || data.starts_with('@')
 }
 
+type Documents = Box<dyn Iterator<Item = anyhow::Result<(String, Json)>>>;
+
 /// The documents that are given, with their place for messages.
-fn documents(
-    data: &str,
-) -> anyhow::Result<Box<dyn Iterator<Item = anyhow::Result<(String, Json)>>>> {
+fn documents(data: &str) -> anyhow::Result<Documents> {
     if !is_many(data) {
         let document = serde_json::from_str(data);
         let document = document.map_err(|error| UsageError(format!("--data: {error}")))?;
@@ -206,15 +206,16 @@ fn value_of(json: &Json) -> anyhow::Result<Value> {
             let values = values.iter().map(value_of);
             Value::from(values.collect::<anyhow::Result<Array>>()?)
         }
-        Json::Object(map) => match map.get("$model") {
-            Some(class) => model(class, map)?,
-            None => {
+        Json::Object(map) => {
+            if let Some(class) = map.get("$model") {
+                model(class, map)?
+            } else {
                 let pair =
                     |(key, value): (&String, &Json)| Ok((Key::from(&**key), value_of(value)?));
                 let pairs = map.iter().map(pair).collect::<anyhow::Result<_>>()?;
                 Value::from(Array { pairs })
             }
-        },
+        }
     })
 }
 

@@ -12,7 +12,9 @@ use super::push::{self, Dispatched, Prepared};
 use crate::app::{Property, Unfit};
 use crate::handler::BoxFuture;
 use crate::handler::dispatch::{self as draft, Draft, Planned, Ready};
-use crate::payload::{Delay, Envelope, HorizonFields, NewData, NewPayload, random_id, random_uuid};
+use crate::payload::{
+    Delay, Envelope, HorizonFields, LogContext, NewData, NewPayload, random_id, random_uuid,
+};
 use crate::php::{self, ClassName, Object, Value};
 use crate::queue::Push;
 use crate::time::UnixSeconds;
@@ -230,10 +232,7 @@ fn method(
         envelope: Envelope::default(),
         data: NewData::Method { job, data },
         created_at: now,
-        extra: context
-            .and_then(|context| context.to_field())
-            .into_iter()
-            .collect(),
+        extra: context.and_then(LogContext::to_field).into_iter().collect(),
         id: Some(id.clone()),
         delay: due.map(|due| due.0.saturating_sub(now.0).max(0)),
         horizon,
