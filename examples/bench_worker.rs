@@ -1,4 +1,4 @@
-//! The worker of `benches/drain.rs`: handlers of different weight that count their jobs.
+//! The worker of `benches/drain`: handlers of different weight that count their jobs.
 //!
 //! When it ends it writes to the file `$BENCH_COUNTS` how many different jobs ran, and how many ran more than once.
 
@@ -37,6 +37,12 @@ async fn sleeps(job: Counted, _: JobContext) -> Done {
     Ok(())
 }
 
+async fn sleeps_long(job: Counted, _: JobContext) -> Done {
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    count(&job);
+    Ok(())
+}
+
 async fn computes(job: Counted, _: JobContext) -> Done {
     let began = Instant::now();
     while began.elapsed() < Duration::from_micros(200) {
@@ -50,6 +56,7 @@ fn main() -> ExitCode {
     let registry = Registry::new()
         .with("typed", handler::function(typed))
         .with("sleeps", handler::function(sleeps))
+        .with("sleeps_long", handler::function(sleeps_long))
         .with("computes", handler::function(computes));
     let code = artisand::cli::run(registry);
     if let Some(file) = std::env::var_os("BENCH_COUNTS") {
