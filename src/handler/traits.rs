@@ -12,7 +12,7 @@ use super::{
 
 /// Code that can run jobs.
 ///
-/// Most handlers are made by [`function`] or [`blocking`]; implement this trait
+/// Most handlers are made by [`function`](super::function) or [`blocking`](super::blocking); implement this trait
 /// to run jobs of many classes by one piece of code.
 pub trait Handler: Send + Sync + 'static {
     /// Runs a job.

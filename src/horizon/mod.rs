@@ -8,18 +8,12 @@
 //!
 //! Keys, fields and their order: docs/protocol/horizon.md.
 
-#[cfg(feature = "cli")]
 mod batch;
-#[cfg(feature = "cli")]
 mod note;
 mod options;
-#[cfg(feature = "cli")]
 mod register;
-#[cfg(feature = "cli")]
 mod task;
-#[cfg(feature = "cli")]
 mod writer;
 
 pub use options::{HorizonOptions, Registration, Supervisor, Trim};
-#[cfg(feature = "cli")]
 pub use task::Horizon;
