@@ -48,7 +48,6 @@ mod weights;
 
 #[cfg(feature = "cli")]
 pub use attempt::decide::Defaults;
-#[cfg(feature = "cli")]
 pub(crate) use attempt::exception::php_text as exception_text;
 pub use event::{Event, JobEnd, JobException, JobResult, Looping, Observer};
 pub use heartbeat::Heartbeat;
