@@ -169,7 +169,7 @@ pub struct PhpTable {
     pub memory: Option<u64>,
     /// Seconds that the app may take to boot.
     pub boot_timeout: Option<NonZeroU64>,
-    /// Laravel's events that PHP raises for jobs that run in handlers: `none` or `failures`.
+    /// Laravel's events that PHP raises for jobs that run in handlers: `none`, `failures` or `all`.
     #[serde(default, deserialize_with = "some_events")]
     pub events: Option<PhpEvents>,
 }

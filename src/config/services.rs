@@ -13,6 +13,7 @@ use crate::cache::Stores;
 use crate::connection::Redis;
 use crate::handler::{Gap, Models, Services};
 use crate::queue::{Connections, Destination, Queue, QueueName, RedisQueue};
+use crate::routing::PhpEvents;
 use crate::shown::with_causes;
 
 /// The target of log lines here: it stays the same when files are moved.
@@ -73,7 +74,9 @@ fn fill_stores(config: &Config, laravel: &Laravel, services: &mut Services) -> R
     services.stores = Some(Stores::new(default, move |name| of_app.cache(name)));
     services.connections = Some(destinations(config));
     match batches(config) {
-        Ok(Some(batches)) => services.batches = Some(batches),
+        Ok(Some(batches)) => {
+            services.batches = Some(batches.with_events(raises_all(config)));
+        }
         Ok(None) => tracing::warn!(
             target: TARGET,
             "the app keeps its batches in DynamoDB, where PHP has to count each of their jobs"
@@ -85,6 +88,13 @@ fn fill_stores(config: &Config, laravel: &Laravel, services: &mut Services) -> R
         ),
     }
     Ok(())
+}
+
+/// Whether PHP raises all events for any job of a handler.
+fn raises_all(config: &Config) -> bool {
+    let mut mappings = config.file.map.iter();
+    config.file.php.events == Some(PhpEvents::All)
+        || mappings.any(|table| table.events == Some(PhpEvents::All))
 }
 
 /// All queue connections, as far as they can be used.

@@ -83,6 +83,12 @@ class InteropServiceProvider extends ServiceProvider
         }
         if (getenv('INTEROP_EVENTS')) {
             $this->app['events']->listen('Illuminate\Queue\Events\*', WorkerEvents::class.'@record');
+            $this->app['events']->listen('Illuminate\Bus\Events\*', WorkerEvents::class.'@recordBatch');
+        }
+        if (getenv('INTEROP_LISTENERS')) {
+            $this->app['queue']->before([Listening::class, 'before']);
+            $this->app['queue']->after([Listening::class, 'after']);
+            $this->app['events']->subscribe(Listening::class);
         }
         if (getenv('INTEROP_FAILING')) {
             // What a listener may do to a job that has failed, and shouldn't.

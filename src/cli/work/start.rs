@@ -14,6 +14,7 @@ use crate::config::{self, Config};
 use crate::failed::FailedJobs;
 use crate::handler::Services;
 use crate::horizon::Horizon;
+use crate::listeners::Listeners;
 use crate::process::pool::{Pool, PoolError};
 use crate::queue::{Queue, RedisQueue};
 use crate::shown::with_causes;
@@ -167,6 +168,11 @@ pub(super) async fn run(
     let watched = Watched::start(&plan, control, &runtime).await?;
     let (queue, _) = open(config, &plan.connection).await?;
     let pool = start_pool(config, &plan, stores.failed_jobs.as_ref(), control).await?;
+    let listeners = plan.router.raises_all().then(|| {
+        let options = config::pool_options(config, &plan.options, None);
+        let figures = watched.as_ref().map(|watched| watched.jobs.listeners());
+        Listeners::start(options, figures.unwrap_or_default(), &runtime)
+    });
     let queue = Arc::new(queue);
     if let Some(watched) = &watched {
         watched.begin(&queue, &plan, pool.as_ref());
@@ -200,6 +206,9 @@ pub(super) async fn run(
         }
         worker = worker.with_observer(horizon.recorder());
     }
+    if let Some(listeners) = &listeners {
+        worker = worker.with_observer(listeners.observer());
+    }
     if let Some(failed_jobs) = stores.failed_jobs {
         worker = worker.with_failed_jobs(failed_jobs);
     }
@@ -212,6 +221,9 @@ pub(super) async fn run(
         async move { worker.run(&control).await }
     });
     let ended = working.await.context("the worker ended abnormally");
+    if let Some(listeners) = listeners {
+        listeners.finish().await;
+    }
     if let Some(horizon) = horizon {
         horizon.finish().await;
     }

@@ -49,6 +49,7 @@ mod going_back;
 mod handlers;
 mod killed;
 mod kinds;
+mod listeners;
 mod locks_elsewhere;
 mod malformed;
 mod middleware;
