@@ -6,7 +6,7 @@
  * It is sent in front of pool.php, boots as a member of the pool does, and speaks over the same socket. From artisand:
  *
  *   {"do": "raise", "attempts": [..]}   raises Laravel's events for attempts that have ended in artisand's handlers
- *   {"do": "hooks", "payload": "..", "connection": "redis", "queue": "default", "context": {..}}
+ *   {"do": "hooks", "payload": "..", "connection": "redis", "queue": "default"}
  *                                       runs the app's payload hooks (`Queue::createPayloadUsing`) for this payload
  *   {"do": "stop"}
  *
@@ -22,6 +22,9 @@ namespace Artisand\Pool;
 
 class Helper extends Member
 {
+    /** Fields of a payload that Laravel adds after the app's hooks have run, and the one that artisand adds itself. */
+    const LATER = ['delay', 'id', 'attempts', 'type', 'tags', 'silenced', 'pushedAt', 'illuminate:log:context'];
+
     private $events;
 
     /** Since when artisand has heard nothing of the running request. */
@@ -164,12 +167,12 @@ class Helper extends Member
                 $command = $this->app->make(\Illuminate\Contracts\Encryption\Encrypter::class)->decrypt($command);
             }
             $command = unserialize($command);
-            // As Laravel gives it to hooks: with the object, and without what the driver and other hooks add.
+            // As Laravel gives it to hooks: with the object, and without what is added after them.
             $payload['data'] = ['commandName' => $command, 'command' => $command] + $payload['data'];
-            $given = array_diff_key($payload, array_flip($order['later']));
+            $given = array_diff_key($payload, array_flip(self::LATER));
             $context = \Illuminate\Log\Context\Repository::class;
             if (class_exists($context)) {
-                $this->app->make($context)->hydrate($order['context']);
+                $this->app->make($context)->hydrate($payload['illuminate:log:context'] ?? null);
             }
             $queue = $this->app->make('queue')->connection($order['connection']);
             $hooked = (function () use ($order, $given) {
@@ -181,13 +184,14 @@ class Helper extends Member
             return ['why' => get_class($problem).': '.Channel::text($problem->getMessage())];
         }
         $fields = [];
-        foreach ($hooked as $name => $value) {
-            $isNew = ! array_key_exists($name, $given);
-            if (! $isNew && $value !== $given[$name]) {
-                return ['why' => "a hook changes `{$name}`"];
+        foreach (array_diff_key($hooked, ['illuminate:log:context' => true]) as $name => $value) {
+            if (! array_key_exists($name, $given)) {
+                $fields[] = [(string) $name, json_encode($value, JSON_UNESCAPED_UNICODE)];
+            } elseif ($value === $given[$name]) {
+                continue;
             }
-            if ($isNew && ! in_array($name, $order['later'], true)) {
-                $fields[] = [(string) $name, json_encode($value, JSON_UNESCAPED_UNICODE | JSON_THROW_ON_ERROR)];
+            if (array_key_exists($name, $payload) || in_array($name, self::LATER, true)) {
+                return ['why' => "a hook sets `{$name}`"];
             }
         }
 

@@ -49,12 +49,14 @@ pub use error::Error;
 pub(crate) use exposure::Exposure;
 #[cfg(feature = "internals")]
 pub use exposure::Exposure;
+#[cfg(feature = "internals")]
+pub use file::{
+    ConnectionTable, File, HorizonTable, OneOrMore, PayloadHooks, PhpTable, Source, WorkerTable,
+};
 #[cfg(not(feature = "internals"))]
 pub(crate) use file::{
-    ConnectionTable, File, HorizonTable, OneOrMore, PhpTable, Source, WorkerTable,
+    ConnectionTable, File, HorizonTable, OneOrMore, PayloadHooks, PhpTable, Source, WorkerTable,
 };
-#[cfg(feature = "internals")]
-pub use file::{ConnectionTable, File, HorizonTable, OneOrMore, PhpTable, Source, WorkerTable};
 #[cfg(not(feature = "internals"))]
 pub(crate) use handler::HandlerTable;
 #[cfg(feature = "internals")]

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use jiff::tz::TimeZone;
 
 use super::connection::connection;
+use super::file::PayloadHooks;
 use super::laravel::{Laravel, SettingError};
 use super::stores::{batches, encrypter};
 use super::{Config, Error};
 use crate::cache::Stores;
 use crate::connection::Redis;
-use crate::handler::{Gap, Models, Services};
+use crate::handler::{Gap, Hooks, Models, Services};
 use crate::queue::{Connections, Destination, Queue, QueueName, RedisQueue};
 use crate::routing::PhpEvents;
 use crate::shown::with_causes;
@@ -36,6 +37,10 @@ pub fn services(config: &Config) -> Result<Services, Error> {
     let mut services = Services {
         php_queue: php_queue.map(QueueName::from),
         version: config.known_version(),
+        hooks: match config.file.php.payload_hooks {
+            PayloadHooks::Ask => Hooks::OnlyPhp,
+            PayloadHooks::Skip => Hooks::Skip,
+        },
         has_horizon: config.laravel.as_ref().is_some_and(Laravel::has_horizon),
         timezone: "UTC".to_owned(),
         ..Services::default()

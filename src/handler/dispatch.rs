@@ -11,10 +11,10 @@ use crate::payload::{
     BuildError, DelayError, HorizonFields, JobId, LogContext, NewPayload, random_id,
 };
 use crate::php::{self, Value};
-use crate::queue::{Connections, Destination, Queue};
+use crate::queue::{Connections, Destination, Queue, QueueName};
 use crate::time::UnixSeconds;
 
-use super::Services;
+use super::{Hooks, Services};
 
 /// Why artisand cannot push a job that PHP could.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +49,14 @@ pub enum DispatchError {
     /// The job must be encrypted, and the key is unknown.
     #[error("{0} is to be encrypted, and the app's key is not known")]
     NoKey(String),
+    /// A payload hook of the app adds to payloads.
+    #[error("{hook} adds to payloads (`Queue::createPayloadUsing`), and {why}")]
+    Hook {
+        /// The class that has the hook.
+        hook: String,
+        /// Why it is not known what it adds.
+        why: String,
+    },
 }
 
 /// A job with all facts that a payload needs.
@@ -77,6 +85,9 @@ impl Draft {
         let manifest = manifest(services)?;
         let value = Value::from_bytes(&command)?;
         let facts = manifest.facts(&value, now)?;
+        if let (Some(hook), Hooks::OnlyPhp) = (manifest.payload_hooks.first(), &services.hooks) {
+            return Err(hook_error(hook, "only PHP can run it"));
+        }
         if facts.is_encrypted && services.encrypter.is_none() {
             return Err(DispatchError::NoKey(facts.class.to_string()));
         }
@@ -89,12 +100,42 @@ impl Draft {
         })
     }
 
-    /// Makes the payload; `context` is the log context of the job that is being run.
-    pub(crate) fn finish(
+    /// Makes the payload for this queue, with what the app's payload hooks add; `context` is the log context of the
+    /// job that is being run.
+    pub(crate) async fn finish(
         self,
         services: &Services,
         context: Option<&LogContext>,
+        (connection, queue): (&str, &QueueName),
     ) -> Result<Drafted, DispatchError> {
+        let (mut payload, mut drafted) = self.build(services, context)?;
+        let manifest = manifest(services)?;
+        if let (Some(hook), Hooks::Ask(hooks)) = (manifest.payload_hooks.first(), &services.hooks) {
+            let text = str::from_utf8(&drafted.payload).expect("payloads are JSON");
+            let fields = hooks.fields(text, connection, queue).await;
+            payload
+                .extra
+                .extend(fields.map_err(|why| hook_error(hook, &why))?);
+            drafted.payload = payload.to_bytes(services.version)?;
+        }
+        Ok(drafted)
+    }
+
+    /// Says whether artisand can push the job whatever PHP answers.
+    pub(crate) fn check(self, services: &Services) -> Result<(), DispatchError> {
+        let manifest = manifest(services)?;
+        if let (Some(hook), Hooks::Ask(_)) = (manifest.payload_hooks.first(), &services.hooks) {
+            return Err(hook_error(hook, "PHP may not answer"));
+        }
+        self.build(services, None).map(drop)
+    }
+
+    /// Makes the payload, without what payload hooks add.
+    fn build(
+        self,
+        services: &Services,
+        context: Option<&LogContext>,
+    ) -> Result<(NewPayload, Drafted), DispatchError> {
         let zone = &services.timezone;
         let command = match &services.encrypter {
             Some(encrypter) if self.facts.is_encrypted => {
@@ -115,11 +156,19 @@ impl Draft {
             None => random_id(),
         };
         payload.id = Some(id.clone());
-        Ok(Drafted {
+        let drafted = Drafted {
             payload: payload.to_bytes(services.version)?,
             id,
             due: due.transpose()?,
-        })
+        };
+        Ok((payload, drafted))
+    }
+}
+
+fn hook_error(hook: &str, why: &str) -> DispatchError {
+    DispatchError::Hook {
+        hook: hook.to_owned(),
+        why: why.to_owned(),
     }
 }
 

@@ -30,6 +30,7 @@ pub(crate) mod dispatch;
 mod failure;
 mod function;
 mod hold;
+mod hooks;
 #[cfg(feature = "http")]
 mod http;
 mod input;
@@ -58,6 +59,7 @@ pub use function::{Async, Blocking, Function, OnThread, blocking, function};
 pub(crate) use hold::HeldLocks;
 #[cfg(feature = "internals")]
 pub use hold::HeldLocks;
+pub(crate) use hooks::{Fields, Hooks, RunsHooks};
 #[cfg(all(not(feature = "internals"), feature = "http"))]
 pub(crate) use http::{Http, HttpClient, HttpOptions, HttpSetupError, SecretSource};
 #[cfg(all(feature = "internals", feature = "http"))]

@@ -46,7 +46,7 @@ class InteropServiceProvider extends ServiceProvider
         RateLimiter::for('alike', fn ($job) => [Limit::perMinutes(10, 3)->by('x'), Limit::perMinutes(20, 1)->by('x')]);
 
         if (getenv('INTEROP_PAYLOAD_HOOK')) {
-            Queue::createPayloadUsing(fn () => ['tenant' => 7]);
+            Queue::createPayloadUsing([PayloadHook::class, 'add']);
         }
         if (Determinism::seeded()) {
             Str::createUuidsUsing(fn () => \Ramsey\Uuid\Uuid::fromString(Determinism::uuid()));

@@ -8,13 +8,13 @@ use anyhow::Context as _;
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::helpers::Helpers;
 use super::plan::Plan;
 use crate::cli::open;
 use crate::config::{self, Config};
 use crate::failed::FailedJobs;
 use crate::handler::Services;
 use crate::horizon::Horizon;
-use crate::listeners::Listeners;
 use crate::process::pool::{Pool, PoolError};
 use crate::queue::{Queue, RedisQueue};
 use crate::shown::with_causes;
@@ -155,7 +155,7 @@ impl Watched {
 pub(super) async fn run(
     config: &Config,
     plan: Plan,
-    stores: Stores,
+    mut stores: Stores,
     observers: Vec<Arc<dyn Observer>>,
     (overseer, threads): (Option<Handle>, Option<Handle>),
     control: &Control,
@@ -167,12 +167,10 @@ pub(super) async fn run(
     let horizon = horizon.transpose()?;
     let watched = Watched::start(&plan, control, &runtime).await?;
     let (queue, _) = open(config, &plan.connection).await?;
+    let figures = watched.as_ref().map(|watched| watched.jobs.listeners());
+    let helpers = Helpers::start(config, &plan, &mut stores.services, figures, &runtime);
     let pool = start_pool(config, &plan, stores.failed_jobs.as_ref(), control).await?;
-    let listeners = plan.router.raises_all().then(|| {
-        let options = config::pool_options(config, &plan.options, None);
-        let figures = watched.as_ref().map(|watched| watched.jobs.listeners());
-        Listeners::start(options, figures.unwrap_or_default(), &runtime)
-    });
+    helpers.are_ready(control).await;
     let queue = Arc::new(queue);
     if let Some(watched) = &watched {
         watched.begin(&queue, &plan, pool.as_ref());
@@ -206,8 +204,8 @@ pub(super) async fn run(
         }
         worker = worker.with_observer(horizon.recorder());
     }
-    if let Some(listeners) = &listeners {
-        worker = worker.with_observer(listeners.observer());
+    if let Some(observer) = helpers.observer() {
+        worker = worker.with_observer(observer);
     }
     if let Some(failed_jobs) = stores.failed_jobs {
         worker = worker.with_failed_jobs(failed_jobs);
@@ -221,9 +219,7 @@ pub(super) async fn run(
         async move { worker.run(&control).await }
     });
     let ended = working.await.context("the worker ended abnormally");
-    if let Some(listeners) = listeners {
-        listeners.finish().await;
-    }
+    helpers.finish().await;
     if let Some(horizon) = horizon {
         horizon.finish().await;
     }

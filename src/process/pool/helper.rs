@@ -57,6 +57,24 @@ impl Helper {
         answered.await.unwrap_or(Answer::Missing { done: 0 })
     }
 
+    /// Waits until it has booted the app or failed to.
+    pub(super) async fn booted(&self) {
+        let mut changes = self.shared.changes.subscribe();
+        loop {
+            changes.borrow_and_update();
+            if self.shared.health().booted > 0 || self.is_broken() {
+                return;
+            }
+            // The sender lives as long as this value.
+            let _ = changes.changed().await;
+        }
+    }
+
+    /// Whether it could not boot the app at its last try.
+    pub(super) fn is_broken(&self) -> bool {
+        self.shared.last_problem().is_some()
+    }
+
     /// Lets it end, or kills it.
     pub async fn stop(&self) {
         self.shared.is_closing.cancel();

@@ -27,11 +27,12 @@ use rustix::process::Signal;
 use tokio::sync::watch;
 
 mod channel;
+mod helper;
 #[cfg_attr(
     not(feature = "cli"),
     expect(dead_code, reason = "only `queue:work` starts helpers")
 )]
-mod helper;
+mod hooks;
 mod member;
 mod output;
 mod shared;
@@ -39,6 +40,8 @@ mod shared;
 pub use channel::Said;
 #[cfg(feature = "cli")]
 pub use helper::Helper;
+#[cfg(feature = "cli")]
+pub use hooks::HookHelper;
 #[cfg(feature = "cli")]
 pub use shared::Answer;
 use shared::Shared;

@@ -67,8 +67,7 @@ pub(crate) fn check(app: &AppContext, chain: &Chain) -> Result<(), NotHere> {
     let planned = plan(app, chain)?;
     // Try everything now that could fail at the end of the job: then it would be too late to refuse the job.
     planned.lock(app)?;
-    planned.draft.finish(&app.services, None)?;
-    Ok(())
+    Ok(planned.draft.check(&app.services)?)
 }
 
 fn plan(app: &AppContext, chain: &Chain) -> Result<Planned, NotHere> {
@@ -124,7 +123,11 @@ enum Kept {
 }
 
 /// Takes the next step. The push, and the lock it may need, happen together with the job's end or after it.
-pub(crate) fn take(app: &AppContext, chain: &Chain, place: &Place<'_>) -> Result<Effect, NotHere> {
+pub(crate) async fn take(
+    app: &AppContext,
+    chain: &Chain,
+    place: &Place<'_>,
+) -> Result<Effect, NotHere> {
     let mut planned = plan(app, chain)?;
     let lock = planned.lock(app)?;
     if let Some(lock) = &lock
@@ -135,7 +138,7 @@ pub(crate) fn take(app: &AppContext, chain: &Chain, place: &Place<'_>) -> Result
         let command = ObjectText::parse(&planned.draft.command).map_err(EditError::from)?;
         planned.draft.command = command.with(&[("uniqueLockOwner", &owner)])?;
     }
-    planned.effect(app, lock, place)
+    planned.effect(app, lock, place).await
 }
 
 impl Planned {
@@ -173,7 +176,7 @@ impl Planned {
         }))
     }
 
-    fn effect(
+    async fn effect(
         self,
         app: &AppContext,
         lock: Option<Lock>,
@@ -181,7 +184,8 @@ impl Planned {
     ) -> Result<Effect, NotHere> {
         let services = &app.services;
         let context = context(services.version, place.context, lock.as_ref());
-        let drafted = self.draft.finish(services, context.as_ref())?;
+        let to = (&*self.connection, &self.queue);
+        let drafted = self.draft.finish(services, context.as_ref(), to).await?;
         let (claim, wanted) = match lock {
             Some(Lock {
                 owner,

@@ -266,7 +266,7 @@ impl Completion {
             effects.extend(Box::pin(unique.free(app)).await);
         }
         if let Some(chain) = &chain {
-            effects.extend(self.step(app, info, chain)?);
+            effects.extend(Box::pin(self.step(app, info, chain)).await?);
         }
         effects.extend(self.count(app, info, JobOutcome::Succeeded, None));
         Ok(effects)
@@ -407,12 +407,17 @@ impl Completion {
     /// # Errors
     ///
     /// Neither artisand nor PHP can take it.
-    fn step(&self, app: &AppContext, info: &JobInfo, chain: &Chain) -> Result<Vec<Effect>, String> {
+    async fn step(
+        &self,
+        app: &AppContext,
+        info: &JobInfo,
+        chain: &Chain,
+    ) -> Result<Vec<Effect>, String> {
         let place = Place {
             uuid: info.payload.uuid.as_ref().map(JobUuid::as_str),
             context: info.payload.context.as_deref(),
         };
-        match chain::take(app, chain, &place) {
+        match chain::take(app, chain, &place).await {
             Ok(effect) => Ok(vec![effect]),
             Err(missing) => {
                 tracing::debug!(

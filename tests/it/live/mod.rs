@@ -55,6 +55,7 @@ mod malformed;
 mod middleware;
 mod models;
 mod packages;
+mod payload_hooks;
 mod policies;
 mod pool;
 mod retries;
