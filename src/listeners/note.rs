@@ -106,7 +106,9 @@ impl Notes {
     fn happened(&self, job: &Arc<JobInfo>, event: &'static str, at: Instant) {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = running.get_mut(&Arc::as_ptr(job).addr()) {
-            running.events.push((event, unix_seconds(at)));
+            // The exception of a job that is to be tried again is told before its end is settled.
+            let last = running.events.last().map_or(0.0, |(_, at)| *at);
+            running.events.push((event, unix_seconds(at).max(last)));
         }
     }
 

@@ -111,6 +111,10 @@ impl Said {
 impl Raising {
     async fn run(mut self, last: CancellationToken) {
         let mut batch = Vec::with_capacity(BATCH);
+        let mut deadline = std::pin::pin!(async {
+            last.cancelled().await;
+            tokio::time::sleep(FAREWELL).await;
+        });
         loop {
             let first = tokio::select! {
                 biased;
@@ -123,13 +127,9 @@ impl Raising {
                 r#do: "raise",
                 attempts: &batch,
             };
-            let deadline = async {
-                last.cancelled().await;
-                tokio::time::sleep(FAREWELL).await;
-            };
             let answer = tokio::select! {
                 answer = self.helper.ask(&request) => answer,
-                () = deadline => {
+                () = &mut deadline => {
                     let left = batch.len() + self.waiting.len();
                     self.notes.figures.missed.inc_by(left as u64);
                     break;

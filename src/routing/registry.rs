@@ -889,6 +889,35 @@ mod tests {
     }
 
     #[test]
+    fn a_mapping_says_which_events_php_raises_or_else_the_router_does() {
+        use PhpEvents::{All, Failures, None};
+        // Of the mapping, of the router => `JobFailed` is raised, and all others are; any mapping wants them all.
+        let rows = [
+            (Option::None, None, (false, false), false),
+            (Option::None, Failures, (true, false), false),
+            (Option::None, All, (true, true), true),
+            (Some(None), All, (false, false), true),
+            (Some(Failures), None, (true, false), false),
+            (Some(All), Failures, (true, true), true),
+        ];
+        for (events, of_router, expected, any) in rows {
+            let mapping = Mapping {
+                events,
+                ..Mapping::new(
+                    Pattern::parse("A").unwrap(),
+                    HandlerChoice::Named("log".into()),
+                )
+            };
+            let router = Router::new(vec![mapping], UnmappedPolicy::Leave, &Registry::new());
+            let router = router.unwrap().with_events(of_router);
+            let telling = router.telling(Some(0));
+            let told = (telling.raises_event, telling.raises_all);
+            assert_eq!(told, expected, "{events:?} {of_router:?}");
+            assert_eq!(router.raises_all(), any, "{events:?} {of_router:?}");
+        }
+    }
+
+    #[test]
     fn a_wrappers_class_says_nothing_about_what_is_in_it() {
         let any = Pattern::parse(r"Illuminate\Events\CallQueuedListener").unwrap();
         let mapping = Mapping::new(any, HandlerChoice::Named("log".into()));

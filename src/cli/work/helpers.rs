@@ -28,6 +28,8 @@ impl Helpers {
         figures: Option<ListenerFigures>,
         runtime: &Handle,
     ) -> Self {
+        // No handler may keep them waiting.
+        let _entered = runtime.enter();
         let options = || config::pool_options(config, &plan.options, None);
         let listeners = plan
             .router
