@@ -138,6 +138,8 @@ impl Raising {
             self.hear(&answer, batch.len());
             batch.clear();
         }
+        // The last line of this worker says the rest.
+        self.missed.at = None;
         self.say_missed();
         self.helper.stop().await;
     }
