@@ -47,6 +47,8 @@
  * and this process kills itself before it does anything more for it. It does the
  * same for the previous job if artisand may have received its end and not written
  * it. It has one second for that: then artisand's supervisor kills it. PHP 7.3 and later, Laravel 8 to 13.
+ *
+ * A helper (helper.php, sent in front of this program) boots the same way and runs no jobs.
  */
 
 namespace Artisand\Pool;
@@ -214,7 +216,7 @@ class Member
 
     public $options;
 
-    private $channel;
+    protected $channel;
 
     /** Where Laravel's worker looks for signals. */
     private $signals;
@@ -254,22 +256,15 @@ class Member
     /** Settings of PHP that a job may change, and that are reset before the next one. */
     private $limits = [];
 
-    public function __construct(Channel $channel)
+    public function __construct(Channel $channel, array $settings)
     {
         $this->channel = $channel;
+        $this->settings = $settings;
     }
 
     public function run()
     {
-        do {
-            $settings = $this->channel->receive();
-        } while ($settings === false);
-        if (! is_array($settings)) {
-            return 0;
-        }
-        $this->settings = $settings;
-        $this->channel->open($this->setting('key', '-'));
-        entitle($this->setting('queue', 'default'));
+        entitle('worker', $this->setting('queue', 'default'));
         $this->boot();
         define_classes();
         $this->listen();
@@ -307,7 +302,13 @@ class Member
         } finally {
             $this->comesRound();
         }
-        // As at the end of a command.
+
+        return $this->terminate($status);
+    }
+
+    /** As at the end of a command. */
+    protected function terminate($status)
+    {
         $kernel = $this->app->make(\Illuminate\Contracts\Console\Kernel::class);
         $kernel->terminate(new \Symfony\Component\Console\Input\ArgvInput, $status);
 
@@ -319,7 +320,7 @@ class Member
         return isset($this->settings[$name]) ? $this->settings[$name] : $default;
     }
 
-    private function boot()
+    protected function boot()
     {
         $base = $this->setting('app', '.');
         if (! is_dir($base)) {
@@ -351,8 +352,14 @@ class Member
             throw new \RuntimeException("`bootstrap/app.php` in {$base} does not return a Laravel application");
         }
         $this->app = $app;
-        // Before any listener of the app, which may end the round.
-        $app->make('events')->listen(\Illuminate\Queue\Events\Looping::class, function () {
+        $this->attend();
+        $app->make(\Illuminate\Contracts\Console\Kernel::class)->bootstrap();
+    }
+
+    /** Hears of each round of Laravel's loop before any listener of the app, which may end the round. */
+    protected function attend()
+    {
+        $this->app->make('events')->listen(\Illuminate\Queue\Events\Looping::class, function () {
             if ($this->hasLooped && ! $this->comesRound()) {
                 // The previous round ended without a pop.
                 $this->pauses();
@@ -361,7 +368,6 @@ class Member
             // As `queue:work --once`, which does not ask listeners.
             return $this->setting('once') ? true : null;
         });
-        $app->make(\Illuminate\Contracts\Console\Kernel::class)->bootstrap();
     }
 
     /** Laravel's own options, by the names of their properties; some versions lack some of them. */
@@ -587,7 +593,7 @@ class Member
         });
     }
 
-    private function asks(\Closure $question)
+    protected function asks(\Closure $question)
     {
         return $question->call($this->worker);
     }
@@ -623,12 +629,12 @@ class Member
 }
 
 /** Sets the title of this process, as `ps` shows it. */
-function entitle($queue)
+function entitle($kind, $what)
 {
     // Horizon ends foreign processes that have its name in their command line.
-    $queue = str_ireplace('horizon', 'hrzn', preg_replace('/[^\x21-\x7e]/', '?', substr($queue, 0, 100)));
+    $what = str_ireplace('horizon', 'hrzn', preg_replace('/[^\x21-\x7e]/', '?', substr($what, 0, 100)));
     if (function_exists('cli_set_process_title')) {
-        @cli_set_process_title("artisand: php worker ({$queue})");
+        @cli_set_process_title("artisand: php {$kind} ({$what})");
     }
 }
 
@@ -1055,7 +1061,14 @@ function define_classes()
 function main()
 {
     $channel = new Channel;
-    $member = new Member($channel);
+    do {
+        $settings = $channel->receive();
+    } while ($settings === false);
+    if (! is_array($settings)) {
+        exit(0);
+    }
+    $channel->open($settings['key']);
+    $member = isset($settings['serves']) ? new Helper($channel, $settings) : new Member($channel, $settings);
     try {
         $status = $member->run();
     } catch (\Throwable $problem) {

@@ -92,6 +92,10 @@ pub mod handler;
 mod horizon;
 #[cfg(feature = "internals")]
 pub mod horizon;
+#[cfg(all(not(feature = "internals"), feature = "cli"))]
+mod listeners;
+#[cfg(all(feature = "internals", feature = "cli"))]
+pub mod listeners;
 pub mod middleware;
 mod new_file;
 mod outbox;

@@ -178,7 +178,8 @@ impl Manifest {
         }
     }
 
-    /// The properties of this command, as PHP would compute them if it were dispatched now.
+    /// The properties of this command, as PHP would compute them if it were dispatched now; payload hooks may add to
+    /// its payload.
     ///
     /// # Errors
     ///
@@ -186,11 +187,6 @@ impl Manifest {
     pub fn facts(&self, command: &Value, now: UnixSeconds) -> Result<Facts> {
         let graph = Graph::new(command);
         let subject = self.subject(command, &graph, now)?;
-        if let Some(hook) = self.payload_hooks.first() {
-            return Err(subject.missing(&format!(
-                "{hook} adds to payloads (`Queue::createPayloadUsing`), and only PHP can run it"
-            )));
-        }
         match Kind::of_class(&subject.object.class) {
             Kind::Job => subject.job(),
             kind => subject.wrapper(kind),
@@ -807,7 +803,7 @@ mod tests {
         let unique = serde_json::json!({"queued": true, "unique": true});
         let array = Value::from(Array::default());
         #[rustfmt::skip]
-        let rows: [(Json, Json, Properties, &str); 12] = [
+        let rows: [(Json, Json, Properties, &str); 11] = [
             (serde_json::json!({"display_name": true}), Json::Null, vec![], "its method `displayName()` must be asked"),
             (serde_json::json!({"limits": {"retryUntil": method}}), Json::Null, vec![], "its method `retryUntil()` must be asked"),
             (serde_json::json!({"limits": {"queue": method}}), Json::Null, vec![], "whether `queue` has an attribute is not known"),
@@ -817,7 +813,6 @@ mod tests {
             (serde_json::json!({"flags": {"prepares_for_dispatch": true}}), Json::Null, vec![], "its method `prepareForDispatch()` must be asked"),
             (serde_json::json!({"flags": unique, "unique_via": true}), Json::Null, vec![], "its method `uniqueVia()` chooses"),
             (serde_json::json!({"interfaces": []}), Json::Null, vec![], "the manifest was written by an older artisand"),
-            (serde_json::json!({}), serde_json::json!({"payload_hooks": ["App\\Tenancy"]}), vec![], "App\\Tenancy adds to payloads"),
             (serde_json::json!({}), Json::Null, vec![("timeout", array)], "`timeout` is an array"),
             (serde_json::json!({}), Json::Null, vec![("queue", Value::from(5))], "`queue` is an int"),
         ];

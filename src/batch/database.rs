@@ -22,6 +22,7 @@ pub struct Batches {
     /// Version of Laravel whose rules apply.
     version: Version,
     clock: Clock,
+    raises_events: bool,
 }
 
 /// Which batches `queue:prune-batches` deletes.
@@ -85,7 +86,15 @@ impl Batches {
             database,
             version,
             clock,
+            raises_events: false,
         }
+    }
+
+    /// Leaves to PHP what brings about an event of a batch, if `raises` says so.
+    #[must_use]
+    pub fn with_events(mut self, raises: bool) -> Self {
+        self.raises_events = raises;
+        self
     }
 
     /// The location of the table, for messages.
@@ -233,6 +242,7 @@ impl Batches {
         let rules = Rules {
             version: self.version,
             options: &batch.options,
+            raised_of: self.raises_events.then_some(batch.total_jobs),
         };
         let before = ids.clone();
         let mut counters = Counters {
@@ -246,7 +256,8 @@ impl Batches {
         let recorded = recorded.map(|ended| rules.record(&mut counters, ended));
         let recorded: Vec<Recorded> = recorded.collect();
         counters.ids.unmark_all(forget);
-        if recorded.contains(&Recorded::Counted) || counters.ids != before {
+        let is_counted = |one: &Recorded| matches!(one, Recorded::Counted | Recorded::CountedFirst);
+        if recorded.iter().any(is_counted) || counters.ids != before {
             self.update(&mut transaction, &batch.id, &counters).await?;
             transaction.commit().await?;
         } else {

@@ -141,9 +141,11 @@ pub struct Ended {
 pub enum Recorded {
     /// The ending was counted.
     Counted,
+    /// The ending was counted, is the batch's first, and PHP raises the event of that.
+    CountedFirst,
     /// The ending had been counted before.
     AlreadyCounted,
-    /// The ending makes callbacks due and was not counted: PHP has to record it.
+    /// The ending makes callbacks or events due and was not counted: PHP has to record it.
     NeedsPhp,
     /// There is no such batch.
     NoBatch,

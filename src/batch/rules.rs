@@ -16,16 +16,23 @@ pub(super) struct Counters {
     pub(super) cancels: bool,
 }
 
+/// Since when there are `BatchFinished` and `BatchCanceled`, or a little before: PHP then counts, and raises nothing.
+const FINISHED: (u32, u32) = (12, 48);
+/// The same of `BatchStarted`.
+const STARTED: (u32, u32) = (13, 0);
+
 /// The version's rules and the batch's options.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules<'a> {
     pub(super) version: Version,
     pub(super) options: &'a Options,
+    /// How many jobs the batch has, if PHP is to raise its events.
+    pub(super) raised_of: Option<i64>,
 }
 
 impl Rules<'_> {
-    /// Counts an ending and marks it, unless it was counted already or makes callbacks due, which only PHP can
-    /// run.
+    /// Counts an ending and marks it, unless it was counted already or makes callbacks due, or events, which only PHP
+    /// can run.
     ///
     /// # Source
     ///
@@ -42,9 +49,14 @@ impl Rules<'_> {
         if is_due {
             return Recorded::NeedsPhp;
         }
+        let starts = self.raises_start(&after);
         after.ids.mark(ended);
         *counters = after;
-        Recorded::Counted
+        if starts {
+            Recorded::CountedFirst
+        } else {
+            Recorded::Counted
+        }
     }
 
     /// Counts a success; returns whether callbacks are due.
@@ -53,7 +65,8 @@ impl Rules<'_> {
         after.ids.succeeded(uuid);
         after.finishes |= after.pending == 0;
         let callbacks = self.options.callbacks;
-        (callbacks.progress && self.has_progress())
+        (after.pending == 0 && self.raises(FINISHED))
+            || (callbacks.progress && self.has_progress())
             || (callbacks.then && after.pending == 0)
             || (callbacks.finally && Self::all_ran(after))
     }
@@ -69,10 +82,24 @@ impl Rules<'_> {
             after.finishes = true;
         }
         let callbacks = self.options.callbacks;
-        (callbacks.progress && allowed && self.has_progress())
+        (is_first && !allowed && self.raises(FINISHED))
+            || (callbacks.progress && allowed && self.has_progress())
             || (callbacks.failure && allowed && self.has_failure())
             || (callbacks.catch && is_first)
             || (callbacks.finally && Self::all_ran(after))
+    }
+
+    /// Whether PHP raises events that exist since this version, as it does when it counts a job.
+    fn raises(self, (major, minor): (u32, u32)) -> bool {
+        self.raised_of.is_some() && self.version.is_at_least(major, minor)
+    }
+
+    /// `Batch::isFirstJobProcessed`
+    fn raises_start(self, after: &Counters) -> bool {
+        let ended = self
+            .raised_of
+            .map(|total| total - after.pending + after.failed);
+        ended == Some(1) && self.raises(STARTED)
     }
 
     /// `UpdatedBatchJobCounts::allJobsHaveRanExactlyOnce`
@@ -115,6 +142,51 @@ mod tests {
             catch: has("catch"),
             failure: has("failure"),
             finally: has("finally"),
+        }
+    }
+
+    #[test]
+    fn an_ending_that_brings_about_an_event_is_left_to_php_or_said_to_be_the_first() {
+        use Recorded::CountedFirst;
+        // Version; allowFailures; total, pending, failed; the ending => the result
+        #[rustfmt::skip]
+        let rows = [
+            ("13.31", false, (3, 3, 0), "s a", CountedFirst),
+            ("13.31", false, (3, 2, 0), "s a", Counted),
+            ("13.31", false, (3, 1, 0), "s a", NeedsPhp),
+            ("13.31", false, (1, 1, 0), "s a", NeedsPhp),
+            ("13.31", false, (3, 3, 0), "f a", NeedsPhp),
+            ("13.31", false, (3, 3, 1), "f a", Counted),
+            ("13.31", true,  (3, 3, 0), "f a", CountedFirst),
+            ("12.48", false, (3, 3, 0), "s a", Counted),
+            ("12.48", false, (3, 1, 0), "s a", NeedsPhp),
+            ("12.47", false, (3, 1, 0), "s a", Counted),
+            ("12.47", false, (3, 3, 0), "f a", Counted),
+        ];
+        for (version, allow_failures, (total, pending, failed), ending, expected) in rows {
+            let options = Options {
+                allow_failures,
+                ..Options::default()
+            };
+            let rules = Rules {
+                version: version.parse().unwrap(),
+                options: &options,
+                raised_of: Some(total),
+            };
+            let mut counters = Counters {
+                pending,
+                failed,
+                ids: JobIds::parse("[]"),
+                finishes: false,
+                cancels: false,
+            };
+            let (outcome, uuid) = ending.split_once(' ').unwrap();
+            let ended = ended(outcome.chars().next().unwrap(), uuid);
+            let recorded = rules.record(&mut counters, &ended);
+            assert_eq!(
+                recorded, expected,
+                "{version} {allow_failures} {pending} {failed} {ending}"
+            );
         }
     }
 
@@ -166,6 +238,7 @@ mod tests {
             let rules = Rules {
                 version: version.parse().unwrap(),
                 options: &options,
+                raised_of: None,
             };
             let (pending, failed, ids) = before;
             let mut counters = Counters {

@@ -63,7 +63,7 @@ pub(super) async fn run(args: DispatchArgs, global: &GlobalArgs) -> anyhow::Resu
         let (place, data) = data?;
         for _ in 0..args.count {
             let pending = pending(&dispatch, &args, due, &data).with_context(|| place.clone())?;
-            let prepared = pending.prepare().with_context(|| place.clone())?;
+            let prepared = pending.prepare().await.with_context(|| place.clone())?;
             if args.dry_run {
                 output::data(&format!(
                     "{}\n",

@@ -169,9 +169,23 @@ pub struct PhpTable {
     pub memory: Option<u64>,
     /// Seconds that the app may take to boot.
     pub boot_timeout: Option<NonZeroU64>,
-    /// Laravel's events that PHP raises for jobs that run in handlers: `none` or `failures`.
+    /// Laravel's events that PHP raises for jobs that run in handlers: `none`, `failures` or `all`.
     #[serde(default, deserialize_with = "some_events")]
     pub events: Option<PhpEvents>,
+    /// What becomes of the app's payload hooks: `ask` or `skip`.
+    #[serde(default)]
+    pub payload_hooks: PayloadHooks,
+}
+
+/// What becomes of the app's payload hooks (`Queue::createPayloadUsing`) for jobs that artisand pushes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PayloadHooks {
+    /// PHP is asked what they add.
+    #[default]
+    Ask,
+    /// Such jobs go without what they would add.
+    Skip,
 }
 
 /// `[horizon]`

@@ -58,7 +58,7 @@ pub struct MapTable {
     /// Where `failed()` of its jobs' classes runs: `php` or `rust`.
     #[serde(default, deserialize_with = "failed")]
     pub failed: FailedHook,
-    /// Laravel's events that PHP raises for its jobs: `none` or `failures`.
+    /// Laravel's events that PHP raises for its jobs: `none`, `failures` or `all`.
     #[serde(default, deserialize_with = "some_events")]
     pub events: Option<PhpEvents>,
     /// `false`: the classes are not unique, so no lock has to be freed.
@@ -84,8 +84,9 @@ pub(super) fn some_events<'de, D: serde::Deserializer<'de>>(
     match events.as_str() {
         "none" => Ok(Some(PhpEvents::None)),
         "failures" => Ok(Some(PhpEvents::Failures)),
+        "all" => Ok(Some(PhpEvents::All)),
         _ => Err(serde::de::Error::custom(format!(
-            "`events` is `{events}`, expected `none` or `failures`"
+            "`events` is `{events}`, expected `none`, `failures` or `all`"
         ))),
     }
 }

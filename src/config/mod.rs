@@ -43,7 +43,9 @@ pub use connection::{Connection, connection, connection_without_prefix};
 pub use doubts::Doubt;
 pub use error::Error;
 pub use exposure::Exposure;
-pub use file::{ConnectionTable, File, HorizonTable, OneOrMore, PhpTable, Source, WorkerTable};
+pub use file::{
+    ConnectionTable, File, HorizonTable, OneOrMore, PayloadHooks, PhpTable, Source, WorkerTable,
+};
 pub use handler::HandlerTable;
 pub use horizon::{horizon, horizon_of_worker};
 pub use laravel::{EnvLookup, Laravel, Origin, QueueSettings, RedisSettings, SettingError};

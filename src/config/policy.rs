@@ -38,11 +38,16 @@ pub(super) fn policy_error(config: &Config, problem: String) -> Error {
 
 /// The policy where none is written, if PHP runs.
 pub(super) fn by_default_with_php(config: &Config) -> UnmappedPolicy {
-    if app_for_php(config).is_some() && !is_too_old_for_php(config) {
+    if can_serve_php(config) {
         UnmappedPolicy::Php
     } else {
         UnmappedPolicy::Leave
     }
+}
+
+/// Whether the app is known and not too old for PHP processes of artisand.
+pub(super) fn can_serve_php(config: &Config) -> bool {
+    app_for_php(config).is_some() && !is_too_old_for_php(config)
 }
 
 /// The app's directory as PHP sees it.

@@ -4,7 +4,7 @@ use super::handler::HandlerTable;
 use super::mapping::MapTable;
 use super::middleware::MiddlewareTable;
 use super::place::place;
-use super::policy::{by_default_with_php, policy_error, unmapped};
+use super::policy::{by_default_with_php, can_serve_php, policy_error, unmapped};
 use super::services::services;
 use super::target::{Problem, TargetProblem};
 use super::{Config, Error};
@@ -26,7 +26,14 @@ pub fn router(config: &Config, registry: &Registry) -> Result<Router, Error> {
     let events = events(config, &unmapped);
     let router = Router::new(mappings, unmapped, registry);
     let router = router.map_err(|at| mapping_error(config, at))?;
-    Ok(router.with_events(events))
+    let router = router.with_events(events);
+    if router.raises_all() && !can_serve_php(config) {
+        return Err(policy_error(
+            config,
+            "`events = \"all\"` needs the Laravel app, 8 or later, whose PHP raises them: give its directory with --app, ARTISAND_APP or `app` in artisand.toml".to_owned(),
+        ));
+    }
+    Ok(router)
 }
 
 /// Laravel's events that PHP raises for jobs of handlers: by default of failures, where a PHP is known that does it.

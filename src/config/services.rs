@@ -6,13 +6,15 @@ use std::sync::Arc;
 use jiff::tz::TimeZone;
 
 use super::connection::connection;
+use super::file::PayloadHooks;
 use super::laravel::{Laravel, SettingError};
 use super::stores::{batches, encrypter};
 use super::{Config, Error};
 use crate::cache::Stores;
 use crate::connection::Redis;
-use crate::handler::{Gap, Models, Services};
+use crate::handler::{Gap, Hooks, Models, Services};
 use crate::queue::{Connections, Destination, Queue, QueueName, RedisQueue};
+use crate::routing::PhpEvents;
 use crate::shown::with_causes;
 
 /// The target of log lines here: it stays the same when files are moved.
@@ -35,6 +37,10 @@ pub fn services(config: &Config) -> Result<Services, Error> {
     let mut services = Services {
         php_queue: php_queue.map(QueueName::from),
         version: config.known_version(),
+        hooks: match config.file.php.payload_hooks {
+            PayloadHooks::Ask => Hooks::OnlyPhp,
+            PayloadHooks::Skip => Hooks::Skip,
+        },
         has_horizon: config.laravel.as_ref().is_some_and(Laravel::has_horizon),
         timezone: "UTC".to_owned(),
         ..Services::default()
@@ -73,7 +79,9 @@ fn fill_stores(config: &Config, laravel: &Laravel, services: &mut Services) -> R
     services.stores = Some(Stores::new(default, move |name| of_app.cache(name)));
     services.connections = Some(destinations(config));
     match batches(config) {
-        Ok(Some(batches)) => services.batches = Some(batches),
+        Ok(Some(batches)) => {
+            services.batches = Some(batches.with_events(raises_all(config)));
+        }
         Ok(None) => tracing::warn!(
             target: TARGET,
             "the app keeps its batches in DynamoDB, where PHP has to count each of their jobs"
@@ -85,6 +93,13 @@ fn fill_stores(config: &Config, laravel: &Laravel, services: &mut Services) -> R
         ),
     }
     Ok(())
+}
+
+/// Whether PHP raises all events for any job of a handler.
+fn raises_all(config: &Config) -> bool {
+    let mut mappings = config.file.map.iter();
+    config.file.php.events == Some(PhpEvents::All)
+        || mappings.any(|table| table.events == Some(PhpEvents::All))
 }
 
 /// All queue connections, as far as they can be used.

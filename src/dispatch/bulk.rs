@@ -66,7 +66,7 @@ impl Bulk {
                 let what = format!("{class} is unique: dispatch its jobs one by one");
                 return Err(DispatchError::unfit(what));
             }
-            let ready = planned.finish(services, context, None)?;
+            let ready = planned.finish(services, context, None).await?;
             places.entry(ready.connection).or_default().push(ready.push);
         }
         for (connection, pushes) in places {

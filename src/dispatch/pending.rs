@@ -116,13 +116,13 @@ impl Pending {
     /// # Errors
     ///
     /// [`DispatchError::Unfit`], [`DispatchError::OnlyPhp`].
-    pub fn prepare(self) -> Result<Prepared, DispatchError> {
+    pub async fn prepare(self) -> Result<Prepared, DispatchError> {
         let (app, once) = (Arc::clone(&self.app), self.options.once.clone());
-        let ready = self.ready()?;
+        let ready = self.ready().await?;
         Ok(Prepared { app, ready, once })
     }
 
-    fn ready(self) -> Result<Ready, DispatchError> {
+    async fn ready(self) -> Result<Ready, DispatchError> {
         match self.what {
             Ok(What::Method { job, data }) => method(&self.app, &self.options, job, data),
             Ok(What::Object(object)) => {
@@ -132,7 +132,8 @@ impl Pending {
                 let (name, destination) = draft::destination(services, Some(&connection))?;
                 let queues = draft::queues(name, destination)?;
                 let lock = planned.lock(services, |place| queues.can_claim(place))?;
-                Ok(planned.finish(services, self.app.context.as_deref(), lock)?)
+                let context = self.app.context.as_deref();
+                Ok(planned.finish(services, context, lock).await?)
             }
             Err(error) => Err(error),
         }
@@ -152,7 +153,7 @@ impl IntoFuture for Pending {
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.prepare()?.push().await })
+        Box::pin(async move { self.prepare().await?.push().await })
     }
 }
 

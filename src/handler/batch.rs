@@ -205,7 +205,8 @@ impl BatchHandle {
     ///
     /// `Illuminate\Bus\Batch::add`, `Illuminate\Queue\RedisQueue::bulk`.
     pub async fn add<J: Into<BatchJob>>(&self, jobs: Vec<J>) -> Result<Option<Self>, AddError> {
-        let addition = self.addition(jobs.into_iter().map(Into::into))?;
+        let addition = self.addition(jobs.into_iter().map(Into::into).collect());
+        let addition = addition.await?;
         let (batches, id) = (self.batches.clone(), self.batch.id.clone());
         // A handler may be dropped at any await, but not between the push and the count: use a task of its own.
         let added = tokio::spawn(async move {
@@ -223,7 +224,7 @@ impl BatchHandle {
     }
 
     /// Collects everything that is to be pushed.
-    fn addition(&self, jobs: impl Iterator<Item = BatchJob>) -> Result<Addition, AddError> {
+    async fn addition(&self, jobs: Vec<BatchJob>) -> Result<Addition, AddError> {
         let services = self.job.services();
         let adder = Adder {
             services,
@@ -260,8 +261,8 @@ impl BatchHandle {
             };
             let mut draft = Draft::of(services, command, now).map_err(impossible)?;
             draft.facts.delay = adder.delay(&draft).map_err(impossible)?;
-            let drafted = draft.finish(services, context);
-            let drafted = drafted.map_err(impossible)?;
+            let drafted = draft.finish(services, context, (connection, &queue));
+            let drafted = drafted.await.map_err(impossible)?;
             pushes.push(Push {
                 queue: queue.clone(),
                 payload: drafted.payload,

@@ -23,7 +23,7 @@ use crate::queue::{Claim, Connections, Destination, Push, Queue, QueueName};
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
 
-use super::Services;
+use super::{Hooks, Services};
 
 /// Why artisand cannot push a job that PHP could.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +69,14 @@ pub enum DispatchError {
     /// The owner of the lock cannot be written into the command.
     #[error(transparent)]
     Edit(#[from] EditError),
+    /// A payload hook of the app adds to payloads.
+    #[error("{hook} adds to payloads (`Queue::createPayloadUsing`), and {why}")]
+    Hook {
+        /// The class that has the hook.
+        hook: String,
+        /// Why it is not known what it adds.
+        why: String,
+    },
 }
 
 /// A job with all facts that a payload needs.
@@ -98,6 +106,9 @@ impl Draft {
         let manifest = manifest(services)?;
         let value = Value::from_bytes(&command)?;
         let facts = manifest.facts(&value, now)?;
+        if let (Some(hook), Hooks::OnlyPhp) = (manifest.payload_hooks.first(), &services.hooks) {
+            return Err(hook_error(hook, "only PHP can run it"));
+        }
         if facts.is_encrypted && services.encrypter.is_none() {
             return Err(DispatchError::NoKey(facts.class.to_string()));
         }
@@ -110,12 +121,42 @@ impl Draft {
         })
     }
 
-    /// Makes the payload; `context` is the log context of the job that is being run.
-    pub(crate) fn finish(
+    /// Makes the payload for this queue, with what the app's payload hooks add; `context` is the log context of the
+    /// job that is being run.
+    pub(crate) async fn finish(
         self,
         services: &Services,
         context: Option<&LogContext>,
+        (connection, queue): (&str, &QueueName),
     ) -> Result<Drafted, DispatchError> {
+        let (mut payload, mut drafted) = self.build(services, context)?;
+        let manifest = manifest(services)?;
+        if let (Some(hook), Hooks::Ask(hooks)) = (manifest.payload_hooks.first(), &services.hooks) {
+            let text = str::from_utf8(&drafted.payload).expect("payloads are JSON");
+            let fields = hooks.fields(text, connection, queue).await;
+            payload
+                .extra
+                .extend(fields.map_err(|why| hook_error(hook, &why))?);
+            drafted.payload = payload.to_bytes(services.version)?;
+        }
+        Ok(drafted)
+    }
+
+    /// Says whether artisand can push the job whatever PHP answers.
+    pub(crate) fn check(self, services: &Services) -> Result<(), DispatchError> {
+        let manifest = manifest(services)?;
+        if let (Some(hook), Hooks::Ask(_)) = (manifest.payload_hooks.first(), &services.hooks) {
+            return Err(hook_error(hook, "PHP may not answer"));
+        }
+        self.build(services, None).map(drop)
+    }
+
+    /// Makes the payload, without what payload hooks add.
+    fn build(
+        self,
+        services: &Services,
+        context: Option<&LogContext>,
+    ) -> Result<(NewPayload, Drafted), DispatchError> {
         let zone = &services.timezone;
         let command = match &services.encrypter {
             Some(encrypter) if self.facts.is_encrypted => {
@@ -136,12 +177,20 @@ impl Draft {
             None => random_id(),
         };
         payload.id = Some(id.clone());
-        Ok(Drafted {
+        let drafted = Drafted {
             payload: payload.to_bytes(services.version)?,
-            uuid: payload.uuid,
+            uuid: payload.uuid.clone(),
             id,
             due: due.transpose()?,
-        })
+        };
+        Ok((payload, drafted))
+    }
+}
+
+fn hook_error(hook: &str, why: &str) -> DispatchError {
+    DispatchError::Hook {
+        hook: hook.to_owned(),
+        why: why.to_owned(),
     }
 }
 
@@ -211,9 +260,8 @@ impl Planned {
         let (name, destination) = destination(services, Some(&self.connection))?;
         queues(name, destination)?;
         let mut tried = self.clone();
-        let lock = tried.lock(services, |_| false)?;
-        tried.finish(services, None, lock)?;
-        Ok(())
+        tried.lock(services, |_| false)?;
+        tried.draft.build(services, None).map(drop)
     }
 
     /// The lock that the job needs, if it is unique; its owner is written into the job from now on.
@@ -261,14 +309,15 @@ impl Planned {
     }
 
     /// Makes the payload; `context` is the log context of the job that dispatches this one.
-    pub(crate) fn finish(
+    pub(crate) async fn finish(
         self,
         services: &Services,
         context: Option<&LogContext>,
         lock: Option<Lock>,
     ) -> Result<Ready, DispatchError> {
         let context = with_lock(services.version, context, lock.as_ref());
-        let drafted = self.draft.finish(services, context.as_ref())?;
+        let to = (&*self.connection, &self.queue);
+        let drafted = self.draft.finish(services, context.as_ref(), to).await?;
         let (claim, lock) = match lock {
             Some(Lock {
                 owner,

@@ -24,6 +24,7 @@ pub(crate) mod dispatch;
 mod failure;
 mod function;
 mod hold;
+mod hooks;
 #[cfg(feature = "http")]
 mod http;
 mod input;
@@ -41,6 +42,7 @@ pub use batch::{AddError, BatchHandle, BatchJob};
 pub use context::JobContext;
 pub use failure::{BoxError, BoxFuture, FailureText};
 pub use function::{Function, blocking, function};
+pub(crate) use hooks::{Fields, Hooks, RunsHooks};
 pub use input::{InputError, input};
 pub use limiter::{Limit, Limiter};
 pub use model::{ModelError, ModelId, ModelIdentifier, ModelKey, ModelNotFound};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::hold::HeldLocks;
+use super::hooks::Hooks;
 use super::limiter::Limiter;
 use super::model::Models;
 use crate::app::Manifest;
@@ -35,6 +36,8 @@ pub struct Services {
     pub stores: Option<Stores>,
     /// The app's queue connections.
     pub connections: Option<Connections>,
+    /// What becomes of the app's payload hooks.
+    pub(crate) hooks: Hooks,
     /// A queue that PHP serves, for work that only PHP can do; by default the queue that unmapped jobs go to.
     pub php_queue: Option<QueueName>,
     /// The app's batches; `None` if their configuration is unknown or they are not in a database.

@@ -36,7 +36,7 @@ fn sorted(
     let (mut marked, mut for_php) = (Vec::new(), Vec::new());
     for (noted, recorded) in counts.into_iter().zip(recorded) {
         match recorded {
-            Recorded::Counted | Recorded::AlreadyCounted => {
+            Recorded::Counted | Recorded::CountedFirst | Recorded::AlreadyCounted => {
                 marked.push(noted.what.ended);
                 taken.push(noted.record);
             }
@@ -100,8 +100,13 @@ impl Follower {
             }
         };
         said.has_counted = batches.are_in_a_file();
-        let (marked, for_php) = sorted(counts, recorded, &mut taken);
         let mut left_behind = Vec::new();
+        for (noted, recorded) in counts.iter().zip(&recorded) {
+            if *recorded == Recorded::CountedFirst {
+                left_behind.extend(self.raise_start(&noted.what));
+            }
+        }
+        let (marked, for_php) = sorted(counts, recorded, &mut taken);
         let mut counted = Vec::new();
         if !marked.is_empty() {
             let what = FollowUp::Forget {
@@ -175,6 +180,33 @@ impl Follower {
         }
     }
 
+    /// Makes PHP raise the event of a batch that has begun.
+    fn raise_start(&self, count: &Count) -> Option<Effect> {
+        let queue = QueueName::from(count.queue.as_deref()?);
+        let payload = self.for_php(count).starts_batch(&count.batch);
+        let log = |error| {
+            tracing::error!(
+                error = with_causes(&error),
+                "the app does not hear that a batch has begun"
+            );
+        };
+        Some(Effect::Push(Push {
+            queue,
+            payload: payload.map_err(log).ok()?,
+            due: None,
+            claim: None,
+        }))
+    }
+
+    fn for_php<'a>(&'a self, count: &'a Count) -> HandOver<'a> {
+        HandOver {
+            services: &self.services,
+            now: self.clock.now(),
+            name: count.name.as_deref().unwrap_or_default(),
+            is_secret: false,
+        }
+    }
+
     /// Makes PHP count the end of a job.
     async fn hand_over(
         &self,
@@ -188,12 +220,7 @@ impl Follower {
             said.problem("let PHP run a batch's callbacks", NO_PHP_QUEUE.to_owned());
             return Done::Left(1);
         };
-        let hand_over = HandOver {
-            services: &self.services,
-            now: self.clock.now(),
-            name: count.name.as_deref().unwrap_or_default(),
-            is_secret: false,
-        };
+        let hand_over = self.for_php(count);
         let payload = match count.ended.outcome {
             JobOutcome::Succeeded => {
                 hand_over.counts_success(&count.batch, &count.ended.uuid, mark)

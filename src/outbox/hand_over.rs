@@ -203,6 +203,16 @@ impl HandOver<'_> {
         self.payload(self.closure(CODE, uses)?, None)
     }
 
+    /// Raises the event of a batch that has begun, if the app's Laravel has it: once at most.
+    pub(crate) fn starts_batch(&self, batch: &str) -> Result<Vec<u8>, HandOverError> {
+        const CODE: &str = "function ($job) use ($batch) { \
+            $event = 'Illuminate\\Bus\\Events\\BatchStarted'; \
+            if ($job->attempts() > 1 || ! class_exists($event)) { return; } \
+            $found = \\Illuminate\\Support\\Facades\\Bus::findBatch($batch); \
+            if ($found !== null) { \\event(new $event($found)); } }";
+        self.payload(self.closure(CODE, vec![("batch", batch.into())])?, None)
+    }
+
     /// Runs a chain's catch callbacks.
     pub(crate) fn catches(
         &self,

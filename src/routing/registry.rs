@@ -225,15 +225,19 @@ pub enum PhpEvents {
     None,
     /// `JobFailed`.
     Failures,
+    /// All that Laravel's worker raises for a job.
+    All,
 }
 
-/// What PHP is told of a job that has failed for good here.
+/// What PHP is told of a job that runs, or fails, here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Telling {
     /// `failed()` of its class is called.
     pub(crate) calls_failed: bool,
     /// `JobFailed` is raised.
     pub(crate) raises_event: bool,
+    /// All other events are raised, too.
+    pub(crate) raises_all: bool,
 }
 
 /// What happens to a job whose payload does not fit the handler's input.
@@ -552,10 +556,19 @@ impl Router {
                 matches!(route, Route::Handler { handler, .. } if handler.has_failed_hook());
             mapping.failed == FailedHook::Php && !has_hook
         });
+        let events = events.unwrap_or(self.events);
         Telling {
             calls_failed,
-            raises_event: events.unwrap_or(self.events) == PhpEvents::Failures,
+            raises_event: events != PhpEvents::None,
+            raises_all: events == PhpEvents::All,
         }
+    }
+
+    /// Whether PHP raises all events for the jobs of any mapping, or of none.
+    pub fn raises_all(&self) -> bool {
+        let mut mappings = self.mappings.iter();
+        self.events == PhpEvents::All
+            || mappings.any(|(mapping, _)| mapping.events == Some(PhpEvents::All))
     }
 
     /// Checks that the middleware of every mapping has the services of the app that it needs.
@@ -873,6 +886,35 @@ mod tests {
             assert_eq!(found, *expected, "{target:?}");
         }
         assert!(router.runs("L") && router.maps(Kind::Listener) && !router.maps(Kind::Mailable));
+    }
+
+    #[test]
+    fn a_mapping_says_which_events_php_raises_or_else_the_router_does() {
+        use PhpEvents::{All, Failures, None};
+        // Of the mapping, of the router => `JobFailed` is raised, and all others are; any mapping wants them all.
+        let rows = [
+            (Option::None, None, (false, false), false),
+            (Option::None, Failures, (true, false), false),
+            (Option::None, All, (true, true), true),
+            (Some(None), All, (false, false), true),
+            (Some(Failures), None, (true, false), false),
+            (Some(All), Failures, (true, true), true),
+        ];
+        for (events, of_router, expected, any) in rows {
+            let mapping = Mapping {
+                events,
+                ..Mapping::new(
+                    Pattern::parse("A").unwrap(),
+                    HandlerChoice::Named("log".into()),
+                )
+            };
+            let router = Router::new(vec![mapping], UnmappedPolicy::Leave, &Registry::new());
+            let router = router.unwrap().with_events(of_router);
+            let telling = router.telling(Some(0));
+            let told = (telling.raises_event, telling.raises_all);
+            assert_eq!(told, expected, "{events:?} {of_router:?}");
+            assert_eq!(router.raises_all(), any, "{events:?} {of_router:?}");
+        }
     }
 
     #[test]

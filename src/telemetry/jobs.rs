@@ -14,6 +14,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::handler::{FailureText, JobInfo};
+use crate::listeners::ListenerFigures;
 use crate::outbox::hand_over::shown_name;
 use crate::queue::{CallListener, ConnectionName, QueueName};
 use crate::routing::Runner;
@@ -142,6 +143,7 @@ struct Inner {
     lost: Family<QueueLabels, Counter>,
     calls: Histograms<CallLabels>,
     call_errors: Family<CallLabels, Counter>,
+    listeners: ListenerFigures,
 }
 
 #[derive(Debug, Default)]
@@ -229,6 +231,7 @@ impl JobFigures {
             lost: Family::default(),
             calls: Family::new_with_constructor(round_trip_histogram),
             call_errors: Family::default(),
+            listeners: ListenerFigures::default(),
         }))
     }
 
@@ -279,6 +282,12 @@ impl JobFigures {
             "Calls to Redis that failed",
             all.call_errors.clone(),
         );
+        all.listeners.register(registry);
+    }
+
+    /// The figures of the app's listeners, which are served with the others.
+    pub fn listeners(&self) -> ListenerFigures {
+        self.0.listeners.clone()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -535,6 +544,7 @@ mod tests {
             has_failed: failure.is_some(),
             is_gone: false,
             is_raised_by_php: false,
+            is_heard_by_php: false,
             runner: Runner::Rust,
         }
     }

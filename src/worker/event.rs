@@ -214,6 +214,7 @@ impl<'a> Looping<'a> {
 /// How an attempt ended.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
+#[expect(clippy::struct_excessive_bools, reason = "none follows from another")]
 pub struct JobEnd<'a> {
     /// The job.
     pub job: &'a Arc<JobInfo>,
@@ -234,6 +235,8 @@ pub struct JobEnd<'a> {
     pub is_gone: bool,
     /// Whether a PHP process raises Laravel's `JobFailed` for this failure.
     pub is_raised_by_php: bool,
+    /// Whether the app's own listeners hear of this attempt, because PHP raises all events.
+    pub is_heard_by_php: bool,
     /// What ran the job.
     pub runner: Runner,
 }

@@ -462,6 +462,29 @@ fn write_manifest(app: &App, laravel: &str, classes: &Value) {
     std::fs::write(app.path("manifest.json"), manifest.to_string()).unwrap();
 }
 
+#[test]
+fn payload_hooks_are_named_with_what_becomes_of_them() {
+    let redis = RedisServer::start();
+    let app = App::new(&redis);
+    let path = app.path("manifest.json");
+    let env = [("ARTISAND_MANIFEST", path.to_str().unwrap())];
+    write_manifest(&app, "13.31.0", &json!({}));
+    let mut manifest: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    manifest["payload_hooks"] = json!(["App\\Tenancy"]);
+    std::fs::write(&path, manifest.to_string()).unwrap();
+    #[rustfmt::skip]
+    let rows = [
+        ("[unmapped]\npolicy = 'leave'", "ok: App\\Tenancy adds to payloads; PHP pushes the jobs that follow others, in closures"),
+        ("[unmapped]\npolicy = 'php'", "ok: App\\Tenancy adds to payloads; a PHP process is asked what, for jobs that artisand pushes"),
+        ("[php]\npayload_hooks = 'skip'", "warning: App\\Tenancy adds to payloads, and jobs that artisand pushes go without that"),
+    ];
+    for (settings, expected) in rows {
+        app.configure("13.31.0", settings);
+        let findings = Findings::new(&app, &env);
+        assert_eq!(findings.of("payload hooks"), [expected], "{settings}");
+    }
+}
+
 const NO_QUEUE: &str = "warning: no queue is known that PHP serves: jobs in batches are not taken, nor those of chains with catch callbacks or with steps that need PHP";
 
 const UNKNOWN: &str = "nothing says whether `App\\Jobs\\Mapped` is unique";

@@ -11,7 +11,7 @@ use self::paths::{Tree, circles};
 use crate::harness::fixtures::project;
 
 /// Modules by row, the lowest first.
-const ROWS: [&[&str]; 12] = [
+const ROWS: [&[&str]; 13] = [
     &["php", "time", "new_file", "shown"],
     &["payload", "app"],
     &["connection"],
@@ -20,6 +20,7 @@ const ROWS: [&[&str]; 12] = [
     &["middleware", "process", "outbox"],
     &["routing"],
     &["worker"],
+    &["listeners"],
     &["horizon", "telemetry"],
     &["config"],
     &["dispatch"],

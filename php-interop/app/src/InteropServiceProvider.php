@@ -46,7 +46,7 @@ class InteropServiceProvider extends ServiceProvider
         RateLimiter::for('alike', fn ($job) => [Limit::perMinutes(10, 3)->by('x'), Limit::perMinutes(20, 1)->by('x')]);
 
         if (getenv('INTEROP_PAYLOAD_HOOK')) {
-            Queue::createPayloadUsing(fn () => ['tenant' => 7]);
+            Queue::createPayloadUsing([PayloadHook::class, 'add']);
         }
         if (Determinism::seeded()) {
             Str::createUuidsUsing(fn () => \Ramsey\Uuid\Uuid::fromString(Determinism::uuid()));
@@ -83,6 +83,12 @@ class InteropServiceProvider extends ServiceProvider
         }
         if (getenv('INTEROP_EVENTS')) {
             $this->app['events']->listen('Illuminate\Queue\Events\*', WorkerEvents::class.'@record');
+            $this->app['events']->listen('Illuminate\Bus\Events\*', WorkerEvents::class.'@recordBatch');
+        }
+        if (getenv('INTEROP_LISTENERS')) {
+            $this->app['queue']->before([Listening::class, 'before']);
+            $this->app['queue']->after([Listening::class, 'after']);
+            $this->app['events']->subscribe(Listening::class);
         }
         if (getenv('INTEROP_FAILING')) {
             // What a listener may do to a job that has failed, and shouldn't.

@@ -14,6 +14,15 @@ final class WorkerEvents
 {
     public const KEY = 'interop:events';
 
+    /** Events of batches, `name id`. */
+    public const BATCHES = 'interop:batch-events';
+
+    public function recordBatch(string $name, array $payload): void
+    {
+        [$event] = $payload;
+        Redis::connection('interop')->rpush(self::BATCHES, class_basename($name).' '.$event->batch->id);
+    }
+
     public function record(string $name, array $payload): void
     {
         [$event] = $payload;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::context::Context;
 use crate::cli::report::Report;
-use crate::config;
+use crate::config::{self, PayloadHooks};
 use crate::process::pool::{Pool, PoolOptions, Versions};
 use crate::routing::{Router, UnmappedPolicy};
 use crate::worker::WorkerOptions;
@@ -23,10 +23,39 @@ fn running(processes: NonZeroUsize, versions: &Versions, took: Duration) -> Stri
     )
 }
 
+/// Reports what becomes of the app's payload hooks.
+fn hooks(context: &Context<'_>, has_pool: bool) -> Report {
+    let mut report = Report::default();
+    let config = context.config;
+    let known = config.manifest();
+    let names = known.map_or(&[][..], |(_, manifest)| &manifest.payload_hooks);
+    if names.is_empty() {
+        return report;
+    }
+    let adds = format!("{} adds to payloads", names.join(", "));
+    match config.file.php.payload_hooks {
+        PayloadHooks::Skip => report.warn(
+            "payload hooks",
+            format!("{adds}, and jobs that artisand pushes go without that"),
+            "if PHP needs it, take `payload_hooks = \"ask\"` under [php]",
+        ),
+        PayloadHooks::Ask if has_pool => report.ok(
+            "payload hooks",
+            format!("{adds}; a PHP process is asked what, for jobs that artisand pushes"),
+        ),
+        PayloadHooks::Ask => report.ok(
+            "payload hooks",
+            format!("{adds}; PHP pushes the jobs that follow others, in closures"),
+        ),
+    }
+    report
+}
+
 /// Reports whether a PHP process of the pool boots the app.
 pub(super) async fn check(context: &Context<'_>, router: &Router) -> Report {
-    let mut report = Report::default();
-    if *router.unmapped() != UnmappedPolicy::Php {
+    let has_pool = *router.unmapped() == UnmappedPolicy::Php;
+    let mut report = hooks(context, has_pool);
+    if !has_pool {
         return report;
     }
     let worker = WorkerOptions {

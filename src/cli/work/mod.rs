@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 mod args;
+mod helpers;
 mod plan;
 mod runtimes;
 mod start;

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::helpers::Helpers;
 use super::plan::Plan;
 use crate::cli::open;
 use crate::config::{self, Config};
@@ -154,7 +155,7 @@ impl Watched {
 pub(super) async fn run(
     config: &Config,
     plan: Plan,
-    stores: Stores,
+    mut stores: Stores,
     observers: Vec<Arc<dyn Observer>>,
     (overseer, threads): (Option<Handle>, Option<Handle>),
     control: &Control,
@@ -166,7 +167,10 @@ pub(super) async fn run(
     let horizon = horizon.transpose()?;
     let watched = Watched::start(&plan, control, &runtime).await?;
     let (queue, _) = open(config, &plan.connection).await?;
+    let figures = watched.as_ref().map(|watched| watched.jobs.listeners());
+    let helpers = Helpers::start(config, &plan, &mut stores.services, figures, &runtime);
     let pool = start_pool(config, &plan, stores.failed_jobs.as_ref(), control).await?;
+    helpers.are_ready(control).await;
     let queue = Arc::new(queue);
     if let Some(watched) = &watched {
         watched.begin(&queue, &plan, pool.as_ref());
@@ -200,6 +204,9 @@ pub(super) async fn run(
         }
         worker = worker.with_observer(horizon.recorder());
     }
+    if let Some(observer) = helpers.observer() {
+        worker = worker.with_observer(observer);
+    }
     if let Some(failed_jobs) = stores.failed_jobs {
         worker = worker.with_failed_jobs(failed_jobs);
     }
@@ -212,6 +219,7 @@ pub(super) async fn run(
         async move { worker.run(&control).await }
     });
     let ended = working.await.context("the worker ended abnormally");
+    helpers.finish().await;
     if let Some(horizon) = horizon {
         horizon.finish().await;
     }

@@ -12,6 +12,9 @@ use tokio::time::Instant;
 /// The PHP script that each member runs.
 const SCRIPT: &str = include_str!("../../../php-interop/pool.php");
 
+/// What a helper runs besides: it is put in front of that script.
+const HELPER: &str = include_str!("../../../php-interop/helper.php");
+
 /// The file descriptor of the socket. Standard input is not used: jobs, and programs they start, may read it.
 pub(super) const SOCKET: i32 = 3;
 
@@ -72,6 +75,18 @@ pub enum Said {
     Timeout,
     /// The attempt is over.
     Done,
+    /// Parts of a helper's request are over.
+    Progress {
+        /// How many.
+        done: u64,
+    },
+    /// A helper's answer to a request.
+    Answer {
+        /// The answer.
+        answer: serde_json::Value,
+        /// The process ends now.
+        last: bool,
+    },
     /// No message: the process checks whether this end of the socket is still open.
     Parting,
     /// The app cannot boot.
@@ -232,8 +247,15 @@ impl Channel {
     /// Sends the script and its settings.
     pub(super) async fn begin(&mut self, mut settings: serde_json::Value) -> std::io::Result<()> {
         settings["key"] = self.key.as_str().into();
-        let script = SCRIPT.strip_prefix("<?php").unwrap_or(SCRIPT);
-        let text = format!("{}\n{script}{settings}\n", script.len());
+        let helper = if settings["serves"].is_null() {
+            ""
+        } else {
+            HELPER
+        };
+        let code = |script: &'static str| script.strip_prefix("<?php").unwrap_or(script);
+        let (helper, script) = (code(helper), code(SCRIPT));
+        let length = helper.len() + script.len();
+        let text = format!("{length}\n{helper}{script}{settings}\n");
         self.stream.write_all(text.as_bytes()).await
     }
 
@@ -315,6 +337,11 @@ impl Channel {
         self.written = usize::MAX;
         let line = format!("{{\"do\":\"settled\",\"settled\":{is_settled}}}\n");
         self.stream.write_all(line.as_bytes()).await
+    }
+
+    /// Sends a line to a helper.
+    pub(super) async fn ask(&mut self, line: &[u8]) -> std::io::Result<()> {
+        self.stream.write_all(line).await
     }
 
     /// Asks the process to end.
@@ -414,6 +441,8 @@ impl Said {
             Self::Booted(_)
             | Self::Ready { .. }
             | Self::Paused
+            | Self::Progress { .. }
+            | Self::Answer { .. }
             | Self::Parting
             | Self::Unbootable { .. }
             | Self::Ended(_) => false,

@@ -52,7 +52,10 @@ pub(super) async fn keep(pool: Arc<Shared>) {
                 failed.has_booted();
                 pool.health().serving += 1;
                 let booted = Instant::now();
-                let served = member.serve(&pool).await;
+                let served = match &pool.requests {
+                    Some(requests) => member.help(&pool, requests).await,
+                    None => member.serve(&pool).await,
+                };
                 pool.health().serving -= 1;
                 if served > 0 || booted.elapsed() >= SHORTEST_LIFE {
                     failed.times = 0;
@@ -137,13 +140,13 @@ impl<'a> Failed<'a> {
 }
 
 /// A PHP process that has booted the app, or is booting it.
-struct Member {
+pub(super) struct Member {
     child: Child,
-    group: ProcessGroup,
-    channel: Channel,
+    pub(super) group: ProcessGroup,
+    pub(super) channel: Channel,
     stdout: Stream<ChildStdout>,
     stderr: Stream<ChildStderr>,
-    log: Log,
+    pub(super) log: Log,
     /// Pieces of output read since another event was handled.
     prints: u32,
     /// How the process reacts to signals that tell it to end.
@@ -155,7 +158,7 @@ struct Member {
     /// A message about it that was heard while the job before still counted as running.
     heard: Option<Said>,
     /// Jobs given to the process so far, and how many they were when it last printed something.
-    count: u64,
+    pub(super) count: u64,
     printed: Option<u64>,
     /// Whether to offer the process early: jobs have no pause between them, and no early offer was withdrawn yet.
     comes_soon: bool,
@@ -214,7 +217,7 @@ enum Waited {
 }
 
 /// An event of a process.
-enum Did {
+pub(super) enum Did {
     Say(Said),
     /// It closed the socket, or sent a line that is not part of the protocol.
     FallSilent(Option<std::io::Error>),
@@ -537,7 +540,7 @@ impl Member {
     }
 
     /// Logs why the process cannot boot, if it reports that.
-    fn hears_problem(&self, said: &Said) {
+    pub(super) fn hears_problem(&self, said: &Said) {
         let Said::Unbootable { message } = said else {
             return;
         };
@@ -558,7 +561,7 @@ impl Member {
     }
 
     /// Logs the end of a process between two jobs: mostly its limits (jobs, time, memory) or a restart signal.
-    fn has_ended(&self, status: Option<ExitStatus>) {
+    pub(super) fn has_ended(&self, status: Option<ExitStatus>) {
         let (process, how) = (self.log.process, words(status));
         if status.is_some_and(|status| status.signal().is_some()) {
             tracing::warn!(
@@ -575,7 +578,7 @@ impl Member {
         }
     }
 
-    fn cannot_be_understood(&self, error: &std::io::Error) {
+    pub(super) fn cannot_be_understood(&self, error: &std::io::Error) {
         tracing::error!(%error, php.process = self.log.process, "a PHP process cannot be understood and is killed");
     }
 
@@ -822,7 +825,7 @@ impl Member {
     }
 
     /// Lets the process end by itself, or kills it.
-    async fn end(mut self) {
+    pub(super) async fn end(mut self) {
         let deadline = Instant::now() + FAREWELL;
         // The process may have closed its end, or not read: it gets its time all the same.
         let _ = tokio::time::timeout_at(deadline, self.channel.stop()).await;
@@ -846,7 +849,7 @@ impl Member {
     ///
     /// Cancel safe. Output comes before messages, as the process wrote them in
     /// that order: lines are then attributed to the right job.
-    async fn does(&mut self) -> Did {
+    pub(super) async fn does(&mut self) -> Did {
         if let Some(said) = self.heard.take() {
             return Did::Say(said);
         }
@@ -889,7 +892,7 @@ impl Member {
 
     /// Reads what is left in the pipes of a process that has ended; returns its last messages, and for each whether
     /// it is about the job that was sent ahead.
-    async fn read_rest(&mut self) -> Vec<(Said, bool)> {
+    pub(super) async fn read_rest(&mut self) -> Vec<(Said, bool)> {
         let mut said = Vec::new();
         // Without this the stream of messages would never end.
         self.channel.bury();
@@ -970,6 +973,7 @@ fn settings(pool: &Shared) -> serde_json::Value {
         "max_time": options.max_time.map(|limit| limit.as_secs_f64()),
         "failer": options.failer,
         "once": options.once,
+        "serves": pool.requests.as_ref().map(|requests| requests.serves),
         "options": options.worker,
     })
 }

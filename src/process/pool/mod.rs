@@ -27,11 +27,23 @@ use rustix::process::Signal;
 use tokio::sync::watch;
 
 mod channel;
+mod helper;
+#[cfg_attr(
+    not(feature = "cli"),
+    expect(dead_code, reason = "only `queue:work` starts helpers")
+)]
+mod hooks;
 mod member;
 mod output;
 mod shared;
 
 pub use channel::Said;
+#[cfg(feature = "cli")]
+pub use helper::Helper;
+#[cfg(feature = "cli")]
+pub use hooks::HookHelper;
+#[cfg(feature = "cli")]
+pub use shared::Answer;
 use shared::Shared;
 pub use shared::{PoolOptions, Run, Seat, Versions};
 
@@ -48,7 +60,7 @@ impl Pool {
     /// Starts all members; must be called in a runtime.
     pub fn new(options: PoolOptions) -> Self {
         let count = options.processes.get();
-        let shared = Arc::new(Shared::new(options));
+        let shared = Arc::new(Shared::new(options, None));
         if let Ok(mut members) = shared.members.try_lock() {
             // The lock is free: the pool has not been shared yet.
             for _ in 0..count {

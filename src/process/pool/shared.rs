@@ -51,6 +51,8 @@ pub struct PoolOptions {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) options: PoolOptions,
+    /// What a helper is asked; `None` for members that run jobs.
+    pub(super) requests: Option<Requests>,
     /// Members that wait for a job or are about to; the first offered is in front.
     pub(super) waiting: Mutex<VecDeque<Seat>>,
     /// Counts changes of `waiting`, so that tasks can wait for one.
@@ -123,9 +125,10 @@ pub struct Run {
 }
 
 impl Shared {
-    pub(super) fn new(options: PoolOptions) -> Self {
+    pub(super) fn new(options: PoolOptions, requests: Option<Requests>) -> Self {
         Self {
             options,
+            requests,
             waiting: Mutex::default(),
             changes: watch::Sender::new(0),
             health: Mutex::default(),
@@ -163,6 +166,37 @@ impl Shared {
         self.changed();
         Offer(assigned)
     }
+}
+
+/// How a request ended.
+#[derive(Debug)]
+#[cfg_attr(
+    not(feature = "cli"),
+    expect(dead_code, reason = "only `queue:work` starts helpers")
+)]
+pub enum Answer {
+    /// The process has answered.
+    Given(serde_json::Value),
+    /// It died, hung or could not start.
+    Missing {
+        /// How many parts of the request were over by then, as far as it has said.
+        done: u64,
+    },
+}
+
+/// A request on its way to the process.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) line: Vec<u8>,
+    pub(super) answer: oneshot::Sender<Answer>,
+}
+
+/// The process's end of the requests.
+#[derive(Debug)]
+pub(super) struct Requests {
+    /// What it serves, for its title.
+    pub(super) serves: &'static str,
+    pub(super) waiting: tokio::sync::Mutex<mpsc::Receiver<Request>>,
 }
 
 /// Counts as a pausing member until it is dropped.

@@ -47,6 +47,7 @@ pub(crate) struct AttemptEnd {
     has_failed: bool,
     /// Whether a PHP process raises Laravel's event of the failure.
     pub(crate) is_raised_by_php: bool,
+    is_heard_by_php: bool,
     runner: Runner,
 }
 
@@ -71,6 +72,8 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) now: UnixSeconds,
     /// When the reservation ends unless it is renewed.
     pub(crate) reservation_end: UnixSeconds,
+    /// Whether PHP raises all of Laravel's events for it.
+    pub(crate) is_heard_by_php: bool,
     pub(crate) runner: Runner,
 }
 
@@ -88,6 +91,7 @@ impl Ending {
             ended,
             now,
             reservation_end,
+            is_heard_by_php,
             runner,
         } = *circumstances;
         let settlement = match &decision {
@@ -117,6 +121,7 @@ impl Ending {
                 events: told.events,
                 has_failed: told.events.contains(&EndEvent::Failed),
                 is_raised_by_php: false,
+                is_heard_by_php,
                 runner,
             }),
         }
@@ -251,6 +256,7 @@ impl AttemptEnd {
                 has_failed: self.has_failed,
                 is_gone,
                 is_raised_by_php: self.is_raised_by_php,
+                is_heard_by_php: self.is_heard_by_php,
                 runner: self.runner,
             };
             let thrown = self.thrown.as_ref().map(|failure| JobException {
@@ -356,6 +362,7 @@ mod tests {
             ended: Instant::now(),
             now: UnixSeconds(100),
             reservation_end: UnixSeconds(190),
+            is_heard_by_php: false,
             runner: Runner::Rust,
         };
         for (outcome, decision, expected) in rows {
@@ -379,6 +386,7 @@ mod tests {
             ended: Instant::now(),
             now: UnixSeconds(100),
             reservation_end: UnixSeconds(190),
+            is_heard_by_php: false,
             runner: Runner::Rust,
         };
         let fail = || Decision::Fail(FailureText::new("E", "f"));

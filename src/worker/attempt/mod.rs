@@ -342,7 +342,8 @@ impl Attempt {
         }
         self.keep_error(&info, &outcome, &decision).await;
         self.emit_exception(&info, &outcome, elapsed);
-        let circumstances = self.circumstances(&info, elapsed, began + elapsed);
+        let is_heard = completion.telling.raises_all;
+        let circumstances = self.circumstances(&info, elapsed, began + elapsed, is_heard);
         self.settle(Ending::of(outcome, decision, effects, &circumstances))
             .await;
     }
@@ -432,6 +433,7 @@ impl Attempt {
         job: &'a Arc<JobInfo>,
         elapsed: Duration,
         ended: Instant,
+        is_heard_by_php: bool,
     ) -> Circumstances<'a> {
         let now = self.shared.triage.app.clock.now();
         Circumstances {
@@ -440,6 +442,7 @@ impl Attempt {
             ended: ended.into_std(),
             now,
             reservation_end: self.reservation_end(now),
+            is_heard_by_php,
             runner: self.runner.get().copied().unwrap_or(Runner::None),
         }
     }

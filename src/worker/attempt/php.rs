@@ -375,6 +375,8 @@ impl Attempt {
                 | Said::Booted(_)
                 | Said::Ready { .. }
                 | Said::Paused
+                | Said::Progress { .. }
+                | Said::Answer { .. }
                 | Said::Parting
                 | Said::Unbootable { .. },
             ) => {}
@@ -588,7 +590,7 @@ impl Attempt {
             decision,
             effects,
         } = judged;
-        let circumstances = self.circumstances(info, elapsed, Instant::now());
+        let circumstances = self.circumstances(info, elapsed, Instant::now(), false);
         Ending::of(outcome, decision, effects, &circumstances)
     }
 

@@ -112,11 +112,12 @@ impl Attempt {
         let triage = &self.shared.triage;
         effects.extend(completion.on_failure(&triage.app, info, &failure).await);
         let decision = Decision::Fail(failure.clone());
+        let is_heard = completion.telling.raises_all;
         let ending = Ending::of(
             ended.outcome,
             decision,
             effects,
-            &self.circumstances(info, ended.elapsed, ended.at),
+            &self.circumstances(info, ended.elapsed, ended.at, is_heard),
         );
         let settled = self.settle_and_wait(ending).await;
         // The hook runs only for failures that this worker has written down.

@@ -8,7 +8,7 @@
 //! `Illuminate\Foundation\Bus\PendingDispatch`; docs/protocol/commands.md 11.2.
 
 use crate::handler::DispatchError;
-use crate::handler::dispatch::{self, Draft, Planned, Ready};
+use crate::handler::dispatch::{self, Draft, Planned};
 use crate::outbox::follow_up::{FollowUp, Outgoing, Wanted};
 use crate::payload::{Chain, ChainError, LogContext, StepKind};
 use crate::queue::Effect;
@@ -39,24 +39,30 @@ pub(crate) enum NotHere {
 /// Says whether artisand can take the next step.
 pub(crate) fn check(app: &AppContext, chain: &Chain) -> Result<(), NotHere> {
     // Try everything now that could fail at the end of the job: then it would be too late to refuse the job.
-    let planned = plan(app, chain)?;
-    ready(app, planned, None)?;
-    Ok(())
+    let mut planned = plan(app, chain)?;
+    planned.lock(&app.services, |place| app.ledger.holds(place))?;
+    Ok(planned.draft.check(&app.services)?)
 }
 
 /// Takes the next step. The push, and the lock it may need, happen together with the job's end or after it.
-pub(crate) fn take(app: &AppContext, chain: &Chain, place: &Place<'_>) -> Result<Effect, NotHere> {
-    Ok(effect(app, plan(app, chain)?, place.context)?)
+pub(crate) async fn take(
+    app: &AppContext,
+    chain: &Chain,
+    place: &Place<'_>,
+) -> Result<Effect, NotHere> {
+    Ok(effect(app, plan(app, chain)?, place.context).await?)
 }
 
 /// Pushes a job together with the end of another.
-pub(crate) fn effect(
+pub(crate) async fn effect(
     app: &AppContext,
-    planned: Planned,
+    mut planned: Planned,
     context: Option<&LogContext>,
 ) -> Result<Effect, DispatchError> {
-    let ready = ready(app, planned, context)?;
-    if ready.connection == app.connection.as_str() && ready.lock.is_none() {
+    let is_here = planned.connection == app.connection.as_str();
+    let lock = planned.lock(&app.services, |place| is_here && app.ledger.holds(place))?;
+    let ready = planned.finish(&app.services, context, lock).await?;
+    if is_here && ready.lock.is_none() {
         return Ok(Effect::Push(ready.push));
     }
     let push = FollowUp::Push(Outgoing {
@@ -73,16 +79,6 @@ pub(crate) fn effect(
         }),
     });
     Ok(push.effect())
-}
-
-fn ready(
-    app: &AppContext,
-    mut planned: Planned,
-    context: Option<&LogContext>,
-) -> Result<Ready, DispatchError> {
-    let is_here = planned.connection == app.connection.as_str();
-    let lock = planned.lock(&app.services, |place| is_here && app.ledger.holds(place))?;
-    planned.finish(&app.services, context, lock)
 }
 
 fn plan(app: &AppContext, chain: &Chain) -> Result<Planned, NotHere> {

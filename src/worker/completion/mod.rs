@@ -268,11 +268,15 @@ impl Completion {
             effects.extend(Box::pin(unique.free(app)).await);
         }
         if let Some(chain) = &chain {
-            effects.extend(self.step(app, info, chain)?);
+            effects.extend(Box::pin(self.step(app, info, chain)).await?);
         }
         for job in then {
             let pushed = chain::effect(app, job, info.payload.context.as_deref());
-            effects.push(pushed.map_err(|error| with_causes(&error))?);
+            effects.push(
+                Box::pin(pushed)
+                    .await
+                    .map_err(|error| with_causes(&error))?,
+            );
         }
         effects.extend(self.count(app, info, JobOutcome::Succeeded, None));
         Ok(effects)
@@ -413,12 +417,17 @@ impl Completion {
     /// # Errors
     ///
     /// Neither artisand nor PHP can take it.
-    fn step(&self, app: &AppContext, info: &JobInfo, chain: &Chain) -> Result<Vec<Effect>, String> {
+    async fn step(
+        &self,
+        app: &AppContext,
+        info: &JobInfo,
+        chain: &Chain,
+    ) -> Result<Vec<Effect>, String> {
         let place = Place {
             uuid: info.payload.uuid.as_ref().map(JobUuid::as_str),
             context: info.payload.context.as_deref(),
         };
-        match chain::take(app, chain, &place) {
+        match chain::take(app, chain, &place).await {
             Ok(effect) => Ok(vec![effect]),
             Err(missing) => {
                 tracing::debug!(

@@ -384,7 +384,7 @@ fn methods_that_only_return_something_are_told_and_no_others(version: u8) {
     let hook = [("INTEROP_PAYLOAD_HOOK", "1")];
     let manifest = Laravel::with_env(version, &redis, &hook).exported();
     // Since 11 the framework has its own.
-    assert_eq!(manifest.payload_hooks, ["App\\InteropServiceProvider"]);
+    assert_eq!(manifest.payload_hooks, ["App\\PayloadHook"]);
     let methods = |class: &str| {
         let methods = &manifest.classes[class].methods;
         let told = methods

@@ -1,0 +1,206 @@
+//! A PHP process that has booted the app, runs no jobs, and does what it is asked.
+//!
+//! It is a process of its own and no idle member: what it is asked must not keep a PHP job waiting, and members are
+//! there to be busy. `php-interop/helper.php` describes the requests. A process that says nothing for a while is
+//! killed, with its request, and the next one is started.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::channel::Said;
+use super::member::{Did, Member, keep};
+use super::shared::{Answer, PoolOptions, Request, Requests, Shared};
+
+/// How long a process may say nothing of its request.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// A PHP process that does what it is asked, one request after the other.
+#[derive(Debug)]
+pub struct Helper {
+    shared: Arc<Shared>,
+    requests: mpsc::Sender<Request>,
+}
+
+impl Helper {
+    /// Starts it; must be called in a runtime.
+    pub fn start(options: PoolOptions, serves: &'static str) -> Self {
+        let (requests, waiting) = mpsc::channel(64);
+        let asked = Requests {
+            serves,
+            waiting: Mutex::new(waiting),
+        };
+        let shared = Arc::new(Shared::new(options, Some(asked)));
+        if let Ok(mut members) = shared.members.try_lock() {
+            // The lock is free: nothing else has it yet.
+            members.spawn(keep(Arc::clone(&shared)));
+        }
+        Self { shared, requests }
+    }
+
+    /// Asks it; waits until it has booted, and then as long as it says something from time to time.
+    ///
+    /// # Cancel safety
+    ///
+    /// A request that was not begun is left out. One that was runs to its end.
+    pub async fn ask(&self, request: &impl Serialize) -> Answer {
+        let (answer, answered) = oneshot::channel();
+        let Ok(mut line) = serde_json::to_vec(request) else {
+            return Answer::Missing { done: 0 };
+        };
+        line.push(b'\n');
+        // The receiver lives as long as this value.
+        let _ = self.requests.send(Request { line, answer }).await;
+        answered.await.unwrap_or(Answer::Missing { done: 0 })
+    }
+
+    /// Waits until it has booted the app or failed to.
+    pub(super) async fn booted(&self) {
+        let mut changes = self.shared.changes.subscribe();
+        loop {
+            changes.borrow_and_update();
+            if self.shared.health().booted > 0 || self.is_broken() {
+                return;
+            }
+            // The sender lives as long as this value.
+            let _ = changes.changed().await;
+        }
+    }
+
+    /// Whether it could not boot the app at its last try.
+    pub(super) fn is_broken(&self) -> bool {
+        self.shared.last_problem().is_some()
+    }
+
+    /// Lets it end, or kills it.
+    pub async fn stop(&self) {
+        self.shared.is_closing.cancel();
+        self.shared.stop.cancel();
+        let mut members = self.shared.members.lock().await;
+        while members.join_next().await.is_some() {}
+    }
+}
+
+impl Member {
+    /// Does what it is asked until the process ends; returns the number of requests.
+    pub(super) async fn help(mut self, pool: &Shared, requests: &Requests) -> u64 {
+        let mut waiting = requests.waiting.lock().await;
+        loop {
+            let request = tokio::select! {
+                biased;
+                did = self.does() => {
+                    if self.goes_on(did).await {
+                        continue;
+                    }
+                    return self.count;
+                }
+                () = pool.stop.cancelled() => {
+                    let count = self.count;
+                    self.end().await;
+                    return count;
+                }
+                // The sender lives as long as the helper.
+                Some(request) = waiting.recv() => request,
+            };
+            if request.answer.is_closed() {
+                continue;
+            }
+            self.count += 1;
+            self.log.of(None);
+            if !self.put(request, pool).await {
+                return self.count;
+            }
+        }
+    }
+
+    /// Sends a request and waits for its answer; false if the process has ended.
+    async fn put(&mut self, request: Request, pool: &Shared) -> bool {
+        let mut done = 0;
+        let mut until = Instant::now() + SILENCE;
+        // A process that has ended, or does not read, is noticed below.
+        let _ = tokio::time::timeout_at(until, self.channel.ask(&request.line)).await;
+        let ended = loop {
+            let did = tokio::select! {
+                did = self.does() => did,
+                () = tokio::time::sleep_until(until) => {
+                    tracing::error!(
+                        php.process = self.log.process,
+                        "a PHP process has said nothing for {SILENCE:?} and is killed: a listener or a payload hook of the app hangs"
+                    );
+                    break true;
+                }
+                () = pool.stop.cancelled() => break true,
+            };
+            match did {
+                Did::Say(Said::Progress { done: more }) => {
+                    done = more;
+                    until = Instant::now() + SILENCE;
+                }
+                Did::Say(Said::Answer { answer, last }) => {
+                    // The receiver may be dropped.
+                    let _ = request.answer.send(Answer::Given(answer));
+                    if last {
+                        self.wait_for_its_end().await;
+                    }
+                    return !last;
+                }
+                did => {
+                    if !self.goes_on(did).await {
+                        break false;
+                    }
+                }
+            }
+        };
+        let _ = request.answer.send(Answer::Missing { done });
+        if ended {
+            self.group.kill();
+            self.wait_for_its_end().await;
+        }
+        false
+    }
+
+    async fn wait_for_its_end(&mut self) {
+        let until = Instant::now() + SILENCE;
+        let mut is_killed = false;
+        loop {
+            let did = tokio::select! {
+                did = self.does() => did,
+                () = tokio::time::sleep_until(until), if !is_killed => {
+                    is_killed = true;
+                    self.group.kill();
+                    continue;
+                }
+            };
+            let is_closed = matches!(did, Did::FallSilent(None));
+            if !is_closed && !self.goes_on(did).await {
+                return;
+            }
+        }
+    }
+
+    /// Handles an event that is no answer; false if the process has ended.
+    async fn goes_on(&mut self, did: Did) -> bool {
+        match did {
+            Did::Print => {}
+            Did::Say(said) => self.hears_problem(&said),
+            Did::FallSilent(error) => {
+                if let Some(error) = error {
+                    self.cannot_be_understood(&error);
+                }
+                // It ends by itself, or is of no use any more.
+                self.group.kill();
+            }
+            Did::Exit(status) => {
+                self.has_ended(status);
+                for (said, _) in self.read_rest().await {
+                    self.hears_problem(&said);
+                }
+                return false;
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,270 @@
+//! The app's own listeners hear of jobs that ran in artisand's handlers (`events = "all"`).
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::harness::process::{ManagedChild, Workplace};
+use crate::harness::redis::RedisServer;
+use crate::harness::scene::Scene;
+
+const SOON: Duration = Duration::from_secs(90);
+
+/// A handler that follows the script of `App\Jobs\Journal` for its attempt, as far as it can.
+const MAPPINGS: &str = r#"
+[[map]]
+job = 'App\Jobs\*Journal'
+events = "all"
+handler = { exec = ["sh", "-c", '''
+document=$(cat | tr -d '"[]')
+attempt=$(printf %s "$document" | sed 's/.*attempts:\([0-9]*\).*/\1/')
+steps=$(printf %s "$document" | sed 's/.*script:\([^}]*\)}.*/\1/')
+step=$(printf %s "$steps" | cut -d, -f"$attempt")
+case "$step" in
+throw) echo broken >&2; exit 1 ;;
+fail) echo refused >&2; exit 65 ;;
+release*) echo "release ${step#release:}"; exit 75 ;;
+sleep*) sleep "${step#sleep:}" ;;
+esac
+'''] }
+"#;
+
+fn scene(version: u8, env: &[(&str, &str)]) -> Scene {
+    let env = [&[("QUEUE_FAILED_DRIVER", "database-uuids")], env].concat();
+    let scene = Scene::on(RedisServer::start(), version, &env, |laravel| {
+        Workplace::with_pool(laravel, 1, MAPPINGS)
+    });
+    // The first look makes the tables.
+    assert_eq!(scene.failed(), [Value::Null; 0]);
+    scene
+}
+
+const WORK: [&str; 4] = ["queue:work", "redis", "--stop-when-empty", "--sleep=0"];
+
+/// Works until the queue is empty; returns the worker's process.
+fn work(mut command: Command) -> ManagedChild {
+    // Only workers note the events that they raise.
+    command.env("INTEROP_EVENTS", "1");
+    let mut worker = ManagedChild::spawn(command);
+    worker.succeeds_within(SOON);
+    worker
+}
+
+/// Lines of a list, which is emptied.
+fn taken(scene: &Scene, key: &str) -> Vec<Value> {
+    let lines = scene.redis.list(key);
+    scene.redis.query::<()>(&[b"DEL", key.as_bytes()]);
+    let read = |line: &Vec<u8>| serde_json::from_slice(line).unwrap();
+    lines.iter().map(read).collect()
+}
+
+/// The events of one job, `name attempts`: those of its failure, and the others.
+fn told(scene: &Scene, uuid: &str) -> (Vec<String>, Vec<String>) {
+    let events = taken(scene, "interop:events");
+    let events = events.iter().filter(|event| event["uuid"] == uuid);
+    let text = |event: &Value| {
+        let name = event["event"].as_str().unwrap();
+        format!("{name} {}", event["attempts"])
+    };
+    events
+        .map(text)
+        .partition(|event| event.starts_with("JobFailed"))
+}
+
+on_every_laravel!(listeners_hear_of_a_handlers_jobs_what_they_hear_of_phps);
+fn listeners_hear_of_a_handlers_jobs_what_they_hear_of_phps(version: u8) {
+    let scene = scene(version, &[]);
+    #[rustfmt::skip]
+    let cases: [(&str, &[&str]); 5] = [
+        ("done", &["--script=ok"]),
+        ("retried", &["--tries=3", "--backoff=0", "--script=throw,ok"]),
+        ("failed", &["--tries=2", "--backoff=0", "--script=throw,throw"]),
+        ("released", &["--tries=3", "--script=release:0,ok"]),
+        ("failed-by-itself", &["--tries=3", "--script=fail"]),
+    ];
+    for (name, options) in cases {
+        let uuid = scene.push(name, options);
+        while scene.queued() > 0 {
+            work(scene.laravel.command(&WORK));
+        }
+        let reference = told(&scene, &uuid);
+        assert!(reference.1.len() > 1, "{reference:?}");
+        let uuid = scene.push(name, options);
+        let mut worker = work(scene.workplace.artisand(&WORK));
+        while scene.queued() > 0 {
+            worker = work(scene.workplace.artisand(&WORK));
+        }
+        let heard = told(&scene, &uuid);
+        assert_eq!(
+            heard,
+            reference,
+            "{} {name} {}",
+            scene.name,
+            worker.describe()
+        );
+    }
+}
+
+on_every_laravel!(a_listener_gets_a_job_that_answers_and_cannot_be_changed);
+fn a_listener_gets_a_job_that_answers_and_cannot_be_changed(version: u8) {
+    let scene = scene(version, &[("INTEROP_LISTENERS", "1")]);
+    let script = ["--tries=2", "--backoff=0", "--script=throw,sleep:0.7"];
+    let uuid = scene.push("asked", &script);
+    let throws = scene.push("listener-throws", &["--tries=4", "--script=ok"]);
+    let worker = work(scene.workplace.artisand(&[&WORK[..], &["-v"]].concat()));
+    let log = worker.describe();
+    let heard = taken(&scene, "interop:heard");
+    let of = |uuid: &str| {
+        heard
+            .iter()
+            .filter(|heard| heard["uuid"] == uuid)
+            .collect::<Vec<_>>()
+    };
+    // The listener that throws keeps no event from being raised.
+    let names = |uuid: &str| {
+        of(uuid)
+            .iter()
+            .map(|heard| heard["what"].as_str().unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&throws), ["before", "after"], "{log}");
+    let mut expected = vec![
+        "before",
+        "JobExceptionOccurred",
+        "JobReleasedAfterException",
+        "before",
+        "after",
+    ];
+    expected.retain(|what| version > 8 || *what != "JobReleasedAfterException");
+    assert_eq!(names(&uuid), expected, "{log}");
+    let is = |what: &str, at: usize| {
+        let of = of(&uuid);
+        let mut found = of.iter().filter(|heard| heard["what"] == what);
+        (*found.nth(at).unwrap_or_else(|| panic!("{log}"))).clone()
+    };
+    let class = "App\\Jobs\\Journal";
+    let (begun, ended) = (is("before", 1), is("after", 0));
+    assert_eq!(
+        [
+            &ended["id"],
+            &ended["class"],
+            &ended["command"],
+            &ended["connection"],
+            &ended["queue"],
+            &ended["attempts"],
+            &ended["tries"]
+        ],
+        [
+            &json!(true),
+            &json!(class),
+            &json!(class),
+            &json!(["redis", "redis"]),
+            &json!("default"),
+            &json!(2),
+            &json!(2)
+        ],
+    );
+    let states =
+        [&begun, &ended, &is("JobExceptionOccurred", 0)].map(|heard| heard["state"].clone());
+    let nothing = json!([false, false, false]);
+    assert_eq!(
+        states,
+        [nothing.clone(), json!([true, false, false]), nothing],
+        "{log}"
+    );
+    let error = is("JobExceptionOccurred", 0)["exception"].clone();
+    assert_eq!(
+        error,
+        "RuntimeException: `sh` ended with exit status: 1: broken"
+    );
+    // The app's clock shows when it happened.
+    let ran = ended["at"].as_f64().unwrap() - begun["at"].as_f64().unwrap();
+    assert!((0.6..30.0).contains(&ran), "{ran}");
+    let processes: BTreeSet<_> = heard.iter().map(|heard| heard["pid"].as_i64()).collect();
+    assert_eq!(processes.len(), 1, "{heard:?}");
+    for said in [
+        "thrown before a job",
+        "asked something of a job that has ended",
+    ] {
+        assert_eq!(log.matches(said).count(), 1, "{said}: {log}");
+    }
+    assert_eq!(scene.queued(), 0);
+    assert_eq!(scene.failed(), [Value::Null; 0]);
+}
+
+on_every_laravel!(no_job_waits_for_a_listener_that_hangs);
+fn no_job_waits_for_a_listener_that_hangs(version: u8) {
+    let scene = scene(version, &[("INTEROP_LISTENERS", "1")]);
+    scene.push("listener-hangs", &["--script=ok"]);
+    for id in ["one", "two", "three"] {
+        scene.push(id, &["--script=ok"]);
+    }
+    let worker = work(scene.workplace.artisand(&WORK));
+    assert_eq!(scene.queued(), 0);
+    let log = worker.describe();
+    let said = log.matches("do not hear of some attempts").count();
+    assert_eq!(said, 1, "{log}");
+}
+
+#[test]
+#[ignore = "needs php and the Laravel roots (make test)"]
+fn a_process_whose_listener_hangs_is_replaced() {
+    let scene = scene(13, &[("INTEROP_LISTENERS", "1")]);
+    let args = ["queue:work", "redis", "--sleep=0.1"];
+    let mut worker = ManagedChild::spawn(scene.workplace.artisand(&args));
+    scene.push("listener-hangs", &["--script=ok"]);
+    scene.redis.eventually("its event", SOON, || {
+        (scene.redis.length("interop:heard") == 1).then_some(())
+    });
+    let next = scene.push("next", &["--script=ok"]);
+    scene.redis.eventually("the next event", SOON, || {
+        (scene.redis.length("interop:heard") == 3).then_some(())
+    });
+    assert_eq!(taken(&scene, "interop:heard")[2]["uuid"], next.as_str());
+    worker.signal(Signal::TERM);
+    worker.succeeds_within(SOON);
+    let log = worker.describe();
+    for said in [
+        "has said nothing for 30s and is killed",
+        "do not hear of some attempts",
+    ] {
+        assert_eq!(log.matches(said).count(), 1, "{said}: {log}");
+    }
+}
+
+on_every_laravel!(events_of_batches_are_raised_once);
+fn events_of_batches_are_raised_once(version: u8) {
+    let scene = scene(version, &[]);
+    let mut expected = Vec::new();
+    for by_php in [true, false] {
+        for scripts in [&["ok", "ok", "ok"][..], &["throw", "ok"]] {
+            let args = [&["interop:batch"][..], scripts].concat();
+            let made = scene.php().run(&args);
+            let id = made["id"].as_str().unwrap_or_else(|| panic!("{made}"));
+            let worker = if by_php {
+                work(scene.laravel.command(&WORK))
+            } else {
+                work(scene.workplace.artisand(&WORK))
+            };
+            let lines = scene.redis.list("interop:batch-events");
+            scene.redis.query::<()>(&[b"DEL", b"interop:batch-events"]);
+            let lines: Vec<_> = lines
+                .iter()
+                .map(|line| String::from_utf8_lossy(line).replace(id, ""))
+                .collect();
+            if by_php {
+                assert_eq!(lines.is_empty(), version < 13, "{lines:?}");
+                expected.push(lines);
+            } else {
+                let mut sorted = [expected.remove(0), lines];
+                for lines in &mut sorted {
+                    lines.sort();
+                }
+                assert_eq!(sorted[0], sorted[1], "{} {}", scene.name, worker.describe());
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Jobs that artisand pushes carry what the app's payload hooks add.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::harness::process::{ManagedChild, Workplace};
+use crate::harness::redis::RedisServer;
+use crate::harness::scene::Scene;
+
+const SOON: Duration = Duration::from_secs(90);
+
+const MAPPINGS: &str = r#"
+[[map]]
+job = 'App\Jobs\*Journal'
+handler = "discard"
+"#;
+
+fn scene(version: u8, hook: &str, setting: &str) -> Scene {
+    let env = [("INTEROP_PAYLOAD_HOOK", hook)];
+    Scene::on(RedisServer::start(), version, &env, |laravel| {
+        let manifest = laravel.manifest_with_classes();
+        Workplace::with_manifest_and_pool(laravel, &manifest, 1, MAPPINGS).php(setting)
+    })
+}
+
+/// Works the first step of a chain, in PHP or here; returns the payload of the second, which is on another queue, and
+/// what the worker said.
+fn second_step(scene: &Scene, options: &[&str], by_php: bool) -> (String, String) {
+    let args = [
+        "interop:chain",
+        "c",
+        "ok",
+        "ok",
+        "--queues=default,second",
+        "--without-catch",
+    ];
+    scene.laravel.run(&[&args[..], options].concat());
+    let args = ["--stop-when-empty", "--sleep=0"];
+    let mut worker = if by_php {
+        scene.php_worker(&args)
+    } else {
+        let args = [&["queue:work", "redis"][..], &args].concat();
+        ManagedChild::spawn(scene.workplace.artisand(&args))
+    };
+    worker.succeeds_within(SOON);
+    let second = scene.queue("second");
+    let jobs = scene.redis.list(&second);
+    scene.redis.query::<()>(&[b"DEL", second.as_bytes()]);
+    let [payload] = &jobs[..] else {
+        panic!("{} {jobs:?} {}", scene.name, worker.describe());
+    };
+    assert_eq!(scene.queued(), 0);
+    (
+        String::from_utf8(payload.clone()).unwrap(),
+        worker.describe(),
+    )
+}
+
+/// Names of the fields in order, and the payload without what is new each time.
+fn compared(payload: &str, is_secret: bool) -> (Vec<String>, Value) {
+    let mut value: Value = serde_json::from_str(payload).unwrap();
+    let fields = value.as_object_mut().unwrap();
+    let mut names: Vec<String> = fields.keys().cloned().collect();
+    names.sort_by_key(|name| payload.find(&format!("\"{name}\":")));
+    for name in ["uuid", "id", "createdAt"] {
+        fields.remove(name);
+    }
+    if is_secret {
+        fields["data"]["command"].take();
+    }
+    (names, value)
+}
+
+/// Whether PHP has pushed the step, in a closure.
+fn has_closure(log: &str) -> bool {
+    log.contains("(closure)")
+}
+
+on_every_laravel!(the_next_step_carries_what_hooks_add_without_a_detour);
+fn the_next_step_carries_what_hooks_add_without_a_detour(version: u8) {
+    let scene = scene(version, "1", "");
+    for options in [&[][..], &["--encrypted"]] {
+        let is_secret = !options.is_empty();
+        let (theirs, _) = second_step(&scene, options, true);
+        assert!(
+            theirs.contains("\"tenant\":7,\"given\":[\"redis\",\"queues:second\",\"c-2\""),
+            "{theirs}"
+        );
+        let (ours, log) = second_step(&scene, options, false);
+        assert_eq!(
+            compared(&ours, is_secret),
+            compared(&theirs, is_secret),
+            "{} {log}",
+            scene.name
+        );
+        assert!(!has_closure(&log), "{log}");
+    }
+}
+
+on_every_laravel!(php_pushes_the_step_if_a_hook_does_not_say_what_it_adds);
+fn php_pushes_the_step_if_a_hook_does_not_say_what_it_adds(version: u8) {
+    for hook in ["hang", "die", "throw", "set"] {
+        let scene = scene(version, hook, "");
+        let (theirs, _) = second_step(&scene, &[], true);
+        let (ours, log) = second_step(&scene, &[], false);
+        assert!(has_closure(&log), "{hook} {log}");
+        assert_eq!(
+            compared(&ours, false),
+            compared(&theirs, false),
+            "{} {hook} {log}",
+            scene.name
+        );
+    }
+}
+
+on_every_laravel!(hooks_that_are_skipped_add_nothing);
+fn hooks_that_are_skipped_add_nothing(version: u8) {
+    let scene = scene(version, "1", "payload_hooks = \"skip\"");
+    let (ours, log) = second_step(&scene, &[], false);
+    assert!(
+        !ours.contains("tenant") && !has_closure(&log),
+        "{ours} {log}"
+    );
+}
