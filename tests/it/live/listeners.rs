@@ -225,11 +225,18 @@ fn events_of_batches_are_raised_once(version: u8) {
             let args = [&["interop:batch"][..], scripts].concat();
             let made = scene.php().run(&args);
             let id = made["id"].as_str().unwrap_or_else(|| panic!("{made}"));
-            let worker = if by_php {
-                work(scene.laravel.command(&WORK))
-            } else {
-                work(scene.workplace.artisand(&WORK))
+            let command = || {
+                if by_php {
+                    scene.laravel.command(&WORK)
+                } else {
+                    scene.workplace.artisand(&WORK)
+                }
             };
+            let mut worker = work(command());
+            // A closure is tried again a second later if the database was locked.
+            while scene.queued() > 0 {
+                worker = work(command());
+            }
             let lines = scene.redis.list("interop:batch-events");
             scene.redis.query::<()>(&[b"DEL", b"interop:batch-events"]);
             let lines: Vec<_> = lines
