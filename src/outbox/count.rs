@@ -100,12 +100,11 @@ impl Follower {
             }
         };
         said.has_counted = batches.are_in_a_file();
-        let mut left_behind = Vec::new();
-        for (noted, recorded) in counts.iter().zip(&recorded) {
-            if *recorded == Recorded::CountedFirst {
-                left_behind.extend(self.raise_start(&noted.what));
-            }
-        }
+        let first = recorded
+            .iter()
+            .position(|one| *one == Recorded::CountedFirst);
+        let first = first.and_then(|at| self.raise_start(&counts[at].what));
+        let mut left_behind = Vec::from_iter(first);
         let (marked, for_php) = sorted(counts, recorded, &mut taken);
         let mut counted = Vec::new();
         if !marked.is_empty() {
