@@ -37,17 +37,17 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::app::Unfit;
 use crate::config::{self, Config};
 use crate::handler::dispatch::{self as draft};
 use crate::handler::{BoxError, JobContext, Services};
 use crate::horizon::Horizon;
 use crate::payload::LogContext;
-use crate::php::{self, ClassName, Object, Value};
+use crate::php::{ClassName, Object};
 use crate::time::Clock;
 
 mod app;
 mod bulk;
+mod chain;
 mod error;
 mod fields;
 mod in_handler;
@@ -55,6 +55,7 @@ mod pending;
 mod push;
 
 pub use bulk::Bulk;
+pub use chain::Chain;
 pub use error::DispatchError;
 pub use pending::Pending;
 pub use push::{Dispatched, Prepared};
@@ -81,10 +82,27 @@ impl Dispatch {
     ///
     /// Outside of a Tokio runtime.
     pub fn to_app(directory: impl AsRef<Path>) -> Result<Self, DispatchError> {
+        Self::load(None, Some(directory.as_ref()))
+    }
+
+    /// For the app of this `artisand.toml`.
+    ///
+    /// # Errors
+    ///
+    /// [`DispatchError::Setup`].
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime.
+    pub fn from_settings(file: impl AsRef<Path>) -> Result<Self, DispatchError> {
+        Self::load(Some(file.as_ref()), None)
+    }
+
+    fn load(file: Option<&Path>, app: Option<&Path>) -> Result<Self, DispatchError> {
         let text = std::env::vars_os().filter_map(|(name, value)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         });
-        let config = Config::load(None, Some(directory.as_ref()), text);
+        let config = Config::load(file, app, text);
         Self::of_config(config.map_err(setup)?)
     }
 
@@ -136,21 +154,21 @@ impl Dispatch {
     /// [`DispatchError::Unfit`] with the nearest name, or [`DispatchError::OnlyPhp`].
     pub fn check<'de, T: Deserialize<'de>>(&self) -> Result<(), DispatchError> {
         let manifest = draft::manifest(&self.0.services)?;
-        let of_type = short_name::<T>();
+        let of_type = App::short_name::<T>();
         let Some(fields) = Fields::of::<T>() else {
-            return Err(self.no_class(of_type));
+            return Err(self.0.no_class(of_type));
         };
         if !fields.class.contains('\\') {
-            return Err(self.no_class(of_type));
+            return Err(self.0.no_class(of_type));
         }
         let class = ClassName::new(fields.class.trim_start_matches('\\'));
-        let class = class.ok_or_else(|| self.no_class(of_type))?;
+        let class = class.ok_or_else(|| self.0.no_class(of_type))?;
         Ok(manifest.check_fields(&class, fields.fields)?)
     }
 
     /// A job of a struct whose serde name is its class: `#[serde(rename = "App\\Jobs\\SendReceipt")]`.
     pub fn job<T: Serialize>(&self, job: &T) -> Pending {
-        Pending::of(Arc::clone(&self.0), self.read(job).map(What::Object))
+        Pending::of(Arc::clone(&self.0), self.0.read(job).map(What::Object))
     }
 
     /// A job of this class without properties; [`with`](Pending::with) adds them.
@@ -178,41 +196,18 @@ impl Dispatch {
         Pending::of(Arc::clone(&self.0), what)
     }
 
+    /// Jobs that run one after the other: [`then`](Chain::then) adds each.
+    pub fn chain(&self) -> Chain {
+        Chain::of(Arc::clone(&self.0))
+    }
+
     /// Many jobs, a thousand in each step.
     pub fn bulk<T: Serialize>(&self, jobs: impl IntoIterator<Item = T>) -> Bulk {
-        let jobs = jobs.into_iter().map(|job| self.read(&job)).collect();
+        let jobs = jobs.into_iter().map(|job| self.0.read(&job)).collect();
         Bulk::of(Arc::clone(&self.0), jobs)
-    }
-
-    /// The object of a struct.
-    fn read<T: Serialize>(&self, job: &T) -> Result<Object, DispatchError> {
-        let bytes = php::to_vec(job).map_err(DispatchError::unfit)?;
-        match Value::from_bytes(&bytes).map_err(DispatchError::unfit)? {
-            Value::Object(object) => Ok(object),
-            _ => Err(self.no_class(short_name::<T>())),
-        }
-    }
-
-    /// A type whose serde name is no class.
-    fn no_class(&self, of_type: &str) -> DispatchError {
-        let manifest = self.0.services.manifest.as_ref();
-        let names = manifest.iter().flat_map(|manifest| manifest.classes.keys());
-        let mut same = names.filter(|name| name.rsplit('\\').next() == Some(of_type));
-        let class = same.next().map_or("App\\Jobs\\..", |name| name);
-        let what = format!(
-            "`{of_type}` names no PHP class: #[serde(rename = \"{}\")]",
-            class.replace('\\', "\\\\")
-        );
-        Unfit::NoClass { what }.into()
     }
 }
 
 fn setup(error: impl Into<BoxError>) -> DispatchError {
     DispatchError::Setup(error.into())
-}
-
-/// The name of a Rust type without its path.
-fn short_name<T>() -> &'static str {
-    let name = std::any::type_name::<T>();
-    name.rsplit("::").next().unwrap_or(name)
 }

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::app::App;
 use super::error::DispatchError;
 use super::push::{self, Dispatched, Prepared};
-use crate::app::{Property, Unfit};
+use crate::app::{Manifest, Unfit};
 use crate::handler::BoxFuture;
 use crate::handler::dispatch::{self as draft, Draft, Planned, Ready};
 use crate::payload::{
@@ -166,16 +166,11 @@ pub(super) fn plan(
     let services = &app.services;
     let now = app.clock.now();
     let manifest = draft::manifest(services)?;
-    let declares = |class: &ClassName, name: &str| {
-        let class = manifest.class(class);
-        let mut properties = class.into_iter().flat_map(|class| &class.properties);
-        properties.any(|property: &Property| property.name == name)
-    };
     // The trait's methods set properties, so they are in the bytes, too.
     let mut rest = options.clone();
     let class = object.class.clone();
     let mut set = |name: &str, value: Option<Value>| match value {
-        Some(value) if declares(&class, name) => {
+        Some(value) if declares(manifest, &class, name) => {
             object.set(name, value);
             true
         }
@@ -206,6 +201,13 @@ pub(super) fn plan(
     }
     let (connection, queue) = (rest.connection.as_deref(), rest.queue.as_deref());
     Ok(Planned::of(services, draft, connection, queue)?)
+}
+
+/// Whether a class has this property.
+pub(super) fn declares(manifest: &Manifest, class: &ClassName, name: &str) -> bool {
+    let class = manifest.class(class);
+    let mut properties = class.into_iter().flat_map(|class| &class.properties);
+    properties.any(|property| property.name == name)
 }
 
 /// The payload of a string job.

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use artisand::dispatch::{Dispatch, Dispatched};
 use artisand::payload::{Command, Kind, Payload};
 use artisand::php::{Key, Object, PropertyName, Value, Visibility};
 
 use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
 
 use crate::harness::fixtures;
 use crate::harness::laravel::Laravel;
@@ -128,7 +130,7 @@ impl Front {
 
     /// Lets Laravel's own worker run what is queued.
     fn work_in_php(&self) {
-        let args = ["--stop-when-empty", "--sleep=0", "--queue=other,default"];
+        let args = ["--stop-when-empty", "--sleep=0", "--queue=bulk,other,default"];
         self.0.php_worker(&args).succeeds_within(SOON);
     }
 }
@@ -246,6 +248,73 @@ fn a_unique_job_of_either_side_keeps_the_other_out(version: u8) {
 }
 
 on_every_laravel!(a_unique_job_of_either_side_keeps_the_other_out);
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename = "App\\Jobs\\Journal")]
+struct Journal {
+    id: String,
+    script: Vec<String>,
+}
+
+impl Journal {
+    fn named(id: &str) -> Self {
+        Self {
+            id: id.to_owned(),
+            script: Vec::new(),
+        }
+    }
+}
+
+/// A struct with a field that the class does not have.
+#[derive(Serialize, Deserialize)]
+#[serde(rename = "App\\Jobs\\Journal")]
+struct Misspelt {
+    idd: String,
+    script: Vec<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct UniqueJournal {
+    id: String,
+}
+
+/// What a Rust program dispatches runs in PHP: chains, many jobs, string jobs.
+fn a_program_dispatches(version: u8) {
+    let front = Front::new(version);
+    let scene = &front.0;
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let settings = scene.workplace.path().join("artisand.toml");
+        let text = std::fs::read_to_string(&settings).unwrap();
+        std::fs::write(&settings, format!("manifest = 'artisand.json'\n{text}")).unwrap();
+        let dispatch = Dispatch::from_settings(settings).unwrap();
+        dispatch.check::<Journal>().unwrap();
+        let error = dispatch.check::<Misspelt>().unwrap_err().to_string();
+        assert!(error.contains("no property `idd`; did you mean `id`?"), "{error}");
+        let error = dispatch.check::<UniqueJournal>().unwrap_err().to_string();
+        assert!(error.contains(r#"#[serde(rename = "App\\Jobs\\UniqueJournal")]"#), "{error}");
+        let (one, two) = (Journal::named("one"), Journal::named("two"));
+        let chain = dispatch.chain().then(&one).then(&two).then(&Journal::named("three"));
+        assert!(matches!(chain.on_queue("other").await.unwrap(), Dispatched::Queued { queue, .. } if queue.as_str() == "other"));
+        let many = (0..1_200).map(|n| Journal::named(&format!("many-{n}")));
+        assert_eq!(dispatch.bulk(many).on_queue("bulk").await.unwrap(), 1_200);
+        let of_class = dispatch.class(r"App\Jobs\Journal").with("id", "named").with("script", [(); 0]);
+        of_class.delay(Duration::ZERO).await.unwrap();
+        let prepared = dispatch.job(&Journal::named("ready")).prepare().await.unwrap();
+        let uuid = prepared.uuid().clone();
+        assert!(matches!(prepared.push().await.unwrap(), Dispatched::Queued { uuid: pushed, .. } if pushed == uuid));
+        let data = serde_json::json!({"n": 1});
+        dispatch.string(r"App\Jobs\Legacy@fire", &data).await.unwrap();
+    });
+    assert_eq!(scene.redis.length(&scene.queue("bulk")), 1_200);
+    front.work_in_php();
+    for id in ["one", "two", "three", "named", "ready"] {
+        assert_eq!(scene.events(id), ["run:1"], "{id}");
+    }
+    assert_eq!(scene.failed(), [serde_json::Value::Null; 0]);
+}
+
+on_every_laravel!(a_program_dispatches);
 
 const MAPPINGS: &str = r"
 [[map]]

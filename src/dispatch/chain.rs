@@ -1,0 +1,141 @@
+//! Chains: each job is dispatched when the one before has succeeded.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::app::App;
+use super::error::DispatchError;
+use super::pending::{Options, Wait, declares, plan};
+use super::push::{Dispatched, Prepared};
+use crate::app::Unfit;
+use crate::handler::BoxFuture;
+use crate::handler::dispatch as draft;
+use crate::php::{Array, Object, Value};
+
+/// Jobs that run one after the other. The first is pushed when it is awaited.
+///
+/// # Source
+///
+/// `Illuminate\Foundation\Bus\PendingChain`.
+#[derive(Debug)]
+#[must_use = "nothing is dispatched before it is awaited"]
+pub struct Chain {
+    app: Arc<App>,
+    jobs: Vec<Result<Object, DispatchError>>,
+    options: Options,
+}
+
+impl Chain {
+    pub(super) fn of(app: Arc<App>) -> Self {
+        Self {
+            app,
+            jobs: Vec::new(),
+            options: Options::default(),
+        }
+    }
+
+    /// Adds a job of a struct whose serde name is its class.
+    pub fn then<T: Serialize>(mut self, job: &T) -> Self {
+        self.jobs.push(self.app.read(job));
+        self
+    }
+
+    /// Adds a job that is this object.
+    pub fn then_object(mut self, object: Object) -> Self {
+        self.jobs.push(Ok(object));
+        self
+    }
+
+    /// `onQueue`: the queue of all jobs that name none.
+    pub fn on_queue(mut self, queue: impl Into<String>) -> Self {
+        self.options.queue = Some(queue.into());
+        self
+    }
+
+    /// `onConnection`: the queue connection of all jobs that name none.
+    pub fn on_connection(mut self, connection: impl Into<String>) -> Self {
+        self.options.connection = Some(connection.into());
+        self
+    }
+
+    /// `delay`: the wait until the first job becomes due, in whole seconds.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.options.delay = Some(Wait::For(delay));
+        self
+    }
+
+    /// Makes the payload of the first job, which carries the others.
+    ///
+    /// # Errors
+    ///
+    /// [`DispatchError::Unfit`], [`DispatchError::OnlyPhp`].
+    pub async fn prepare(self) -> Result<Prepared, DispatchError> {
+        let services = &self.app.services;
+        let manifest = draft::manifest(services)?;
+        let mut jobs = self.jobs.into_iter();
+        let Some(first) = jobs.next() else {
+            return Err(DispatchError::unfit("a chain has at least one job"));
+        };
+        let mut first = first?;
+        if !manifest
+            .known_class(&first.class)
+            .map_err(Unfit::from)?
+            .is_queueable()
+        {
+            let what = format!(
+                "{} does not use Queueable, so it cannot begin a chain",
+                first.class
+            );
+            return Err(DispatchError::unfit(what));
+        }
+        let mut rest = Vec::new();
+        for job in jobs {
+            let mut job = manifest.object(&job?)?;
+            manifest.fit_models(&mut job);
+            rest.push(Value::String(Value::Object(job).to_bytes()));
+        }
+        let is_open = |job: &Object, name: &str| {
+            let value = job.get(name).cloned();
+            let value = value.or_else(|| manifest.default(&job.class, name));
+            value.is_none_or(|value| !value.is_truthy())
+        };
+        let named = [
+            ("chainConnection", "connection", &self.options.connection),
+            ("chainQueue", "queue", &self.options.queue),
+        ];
+        for (of_chain, own, name) in named {
+            let Some(name) = name else { continue };
+            first.set(of_chain, &**name);
+            if is_open(&first, own) {
+                first.set(own, &**name);
+            }
+        }
+        let mut options = Options::default();
+        if is_open(&first, "delay") || !declares(manifest, &first.class, "delay") {
+            options.delay = self.options.delay;
+        }
+        first.set("chained", rest.into_iter().collect::<Array>());
+        first.set("chainCatchCallbacks", Array::default());
+        let mut planned = plan(&self.app, first, &options)?;
+        // As in Laravel, only a job that is dispatched by itself, or by the one before, takes its lock.
+        planned.draft.facts.unique = None;
+        let context = self.app.context.as_deref();
+        let ready = planned.finish(services, context, None).await?;
+        Ok(Prepared {
+            app: Arc::clone(&self.app),
+            ready,
+            once: None,
+        })
+    }
+}
+
+impl IntoFuture for Chain {
+    type Output = Result<Dispatched, DispatchError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.prepare().await?.push().await })
+    }
+}
