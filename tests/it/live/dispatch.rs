@@ -130,7 +130,11 @@ impl Front {
 
     /// Lets Laravel's own worker run what is queued.
     fn work_in_php(&self) {
-        let args = ["--stop-when-empty", "--sleep=0", "--queue=bulk,other,default"];
+        let args = [
+            "--stop-when-empty",
+            "--sleep=0",
+            "--queue=bulk,other,default",
+        ];
         self.0.php_worker(&args).succeeds_within(SOON);
     }
 }
