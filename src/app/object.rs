@@ -13,7 +13,8 @@ use super::classes::nearest;
 use super::horizon::MODEL_IDENTIFIER;
 use super::manifest::{Class, Manifest, Property};
 use super::subject::{Missing, Result as OrMissing};
-use crate::php::{ClassName, Key, Object, PropertyName, Value, Visibility};
+use crate::payload::Kind;
+use crate::php::{ClassName, EditError, Key, Object, ObjectText, PropertyName, Value, Visibility};
 
 /// Why properties do not fit a class of the app.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -70,6 +71,14 @@ pub enum Unfit {
     NotQueued {
         /// The class.
         class: ClassName,
+    },
+    /// The properties of an object with references cannot be set.
+    #[error("{class} cannot be edited: {why}")]
+    Edit {
+        /// The class.
+        class: ClassName,
+        /// Why not.
+        why: String,
     },
     /// Nothing is known of the class.
     #[error(transparent)]
@@ -133,6 +142,49 @@ impl Manifest {
         Ok(object)
     }
 
+    /// The text of [`object`](Self::object), with these properties set as well.
+    ///
+    /// A job with references keeps its properties where they are, because references count the values before them; so
+    /// do Laravel's own wrappers, of which the manifest says nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Unfit`].
+    pub fn command(
+        &self,
+        mut job: Object,
+        edits: Vec<(&str, Value)>,
+    ) -> std::result::Result<Vec<u8>, Unfit> {
+        let bytes = Value::Object(job.clone()).to_bytes();
+        let may_refer = |needle: &[u8]| memchr::memmem::find(&bytes, needle).is_some();
+        let is_wrapper =
+            self.class(&job.class).is_none() && Kind::of_class(&job.class) != Kind::Job;
+        if is_wrapper || may_refer(b"r:") || may_refer(b"R:") {
+            let changes = edits
+                .into_iter()
+                .filter(|(name, value)| *job.get(name).unwrap_or(&Value::Null) != *value);
+            let texts: Vec<_> = changes
+                .map(|(name, value)| (name, value.to_bytes()))
+                .collect();
+            let texts: Vec<_> = texts
+                .iter()
+                .map(|(name, text)| (*name, text.as_slice()))
+                .collect();
+            let text = ObjectText::parse(&bytes).map_err(EditError::from);
+            let edited = text.and_then(|text| text.with(&texts));
+            return edited.map_err(|error| Unfit::Edit {
+                class: job.class,
+                why: error.to_string(),
+            });
+        }
+        for (name, value) in edits {
+            job.set(name, value);
+        }
+        let mut object = self.object(&job)?;
+        self.fit_models(&mut object);
+        Ok(Value::Object(object).to_bytes())
+    }
+
     /// Writes models as the app's version does: with the name of their own connection if they say none, and before 9.26
     /// without the class of a collection.
     pub fn fit_models(&self, object: &mut Object) {
@@ -184,7 +236,7 @@ impl Manifest {
         fields: &[&str],
     ) -> std::result::Result<(), Unfit> {
         let class = self.class_to_make(name)?;
-        if !class.is("queued") {
+        if !class.is_queued() {
             return Err(Unfit::NotQueued {
                 class: name.clone(),
             });

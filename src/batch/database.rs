@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::ids::JobIds;
 use super::rules::{Counters, Rules};
-use super::{Batch, Ended, Error, JobOutcome, Options, Recorded};
+use super::{ADD, Batch, Ended, Error, JobOutcome, Options, Recorded};
 use crate::connection::{self, Database, DatabaseKind, Param, Row, Transaction};
 use crate::payload::Version;
 use crate::time::{Clock, UnixSeconds};
@@ -14,11 +14,11 @@ use crate::time::{Clock, UnixSeconds};
 /// The app's batches (`queue.batching`). Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Batches {
-    database: Database,
+    pub(super) database: Database,
     /// Name of the table as configured, for messages.
     name: String,
     /// Name of the table as quoted in statements.
-    table: String,
+    pub(super) table: String,
     /// Version of Laravel whose rules apply.
     version: Version,
     clock: Clock,
@@ -430,7 +430,7 @@ impl Batches {
     }
 
     /// Runs a statement that is safe to repeat, and retries it on conflicts.
-    async fn execute(
+    pub(super) async fn execute(
         &self,
         what: &'static str,
         sql: &str,
@@ -499,12 +499,11 @@ impl Batches {
         if !is_storable(id) {
             return Ok(None);
         }
-        let failed = self.failed("add jobs to");
         let mut tries = Tries::new();
         let counted = loop {
             match self.try_count_more(id, count).await {
                 Err(error) if tries.again(&error).await => {}
-                ended => break ended.map_err(&failed)?,
+                ended => break ended.map_err(self.failed("count jobs of"))?,
             }
         };
         let Some(transaction) = counted else {
@@ -512,7 +511,7 @@ impl Batches {
         };
         match push.await {
             Ok(pushed) => {
-                transaction.commit().await.map_err(&failed)?;
+                transaction.commit().await.map_err(self.failed(ADD))?;
                 Ok(Some(pushed))
             }
             Err(error) => {

@@ -21,6 +21,7 @@ mod database;
 mod ids;
 mod options;
 mod rules;
+mod store;
 
 pub use database::{Batches, Prune};
 pub use options::{Callbacks, Options};
@@ -29,6 +30,8 @@ use crate::time::UnixSeconds;
 
 /// Most jobs that are recorded in one step.
 const MAX_EVENTS: usize = 200;
+/// The operation that [`Error::Database`] names if jobs are pushed, and not known to be counted.
+pub(crate) const ADD: &str = "add jobs to";
 
 /// A batch, as its row was when it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::app::App;
+use super::callbacks::callbacks;
 use super::error::DispatchError;
 use super::pending::{Options, Wait, declares, plan};
 use super::push::{Dispatched, Prepared};
@@ -24,6 +25,7 @@ use crate::php::{Array, Object, Value};
 pub struct Chain {
     app: Arc<App>,
     jobs: Vec<Result<Object, DispatchError>>,
+    catches: Vec<Result<Object, DispatchError>>,
     options: Options,
 }
 
@@ -32,6 +34,7 @@ impl Chain {
         Self {
             app,
             jobs: Vec::new(),
+            catches: Vec::new(),
             options: Options::default(),
         }
     }
@@ -45,6 +48,13 @@ impl Chain {
     /// Adds a job that is this object.
     pub fn then_object(mut self, object: Object) -> Self {
         self.jobs.push(Ok(object));
+        self
+    }
+
+    /// Dispatches this job when one of the chain has failed for good. PHP does it, so this needs the app's key, and
+    /// Laravel 8.62.
+    pub fn catch<T: Serialize>(mut self, job: &T) -> Self {
+        self.catches.push(self.app.read(job));
         self
     }
 
@@ -92,9 +102,7 @@ impl Chain {
         }
         let mut rest = Vec::new();
         for job in jobs {
-            let mut job = manifest.object(&job?)?;
-            manifest.fit_models(&mut job);
-            rest.push(Value::String(Value::Object(job).to_bytes()));
+            rest.push(Value::String(manifest.command(job?, Vec::new())?));
         }
         let is_open = |job: &Object, name: &str| {
             let value = job.get(name).cloned();
@@ -117,7 +125,8 @@ impl Chain {
             options.delay = self.options.delay;
         }
         first.set("chained", rest.into_iter().collect::<Array>());
-        first.set("chainCatchCallbacks", Array::default());
+        let catches = self.catches.into_iter().collect::<Result<_, _>>()?;
+        first.set("chainCatchCallbacks", callbacks(services, catches)?);
         let mut planned = plan(&self.app, first, &options)?;
         // As in Laravel, only a job that is dispatched by itself, or by the one before, takes its lock.
         planned.draft.facts.unique = None;

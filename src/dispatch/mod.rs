@@ -46,7 +46,9 @@ use crate::php::{ClassName, Object};
 use crate::time::Clock;
 
 mod app;
+mod batch;
 mod bulk;
+mod callbacks;
 mod chain;
 mod error;
 mod fields;
@@ -54,6 +56,7 @@ mod in_handler;
 mod pending;
 mod push;
 
+pub use batch::PendingBatch;
 pub use bulk::Bulk;
 pub use chain::Chain;
 pub use error::DispatchError;
@@ -199,6 +202,23 @@ impl Dispatch {
     /// Jobs that run one after the other: [`then`](Chain::then) adds each.
     pub fn chain(&self) -> Chain {
         Chain::of(Arc::clone(&self.0))
+    }
+
+    /// Jobs that are counted together.
+    ///
+    /// ```no_run
+    /// # use artisand::dispatch::{Dispatch, DispatchError};
+    /// # #[derive(serde::Serialize)]
+    /// # #[serde(rename = "App\\Jobs\\ImportPage")]
+    /// # struct ImportPage { page: u64 }
+    /// # async fn example(dispatch: &Dispatch, pages: Vec<ImportPage>, done: ImportPage) -> Result<(), DispatchError> {
+    /// let batch = dispatch.batch().name("import").jobs(&pages).allow_failures().then(&done).await?;
+    /// println!("{}: {} jobs", batch.id, batch.total_jobs);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn batch(&self) -> PendingBatch {
+        PendingBatch::of(Arc::clone(&self.0))
     }
 
     /// Many jobs, a thousand in each step.

@@ -188,9 +188,7 @@ pub(super) fn plan(
     if set("delay", delay.clone()) {
         rest.delay = None;
     }
-    let mut object = manifest.object(&object)?;
-    manifest.fit_models(&mut object);
-    let command = Value::Object(object).to_bytes();
+    let command = manifest.command(object, Vec::new())?;
     let mut draft = Draft::of(services, command, now)?;
     if !draft.facts.is_queued {
         let class = draft.facts.class;

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use super::dispatch::{self, DispatchError, Draft};
 use super::{JobContext, Services};
-use crate::app::{Class, Manifest};
+use crate::app::{Class, Manifest, Unfit};
 use crate::batch::{self, Batch, Batches};
-use crate::payload::{Delay, random_id};
-use crate::php::{Array, ClassName, EditError, Key, Object, ObjectText, PropertyName, Value};
-use crate::queue::{Once, Push, Queue, QueueName};
+use crate::payload::{Delay, LogContext, random_id};
+use crate::php::{Array, ClassName, Object, Value};
+use crate::queue::{self, Once, Push, Queue, QueueName};
+use crate::shown::with_causes;
 
 /// A queued closure, which may be in a batch, too.
 const CALL_QUEUED_CLOSURE: &str = "Illuminate\\Queue\\CallQueuedClosure";
@@ -20,8 +21,9 @@ const CALL_QUEUED_CLOSURE: &str = "Illuminate\\Queue\\CallQueuedClosure";
 pub struct BatchHandle {
     batch: Batch,
     batches: Batches,
-    /// The job that this handle was made for.
-    job: JobContext,
+    services: Arc<Services>,
+    /// Jobs that are added inherit this log context.
+    context: Option<Arc<LogContext>>,
 }
 
 /// A job or a chain to add to a batch.
@@ -64,14 +66,9 @@ pub enum AddError {
     /// One of the chains is empty.
     #[error("a chain without jobs cannot be added to a batch")]
     EmptyChain,
-    /// The job's properties cannot be set.
-    #[error("{class} cannot be edited")]
-    Edit {
-        /// Class of the job.
-        class: ClassName,
-        /// Why not.
-        source: EditError,
-    },
+    /// The values do not fit the class.
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
     /// Only PHP can push such a job.
     #[error("{class} cannot be pushed from here")]
     Job {
@@ -86,6 +83,21 @@ pub enum AddError {
     /// The jobs could not be counted or not be pushed.
     #[error(transparent)]
     Batch(#[from] batch::Error),
+}
+
+impl AddError {
+    /// Whether the jobs may be on their queue all the same.
+    pub(crate) fn may_be_pushed(&self) -> bool {
+        match self {
+            Self::Batch(batch::Error::Push { source, .. }) => {
+                let error = source.downcast_ref::<queue::Error>();
+                error.is_some_and(queue::Error::is_of_unknown_outcome)
+            }
+            // The jobs are pushed before the transaction ends.
+            Self::Batch(batch::Error::Database { what, .. }) => *what == batch::ADD,
+            _ => false,
+        }
+    }
 }
 
 impl JobContext {
@@ -105,7 +117,14 @@ impl JobContext {
         match &self.services().batches {
             Some(batches) => {
                 let batch = batches.find(&id).await?;
-                Ok(batch.map(|batch| BatchHandle::new(batch, batches.clone(), self.clone())))
+                let services = self.shared_services();
+                let context = &self.payload().context;
+                Ok(batch.map(|batch| BatchHandle {
+                    batch,
+                    batches: batches.clone(),
+                    services: Arc::clone(services),
+                    context: context.clone(),
+                }))
             }
             None => Err(batch::Error::NoStore { batch: id }),
         }
@@ -121,11 +140,46 @@ impl Deref for BatchHandle {
 }
 
 impl BatchHandle {
-    pub(super) fn new(batch: Batch, batches: Batches, job: JobContext) -> Self {
+    /// Makes a batch that is not stored yet, with these options as PHP serializes them.
+    pub(crate) fn of_new(
+        name: &str,
+        options: &[u8],
+        batches: &Batches,
+        services: &Arc<Services>,
+        context: Option<&Arc<LogContext>>,
+    ) -> Self {
         Self {
-            batch,
-            batches,
-            job,
+            batch: batches.make(name, options),
+            batches: batches.clone(),
+            services: Arc::clone(services),
+            context: context.cloned(),
+        }
+    }
+
+    /// Stores a new batch, and adds jobs to it. If they cannot be added, the batch goes again.
+    ///
+    /// # Source
+    ///
+    /// `Illuminate\Bus\PendingBatch::dispatch`.
+    pub(crate) async fn store(self, options: &[u8], jobs: Vec<BatchJob>) -> Result<Self, AddError> {
+        // What is wrong with the jobs is found before the batch is in the table.
+        let addition = self.addition(jobs).await?;
+        self.batches.store(&self.batch, options).await?;
+        match self.push(addition).await {
+            Ok(Some(added)) => Ok(added),
+            Ok(None) => Err(AddError::Batch(batch::Error::Push {
+                batch: self.batch.id,
+                source: "its row is gone".into(),
+            })),
+            Err(error) => {
+                if !error.may_be_pushed()
+                    && let Err(error) = self.batches.delete(&self.batch.id).await
+                {
+                    let (error, batch) = (with_causes(&error), &*self.batch.id);
+                    tracing::warn!(error, batch, "a batch without jobs stays in the table");
+                }
+                Err(error)
+            }
         }
     }
 
@@ -206,7 +260,10 @@ impl BatchHandle {
     /// `Illuminate\Bus\Batch::add`, `Illuminate\Queue\RedisQueue::bulk`.
     pub async fn add<J: Into<BatchJob>>(&self, jobs: Vec<J>) -> Result<Option<Self>, AddError> {
         let addition = self.addition(jobs.into_iter().map(Into::into).collect());
-        let addition = addition.await?;
+        self.push(addition.await?).await
+    }
+
+    async fn push(&self, addition: Addition) -> Result<Option<Self>, AddError> {
         let (batches, id) = (self.batches.clone(), self.batch.id.clone());
         // A handler may be dropped at any await, but not between the push and the count: use a task of its own.
         let added = tokio::spawn(async move {
@@ -225,7 +282,7 @@ impl BatchHandle {
 
     /// Collects everything that is to be pushed.
     async fn addition(&self, jobs: Vec<BatchJob>) -> Result<Addition, AddError> {
-        let services = self.job.services();
+        let services = &*self.services;
         let adder = Adder {
             services,
             manifest: dispatch::manifest(services).map_err(AddError::Queue)?,
@@ -242,7 +299,7 @@ impl BatchHandle {
         let queue = QueueName::from(queue);
 
         let now = self.batches.now();
-        let context = self.job.payload().context.as_deref();
+        let context = self.context.as_deref();
         let mut count: u32 = 0;
         let mut pushes = Vec::new();
         for job in jobs {
@@ -328,9 +385,7 @@ impl Adder<'_> {
             return Err(AddError::NotBatchable { class: job.class });
         }
         edits.push(("batchId", self.batch.id.as_str().into()));
-        let class = job.class.clone();
-        let edited = self.edited(job, edits);
-        edited.map_err(|source| AddError::Edit { class, source })
+        Ok(self.manifest.command(job, edits)?)
     }
 
     fn class(&self, job: &Object) -> Result<&Class, AddError> {
@@ -367,64 +422,6 @@ impl Adder<'_> {
         let rest: Array = rest.collect::<Result<_, _>>()?;
         edits.push(("chained", rest.into()));
         self.job(first, edits)
-    }
-
-    /// Sets public properties at the position where PHP would write them.
-    fn edited(&self, mut job: Object, edits: Vec<(&str, Value)>) -> Result<Vec<u8>, EditError> {
-        let class = self.manifest.class(&job.class);
-        let name = job.class.clone();
-        let default = |property: &str| {
-            let default = self.manifest.default(&name, property);
-            default.unwrap_or_else(|| match property {
-                "chained" => Array::default().into(),
-                _ => Value::Null,
-            })
-        };
-        let leaves_defaults_out =
-            self.services.version.is_at_least(9, 4) && class.is_some_and(Class::serializes_models);
-        let edits = edits.into_iter().filter(|(property, value)| {
-            let current = job.get(property).cloned();
-            current.unwrap_or_else(|| default(property)) != *value
-        });
-        let edits: Vec<_> = edits.collect();
-        let bytes = Value::Object(job.clone()).to_bytes();
-        let may_refer = |needle: &[u8]| memchr::memmem::find(&bytes, needle).is_some();
-        if may_refer(b"r:") || may_refer(b"R:") {
-            // References count the values before them: keep those values where they are.
-            let texts: Vec<_> = edits
-                .iter()
-                .map(|(property, value)| (*property, value.to_bytes()))
-                .collect();
-            let texts: Vec<_> = texts
-                .iter()
-                .map(|(property, text)| (*property, text.as_slice()))
-                .collect();
-            return ObjectText::parse(&bytes)?.with(&texts);
-        }
-        let position = |name: &[u8]| {
-            let mut names = class?.properties.iter().map(|property| &property.name);
-            names.position(|known| known.as_bytes() == name)
-        };
-        for (property, value) in edits {
-            let key = Key::String(property.as_bytes().to_vec());
-            let found = job.properties.iter_mut().rev();
-            if let Some((_, found)) = found.into_iter().find(|(known, _)| *known == key) {
-                *found = value;
-                if leaves_defaults_out && *found == default(property) {
-                    job.properties.retain(|(known, _)| *known != key);
-                }
-                continue;
-            }
-            let own = position(property.as_bytes());
-            let is_behind = |(key, _): &(Key, Value)| match key {
-                Key::String(key) => own.is_some() && position(PropertyName::parse(key).name) > own,
-                Key::Int(_) => false,
-            };
-            let at = job.properties.iter().position(is_behind);
-            let at = at.unwrap_or(job.properties.len());
-            job.properties.insert(at, (key, value));
-        }
-        Ok(Value::Object(job).to_bytes())
     }
 
     /// The delay of a job that is added to a batch.

@@ -18,7 +18,7 @@
 //! middleware in its own `middleware` property. All of it runs within the job's
 //! timeout.
 
-mod batch;
+pub(crate) mod batch;
 mod context;
 pub(crate) mod dispatch;
 mod failure;

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use artisand::dispatch::{Dispatch, Dispatched};
+use artisand::dispatch::{Dispatch, DispatchError, Dispatched};
 use artisand::payload::{Command, Kind, Payload};
 use artisand::php::{Key, Object, PropertyName, Value, Visibility};
 
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::harness::fixtures;
 use crate::harness::laravel::Laravel;
@@ -126,6 +127,14 @@ impl Front {
             );
         }
         assert_eq!(self.0.queued(), 0);
+    }
+
+    /// What a program has that dispatches.
+    fn program(&self) -> Dispatch {
+        let settings = self.0.workplace.path().join("artisand.toml");
+        let text = std::fs::read_to_string(&settings).unwrap();
+        std::fs::write(&settings, format!("manifest = 'artisand.json'\n{text}")).unwrap();
+        Dispatch::from_settings(settings).unwrap()
     }
 
     /// Lets Laravel's own worker run what is queued.
@@ -288,10 +297,7 @@ fn a_program_dispatches(version: u8) {
     let scene = &front.0;
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let settings = scene.workplace.path().join("artisand.toml");
-        let text = std::fs::read_to_string(&settings).unwrap();
-        std::fs::write(&settings, format!("manifest = 'artisand.json'\n{text}")).unwrap();
-        let dispatch = Dispatch::from_settings(settings).unwrap();
+        let dispatch = front.program();
         dispatch.check::<Journal>().unwrap();
         let error = dispatch.check::<Misspelt>().unwrap_err().to_string();
         assert!(error.contains("no property `idd`; did you mean `id`?"), "{error}");
@@ -319,6 +325,100 @@ fn a_program_dispatches(version: u8) {
 }
 
 on_every_laravel!(a_program_dispatches);
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename = "App\\Jobs\\BatchJournal")]
+struct Member {
+    id: String,
+    script: Vec<String>,
+}
+
+impl Member {
+    fn of(id: &str, script: &[&str]) -> Self {
+        Self {
+            id: id.to_owned(),
+            script: script.iter().map(|&step| step.to_owned()).collect(),
+        }
+    }
+}
+
+/// Batches and chains of a Rust program run in PHP, and their callbacks dispatch what the program gave them.
+fn batches_and_callbacks_of_a_program_run_in_php(version: u8) {
+    let front = Front::new(version);
+    let scene = &front.0;
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    scene.php().run(&["interop:tables"]);
+    let (good, bad) = runtime.block_on(async {
+        let dispatch = front.program();
+        let good = dispatch.batch().name("import").on_queue("other");
+        let good = good.jobs([Member::of("g1", &[]), Member::of("g2", &[])]);
+        let good = good.chain([Member::of("g3", &[]), Member::of("g4", &[])]);
+        let good = good
+            .then(&Journal::named("then"))
+            .catch(&Journal::named("no"));
+        let good = good.finally(&Journal::named("finally")).await.unwrap();
+        assert_eq!((good.total_jobs, good.pending_jobs), (4, 4));
+        let bad = dispatch
+            .batch()
+            .job(&Member::of("b1", &["fail"]))
+            .allow_failures();
+        let bad = bad
+            .job(&Member::of("b2", &[]))
+            .catch(&Journal::named("catch"));
+        let bad = bad.then(&Journal::named("no")).await.unwrap();
+        let chain = dispatch.chain().then(&Member::of("c1", &["fail"]));
+        let chain = chain
+            .then(&Journal::named("no"))
+            .catch(&Journal::named("chain-catch"));
+        chain.await.unwrap();
+
+        // What does not fit leaves no batch behind.
+        let unfit = dispatch
+            .batch()
+            .job(&Journal::named("no"))
+            .await
+            .unwrap_err();
+        assert!(
+            unfit
+                .to_string()
+                .contains("does not use `Illuminate\\Bus\\Batchable`"),
+            "{unfit}"
+        );
+        let unfit = dispatch.batch().job(&Misspelt {
+            idd: String::new(),
+            script: Vec::new(),
+        });
+        assert!(matches!(unfit.await, Err(DispatchError::Unfit(_))));
+        (good.id.clone(), bad.id.clone())
+    });
+    let state = |id: &str| scene.php().run(&["interop:batch-state", id]);
+    let made = state(&good);
+    assert_eq!(made["name"], "import");
+    assert_eq!(made["queue"], "other");
+    assert_eq!(made["pending"], 4);
+    front.work_in_php();
+    for id in [
+        "g1",
+        "g2",
+        "g3",
+        "g4",
+        "then",
+        "finally",
+        "b2",
+        "catch",
+        "chain-catch",
+    ] {
+        assert_eq!(scene.events(id), ["run:1"], "{id}");
+    }
+    assert_eq!(scene.events("no"), [""; 0]);
+    let (good, bad) = (state(&good), state(&bad));
+    assert_eq!((&good["pending"], &good["failed"]), (&json!(0), &json!(0)));
+    assert!(good["finished_at"].is_number(), "{good}");
+    assert_eq!((&bad["pending"], &bad["failed"]), (&json!(1), &json!(1)));
+    assert_eq!(scene.queued(), 0);
+}
+
+on_every_laravel!(batches_and_callbacks_of_a_program_run_in_php);
 
 const MAPPINGS: &str = r"
 [[map]]
