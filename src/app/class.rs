@@ -10,7 +10,9 @@
 use serde_json::Value as Json;
 
 use super::manifest::{Class, Manifest};
-use super::subject::{Result, Subject, is_method, is_true, missing, unknown_class};
+use super::subject::{
+    Answers, NO_ANSWERS, Result, Subject, is_method, is_true, missing, unknown_class,
+};
 use crate::payload::{
     Delay, DelayError, Envelope, Kind, NewData, NewPayload, Scalar, Version, VersionError, Waits,
     random_uuid,
@@ -185,8 +187,25 @@ impl Manifest {
     ///
     /// [`Missing`](super::Missing), if only PHP can know.
     pub fn facts(&self, command: &Value, now: UnixSeconds) -> Result<Facts> {
+        self.facts_with(command, &NO_ANSWERS, now)
+    }
+
+    /// The same, where the code that dispatches the job says what methods of its class return.
+    ///
+    /// # Errors
+    ///
+    /// [`Missing`](super::Missing), if only PHP can know another fact.
+    pub fn facts_with(
+        &self,
+        command: &Value,
+        answers: &Answers,
+        now: UnixSeconds,
+    ) -> Result<Facts> {
         let graph = Graph::new(command);
-        let subject = self.subject(command, &graph, now)?;
+        let subject = Subject {
+            answers,
+            ..self.subject(command, &graph, now)?
+        };
         match Kind::of_class(&subject.object.class) {
             Kind::Job => subject.job(),
             kind => subject.wrapper(kind),
@@ -239,6 +258,7 @@ impl Manifest {
             manifest: self,
             object,
             graph,
+            answers: &NO_ANSWERS,
             version: version.map_err(|error| missing(&self.laravel, &error.to_string()))?,
             now,
         })
@@ -380,7 +400,7 @@ impl Subject<'_> {
 
     /// The result of the method `displayName`; `None` if the class has none.
     fn display_name(&self, class: &Class) -> Result<Option<Box<str>>> {
-        if !class.display_name {
+        if !class.display_name && !self.answers.contains_key("displayName") {
             return Ok(None);
         }
         let name = self.method(class, "displayName")?;

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use super::manifest::{Class, Manifest};
-use super::subject::{Result, missing};
+use super::subject::{Answers, Result, missing};
 use crate::payload::{HorizonFields, Kind};
 use crate::php::json::Graph;
 use crate::php::{Object, Value};
@@ -25,7 +25,7 @@ impl Manifest {
     /// # Source
     ///
     /// `Laravel\Horizon\JobPayload`, `Laravel\Horizon\Tags`.
-    pub fn horizon(&self, command: &Value) -> Result<HorizonFields> {
+    pub fn horizon(&self, command: &Value, answers: &Answers) -> Result<HorizonFields> {
         let Value::Object(object) = command else {
             let what = "the command is no object, and only PHP can know of it";
             return Err(missing("a job", what));
@@ -41,10 +41,14 @@ impl Manifest {
                 "the manifest says nothing of Horizon; write it anew with `artisand manifest`",
             ));
         };
-        if has_tags {
-            return Err(no("its method `tags` is PHP code"));
-        }
-        let tags = self.tags_of_models(object, command)?;
+        let tags = match answers.get("tags").and_then(Value::as_array) {
+            Some(tags) => {
+                let tags = tags.values().filter_map(Value::as_str);
+                tags.map(Into::into).collect()
+            }
+            None if has_tags => return Err(no("its method `tags` is PHP code")),
+            None => self.tags_of_models(object, command)?,
+        };
         let names = |key: &str| {
             let names = settings.get(key).and_then(Json::as_array);
             names.into_iter().flatten().filter_map(Json::as_str)
@@ -115,6 +119,7 @@ mod tests {
 
     use serde_json::json;
 
+    use super::super::subject::NO_ANSWERS;
     use super::*;
 
     fn manifest(class: &Json, horizon: &Json) -> Manifest {
@@ -144,7 +149,9 @@ mod tests {
         let manifest = manifest(&json!({}), &json!({}));
         let one = format!("s:6:\"model1\";{}", model("i:7;"));
         let two = format!("s:6:\"model2\";{}", model("a:2:{i:0;i:8;i:1;s:1:\"k\";}"));
-        let fields = manifest.horizon(&command(&format!("{one}{two}"))).unwrap();
+        let fields = manifest
+            .horizon(&command(&format!("{one}{two}")), &NO_ANSWERS)
+            .unwrap();
         let tags = ["App\\Order:7", "App\\Order:8", "App\\Order:k"];
         assert_eq!(fields.tags, tags.map(Box::from));
         assert_eq!((fields.kind, fields.silenced), ("job", false));
@@ -161,7 +168,7 @@ mod tests {
             (json!({}), json!({"silenced": ["App\\B"], "silenced_tags": ["App\\Order:8"]}), &*tagged, false),
         ];
         for (class, horizon, properties, expected) in rows {
-            let fields = manifest(&class, &horizon).horizon(&command(properties));
+            let fields = manifest(&class, &horizon).horizon(&command(properties), &NO_ANSWERS);
             assert_eq!(fields.unwrap().silenced, expected, "{class} {horizon}");
         }
     }
@@ -177,7 +184,7 @@ mod tests {
         ];
         for (class, properties, expected) in rows {
             let error = manifest(&class, &json!({}))
-                .horizon(&command(properties))
+                .horizon(&command(properties), &NO_ANSWERS)
                 .unwrap_err();
             assert!(error.what.starts_with(expected), "{error}");
         }

@@ -24,7 +24,7 @@ pub use manifest::{
 };
 pub use object::Unfit;
 pub use slug::slug;
-pub use subject::Missing;
+pub use subject::{Answers, Missing};
 pub use variables::{Overrides, Variables};
 
 /// Whether a directory contains a Laravel app.

@@ -3,6 +3,8 @@
 //! The version decides their order (docs/protocol/payload.md 4). The results are
 //! PHP's values, not yet those of a payload.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value as Json;
 
 use super::manifest::{Class, Manifest, Part};
@@ -80,9 +82,15 @@ pub(super) struct Subject<'a> {
     pub(super) manifest: &'a Manifest,
     pub(super) object: &'a Object,
     pub(super) graph: &'a Graph<'a>,
+    pub(super) answers: &'a Answers,
     pub(super) version: Version,
     pub(super) now: UnixSeconds,
 }
+
+/// What methods of the class return for one object, said by the code that dispatches it: values by the method's name.
+pub type Answers = BTreeMap<&'static str, Value>;
+
+pub(super) static NO_ANSWERS: Answers = Answers::new();
 
 impl<'a> Subject<'a> {
     pub(super) fn name(&self) -> &'a str {
@@ -111,7 +119,11 @@ impl<'a> Subject<'a> {
 
     /// A property as code outside the class sees it; null if it is not set.
     pub(super) fn property(&self, class: Option<&Class>, name: &str) -> Value {
-        let value = self.written(name).cloned();
+        let value = self
+            .answers
+            .get(name)
+            .or_else(|| self.written(name))
+            .cloned();
         let value = value.or_else(|| class?.default(name));
         value.unwrap_or(Value::Null)
     }
@@ -122,6 +134,9 @@ impl<'a> Subject<'a> {
     ///
     /// `Illuminate\Support\Traits\ReadsClassAttributes::getAttributeValue`.
     pub(super) fn value(&self, class: &Class, name: &str, said: Option<&Json>) -> Result<Value> {
+        if let Some(answer) = self.answers.get(name) {
+            return Ok(answer.clone());
+        }
         let current = self.property(Some(class), name);
         if !self.since(13, 0) {
             return Ok(current);
@@ -153,6 +168,9 @@ impl<'a> Subject<'a> {
 
     /// The result of a method, if the exporter could read it.
     pub(super) fn method(&self, class: &Class, name: &str) -> Result<Value> {
+        if let Some(answer) = self.answers.get(name) {
+            return Ok(answer.clone());
+        }
         let unknown = || {
             self.missing(&format!(
                 "its method `{name}()` must be asked, and only PHP can do that; a property would do, \

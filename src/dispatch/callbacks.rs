@@ -2,13 +2,11 @@
 
 use crate::handler::Services;
 use crate::handler::dispatch as draft;
+use crate::outbox::hand_over::DISPATCHES;
 use crate::payload::QueuedClosure;
 use crate::php::{Array, Object, Value};
 
 use super::error::DispatchError;
-
-/// What a callback does. It is called with the batch, or with the exception that ended the chain.
-const CODE: &str = "function () use ($job) { \\dispatch(\\unserialize($job)); }";
 
 /// A list of callbacks, each of which dispatches one of these jobs.
 pub(super) fn callbacks(services: &Services, jobs: Vec<Object>) -> Result<Value, DispatchError> {
@@ -24,7 +22,7 @@ pub(super) fn callbacks(services: &Services, jobs: Vec<Object>) -> Result<Value,
         }
         let job = manifest.command(job, Vec::new())?;
         let closure = QueuedClosure {
-            code: CODE,
+            code: DISPATCHES,
             uses: vec![("job", Value::String(job))],
         };
         let encrypter = services.encrypter.as_deref();

@@ -48,6 +48,7 @@ use crate::time::Clock;
 mod app;
 mod batch;
 mod bulk;
+mod by_php;
 mod callbacks;
 mod chain;
 mod error;

@@ -7,15 +7,16 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::app::App;
+use super::by_php::by_php;
 use super::error::DispatchError;
 use super::push::{self, Dispatched, Prepared};
-use crate::app::{Manifest, Unfit};
+use crate::app::{Answers, Manifest, Unfit};
 use crate::handler::BoxFuture;
 use crate::handler::dispatch::{self as draft, Draft, Planned, Ready};
 use crate::payload::{
     Delay, Envelope, HorizonFields, LogContext, NewData, NewPayload, random_id, random_uuid,
 };
-use crate::php::{self, ClassName, Object, Value};
+use crate::php::{self, Array, ClassName, Object, Value};
 use crate::queue::Push;
 use crate::time::UnixSeconds;
 
@@ -43,6 +44,8 @@ pub(super) struct Options {
     pub(super) queue: Option<String>,
     pub(super) delay: Option<Wait>,
     once: Option<String>,
+    pub(super) answers: Answers,
+    by_php: bool,
 }
 
 /// When a job becomes due.
@@ -111,6 +114,61 @@ impl Pending {
         self
     }
 
+    /// What the method `tries()` of the class would return, or its property: attempts.
+    pub fn tries(self, tries: u32) -> Self {
+        self.answer("tries", i64::from(tries))
+    }
+
+    /// What the method `backoff()` of the class would return, or its property: waits before the next attempts, in
+    /// whole seconds.
+    pub fn backoff(self, waits: impl IntoIterator<Item = Duration>) -> Self {
+        let waits: Array = waits.into_iter().map(whole_seconds).collect();
+        // Its name before Laravel 8, as of the next one.
+        self.answer("retryAfter", waits.clone())
+            .answer("backoff", waits)
+    }
+
+    /// What the property `timeout` would be, in whole seconds.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.answer("timeout", whole_seconds(timeout))
+    }
+
+    /// What the method `retryUntil()` of the class would return: no attempt begins after this.
+    pub fn retry_until(self, until: SystemTime) -> Self {
+        let until = push::seconds(until);
+        self.answer("timeoutAt", until).answer("retryUntil", until)
+    }
+
+    /// What the method `uniqueId()` of the class would return, or its property.
+    pub fn unique_id(self, id: impl Into<String>) -> Self {
+        self.answer("uniqueId", id.into())
+    }
+
+    /// What the method `displayName()` of the class would return.
+    pub fn display_name(self, name: impl Into<String>) -> Self {
+        self.answer("displayName", name.into())
+    }
+
+    /// What the method `tags()` of the class would return, for Horizon.
+    pub fn tags<T: Into<String>>(self, tags: impl IntoIterator<Item = T>) -> Self {
+        let tags = tags.into_iter().map(|tag| Value::from(tag.into()));
+        self.answer("tags", tags.collect::<Array>())
+    }
+
+    fn answer(mut self, method: &'static str, value: impl Into<Value>) -> Self {
+        self.options.answers.insert(method, value.into());
+        self
+    }
+
+    /// Lets a PHP worker dispatch the job, for what only PHP can do: methods and hooks of the class run there.
+    ///
+    /// What is pushed is a closure with the job, signed with the app's key, on the job's queue. This needs Laravel
+    /// 8.62. A unique job takes its lock when PHP dispatches it.
+    pub fn by_php(mut self) -> Self {
+        self.options.by_php = true;
+        self
+    }
+
     /// Makes the payload now and pushes it later: all errors but those of the server come here.
     ///
     /// # Errors
@@ -125,6 +183,9 @@ impl Pending {
     async fn ready(self) -> Result<Ready, DispatchError> {
         match self.what {
             Ok(What::Method { job, data }) => method(&self.app, &self.options, job, data),
+            Ok(What::Object(object)) if self.options.by_php => {
+                by_php(&self.app, object, &self.options)
+            }
             Ok(What::Object(object)) => {
                 let mut planned = plan(&self.app, object, &self.options)?;
                 let services = &self.app.services;
@@ -158,15 +219,29 @@ impl IntoFuture for Pending {
 }
 
 /// Makes the object as PHP would write it, and asks the manifest what PHP would ask the class.
-pub(super) fn plan(
+pub(super) fn plan(app: &App, object: Object, options: &Options) -> Result<Planned, DispatchError> {
+    let services = &app.services;
+    let (command, rest) = command(app, object, options)?;
+    let mut draft = Draft::of(services, command, &options.answers, app.clock.now())?;
+    if !draft.facts.is_queued {
+        let class = draft.facts.class;
+        return Err(Unfit::NotQueued { class }.into());
+    }
+    if let Some(delay) = rest.delay {
+        let delay = delay.to_value(&services.timezone);
+        draft.facts.delay = Delay::of(&delay).map_err(DispatchError::unfit)?;
+    }
+    let (connection, queue) = (rest.connection.as_deref(), rest.queue.as_deref());
+    Ok(Planned::of(services, draft, connection, queue)?)
+}
+
+/// The object with the options that PHP would set as properties, and the options for which the class has none.
+pub(super) fn command(
     app: &App,
     mut object: Object,
     options: &Options,
-) -> Result<Planned, DispatchError> {
-    let services = &app.services;
-    let now = app.clock.now();
-    let manifest = draft::manifest(services)?;
-    // The trait's methods set properties, so they are in the bytes, too.
+) -> Result<(Vec<u8>, Options), DispatchError> {
+    let manifest = draft::manifest(&app.services)?;
     let mut rest = options.clone();
     let class = object.class.clone();
     let mut set = |name: &str, value: Option<Value>| match value {
@@ -182,23 +257,14 @@ pub(super) fn plan(
     if set("queue", options.queue.as_deref().map(Value::from)) {
         rest.queue = None;
     }
-    let delay = options
-        .delay
-        .map(|delay| delay.to_value(&services.timezone));
-    if set("delay", delay.clone()) {
+    let zone = &app.services.timezone;
+    if set("delay", options.delay.map(|delay| delay.to_value(zone))) {
         rest.delay = None;
     }
-    let command = manifest.command(object, Vec::new())?;
-    let mut draft = Draft::of(services, command, now)?;
-    if !draft.facts.is_queued {
-        let class = draft.facts.class;
-        return Err(Unfit::NotQueued { class }.into());
+    for (name, value) in &options.answers {
+        set(name, Some(value.clone()));
     }
-    if let (Some(_), Some(delay)) = (rest.delay, delay) {
-        draft.facts.delay = Delay::of(&delay).map_err(DispatchError::unfit)?;
-    }
-    let (connection, queue) = (rest.connection.as_deref(), rest.queue.as_deref());
-    Ok(Planned::of(services, draft, connection, queue)?)
+    Ok((manifest.command(object, Vec::new())?, rest))
 }
 
 /// Whether a class has this property.
@@ -255,16 +321,20 @@ fn method(
     })
 }
 
+fn whole_seconds(duration: Duration) -> Value {
+    Value::Int(i64::try_from(duration.as_secs()).unwrap_or(i64::MAX))
+}
+
 impl Wait {
     /// As the property `delay` holds it: seconds, or a date of Laravel's class.
     fn to_value(self, zone: &str) -> Value {
         match self {
-            Self::For(delay) => Value::Int(i64::try_from(delay.as_secs()).unwrap_or(i64::MAX)),
+            Self::For(delay) => whole_seconds(delay),
             Self::Until(due) => push::carbon(due, zone),
         }
     }
 
-    fn due(self, now: UnixSeconds) -> UnixSeconds {
+    pub(super) fn due(self, now: UnixSeconds) -> UnixSeconds {
         match self {
             Self::For(delay) => UnixSeconds(now.0.saturating_add_unsigned(delay.as_secs())),
             Self::Until(due) => UnixSeconds(push::seconds(due)),

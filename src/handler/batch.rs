@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::dispatch::{self, DispatchError, Draft};
 use super::{JobContext, Services};
-use crate::app::{Class, Manifest, Unfit};
+use crate::app::{Answers, Class, Manifest, Unfit};
 use crate::batch::{self, Batch, Batches};
 use crate::payload::{Delay, LogContext, random_id};
 use crate::php::{Array, ClassName, Object, Value};
@@ -316,7 +316,8 @@ impl BatchHandle {
                 class: class.clone(),
                 source,
             };
-            let mut draft = Draft::of(services, command, now).map_err(impossible)?;
+            let mut draft =
+                Draft::of(services, command, &Answers::new(), now).map_err(impossible)?;
             draft.facts.delay = adder.delay(&draft).map_err(impossible)?;
             let drafted = draft.finish(services, context, (connection, &queue));
             let drafted = drafted.await.map_err(impossible)?;

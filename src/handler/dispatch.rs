@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::app::{Facts, Manifest, Missing};
+use crate::app::{Answers, Facts, Manifest, Missing};
 use crate::cache::{name, random_owner};
 use crate::connection::LockPlace;
 use crate::payload::{
@@ -101,18 +101,21 @@ impl Draft {
     pub(crate) fn of(
         services: &Services,
         command: Vec<u8>,
+        answers: &Answers,
         now: UnixSeconds,
     ) -> Result<Self, DispatchError> {
         let manifest = manifest(services)?;
         let value = Value::from_bytes(&command)?;
-        let facts = manifest.facts(&value, now)?;
+        let facts = manifest.facts_with(&value, answers, now)?;
         if let (Some(hook), Hooks::OnlyPhp) = (manifest.payload_hooks.first(), &services.hooks) {
             return Err(hook_error(hook, "only PHP can run it"));
         }
         if facts.is_encrypted && services.encrypter.is_none() {
             return Err(DispatchError::NoKey(facts.class.to_string()));
         }
-        let horizon = services.has_horizon.then(|| manifest.horizon(&value));
+        let horizon = services
+            .has_horizon
+            .then(|| manifest.horizon(&value, answers));
         Ok(Self {
             command,
             facts,

@@ -121,6 +121,9 @@ pub(crate) struct FailureForPhp<'a> {
     pub(crate) raises_event: bool,
 }
 
+/// Dispatches the serialized job `$job`.
+pub(crate) const DISPATCHES: &str = "function () use ($job) { \\dispatch(\\unserialize($job)); }";
+
 const NOTHING: &str = "function () {}";
 
 impl HandOver<'_> {
@@ -312,6 +315,16 @@ impl HandOver<'_> {
         ];
         let context = job.payload.context.as_deref();
         self.payload(self.closure(CODE, uses)?, context)
+    }
+
+    /// Dispatches a job, as the app's own code would.
+    pub(crate) fn dispatches(
+        &self,
+        job: Vec<u8>,
+        context: Option<&LogContext>,
+    ) -> Result<Vec<u8>, HandOverError> {
+        let closure = self.closure(DISPATCHES, vec![("job", Value::String(job))])?;
+        self.payload(closure, context)
     }
 
     fn closure(&self, code: &str, uses: Vec<(&str, Value)>) -> Result<Closure, HandOverError> {

@@ -7,6 +7,7 @@
 //! `Illuminate\Bus\Queueable::dispatchNextJobInChain` and
 //! `Illuminate\Foundation\Bus\PendingDispatch`; docs/protocol/commands.md 11.2.
 
+use crate::app::Answers;
 use crate::handler::DispatchError;
 use crate::handler::dispatch::{self, Draft, Planned};
 use crate::outbox::follow_up::{FollowUp, Outgoing, Wanted};
@@ -94,7 +95,7 @@ fn plan(app: &AppContext, chain: &Chain) -> Result<Planned, NotHere> {
         StepKind::Closure => return Err(NotHere::Kind("a closure")),
         StepKind::Batch => return Err(NotHere::Kind("a batch")),
     }
-    let draft = Draft::of(services, step.command, app.clock.now())?;
+    let draft = Draft::of(services, step.command, &Answers::new(), app.clock.now())?;
     if !draft.facts.is_queued {
         return Err(NotHere::Kind("a job that is not queued"));
     }

@@ -420,6 +420,85 @@ fn batches_and_callbacks_of_a_program_run_in_php(version: u8) {
 
 on_every_laravel!(batches_and_callbacks_of_a_program_run_in_php);
 
+/// What only PHP knows of a class is said by the program, or PHP dispatches the job.
+fn what_only_php_knows_is_said_or_left_to_php(version: u8) {
+    let front = Front::new(version);
+    let scene = &front.0;
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let dispatch = front.program();
+        let untellable = || dispatch.class(r"App\Jobs\Untellable");
+        let unknown = untellable().prepare().await.unwrap_err();
+        assert!(matches!(unknown, DispatchError::OnlyPhp(_)), "{unknown}");
+        assert!(unknown.to_string().contains("its method `"), "{unknown}");
+        let said = untellable()
+            .tries(4)
+            .backoff([1, 6].map(Duration::from_secs));
+        let said = said.display_name("said").prepare().await.unwrap();
+        let payload = Payload::parse(said.payload()).unwrap();
+        assert_eq!(&*payload.display_name, "said");
+        let json: serde_json::Value = serde_json::from_slice(said.payload()).unwrap();
+        assert_eq!(
+            (&json["maxTries"], &json["backoff"]),
+            (&json!(4), &json!("1,6"))
+        );
+        untellable().by_php().on_queue("bulk").await.unwrap();
+
+        // Properties that the class has are set, too, so that the next step of a chain finds them.
+        let journal = dispatch
+            .job(&Journal::named("said"))
+            .tries(2)
+            .timeout(Duration::from_secs(5));
+        journal.await.unwrap();
+        let by_php = dispatch
+            .job(&Journal::named("by-php"))
+            .by_php()
+            .tries(3)
+            .on_queue("other");
+        by_php.await.unwrap();
+    });
+    let closures = scene.redis.list(&scene.queue("bulk"));
+    let name = Payload::parse(&closures[0]).unwrap().display_name;
+    assert_eq!(&*name, r"App\Jobs\Untellable");
+    let said = scene.redis.list(&scene.queue("default"));
+    let said: serde_json::Value = serde_json::from_slice(&said[0]).unwrap();
+    assert_eq!(
+        (&said["maxTries"], &said["timeout"]),
+        (&json!(2), &json!(5))
+    );
+    assert!(
+        said["data"]["command"]
+            .as_str()
+            .unwrap()
+            .contains("s:5:\"tries\";i:2;"),
+        "{said}"
+    );
+    scene
+        .php_worker(&["--once", "--queue=bulk"])
+        .succeeds_within(SOON);
+    let by_php = scene.redis.list(&scene.queue("bulk"));
+    assert_eq!(
+        &*Payload::parse(&by_php[0]).unwrap().display_name,
+        "ONLY PHP KNOWS"
+    );
+    scene
+        .php_worker(&["--once", "--queue=default"])
+        .succeeds_within(SOON);
+    assert_eq!(scene.events("said"), ["run:1"]);
+    scene
+        .php_worker(&["--once", "--queue=other"])
+        .succeeds_within(SOON);
+    let by_php = scene.redis.list(&scene.queue("other"));
+    let by_php: serde_json::Value = serde_json::from_slice(&by_php[0]).unwrap();
+    assert_eq!(by_php["maxTries"], 3);
+    scene
+        .php_worker(&["--once", "--queue=other"])
+        .succeeds_within(SOON);
+    assert_eq!(scene.events("by-php"), ["run:1"]);
+}
+
+on_every_laravel!(what_only_php_knows_is_said_or_left_to_php);
+
 const MAPPINGS: &str = r"
 [[map]]
 job = 'App\Jobs\Journal'

@@ -1,0 +1,44 @@
+//! Jobs that a PHP worker dispatches.
+
+use super::app::App;
+use super::error::DispatchError;
+use super::pending::{Options, command};
+use crate::app::Class;
+use crate::handler::dispatch::{self as draft, Ready};
+use crate::outbox::hand_over::HandOver;
+use crate::payload::Payload;
+use crate::php::Object;
+use crate::queue::{Push, QueueName};
+
+/// A closure that dispatches this job, on the queue of the job.
+pub(super) fn by_php(app: &App, object: Object, options: &Options) -> Result<Ready, DispatchError> {
+    let (services, now) = (&app.services, app.clock.now());
+    let class = object.class.clone();
+    let known = draft::manifest(services)?.class(&class);
+    let (command, rest) = command(app, object, options)?;
+    let hand_over = HandOver {
+        services,
+        now,
+        name: class.as_str(),
+        is_secret: known.is_some_and(Class::is_encrypted),
+    };
+    let payload = hand_over.dispatches(command, app.context.as_deref());
+    let payload = payload.map_err(|error| DispatchError::OnlyPhp(error.into()))?;
+    let (connection, destination) = draft::destination(services, options.connection.as_deref())?;
+    let queue = options.queue.as_deref();
+    let queue = queue.unwrap_or(destination.default_queue.as_str());
+    let read = Payload::parse(&payload).map_err(DispatchError::unfit)?;
+    Ok(Ready {
+        connection: connection.to_owned(),
+        uuid: read.uuid.unwrap_or_else(crate::payload::random_uuid),
+        id: read.id.unwrap_or_else(crate::payload::random_id),
+        push: Push {
+            queue: QueueName::from(queue),
+            payload,
+            // Otherwise the job has it as its property.
+            due: rest.delay.map(|delay| delay.due(now)),
+            claim: None,
+        },
+        lock: None,
+    })
+}
