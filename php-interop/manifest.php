@@ -1120,6 +1120,32 @@ class Classes
         ];
     }
 
+    /** Laravel's own classes around those of the app, with their properties in this version. */
+    public function wrappers()
+    {
+        $found = [];
+        foreach ([
+            'Illuminate\Events\CallQueuedListener',
+            'Illuminate\Notifications\SendQueuedNotifications',
+            'Illuminate\Mail\SendQueuedMailable',
+            'Illuminate\Foundation\Console\QueuedCommand',
+        ] as $name) {
+            if (class_exists($name)) {
+                $class = new \ReflectionClass($name);
+                $traits = $this->traits($class);
+                $models = in_array('Illuminate\Queue\SerializesModels', $traits, true);
+                $found[$name] = [
+                    'kind' => 'wrapper',
+                    'file' => '',
+                    'properties' => $this->properties($class, $models),
+                    'uses' => $traits,
+                ];
+            }
+        }
+
+        return $found;
+    }
+
     public function model(\ReflectionClass $class)
     {
         $constructor = $class->getConstructor();
@@ -1864,6 +1890,7 @@ class Exporter
             'queue_forwards' => (object) [],
             'payload_hooks' => [],
             'code' => null,
+            'wrappers' => (object) [],
             'classes' => (object) [],
             'models' => (object) [],
         ];
@@ -2138,6 +2165,7 @@ class Exporter
     {
         $sources = new Sources($base);
         $describer = new Classes($base, $this->result['laravel'], $this->notes);
+        $this->result['wrappers'] = (object) $describer->wrappers();
         list($listeners, $events) = $this->registered($app);
         $kinds = [];
         $models = [];

@@ -63,7 +63,7 @@ pub struct Unique {
 
 /// Laravel's interfaces that decide on these facts.
 const SHOULD_QUEUE: &str = "Illuminate\\Contracts\\Queue\\ShouldQueue";
-const SHOULD_BE_ENCRYPTED: &str = "Illuminate\\Contracts\\Queue\\ShouldBeEncrypted";
+pub(super) const SHOULD_BE_ENCRYPTED: &str = "Illuminate\\Contracts\\Queue\\ShouldBeEncrypted";
 
 /// The trait with the properties of queued jobs.
 const QUEUEABLE: &str = "Illuminate\\Bus\\Queueable";
@@ -160,7 +160,7 @@ impl Manifest {
     /// # Source
     ///
     /// `Illuminate\Queue\QueueRoutes`.
-    fn route<'n, I: Iterator<Item = &'n str>>(
+    pub(super) fn route<'n, I: Iterator<Item = &'n str>>(
         &self,
         names: impl Fn() -> I,
         queue: Option<&str>,
@@ -243,7 +243,7 @@ impl Manifest {
         Ok(self.unique(&job.into())?.is_some())
     }
 
-    fn subject<'a>(
+    pub(super) fn subject<'a>(
         &'a self,
         command: &'a Value,
         graph: &'a Graph<'a>,

@@ -65,6 +65,9 @@ pub struct Manifest {
     /// Classes that can be queued or be inside jobs, by name.
     #[serde(default)]
     pub classes: BTreeMap<String, Class>,
+    /// Properties of Laravel's own wrappers, in this version; empty in a manifest of an older version of artisand.
+    #[serde(default)]
+    pub(super) wrappers: BTreeMap<String, Class>,
     /// Models by name.
     #[serde(default)]
     pub models: BTreeMap<String, Model>,

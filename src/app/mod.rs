@@ -10,6 +10,7 @@ mod object;
 mod slug;
 mod subject;
 mod variables;
+mod wrapper;
 
 pub use crate::payload::Version;
 pub use class::{Facts, Unique};
@@ -26,6 +27,7 @@ pub use object::Unfit;
 pub use slug::slug;
 pub use subject::{Answers, Missing};
 pub use variables::{Overrides, Variables};
+pub use wrapper::{Wrapped, Wrapping};
 
 /// Whether a directory contains a Laravel app.
 pub fn is_app(base: &std::path::Path) -> bool {

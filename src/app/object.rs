@@ -96,7 +96,10 @@ impl Manifest {
     }
 
     /// A class, or an error that names the nearest one.
-    fn class_to_make(&self, name: &ClassName) -> std::result::Result<&Class, Unfit> {
+    pub(super) fn class_to_make(&self, name: &ClassName) -> std::result::Result<&Class, Unfit> {
+        if let Some(wrapper) = self.wrappers.get(name.as_str()) {
+            return Ok(wrapper);
+        }
         let known: OrMissing<&Class> = self.known_class(name);
         known.map_err(|missing| match self.nearest_class(name.as_str()) {
             Some(nearest) if nearest != name.as_str() => Unfit::NoClass {
@@ -145,7 +148,7 @@ impl Manifest {
     /// The text of [`object`](Self::object), with these properties set as well.
     ///
     /// A job with references keeps its properties where they are, because references count the values before them; so
-    /// do Laravel's own wrappers, of which the manifest says nothing.
+    /// do those of Laravel's own classes that the manifest does not describe.
     ///
     /// # Errors
     ///
@@ -157,8 +160,8 @@ impl Manifest {
     ) -> std::result::Result<Vec<u8>, Unfit> {
         let bytes = Value::Object(job.clone()).to_bytes();
         let may_refer = |needle: &[u8]| memchr::memmem::find(&bytes, needle).is_some();
-        let is_wrapper =
-            self.class(&job.class).is_none() && Kind::of_class(&job.class) != Kind::Job;
+        let is_wrapper = Kind::of_class(&job.class) != Kind::Job
+            && !self.wrappers.contains_key(job.class.as_str());
         if is_wrapper || may_refer(b"r:") || may_refer(b"R:") {
             let changes = edits
                 .into_iter()

@@ -56,6 +56,7 @@ mod fields;
 mod in_handler;
 mod pending;
 mod push;
+mod recipient;
 
 pub use batch::PendingBatch;
 pub use bulk::Bulk;
@@ -63,6 +64,7 @@ pub use chain::Chain;
 pub use error::DispatchError;
 pub use pending::Pending;
 pub use push::{Dispatched, Prepared};
+pub use recipient::Recipient;
 
 use app::App;
 use fields::Fields;
@@ -200,6 +202,45 @@ impl Dispatch {
         Pending::of(Arc::clone(&self.0), what)
     }
 
+    /// A queued listener, for this event: what `event()` pushes for one of its listeners. `Class`, or `Class@method`.
+    ///
+    /// Neither other listeners nor its `shouldQueue()` are asked.
+    pub fn listener<T: Serialize>(&self, listener: &str, event: &T) -> Pending {
+        let (class, method) = listener.split_once('@').unwrap_or((listener, "handle"));
+        let name = ClassName::new(class.trim_start_matches('\\'));
+        let name = name.ok_or_else(|| DispatchError::unfit(format!("`{class}` is no class name")));
+        let what = name.and_then(|class| {
+            Ok(What::Listener {
+                class,
+                method: method.into(),
+                event: self.0.read(event)?,
+            })
+        });
+        Pending::of(Arc::clone(&self.0), what)
+    }
+
+    /// A queued notification: [`to`](Pending::to) a recipient, [`via`](Pending::via) a channel.
+    pub fn notification<T: Serialize>(&self, notification: &T) -> Pending {
+        let what = self.0.read(notification).map(What::Notification);
+        Pending::of(Arc::clone(&self.0), what)
+    }
+
+    /// A queued mail [`to`](Pending::to) its recipients.
+    pub fn mailable<T: Serialize>(&self, mailable: &T) -> Pending {
+        let what = self.0.read(mailable).map(What::Mailable);
+        Pending::of(Arc::clone(&self.0), what)
+    }
+
+    /// `Artisan::queue`: a line that a PHP worker runs as `php artisan` would.
+    pub fn command<'a>(&self, name: &str, arguments: impl IntoIterator<Item = &'a str>) -> Pending {
+        let mut line = name.to_owned();
+        for argument in arguments {
+            line.push(' ');
+            line.push_str(&quoted(argument));
+        }
+        Pending::of(Arc::clone(&self.0), Ok(What::Command(line.into())))
+    }
+
     /// Jobs that run one after the other: [`then`](Chain::then) adds each.
     pub fn chain(&self) -> Chain {
         Chain::of(Arc::clone(&self.0))
@@ -227,6 +268,16 @@ impl Dispatch {
         let jobs = jobs.into_iter().map(|job| self.0.read(&job)).collect();
         Bulk::of(Arc::clone(&self.0), jobs)
     }
+}
+
+/// One argument, as Symfony's `StringInput` reads it.
+fn quoted(argument: &str) -> std::borrow::Cow<'_, str> {
+    let is_plain = |c: char| !(c.is_whitespace() || matches!(c, '"' | '\'' | '\\'));
+    if !argument.is_empty() && argument.chars().all(is_plain) {
+        return argument.into();
+    }
+    let escaped = argument.replace('\\', "\\\\").replace('"', "\\\"");
+    format!("\"{escaped}\"").into()
 }
 
 fn setup(error: impl Into<BoxError>) -> DispatchError {

@@ -10,7 +10,8 @@ use super::app::App;
 use super::by_php::by_php;
 use super::error::DispatchError;
 use super::push::{self, Dispatched, Prepared};
-use crate::app::{Answers, Manifest, Unfit};
+use super::recipient::{self, Recipient};
+use crate::app::{Answers, Manifest, Unfit, Wrapping};
 use crate::handler::BoxFuture;
 use crate::handler::dispatch::{self as draft, Draft, Planned, Ready};
 use crate::payload::{
@@ -26,6 +27,8 @@ use crate::time::UnixSeconds;
 pub struct Pending {
     app: Arc<App>,
     what: Result<What, DispatchError>,
+    recipients: Vec<Recipient>,
+    channel: Option<String>,
     options: Options,
 }
 
@@ -36,6 +39,31 @@ pub(super) enum What {
     Object(Object),
     /// A method of a class that the app's container makes.
     Method { job: Box<str>, data: Box<RawValue> },
+    /// A listener of an event.
+    Listener {
+        class: ClassName,
+        method: Box<str>,
+        event: Object,
+    },
+    /// A notification.
+    Notification(Object),
+    /// A mailable.
+    Mailable(Object),
+    /// A line that is typed after `php artisan`.
+    Command(Box<str>),
+}
+
+impl What {
+    /// The object that the program gave.
+    fn object(&mut self) -> Option<&mut Object> {
+        match self {
+            Self::Object(object)
+            | Self::Listener { event: object, .. }
+            | Self::Notification(object)
+            | Self::Mailable(object) => Some(object),
+            Self::Method { .. } | Self::Command(_) => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -60,6 +88,8 @@ impl Pending {
         Self {
             app,
             what,
+            recipients: Vec::new(),
+            channel: None,
             options: Options::default(),
         }
     }
@@ -68,15 +98,32 @@ impl Pending {
     pub fn with<T: Serialize>(mut self, property: &str, value: T) -> Self {
         let bytes = php::to_vec(&value).map_err(DispatchError::unfit);
         let value = bytes.and_then(|bytes| Value::from_bytes(&bytes).map_err(DispatchError::unfit));
-        match (&mut self.what, value) {
-            (Ok(What::Object(object)), Ok(value)) => object.set(property, value),
-            (Ok(What::Method { .. }), Ok(_)) => {
-                let what = "a string job has data and no properties";
+        let Ok(what) = &mut self.what else {
+            return self;
+        };
+        match (what.object(), value) {
+            (Some(object), Ok(value)) => object.set(property, value),
+            (None, Ok(_)) => {
+                let what = "a string job or a command has no properties";
                 self.what = Err(DispatchError::unfit(what));
             }
-            (Ok(_), Err(error)) => self.what = Err(error),
-            (Err(_), _) => {}
+            (_, Err(error)) => self.what = Err(error),
         }
+        self
+    }
+
+    /// Who gets the notification or the mail: a model, or an address.
+    ///
+    /// A mail may have several recipients, a notification has one.
+    pub fn to(mut self, recipient: impl Into<Recipient>) -> Self {
+        self.recipients.push(recipient.into());
+        self
+    }
+
+    /// The channel of the notification: `mail`, `database` or the name of a channel's class. As in Laravel, each
+    /// channel is a job of its own.
+    pub fn via(mut self, channel: impl Into<String>) -> Self {
+        self.channel = Some(channel.into());
         self
     }
 
@@ -186,14 +233,18 @@ impl Pending {
             Ok(What::Object(object)) if self.options.by_php => {
                 by_php(&self.app, object, &self.options)
             }
-            Ok(What::Object(object)) => {
-                let mut planned = plan(&self.app, object, &self.options)?;
-                let services = &self.app.services;
+            Ok(_) if self.options.by_php => Err(DispatchError::unfit(
+                "`by_php` is for objects of job classes",
+            )),
+            Ok(_) => {
+                let app = Arc::clone(&self.app);
+                let mut planned = self.plan()?;
+                let services = &app.services;
                 let connection = planned.connection.clone();
                 let (name, destination) = draft::destination(services, Some(&connection))?;
                 let queues = draft::queues(name, destination)?;
                 let lock = planned.lock(services, |place| queues.can_claim(place))?;
-                let context = self.app.context.as_deref();
+                let context = app.context.as_deref();
                 Ok(planned.finish(services, context, lock).await?)
             }
             Err(error) => Err(error),
@@ -202,10 +253,34 @@ impl Pending {
 
     /// The job before its payload is made, for a push that belongs to the end of another job.
     pub(super) fn plan(self) -> Result<Planned, DispatchError> {
-        match self.what? {
-            What::Object(object) => plan(&self.app, object, &self.options),
-            What::Method { .. } => Err(DispatchError::unfit("a string job cannot follow another")),
+        let what = self.what?;
+        let (recipients, channel) = (self.recipients, self.channel);
+        let is_sent = matches!(what, What::Notification(_) | What::Mailable(_));
+        if !(recipients.is_empty() || is_sent) || channel.is_some() && !is_sent {
+            let what = "only notifications and mails have recipients and channels";
+            return Err(DispatchError::unfit(what));
         }
+        let wrapping = match what {
+            What::Object(object) => return plan(&self.app, object, &self.options),
+            What::Method { .. } => {
+                return Err(DispatchError::unfit("a string job cannot follow another"));
+            }
+            What::Listener {
+                class,
+                method,
+                event,
+            } => Wrapping::Listener {
+                class,
+                method,
+                event,
+            },
+            What::Notification(object) => {
+                recipient::notification(object, recipients, channel, self.app.services.version)?
+            }
+            What::Mailable(object) => recipient::mailable(object, recipients)?,
+            What::Command(line) => Wrapping::Command(line),
+        };
+        plan_wrapped(&self.app, wrapping, &self.options)
     }
 }
 
@@ -235,6 +310,39 @@ pub(super) fn plan(app: &App, object: Object, options: &Options) -> Result<Plann
     Ok(Planned::of(services, draft, connection, queue)?)
 }
 
+/// Fills one of Laravel's wrappers.
+fn plan_wrapped(
+    app: &App,
+    mut wrapping: Wrapping,
+    options: &Options,
+) -> Result<Planned, DispatchError> {
+    let services = &app.services;
+    let manifest = draft::manifest(services)?;
+    if let Wrapping::Notification {
+        notification: object,
+        ..
+    }
+    | Wrapping::Mailable(object) = &mut wrapping
+    {
+        set(manifest, object, options, &services.timezone);
+    }
+    let mut answers = options.answers.clone();
+    let delay = options
+        .delay
+        .map(|delay| delay.to_value(&services.timezone));
+    for (name, value) in [
+        ("connection", options.connection.as_deref().map(Value::from)),
+        ("queue", options.queue.as_deref().map(Value::from)),
+        ("delay", delay),
+    ] {
+        answers.extend(value.map(|value| (name, value)));
+    }
+    let wrapped = manifest.wrap(wrapping, &answers)?;
+    let command = manifest.command(wrapped.object, Vec::new())?;
+    let draft = Draft::of(services, command, &wrapped.answers, app.clock.now())?;
+    Ok(Planned::of(services, draft, None, None)?)
+}
+
 /// The object with the options that PHP would set as properties, and the options for which the class has none.
 pub(super) fn command(
     app: &App,
@@ -242,6 +350,12 @@ pub(super) fn command(
     options: &Options,
 ) -> Result<(Vec<u8>, Options), DispatchError> {
     let manifest = draft::manifest(&app.services)?;
+    let rest = set(manifest, &mut object, options, &app.services.timezone);
+    Ok((manifest.command(object, Vec::new())?, rest))
+}
+
+/// Sets the properties that PHP's methods would set; returns the options for which the class has none.
+fn set(manifest: &Manifest, object: &mut Object, options: &Options, zone: &str) -> Options {
     let mut rest = options.clone();
     let class = object.class.clone();
     let mut set = |name: &str, value: Option<Value>| match value {
@@ -257,14 +371,13 @@ pub(super) fn command(
     if set("queue", options.queue.as_deref().map(Value::from)) {
         rest.queue = None;
     }
-    let zone = &app.services.timezone;
     if set("delay", options.delay.map(|delay| delay.to_value(zone))) {
         rest.delay = None;
     }
     for (name, value) in &options.answers {
         set(name, Some(value.clone()));
     }
-    Ok((manifest.command(object, Vec::new())?, rest))
+    rest
 }
 
 /// Whether a class has this property.

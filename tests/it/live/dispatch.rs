@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use artisand::app::{Answers, Wrapping};
 use artisand::dispatch::{Dispatch, DispatchError, Dispatched};
 use artisand::payload::{Command, Kind, Payload};
-use artisand::php::{Key, Object, PropertyName, Value, Visibility};
+use artisand::php::{ClassName, Key, Object, PropertyName, Value, Visibility};
 
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
@@ -97,6 +98,99 @@ fn objects_are_made_as_php_makes_them(version: u8) {
 }
 
 on_every_laravel!(objects_are_made_as_php_makes_them);
+
+/// The wrappers that PHP wrote, made anew from what is in them.
+fn wrappers_are_filled_as_php_fills_them(version: u8) {
+    let redis = RedisServer::start();
+    let manifest = Laravel::new(version, &redis).exported();
+    let mut made = Vec::new();
+    for (place, line) in fixtures::lines(&format!("payloads/laravel-{version}.jsonl")) {
+        let payload = Payload::parse(line["element"].as_str().unwrap().as_bytes()).unwrap();
+        let Ok(Some(command)) = Command::of(&payload) else {
+            continue;
+        };
+        let bytes = command.as_bytes();
+        let Ok(Value::Object(wrapper)) = Value::from_bytes(bytes) else {
+            continue;
+        };
+        let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap().to_owned();
+        let object = |name| match wrapper.get(name) {
+            Some(Value::Object(object)) => object.clone(),
+            other => panic!("{place}: {other:?}"),
+        };
+        let first = |name| {
+            let values = wrapper.get(name).and_then(Value::as_array).unwrap();
+            values.values().next().unwrap().clone()
+        };
+        let mut answers = Answers::new();
+        let wrapping = match Kind::of_class(&wrapper.class) {
+            Kind::Listener => {
+                let Value::Object(event) = first("data") else {
+                    continue;
+                };
+                // Its method `viaQueue` decides.
+                answers.insert("queue", Value::Null);
+                Wrapping::Listener {
+                    class: ClassName::new(text(wrapper.get("class"))).unwrap(),
+                    method: text(wrapper.get("method")).into(),
+                    event,
+                }
+            }
+            Kind::Notification => Wrapping::Notification {
+                notification: object("notification"),
+                id: text(object("notification").get("id")).into(),
+                to: wrapper.get("notifiables").unwrap().clone(),
+                channel: text(Some(&first("channels"))).into(),
+            },
+            Kind::Mailable => {
+                if let Some(delay @ Value::Int(_)) = wrapper.get("delay") {
+                    answers.insert("delay", delay.clone());
+                }
+                Wrapping::Mailable(object("mailable"))
+            }
+            Kind::Command => {
+                let Ok(Value::Object(bare)) = Value::from_bytes(bytes) else {
+                    continue;
+                };
+                let (_, data) = &bare.properties[0];
+                let data = data.as_array().unwrap();
+                if data.pairs.len() > 1 {
+                    continue;
+                }
+                Wrapping::Command(text(data.values().next()).into())
+            }
+            _ => continue,
+        };
+        if let Some(queue) = wrapper.get("queue").filter(|queue| !queue.is_null()) {
+            answers.insert("queue", queue.clone());
+        }
+        let wrapped = manifest.wrap(wrapping, &answers);
+        let wrapped = wrapped.unwrap_or_else(|error| panic!("{place}: {error}"));
+        let found = manifest.command(wrapped.object, Vec::new());
+        assert_eq!(
+            String::from_utf8_lossy(&found.unwrap()),
+            String::from_utf8_lossy(bytes),
+            "{place} {}",
+            line["kind"]
+        );
+        made.push(line["kind"].as_str().unwrap().to_owned());
+    }
+    for kind in [
+        "listener",
+        "listener-method",
+        "notification",
+        "notification-anonymous",
+        "mailable",
+        "command-bare",
+    ] {
+        assert!(
+            made.iter().any(|made| made == kind),
+            "{kind} is not among {made:?}"
+        );
+    }
+}
+
+on_every_laravel!(wrappers_are_filled_as_php_fills_them);
 
 struct Front(Scene);
 
