@@ -6,7 +6,7 @@ use super::manifest::{Class, Manifest};
 use super::subject::{Answers, Result, missing};
 use crate::payload::{HorizonFields, Kind};
 use crate::php::json::Graph;
-use crate::php::{Object, Value};
+use crate::php::{ClassName, Object, Value};
 
 /// The interface of classes whose successes Horizon lists apart.
 const SILENCED: &str = "Laravel\\Horizon\\Contracts\\Silenced";
@@ -14,12 +14,14 @@ const SILENCED: &str = "Laravel\\Horizon\\Contracts\\Silenced";
 /// What stands for a model in a serialized job.
 pub(super) const MODEL_IDENTIFIER: &str = "Illuminate\\Contracts\\Database\\ModelIdentifier";
 
+const OLD: &str = "the manifest says nothing of Horizon; write it anew with `artisand manifest`";
+
 impl Manifest {
     /// The fields that Horizon adds to the payload of a job with this command, pushed now.
     ///
     /// # Errors
     ///
-    /// Only PHP can know: the class has a method `tags`, contains a whole model, or is a wrapper; or the manifest
+    /// Only PHP can know: the class has a method `tags`, contains a whole model, or is a broadcast; or the manifest
     /// was written before artisand knew of Horizon.
     ///
     /// # Source
@@ -31,23 +33,53 @@ impl Manifest {
             return Err(missing("a job", what));
         };
         let no = |what: &str| missing(object.class.as_str(), what);
-        if Kind::of_class(&object.class) != Kind::Job {
-            return Err(no("only PHP knows which tags it gets in Horizon"));
-        }
-        let class = self.known_class(&object.class)?;
-        let settings = self.config.get("horizon");
-        let (Some(settings), Some(has_tags)) = (settings, class.has_tags()) else {
-            return Err(no(
-                "the manifest says nothing of Horizon; write it anew with `artisand manifest`",
-            ));
+        let settings = self.config.get("horizon").ok_or_else(|| no(OLD))?;
+        let graph = Graph::new(command);
+        let inner = |name: &str| {
+            let inner = graph.property(object, name).and_then(Value::as_object);
+            inner.ok_or_else(|| no("it does not say what it is about"))
         };
-        let tags = match answers.get("tags").and_then(Value::as_array) {
-            Some(tags) => {
+        // What may have tags, and the class that may be silenced.
+        let (kind, target, examined) = match Kind::of_class(&object.class) {
+            Kind::Job => ("job", Some(object), Some(&object.class)),
+            Kind::Command => ("job", None, None),
+            Kind::Notification => {
+                let inner = inner("notification")?;
+                ("notification", Some(inner), Some(&inner.class))
+            }
+            Kind::Mailable => {
+                let inner = inner("mailable")?;
+                ("mail", Some(inner), Some(&inner.class))
+            }
+            Kind::Listener => {
+                let data = graph.property(object, "data").and_then(Value::as_array);
+                let event = data.and_then(|data| data.values().next());
+                let event = event.and_then(|event| graph.resolve(event).as_object());
+                ("event", event, None)
+            }
+            _ => return Err(no("only PHP knows which tags it gets in Horizon")),
+        };
+        let listener = match kind {
+            "event" => graph.property(object, "class").and_then(Value::as_str),
+            _ => None,
+        };
+        let listener = listener.and_then(ClassName::new);
+        let examined = examined.or(listener.as_ref());
+        let with_tags = target
+            .map(|target| &target.class)
+            .into_iter()
+            .chain(&listener);
+        let has_tags = with_tags
+            .map(|class| self.known_class(class)?.has_tags().ok_or_else(|| no(OLD)))
+            .try_fold(false, |any, has| has.map(|has| any || has))?;
+        let tags = match (answers.get("tags").and_then(Value::as_array), target) {
+            (Some(tags), _) => {
                 let tags = tags.values().filter_map(Value::as_str);
                 tags.map(Into::into).collect()
             }
-            None if has_tags => return Err(no("its method `tags` is PHP code")),
-            None => self.tags_of_models(object, command)?,
+            (None, _) if has_tags => return Err(no("its method `tags` is PHP code")),
+            (None, Some(target)) => self.tags_of_models(target, &graph)?,
+            (None, None) => Vec::new(),
         };
         let names = |key: &str| {
             let names = settings.get(key).and_then(Json::as_array);
@@ -55,22 +87,22 @@ impl Manifest {
         };
         let is_class = |name: &str| {
             let name = name.trim_start_matches('\\');
-            name.eq_ignore_ascii_case(object.class.as_str())
+            examined.is_some_and(|class| name.eq_ignore_ascii_case(class.as_str()))
         };
+        let class = examined.and_then(|class| self.class(class));
         let is_tag = |silenced: &str| tags.iter().any(|tag| **tag == *silenced);
-        let silenced = class.implements(SILENCED)
+        let silenced = class.is_some_and(|class| class.implements(SILENCED))
             || names("silenced").any(is_class)
             || names("silenced_tags").any(is_tag);
         Ok(HorizonFields {
             tags,
             silenced,
-            ..HorizonFields::plain("job")
+            ..HorizonFields::plain(kind)
         })
     }
 
     /// A tag for each model in the properties of a job.
-    fn tags_of_models(&self, object: &Object, command: &Value) -> Result<Vec<Box<str>>> {
-        let graph = Graph::new(command);
+    fn tags_of_models(&self, object: &Object, graph: &Graph<'_>) -> Result<Vec<Box<str>>> {
         let mut tags: Vec<Box<str>> = Vec::new();
         for (_, value) in &object.properties {
             let Value::Object(found) = graph.resolve(value) else {
@@ -120,6 +152,8 @@ mod tests {
     use serde_json::json;
 
     use super::super::subject::NO_ANSWERS;
+    use crate::php::Array;
+
     use super::*;
 
     fn manifest(class: &Json, horizon: &Json) -> Manifest {
@@ -170,6 +204,35 @@ mod tests {
         for (class, horizon, properties, expected) in rows {
             let fields = manifest(&class, &horizon).horizon(&command(properties), &NO_ANSWERS);
             assert_eq!(fields.unwrap().silenced, expected, "{class} {horizon}");
+        }
+    }
+
+    #[test]
+    fn a_wrapper_has_the_tags_of_what_is_in_it() {
+        let manifest = manifest(&json!({}), &json!({"silenced": ["App\\A"]}));
+        let inner = command(&format!("s:6:\"model1\";{}", model("i:7;")));
+        let wrapper = |class| Object::new(ClassName::new(class).unwrap());
+        let listener = wrapper("Illuminate\\Events\\CallQueuedListener").public("class", "App\\A");
+        let events: Array = [inner.clone()].into_iter().collect();
+        let notification = wrapper("Illuminate\\Notifications\\SendQueuedNotifications");
+        let mailable = wrapper("Illuminate\\Mail\\SendQueuedMailable");
+        let console = wrapper("Illuminate\\Foundation\\Console\\QueuedCommand");
+        #[rustfmt::skip]
+        let rows = [
+            (listener.public("data", events), "event", &["App\\Order:7"][..], true),
+            (notification.public("notification", inner.clone()), "notification", &["App\\Order:7"], true),
+            (mailable.public("mailable", inner), "mail", &["App\\Order:7"], true),
+            (console, "job", &[], false),
+        ];
+        for (wrapper, kind, tags, silenced) in rows {
+            let fields = manifest
+                .horizon(&Value::Object(wrapper), &NO_ANSWERS)
+                .unwrap();
+            let found: Vec<&str> = fields.tags.iter().map(|tag| &**tag).collect();
+            assert_eq!(
+                (fields.kind, &found[..], fields.silenced),
+                (kind, tags, silenced)
+            );
         }
     }
 

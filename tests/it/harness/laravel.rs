@@ -160,6 +160,7 @@ impl Laravel {
     fn classes_of_the_exporter(&self) -> Value {
         let exported: Value = serde_json::from_str(&self.exported_text()).unwrap();
         let keys = [
+            "wrappers",
             "classes",
             "models",
             "queue_routes",

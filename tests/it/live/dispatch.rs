@@ -1,10 +1,11 @@
 //! Jobs that artisand dispatches: the bytes are PHP's, and PHP runs them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use artisand::app::{Answers, Wrapping};
 use artisand::dispatch::{Dispatch, DispatchError, Dispatched};
+use artisand::handler::{ModelId, ModelIdentifier, ModelKey};
 use artisand::payload::{Command, Kind, Payload};
 use artisand::php::{ClassName, Key, Object, PropertyName, Value, Visibility};
 
@@ -592,6 +593,145 @@ fn what_only_php_knows_is_said_or_left_to_php(version: u8) {
 }
 
 on_every_laravel!(what_only_php_knows_is_said_or_left_to_php);
+
+#[derive(Serialize)]
+#[serde(rename = "App\\Events\\ArticleRead")]
+struct ArticleRead {
+    article: u32,
+    share: f64,
+}
+
+#[derive(Serialize)]
+#[serde(rename = "App\\Notifications\\InvoicePaid")]
+struct InvoicePaid {
+    invoice: u32,
+    amount: f64,
+}
+
+#[derive(Serialize)]
+#[serde(rename = "App\\Mail\\OrderConfirmation")]
+struct OrderConfirmation {
+    user: ModelIdentifier,
+    order: u32,
+    prices: BTreeMap<String, f64>,
+}
+
+fn user(id: i64) -> ModelIdentifier {
+    ModelIdentifier {
+        class: Some(r"App\Models\User".to_owned()),
+        id: ModelId::Single(ModelKey::Int(id)),
+        relations: Vec::new(),
+        connection: None,
+        collection_class: None,
+    }
+}
+
+/// PHP runs the listeners, notifications, mails and commands of a program.
+fn wrapped_jobs_of_a_program_run_in_php(version: u8) {
+    let front = Front::new(version);
+    let scene = &front.0;
+    scene.php().run(&["interop:tables"]);
+    scene.php().text(&["interop:user", "7"]);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let dispatch = front.program();
+        let read = ArticleRead {
+            article: 12,
+            share: 0.75,
+        };
+        let listener = || dispatch.listener(r"App\Listeners\CountReading@count", &read);
+        let unknown = listener().prepare().await.unwrap_err().to_string();
+        assert!(
+            unknown.contains("`viaQueue()` must be asked") && unknown.contains("`on_queue`"),
+            "{unknown}"
+        );
+        let prepared = listener().on_queue("other").prepare().await.unwrap();
+        let json: serde_json::Value = serde_json::from_slice(prepared.payload()).unwrap();
+        assert_eq!(
+            (&json["maxTries"], &json["timeout"]),
+            (&json!(4), &json!(9))
+        );
+        prepared.push().await.unwrap();
+
+        let paid = InvoicePaid {
+            invoice: 3,
+            amount: 1.5,
+        };
+        let notification = || dispatch.notification(&paid);
+        for (unfit, word) in [
+            (notification().via("mail"), "`to`"),
+            (notification().to("a@example.com"), "`via`"),
+            (
+                dispatch.job(&Journal::named("no")).to("a@example.com"),
+                "only notifications and mails",
+            ),
+        ] {
+            let error = unfit.prepare().await.unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+        notification()
+            .to(user(7))
+            .via("mail")
+            .on_queue("bulk")
+            .await
+            .unwrap();
+        notification()
+            .to("zoë@example.com")
+            .via("mail")
+            .delay(Duration::ZERO)
+            .await
+            .unwrap();
+        let mail = OrderConfirmation {
+            user: user(7),
+            order: 5,
+            prices: BTreeMap::from([("net".to_owned(), 10.0)]),
+        };
+        dispatch
+            .mailable(&mail)
+            .to(("Ada", "ada@example.com"))
+            .to("b@example.com")
+            .on_queue("other")
+            .await
+            .unwrap();
+        let note = dispatch.command("interop:note", ["two words \"quoted\"", "--times=2"]);
+        note.on_queue("bulk").await.unwrap();
+    });
+    front.work_in_php();
+    let seen = scene.redis.list("interop:seen");
+    let mut seen: Vec<serde_json::Value> = seen
+        .iter()
+        .map(|line| serde_json::from_slice(line).unwrap())
+        .collect();
+    seen.sort_by_key(|seen| seen["class"].as_str().unwrap().to_owned());
+    let classes: Vec<_> = seen
+        .iter()
+        .map(|seen| seen["class"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        classes,
+        [
+            r"App\Console\Note",
+            r"App\Events\ArticleRead",
+            r"App\Mail\OrderConfirmation",
+            r"App\Notifications\InvoicePaid",
+            r"App\Notifications\InvoicePaid",
+        ]
+    );
+    assert_eq!(
+        (&seen[0]["text"], &seen[0]["times"]),
+        (&json!("two words \"quoted\""), &json!("2"))
+    );
+    let to = json!([
+        {"name": "Ada", "address": "ada@example.com"},
+        {"name": null, "address": "b@example.com"},
+    ]);
+    assert_eq!((&seen[2]["order"], &seen[2]["to"]), (&json!(5), &to));
+    assert_eq!(seen[3]["invoice"], 3);
+    assert_eq!(scene.failed(), [serde_json::Value::Null; 0]);
+    assert_eq!(scene.queued(), 0);
+}
+
+on_every_laravel!(wrapped_jobs_of_a_program_run_in_php);
 
 const MAPPINGS: &str = r"
 [[map]]
