@@ -5,19 +5,30 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, anyhow};
+use futures_util::stream::{FuturesOrdered, StreamExt as _};
+use indicatif::{ProgressBar, ProgressStyle};
 use jiff::civil::DateTime;
 use serde_json::Value as Json;
 
 use super::{GlobalArgs, UsageError, output};
-use crate::dispatch::{Dispatch, Dispatched, Pending};
+use crate::dispatch::{Dispatch, Dispatched, Pending, Prepared};
 use crate::php::{Array, ClassName, Key, Object, Value};
 
 /// Arguments of `dispatch`, as given.
 #[derive(Debug, clap::Args)]
 pub(super) struct DispatchArgs {
-    /// The class of the job, or Class@method for a string job
+    /// The class of the job, Class@method for a string job, or an artisan command: app:prune
     #[arg(value_name = "JOB")]
     job: String,
+
+    /// The arguments of an artisan command, as they are typed after its name
+    #[arg(
+        long,
+        value_name = "LINE",
+        conflicts_with = "data",
+        allow_hyphen_values = true
+    )]
+    arguments: Option<String>,
 
     /// The job's properties as JSON; @FILE for one job per line, - for standard input
     #[arg(long, value_name = "JSON", default_value = "{}")]
@@ -43,6 +54,10 @@ pub(super) struct DispatchArgs {
     #[arg(long, value_name = "KEY")]
     once: Option<String>,
 
+    /// Let a PHP worker dispatch it, for what only PHP can do
+    #[arg(long)]
+    by_php: bool,
+
     /// Print the payload, and push nothing
     #[arg(long)]
     dry_run: bool,
@@ -58,35 +73,49 @@ pub(super) async fn run(args: DispatchArgs, global: &GlobalArgs) -> anyhow::Resu
     let due = args.delay.as_deref();
     let due = due.map(|text| Due::parse(text, &zone)).transpose()?;
     let dispatch = Dispatch::of_config(config)?;
+    let mut work = Work {
+        jobs: documents(&args.data)?,
+        repeated: None,
+        args: &args,
+        dispatch: &dispatch,
+        due,
+    };
+    let is_many = is_many(&args.data) || args.count > 1;
+    let progress = progress(is_many && !args.dry_run);
+    let mut pushes = FuturesOrdered::new();
+    let mut failed: Vec<anyhow::Error> = Vec::new();
     let (mut queued, mut unique) = (0_u64, 0_u64);
-    for data in documents(&args.data)? {
-        let (place, data) = data?;
-        for _ in 0..args.count {
-            let pending = pending(&dispatch, &args, due, &data).with_context(|| place.clone())?;
-            let prepared = pending.prepare().await.with_context(|| place.clone())?;
-            if args.dry_run {
-                output::data(&format!(
-                    "{}\n",
-                    String::from_utf8_lossy(prepared.payload())
-                ))?;
-                continue;
-            }
-            let dispatched = prepared
-                .push()
-                .await
-                .with_context(|| format!("{place}: {queued} jobs before it were dispatched"))?;
-            match dispatched {
-                Dispatched::Queued { uuid, queue, .. } => {
-                    queued += 1;
-                    if !is_many(&args.data) && args.count == 1 {
-                        output::data(&format!("{uuid} on queue {queue}\n"))?;
+    loop {
+        // Jobs are read and made in order, and pushed together.
+        while failed.is_empty() && pushes.len() < IN_FLIGHT {
+            match work.next().await {
+                Some(Ok((place, prepared))) => {
+                    if args.dry_run {
+                        let payload = String::from_utf8_lossy(prepared.payload());
+                        output::data(&format!("{payload}\n"))?;
+                    } else {
+                        pushes.push_back(async move { (place, prepared.push().await) });
                     }
                 }
-                Dispatched::Unique => unique += 1,
+                Some(Err(error)) => failed.push(error),
+                None => break,
             }
         }
+        match pushes.next().await {
+            Some((_, Ok(Dispatched::Queued { uuid, queue, .. }))) => {
+                queued += 1;
+                progress.inc(1);
+                if !is_many {
+                    output::data(&format!("{uuid} on queue {queue}\n"))?;
+                }
+            }
+            Some((_, Ok(Dispatched::Unique))) => unique += 1,
+            Some((place, Err(error))) => failed.push(anyhow::Error::new(error).context(place)),
+            None => break,
+        }
     }
-    if !args.dry_run && (is_many(&args.data) || args.count > 1) {
+    progress.finish_and_clear();
+    if !args.dry_run && is_many {
         output::data(&format!("{queued} jobs dispatched\n"))?;
     }
     if unique > 0 {
@@ -94,7 +123,70 @@ pub(super) async fn run(args: DispatchArgs, global: &GlobalArgs) -> anyhow::Resu
             "{unique} not dispatched: a unique job of the same id waits already"
         ));
     }
-    Ok(ExitCode::SUCCESS)
+    let mut failed = failed.into_iter();
+    let Some(first) = failed.next() else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    for other in failed {
+        output::notice(&format!("{other:#}"));
+    }
+    Err(if is_many {
+        first.context("not all jobs were dispatched, and none after this one was read")
+    } else {
+        first
+    })
+}
+
+/// Jobs that are pushed at a time.
+const IN_FLIGHT: usize = 64;
+
+/// A line on standard error with the number of jobs and their rate; nothing if that is no terminal.
+fn progress(shows: bool) -> ProgressBar {
+    if !shows {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{spinner} {human_pos} jobs, {per_sec}, {elapsed}");
+    let progress = ProgressBar::new_spinner();
+    if let Ok(style) = style {
+        progress.set_style(style);
+    }
+    progress
+}
+
+/// The jobs that the arguments name, each as often as they say.
+struct Work<'a> {
+    jobs: Documents,
+    /// A document, its place, and how often it is still to be dispatched.
+    repeated: Option<(String, Json, u32)>,
+    args: &'a DispatchArgs,
+    dispatch: &'a Dispatch,
+    due: Option<Due>,
+}
+
+impl Work<'_> {
+    async fn next(&mut self) -> Option<anyhow::Result<(String, Prepared)>> {
+        if self
+            .repeated
+            .as_ref()
+            .is_none_or(|(_, _, count)| *count == 0)
+        {
+            match self.jobs.next()? {
+                Ok((place, data)) => self.repeated = Some((place, data, self.args.count)),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        let (place, data, count) = self.repeated.as_mut()?;
+        *count = count.checked_sub(1)?;
+        let prepared = match pending(self.dispatch, self.args, self.due, data) {
+            Ok(pending) => pending.prepare().await.map_err(anyhow::Error::new),
+            Err(error) => Err(error),
+        };
+        let place = place.clone();
+        Some(match prepared {
+            Ok(prepared) => Ok((place, prepared)),
+            Err(error) => Err(error.context(place)),
+        })
+    }
 }
 
 /// When a job becomes due.
@@ -159,7 +251,11 @@ fn pending(
     due: Option<Due>,
     data: &Json,
 ) -> anyhow::Result<Pending> {
-    let mut pending = if args.job.contains('@') {
+    let is_command = args.arguments.is_some() || args.job.contains(':');
+    let mut pending = if is_command {
+        let arguments = args.arguments.as_deref().unwrap_or_default().trim();
+        dispatch.command_line(format!("{} {arguments}", args.job).trim_end())
+    } else if args.job.contains('@') {
         dispatch.string(&args.job, data)
     } else {
         let Json::Object(properties) = data else {
@@ -183,6 +279,9 @@ fn pending(
     }
     if let Some(key) = &args.once {
         pending = pending.once(key);
+    }
+    if args.by_php {
+        pending = pending.by_php();
     }
     Ok(match due {
         Some(Due::In(delay)) => pending.delay(delay),

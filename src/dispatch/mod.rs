@@ -238,6 +238,10 @@ impl Dispatch {
             line.push(' ');
             line.push_str(&quoted(argument));
         }
+        self.command_line(&line)
+    }
+
+    pub(crate) fn command_line(&self, line: &str) -> Pending {
         Pending::of(Arc::clone(&self.0), Ok(What::Command(line.into())))
     }
 

@@ -311,6 +311,39 @@ fn php_runs_what_artisand_dispatches(version: u8) {
     }
     assert_eq!(scene.queued(), 0);
 
+    // Of many, those before the first that does not fit are dispatched, and it is named.
+    let lines = "{\"id\":\"f1\",\"script\":[]}\n{\"idd\":\"f2\"}\n{\"id\":\"f3\",\"script\":[]}\n";
+    std::fs::write(&many, lines).unwrap();
+    let data = format!("@{}", many.display());
+    let mut process = ManagedChild::spawn(
+        scene
+            .workplace
+            .artisand(&["dispatch", plain, "--data", &data]),
+    );
+    assert!(!process.wait_timeout(SOON).success());
+    assert_eq!(process.stdout(), "1 jobs dispatched\n");
+    assert!(
+        process.stderr().contains("many.jsonl:2"),
+        "{}",
+        process.describe()
+    );
+    let mut process = ManagedChild::spawn(scene.workplace.artisand(&[
+        "dispatch",
+        "interop:note",
+        "--arguments=hello --times=3",
+    ]));
+    process.succeeds_within(SOON);
+    front.dispatch(plain, r#"{"id":"by-php","script":[]}"#, &["--by-php"]);
+    front.work_in_php();
+    assert_eq!(scene.events("f1"), ["run:1"]);
+    assert_eq!(scene.events("by-php"), ["run:1"]);
+    let seen = scene.redis.list("interop:seen");
+    let seen: serde_json::Value = serde_json::from_slice(&seen[0]).unwrap();
+    assert_eq!(
+        (&seen["text"], &seen["times"]),
+        (&json!("hello"), &json!("3"))
+    );
+
     front.refuses(
         r"App\Jobs\Journall",
         "{}",
