@@ -7,11 +7,12 @@ use std::time::Duration;
 use super::app::App;
 use super::error::DispatchError;
 use super::pending::{Options, Wait, plan};
-
+use super::push::A_WHILE;
 use crate::handler::BoxFuture;
 use crate::handler::dispatch::{self as draft};
+use crate::payload::random_id;
 use crate::php::Object;
-use crate::queue::{Push, QueueName};
+use crate::queue::{Once, Push, Queue, QueueName};
 
 /// Jobs that go to a queue together. They are pushed when it is awaited, which says how many.
 #[derive(Debug)]
@@ -54,11 +55,33 @@ impl Bulk {
     }
 
     /// Makes all payloads, then pushes them; a job that cannot be made keeps all from being pushed.
-    async fn push(self) -> Result<usize, DispatchError> {
+    async fn push(self) -> Result<usize, BulkError> {
+        let count = self.jobs.len();
+        let services = Arc::clone(&self.app.services);
+        let places = self.payloads().await.map_err(BulkError::before)?;
+        let mut queued = 0;
+        for (connection, pushes) in places {
+            let queues = draft::destination(&services, Some(&connection))
+                .and_then(|(name, destination)| draft::queues(name, destination))
+                .map_err(|error| BulkError::before(error.into()).after(queued))?;
+            for step in steps(pushes) {
+                let (size, pushed) = step.push(&**queues).await;
+                pushed.map_err(|error| BulkError {
+                    queued,
+                    unknown: if error.may_be_pushed() { size } else { 0 },
+                    source: error,
+                })?;
+                queued += size;
+            }
+        }
+        Ok(count)
+    }
+
+    /// What is to be pushed, by queue connection.
+    async fn payloads(self) -> Result<BTreeMap<String, Vec<Push>>, DispatchError> {
         let services = &self.app.services;
         let context = self.app.context.as_deref();
         let mut places: BTreeMap<String, Vec<Push>> = BTreeMap::new();
-        let count = self.jobs.len();
         for job in self.jobs {
             let planned = plan(&self.app, job?, &self.options)?;
             if planned.draft.facts.unique.is_some() {
@@ -69,28 +92,40 @@ impl Bulk {
             let ready = planned.finish(services, context, None).await?;
             places.entry(ready.connection).or_default().push(ready.push);
         }
-        for (connection, pushes) in places {
-            let (name, destination) = draft::destination(services, Some(&connection))?;
-            let queues = draft::queues(name, destination)?;
-            let mut lists: BTreeMap<QueueName, Vec<Vec<u8>>> = BTreeMap::new();
-            for push in pushes {
-                match push.due {
-                    Some(due) => queues.later(&push.queue, due, &push.payload).await?,
-                    None => lists.entry(push.queue).or_default().push(push.payload),
-                }
-            }
-            for (queue, payloads) in lists {
-                for step in steps(&payloads) {
-                    queues.push(&queue, step).await?;
-                }
-            }
+        Ok(places)
+    }
+}
+
+/// A bulk that was not pushed as a whole.
+#[derive(Debug, thiserror::Error)]
+#[error("{queued} jobs were pushed, and {unknown} more may be")]
+#[non_exhaustive]
+pub struct BulkError {
+    /// Jobs that are on their queues for certain. They are the first ones, unless the jobs have different queues.
+    pub queued: usize,
+    /// Jobs that may be: the server's reply about them was lost.
+    pub unknown: usize,
+    /// The error of the step that ended it.
+    #[source]
+    pub source: DispatchError,
+}
+
+impl BulkError {
+    fn before(source: DispatchError) -> Self {
+        Self {
+            queued: 0,
+            unknown: 0,
+            source,
         }
-        Ok(count)
+    }
+
+    fn after(self, queued: usize) -> Self {
+        Self { queued, ..self }
     }
 }
 
 impl IntoFuture for Bulk {
-    type Output = Result<usize, DispatchError>;
+    type Output = Result<usize, BulkError>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -98,18 +133,56 @@ impl IntoFuture for Bulk {
     }
 }
 
-/// Splits payloads into what one step pushes.
-fn steps(payloads: &[Vec<u8>]) -> impl Iterator<Item = &[Vec<u8>]> {
-    let mut rest = payloads;
-    std::iter::from_fn(move || {
-        let mut bytes = 0;
-        let fits = |payload: &&Vec<u8>| {
-            bytes += payload.len();
-            bytes <= MOST_BYTES
-        };
-        let fitting = rest.iter().take(MOST).take_while(fits).count();
-        let (step, after) = rest.split_at(fitting.max(1).min(rest.len()));
-        rest = after;
-        (!step.is_empty()).then_some(step)
-    })
+/// What one step pushes.
+enum Step {
+    Now(QueueName, Vec<Vec<u8>>),
+    Later(Vec<Push>),
+}
+
+impl Step {
+    /// The number of its jobs, and whether they were pushed.
+    async fn push(self, queues: &dyn Queue) -> (usize, Result<(), DispatchError>) {
+        match self {
+            Self::Now(queue, payloads) => {
+                let pushed = queues.push(&queue, &payloads).await;
+                (payloads.len(), pushed.map_err(DispatchError::from))
+            }
+            Self::Later(pushes) => {
+                let id = random_id();
+                let once = Once {
+                    id: id.as_str(),
+                    remembered: A_WHILE,
+                    note: "1",
+                };
+                let pushed = queues.push_once(&pushes, once).await;
+                (pushes.len(), pushed.map(drop).map_err(DispatchError::from))
+            }
+        }
+    }
+}
+
+/// Splits jobs into steps, in order: neighbours of the same queue go together.
+fn steps(pushes: Vec<Push>) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut bytes = 0;
+    for push in pushes {
+        bytes += push.payload.len();
+        let fits = |count: usize| count < MOST && bytes <= MOST_BYTES;
+        match (steps.last_mut(), push.due) {
+            (Some(Step::Now(queue, payloads)), None)
+                if *queue == push.queue && fits(payloads.len()) =>
+            {
+                payloads.push(push.payload);
+            }
+            (Some(Step::Later(pushes)), Some(_)) if fits(pushes.len()) => pushes.push(push),
+            (_, due) => {
+                bytes = push.payload.len();
+                steps.push(match due {
+                    None => Step::Now(push.queue, vec![push.payload]),
+                    Some(_) => Step::Later(vec![push]),
+                });
+            }
+        }
+    }
+    steps
 }

@@ -59,7 +59,7 @@ mod push;
 mod recipient;
 
 pub use batch::PendingBatch;
-pub use bulk::Bulk;
+pub use bulk::{Bulk, BulkError};
 pub use chain::Chain;
 pub use error::DispatchError;
 pub use pending::Pending;
@@ -137,6 +137,12 @@ impl Dispatch {
             }
         }
         Ok(Self::with(Arc::new(services), None, horizons))
+    }
+
+    /// With these services, for the project's own tests.
+    #[cfg(feature = "internals")]
+    pub fn of_services(services: Services) -> Self {
+        Self::with(Arc::new(services), None, Vec::new())
     }
 
     fn with(

@@ -45,7 +45,7 @@ pub struct Prepared {
 /// How long a key of `once` is remembered.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long the identity of a push is remembered that a lost connection may interrupt.
-const A_WHILE: Duration = Duration::from_secs(300);
+pub(super) const A_WHILE: Duration = Duration::from_secs(300);
 /// Attempts after a lost connection.
 const TRIES: u32 = 4;
 

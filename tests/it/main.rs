@@ -14,6 +14,7 @@ mod codec;
 mod commands;
 mod connection;
 mod contract;
+mod dispatch;
 mod docs;
 mod doctor;
 mod failed;

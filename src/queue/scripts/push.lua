@@ -7,8 +7,14 @@
 -- Returns the length of the queue.
 
 local length = 0
-for _, payload in ipairs(ARGV) do
-  length = redis.call('RPUSH', KEYS[1], payload)
-  if KEYS[2] then redis.call('RPUSH', KEYS[2], '1') end
+-- A call takes as many values as Lua's stack holds.
+for first = 1, #ARGV, 1000 do
+  local last = math.min(first + 999, #ARGV)
+  length = redis.call('RPUSH', KEYS[1], unpack(ARGV, first, last))
+  if KEYS[2] then
+    local notes = {}
+    for note = 1, last - first + 1 do notes[note] = '1' end
+    redis.call('RPUSH', KEYS[2], unpack(notes))
+  end
 end
 return length
