@@ -394,7 +394,9 @@ impl Queue for MemoryQueue {
             }
             let locked = pushes.iter().filter(|push| !state.push(push)).count();
             let note = if locked == 0 { once.note } else { "" };
-            state.pushed.insert(once.id.to_owned(), note.to_owned());
+            if locked == 0 || locked < pushes.len() {
+                state.pushed.insert(once.id.to_owned(), note.to_owned());
+            }
             drop(state);
             self.pushed.notify_waiters();
             Ok(PushedOnce::Now { locked })

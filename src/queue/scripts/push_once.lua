@@ -15,6 +15,9 @@ if before then return before end
 local effects = (#ARGV - 2) / WIDTH
 check(3, effects)
 local locked = apply(3, effects)
--- Remembered last: if a push fails, it is not remembered.
-redis.call('SETEX', KEYS[1], ARGV[1], locked == 0 and ARGV[2] or '')
+-- Remembered last: if a push fails, it is not remembered. Nor is one of jobs whose locks
+-- were all taken: it did nothing.
+if locked == 0 or locked < effects then
+  redis.call('SETEX', KEYS[1], ARGV[1], locked == 0 and ARGV[2] or '')
+end
 return locked

@@ -275,6 +275,14 @@ fn not_unique(rest: &str) -> String {
 }
 
 impl Workplace {
+    /// What a program has that dispatches with the settings and the manifest here; inside of a runtime.
+    pub(crate) fn dispatch(&self) -> artisand::dispatch::Dispatch {
+        let settings = self.path().join("artisand.toml");
+        let text = std::fs::read_to_string(&settings).unwrap();
+        std::fs::write(&settings, format!("manifest = 'artisand.json'\n{text}")).unwrap();
+        artisand::dispatch::Dispatch::from_settings(settings).unwrap()
+    }
+
     /// Writes the settings of a connection, and `rest` below them.
     pub(crate) fn new(redis: &RedisServer, prefix: &str, retry_after: u64, rest: &str) -> Self {
         let directory = tempfile::Builder::new()

@@ -22,11 +22,15 @@ pub(crate) struct RedisServer {
 const START: Duration = Duration::from_secs(60);
 
 /// Whether a key of artisand's own only remembers something for a while: errors of jobs that were tried again, closures
-/// that PHP has begun.
+/// that PHP has begun, pushes that a lost connection may repeat.
 pub(crate) fn is_memory(key: &str) -> bool {
-    ["artisand:last-error:", "artisand:called:"]
-        .iter()
-        .any(|own| key.contains(own))
+    [
+        "artisand:last-error:",
+        "artisand:called:",
+        "artisand:pushed:",
+    ]
+    .iter()
+    .any(|own| key.contains(own))
 }
 
 impl RedisServer {

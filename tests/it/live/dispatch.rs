@@ -226,10 +226,7 @@ impl Front {
 
     /// What a program has that dispatches.
     fn program(&self) -> Dispatch {
-        let settings = self.0.workplace.path().join("artisand.toml");
-        let text = std::fs::read_to_string(&settings).unwrap();
-        std::fs::write(&settings, format!("manifest = 'artisand.json'\n{text}")).unwrap();
-        Dispatch::from_settings(settings).unwrap()
+        self.0.workplace.dispatch()
     }
 
     /// Lets Laravel's own worker run what is queued.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use artisand::dispatch::{Dispatch, Dispatched};
 use artisand::payload::{Command, Payload};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -13,7 +14,7 @@ use crate::harness::process::{ManagedChild, Workplace, poll};
 use crate::harness::redis::{RedisServer, is_memory};
 
 const LONG: Duration = Duration::from_secs(120);
-/// Dispatches, by several processes at once.
+/// Dispatches, by several processes at once, and by this one.
 const DISPATCHES: usize = 10_000;
 const DISPATCHERS: usize = 3;
 /// Names of jobs.
@@ -146,6 +147,27 @@ impl Scene {
     }
 }
 
+/// Dispatches as `interop:rush` does, and returns the uuids of the jobs that were queued.
+async fn rush_in_rust(dispatch: Dispatch, case: &'static Case, count: usize) -> Vec<String> {
+    let mut queued = Vec::new();
+    for _ in 0..count {
+        let script = case.scripts[fastrand::usize(..case.scripts.len())];
+        let script: Vec<&str> = script.split(',').collect();
+        let job = dispatch.class(&format!(r"App\Jobs\{}", case.class));
+        let job = job.with("id", format!("id-{}", fastrand::usize(1..=IDS)));
+        let job = job
+            .with("script", script)
+            .with("tries", 5)
+            .with("backoff", 0);
+        if let Dispatched::Queued { uuid, .. } = job.await.unwrap() {
+            queued.push(uuid.to_string());
+        }
+        let pause = Duration::from_micros(fastrand::u64(..1_500));
+        tokio::time::sleep(pause).await;
+    }
+    queued
+}
+
 fn uuids(rush: &ManagedChild) -> Vec<String> {
     let line: Value = serde_json::from_str(rush.stdout().trim()).unwrap();
     let uuids = line["uuids"].as_array().unwrap();
@@ -179,6 +201,8 @@ fn one_unique_job_of_a_name_at_a_time(version: u8) {
     let laravel = Laravel::new(version, &redis);
     let manifest = laravel.manifest_with_classes();
     let workplace = Workplace::with_manifest(&laravel, &manifest, MAPPINGS);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let dispatch = runtime.block_on(async { workplace.dispatch() });
     let rust = (0..2).map(|_| workplace.worker(&["--concurrency=4"]));
     let mut workers: Vec<_> = rust.collect();
     workers.extend((0..2).map(|_| laravel.worker(&["--sleep=0.02"])));
@@ -191,17 +215,21 @@ fn one_unique_job_of_a_name_at_a_time(version: u8) {
     for case in &CASES {
         let name = case.class;
         let first = scene.seen;
-        let share = DISPATCHES / CASES.len() / DISPATCHERS;
+        let share = DISPATCHES / CASES.len() / (DISPATCHERS + 1);
         let mut rushes: Vec<_> = (0..DISPATCHERS)
             .map(|number| scene.rush(case, share, "--pause=1500", number))
             .collect();
-        while rushes.iter_mut().any(ManagedChild::is_running) {
+        let ours = runtime.spawn(rush_in_rust(dispatch.clone(), case, share));
+        while rushes.iter_mut().any(ManagedChild::is_running) || !ours.is_finished() {
             scene.check(case);
         }
         for rush in &mut rushes {
             rush.succeeds_within(LONG);
         }
         let mut accepted: Vec<String> = rushes.iter().flat_map(uuids).collect();
+        let ours = runtime.block_on(ours).unwrap();
+        assert!(!ours.is_empty(), "{name}: none by Rust");
+        accepted.extend(ours);
         accepted.sort();
         assert!(accepted.len() > 10 * IDS, "{name}: {}", accepted.len());
 
