@@ -22,6 +22,7 @@
 mod bare;
 mod payload;
 mod php;
+mod push;
 mod report;
 mod server;
 mod worker;
@@ -79,6 +80,14 @@ fn main() {
         for (name, batch) in bare::BARE.into_iter().filter(|row| is_wanted(row.0)) {
             note(runtime.block_on(bare::run(name, batch, jobs)));
         }
+        for (name, way) in push::CONTENDERS.into_iter().filter(|row| is_wanted(row.0)) {
+            note(runtime.block_on(push::run(name, way, jobs)));
+        }
+        for version in php::VERSIONS {
+            if is_wanted(&push::name_in_php(version)) {
+                push::run_php(version, jobs).map(&mut note);
+            }
+        }
     }
     for _ in 0..if php_jobs == 0 { 0 } else { rounds } {
         for version in php::VERSIONS {
@@ -102,6 +111,7 @@ fn main() {
         "{jobs} jobs, medians of {rounds} rounds; every job ran exactly once\n\n{}",
         all.table()
     );
+    println!("pushes\n\n{}", all.table_of_pushes());
     if php_jobs > 0 {
         println!("{php_jobs} jobs in PHP\n\n{}", all.table_of_php());
     }
@@ -140,6 +150,7 @@ fn write(root: &Path, all: &Rounds, jobs: usize, rounds: usize, php_jobs: usize)
     for (name, part) in [
         ("run", run),
         ("workers", all.table()),
+        ("pushes", all.table_of_pushes()),
         ("php", all.table_of_php()),
     ] {
         text = report::replace(&text, name, &part);

@@ -12,7 +12,7 @@ use crate::server::{PREFIX, Server};
 pub(crate) const VERSIONS: [&str; 3] = ["8", "10", "13"];
 pub(crate) const PROCESSES: [usize; 3] = [1, 2, 4];
 
-const LARAVEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/php-interop/laravel");
+pub(crate) const LARAVEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/php-interop/laravel");
 /// Every job appends one line to this list.
 const DONE: &str = "interop:done";
 

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::bare::BARE;
-use crate::php;
 use crate::worker::CONTENDERS;
+use crate::{php, push};
 
 /// What one contender did in one round.
 pub(crate) struct Round {
@@ -63,10 +63,7 @@ impl Rounds {
             };
             let bare = BARE[usize::from(name.contains("256") || name.contains("1024"))].0;
             let bare = self.rate(bare).map(|bare| rate / bare);
-            let rates = self.of(name).map(Round::per_second);
-            let (least, most) = rates.fold((f64::MAX, 0.0_f64), |(least, most), rate| {
-                (least.min(rate), most.max(rate))
-            });
+            let (least, most) = self.extremes(name);
             let median = |of: &dyn Fn(&Round) -> Option<f64>| self.median(name, of);
             let cell = |value: Option<f64>, digits| {
                 value.map_or_else(String::new, |value| format!("{value:.digits$}"))
@@ -90,6 +87,39 @@ impl Rounds {
             .unwrap();
         }
         table
+    }
+
+    /// Jobs that are pushed.
+    pub(crate) fn table_of_pushes(&self) -> String {
+        let mut table = "| | jobs/s | least and most | Redis us/job | calls/job |\n| --- | --- | --- | --- | --- |\n".to_owned();
+        let own = push::CONTENDERS.iter().map(|(name, _)| (*name).to_owned());
+        for name in own.chain(php::VERSIONS.map(push::name_in_php)) {
+            let Some(rate) = self.rate(&name) else {
+                continue;
+            };
+            let redis = self.median(&name, |round| Some(round.micros?.0));
+            let calls = self.median(&name, |round| Some(round.commands_per_job));
+            let (least, most) = self.extremes(&name);
+            writeln!(
+                table,
+                "| {name} | {} | {} to {} | {:.1} | {:.3} |",
+                thousands(rate),
+                thousands(least),
+                thousands(most),
+                redis.unwrap_or_default(),
+                calls.unwrap_or_default(),
+            )
+            .unwrap();
+        }
+        table
+    }
+
+    /// The least and the most jobs per second.
+    fn extremes(&self, name: &str) -> (f64, f64) {
+        let rates = self.of(name).map(Round::per_second);
+        rates.fold((f64::MAX, 0.0_f64), |(least, most), rate| {
+            (least.min(rate), most.max(rate))
+        })
     }
 
     /// Pools of PHP processes beside `queue:work`.

@@ -1,37 +1,49 @@
 //! Many jobs in few steps.
 
-use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::task::JoinHandle;
 
 use super::app::App;
 use super::error::DispatchError;
 use super::pending::{Options, Wait, plan};
 use super::push::A_WHILE;
 use crate::handler::BoxFuture;
-use crate::handler::dispatch::{self as draft};
+use crate::handler::dispatch::{self as draft, Ready};
 use crate::payload::random_id;
 use crate::php::Object;
 use crate::queue::{Once, Push, Queue, QueueName};
 
 /// Jobs that go to a queue together. They are pushed when it is awaited, which says how many.
-#[derive(Debug)]
 #[must_use = "nothing is dispatched before it is awaited"]
-pub struct Bulk {
+pub struct Bulk<'a> {
     app: Arc<App>,
-    jobs: Vec<Result<Object, DispatchError>>,
+    jobs: Box<dyn Iterator<Item = Result<Object, DispatchError>> + Send + 'a>,
     options: Options,
+}
+
+impl fmt::Debug for Bulk<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bulk")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Jobs, and bytes of payloads, that one step pushes at most.
 const MOST: usize = 1_000;
 const MOST_BYTES: usize = 4 << 20;
 
-impl Bulk {
-    pub(super) fn of(app: Arc<App>, jobs: Vec<Result<Object, DispatchError>>) -> Self {
+impl<'a> Bulk<'a> {
+    pub(super) fn of(
+        app: Arc<App>,
+        jobs: impl Iterator<Item = Result<Object, DispatchError>> + Send + 'a,
+    ) -> Self {
         Self {
             app,
-            jobs,
+            jobs: Box::new(jobs),
             options: Options::default(),
         }
     }
@@ -54,45 +66,157 @@ impl Bulk {
         self
     }
 
-    /// Makes all payloads, then pushes them; a job that cannot be made keeps all from being pushed.
+    /// Makes the payloads of a step while the one before is being pushed.
     async fn push(self) -> Result<usize, BulkError> {
-        let count = self.jobs.len();
-        let services = Arc::clone(&self.app.services);
-        let places = self.payloads().await.map_err(BulkError::before)?;
-        let mut queued = 0;
-        for (connection, pushes) in places {
-            let queues = draft::destination(&services, Some(&connection))
-                .and_then(|(name, destination)| draft::queues(name, destination))
-                .map_err(|error| BulkError::before(error.into()).after(queued))?;
-            for step in steps(pushes) {
-                let (size, pushed) = step.push(&**queues).await;
-                pushed.map_err(|error| BulkError {
-                    queued,
-                    unknown: if error.may_be_pushed() { size } else { 0 },
-                    source: error,
-                })?;
-                queued += size;
+        let Self { app, jobs, options } = self;
+        let mut sending = Sending::default();
+        let mut step: Option<Step> = None;
+        for job in jobs {
+            let ready = match ready(&app, job, &options).await {
+                Ok(ready) => ready,
+                // Those before it are pushed.
+                Err(error) => return Err(sending.end(step, error).await),
+            };
+            match &mut step {
+                Some(step) if step.takes(&ready) => step.add(ready.push),
+                _ => {
+                    if let Some(full) = step.take() {
+                        sending.send(full).await?;
+                    }
+                    match Step::of(&app, ready) {
+                        Ok(next) => step = Some(next),
+                        Err(error) => return Err(sending.end(None, error).await),
+                    }
+                }
             }
         }
-        Ok(count)
+        if let Some(last) = step {
+            sending.send(last).await?;
+        }
+        sending.wait().await?;
+        Ok(sending.queued)
+    }
+}
+
+/// Makes the payload of a job.
+async fn ready(
+    app: &App,
+    job: Result<Object, DispatchError>,
+    options: &Options,
+) -> Result<Ready, DispatchError> {
+    let planned = plan(app, job?, options)?;
+    if planned.draft.facts.unique.is_some() {
+        let class = planned.draft.facts.class;
+        let what = format!("{class} is unique: dispatch its jobs one by one");
+        return Err(DispatchError::unfit(what));
+    }
+    let context = app.context.as_deref();
+    Ok(planned.finish(&app.services, context, None).await?)
+}
+
+/// The step that is being pushed.
+#[derive(Default)]
+struct Sending {
+    queued: usize,
+    sent: Option<(usize, JoinHandle<Result<(), DispatchError>>)>,
+}
+
+impl Sending {
+    async fn send(&mut self, step: Step) -> Result<(), BulkError> {
+        self.wait().await?;
+        self.sent = Some((step.pushes.len(), tokio::spawn(step.push())));
+        Ok(())
     }
 
-    /// What is to be pushed, by queue connection.
-    async fn payloads(self) -> Result<BTreeMap<String, Vec<Push>>, DispatchError> {
-        let services = &self.app.services;
-        let context = self.app.context.as_deref();
-        let mut places: BTreeMap<String, Vec<Push>> = BTreeMap::new();
-        for job in self.jobs {
-            let planned = plan(&self.app, job?, &self.options)?;
-            if planned.draft.facts.unique.is_some() {
-                let class = planned.draft.facts.class;
-                let what = format!("{class} is unique: dispatch its jobs one by one");
-                return Err(DispatchError::unfit(what));
+    async fn wait(&mut self) -> Result<(), BulkError> {
+        let Some((size, sent)) = self.sent.take() else {
+            return Ok(());
+        };
+        let pushed = sent.await;
+        let source = match pushed.unwrap_or_else(|error| Err(DispatchError::Unknown(error.into())))
+        {
+            Ok(()) => {
+                self.queued += size;
+                return Ok(());
             }
-            let ready = planned.finish(services, context, None).await?;
-            places.entry(ready.connection).or_default().push(ready.push);
+            Err(error) => error,
+        };
+        Err(BulkError {
+            queued: self.queued,
+            unknown: if source.may_be_pushed() { size } else { 0 },
+            source,
+        })
+    }
+
+    /// Pushes what was made before an error.
+    async fn end(mut self, step: Option<Step>, error: DispatchError) -> BulkError {
+        if let Some(step) = step
+            && let Err(error) = self.send(step).await
+        {
+            return error;
         }
-        Ok(places)
+        match self.wait().await {
+            Ok(()) => BulkError {
+                queued: self.queued,
+                unknown: 0,
+                source: error,
+            },
+            Err(error) => error,
+        }
+    }
+}
+
+/// Neighbours of one queue, which are pushed together.
+struct Step {
+    connection: String,
+    queues: Arc<dyn Queue>,
+    queue: QueueName,
+    is_delayed: bool,
+    pushes: Vec<Push>,
+    bytes: usize,
+}
+
+impl Step {
+    fn of(app: &App, ready: Ready) -> Result<Self, DispatchError> {
+        let (name, destination) = draft::destination(&app.services, Some(&ready.connection))?;
+        Ok(Self {
+            queues: Arc::clone(draft::queues(name, destination)?),
+            connection: ready.connection,
+            queue: ready.push.queue.clone(),
+            is_delayed: ready.push.due.is_some(),
+            bytes: ready.push.payload.len(),
+            pushes: vec![ready.push],
+        })
+    }
+
+    fn takes(&self, ready: &Ready) -> bool {
+        let push = &ready.push;
+        self.connection == ready.connection
+            && self.queue == push.queue
+            && self.is_delayed == push.due.is_some()
+            && self.pushes.len() < MOST
+            && self.bytes + push.payload.len() <= MOST_BYTES
+    }
+
+    fn add(&mut self, push: Push) {
+        self.bytes += push.payload.len();
+        self.pushes.push(push);
+    }
+
+    async fn push(self) -> Result<(), DispatchError> {
+        if !self.is_delayed {
+            let payloads = self.pushes.into_iter().map(|push| push.payload);
+            let payloads: Vec<Vec<u8>> = payloads.collect();
+            return Ok(self.queues.push(&self.queue, &payloads).await?);
+        }
+        let id = random_id();
+        let once = Once {
+            id: id.as_str(),
+            remembered: A_WHILE,
+            note: "1",
+        };
+        self.queues.push_once(&self.pushes, once).await?;
+        Ok(())
     }
 }
 
@@ -101,88 +225,20 @@ impl Bulk {
 #[error("{queued} jobs were pushed, and {unknown} more may be")]
 #[non_exhaustive]
 pub struct BulkError {
-    /// Jobs that are on their queues for certain. They are the first ones, unless the jobs have different queues.
+    /// Jobs that are on their queues for certain: the first ones.
     pub queued: usize,
-    /// Jobs that may be: the server's reply about them was lost.
+    /// Those after them that may be: the server's reply was lost.
     pub unknown: usize,
     /// The error of the step that ended it.
     #[source]
     pub source: DispatchError,
 }
 
-impl BulkError {
-    fn before(source: DispatchError) -> Self {
-        Self {
-            queued: 0,
-            unknown: 0,
-            source,
-        }
-    }
-
-    fn after(self, queued: usize) -> Self {
-        Self { queued, ..self }
-    }
-}
-
-impl IntoFuture for Bulk {
+impl<'a> IntoFuture for Bulk<'a> {
     type Output = Result<usize, BulkError>;
-    type IntoFuture = BoxFuture<'static, Self::Output>;
+    type IntoFuture = BoxFuture<'a, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.push())
     }
-}
-
-/// What one step pushes.
-enum Step {
-    Now(QueueName, Vec<Vec<u8>>),
-    Later(Vec<Push>),
-}
-
-impl Step {
-    /// The number of its jobs, and whether they were pushed.
-    async fn push(self, queues: &dyn Queue) -> (usize, Result<(), DispatchError>) {
-        match self {
-            Self::Now(queue, payloads) => {
-                let pushed = queues.push(&queue, &payloads).await;
-                (payloads.len(), pushed.map_err(DispatchError::from))
-            }
-            Self::Later(pushes) => {
-                let id = random_id();
-                let once = Once {
-                    id: id.as_str(),
-                    remembered: A_WHILE,
-                    note: "1",
-                };
-                let pushed = queues.push_once(&pushes, once).await;
-                (pushes.len(), pushed.map(drop).map_err(DispatchError::from))
-            }
-        }
-    }
-}
-
-/// Splits jobs into steps, in order: neighbours of the same queue go together.
-fn steps(pushes: Vec<Push>) -> Vec<Step> {
-    let mut steps = Vec::new();
-    let mut bytes = 0;
-    for push in pushes {
-        bytes += push.payload.len();
-        let fits = |count: usize| count < MOST && bytes <= MOST_BYTES;
-        match (steps.last_mut(), push.due) {
-            (Some(Step::Now(queue, payloads)), None)
-                if *queue == push.queue && fits(payloads.len()) =>
-            {
-                payloads.push(push.payload);
-            }
-            (Some(Step::Later(pushes)), Some(_)) if fits(pushes.len()) => pushes.push(push),
-            (_, due) => {
-                bytes = push.payload.len();
-                steps.push(match due {
-                    None => Step::Now(push.queue, vec![push.payload]),
-                    Some(_) => Step::Later(vec![push]),
-                });
-            }
-        }
-    }
-    steps
 }

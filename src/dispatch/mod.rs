@@ -273,9 +273,15 @@ impl Dispatch {
         PendingBatch::of(Arc::clone(&self.0))
     }
 
-    /// Many jobs, a thousand in each step.
-    pub fn bulk<T: Serialize>(&self, jobs: impl IntoIterator<Item = T>) -> Bulk {
-        let jobs = jobs.into_iter().map(|job| self.0.read(&job)).collect();
+    /// Many jobs, a thousand in each step; they are read while the ones before are being pushed.
+    pub fn bulk<'a, T, I>(&self, jobs: I) -> Bulk<'a>
+    where
+        T: Serialize,
+        I: IntoIterator<Item = T>,
+        I::IntoIter: Send + 'a,
+    {
+        let app = Arc::clone(&self.0);
+        let jobs = jobs.into_iter().map(move |job| app.read(&job));
         Bulk::of(Arc::clone(&self.0), jobs)
     }
 }
