@@ -23,7 +23,7 @@ pub use manifest::{
     Class, Code, Manifest, ManifestError, Middleware, Model, Part, Paths, Pivot, Property,
     Returned, UniqueId, is_same_directory,
 };
-pub use object::Unfit;
+pub use object::{Made, Unfit};
 pub use slug::slug;
 pub use subject::{Answers, Missing};
 pub use variables::{Overrides, Variables};

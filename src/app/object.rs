@@ -145,7 +145,7 @@ impl Manifest {
         Ok(object)
     }
 
-    /// The text of [`object`](Self::object), with these properties set as well.
+    /// The command of a job: its [`object`](Self::object), with these properties set as well.
     ///
     /// A job with references keeps its properties where they are, because references count the values before them; so
     /// do those of Laravel's own classes that the manifest does not describe.
@@ -157,35 +157,23 @@ impl Manifest {
         &self,
         mut job: Object,
         edits: Vec<(&str, Value)>,
-    ) -> std::result::Result<Vec<u8>, Unfit> {
-        let bytes = Value::Object(job.clone()).to_bytes();
-        let may_refer = |needle: &[u8]| memchr::memmem::find(&bytes, needle).is_some();
+    ) -> std::result::Result<Made, Unfit> {
         let is_wrapper = Kind::of_class(&job.class) != Kind::Job
             && !self.wrappers.contains_key(job.class.as_str());
-        if is_wrapper || may_refer(b"r:") || may_refer(b"R:") {
-            let changes = edits
-                .into_iter()
-                .filter(|(name, value)| *job.get(name).unwrap_or(&Value::Null) != *value);
-            let texts: Vec<_> = changes
-                .map(|(name, value)| (name, value.to_bytes()))
-                .collect();
-            let texts: Vec<_> = texts
-                .iter()
-                .map(|(name, text)| (*name, text.as_slice()))
-                .collect();
-            let text = ObjectText::parse(&bytes).map_err(EditError::from);
-            let edited = text.and_then(|text| text.with(&texts));
-            return edited.map_err(|error| Unfit::Edit {
-                class: job.class,
-                why: error.to_string(),
-            });
+        let mut values = job.properties.iter().map(|(_, value)| value);
+        if is_wrapper || values.any(Value::has_reference) {
+            return edited(job, edits);
         }
         for (name, value) in edits {
             job.set(name, value);
         }
         let mut object = self.object(&job)?;
         self.fit_models(&mut object);
-        Ok(Value::Object(object).to_bytes())
+        let value = Value::Object(object);
+        Ok(Made {
+            bytes: value.to_bytes(),
+            value,
+        })
     }
 
     /// Writes models as the app's version does: with the name of their own connection if they say none, and before 9.26
@@ -261,6 +249,41 @@ impl Manifest {
             None => Ok(()),
         }
     }
+}
+
+/// A command that is made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Made {
+    /// The object.
+    pub value: Value,
+    /// The same, as PHP serializes it.
+    pub bytes: Vec<u8>,
+}
+
+/// Sets properties in the text of a job.
+fn edited(job: Object, edits: Vec<(&str, Value)>) -> std::result::Result<Made, Unfit> {
+    let changes = edits
+        .into_iter()
+        .filter(|(name, value)| *job.get(name).unwrap_or(&Value::Null) != *value);
+    let texts: Vec<_> = changes
+        .map(|(name, value)| (name, value.to_bytes()))
+        .collect();
+    let texts: Vec<_> = texts
+        .iter()
+        .map(|(name, text)| (*name, text.as_slice()))
+        .collect();
+    let class = job.class.clone();
+    let text = Value::Object(job).to_bytes();
+    let edited = ObjectText::parse(&text).map_err(EditError::from);
+    let made = edited.and_then(|text| {
+        let bytes = text.with(&texts)?;
+        let value = Value::from_bytes(&bytes)?;
+        Ok(Made { value, bytes })
+    });
+    made.map_err(|error| Unfit::Edit {
+        class,
+        why: error.to_string(),
+    })
 }
 
 impl Class {

@@ -22,7 +22,7 @@ pub(super) fn by_php(app: &App, object: Object, options: &Options) -> Result<Rea
         name: class.as_str(),
         is_secret: known.is_some_and(Class::is_encrypted),
     };
-    let payload = hand_over.dispatches(command, app.context.as_deref());
+    let payload = hand_over.dispatches(command.bytes, app.context.as_deref());
     let payload = payload.map_err(|error| DispatchError::OnlyPhp(error.into()))?;
     let (connection, destination) = draft::destination(services, options.connection.as_deref())?;
     let queue = options.queue.as_deref();

@@ -23,7 +23,7 @@ pub(super) fn callbacks(services: &Services, jobs: Vec<Object>) -> Result<Value,
         let job = manifest.command(job, Vec::new())?;
         let closure = QueuedClosure {
             code: DISPATCHES,
-            uses: vec![("job", Value::String(job))],
+            uses: vec![("job", Value::String(job.bytes))],
         };
         let encrypter = services.encrypter.as_deref();
         let encrypter = encrypter.ok_or_else(|| no("the app's key is not known".to_owned()))?;

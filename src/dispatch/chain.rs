@@ -102,7 +102,7 @@ impl Chain {
         }
         let mut rest = Vec::new();
         for job in jobs {
-            rest.push(Value::String(manifest.command(job?, Vec::new())?));
+            rest.push(Value::String(manifest.command(job?, Vec::new())?.bytes));
         }
         let is_open = |job: &Object, name: &str| {
             let value = job.get(name).cloned();

@@ -11,7 +11,7 @@ use super::by_php::by_php;
 use super::error::DispatchError;
 use super::push::{self, Dispatched, Prepared};
 use super::recipient::{self, Recipient};
-use crate::app::{Answers, Manifest, Unfit, Wrapping};
+use crate::app::{Answers, Made, Manifest, Unfit, Wrapping};
 use crate::handler::BoxFuture;
 use crate::handler::dispatch::{self as draft, Draft, Planned, Ready};
 use crate::payload::{
@@ -297,7 +297,7 @@ impl IntoFuture for Pending {
 pub(super) fn plan(app: &App, object: Object, options: &Options) -> Result<Planned, DispatchError> {
     let services = &app.services;
     let (command, rest) = command(app, object, options)?;
-    let mut draft = Draft::of(services, command, &options.answers, app.clock.now())?;
+    let mut draft = Draft::of_made(services, command, &options.answers, app.clock.now())?;
     if !draft.facts.is_queued {
         let class = draft.facts.class;
         return Err(Unfit::NotQueued { class }.into());
@@ -339,7 +339,7 @@ fn plan_wrapped(
     }
     let wrapped = manifest.wrap(wrapping, &answers)?;
     let command = manifest.command(wrapped.object, Vec::new())?;
-    let draft = Draft::of(services, command, &wrapped.answers, app.clock.now())?;
+    let draft = Draft::of_made(services, command, &wrapped.answers, app.clock.now())?;
     Ok(Planned::of(services, draft, None, None)?)
 }
 
@@ -348,7 +348,7 @@ pub(super) fn command(
     app: &App,
     mut object: Object,
     options: &Options,
-) -> Result<(Vec<u8>, Options), DispatchError> {
+) -> Result<(Made, Options), DispatchError> {
     let manifest = draft::manifest(&app.services)?;
     let rest = set(manifest, &mut object, options, &app.services.timezone);
     Ok((manifest.command(object, Vec::new())?, rest))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::dispatch::{self, DispatchError, Draft};
 use super::{JobContext, Services};
-use crate::app::{Answers, Class, Manifest, Unfit};
+use crate::app::{Answers, Class, Made, Manifest, Unfit};
 use crate::batch::{self, Batch, Batches};
 use crate::payload::{Delay, LogContext, random_id};
 use crate::php::{Array, ClassName, Object, Value};
@@ -317,7 +317,7 @@ impl BatchHandle {
                 source,
             };
             let mut draft =
-                Draft::of(services, command, &Answers::new(), now).map_err(impossible)?;
+                Draft::of_made(services, command, &Answers::new(), now).map_err(impossible)?;
             draft.facts.delay = adder.delay(&draft).map_err(impossible)?;
             let drafted = draft.finish(services, context, (connection, &queue));
             let drafted = drafted.await.map_err(impossible)?;
@@ -380,7 +380,7 @@ struct Adder<'a> {
 
 impl Adder<'_> {
     /// The command of a job of the batch, with the given properties set as well.
-    fn job(&self, job: Object, mut edits: Vec<(&str, Value)>) -> Result<Vec<u8>, AddError> {
+    fn job(&self, job: Object, mut edits: Vec<(&str, Value)>) -> Result<Made, AddError> {
         let is_closure = job.class == *CALL_QUEUED_CLOSURE;
         if !is_closure && !self.class(&job)?.is_batchable() {
             return Err(AddError::NotBatchable { class: job.class });
@@ -399,7 +399,7 @@ impl Adder<'_> {
     }
 
     /// The command of the first job of a chain, which carries the others.
-    fn chain(&self, chain: Vec<Object>) -> Result<Vec<u8>, AddError> {
+    fn chain(&self, chain: Vec<Object>) -> Result<Made, AddError> {
         let mut jobs = chain.into_iter();
         let first = jobs.next().ok_or(AddError::EmptyChain)?;
         if first.class != *CALL_QUEUED_CLOSURE && !self.class(&first)?.is_queueable() {
@@ -419,7 +419,10 @@ impl Adder<'_> {
             };
             edits.extend(properties.map(|property| (property, value.clone())));
         }
-        let rest = jobs.map(|job| self.job(job, Vec::new()).map(Value::String));
+        let rest = jobs.map(|job| {
+            self.job(job, Vec::new())
+                .map(|made| Value::String(made.bytes))
+        });
         let rest: Array = rest.collect::<Result<_, _>>()?;
         edits.push(("chained", rest.into()));
         self.job(first, edits)

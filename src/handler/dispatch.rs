@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::app::{Answers, Facts, Manifest, Missing};
+use crate::app::{Answers, Facts, Made, Manifest, Missing};
 use crate::cache::{name, random_owner};
 use crate::connection::LockPlace;
 use crate::payload::{
@@ -104,8 +104,22 @@ impl Draft {
         answers: &Answers,
         now: UnixSeconds,
     ) -> Result<Self, DispatchError> {
-        let manifest = manifest(services)?;
         let value = Value::from_bytes(&command)?;
+        let made = Made {
+            value,
+            bytes: command,
+        };
+        Self::of_made(services, made, answers, now)
+    }
+
+    pub(crate) fn of_made(
+        services: &Services,
+        made: Made,
+        answers: &Answers,
+        now: UnixSeconds,
+    ) -> Result<Self, DispatchError> {
+        let manifest = manifest(services)?;
+        let Made { value, bytes } = made;
         let facts = manifest.facts_with(&value, answers, now)?;
         if let (Some(hook), Hooks::OnlyPhp) = (manifest.payload_hooks.first(), &services.hooks) {
             return Err(hook_error(hook, "only PHP can run it"));
@@ -117,7 +131,7 @@ impl Draft {
             .has_horizon
             .then(|| manifest.horizon(&value, answers));
         Ok(Self {
-            command,
+            command: bytes,
             facts,
             now,
             horizon: horizon.transpose()?,

@@ -4,6 +4,7 @@
 //! (docs/protocol/payload.md 2 and 3). The caller, which knows the job's class,
 //! gives the content of the fields. Nothing is looked up here.
 
+use std::cell::RefCell;
 use std::fmt::Write as _;
 
 use serde_json::value::RawValue;
@@ -435,14 +436,40 @@ impl Fields {
     }
 }
 
+/// Random bytes from the system, which are drawn for many jobs at a time.
+///
+/// # Panics
+///
+/// The system's random number generator fails.
+fn random<const N: usize>() -> [u8; N] {
+    const SIZE: usize = 1024;
+    thread_local! {
+        /// Drawn bytes, and how many of them are used.
+        static DRAWN: RefCell<([u8; SIZE], usize)> = const { RefCell::new(([0; SIZE], SIZE)) };
+    }
+    DRAWN.with_borrow_mut(|(drawn, used)| {
+        if *used + N > SIZE {
+            getrandom::fill(drawn).expect("the system has random numbers");
+            *used = 0;
+        }
+        let mut bytes = [0; N];
+        let taken = &mut drawn[*used..*used + N];
+        bytes.copy_from_slice(taken);
+        // A dump of the memory shows no names and owners of earlier jobs.
+        taken.fill(0);
+        *used += N;
+        bytes
+    })
+}
+
 /// A uuid of version 4, from the system's random number generator.
 ///
 /// # Panics
 ///
 /// The system's random number generator fails.
 pub fn random_uuid() -> JobUuid {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).expect("the system has random numbers");
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut bytes: [u8; 16] = random();
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let mut text = String::with_capacity(36);
@@ -450,7 +477,8 @@ pub fn random_uuid() -> JobUuid {
         if matches!(index, 4 | 6 | 8 | 10) {
             text.push('-');
         }
-        write!(text, "{byte:02x}").expect("a string takes everything");
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 0x0f)]));
     }
     JobUuid::from(text)
 }
@@ -468,8 +496,7 @@ pub fn random_id() -> JobId {
     const LETTERS: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
     let mut text = String::with_capacity(32);
     while text.len() < 32 {
-        let mut bytes = [0; 48];
-        getrandom::fill(&mut bytes).expect("the system has random numbers");
+        let bytes: [u8; 48] = random();
         // Values beyond the letters are drawn again, so that all letters are equally likely.
         let letters = bytes
             .iter()

@@ -86,7 +86,7 @@ impl QueuedClosure<'_> {
         if !Self::is_supported(version) {
             return Err(ClosureError::Unsupported(version));
         }
-        if let Some((name, _)) = self.uses.iter().find(|(_, value)| has_reference(value)) {
+        if let Some((name, _)) = self.uses.iter().find(|(_, value)| value.has_reference()) {
             return Err(ClosureError::Reference((*name).into()));
         }
         let uses = self.uses.iter().map(|(name, value)| {
@@ -117,22 +117,6 @@ impl QueuedClosure<'_> {
 
 fn object(class: &str) -> Object {
     Object::new(ClassName::new(class).expect("it is a class name"))
-}
-
-fn has_reference(value: &Value) -> bool {
-    let mut open = vec![value];
-    while let Some(value) = open.pop() {
-        match value {
-            Value::ObjectRef(_) | Value::VarRef(_) => return true,
-            Value::Array(Array { pairs }) => open.extend(pairs.iter().map(|(_, value)| value)),
-            Value::Object(object) => {
-                open.extend(object.properties.iter().map(|(_, value)| value));
-            }
-            Value::Custom(custom) => open.extend(custom.inner()),
-            _ => {}
-        }
-    }
-    false
 }
 
 #[cfg(test)]

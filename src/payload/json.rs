@@ -510,7 +510,14 @@ pub(super) fn write_unescaped_text(out: &mut String, text: &str) {
 fn write_escaped(out: &mut String, text: &str, is_escaped: impl Fn(char) -> bool) {
     use fmt::Write as _;
     out.push('"');
-    for c in text.chars() {
+    let is_plain =
+        |byte: u8| matches!(byte, b' '..=b'\x7f') && !matches!(byte, b'"' | b'\\' | b'/');
+    let mut rest = text;
+    while let Some(at) = rest.bytes().position(|byte| !is_plain(byte)) {
+        out.push_str(&rest[..at]);
+        let Some(c) = rest[at..].chars().next() else {
+            break;
+        };
         match c {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
@@ -520,7 +527,6 @@ fn write_escaped(out: &mut String, text: &str, is_escaped: impl Fn(char) -> bool
             '\t' => out.push_str("\\t"),
             '\x08' => out.push_str("\\b"),
             '\x0c' => out.push_str("\\f"),
-            ' '..='~' | '\x7f' => out.push(c),
             c if !c.is_ascii() && !is_escaped(c) => out.push(c),
             c => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
@@ -529,6 +535,8 @@ fn write_escaped(out: &mut String, text: &str, is_escaped: impl Fn(char) -> bool
                 }
             }
         }
+        rest = &rest[at + c.len_utf8()..];
     }
+    out.push_str(rest);
     out.push('"');
 }

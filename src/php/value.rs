@@ -268,6 +268,23 @@ impl Object {
 }
 
 impl Value {
+    /// Whether there is a reference anywhere in it, whose number belongs to the text that it comes from.
+    pub(crate) fn has_reference(&self) -> bool {
+        let mut open = vec![self];
+        while let Some(value) = open.pop() {
+            match value {
+                Self::ObjectRef(_) | Self::VarRef(_) => return true,
+                Self::Array(Array { pairs }) => open.extend(pairs.iter().map(|(_, value)| value)),
+                Self::Object(object) => {
+                    open.extend(object.properties.iter().map(|(_, value)| value));
+                }
+                Self::Custom(custom) => open.extend(custom.inner()),
+                _ => {}
+            }
+        }
+        false
+    }
+
     /// Reads one value; the bytes must contain nothing else.
     ///
     /// # Errors

@@ -169,7 +169,7 @@ fn wrappers_are_filled_as_php_fills_them(version: u8) {
         let wrapped = wrapped.unwrap_or_else(|error| panic!("{place}: {error}"));
         let found = manifest.command(wrapped.object, Vec::new());
         assert_eq!(
-            String::from_utf8_lossy(&found.unwrap()),
+            String::from_utf8_lossy(&found.unwrap().bytes),
             String::from_utf8_lossy(bytes),
             "{place} {}",
             line["kind"]
