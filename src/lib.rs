@@ -121,6 +121,7 @@ mod shown;
 mod telemetry;
 #[cfg(feature = "internals")]
 pub mod telemetry;
+pub mod testing;
 #[cfg(not(feature = "internals"))]
 mod time;
 #[cfg(feature = "internals")]
@@ -162,3 +163,8 @@ struct HandlersPage;
 #[cfg(all(doctest, feature = "cli"))]
 #[doc = include_str!("../docs/dispatch.md")]
 struct DispatchPage;
+
+/// And those of the page on tests.
+#[cfg(all(doctest, feature = "cli"))]
+#[doc = include_str!("../docs/testing.md")]
+struct TestingPage;

@@ -12,7 +12,7 @@ use crate::queue::{Push, QueueName};
 
 /// A closure that dispatches this job, on the queue of the job.
 pub(super) fn by_php(app: &App, object: Object, options: &Options) -> Result<Ready, DispatchError> {
-    let (services, now) = (&app.services, app.clock.now());
+    let (services, now) = (&app.services, app.services.clock.now());
     let class = object.class.clone();
     let known = draft::manifest(services)?.class(&class);
     let (command, rest) = command(app, object, options)?;

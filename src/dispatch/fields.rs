@@ -4,15 +4,15 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 
 /// What a type's `Deserialize` asks for first.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Fields {
+pub(crate) struct Fields {
     /// The type's serde name, which is the PHP class.
-    pub(super) class: &'static str,
-    pub(super) fields: &'static [&'static str],
+    pub(crate) class: &'static str,
+    pub(crate) fields: &'static [&'static str],
 }
 
 impl Fields {
     /// The class and fields of a struct; `None` of a type that is no struct.
-    pub(super) fn of<'de, T: Deserialize<'de>>() -> Option<Self> {
+    pub(crate) fn of<'de, T: Deserialize<'de>>() -> Option<Self> {
         let mut found = None;
         // It always fails: there is no value.
         let _ = T::deserialize(Probe(&mut found));

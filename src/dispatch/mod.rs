@@ -43,7 +43,6 @@ use crate::handler::{BoxError, JobContext, Services};
 use crate::horizon::Horizon;
 use crate::payload::LogContext;
 use crate::php::{ClassName, Object};
-use crate::time::Clock;
 
 mod app;
 mod batch;
@@ -67,7 +66,7 @@ pub use push::{Dispatched, Prepared};
 pub use recipient::Recipient;
 
 use app::App;
-use fields::Fields;
+pub(crate) use fields::Fields;
 use pending::What;
 
 /// Pushes jobs to the app's queues. Cheap to clone.
@@ -139,7 +138,13 @@ impl Dispatch {
         Ok(Self::with(Arc::new(services), None, horizons))
     }
 
-    /// With these services, for the project's own tests.
+    /// With these services, for tests.
+    #[cfg(not(feature = "internals"))]
+    pub(crate) fn of_services(services: Services) -> Self {
+        Self::with(Arc::new(services), None, Vec::new())
+    }
+
+    /// With these services, for tests.
     #[cfg(feature = "internals")]
     pub fn of_services(services: Services) -> Self {
         Self::with(Arc::new(services), None, Vec::new())
@@ -153,7 +158,6 @@ impl Dispatch {
         Self(Arc::new(App {
             services,
             context,
-            clock: Clock::System,
             _horizons: horizons,
         }))
     }

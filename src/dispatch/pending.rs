@@ -297,7 +297,12 @@ impl IntoFuture for Pending {
 pub(super) fn plan(app: &App, object: Object, options: &Options) -> Result<Planned, DispatchError> {
     let services = &app.services;
     let (command, rest) = command(app, object, options)?;
-    let mut draft = Draft::of_made(services, command, &options.answers, app.clock.now())?;
+    let mut draft = Draft::of_made(
+        services,
+        command,
+        &options.answers,
+        app.services.clock.now(),
+    )?;
     if !draft.facts.is_queued {
         let class = draft.facts.class;
         return Err(Unfit::NotQueued { class }.into());
@@ -339,7 +344,12 @@ fn plan_wrapped(
     }
     let wrapped = manifest.wrap(wrapping, &answers)?;
     let command = manifest.command(wrapped.object, Vec::new())?;
-    let draft = Draft::of_made(services, command, &wrapped.answers, app.clock.now())?;
+    let draft = Draft::of_made(
+        services,
+        command,
+        &wrapped.answers,
+        app.services.clock.now(),
+    )?;
     Ok(Planned::of(services, draft, None, None)?)
 }
 
@@ -394,7 +404,7 @@ fn method(
     job: Box<str>,
     data: Box<RawValue>,
 ) -> Result<Ready, DispatchError> {
-    let (services, now) = (&app.services, app.clock.now());
+    let (services, now) = (&app.services, app.services.clock.now());
     let (connection, destination) = draft::destination(services, options.connection.as_deref())?;
     let queue = options.queue.as_deref();
     let queue = queue.unwrap_or(destination.default_queue.as_str());

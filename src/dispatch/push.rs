@@ -55,6 +55,16 @@ impl Prepared {
         &self.ready.uuid
     }
 
+    /// The id of the job.
+    pub fn id(&self) -> &JobId {
+        &self.ready.id
+    }
+
+    /// The queue that it goes to.
+    pub fn queue(&self) -> &QueueName {
+        &self.ready.push.queue
+    }
+
     /// The payload, as it will be in the queue.
     pub fn payload(&self) -> &[u8] {
         &self.ready.push.payload

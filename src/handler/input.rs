@@ -70,7 +70,8 @@ pub fn input<J: DeserializeOwned>(context: &JobContext) -> Result<J, InputError>
     read(context.payload())
 }
 
-fn read<J: DeserializeOwned>(payload: &Payload) -> Result<J, InputError> {
+/// Reads the job of a payload that is decrypted.
+pub(crate) fn read<J: DeserializeOwned>(payload: &Payload) -> Result<J, InputError> {
     let source = Source::of(payload)?;
     let Some(view) = view::asked_by::<J>() else {
         return match &source {

@@ -43,6 +43,7 @@ pub use context::JobContext;
 pub use failure::{BoxError, BoxFuture, FailureText};
 pub use function::{Function, blocking, function};
 pub(crate) use hooks::{Fields, Hooks, RunsHooks};
+pub(crate) use input::read;
 pub use input::{InputError, input};
 pub use limiter::{Limit, Limiter};
 pub use model::{ModelError, ModelId, ModelIdentifier, ModelKey, ModelNotFound};

@@ -14,6 +14,7 @@ use crate::connection::{Databases, Redis};
 use crate::payload::{Data, Encrypter, Kind, Payload, Version};
 use crate::php::ClassName;
 use crate::queue::{Connections, QueueName};
+use crate::time::Clock;
 
 /// Everything of the app that a job may need during and after its run; missing services are `None`.
 ///
@@ -32,6 +33,8 @@ pub struct Services {
     pub has_horizon: bool,
     /// The app's time zone, as PHP names it.
     pub timezone: String,
+    /// Where the time comes from.
+    pub(crate) clock: Clock,
     /// The app's cache stores.
     pub stores: Option<Stores>,
     /// The app's queue connections.

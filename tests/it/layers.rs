@@ -11,7 +11,7 @@ use self::paths::{Tree, circles};
 use crate::harness::fixtures::project;
 
 /// Modules by row, the lowest first.
-const ROWS: [&[&str]; 13] = [
+const ROWS: [&[&str]; 14] = [
     &["php", "time", "new_file", "shown"],
     &["payload", "app"],
     &["connection"],
@@ -24,6 +24,7 @@ const ROWS: [&[&str]; 13] = [
     &["horizon", "telemetry"],
     &["config"],
     &["dispatch"],
+    &["testing"],
     &["cli"],
 ];
 

@@ -39,4 +39,5 @@ mod programs;
 mod stale;
 mod supervised;
 mod telemetry;
+mod testing;
 mod worker;

@@ -79,6 +79,48 @@ impl MemoryQueue {
         self.state().spools.entry(spool).or_default().push(record);
     }
 
+    /// Adds a job, waiting or delayed.
+    pub(crate) fn put(&self, queue: &QueueName, due: Option<UnixSeconds>, payload: Vec<u8>) {
+        let mut state = self.state();
+        let queue = state.queues.entry(queue.clone()).or_default();
+        match due {
+            Some(due) => drop(queue.delayed.insert((due, payload))),
+            None => queue.pending.push_back(payload),
+        }
+    }
+
+    /// The jobs of all queues that wait or are delayed, by queue.
+    pub(crate) fn all(&self) -> Vec<(QueueName, Option<UnixSeconds>, Vec<u8>)> {
+        let state = self.state();
+        let mut all = Vec::new();
+        for (name, queue) in &state.queues {
+            let pending = queue.pending.iter().map(|payload| (None, payload));
+            let delayed = queue
+                .delayed
+                .iter()
+                .map(|(due, payload)| (Some(*due), payload));
+            let jobs = pending.chain(delayed);
+            all.extend(jobs.map(|(due, payload)| (name.clone(), due, payload.clone())));
+        }
+        drop(state);
+        all.sort_by(|(one, ..), (other, ..)| one.as_str().cmp(other.as_str()));
+        all
+    }
+
+    /// Takes the job of any queue that has been due for longest; those that were never delayed come first.
+    pub(crate) fn take_next(&self, now: UnixSeconds) -> Option<(QueueName, Vec<u8>)> {
+        let mut all = self.all();
+        all.retain(|(_, due, _)| due.is_none_or(|due| due <= now));
+        let (name, due, payload) = all.into_iter().min_by_key(|(_, due, _)| *due)?;
+        let mut state = self.state();
+        let queue = state.queues.get_mut(&name)?;
+        match due {
+            Some(due) => drop(queue.delayed.remove(&(due, payload.clone()))),
+            None => drop(queue.pending.pop_front()),
+        }
+        Some((name, payload))
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // Every change is complete before anything can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
