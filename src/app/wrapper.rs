@@ -184,7 +184,7 @@ impl Manifest {
         for (name, routed) in routes {
             let value = copied.place(name)?;
             let value = match routed {
-                Some(routed) if value.is_null() => Value::from(routed),
+                Some(place) if value.is_null() => Value::from(place),
                 _ => value,
             };
             answers.insert(name, value);
@@ -247,7 +247,6 @@ impl Copied<'_> {
                     subject.property(Some(class), name)
                 }
             }
-            "tries" | "timeout" | "maxExceptions" => subject.limit(class, name)?,
             "failOnTimeout" | "deleteWhenMissingModels" => match subject.limit(class, name)? {
                 Value::Null => Value::Bool(false),
                 value => value,
@@ -255,7 +254,9 @@ impl Copied<'_> {
             "backoff" | "retryAfter" if self.has_method("backoff") => {
                 subject.method(class, name)?
             }
-            "backoff" | "retryAfter" => subject.limit(class, name)?,
+            "tries" | "timeout" | "maxExceptions" | "backoff" | "retryAfter" => {
+                subject.limit(class, name)?
+            }
             "retryUntil" | "timeoutAt" => {
                 if self.has_method("retryUntil") || subject.answers.contains_key(name) {
                     subject.method(class, name)?

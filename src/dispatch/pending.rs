@@ -256,7 +256,7 @@ impl Pending {
         let what = self.what?;
         let (recipients, channel) = (self.recipients, self.channel);
         let is_sent = matches!(what, What::Notification(_) | What::Mailable(_));
-        if !(recipients.is_empty() || is_sent) || channel.is_some() && !is_sent {
+        if !(is_sent || recipients.is_empty() && channel.is_none()) {
             let what = "only notifications and mails have recipients and channels";
             return Err(DispatchError::unfit(what));
         }

@@ -50,9 +50,7 @@ use crate::payload::{Encrypter, Kind, Pattern, Payload, Target, TargetPattern, V
 use crate::queue::{Connections, Destination, MemoryQueue, QueueName};
 use crate::routing::{HandlerChoice, Mapping, Registry, Router, UnmappedPolicy};
 use crate::time::{Clock, UnixSeconds};
-use crate::worker::{
-    Control, Defaults, Event, JobEnd, JobResult, StopRules, Worker, WorkerOptions,
-};
+use crate::worker::{Control, Event, JobEnd, JobResult, StopRules, Worker, WorkerOptions};
 
 mod classes;
 mod found;
@@ -279,14 +277,9 @@ impl App {
         };
         let own = Arc::new(MemoryQueue::new(None));
         own.put(&queue, None, payload);
-        let defaults = WorkerOptions::default().defaults;
-        let options = WorkerOptions {
+        let mut options = WorkerOptions {
             connection: CONNECTION.into(),
             queues: vec![queue],
-            defaults: Defaults {
-                tries: i64::from(self.tries),
-                ..defaults
-            },
             stop: StopRules {
                 memory: None,
                 when_empty: true,
@@ -296,6 +289,7 @@ impl App {
             clock: self.clock(),
             ..WorkerOptions::default()
         };
+        options.defaults.tries = i64::from(self.tries);
         let ended = Arc::new(Mutex::new(None));
         let seen = Arc::clone(&ended);
         let worker = Worker::new(Arc::clone(&own), router, options).with_services(self.services());

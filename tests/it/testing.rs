@@ -177,11 +177,6 @@ async fn payloads_are_those_of_the_version_and_captured_ones_are_read() {
         .unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), line["element"].as_str().unwrap()).unwrap();
-    #[derive(Debug, PartialEq, Deserialize)]
-    struct Plain {
-        number: i64,
-        title: String,
-    }
     let plain: Plain = app.read(file.path()).unwrap();
     assert_eq!((plain.number, &*plain.title), (42, "Hello"));
 }
@@ -212,6 +207,12 @@ async fn unknown_classes_and_misfits_are_said() {
     let wrong = handler::function(|_: Wrong, _: JobContext| async { Ok::<(), BoxError>(()) });
     let end = app.run(wrong, &other).await.unwrap();
     assert!(end.failure().unwrap().contains("pages"), "{end:?}");
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+struct Plain {
+    number: i64,
+    title: String,
 }
 
 #[derive(Deserialize)]

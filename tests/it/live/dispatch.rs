@@ -165,9 +165,9 @@ fn wrappers_are_filled_as_php_fills_them(version: u8) {
         if let Some(queue) = wrapper.get("queue").filter(|queue| !queue.is_null()) {
             answers.insert("queue", queue.clone());
         }
-        let wrapped = manifest.wrap(wrapping, &answers);
-        let wrapped = wrapped.unwrap_or_else(|error| panic!("{place}: {error}"));
-        let found = manifest.command(wrapped.object, Vec::new());
+        let filled = manifest.wrap(wrapping, &answers);
+        let filled = filled.unwrap_or_else(|error| panic!("{place}: {error}"));
+        let found = manifest.command(filled.object, Vec::new());
         assert_eq!(
             String::from_utf8_lossy(&found.unwrap().bytes),
             String::from_utf8_lossy(bytes),
@@ -308,8 +308,34 @@ fn php_runs_what_artisand_dispatches(version: u8) {
     }
     assert_eq!(scene.queued(), 0);
 
+    front.refuses(
+        r"App\Jobs\Journall",
+        "{}",
+        &["did you mean", r"App\Jobs\Journal"],
+    );
+    front.refuses(
+        plain,
+        r#"{"idd":"a"}"#,
+        &["no property `idd`", "did you mean `id`?"],
+    );
+    front.refuses(
+        plain,
+        r#"{"id":7,"script":[]}"#,
+        &["$id is string", "cannot be an int"],
+    );
+    front.refuses(r"App\Models\User", "{}", &[r"App\Models\User"]);
+}
+
+on_every_laravel!(php_runs_what_artisand_dispatches);
+
+/// Lines of which one does not fit, artisan commands, and jobs that PHP dispatches.
+fn the_shell_dispatches_lines_and_commands(version: u8) {
+    let front = Front::new(version);
+    let scene = &front.0;
+    let plain = r"App\Jobs\Journal";
     // Of many, those before the first that does not fit are dispatched, and it is named.
     let lines = "{\"id\":\"f1\",\"script\":[]}\n{\"idd\":\"f2\"}\n{\"id\":\"f3\",\"script\":[]}\n";
+    let many = scene.workplace.path().join("many.jsonl");
     std::fs::write(&many, lines).unwrap();
     let data = format!("@{}", many.display());
     let mut process = ManagedChild::spawn(
@@ -340,26 +366,9 @@ fn php_runs_what_artisand_dispatches(version: u8) {
         (&seen["text"], &seen["times"]),
         (&json!("hello"), &json!("3"))
     );
-
-    front.refuses(
-        r"App\Jobs\Journall",
-        "{}",
-        &["did you mean", r"App\Jobs\Journal"],
-    );
-    front.refuses(
-        plain,
-        r#"{"idd":"a"}"#,
-        &["no property `idd`", "did you mean `id`?"],
-    );
-    front.refuses(
-        plain,
-        r#"{"id":7,"script":[]}"#,
-        &["$id is string", "cannot be an int"],
-    );
-    front.refuses(r"App\Models\User", "{}", &[r"App\Models\User"]);
 }
 
-on_every_laravel!(php_runs_what_artisand_dispatches);
+on_every_laravel!(the_shell_dispatches_lines_and_commands);
 
 fn a_unique_job_of_either_side_keeps_the_other_out(version: u8) {
     let front = Front::new(version);
