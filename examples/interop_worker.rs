@@ -60,6 +60,11 @@ fn main() -> ExitCode {
             "journal_blocking",
             handler::blocking(journal_blocking).on_failed(journal_failure),
         );
+    let registry = match std::env::var("INTEROP_DISPATCHES").as_deref() {
+        Ok("misspelt") => registry.dispatches::<Misspelt>(),
+        Ok(_) => registry.dispatches::<Next>(),
+        Err(_) => registry,
+    };
     let application = Application::new(registry);
     if std::env::var_os("INTEROP_EVENTS").is_some() {
         return application.on(write_down).run();
@@ -215,17 +220,29 @@ async fn journal(job: Journal, context: JobContext) -> Result<(), BoxError> {
 }
 
 /// A journal job that follows another.
-#[derive(serde::Serialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(rename = "App\\Jobs\\Journal")]
-struct Next<'a> {
-    id: &'a str,
-    script: [&'a str; 0],
+struct Next {
+    id: String,
+    script: Vec<String>,
 }
 
-impl<'a> Next<'a> {
-    fn named(id: &'a str) -> Self {
-        Self { id, script: [] }
+impl Next {
+    fn named(id: &str) -> Self {
+        Self {
+            id: id.to_owned(),
+            script: Vec::new(),
+        }
     }
+}
+
+/// A struct whose field the class does not have.
+#[derive(Deserialize)]
+#[serde(rename = "App\\Jobs\\Journal")]
+#[expect(dead_code, reason = "only its names matter")]
+struct Misspelt {
+    idd: String,
+    script: Vec<String>,
 }
 
 /// The same on a separate thread, which cannot be cancelled.

@@ -1113,6 +1113,7 @@ class Classes
                 'named' => $class->hasMethod('middleware') ? $this->named($class->getMethod('middleware')) : [],
             ],
             'handle' => $this->parameters($class),
+            'constructor' => Constructor::of($class),
             'listens' => $events,
             'parents' => $this->parents($class),
             'interfaces' => $class->getInterfaceNames(),
@@ -1522,6 +1523,102 @@ class Classes
     }
 }
 
+/** What the constructors of a class do that is not in its declarations. */
+class Constructor
+{
+    private $sets = [];
+
+    private $calls = [];
+
+    /** `{"sets": [properties], "calls": [methods of $this with their arguments]}`, or null if there is nothing to say. */
+    public static function of(\ReflectionClass $class)
+    {
+        $found = new self();
+        for ($place = $class; $place !== null;) {
+            $method = $place->getConstructor();
+            // The framework's own is run by Laravel's methods alone.
+            if ($method === null || strpos($method->getDeclaringClass()->getName(), 'Illuminate\\') === 0) {
+                break;
+            }
+            $calls_parent = $found->read($method);
+            $place = $calls_parent ? ($method->getDeclaringClass()->getParentClass() ?: null) : null;
+        }
+
+        return $found->sets === [] && $found->calls === []
+            ? null
+            : ['sets' => array_keys($found->sets), 'calls' => array_keys($found->calls)];
+    }
+
+    /** Returns whether it calls that of its parent. */
+    private function read(\ReflectionMethod $method)
+    {
+        $calls_parent = false;
+        $tokens = Returned::tokens($method) ?: [];
+        $text = function ($place) use ($tokens) {
+            return isset($tokens[$place]) ? $tokens[$place][1] : '';
+        };
+        for ($at = 0; $at < count($tokens); $at++) {
+            if ($text($at) === 'parent' && $text($at + 2) === '__construct') {
+                $calls_parent = true;
+            }
+            if ($text($at) !== '$this' || $text($at + 1) !== '->' || ! isset($tokens[$at + 2]) || $tokens[$at + 2][0] !== T_STRING) {
+                continue;
+            }
+            $name = $text($at + 2);
+            $next = $text($at + 3);
+            if ($next === '(') {
+                $this->calls[$name.$this->arguments($tokens, $at + 3)] = true;
+            } elseif ($this->isAssignment($tokens, $at + 3) && ! $this->isCopy($method, $name, $text, $at + 3)) {
+                $this->sets[$name] = true;
+            }
+        }
+
+        return $calls_parent;
+    }
+
+    /** The arguments of a call as they are written, if they are short. */
+    private function arguments(array $tokens, $at)
+    {
+        $written = '';
+        $depth = 0;
+        for (; isset($tokens[$at]); $at++) {
+            $depth += $tokens[$at][1] === '(' ? 1 : ($tokens[$at][1] === ')' ? -1 : 0);
+            $written .= $tokens[$at][1];
+            if ($depth === 0) {
+                break;
+            }
+        }
+
+        return strlen($written) > 60 ? '(..)' : $written;
+    }
+
+    private function isAssignment(array $tokens, $at)
+    {
+        // `$this->list[..] = ..` sets a part of it.
+        for ($depth = 0; isset($tokens[$at]) && ($depth > 0 || $tokens[$at][1] === '['); $at++) {
+            $depth += $tokens[$at][1] === '[' ? 1 : ($tokens[$at][1] === ']' ? -1 : 0);
+        }
+
+        return isset($tokens[$at]) && in_array(
+            $tokens[$at][1],
+            ['=', '+=', '-=', '*=', '/=', '.=', '%=', '**=', '??=', '|=', '&=', '^='],
+            true
+        );
+    }
+
+    /** `$this->name = $name;` of a parameter. */
+    private function isCopy(\ReflectionMethod $method, $name, callable $text, $at)
+    {
+        foreach ($method->getParameters() as $parameter) {
+            if ($parameter->getName() === $name) {
+                return $text($at) === '=' && $text($at + 1) === '$'.$name && $text($at + 2) === ';';
+            }
+        }
+
+        return false;
+    }
+}
+
 /**
  * Reads `return EXPRESSION;` if a method does nothing else, and EXPRESSION is
  * a literal, `$this->property`, or a string made of them.
@@ -1544,8 +1641,19 @@ class Returned
     public static function by(\ReflectionClass $class, $name)
     {
         $method = $class->getMethod($name);
+        if ($method->isStatic() || $method->isAbstract() || $method->getNumberOfParameters() > 0) {
+            return null;
+        }
+        $tokens = self::tokens($method);
+
+        return $tokens === null ? null : (new self($class, $tokens))->body();
+    }
+
+    /** What follows the name of the method in its source: types and texts, without spaces and comments. */
+    public static function tokens(\ReflectionMethod $method)
+    {
         $lines = is_string($method->getFileName()) ? @file($method->getFileName()) : false;
-        if ($lines === false || $method->isStatic() || $method->isAbstract() || $method->getNumberOfParameters() > 0) {
+        if ($lines === false) {
             return null;
         }
         $first = $method->getStartLine() - 1;
@@ -1559,7 +1667,7 @@ class Returned
         }
         foreach ($tokens as $place => $token) {
             if ($token[0] === T_FUNCTION && isset($tokens[$place + 1]) && $tokens[$place + 1][1] === $method->getShortName()) {
-                return (new self($class, array_slice($tokens, $place + 2)))->body();
+                return array_slice($tokens, $place + 2);
             }
         }
 

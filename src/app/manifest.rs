@@ -219,9 +219,22 @@ pub struct Class {
     /// Classes of the parameters of its `handle` or `__invoke`, separated by `|` within a union; `None` for other types.
     #[serde(default)]
     pub handle: Vec<Option<String>>,
+    /// What its constructors do; empty in a manifest of an older version.
+    #[serde(default, deserialize_with = "or_default")]
+    pub constructor: Constructor,
     /// Which events its methods listen to.
     #[serde(default)]
     pub listens: Vec<Listens>,
+}
+
+/// What the constructors of a class do, which do not run where a job is made in Rust.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Constructor {
+    /// Properties that they set otherwise than from a parameter of the same name.
+    pub sets: Vec<String>,
+    /// Methods that they call on the new object, with the arguments as they are written.
+    pub calls: Vec<String>,
 }
 
 /// A property of a class.

@@ -59,12 +59,14 @@ pub enum Unfit {
         parent: String,
     },
     /// A property that the constructor always sets has neither a value nor a default.
-    #[error("{class}::${property} has no value and no default")]
+    #[error("{class}::${property} has no value and no default{}", if *is_set { ": its constructor sets it, which does not run" } else { "" })]
     Uncovered {
         /// The class.
         class: ClassName,
         /// The property.
         property: String,
+        /// Whether the constructor sets it otherwise than from a parameter of its name.
+        is_set: bool,
     },
     /// The class is not queued (`ShouldQueue`): PHP would run it at once.
     #[error("{class} does not implement ShouldQueue: PHP would run it at once")]
@@ -93,6 +95,19 @@ impl Manifest {
     /// The name of the class that is most similar to this one.
     pub fn nearest_class(&self, name: &str) -> Option<&str> {
         nearest(name, self.classes.keys().map(String::as_str))
+    }
+
+    /// A type whose serde name is no class.
+    pub(crate) fn no_class(&self, of_type: &str) -> Unfit {
+        let mut names = self.classes.keys();
+        let same = names.find(|name| name.rsplit('\\').next() == Some(of_type));
+        let class = same.map_or("App\\Jobs\\..", |name| name);
+        Unfit::NoClass {
+            what: format!(
+                "`{of_type}` names no PHP class: #[serde(rename = \"{}\")]",
+                class.replace('\\', "\\\\")
+            ),
+        }
     }
 
     /// A class, or an error that names the nearest one.
@@ -245,9 +260,28 @@ impl Manifest {
             Some((_, property)) => Err(Unfit::Uncovered {
                 class: name.clone(),
                 property: property.name.clone(),
+                is_set: class.constructor.sets.contains(&property.name),
             }),
             None => Ok(()),
         }
+    }
+
+    /// What the constructor of a class does, which does not run, beyond setting these properties.
+    pub fn constructor_notes(&self, name: &ClassName, fields: &[&str]) -> Vec<String> {
+        let Some(class) = self.class(name) else {
+            return Vec::new();
+        };
+        let constructor = &class.constructor;
+        let sets = constructor.sets.iter();
+        let sets = sets.filter(|property| !fields.contains(&&***property));
+        let sets = sets.map(|property| format!("its constructor sets `{property}`: give it"));
+        let calls = constructor
+            .calls
+            .iter()
+            .map(|call| format!("its constructor calls `{call}`: do what that does"));
+        sets.chain(calls)
+            .map(|note| format!("{name}: {note}, because constructors do not run here"))
+            .collect()
     }
 }
 

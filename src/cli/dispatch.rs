@@ -76,6 +76,7 @@ pub(super) async fn run(args: DispatchArgs, global: &GlobalArgs) -> anyhow::Resu
     let mut work = Work {
         jobs: documents(&args.data)?,
         repeated: None,
+        is_told: args.by_php,
         args: &args,
         dispatch: &dispatch,
         due,
@@ -158,6 +159,8 @@ struct Work<'a> {
     jobs: Documents,
     /// A document, its place, and how often it is still to be dispatched.
     repeated: Option<(String, Json, u32)>,
+    /// Whether it was said what the constructor of the class does.
+    is_told: bool,
     args: &'a DispatchArgs,
     dispatch: &'a Dispatch,
     due: Option<Due>,
@@ -176,6 +179,14 @@ impl Work<'_> {
             }
         }
         let (place, data, count) = self.repeated.as_mut()?;
+        if !self.is_told {
+            self.is_told = true;
+            let fields = data.as_object().into_iter().flat_map(|map| map.keys());
+            let fields: Vec<&str> = fields.map(String::as_str).collect();
+            for note in self.dispatch.constructor_notes(&self.args.job, &fields) {
+                output::notice(&note);
+            }
+        }
         *count = count.checked_sub(1)?;
         let prepared = match pending(self.dispatch, self.args, self.due, data) {
             Ok(pending) => pending.prepare().await.map_err(anyhow::Error::new),

@@ -43,6 +43,7 @@ use crate::handler::{BoxError, JobContext, Services};
 use crate::horizon::Horizon;
 use crate::payload::LogContext;
 use crate::php::{ClassName, Object};
+use crate::routing::DispatchedType;
 
 mod app;
 mod batch;
@@ -51,7 +52,6 @@ mod by_php;
 mod callbacks;
 mod chain;
 mod error;
-mod fields;
 mod in_handler;
 mod pending;
 mod push;
@@ -66,7 +66,6 @@ pub use push::{Dispatched, Prepared};
 pub use recipient::Recipient;
 
 use app::App;
-pub(crate) use fields::Fields;
 use pending::What;
 
 /// Pushes jobs to the app's queues. Cheap to clone.
@@ -165,21 +164,28 @@ impl Dispatch {
     /// Checks that structs of this type can be dispatched: the class exists and is queued, each field is one of its
     /// properties, and each property without a default is a field.
     ///
+    /// What the constructor of the class does besides is logged as a warning.
+    ///
     /// # Errors
     ///
     /// [`DispatchError::Unfit`] with the nearest name, or [`DispatchError::OnlyPhp`].
     pub fn check<'de, T: Deserialize<'de>>(&self) -> Result<(), DispatchError> {
         let manifest = draft::manifest(&self.0.services)?;
-        let of_type = App::short_name::<T>();
-        let Some(fields) = Fields::of::<T>() else {
-            return Err(self.0.no_class(of_type));
-        };
-        if !fields.class.contains('\\') {
-            return Err(self.0.no_class(of_type));
+        for note in DispatchedType::of::<T>().check(manifest)? {
+            tracing::warn!("{note}");
         }
-        let class = ClassName::new(fields.class.trim_start_matches('\\'));
-        let class = class.ok_or_else(|| self.0.no_class(of_type))?;
-        Ok(manifest.check_fields(&class, fields.fields)?)
+        Ok(())
+    }
+
+    /// What the constructor of a class does beyond setting these properties.
+    #[cfg(feature = "cli")]
+    pub(crate) fn constructor_notes(&self, class: &str, fields: &[&str]) -> Vec<String> {
+        let manifest = self.0.services.manifest.as_deref();
+        let class = ClassName::new(class.trim_start_matches('\\'));
+        let known = manifest.zip(class);
+        known.map_or_else(Vec::new, |(manifest, class)| {
+            manifest.constructor_notes(&class, fields)
+        })
     }
 
     /// A job of a struct whose serde name is its class: `#[serde(rename = "App\\Jobs\\SendReceipt")]`.

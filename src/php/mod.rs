@@ -33,6 +33,7 @@ mod de;
 mod detach;
 mod edit;
 mod error;
+mod fields;
 mod int;
 #[cfg(not(feature = "internals"))]
 pub(crate) mod json;
@@ -49,6 +50,7 @@ pub use class::{ClassName, PropertyName, Visibility};
 pub use date::Date;
 pub use de::from_slice;
 pub use error::Error;
+pub(crate) use fields::{Fields, short_name};
 #[cfg(not(feature = "internals"))]
 pub(crate) use inside::*;
 #[cfg(feature = "internals")]

@@ -8,9 +8,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use serde::Deserialize;
 
 use super::builtin::{Discard, Log};
 use super::canary::Canary;
+use super::dispatched::DispatchedType;
 use crate::handler::{Handler, Missing, Pipeline, Services, panic_text};
 #[cfg(feature = "http")]
 use crate::handler::{Http, HttpClient, HttpOptions, HttpSetupError, SecretSource};
@@ -25,6 +27,7 @@ use crate::queue::QueueName;
 #[derive(Clone)]
 pub struct Registry {
     handlers: HashMap<String, Arc<dyn Handler>>,
+    dispatches: Vec<DispatchedType>,
 }
 
 impl Default for Registry {
@@ -44,6 +47,7 @@ impl Registry {
     pub fn new() -> Self {
         Self {
             handlers: HashMap::new(),
+            dispatches: Vec::new(),
         }
         .with("discard", Discard)
         .with("log", Log)
@@ -54,6 +58,19 @@ impl Registry {
     pub fn with(mut self, name: impl Into<String>, handler: impl Handler) -> Self {
         self.handlers.insert(name.into(), Arc::new(handler));
         self
+    }
+
+    /// Says that handlers dispatch structs of this type ([`JobContext::then`](crate::JobContext::then)): a worker does
+    /// not start if they do not fit their class, and `doctor` says so.
+    #[must_use]
+    pub fn dispatches<'de, T: Deserialize<'de>>(mut self) -> Self {
+        self.dispatches.push(DispatchedType::of::<T>());
+        self
+    }
+
+    /// The types that handlers dispatch.
+    pub(crate) fn dispatched_types(&self) -> &[DispatchedType] {
+        &self.dispatches
     }
 
     /// The handler of this name.

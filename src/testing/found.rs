@@ -34,7 +34,7 @@ pub struct Found<T> {
 impl<T: DeserializeOwned> Found<T> {
     #[track_caller]
     pub(super) fn of(queue: &MemoryQueue, now: UnixSeconds, encrypter: Option<&Encrypter>) -> Self {
-        let fields = crate::dispatch::Fields::of::<T>();
+        let fields = crate::php::Fields::of::<T>();
         let class = fields.map_or("", |fields| fields.class);
         assert!(
             class.contains('\\'),

@@ -44,9 +44,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::app::Manifest;
-use crate::dispatch::{Dispatch, DispatchError, Fields};
+use crate::dispatch::{Dispatch, DispatchError};
 use crate::handler::{BoxError, Handler, JobContext, Services, input};
 use crate::payload::{Encrypter, Kind, Pattern, Payload, Target, TargetPattern, Version};
+use crate::php::Fields;
 use crate::queue::{Connections, Destination, MemoryQueue, QueueName};
 use crate::routing::{HandlerChoice, Mapping, Registry, Router, UnmappedPolicy};
 use crate::time::{Clock, UnixSeconds};

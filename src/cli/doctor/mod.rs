@@ -13,6 +13,7 @@ mod app;
 mod batches;
 mod cache;
 mod context;
+pub(super) mod dispatched;
 pub(super) mod doubts;
 mod encryption;
 mod failed;
@@ -110,6 +111,7 @@ async fn examine(context: &Context<'_>, registry: &Registry) -> Report {
             mappings::remedy_of_mappings(error, registry),
         ),
     }
+    report.extend(dispatched::check(context, registry));
     report.extend(encryption::check(&context.key, config));
     let (queues, has_batches) = queues::check(context).await;
     report.extend(queues);

@@ -25,6 +25,7 @@ use super::summary::Summary;
 use super::{GlobalArgs, log, output};
 use crate::config::{self, Config};
 use crate::handler::HeldLocks;
+use crate::handler::Services;
 use crate::routing::Registry;
 use crate::worker::{Control, Observer, Report};
 
@@ -60,6 +61,7 @@ fn work(
     let entered = runtimes.enter();
     let stores = Stores::open(config, &plan)?;
     let (services, failed_jobs) = (&stores.services, stores.failed_jobs.as_ref());
+    check_dispatched(registry, services)?;
     warnings::warn_of_gaps(config, &plan.router, services, failed_jobs);
     drop(entered);
     let held = services.middleware.held.clone();
@@ -89,6 +91,23 @@ fn work(
     });
     runtimes.shut_down();
     Ok(ended?.map_or_else(ExitCode::from, |report| exit_code(&report)))
+}
+
+/// Refuses to start if jobs that handlers dispatch do not fit their classes.
+fn check_dispatched(registry: &Registry, services: &Services) -> anyhow::Result<()> {
+    let Some(manifest) = services.manifest.as_deref().or(services.told.as_deref()) else {
+        return Ok(());
+    };
+    // A manifest without classes knows the app's settings alone.
+    let types = registry.dispatched_types().iter();
+    for dispatched in types.filter(|_| !manifest.classes.is_empty()) {
+        let checked = dispatched.check(manifest);
+        let notes = checked.with_context(|| format!("handlers dispatch `{}`", dispatched.name))?;
+        for note in notes {
+            tracing::warn!("{note}");
+        }
+    }
+    Ok(())
 }
 
 /// The console first, then the summary, then those of a custom program.

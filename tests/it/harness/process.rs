@@ -403,7 +403,12 @@ impl Workplace {
 
     /// `interop_worker` with these arguments, running.
     pub(crate) fn worker_of(&self, args: &[&str]) -> ManagedChild {
-        ManagedChild::spawn(self.at_home(interop_worker(), args))
+        ManagedChild::spawn(self.command_of(args))
+    }
+
+    /// The same, to be started.
+    pub(crate) fn command_of(&self, args: &[&str]) -> Command {
+        self.at_home(interop_worker(), args)
     }
 
     /// `interop_worker queue:work redis` with these arguments, running.
@@ -414,6 +419,6 @@ impl Workplace {
     /// The same, to be started.
     pub(crate) fn worker_command(&self, args: &[&str]) -> Command {
         let args = [&["queue:work", "redis"][..], args].concat();
-        self.at_home(interop_worker(), &args)
+        self.command_of(&args)
     }
 }

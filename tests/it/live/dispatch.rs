@@ -100,6 +100,21 @@ fn objects_are_made_as_php_makes_them(version: u8) {
 
 on_every_laravel!(objects_are_made_as_php_makes_them);
 
+/// What constructors do is in the manifest, but for copies of their parameters.
+fn what_constructors_do_is_exported(version: u8) {
+    let redis = RedisServer::start();
+    let manifest = Laravel::new(version, &redis).exported();
+    let of = |class: &str| manifest.classes[class].constructor.clone();
+    assert_eq!(of(r"App\Jobs\RetryingSet").sets, ["tries", "backoff"]);
+    assert_eq!(of(r"App\Notifications\InvoicePaid").sets, ["note"]);
+    let native = of(r"App\Jobs\VisibilityNative");
+    assert_eq!(native.calls, ["fillParent()"]);
+    assert_eq!(native.sets, ["guarded", "secret", "fixed"]);
+    assert!(of(r"App\Jobs\Journal").sets.is_empty());
+}
+
+on_every_laravel!(what_constructors_do_is_exported);
+
 /// The wrappers that PHP wrote, made anew from what is in them.
 fn wrappers_are_filled_as_php_fills_them(version: u8) {
     let redis = RedisServer::start();
@@ -307,6 +322,14 @@ fn php_runs_what_artisand_dispatches(version: u8) {
         assert_eq!(scene.events(id).len(), runs, "{id}");
     }
     assert_eq!(scene.queued(), 0);
+
+    // Constructors do not run, and what they do is said.
+    let (_, said) = front.dispatch(r"App\Jobs\RetryingSet", r#"{"tries":4}"#, &["--dry-run"]);
+    assert!(
+        said.contains(r"App\Jobs\RetryingSet: its constructor sets `backoff`: give it"),
+        "{said}"
+    );
+    assert!(!said.contains("`tries`"), "{said}");
 
     front.refuses(
         r"App\Jobs\Journall",
@@ -771,6 +794,35 @@ fn wrapped_jobs_of_a_program_run_in_php(version: u8) {
 }
 
 on_every_laravel!(wrapped_jobs_of_a_program_run_in_php);
+
+/// A worker whose handlers dispatch what does not fit its class does not start, and its doctor says why.
+fn a_worker_checks_what_its_handlers_dispatch(version: u8) {
+    let front = Front::new(version);
+    let workplace = &front.0.workplace;
+    let said = |args: &[&str], kind: &str| {
+        let mut command = workplace.command_of(args);
+        command.env("INTEROP_DISPATCHES", kind);
+        let mut process = ManagedChild::spawn(command);
+        let status = process.wait_timeout(SOON);
+        (status.success(), process.stdout() + &process.stderr())
+    };
+    let work = ["queue:work", "redis", "--stop-when-empty"];
+    let (starts, text) = said(&work, "next");
+    assert!(starts, "{text}");
+    let (starts, text) = said(&work, "misspelt");
+    assert!(!starts, "{text}");
+    for word in [
+        "handlers dispatch `Misspelt`",
+        "no property `idd`",
+        "did you mean `id`?",
+    ] {
+        assert!(text.contains(word), "no `{word}`: {text}");
+    }
+    let (_, text) = said(&["doctor"], "misspelt");
+    assert!(text.contains("ERROR  dispatched    `Misspelt`: "), "{text}");
+}
+
+on_every_laravel!(a_worker_checks_what_its_handlers_dispatch);
 
 const MAPPINGS: &str = r"
 [[map]]

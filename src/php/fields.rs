@@ -20,6 +20,12 @@ impl Fields {
     }
 }
 
+/// The name of a Rust type without its path.
+pub(crate) fn short_name<T: ?Sized>() -> &'static str {
+    let name = std::any::type_name::<T>();
+    name.rsplit("::").next().unwrap_or(name)
+}
+
 /// Notes what it is asked for, and stops.
 struct Probe<'a>(&'a mut Option<Fields>);
 
