@@ -73,12 +73,22 @@ pub(super) async fn run(args: DispatchArgs, global: &GlobalArgs) -> anyhow::Resu
     let due = args.delay.as_deref();
     let due = due.map(|text| Due::parse(text, &zone)).transpose()?;
     let dispatch = Dispatch::of_config(config)?;
+    let done = dispatch_all(&args, due, &dispatch).await;
+    dispatch.finish().await;
+    done
+}
+
+async fn dispatch_all(
+    args: &DispatchArgs,
+    due: Option<Due>,
+    dispatch: &Dispatch,
+) -> anyhow::Result<ExitCode> {
     let mut work = Work {
         jobs: documents(&args.data)?,
         repeated: None,
         is_told: args.by_php,
-        args: &args,
-        dispatch: &dispatch,
+        args,
+        dispatch,
         due,
     };
     let is_many = is_many(&args.data) || args.count > 1;

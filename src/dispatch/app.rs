@@ -1,6 +1,6 @@
 //! What dispatching needs of the app.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use serde::Serialize;
 
@@ -15,8 +15,8 @@ pub(super) struct App {
     pub(super) services: Arc<Services>,
     /// Jobs that a handler dispatches inherit its log context.
     pub(super) context: Option<Arc<LogContext>>,
-    /// Writers of Horizon's records, which end with this.
-    pub(super) _horizons: Vec<Horizon>,
+    /// Writers of Horizon's records, until they are finished.
+    pub(super) horizons: Mutex<Vec<Horizon>>,
 }
 
 impl App {

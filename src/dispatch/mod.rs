@@ -33,7 +33,7 @@
 //! not run, and observers of the push (`JobQueued`) see nothing.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -157,8 +157,20 @@ impl Dispatch {
         Self(Arc::new(App {
             services,
             context,
-            _horizons: horizons,
+            horizons: Mutex::new(horizons),
         }))
+    }
+
+    /// Waits until Horizon's records of the jobs that were dispatched are written, for a few seconds at most.
+    ///
+    /// They are written in the background, so a program of an app with Horizon calls this before it ends. What is
+    /// dispatched afterwards has no records.
+    pub async fn finish(&self) {
+        let horizons = self.0.horizons.lock();
+        let horizons = std::mem::take(&mut *horizons.unwrap_or_else(PoisonError::into_inner));
+        for horizon in horizons {
+            horizon.finish().await;
+        }
     }
 
     /// Checks that structs of this type can be dispatched: the class exists and is queued, each field is one of its

@@ -327,6 +327,41 @@ fn jobs_are_recorded_as_horizons_own_workers_record_them() {
 
 /// Before Horizon wrote its record ahead of the push, a fast worker could be done with the job by then.
 #[test]
+fn jobs_that_artisand_dispatches_are_pending_like_those_of_php() {
+    let scene = Scene::new();
+    let path = scene.app.path().join("artisand.json");
+    let mut manifest: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    manifest["classes"] = json!({"App\\Jobs\\Ok": {
+        "kind": "job", "file": "Ok.php", "mtime": 1, "flags": {"queued": true, "tags": false},
+        "interfaces": ["Illuminate\\Contracts\\Queue\\ShouldQueue"],
+        "uses": ["Illuminate\\Bus\\Queueable", "Illuminate\\Queue\\SerializesModels"],
+        "properties": [{"name": "n", "visibility": "public", "class": "App\\Jobs\\Ok"}],
+    }});
+    std::fs::write(&path, manifest.to_string()).unwrap();
+    let lines = scene.app.path().join("jobs.jsonl");
+    std::fs::write(&lines, "{\"n\":1}\n{\"n\":2}\n").unwrap();
+    let mut dispatch =
+        ManagedChild::spawn(scene.command(&["dispatch", r"App\Jobs\Ok", "--data=@jobs.jsonl"]));
+    dispatch.succeeds_within(SOON);
+    let ids = scene.jobs("pending_jobs");
+    assert_eq!(ids.len(), 2, "{}", dispatch.describe());
+    assert_eq!(scene.jobs("recent_jobs"), ids);
+    for payload in scene.redis.list("shop-queues:default") {
+        let payload: Value = serde_json::from_slice(&payload).unwrap();
+        let id = payload["id"].as_str().unwrap();
+        assert_eq!(payload["uuid"], id);
+        assert_eq!(
+            (&payload["type"], &payload["tags"]),
+            (&json!("job"), &json!([]))
+        );
+        assert!(ids.contains(id), "{ids:?}");
+        assert_eq!(scene.status(id), "pending");
+    }
+    scene.drain(&[]);
+    assert_eq!(scene.jobs("completed_jobs"), ids);
+}
+
+#[test]
 fn a_record_that_comes_after_the_end_of_its_job_is_mended() {
     let scene = Scene::new();
     let mut worker = scene.worker(&[]);

@@ -6,6 +6,7 @@
 //! and the callbacks must be those of PHP, whichever side ran which job.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use artisand::payload::{Command, Encrypter, Payload};
@@ -147,6 +148,8 @@ struct Left {
     notes: Vec<Value>,
     batches: Vec<Value>,
     failed: Vec<Value>,
+    /// What the workers printed, for messages.
+    printed: String,
 }
 
 /// An app and its workers.
@@ -158,6 +161,7 @@ struct Scene {
     /// Workers with PHP processes: nothing mapped, and half of it.
     pools: [Workplace; 2],
     encrypter: Encrypter,
+    printed: Mutex<String>,
 }
 
 impl Scene {
@@ -184,6 +188,7 @@ impl Scene {
             workplace,
             pools,
             encrypter,
+            printed: Mutex::default(),
         }
     }
 
@@ -211,6 +216,7 @@ impl Scene {
             By::Half => Self::work(half, &args),
         };
         let after = self.queued();
+        *self.printed.lock().unwrap() += &output;
         assert!(
             self.redis.length(&self.laravel.key("artisand:follow-ups")) == 0,
             "something was left to do: {output}"
@@ -398,6 +404,7 @@ impl Scene {
             notes,
             batches: list(&state["batches"]),
             failed: list(&state["failed"]),
+            printed: std::mem::take(&mut *self.printed.lock().unwrap()),
         }
     }
 }
@@ -453,7 +460,13 @@ fn every_casting_leaves_what_php_leaves(version: u8) {
                 serde_json::to_string_pretty(&what(left)).unwrap()
             };
             let same = |what: fn(&Left) -> Value| {
-                assert_eq!(with(expected, what), with(found, what), "{place}");
+                let state = || format!("{:?} {:?} {}", found.batches, found.failed, found.printed);
+                assert_eq!(
+                    with(expected, what),
+                    with(found, what),
+                    "{place}: {}",
+                    state()
+                );
             };
             if scenario.is_direct {
                 same(|left| left.journal.clone().into());
