@@ -23,12 +23,10 @@ impl App {
     /// The object of a struct.
     pub(super) fn read<T: Serialize>(&self, job: &T) -> Result<Object, DispatchError> {
         let bytes = php::to_vec(job).map_err(DispatchError::unfit)?;
-        match Value::from_bytes(&bytes).map_err(DispatchError::unfit)? {
-            Value::Object(object) => Ok(object),
-            _ => {
-                let manifest = crate::handler::dispatch::manifest(&self.services)?;
-                Err(manifest.no_class(php::short_name::<T>()).into())
-            }
+        if let Value::Object(object) = Value::from_bytes(&bytes).map_err(DispatchError::unfit)? {
+            return Ok(object);
         }
+        let manifest = crate::handler::dispatch::manifest(&self.services)?;
+        Err(manifest.no_class(php::short_name::<T>()).into())
     }
 }
