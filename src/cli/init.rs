@@ -33,8 +33,12 @@ pub(super) fn run(args: &InitArgs, global: &GlobalArgs) -> anyhow::Result<ExitCo
     };
     let mut screen = Screen::new(global);
     let settings = Path::new("artisand.toml");
-    write_new(settings, &settings_text(global)?)?;
-    screen.info("[artisand.toml] created: `artisand doctor` says what else is needed.")?;
+    if worker.is_some() && settings.exists() {
+        screen.info("[artisand.toml] is there already, and stays as it is.")?;
+    } else {
+        write_new(settings, &settings_text(global)?)?;
+        screen.info("[artisand.toml] created: `artisand doctor` says what else is needed.")?;
+    }
     if let Some((name, dependency)) = worker {
         write_worker(name, args.source.as_deref(), &dependency)?;
         screen.info(&format!(

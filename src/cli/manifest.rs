@@ -14,9 +14,9 @@ use crate::new_file;
 /// Arguments of `manifest`, as given.
 #[derive(Debug, clap::Args)]
 pub(super) struct ManifestArgs {
-    /// The app's PHP
-    #[arg(long, value_name = "PROGRAM", env = "ARTISAND_PHP", default_value = php::PHP)]
-    php: String,
+    /// The app's PHP [default: `binary` under [php], else `ARTISAND_PHP`, else php]
+    #[arg(long, value_name = "PROGRAM")]
+    php: Option<String>,
 
     /// File to write; - for standard output
     #[arg(short, long, value_name = "FILE", default_value = MANIFEST_FILE)]
@@ -28,16 +28,22 @@ pub(super) struct ManifestArgs {
 }
 
 pub(super) fn run(args: &ManifestArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
-    let app = match &global.app {
-        Some(app) => Some(app.clone()),
-        None => Config::app_of_file(global.config.as_deref())?,
-    };
+    let of_file = Config::app_of_file(global.config.as_deref())?;
+    let app = global.app.clone().or(of_file.app);
     let app = app.ok_or(config::Error::NoApp)?;
-    let base = app.canonicalize().map_err(|source| config::Error::Read {
-        path: app.clone(),
-        source,
-    })?;
-    let text = php::manifest(&args.php, &base, global.env.as_deref(), args.with_secrets)
+    // PHP may see the app in another directory.
+    let base = match of_file.app_for_php.filter(|_| global.app.is_none()) {
+        Some(base) => base,
+        None => app.canonicalize().map_err(|source| config::Error::Read {
+            path: app.clone(),
+            source,
+        })?,
+    };
+    let program = |name: &String| vec![name.clone()];
+    let php = args.php.as_ref().map(program).or(of_file.php);
+    let php = php.or_else(|| std::env::var("ARTISAND_PHP").ok().as_ref().map(program));
+    let php = php.unwrap_or_default();
+    let text = php::manifest(&php, &base, global.env.as_deref(), args.with_secrets)
         .map_err(config::Error::Php)?;
     let manifest = Manifest::parse(Path::new("PHP's answer"), text.as_bytes())?;
     if args.output == Path::new("-") {

@@ -249,7 +249,7 @@ impl<'a> Retry<'a> {
     async fn retry_with_php(&mut self, id: &str) -> anyhow::Result<Retried> {
         let base = self.config.laravel().map(|laravel| laravel.base.as_path());
         let base = base.filter(|base| base.join("artisan").is_file());
-        let Some(base) = base.filter(|_| php::version(php::PHP).is_some()) else {
+        let Some(base) = base.filter(|_| php::version(&[]).is_some()) else {
             return self.stays(&format!(
                 "Job [{id}] has a retryUntil in the past that only its PHP class can renew: retry it with `php artisan queue:retry {id}`."
             ));

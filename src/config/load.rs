@@ -11,6 +11,17 @@ use super::{Config, DEFAULT_FILE, Error, read, routing};
 use crate::app;
 use crate::routing::Registry;
 
+/// What a file says of the app, for commands that need nothing else.
+#[derive(Debug)]
+pub struct AppOfFile {
+    /// Its directory; by default the current one, if that is an app.
+    pub app: Option<PathBuf>,
+    /// `[php] binary`.
+    pub php: Option<Vec<String>>,
+    /// `[php] app`: the app's directory as PHP sees it.
+    pub app_for_php: Option<PathBuf>,
+}
+
 impl Config {
     /// Reads the file (or `artisand.toml` in the current directory if there is one) and the app's `.env`, and asks PHP
     /// for the app's settings, where it runs.
@@ -109,13 +120,16 @@ impl Config {
     /// # Errors
     ///
     /// The file was named and is not there, or cannot be understood.
-    pub fn app_of_file(path: Option<&Path>) -> Result<Option<PathBuf>, Error> {
-        let of_file = Self::path_or_default(path)
-            .map(read::read)
-            .transpose()?
-            .and_then(|file| file.app)
-            .map(toml::Spanned::into_inner);
+    pub fn app_of_file(path: Option<&Path>) -> Result<AppOfFile, Error> {
+        let file = Self::path_or_default(path).map(read::read).transpose()?;
+        let file = file.unwrap_or_default();
         let here = Path::new(".");
-        Ok(of_file.or_else(|| app::is_app(here).then(|| here.to_owned())))
+        let of_file = file.app.map(toml::Spanned::into_inner);
+        let binary = file.php.binary.map(|binary| binary.into_inner().to_vec());
+        Ok(AppOfFile {
+            app: of_file.or_else(|| app::is_app(here).then(|| here.to_owned())),
+            php: binary.filter(|command| !command.is_empty()),
+            app_for_php: file.php.app,
+        })
     }
 }

@@ -39,14 +39,14 @@ pub(super) struct NoAnswer {
 ///
 /// PHP is not there, or the app cannot be booted: in words, for the person who asked.
 pub fn manifest(
-    php: &str,
+    php: &[String],
     base: &Path,
     environment: Option<&str>,
     with_secrets: bool,
 ) -> Result<String, String> {
     let options = with_secrets.then_some("--with-secrets");
     let args = arguments(base, environment, options);
-    ask(Command::new(php), base, &args, BOOT, "--php").map_err(|error| error.why)
+    ask(command(php), base, &args, BOOT, "--php").map_err(|error| error.why)
 }
 
 /// Loads the app's configuration, boots nothing, and returns it with its secrets, in the form of a manifest.
@@ -87,12 +87,8 @@ fn told(
     variables: &BTreeMap<String, String>,
     limit: Duration,
 ) -> Result<Manifest, NoAnswer> {
-    let (program, own) = match php {
-        [program, own @ ..] => (program.as_str(), own),
-        [] => (PHP, &[][..]),
-    };
-    let mut command = Command::new(program);
-    command.args(own).env_clear().envs(variables);
+    let mut command = command(php);
+    command.env_clear().envs(variables);
     let answer = ask(command, base, args, limit, "`binary` under [php]")?;
     Manifest::parse(Path::new("PHP's answer"), answer.as_bytes()).map_err(|error| NoAnswer {
         why: crate::shown::with_causes(&error),
@@ -100,9 +96,20 @@ fn told(
     })
 }
 
+/// A program with its first arguments.
+fn command(php: &[String]) -> Command {
+    let (program, own) = match php {
+        [program, own @ ..] => (program.as_str(), own),
+        [] => (PHP, &[][..]),
+    };
+    let mut command = Command::new(program);
+    command.args(own);
+    command
+}
+
 /// Version of PHP; `None` if it cannot be run.
-pub fn version(php: &str) -> Option<String> {
-    let output = Command::new(php)
+pub fn version(php: &[String]) -> Option<String> {
+    let output = command(php)
         .args(["-r", "echo PHP_VERSION;"])
         .stdin(Stdio::null())
         .output()

@@ -70,7 +70,7 @@ fn has_app_for_php(config: &Config) -> bool {
 /// Whether PHP runs; a program that is named counts as running, so that its failure is an error.
 fn has_php(config: &Config) -> bool {
     let has_answered = config.laravel.as_ref().is_some_and(Laravel::is_of_php);
-    has_answered || config.names_php() || php::version(php::PHP).is_some()
+    has_answered || config.names_php() || php::version(&[]).is_some()
 }
 
 /// Laravel's worker before 8 ends its process instead of returning.

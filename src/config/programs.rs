@@ -92,7 +92,11 @@ impl Config {
         Some(Doubt {
             place: Some(self.place_of(&table.handler)),
             problem,
-            remedy: REMEDY,
+            remedy: if directory.is_dir() {
+                REMEDY
+            } else {
+                "correct `cwd`: each of its jobs would be an exception"
+            },
             is_certain: true,
         })
     }
@@ -102,7 +106,8 @@ impl Config {
         let (command, _, directory) = self.program(table)?;
         let (program, arguments) = command.split_first()?;
         let name = Path::new(program).file_name()?.to_str()?;
-        if ELSEWHERE.contains(&name) {
+        // That the directory is not there is said by itself.
+        if ELSEWHERE.contains(&name) || !directory.is_dir() {
             return None;
         }
         let is_path = |text: &str| {

@@ -58,13 +58,21 @@ fn init_writes_settings_and_overwrites_none() {
     let with = |source: &str| init(here, &["--worker", "my-worker", "--source", source]);
     let (is_done, said) = with("nowhere");
     assert!(!is_done && said.contains("no Cargo.toml in"), "{said}");
-    let (is_done, said) = with("https://git.example/artisand");
+    assert!(!here.join("my-worker").exists());
+    let (is_done, said) = init(here, &[]);
     assert!(
         !is_done && said.contains("artisand.toml is there already"),
         "{said}"
     );
+    // As in the README: the settings first, the crate later.
+    let (is_done, said) = with("https://git.example/artisand");
+    assert!(
+        is_done && said.contains("is there already, and stays"),
+        "{said}"
+    );
+    assert!(here.join("my-worker/Cargo.toml").exists());
     assert_eq!(settings(), "# mine\n");
-    assert!(!here.join("my-worker").exists());
+    std::fs::remove_dir_all(here.join("my-worker")).unwrap();
 
     // In the app's directory, and with a named app.
     let app = tempfile::tempdir().unwrap();
@@ -72,6 +80,16 @@ fn init_writes_settings_and_overwrites_none() {
     for file in ["artisan", "bootstrap/app.php"] {
         std::fs::write(app.path().join(file), "").unwrap();
     }
+    // The PHP of the file describes the app, as it runs the jobs.
+    let text = "[php]\nbinary = ['/nowhere/php13']\n";
+    std::fs::write(app.path().join("artisand.toml"), text).unwrap();
+    let output = artisand(&["manifest", "-o", "-"])
+        .current_dir(app.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("/nowhere/php13"), "{said}");
+    std::fs::remove_file(app.path().join("artisand.toml")).unwrap();
     std::fs::remove_file(here.join("artisand.toml")).unwrap();
     assert!(init(here, &["--app", app.path().to_str().unwrap()]).0);
     let named = settings().parse::<toml::Table>().unwrap();

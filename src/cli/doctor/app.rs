@@ -56,14 +56,15 @@ pub(super) fn check(context: &Context<'_>) -> Report {
     report
 }
 
-fn check_php(program: &str) -> Report {
+fn check_php(command: &[String]) -> Report {
     let mut report = Report::default();
-    match php::version(program) {
-        Some(version) => report.ok("php", format!("`{program}` is PHP {version}")),
+    let shown = command.join(" ");
+    match php::version(command) {
+        Some(version) => report.ok("php", format!("`{shown}` is PHP {version}")),
         None => report.warn(
             "php",
-            format!("`{program}` cannot be run"),
-            "name the app's PHP with --php",
+            format!("`{shown}` cannot be run"),
+            "name the app's PHP with `binary` under [php]",
         ),
     }
     report

@@ -12,7 +12,7 @@ use crate::worker::Preview;
 pub(super) struct Context<'a> {
     pub(super) config: &'a Config,
     /// The app's PHP.
-    pub(super) php: &'a str,
+    pub(super) php: &'a [String],
     /// Name of the queue connection.
     pub(super) connection: String,
     /// Waiting jobs of each queue that are looked at.
@@ -26,7 +26,7 @@ pub(super) struct Context<'a> {
 impl<'a> Context<'a> {
     pub(super) fn new(
         config: &'a Config,
-        php: &'a str,
+        php: &'a [String],
         connection: Option<String>,
         sample: usize,
         registry: &Registry,

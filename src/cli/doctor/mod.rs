@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use super::program::Program;
 use super::report::Report;
 use super::{GlobalArgs, output};
-use crate::config::{Config, php};
+use crate::config::Config;
 use crate::routing::Registry;
 use crate::shown::with_causes;
 
@@ -54,9 +54,9 @@ pub(super) struct DoctorArgs {
     #[arg(long)]
     json: bool,
 
-    /// The app's PHP
-    #[arg(long, value_name = "PROGRAM", env = "ARTISAND_PHP", default_value = php::PHP)]
-    php: String,
+    /// The app's PHP [default: `binary` under [php], else `ARTISAND_PHP`, else php]
+    #[arg(long, value_name = "PROGRAM")]
+    php: Option<String>,
 
     /// Waiting jobs of each queue that are looked at
     #[arg(long, value_name = "N", default_value_t = 500)]
@@ -79,7 +79,9 @@ pub(super) async fn run(
                 sample,
                 ..
             } = &args;
-            let context = Context::new(&config, php, connection.clone(), *sample, registry);
+            let php = php.as_ref().map(|php| vec![php.clone()]);
+            let php = php.unwrap_or_else(|| config.php_program());
+            let context = Context::new(&config, &php, connection.clone(), *sample, registry);
             report.extend(examine(&context, registry).await);
         }
         Err(error) => report.error(

@@ -151,6 +151,8 @@ pub(super) struct Member {
     prints: u32,
     /// How the process reacts to signals that tell it to end.
     signals: Signals,
+    /// It was sent a signal that tells it to end.
+    is_told: bool,
     /// The process has reported that it waits, and was given no job since.
     is_ready: bool,
     /// The job that was sent before the process was heard to be done with the last one.
@@ -338,6 +340,7 @@ impl Member {
             log,
             prints: 0,
             signals: Signals::Unheard,
+            is_told: false,
             is_ready: false,
             ahead: None,
             heard: None,
@@ -464,6 +467,7 @@ impl Member {
                     if self.signals != Signals::Unheard {
                         // The process may be asleep and not read the socket.
                         self.group.signal(Signal::TERM);
+                        self.is_told = true;
                     }
                     return Some(Waited::Stop);
                 }
@@ -563,7 +567,10 @@ impl Member {
     /// Logs the end of a process between two jobs: mostly its limits (jobs, time, memory) or a restart signal.
     pub(super) fn has_ended(&self, status: Option<ExitStatus>) {
         let (process, how) = (self.log.process, words(status));
-        if status.is_some_and(|status| status.signal().is_some()) {
+        let signal = status.and_then(|status| status.signal());
+        // One that was about to end by itself no longer hears the signal, and ends by it.
+        let is_told = self.is_told && signal != Some(Signal::KILL.as_raw());
+        if signal.is_some() && !is_told {
             tracing::warn!(
                 php.process = process,
                 how,
@@ -799,6 +806,7 @@ impl Member {
     fn pass_on(&mut self, signal: Option<Signal>) {
         if let Some(signal) = signal {
             self.group.signal(signal);
+            self.is_told = true;
             // The process ends after its job, and must not be signalled a second time.
             self.signals = Signals::Unheard;
         }
