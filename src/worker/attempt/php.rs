@@ -233,6 +233,7 @@ impl Attempt {
             drop(course.failing.take());
             if let Some((recording, begun)) = course.recording.take() {
                 self.wait_until_recorded(recording, begun).await;
+                course.unsettled = None;
             }
             return Some(seen);
         }
@@ -430,7 +431,10 @@ impl Attempt {
         }
         course.recording = self.recording_of(&ending.settlement);
         let settled = self.settle_and_wait(ending).await;
-        course.unsettled = None;
+        // The process is ready for its next job before the failure is recorded, and must not get it then.
+        if course.recording.is_none() {
+            course.unsettled = None;
+        }
         course.told_in_part = settled.filter(|_| is_in_part);
         settled == Some(Settled::Done)
     }

@@ -6,9 +6,11 @@ use artisand::failed::StoredJob;
 use artisand::time::UnixSeconds;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::process::INTEROP_MAPPINGS;
+use crate::harness::process::{INTEROP_MAPPINGS, Workplace, eventually, poll};
+use crate::harness::redis::RedisServer;
 use crate::harness::scene::{Scene, in_scene};
 use crate::harness::stores::{Databases, Kind, Settings};
 
@@ -340,3 +342,40 @@ fn commands_of_both_work_on_one_store(version: u8) {
 }
 
 on_every_laravel!(commands_of_both_work_on_one_store);
+
+/// A single PHP process gets its next job once the failure of the last one is recorded, as in Laravel's own worker:
+/// `SQLite` would refuse a batch's count beside the record.
+fn a_single_process_waits_for_the_record_of_a_failure(version: u8) {
+    let env = [("QUEUE_FAILED_DRIVER", "database-uuids")];
+    let scene = Scene::on(RedisServer::start(), version, &env, |laravel| {
+        Workplace::with_pool(laravel, 1, "")
+    });
+    scene.php().run(&["interop:tables"]);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let _entered = runtime.enter();
+    let settings = scene.laravel.settings();
+    let held = runtime.block_on(async {
+        let database = settings.open_database(None).unwrap();
+        let mut held = database.begin().await.unwrap();
+        held.execute("delete from failed_jobs where 1 = 0", &[])
+            .await
+            .unwrap();
+        held
+    });
+    scene.push("first", &["--script=fail"]);
+    scene.push("second", &[]);
+    let mut worker = scene.workplace.worker(&["--sleep=0.05"]);
+    eventually("the first job has failed", SOON, || {
+        (scene.events("first").len() > 1).then_some(())
+    });
+    let second = || (!scene.events("second").is_empty()).then_some(());
+    let began = poll(Duration::from_millis(1_500), second);
+    assert_eq!(began, None, "before the record: {}", worker.describe());
+    runtime.block_on(held.rollback()).unwrap();
+    eventually("the second job runs", SOON, second);
+    assert_eq!(scene.failed().len(), 1);
+    worker.signal(Signal::TERM);
+    worker.succeeds_within(SOON);
+}
+
+on_every_laravel!(a_single_process_waits_for_the_record_of_a_failure);
