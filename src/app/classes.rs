@@ -286,12 +286,24 @@ pub fn nearest<'n>(name: &str, candidates: impl Iterator<Item = &'n str>) -> Opt
         near.filter(|near| *near <= most).or(far)
     };
     let near = candidates.filter_map(|candidate| Some((distance(candidate)?, candidate)));
-    near.min().map(|(_, candidate)| candidate)
+    // Of two that are equally near, people misspell the end of a word more often than its first letter.
+    let begins_alike = |candidate: &str| {
+        let first = |text: &str| text.chars().next().map(|c| c.to_ascii_lowercase());
+        first(candidate) == first(name)
+    };
+    let near = near.min_by_key(|(distance, name)| (*distance, !begins_alike(name), *name));
+    near.map(|(_, candidate)| candidate)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_two_equally_near_names_the_one_that_begins_alike_is_meant() {
+        assert_eq!(nearest("mapp", ["app", "map"].into_iter()), Some("map"));
+        assert_eq!(nearest("ap", ["app", "map"].into_iter()), Some("app"));
+    }
 
     fn write(base: &Path, name: &str, text: &str) {
         let path = base.join(name);

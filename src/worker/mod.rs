@@ -238,7 +238,8 @@ impl Worker {
                 _ = run.orders.changed() => {}
             }
         }
-        if reason == StopReason::Interrupted && !run.slots.is_empty() {
+        let is_told = matches!(reason, StopReason::Interrupted | StopReason::RestartSignal);
+        if is_told && !run.slots.is_empty() {
             let hint = if run.orders.borrow().is_interrupted {
                 "; press Ctrl-C again to cancel them: cancelled jobs are released, and fail if this was their last try"
             } else {

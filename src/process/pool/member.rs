@@ -717,7 +717,7 @@ impl Member {
     /// Logs that a job was declined because it came too late.
     fn hears_of_delay(&self, said: &Said, until: Instant) {
         if *said == Said::Declined && Instant::now() > until {
-            tracing::warn!(
+            tracing::debug!(
                 php.process = self.log.process,
                 "a PHP process took a job too late to begin with it; the job goes back"
             );
