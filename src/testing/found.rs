@@ -112,7 +112,7 @@ impl<T> Found<T> {
         jobs.remove(0)
     }
 
-    /// The jobs, if there are so many.
+    /// The jobs, if their number is this.
     ///
     /// # Panics
     ///

@@ -183,7 +183,7 @@ impl App {
         self
     }
 
-    /// With so many tries for jobs that say nothing of them (`queue:work --tries`); 1 by default.
+    /// With this number of tries for jobs that do not say one (`queue:work --tries`); 1 by default.
     #[must_use]
     pub fn tries(mut self, tries: u32) -> Self {
         self.tries = tries;
