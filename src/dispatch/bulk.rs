@@ -234,6 +234,17 @@ pub struct BulkError {
     pub source: DispatchError,
 }
 
+/// Where some jobs are pushed, or may be, it is an error of unknown outcome, whose source says how many.
+impl From<BulkError> for DispatchError {
+    fn from(error: BulkError) -> Self {
+        if error.queued == 0 && error.unknown == 0 {
+            error.source
+        } else {
+            Self::Unknown(error.into())
+        }
+    }
+}
+
 impl<'a> IntoFuture for Bulk<'a> {
     type Output = Result<usize, BulkError>;
     type IntoFuture = BoxFuture<'a, Self::Output>;
