@@ -1,12 +1,17 @@
 # Two commands do everything: `make demo` and `make test`.
 
-.PHONY: demo test lint bench setup fuzz torture deb test-deb
+.PHONY: demo demo-redis test lint bench setup fuzz torture deb test-deb
 
 # Most of the time tests wait: for a delay, a timeout, a reservation that ends.
 export RUST_TEST_THREADS ?= $(shell echo $$((3 * $$(nproc))))
 
-# Builds, and drains real captured Laravel payloads from a private Redis.
+# Builds, and drains real captured Laravel payloads from a SQLite file: no server, no PHP.
 demo:
+	cargo build --quiet --bin artisand
+	$${CARGO_TARGET_DIR:-target}/debug/artisand demo
+
+# The same from a private Redis.
+demo-redis:
 	php-interop/setup.sh --redis-only
 	cargo build --quiet --bin artisand --example push_payloads
 	php-interop/demo

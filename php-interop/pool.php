@@ -6,7 +6,7 @@
  * One process is one member of the pool. It boots the app once and then runs
  * `Illuminate\Queue\Worker::daemon`, as `php artisan queue:work` does. Only the
  * queue is different: `pop()` waits for a job on a socket, and the member reports
- * the job's end (deleted, released, failed) there instead of writing it to Redis.
+ * the job's end (deleted, released, failed) there instead of writing it to Redis or the database.
  * Laravel does the rest: middleware, chains, batches, locks, `failed()`, events,
  * timeouts, and the decision when to stop.
  *
@@ -42,7 +42,7 @@
  *
  * Messages about a job are about the last one that the member has read.
  *
- * If artisand is gone, this process writes the end of its job to Redis itself, but
+ * If artisand is gone, this process writes the end of its job to the queue itself, but
  * only while the job is still reserved: after that another worker may run the job,
  * and this process kills itself before it does anything more for it. It does the
  * same for the previous job if artisand may have received its end and not written
@@ -271,9 +271,9 @@ class Member
 
         $connection = $this->setting('connection', 'redis');
         $queue = $this->app->make('queue')->connection($connection);
-        if (! $queue instanceof \Illuminate\Queue\RedisQueue) {
+        if (! $queue instanceof \Illuminate\Queue\RedisQueue && ! $queue instanceof \Illuminate\Queue\DatabaseQueue) {
             throw new \RuntimeException(
-                "queue connection `{$connection}` of the app is ".get_class($queue).', expected one of Redis'
+                "queue connection `{$connection}` of the app is ".get_class($queue).', expected one of Redis or of a database'
             );
         }
         $this->worker = $this->app->make('queue.worker');
@@ -703,6 +703,254 @@ function signals($cache)
     return Signals::from($cache);
 }
 
+/** A job of one of the app's queues, whose end artisand records. */
+interface Job
+{
+    /** Seconds before the end of the reservation that was sent with the job, from which on it may be renewed here. */
+    const MARGIN = 10;
+}
+
+/** What jobs of all drivers have in common; a driver renews, moves and delays them. */
+trait Reported
+{
+    private $member;
+
+    private $channel;
+
+    private $cause;
+
+    /** The end of the job as reported to artisand. */
+    private $end;
+
+    /** Whether the app's store of failed jobs contains it. */
+    private $isRecorded = false;
+
+    /** Whether this process has written its end to the queue. */
+    private $isEnded = false;
+
+    /** When artisand learned that the job is over, on the clock of hrtime(). */
+    private $overSince;
+
+    /** Whether Laravel has deleted the job and is done with it. */
+    private $isDone = false;
+
+    /** Until when no other worker can get the job, on that clock; null for ever. */
+    private $lease;
+
+    public function reportTo(Member $member, Channel $channel, $lease)
+    {
+        $this->member = $member;
+        $this->channel = $channel;
+        $this->lease = $lease;
+
+        return $this;
+    }
+
+    public function fail($e = null)
+    {
+        $this->staysOurs();
+        $this->cause = $e ?: new \Illuminate\Queue\ManuallyFailedException;
+
+        return parent::fail($this->cause);
+    }
+
+    /** Laravel calls this before it handles the job's lock, chain and batch. */
+    public function isReleased()
+    {
+        $this->staysOurs();
+
+        return parent::isReleased();
+    }
+
+    /** Laravel calls this before it handles an exception of the job. */
+    public function hasFailed()
+    {
+        $this->staysOurs();
+
+        return parent::hasFailed();
+    }
+
+    public function delete()
+    {
+        if ($this->deleted) {
+            return;
+        }
+        // In Laravel, too, a job that was released earlier comes back.
+        $isNews = $this->failed || ! $this->released;
+        if (! $isNews || ! $this->channel->isOurs() || ($this->failed ? $this->saysFailed() : $this->saysDeleted())) {
+            $this->deleted = true;
+
+            return;
+        }
+        // artisand is gone, so this process has to end the job.
+        $this->staysOurs();
+        if ($this->failed && ! $this->isLogged()) {
+            throw new \RuntimeException('the failed job could not be recorded: it stays reserved, and is run again');
+        }
+        $this->move();
+        $this->deleted = true;
+    }
+
+    public function release($delay = 0)
+    {
+        $delay = $this->secondsUntil($delay);
+        $isSaid = ! $this->channel->isOurs()
+            || (! $this->deleted && $this->says('released', ['delay' => $delay]));
+        if ($isSaid) {
+            $this->released = true;
+
+            return;
+        }
+        $due = time() + $delay;
+        if ($this->deleted && $this->end !== null && ! $this->channel->isGone()) {
+            // In Laravel, too, a job that was deleted earlier comes back; artisand deletes the reserved one.
+            $this->comesBack($due);
+            $this->released = true;
+
+            return;
+        }
+        $this->staysOurs();
+        $this->move($due);
+        $this->released = true;
+    }
+
+    /** Reports the job's end to artisand; false if artisand is gone or expects another job. */
+    private function says($is, array $more = [])
+    {
+        if (! $this->member->runs($this) || ! $this->channel->send($is, $more)) {
+            return false;
+        }
+        $this->end = ['is' => $is, 'due' => time() + ($more['delay'] ?? 0), 'logged' => $more['logged'] ?? true];
+
+        return true;
+    }
+
+    public function isDone()
+    {
+        return $this->isDone;
+    }
+
+    /** Notes that artisand knows that the job is over. */
+    public function isOver()
+    {
+        $this->overSince = $this->overSince ?: hrtime(true);
+    }
+
+    /** Frees the job's object. */
+    public function forget()
+    {
+        $this->instance = null;
+    }
+
+    /** Writes the reported end to the queue if artisand may not have done it and the job is still reserved. */
+    public function endAlone()
+    {
+        $isLongOver = $this->overSince !== null && hrtime(true) - $this->overSince > Member::RECENTLY * 1000000000;
+        if ($this->end === null || $isLongOver) {
+            return;
+        }
+        if ($this->end['logged'] || ($this->renew() && $this->isLogged())) {
+            $this->move($this->end['is'] === 'released' ? $this->end['due'] : null);
+        }
+        $this->end = null;
+    }
+
+    /**
+     * Ends the process if artisand has ended and the job is no longer reserved: another worker may run it.
+     *
+     * Otherwise Laravel's work for an ended job (its chain, its batch, its locks) would be done twice.
+     */
+    private function staysOurs()
+    {
+        // An ended job is no longer reserved.
+        if ($this->end !== null || $this->isEnded || ! $this->member->runs($this)) {
+            return;
+        }
+        if ($this->lease === null || hrtime(true) < $this->lease - self::MARGIN * 1000000000) {
+            // Nor can another worker have the job for a while, even if artisand has ended.
+            return;
+        }
+        if (! $this->channel->isOurs() || ! $this->channel->isGone() || $this->renew()) {
+            return;
+        }
+        fwrite(STDERR, "artisand has ended and the reservation of its job, too: this process ends\n");
+        if (function_exists('posix_kill')) {
+            posix_kill(getpid(), SIGKILL);
+        }
+        exit(1);
+    }
+
+    private function saysDeleted()
+    {
+        // If Laravel deletes the job, the job is done; a job that deletes itself continues to run.
+        $caller = debug_backtrace(DEBUG_BACKTRACE_IGNORE_ARGS, 3)[2] ?? [];
+        $this->isDone = ($caller['class'] ?? '') === \Illuminate\Queue\CallQueuedHandler::class;
+
+        return $this->says('deleted', $this->isDone ? ['last' => true] : []);
+    }
+
+    /** Reports the failure and waits until artisand has recorded it; false if this process has to do that. */
+    private function saysFailed()
+    {
+        $failer = $this->container->make('queue.failer');
+        // If the store has another class than artisand expects, only PHP can write to it.
+        $isForArtisand = get_class($failer) === $this->member->setting('failer');
+        $this->cause = $this->cause ?: new \Illuminate\Queue\ManuallyFailedException;
+        $isLogged = ! $isForArtisand && $this->isLogged();
+        $isSaid = $this->says('failed', described($this->cause) + [
+            'exception' => Channel::text((string) $this->cause), 'logged' => $isLogged,
+        ]);
+
+        return $isSaid && $this->isSettled();
+    }
+
+    private function isSettled()
+    {
+        // The wait for artisand does not count towards the job's timeout.
+        $left = extension_loaded('pcntl') ? pcntl_alarm(0) : 0;
+        try {
+            $isSettled = $this->channel->answer();
+        } finally {
+            if ($left > 0) {
+                pcntl_alarm($left);
+            }
+        }
+        if ($isSettled === false) {
+            // As in Laravel when the queue throws: a job that stays gets no `failed()`, lock or batch.
+            throw new \RuntimeException('the failure of the job could not be written down in its queue');
+        }
+        if ($isSettled) {
+            return true;
+        }
+        $mayBeTaken = $this->lease !== null && hrtime(true) >= $this->lease;
+        if (! $mayBeTaken && $this->renew() === false) {
+            // No other worker has the job, so artisand recorded the failure before it ended.
+            return true;
+        }
+        $this->end = null;
+
+        return false;
+    }
+
+    private function isLogged()
+    {
+        if ($this->isRecorded) {
+            return true;
+        }
+        $cause = $this->cause ?: new \Illuminate\Queue\ManuallyFailedException;
+        try {
+            $failer = $this->container->make('queue.failer');
+            $failer->log($this->connectionName, $this->queue, $this->getRawBody(), $cause);
+
+            return $this->isRecorded = true;
+        } catch (\Throwable $problem) {
+            report($this->container, $problem);
+
+            return false;
+        }
+    }
+}
+
 /** Defines classes that extend Laravel's, which exist only once the app is booted. */
 function define_classes()
 {
@@ -713,19 +961,19 @@ function define_classes()
 
         private $channel;
 
-        private $redis;
+        private $queue;
 
         private $pool;
 
         /** The paused queues, the time of the look, and the queues looked at. */
         private $paused = [[], 0, null];
 
-        public function __construct($app, Member $member, Channel $channel, $redis, $connection)
+        public function __construct($app, Member $member, Channel $channel, $queue, $connection)
         {
             parent::__construct($app);
             $this->member = $member;
             $this->channel = $channel;
-            $this->redis = $redis;
+            $this->queue = $queue;
             $this->pool = new Queue($member, $this);
             $this->pool->setConnectionName($connection);
         }
@@ -753,7 +1001,8 @@ function define_classes()
         {
             $connection = $this->pool->getConnectionName();
 
-            $job = new Job($this->app, $this->redis, $body, $reserved, $connection, $queue);
+            $class = $this->queue instanceof \Illuminate\Queue\DatabaseQueue ? DatabaseJob::class : RedisJob::class;
+            $job = $class::of($this->app, $this->queue, $body, $reserved, $connection, $queue);
 
             return $job->reportTo($this->member, $this->channel, $lease);
         }
@@ -779,42 +1028,13 @@ function define_classes()
     }
 
     /** A job of the app's Redis queue, whose end artisand records. */
-    class Job extends \Illuminate\Queue\Jobs\RedisJob
+    class RedisJob extends \Illuminate\Queue\Jobs\RedisJob implements Job
     {
-        /** Seconds before the end of the reservation that was sent with the job, from which on it may be renewed here. */
-        const MARGIN = 10;
+        use Reported;
 
-        private $member;
-
-        private $channel;
-
-        private $cause;
-
-        /** The end of the job as reported to artisand. */
-        private $end;
-
-        /** Whether the app's store of failed jobs contains it. */
-        private $isRecorded = false;
-
-        /** Whether this process has written its end to Redis. */
-        private $isEnded = false;
-
-        /** When artisand learned that the job is over, on the clock of hrtime(). */
-        private $overSince;
-
-        /** Whether Laravel has deleted the job and is done with it. */
-        private $isDone = false;
-
-        /** Until when no other worker can get the job, on that clock; null for ever. */
-        private $lease;
-
-        public function reportTo(Member $member, Channel $channel, $lease)
+        public static function of($app, $queue, $body, $reserved, $connection, $name)
         {
-            $this->member = $member;
-            $this->channel = $channel;
-            $this->lease = $lease;
-
-            return $this;
+            return new self($app, $queue, $body, $reserved, $connection, $name);
         }
 
         /** Laravel decodes the body anew with each question about it. */
@@ -823,144 +1043,8 @@ function define_classes()
             return $this->decoded ?: parent::payload();
         }
 
-        public function fail($e = null)
-        {
-            $this->staysOurs();
-            $this->cause = $e ?: new \Illuminate\Queue\ManuallyFailedException;
-
-            return parent::fail($this->cause);
-        }
-
-        /** Laravel calls this before it handles the job's lock, chain and batch. */
-        public function isReleased()
-        {
-            $this->staysOurs();
-
-            return parent::isReleased();
-        }
-
-        /** Laravel calls this before it handles an exception of the job. */
-        public function hasFailed()
-        {
-            $this->staysOurs();
-
-            return parent::hasFailed();
-        }
-
-        public function delete()
-        {
-            if ($this->deleted) {
-                return;
-            }
-            // In Laravel, too, a job that was released earlier comes back.
-            $isNews = $this->failed || ! $this->released;
-            if (! $isNews || ! $this->channel->isOurs() || ($this->failed ? $this->saysFailed() : $this->saysDeleted())) {
-                $this->deleted = true;
-
-                return;
-            }
-            // artisand is gone, so this process has to end the job.
-            $this->staysOurs();
-            if ($this->failed && ! $this->isLogged()) {
-                throw new \RuntimeException('the failed job could not be recorded: it stays reserved, and is run again');
-            }
-            $this->move();
-            $this->deleted = true;
-        }
-
-        public function release($delay = 0)
-        {
-            $delay = $this->secondsUntil($delay);
-            $isSaid = ! $this->channel->isOurs()
-                || (! $this->deleted && $this->says('released', ['delay' => $delay]));
-            if ($isSaid) {
-                $this->released = true;
-
-                return;
-            }
-            $due = time() + $delay;
-            if ($this->deleted && $this->end !== null && ! $this->channel->isGone()) {
-                // In Laravel, too, a job that was deleted earlier comes back; artisand deletes the reserved one.
-                $script = "return redis.call('zadd', KEYS[1], ARGV[1], ARGV[2])";
-                $delayed = $this->redis->getQueue($this->queue).':delayed';
-                $this->redis->getConnection()->eval($script, 1, $delayed, $due, $this->reserved);
-                $this->released = true;
-
-                return;
-            }
-            $this->staysOurs();
-            $this->move($due);
-            $this->released = true;
-        }
-
-        /** Reports the job's end to artisand; false if artisand is gone or expects another job. */
-        private function says($is, array $more = [])
-        {
-            if (! $this->member->runs($this) || ! $this->channel->send($is, $more)) {
-                return false;
-            }
-            $this->end = ['is' => $is, 'due' => time() + ($more['delay'] ?? 0), 'logged' => $more['logged'] ?? true];
-
-            return true;
-        }
-
-        public function isDone()
-        {
-            return $this->isDone;
-        }
-
-        /** Notes that artisand knows that the job is over. */
-        public function isOver()
-        {
-            $this->overSince = $this->overSince ?: hrtime(true);
-        }
-
-        /** Frees the job's object. */
-        public function forget()
-        {
-            $this->instance = null;
-        }
-
-        /** Writes the reported end to Redis if artisand may not have done it and the job is still reserved. */
-        public function endAlone()
-        {
-            $isLongOver = $this->overSince !== null && hrtime(true) - $this->overSince > Member::RECENTLY * 1000000000;
-            if ($this->end === null || $isLongOver) {
-                return;
-            }
-            if ($this->end['logged'] || ($this->renew() && $this->isLogged())) {
-                $this->move($this->end['is'] === 'released' ? $this->end['due'] : null);
-            }
-            $this->end = null;
-        }
-
-        /**
-         * Ends the process if artisand has ended and the job is no longer reserved: another worker may run it.
-         *
-         * Otherwise Laravel's work for an ended job (its chain, its batch, its locks) would be done twice.
-         */
-        private function staysOurs()
-        {
-            // An ended job is no longer reserved.
-            if ($this->end !== null || $this->isEnded || ! $this->member->runs($this)) {
-                return;
-            }
-            if ($this->lease === null || hrtime(true) < $this->lease - self::MARGIN * 1000000000) {
-                // Nor can another worker have the job for a while, even if artisand has ended.
-                return;
-            }
-            if (! $this->channel->isOurs() || ! $this->channel->isGone() || $this->renew()) {
-                return;
-            }
-            fwrite(STDERR, "artisand has ended and the reservation of its job, too: this process ends\n");
-            if (function_exists('posix_kill')) {
-                posix_kill(getpid(), SIGKILL);
-            }
-            exit(1);
-        }
-
         /** Renews the reservation for the time of one end; false if it is gone, null if Redis does not answer. */
-        private function renew()
+        protected function renew()
         {
             $script = "local ends = redis.call('zscore', KEYS[1], ARGV[1]) if not ends then return 0 end "
                 ."if tonumber(ends) < tonumber(ARGV[2]) then redis.call('zadd', KEYS[1], ARGV[2], ARGV[1]) end return 1";
@@ -975,7 +1059,7 @@ function define_classes()
         }
 
         /** Removes the job from the reserved ones, if it is there; with $due, delays it until that second. */
-        private function move($due = null)
+        protected function move($due = null)
         {
             $script = "if not redis.call('zscore', KEYS[2], ARGV[1]) then return 0 end "
                 ."if ARGV[2] ~= '' then redis.call('zadd', KEYS[1], ARGV[2], ARGV[1]) end "
@@ -986,74 +1070,102 @@ function define_classes()
             $this->isEnded = true;
         }
 
-        private function saysDeleted()
+        /** Delays the job that was deleted. */
+        protected function comesBack($due)
         {
-            // If Laravel deletes the job, the job is done; a job that deletes itself continues to run.
-            $caller = debug_backtrace(DEBUG_BACKTRACE_IGNORE_ARGS, 3)[2] ?? [];
-            $this->isDone = ($caller['class'] ?? '') === \Illuminate\Queue\CallQueuedHandler::class;
+            $script = "return redis.call('zadd', KEYS[1], ARGV[1], ARGV[2])";
+            $delayed = $this->redis->getQueue($this->queue).':delayed';
+            $this->redis->getConnection()->eval($script, 1, $delayed, $due, $this->reserved);
+        }
+    }
 
-            return $this->says('deleted', $this->isDone ? ['last' => true] : []);
+    /** A job in the app's table, whose end artisand records. */
+    class DatabaseJob extends \Illuminate\Queue\Jobs\DatabaseJob implements Job
+    {
+        use Reported;
+
+        private $decoded;
+
+        public static function of($app, $queue, $body, $reserved, $connection, $name)
+        {
+            [$id, $attempts] = explode(':', $reserved);
+            $record = ['id' => (int) $id, 'attempts' => (int) $attempts, 'queue' => $name, 'payload' => $body];
+            $record = new \Illuminate\Queue\Jobs\DatabaseJobRecord((object) $record);
+
+            return new self($app, $queue, $record, $connection, $name);
         }
 
-        /** Reports the failure and waits until artisand has recorded it; false if this process has to do that. */
-        private function saysFailed()
+        /** Laravel decodes the body anew with each question about it. */
+        public function payload()
         {
-            $failer = $this->container->make('queue.failer');
-            // If the store has another class than artisand expects, only PHP can write to it.
-            $isForArtisand = get_class($failer) === $this->member->setting('failer');
-            $this->cause = $this->cause ?: new \Illuminate\Queue\ManuallyFailedException;
-            $isLogged = ! $isForArtisand && $this->isLogged();
-            $isSaid = $this->says('failed', described($this->cause) + [
-                'exception' => Channel::text((string) $this->cause), 'logged' => $isLogged,
-            ]);
-
-            return $isSaid && $this->isSettled();
+            return $this->decoded ?: $this->decoded = parent::payload();
         }
 
-        private function isSettled()
+        private function setting($name, $default = null)
         {
-            // The wait for artisand does not count towards the job's timeout.
-            $left = extension_loaded('pcntl') ? pcntl_alarm(0) : 0;
+            $value = $this->container->make('config')->get("queue.connections.{$this->connectionName}.{$name}");
+
+            return $value === null ? $default : $value;
+        }
+
+        private function table()
+        {
+            return $this->database->getDatabase()->table($this->setting('table'));
+        }
+
+        /** The row, as long as it is this reservation's. */
+        private function row()
+        {
+            return $this->table()->useWritePdo()->where('id', $this->job->id)->where('attempts', $this->job->attempts)
+                ->whereNotNull('reserved_at');
+        }
+
+        /** Renews the reservation for the time of one end; false if it is gone, null if the database does not answer. */
+        protected function renew()
+        {
+            $least = time() + 10 - (int) $this->setting('retry_after', 60);
             try {
-                $isSettled = $this->channel->answer();
-            } finally {
-                if ($left > 0) {
-                    pcntl_alarm($left);
+                if (! $this->row()->exists()) {
+                    return false;
                 }
-            }
-            if ($isSettled === false) {
-                // As in Laravel when Redis throws: a job that stays gets no `failed()`, lock or batch.
-                throw new \RuntimeException('the failure of the job could not be written down in its queue');
-            }
-            if ($isSettled) {
-                return true;
-            }
-            $mayBeTaken = $this->lease !== null && hrtime(true) >= $this->lease;
-            if (! $mayBeTaken && $this->renew() === false) {
-                // No other worker has the job, so artisand recorded the failure before it ended.
-                return true;
-            }
-            $this->end = null;
+                $this->row()->where('reserved_at', '<', $least)->update(['reserved_at' => $least]);
 
-            return false;
-        }
-
-        private function isLogged()
-        {
-            if ($this->isRecorded) {
                 return true;
-            }
-            $cause = $this->cause ?: new \Illuminate\Queue\ManuallyFailedException;
-            try {
-                $failer = $this->container->make('queue.failer');
-                $failer->log($this->connectionName, $this->queue, $this->getRawBody(), $cause);
-
-                return $this->isRecorded = true;
             } catch (\Throwable $problem) {
                 report($this->container, $problem);
 
-                return false;
+                return null;
             }
+        }
+
+        /** Removes the job's row, if it is still this reservation's; with $due, the job is due at that second. */
+        protected function move($due = null)
+        {
+            $this->database->getDatabase()->transaction(function () use ($due) {
+                $row = $this->row()->lockForUpdate()->first();
+                if ($row === null) {
+                    return;
+                }
+                if ($due !== null) {
+                    $this->insert($due, $row->queue);
+                }
+                $this->table()->where('id', $this->job->id)->delete();
+            });
+            $this->isEnded = true;
+        }
+
+        /** Delays the job that was deleted. */
+        protected function comesBack($due)
+        {
+            $this->insert($due, $this->queue);
+        }
+
+        private function insert($due, $queue)
+        {
+            $this->table()->insert([
+                'queue' => $queue, 'attempts' => $this->job->attempts, 'reserved_at' => null,
+                'available_at' => $due, 'created_at' => time(), 'payload' => $this->job->payload,
+            ]);
         }
     }
 }

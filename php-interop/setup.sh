@@ -4,7 +4,7 @@
 # machine, and one directory tree ("root") per Laravel version that the
 # machine's own Debian release does not carry.
 #
-#   php-interop/setup.sh              everything, with MariaDB and PostgreSQL
+#   php-interop/setup.sh              everything, with MariaDB, PostgreSQL and beanstalkd
 #   php-interop/setup.sh --host-only  only Redis and PHP, no roots
 #   php-interop/setup.sh --redis-only only redis-server, for the demo
 #
@@ -70,6 +70,7 @@ if [ "$host_only" = no ]; then
     packages+=(debootstrap debian-archive-keyring)
     # Only its programs are used.
     packages+=(prometheus)
+    packages+=(beanstalkd)
 fi
 
 missing=()
@@ -135,7 +136,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     for package in "${missing[@]}"; do
         say installed "$package $(dpkg-query -W -f='${Version}' "$package")"
         case "$package" in
-            redis-server | postgresql | prometheus) disable_service "$package" ;;
+            redis-server | postgresql | prometheus | beanstalkd) disable_service "$package" ;;
         esac
     done
 fi

@@ -145,7 +145,9 @@ pub mod event {
 
 /// What a job is: its payload, and the names in it.
 pub mod job {
-    pub use crate::payload::{Data, Error, JobId, JobUuid, Kind, Payload, Target};
+    pub use crate::payload::{
+        Data, Error, JobId, JobUuid, Kind, Payload, SpanIds, Target, Trace, TraceContext,
+    };
     pub use crate::queue::{ConnectionName, QueueName};
 }
 

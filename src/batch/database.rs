@@ -470,6 +470,8 @@ impl Batches {
     /// Adds `count` jobs, which `push` pushes. Returns the result of `push`, or `None` if there is no such batch
     /// and nothing was pushed.
     ///
+    /// `push` gets the transaction that counts, in which it may write, and returns it.
+    ///
     /// The jobs are counted before they are pushed and while the row is locked,
     /// so that none of them ends before it counts. A finished batch becomes
     /// unfinished.
@@ -487,13 +489,14 @@ impl Batches {
     /// # Source
     ///
     /// `Illuminate\Bus\Batch::add`.
-    pub async fn add_jobs<T, E>(
+    pub async fn add_jobs<T, E, F>(
         &self,
         id: &str,
         count: u32,
-        push: impl Future<Output = Result<T, E>>,
+        push: impl FnOnce(Transaction) -> F,
     ) -> Result<Option<T>, Error>
     where
+        F: Future<Output = (Transaction, Result<T, E>)>,
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         if !is_storable(id) {
@@ -509,7 +512,8 @@ impl Batches {
         let Some(transaction) = counted else {
             return Ok(None);
         };
-        match push.await {
+        let (transaction, pushed) = push(transaction).await;
+        match pushed {
             Ok(pushed) => {
                 transaction.commit().await.map_err(self.failed(ADD))?;
                 Ok(Some(pushed))

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::Error;
-use crate::connection::{Database, DatabaseKind, Param, Row};
+use crate::connection::{Database, DatabaseKind, DatabaseLock, LockPlace, Param, Row};
 use crate::php::Value;
 use crate::time::{Clock, UnixSeconds};
 
@@ -72,6 +72,15 @@ impl DatabaseStore {
 
     fn key(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)
+    }
+
+    pub(super) fn lock_place(&self, name: &str) -> LockPlace {
+        LockPlace::Database(DatabaseLock {
+            database: self.locks.clone(),
+            table: self.lock_table.clone(),
+            key: self.key(name),
+            forever: self.lock_timeout,
+        })
     }
 
     fn expiration(&self, ttl: Duration) -> i64 {

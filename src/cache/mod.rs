@@ -79,7 +79,8 @@ impl Cache {
     pub fn lock_place(&self, name: &str) -> Option<LockPlace> {
         match &*self.0 {
             Store::Redis(store) => Some(store.lock_place(name)),
-            Store::Database(_) | Store::File(_) | Store::Unshared => None,
+            Store::Database(store) => Some(store.lock_place(name)),
+            Store::File(_) | Store::Unshared => None,
         }
     }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use super::style::Screen;
 use super::{GlobalArgs, open};
 use crate::config::Config;
-use crate::queue::{Queue as _, QueueName};
+use crate::queue::QueueName;
 
 /// Arguments of `queue:clear`, as given.
 #[derive(Debug, clap::Args)]

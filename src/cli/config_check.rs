@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use super::doctor::doubts;
 use super::report::Report;
 use super::{GlobalArgs, output};
-use crate::config::{self, Config, Error};
+use crate::config::{self, Config, Error, QueuePlace};
 use crate::routing::Registry;
 use crate::shown::with_causes;
 
@@ -100,6 +100,22 @@ fn examine(config: &Config, is_file_right: bool, report: &mut Report) {
     }
 }
 
+/// Where queues are, after their name.
+fn place(place: &QueuePlace) -> String {
+    match place {
+        QueuePlace::Redis { redis, .. } => format!(
+            "at {}, prefix `{}`",
+            redis.address,
+            output::printable(&redis.prefix)
+        ),
+        QueuePlace::Database { database, queue } => format!(
+            "in table `{}` at {}",
+            output::printable(&queue.table),
+            database.address()
+        ),
+    }
+}
+
 /// Reports where the default connection leads.
 fn look_at_connection(config: &Config, report: &mut Report) {
     let name = config.default_connection();
@@ -107,10 +123,9 @@ fn look_at_connection(config: &Config, report: &mut Report) {
         Ok(connection) => report.ok(
             "queue",
             format!(
-                "connection `{name}`, queue `{}` at {}, prefix `{}`",
+                "connection `{name}`, queue `{}` {}",
                 output::printable(connection.default_queue.as_str()),
-                connection.redis.address,
-                output::printable(&connection.redis.prefix),
+                place(&connection.place),
             ),
         ),
         Err(error) if config.is_php_unasked() && error.is_unknown_setting() => report.ok(

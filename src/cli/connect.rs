@@ -1,16 +1,29 @@
 //! Opens queue connections by name.
 
+use std::sync::Arc;
+
 use super::prefixes;
-use crate::config::{self, Config, Connection, Error};
-use crate::connection::Redis;
-use crate::queue::{Queue as _, RedisQueue};
+use crate::config::{self, Config, Connection, Error, QueuePlace};
+use crate::queue::Driver;
 
 /// Opens a queue connection and makes sure that the server answers.
-pub(super) async fn open(config: &Config, name: &str) -> anyhow::Result<(RedisQueue, Connection)> {
+pub(super) async fn open(
+    config: &Config,
+    name: &str,
+) -> anyhow::Result<(Arc<dyn Driver>, Connection)> {
     let connection = connection(config, name).await?;
-    let redis = Redis::new(&connection.redis)?;
-    let queue = RedisQueue::new(redis, connection.queue.clone());
-    queue.ping().await?;
+    let queue = connection.open()?;
+    let answer = queue.ping().await;
+    if let (Err(error), QueuePlace::Database { queue, .. }) = (&answer, &connection.place)
+        && error.is_missing_table()
+    {
+        return Err(Error::NoTable {
+            connection: name.to_owned(),
+            table: queue.table.clone(),
+        }
+        .into());
+    }
+    answer?;
     Ok((queue, connection))
 }
 

@@ -13,7 +13,7 @@ use super::style::Screen;
 use super::{GlobalArgs, open, output};
 use crate::config::{self, Config, Error};
 use crate::failed::{FailedJobs, StoredJob};
-use crate::queue::{Ledger as _, Spool};
+use crate::queue::Spool;
 use crate::time::{Clock, UnixSeconds};
 
 /// Arguments of `queue:failed`, as given.

@@ -142,6 +142,7 @@ mod tests {
             payload: Arc::new(Payload::parse(payload).unwrap()),
             body: Arc::from(&b""[..]),
             reserved: Arc::default(),
+            trace: None,
         }
     }
 

@@ -34,6 +34,8 @@ mod completions;
 mod config_check;
 mod connect;
 mod console;
+#[cfg(feature = "sqlite")]
+mod demo;
 mod dispatch;
 mod doctor;
 mod exit;
@@ -150,6 +152,10 @@ enum Command {
     /// Look for everything that could go wrong, and say what to do about it
     #[command(name = "doctor", help_template = TEMPLATE, after_help = config_check::EXIT_CODES)]
     Doctor(doctor::DoctorArgs),
+    /// See it at work: captured jobs of a real app in a file, without a server and without PHP
+    #[cfg(feature = "sqlite")]
+    #[command(name = "demo", help_template = TEMPLATE)]
+    Demo(demo::DemoArgs),
     /// Measure this machine and Redis with jobs that do nothing, on a queue of its own
     #[command(name = "bench", help_template = TEMPLATE, after_help = bench::AFTER_HELP)]
     Bench(bench::BenchArgs),
@@ -364,6 +370,8 @@ fn run_command(cli: Cli, application: Application) -> anyhow::Result<ExitCode> {
         Command::Peek(args) => block_on(peek::run(args, &global)),
         Command::Quarantine(args) => block_on(quarantine::run(args, &global)),
         Command::Doctor(args) => block_on(doctor::run(args, &global, &registry, &program)),
+        #[cfg(feature = "sqlite")]
+        Command::Demo(args) => block_on(demo::run(args)),
         Command::Bench(args) => bench::run(&args, &global),
         Command::Init(args) => init::run(&args, &global),
         Command::ConfigCheck(args) => {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use jiff::{Timestamp, Unit, tz::TimeZone};
 
@@ -10,7 +11,7 @@ use super::paint::{GREEN_BOLD, GREY, YELLOW_BOLD};
 use super::style::Screen;
 use super::{GlobalArgs, open, output};
 use crate::payload::Payload;
-use crate::queue::{Place, Queue as _, QueueName, RedisQueue, Sizes};
+use crate::queue::{Driver, Place, QueueName, Sizes};
 use crate::time::UnixSeconds;
 
 /// Arguments of `queue:monitor`, as given.
@@ -89,7 +90,7 @@ impl Monitored {
 
 pub(super) async fn run(args: MonitorArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let config = global.load_config()?;
-    let mut connections: HashMap<String, RedisQueue> = HashMap::new();
+    let mut connections: HashMap<String, Arc<dyn Driver>> = HashMap::new();
     let mut monitored = Vec::new();
     for name in args.queues.split(',') {
         let (connection, queue) = match name.split_once(':') {
@@ -100,7 +101,7 @@ pub(super) async fn run(args: MonitorArgs, global: &GlobalArgs) -> anyhow::Resul
             let (opened, _) = open(&config, &connection).await?;
             connections.insert(connection.clone(), opened);
         }
-        monitored.push(look(&connections[&connection], connection, queue, args.max).await?);
+        monitored.push(look(&*connections[&connection], connection, queue, args.max).await?);
     }
     if args.json {
         let objects: Vec<String> = monitored.iter().map(Monitored::json).collect();
@@ -120,7 +121,7 @@ pub(super) async fn run(args: MonitorArgs, global: &GlobalArgs) -> anyhow::Resul
 }
 
 async fn look(
-    redis: &RedisQueue,
+    opened: &dyn Driver,
     connection: String,
     queue: &str,
     max: u64,
@@ -131,8 +132,8 @@ async fn look(
         queue => queue,
     };
     let name = QueueName::from(name);
-    let sizes = redis.sizes(&name).await?;
-    let head = redis.look(&name, Place::Pending, 0, 1).await?;
+    let sizes = opened.sizes(&name).await?;
+    let head = opened.look(&name, Place::Pending, 0, 1).await?;
     let head = head.first().and_then(|head| Payload::parse(head).ok());
     let mut monitored = Monitored {
         connection,

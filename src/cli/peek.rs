@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::{GlobalArgs, open, output};
 use crate::config::{self, SettingError};
 use crate::payload::{Document, Encrypter, Payload, Target};
-use crate::queue::{Place, Queue as _, QueueName};
+use crate::queue::{Place, QueueName};
 use crate::shown::with_causes;
 
 /// Arguments of `queue:peek`, as given.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use super::paint::{Tag, boxed};
 use super::{GlobalArgs, UsageError, open, output};
 use crate::payload::{Document, Payload};
-use crate::queue::{Fate, Place, Queue as _, QueueName, RedisQueue};
+use crate::queue::{Driver, Fate, Place, QueueName};
 
 /// Arguments of `queue:quarantine`, as given.
 #[derive(Debug, clap::Args)]
@@ -69,7 +69,7 @@ pub(super) async fn run(args: QuarantineArgs, global: &GlobalArgs) -> anyhow::Re
             .map(|(index, payload)| (index + 1, payload))
             .filter(|(number, _)| args.only.is_empty() || args.only.contains(number))
             .collect();
-        text += &act(&args, global, &queue, &name, queue_name, chosen).await?;
+        text += &act(&args, global, &*queue, &name, queue_name, chosen).await?;
     }
     if text.is_empty() && !args.json {
         text = information("No payloads in quarantine", global);
@@ -85,7 +85,7 @@ fn information(text: &str, global: &GlobalArgs) -> String {
 async fn act(
     args: &QuarantineArgs,
     global: &GlobalArgs,
-    queue: &RedisQueue,
+    queue: &dyn Driver,
     connection: &str,
     name: &QueueName,
     chosen: Vec<(usize, Vec<u8>)>,

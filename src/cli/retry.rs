@@ -13,7 +13,7 @@ use crate::config::{self, Config, Laravel, php};
 use crate::failed::{FailedJobs, StoredJob};
 use crate::horizon::Horizon;
 use crate::payload::{self, Payload};
-use crate::queue::{Queue as _, QueueName, RedisQueue};
+use crate::queue::{Driver, QueueName};
 use crate::time::{Clock, Micros, UnixSeconds};
 
 /// Arguments of `queue:retry`, as given.
@@ -58,7 +58,7 @@ struct Retry<'a> {
     global: &'a GlobalArgs,
     store: FailedJobs,
     screen: Screen,
-    connections: HashMap<String, RedisQueue>,
+    connections: HashMap<String, Arc<dyn Driver>>,
     /// Writers of Horizon's records, one for each connection.
     horizons: Vec<Horizon>,
 }

@@ -2,24 +2,74 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::file::ConnectionTable;
-use super::laravel::{Laravel, QueueSettings};
+use super::laravel::{DRIVERS, Laravel, QueuePlace, QueueSettings};
 use super::{Config, Error};
 use crate::app::Version;
-use crate::connection::{RedisAddress, RedisOptions};
-use crate::queue::{ConnectionName, QueueName, RedisQueueOptions};
+use crate::connection::{Redis, RedisAddress, RedisOptions};
+use crate::queue::{
+    ConnectionName, DatabaseQueue, DatabaseQueueOptions, Driver, QueueName, RedisQueue,
+    RedisQueueOptions,
+};
 
 /// A queue connection, ready to be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connection {
-    /// The server.
-    pub redis: RedisOptions,
-    /// The queues on it.
-    pub queue: RedisQueueOptions,
+    /// Its name.
+    pub name: ConnectionName,
+    /// Where the queues are.
+    pub place: QueuePlace,
     /// Queue that is meant where none is named.
     pub default_queue: QueueName,
+}
+
+impl Connection {
+    /// Opens the queues; nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// The server cannot be used with these settings, or by this build.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime.
+    pub fn open(&self) -> Result<Arc<dyn Driver>, crate::connection::Error> {
+        Ok(match &self.place {
+            QueuePlace::Redis { redis, queue } => {
+                Arc::new(RedisQueue::new(Redis::new(redis)?, queue.clone()))
+            }
+            QueuePlace::Database { database, queue } => {
+                Arc::new(DatabaseQueue::new(database, queue.clone())?)
+            }
+        })
+    }
+
+    /// The Redis server, if the queues are on one.
+    pub fn redis(&self) -> Option<&RedisOptions> {
+        match &self.place {
+            QueuePlace::Redis { redis, .. } => Some(redis),
+            QueuePlace::Database { .. } => None,
+        }
+    }
+
+    /// How long a reservation lives; `None` for no end.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match &self.place {
+            QueuePlace::Redis { queue, .. } => queue.retry_after,
+            QueuePlace::Database { queue, .. } => Some(queue.retry_after),
+        }
+    }
+
+    /// Queues whose jobs are kept in others.
+    pub fn forwards(&self) -> &BTreeMap<QueueName, QueueName> {
+        match &self.place {
+            QueuePlace::Redis { queue, .. } => &queue.forwards,
+            QueuePlace::Database { queue, .. } => &queue.forwards,
+        }
+    }
 }
 
 /// Puts together the settings of a queue connection.
@@ -62,10 +112,57 @@ pub fn connection_without_prefix(config: &Config, name: &str) -> Result<Connecti
             None => config.env("REDIS_QUEUE"),
         })
         .filter(|queue| !queue.is_empty());
+    let place = match of_app.map(|of_app| of_app.place) {
+        Some(QueuePlace::Database { database, queue }) => {
+            let queue = database_queue(config, name, table, queue)?;
+            QueuePlace::Database { database, queue }
+        }
+        Some(QueuePlace::Redis { redis, queue }) => {
+            on_redis(config, name, table, Some(redis), Some(queue))?
+        }
+        None => on_redis(config, name, table, None, None)?,
+    };
     Ok(Connection {
-        redis: redis(config, name, table, of_app.as_ref())?,
-        queue: queue(config, name, table, of_app.map(|of_app| of_app.queue))?,
+        name: ConnectionName::from(name),
+        place,
         default_queue: default_queue.unwrap_or_else(|| "default".into()).into(),
+    })
+}
+
+fn on_redis(
+    config: &Config,
+    name: &str,
+    table: &ConnectionTable,
+    redis: Option<RedisOptions>,
+    queue: Option<RedisQueueOptions>,
+) -> Result<QueuePlace, Error> {
+    Ok(QueuePlace::Redis {
+        redis: redis_of(config, name, table, redis)?,
+        queue: redis_queue(config, name, table, queue)?,
+    })
+}
+
+/// The queues in a table of the app, over which the file says something.
+fn database_queue(
+    config: &Config,
+    name: &str,
+    table: &ConnectionTable,
+    of_app: DatabaseQueueOptions,
+) -> Result<DatabaseQueueOptions, Error> {
+    if let Some(key) = table.first_of_redis() {
+        return Err(Error::OnlyRedis {
+            connection: name.to_owned(),
+            key,
+        });
+    }
+    let retry_after = table.retry_after.map(Duration::from_secs);
+    Ok(DatabaseQueueOptions {
+        retry_after: retry_after.unwrap_or(of_app.retry_after),
+        look_ahead: table
+            .look_ahead
+            .map_or(of_app.look_ahead, NonZeroUsize::get),
+        forwards: forwards(config, name),
+        ..of_app
     })
 }
 
@@ -79,12 +176,20 @@ fn connection_of_app(
         Some(laravel) if laravel.has_queue_connection(name) => {
             match laravel.queue(name, table.prefix.as_deref()) {
                 // What the file says in full needs nothing of the app.
-                Err(_) if table.says_all() => Ok(None),
+                Ok(QueueSettings {
+                    place: QueuePlace::Database { .. },
+                    ..
+                })
+                | Err(_)
+                    if table.says_all() =>
+                {
+                    Ok(None)
+                }
                 Err(error) => match other_driver(laravel, name) {
                     Some(driver) => Err(Error::Driver {
                         name: name.to_owned(),
                         driver,
-                        on_redis: on_redis(laravel),
+                        usable: usable(laravel),
                     }),
                     None => config.setting(Err(error)),
                 },
@@ -95,17 +200,19 @@ fn connection_of_app(
     }
 }
 
-/// The driver of a connection, if it is not Redis.
+/// The driver of a connection, if artisand does not work it.
 fn other_driver(laravel: &Laravel, name: &str) -> Option<String> {
     let driver = laravel.queue_driver(name).ok().flatten();
-    driver.filter(|driver| driver != "redis")
+    driver.filter(|driver| !DRIVERS.contains(&driver.as_str()))
 }
 
-/// The app's connections on Redis.
-fn on_redis(laravel: &Laravel) -> String {
+/// The app's connections that artisand works.
+fn usable(laravel: &Laravel) -> String {
     let mut names = laravel.queue_connections().unwrap_or_default();
-    names
-        .retain(|name| matches!(laravel.queue_driver(name), Ok(Some(driver)) if driver == "redis"));
+    names.retain(|name| {
+        let driver = laravel.queue_driver(name).ok().flatten();
+        driver.is_some_and(|driver| DRIVERS.contains(&driver.as_str()))
+    });
     if names.is_empty() {
         "none".to_owned()
     } else {
@@ -114,14 +221,19 @@ fn on_redis(laravel: &Laravel) -> String {
 }
 
 /// The server.
-fn redis(
+fn redis_of(
     config: &Config,
     name: &str,
     table: &ConnectionTable,
-    of_app: Option<&QueueSettings>,
+    of_app: Option<RedisOptions>,
 ) -> Result<RedisOptions, Error> {
+    let prefix = match (&table.prefix, &of_app) {
+        (Some(prefix), _) => prefix.clone(),
+        (None, Some(of_app)) => of_app.prefix.clone(),
+        (None, None) => config.env("REDIS_PREFIX").unwrap_or_default(),
+    };
     let mut redis = match of_app {
-        Some(of_app) => of_app.redis.clone(),
+        Some(of_app) => of_app,
         None => redis_of_env(config)?,
     };
     let address = |source| Error::Address {
@@ -149,16 +261,12 @@ fn redis(
     redis.username = table.username.clone().or(redis.username);
     redis.password = table.password.clone().or(redis.password);
     redis.database = table.database.unwrap_or(redis.database);
-    redis.prefix = match (&table.prefix, of_app) {
-        (Some(prefix), _) => prefix.clone(),
-        (None, Some(of_app)) => of_app.redis.prefix.clone(),
-        (None, None) => config.env("REDIS_PREFIX").unwrap_or_default(),
-    };
+    redis.prefix = prefix;
     Ok(redis)
 }
 
 /// The queues on it.
-fn queue(
+fn redis_queue(
     config: &Config,
     name: &str,
     table: &ConnectionTable,

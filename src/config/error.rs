@@ -57,7 +57,7 @@ pub enum Error {
     },
     /// A connection that is not on Redis.
     #[error(
-        "queue connection `{name}` has the driver `{driver}`, and artisand works queues on Redis only (connections on Redis: {on_redis})"
+        "queue connection `{name}` has the driver `{driver}`, and artisand works queues on Redis and in databases (connections it works: {usable})"
     )]
     Driver {
         /// Name of the connection.
@@ -65,7 +65,27 @@ pub enum Error {
         /// Its driver.
         driver: String,
         /// The connections that could be worked.
-        on_redis: String,
+        usable: String,
+    },
+    /// The table of a queue connection does not exist.
+    #[error(
+        "queue connection `{connection}` keeps its jobs in the table `{table}`, which does not exist: `php artisan make:queue-table` (before Laravel 11 `queue:table`) and `php artisan migrate` make it"
+    )]
+    NoTable {
+        /// Name of the connection.
+        connection: String,
+        /// Name of the table.
+        table: String,
+    },
+    /// A setting of Redis for a connection that is on no Redis.
+    #[error(
+        "`{key}` under [connections.{connection}] in artisand.toml is a setting for Redis, and the app keeps `{connection}` in a database: take it out, or name another connection"
+    )]
+    OnlyRedis {
+        /// Name of the connection.
+        connection: String,
+        /// The setting.
+        key: &'static str,
     },
     /// Nothing says which keys of a Redis are the app's.
     #[error(
@@ -95,6 +115,17 @@ pub enum Error {
         "`enabled = true` under [horizon], and the app's settings name no Horizon: install laravel/horizon, write the manifest again if one is used, or remove the line"
     )]
     NoHorizon,
+    /// Traces are wanted, and this program cannot make them.
+    #[error(
+        "[otlp] asks for traces of jobs, and this program was built without OpenTelemetry (feature `otlp`)"
+    )]
+    NoOtlp,
+    /// The collector of traces is none.
+    #[error("{name} is not the URL of a collector, expected one such as http://127.0.0.1:4318")]
+    Collector {
+        /// The setting; what it holds may have a password.
+        name: &'static str,
+    },
     /// A command needs an app, and none is set.
     #[error(
         "no Laravel app is known: run this in its directory, or give that with --app, ARTISAND_APP or `app` in artisand.toml, or give a manifest"

@@ -13,7 +13,7 @@ use super::middleware::LimiterTable;
 use super::unmapped::UnmappedTable;
 use crate::horizon::Registration;
 use crate::routing::PhpEvents;
-use crate::telemetry::Endpoint;
+use crate::telemetry::{Continues, Endpoint};
 
 /// The whole file.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -42,6 +42,9 @@ pub struct File {
     /// What is served over HTTP.
     #[serde(default)]
     pub http: HttpTable,
+    /// Traces of jobs.
+    #[serde(default)]
+    pub otlp: OtlpTable,
     /// What becomes of jobs that no mapping matches.
     #[serde(default)]
     pub unmapped: UnmappedTable,
@@ -120,6 +123,25 @@ impl ConnectionTable {
         let says_where = self.url.is_some() || self.host.is_some() || self.socket.is_some();
         says_where && self.prefix.is_some()
     }
+
+    /// The first setting here that only a connection on Redis has.
+    pub(super) fn first_of_redis(&self) -> Option<&'static str> {
+        let settings = [
+            ("url", self.url.is_some()),
+            ("host", self.host.is_some()),
+            ("port", self.port.is_some()),
+            ("tls", self.tls.is_some()),
+            ("socket", self.socket.is_some()),
+            ("username", self.username.is_some()),
+            ("password", self.password.is_some()),
+            ("database", self.database.is_some()),
+            ("prefix", self.prefix.is_some()),
+            ("notify", self.notify.is_some()),
+            ("migration_batch_size", self.migration_batch_size.is_some()),
+        ];
+        let mut set = settings.into_iter().filter(|(_, is_set)| *is_set);
+        set.next().map(|(key, _)| key)
+    }
 }
 
 /// `[worker]`: defaults for flags of `queue:work`.
@@ -146,6 +168,21 @@ pub struct WorkerTable {
 pub struct HttpTable {
     /// Where metrics, probes and status are served.
     pub listen: Option<Endpoint>,
+}
+
+/// `[otlp]`
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OtlpTable {
+    /// Whether jobs are traced; by default if a collector is named.
+    pub enabled: Option<bool>,
+    /// The collector, without the path for traces: `http://127.0.0.1:4318`.
+    pub endpoint: Option<String>,
+    /// Whether a job's span is a child of the one that pushed the job: `parent`, `link` or `auto`.
+    #[serde(default)]
+    pub parent: Continues,
+    /// `messaging.system` of all spans.
+    pub system: Option<String>,
 }
 
 /// `[php]`

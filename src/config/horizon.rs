@@ -1,6 +1,6 @@
 //! The app's Horizon.
 
-use super::laravel::{Laravel, SettingError};
+use super::laravel::{Laravel, QueuePlace, SettingError};
 use super::{Config, Error, connection};
 use crate::app::slug;
 use crate::connection::RedisOptions;
@@ -31,20 +31,27 @@ pub fn horizon(config: &Config, name: &str) -> Result<Option<HorizonOptions>, Er
     let redis = config.setting(laravel.horizon_redis())?;
     // What artisand.toml says of the server counts for Horizon too, if the app has both on one.
     let of_app = laravel.queue(name, None).ok();
-    let is_same = of_app.is_some_and(|of_app| {
-        let of_app = RedisOptions {
-            prefix: redis.prefix.clone(),
-            ..of_app.redis
-        };
-        of_app == redis
-    });
-    let redis = if is_same {
-        RedisOptions {
-            prefix: redis.prefix,
-            ..connection(config, name)?.redis
+    let is_same = of_app.is_some_and(|of_app| match of_app.place {
+        QueuePlace::Redis { redis: of_app, .. } => {
+            let of_app = RedisOptions {
+                prefix: redis.prefix.clone(),
+                ..of_app
+            };
+            of_app == redis
         }
+        QueuePlace::Database { .. } => false,
+    });
+    let worked = if is_same {
+        connection(config, name)?.redis().cloned()
     } else {
-        redis
+        None
+    };
+    let redis = match worked {
+        Some(worked) => RedisOptions {
+            prefix: redis.prefix,
+            ..worked
+        },
+        None => redis,
     };
     Ok(Some(HorizonOptions {
         redis,

@@ -26,6 +26,7 @@ mod load;
 mod manifest;
 mod mapping;
 mod middleware;
+mod otlp;
 pub mod php;
 mod place;
 mod policy;
@@ -48,12 +49,15 @@ pub use file::{
 };
 pub use handler::HandlerTable;
 pub use horizon::{horizon, horizon_of_worker};
-pub use laravel::{EnvLookup, Laravel, Origin, QueueSettings, RedisSettings, SettingError};
+pub use laravel::{
+    EnvLookup, Laravel, Origin, QueuePlace, QueueSettings, RedisSettings, SettingError,
+};
 pub use mapping::MapTable;
 pub use middleware::{
     ExceptionsTable, LimiterTable, MiddlewareTable, OverlapTable, RateLimitedTable, ReleaseTable,
     Spend, ThrottleTable,
 };
+pub use otlp::traces;
 pub use place::ErrorPlace;
 #[cfg(feature = "cli")]
 pub(crate) use policy::lack_for_php;

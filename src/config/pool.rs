@@ -62,7 +62,7 @@ pub fn pool_options(
         worker: options.as_object().cloned().unwrap_or_default(),
         boot: Duration::from_secs(boot),
         retry_after: (connection(config, worker.connection.as_str()).ok())
-            .and_then(|connection| connection.queue.retry_after),
+            .and_then(|connection| connection.retry_after()),
         once: worker.once,
     }
 }

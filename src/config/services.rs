@@ -13,7 +13,7 @@ use super::{Config, Error};
 use crate::cache::Stores;
 use crate::connection::Redis;
 use crate::handler::{Gap, Hooks, Models, Services};
-use crate::queue::{Connections, Destination, Queue, QueueName, RedisQueue};
+use crate::queue::{Connections, Destination, Queue, QueueName};
 use crate::routing::PhpEvents;
 use crate::shown::with_causes;
 
@@ -111,8 +111,8 @@ fn destinations(config: &Config) -> Connections {
             Err(_) => "default".into(),
         };
         let queues = opened.and_then(|connection| {
-            let redis = Redis::new(&connection.redis).map_err(|error| with_causes(&error))?;
-            Ok(Arc::new(RedisQueue::new(redis, connection.queue)) as Arc<dyn Queue>)
+            let opened = connection.open().map_err(|error| with_causes(&error))?;
+            Ok(opened as Arc<dyn Queue>)
         });
         let destination = Destination {
             default_queue,

@@ -4,10 +4,14 @@ use std::time::Duration;
 
 use super::*;
 use crate::config::policy::unmapped;
-use crate::connection::RedisAddress;
+use crate::connection::{RedisAddress, RedisOptions};
 use crate::payload::Encrypter;
 use crate::routing::{Registry, UnmappedPolicy};
 use crate::shown::with_causes;
+
+fn redis_of(connection: &Connection) -> &RedisOptions {
+    connection.redis().unwrap()
+}
 
 fn config(toml: &str, env: &[(&str, &str)]) -> Config {
     let process = env
@@ -32,24 +36,33 @@ fn the_file_beats_the_environment_and_that_the_defaults() {
         ("REDIS_QUEUE", "q"),
     ];
     let from_env = connection(&config("", &env), "redis").unwrap();
-    assert_eq!(from_env.redis.address, RedisAddress::Tcp("h".into(), 7));
     assert_eq!(
-        (from_env.redis.password, from_env.redis.prefix.as_str()),
+        redis_of(&from_env).address,
+        RedisAddress::Tcp("h".into(), 7)
+    );
+    assert_eq!(
+        (
+            redis_of(&from_env).password.clone(),
+            redis_of(&from_env).prefix.as_str()
+        ),
         (None, "p_")
     );
     assert_eq!(from_env.default_queue.as_str(), "q");
-    assert_eq!(from_env.queue.retry_after, Some(Duration::from_secs(90)));
+    assert_eq!(from_env.retry_after(), Some(Duration::from_secs(90)));
     let toml = "[connections.redis]\nport = 8\nprefix = ''\nretry_after = 5\nqueue = 'x'";
     let from_file = connection(&config(toml, &env), "redis").unwrap();
-    assert_eq!(from_file.redis.address, RedisAddress::Tcp("h".into(), 8));
+    assert_eq!(
+        redis_of(&from_file).address,
+        RedisAddress::Tcp("h".into(), 8)
+    );
     assert_eq!(
         (
-            from_file.redis.prefix.as_str(),
+            redis_of(&from_file).prefix.as_str(),
             from_file.default_queue.as_str()
         ),
         ("", "x")
     );
-    assert_eq!(from_file.queue.retry_after, Some(Duration::from_secs(5)));
+    assert_eq!(from_file.retry_after(), Some(Duration::from_secs(5)));
     let error = connection(&config(toml, &env), "rediss")
         .unwrap_err()
         .to_string();

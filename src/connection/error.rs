@@ -45,6 +45,16 @@ pub enum Error {
         /// What the driver or the server reported.
         source: SqlError,
     },
+    /// A beanstalkd server cannot be reached, or the connection to it was lost.
+    #[error("{} beanstalkd at {address}", if *was_connected { "lost the connection to" } else { "could not connect to" })]
+    Beanstalkd {
+        /// Host and port.
+        address: String,
+        /// False if nothing was sent, because there was no connection.
+        was_connected: bool,
+        /// What the system reported, or what was wrong with the server's answers.
+        source: std::io::Error,
+    },
     /// There is no database connection of this name.
     #[error("no database connection `{name}` (configured: {known})")]
     UnknownDatabase {
@@ -64,6 +74,15 @@ pub enum Error {
     /// This build lacks the driver for this kind of database.
     #[error("this build of artisand has no driver for this database (feature `{0}`)")]
     NoDriver(&'static str),
+    /// The database of the queues is away, which the log says once.
+    #[error(transparent)]
+    Away(Box<Self>),
+    /// A database keeps text only.
+    #[error("{what} is not UTF-8 text, which is all that a database keeps")]
+    NotText {
+        /// What was to be kept.
+        what: String,
+    },
     /// A setting that cannot be used.
     #[error("`{name}` is `{value}`, expected {expected}")]
     Setting {
@@ -80,7 +99,7 @@ impl Error {
     /// True if a new connection may help: the old one is lost, or its server cannot serve for now.
     pub fn is_lost_connection(&self) -> bool {
         match self {
-            Self::Connect { .. } => true,
+            Self::Connect { .. } | Self::Beanstalkd { .. } | Self::Away(_) => true,
             Self::Command { source, .. } => is_lost(source),
             Self::Sql { source, .. } => source.is_lost(),
             Self::Url { .. }
@@ -88,7 +107,21 @@ impl Error {
             | Self::UnknownDatabase { .. }
             | Self::Unusable { .. }
             | Self::NoDriver(_)
+            | Self::NotText { .. }
             | Self::Setting { .. } => false,
+        }
+    }
+
+    /// True if it is unknown whether the server carried out the command: it may have, and its reply was lost.
+    pub fn is_of_unknown_outcome(&self) -> bool {
+        match self {
+            Self::Command { source, .. } => {
+                source.is_io_error() || source.is_timeout() || source.is_connection_dropped()
+            }
+            Self::Sql { source, .. } => source.is_of_unknown_outcome(),
+            Self::Away(source) => source.is_of_unknown_outcome(),
+            Self::Beanstalkd { was_connected, .. } => *was_connected,
+            _ => false,
         }
     }
 
@@ -99,7 +132,11 @@ impl Error {
 
     /// True if there is no such table.
     pub fn is_missing_table(&self) -> bool {
-        matches!(self, Self::Sql { source, .. } if source.is_missing_table())
+        match self {
+            Self::Sql { source, .. } => source.is_missing_table(),
+            Self::Away(source) => source.is_missing_table(),
+            _ => false,
+        }
     }
 
     /// True if another transaction was in the way: the caller may try its own again from the start.

@@ -1,6 +1,8 @@
 //! Where a lock is kept.
 
-use super::Redis;
+use std::time::Duration;
+
+use super::{Database, Redis};
 
 /// Where a lock is kept, for stores that can take and free locks together with other changes.
 #[derive(Debug, Clone)]
@@ -12,6 +14,8 @@ pub enum LockPlace {
         /// The whole key.
         key: String,
     },
+    /// A row of a table.
+    Database(DatabaseLock),
     /// A key in the memory of this process.
     Memory {
         /// The whole key.
@@ -19,11 +23,36 @@ pub enum LockPlace {
     },
 }
 
+/// A lock in a table with the columns `key`, `owner` and `expiration`.
+#[derive(Debug, Clone)]
+pub struct DatabaseLock {
+    /// The database that holds the table.
+    pub database: Database,
+    /// The table as statements name it ([`Database::table`]).
+    pub table: String,
+    /// The whole key.
+    pub key: String,
+    /// How long a lock without an end lives.
+    pub forever: Duration,
+}
+
+impl DatabaseLock {
+    /// How long a lock lives that is taken for `ttl`; zero means without an end.
+    pub(crate) fn lifetime(&self, ttl: Duration) -> Duration {
+        if ttl.as_secs() == 0 {
+            self.forever
+        } else {
+            ttl
+        }
+    }
+}
+
 impl LockPlace {
     /// The whole key of the lock.
     pub fn key(&self) -> &str {
         match self {
             Self::Redis { key, .. } | Self::Memory { key } => key,
+            Self::Database(lock) => &lock.key,
         }
     }
 }
@@ -34,6 +63,9 @@ impl PartialEq for LockPlace {
         let is_same_server = match (self, other) {
             (Self::Redis { server, .. }, Self::Redis { server: other, .. }) => {
                 server.is_same_database(other)
+            }
+            (Self::Database(lock), Self::Database(other)) => {
+                lock.database.is_same(&other.database) && lock.table == other.table
             }
             (Self::Memory { .. }, Self::Memory { .. }) => true,
             _ => false,

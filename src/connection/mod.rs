@@ -5,6 +5,8 @@
 
 mod databases;
 mod error;
+#[cfg(any(feature = "http", feature = "otlp"))]
+mod http;
 mod lock_place;
 mod presence;
 mod reconnect;
@@ -14,12 +16,16 @@ mod sql;
 
 pub use databases::Databases;
 pub use error::Error;
-pub use lock_place::LockPlace;
+#[cfg(any(feature = "http", feature = "otlp"))]
+pub(crate) use http::with_tls;
+pub use lock_place::{DatabaseLock, LockPlace};
 #[cfg(test)]
 pub(crate) use presence::server_away;
-pub(crate) use presence::{is_away, servers_away};
+pub(crate) use presence::{Presence, is_away, servers_away};
 pub(crate) use reconnect::Reconnect;
 pub use record::{Record, RecordError};
 pub(crate) use redis::percent_decode;
 pub use redis::{Arg, Redis, RedisAddress, RedisOptions};
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+pub use sql::SqlConnection;
 pub use sql::{Database, DatabaseKind, DatabaseOptions, Param, Row, SqlError, Transaction};

@@ -1,4 +1,4 @@
-//! Knows whether a Redis server is away, and logs that once for all users of the server.
+//! Knows whether a server of queues is away, and logs that once for all users of the server.
 //!
 //! Pops, settlements, renewals, locks and signals all meet the same loss within milliseconds, and each of them
 //! tries again. An operator should read two lines about it: the server is away, the server is back. Every
@@ -6,6 +6,7 @@
 //! errors for which [`is_away`] holds.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::Instant;
@@ -16,7 +17,9 @@ use super::Error;
 
 /// What is known about one server.
 #[derive(Debug)]
-pub(super) struct Presence {
+pub(crate) struct Presence {
+    /// What kind of server it is, as its makers write it.
+    kind: &'static str,
     address: String,
     /// Mirrors `state`, for a cheap check at every answer.
     is_away: AtomicBool,
@@ -34,7 +37,7 @@ static SERVERS: LazyLock<Mutex<HashMap<String, Weak<Presence>>>> = LazyLock::new
 /// How many of them are away.
 static AWAY: LazyLock<watch::Sender<usize>> = LazyLock::new(watch::Sender::default);
 
-/// How many Redis servers of this process are known to be away.
+/// How many servers of queues of this process are known to be away.
 pub(crate) fn servers_away() -> watch::Receiver<usize> {
     AWAY.subscribe()
 }
@@ -49,13 +52,14 @@ impl Drop for Presence {
 
 impl Presence {
     /// The shared presence of this server.
-    pub(super) fn of(address: &str) -> Arc<Self> {
+    pub(crate) fn of(kind: &'static str, address: &str) -> Arc<Self> {
         let mut servers = SERVERS.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = servers.get(address).and_then(Weak::upgrade) {
             return known;
         }
         servers.retain(|_, server| server.strong_count() > 0);
         let server = Arc::new(Self {
+            kind,
             address: address.to_owned(),
             is_away: AtomicBool::new(false),
             state: Mutex::default(),
@@ -103,32 +107,38 @@ impl Presence {
     }
 
     /// Notes a loss, and logs it if it is news.
-    pub(super) fn note_loss(&self, opened: Option<Instant>, error: &redis::RedisError) {
-        let address = &*self.address;
+    pub(crate) fn note_loss(&self, opened: Option<Instant>, error: &dyn fmt::Display) {
+        let (kind, address) = (self.kind, &*self.address);
         if self.goes(opened) {
-            tracing::error!(address, %error, "Redis is away: what needs it waits, and is tried again");
+            tracing::error!(address, %error, "{kind} is away: what needs it waits, and is tried again");
         } else {
-            tracing::debug!(address, %error, "Redis is away");
+            tracing::debug!(address, %error, "{kind} is away");
         }
     }
 
     /// Notes an answer, and logs it if it is news.
-    pub(super) fn answered(&self, asked: Instant) {
+    pub(crate) fn answered(&self, asked: Instant) {
         if let Some(since) = self.comes(asked) {
             tracing::info!(
                 address = self.address,
                 away = format_args!("{:.1} s", since.elapsed().as_secs_f64()),
-                "Redis is back"
+                "{} is back",
+                self.kind
             );
         }
     }
 }
 
-/// Whether an error or one of its causes means that a Redis server is away, which this module logs once.
+/// Whether an error or one of its causes means that a server of queues is away, which this module logs once.
 pub(crate) fn is_away(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
-        if let Some(error @ (Error::Connect { .. } | Error::Command { .. })) = error.downcast_ref()
+        if let Some(
+            error @ (Error::Connect { .. }
+            | Error::Command { .. }
+            | Error::Beanstalkd { .. }
+            | Error::Away(_)),
+        ) = error.downcast_ref()
         {
             return error.is_lost_connection();
         }
@@ -140,7 +150,7 @@ pub(crate) fn is_away(error: &(dyn std::error::Error + 'static)) -> bool {
 /// A server that is away until the value is dropped.
 #[cfg(test)]
 pub(crate) fn server_away(address: &str) -> impl Drop {
-    let server = Presence::of(address);
+    let server = Presence::of("Redis", address);
     assert!(server.goes(None));
     server
 }
@@ -153,11 +163,11 @@ mod tests {
 
     #[test]
     fn a_loss_and_a_return_are_news_once() {
-        let server = Presence::of("a-loss-and-a-return");
+        let server = Presence::of("Redis", "a-loss-and-a-return");
         let opened = Instant::now();
         assert_eq!(server.comes(opened), None);
         assert!(server.goes(Some(opened)));
-        assert!(!server.goes(None) && !Presence::of("a-loss-and-a-return").goes(None));
+        assert!(!server.goes(None) && !Presence::of("Redis", "a-loss-and-a-return").goes(None));
         // Sent before the loss, answered after it.
         assert_eq!(server.comes(opened), None);
         assert!(server.comes(Instant::now()).is_some());

@@ -286,7 +286,7 @@ impl Redis {
                 source,
             })?;
         Ok(Self(Arc::new(Inner {
-            presence: Presence::of(&address),
+            presence: Presence::of("Redis", &address),
             client,
             address,
             database: options.database,

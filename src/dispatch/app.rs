@@ -1,22 +1,19 @@
 //! What dispatching needs of the app.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::error::DispatchError;
 use crate::handler::Services;
-use crate::horizon::Horizon;
-use crate::payload::LogContext;
+use crate::payload::Inherited;
 use crate::php::{self, Object, Value};
 
 #[derive(Debug)]
 pub(super) struct App {
     pub(super) services: Arc<Services>,
-    /// Jobs that a handler dispatches inherit its log context.
-    pub(super) context: Option<Arc<LogContext>>,
-    /// Writers of Horizon's records, until they are finished.
-    pub(super) horizons: Mutex<Vec<Horizon>>,
+    /// What jobs inherit from the job, or the span, that dispatches them.
+    pub(super) inherited: Inherited,
 }
 
 impl App {

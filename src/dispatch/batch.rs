@@ -148,8 +148,8 @@ impl PendingBatch {
         let options = Value::from(Array { pairs }).to_bytes();
         let batches = services.batches();
         let batches = batches.map_err(|error| DispatchError::OnlyPhp(error.into()))?;
-        let context = self.app.context.as_ref();
-        let batch = BatchHandle::of_new(&self.name, &options, batches, services, context);
+        let inherited = self.app.inherited.clone();
+        let batch = BatchHandle::of_new(&self.name, &options, batches, services, inherited);
         Ok(batch.store(&options, jobs).await?)
     }
 }

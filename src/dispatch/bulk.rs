@@ -110,8 +110,8 @@ async fn ready(
         let what = format!("{class} is unique: dispatch its jobs one by one");
         return Err(DispatchError::unfit(what));
     }
-    let context = app.context.as_deref();
-    Ok(planned.finish(&app.services, context, None).await?)
+    let inherited = app.inherited.clone();
+    Ok(planned.finish(&app.services, inherited, None).await?)
 }
 
 /// The step that is being pushed.

@@ -16,15 +16,16 @@ pub(super) fn by_php(app: &App, object: Object, options: &Options) -> Result<Rea
     let class = object.class.clone();
     let known = draft::manifest(services)?.class(&class);
     let (command, rest) = command(app, object, options)?;
+    let (connection, destination) = draft::destination(services, options.connection.as_deref())?;
     let hand_over = HandOver {
         services,
+        connection,
         now,
         name: class.as_str(),
         is_secret: known.is_some_and(Class::is_encrypted),
     };
-    let payload = hand_over.dispatches(command.bytes, app.context.as_deref());
+    let payload = hand_over.dispatches(command.bytes, &app.inherited);
     let payload = payload.map_err(|error| DispatchError::OnlyPhp(error.into()))?;
-    let (connection, destination) = draft::destination(services, options.connection.as_deref())?;
     let queue = options.queue.as_deref();
     let queue = queue.unwrap_or(destination.default_queue.as_str());
     let read = Payload::parse(&payload).map_err(DispatchError::unfit)?;

@@ -130,8 +130,8 @@ impl Chain {
         let mut planned = plan(&self.app, first, &options)?;
         // As in Laravel, only a job that is dispatched by itself, or by the one before, takes its lock.
         planned.draft.facts.unique = None;
-        let context = self.app.context.as_deref();
-        let ready = planned.finish(services, context, None).await?;
+        let inherited = self.app.inherited.clone();
+        let ready = planned.finish(services, inherited, None).await?;
         Ok(Prepared {
             app: Arc::clone(&self.app),
             ready,

@@ -7,13 +7,13 @@ use serde::Serialize;
 use super::{Dispatch, DispatchError, JobContext};
 
 impl JobContext {
-    /// Dispatches jobs now, whatever becomes of this one; they inherit its log context.
+    /// Dispatches jobs now, whatever becomes of this one; they inherit its log context and its trace.
     ///
     /// A handler that runs again dispatches them again: see [`then`](Self::then), and
     /// [`Pending::once`](super::Pending::once).
     pub fn dispatch(&self) -> Dispatch {
-        let context = self.payload().context.clone();
-        Dispatch::with(Arc::clone(self.shared_services()), context, Vec::new())
+        let services = Arc::clone(self.shared_services());
+        Dispatch::with(services, self.info().inherited(), Vec::new())
     }
 
     /// Pushes a job in the step that ends this one: exactly if this job succeeds, and as often as it does.

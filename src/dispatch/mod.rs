@@ -41,9 +41,10 @@ use crate::config::{self, Config};
 use crate::handler::dispatch::{self as draft};
 use crate::handler::{BoxError, JobContext, Services};
 use crate::horizon::Horizon;
-use crate::payload::LogContext;
+use crate::payload::Inherited;
 use crate::php::{ClassName, Object};
 use crate::routing::DispatchedType;
+use crate::telemetry::current_trace;
 
 mod app;
 mod batch;
@@ -53,6 +54,8 @@ mod callbacks;
 mod chain;
 mod error;
 mod in_handler;
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+mod inside;
 mod pending;
 mod push;
 mod recipient;
@@ -70,7 +73,11 @@ use pending::What;
 
 /// Pushes jobs to the app's queues. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Dispatch(Arc<App>);
+pub struct Dispatch {
+    app: Arc<App>,
+    /// Writers of Horizon's records, until they are finished.
+    horizons: Arc<Mutex<Vec<Horizon>>>,
+}
 
 impl Dispatch {
     /// For the app in this directory, with the settings that its PHP, its manifest or its `.env` say, and those of
@@ -134,31 +141,48 @@ impl Dispatch {
                 horizons.push(horizon);
             }
         }
-        Ok(Self::with(Arc::new(services), None, horizons))
+        Ok(Self::with(
+            Arc::new(services),
+            Inherited::default(),
+            horizons,
+        ))
     }
 
     /// With these services, for tests.
     #[cfg(not(feature = "internals"))]
     pub(crate) fn of_services(services: Services) -> Self {
-        Self::with(Arc::new(services), None, Vec::new())
+        Self::with(Arc::new(services), Inherited::default(), Vec::new())
     }
 
     /// With these services, for tests.
     #[cfg(feature = "internals")]
     pub fn of_services(services: Services) -> Self {
-        Self::with(Arc::new(services), None, Vec::new())
+        Self::with(Arc::new(services), Inherited::default(), Vec::new())
     }
 
-    fn with(
-        services: Arc<Services>,
-        context: Option<Arc<LogContext>>,
-        horizons: Vec<Horizon>,
-    ) -> Self {
-        Self(Arc::new(App {
-            services,
-            context,
-            horizons: Mutex::new(horizons),
-        }))
+    fn with(services: Arc<Services>, inherited: Inherited, horizons: Vec<Horizon>) -> Self {
+        Self {
+            app: Arc::new(App {
+                services,
+                inherited,
+            }),
+            horizons: Arc::new(Mutex::new(horizons)),
+        }
+    }
+
+    /// The app, for jobs that inherit the span in which they are dispatched, if there is one.
+    fn app(&self) -> Arc<App> {
+        let is_in_job = self.app.inherited.trace.is_some();
+        let Some(trace) = current_trace().filter(|_| !is_in_job) else {
+            return Arc::clone(&self.app);
+        };
+        Arc::new(App {
+            services: Arc::clone(&self.app.services),
+            inherited: Inherited {
+                context: self.app.inherited.context.clone(),
+                trace: Some(Arc::new(trace)),
+            },
+        })
     }
 
     /// Waits until Horizon's records of the jobs that were dispatched are written, for a few seconds at most.
@@ -166,7 +190,7 @@ impl Dispatch {
     /// They are written in the background, so a program of an app with Horizon calls this before it ends. What is
     /// dispatched afterwards has no records.
     pub async fn finish(&self) {
-        let horizons = self.0.horizons.lock();
+        let horizons = self.horizons.lock();
         let horizons = std::mem::take(&mut *horizons.unwrap_or_else(PoisonError::into_inner));
         for horizon in horizons {
             horizon.finish().await;
@@ -182,7 +206,7 @@ impl Dispatch {
     ///
     /// [`DispatchError::Unfit`] with the nearest name, or [`DispatchError::OnlyPhp`].
     pub fn check<'de, T: Deserialize<'de>>(&self) -> Result<(), DispatchError> {
-        let manifest = draft::manifest(&self.0.services)?;
+        let manifest = draft::manifest(&self.app.services)?;
         for note in DispatchedType::of::<T>().check(manifest)? {
             tracing::warn!("{note}");
         }
@@ -192,7 +216,7 @@ impl Dispatch {
     /// What the constructor of a class does beyond setting these properties.
     #[cfg(feature = "cli")]
     pub(crate) fn constructor_notes(&self, class: &str, fields: &[&str]) -> Vec<String> {
-        let manifest = self.0.services.manifest.as_deref();
+        let manifest = self.app.services.manifest.as_deref();
         let class = ClassName::new(class.trim_start_matches('\\'));
         let known = manifest.zip(class);
         known.map_or_else(Vec::new, |(manifest, class)| {
@@ -202,22 +226,19 @@ impl Dispatch {
 
     /// A job of a struct whose serde name is its class: `#[serde(rename = "App\\Jobs\\SendReceipt")]`.
     pub fn job<T: Serialize>(&self, job: &T) -> Pending {
-        Pending::of(Arc::clone(&self.0), self.0.read(job).map(What::Object))
+        Pending::of(self.app(), self.app.read(job).map(What::Object))
     }
 
     /// A job of this class without properties; [`with`](Pending::with) adds them.
     pub fn class(&self, class: &str) -> Pending {
         let name = ClassName::new(class.trim_start_matches('\\'));
         let name = name.ok_or_else(|| DispatchError::unfit(format!("`{class}` is no class name")));
-        Pending::of(
-            Arc::clone(&self.0),
-            name.map(|name| What::Object(Object::new(name))),
-        )
+        Pending::of(self.app(), name.map(|name| What::Object(Object::new(name))))
     }
 
     /// A job that is this object. Names of properties are those of PHP's source.
     pub fn object(&self, object: Object) -> Pending {
-        Pending::of(Arc::clone(&self.0), Ok(What::Object(object)))
+        Pending::of(self.app(), Ok(What::Object(object)))
     }
 
     /// `Queue::push('Class@method', $data)`.
@@ -227,7 +248,7 @@ impl Dispatch {
             job: job.into(),
             data,
         });
-        Pending::of(Arc::clone(&self.0), what)
+        Pending::of(self.app(), what)
     }
 
     /// A queued listener, for this event: what `event()` pushes for one of its listeners. `Class`, or `Class@method`.
@@ -241,22 +262,22 @@ impl Dispatch {
             Ok(What::Listener {
                 class,
                 method: method.into(),
-                event: self.0.read(event)?,
+                event: self.app.read(event)?,
             })
         });
-        Pending::of(Arc::clone(&self.0), what)
+        Pending::of(self.app(), what)
     }
 
     /// A queued notification: [`to`](Pending::to) a recipient, [`via`](Pending::via) a channel.
     pub fn notification<T: Serialize>(&self, notification: &T) -> Pending {
-        let what = self.0.read(notification).map(What::Notification);
-        Pending::of(Arc::clone(&self.0), what)
+        let what = self.app.read(notification).map(What::Notification);
+        Pending::of(self.app(), what)
     }
 
     /// A queued mail [`to`](Pending::to) its recipients.
     pub fn mailable<T: Serialize>(&self, mailable: &T) -> Pending {
-        let what = self.0.read(mailable).map(What::Mailable);
-        Pending::of(Arc::clone(&self.0), what)
+        let what = self.app.read(mailable).map(What::Mailable);
+        Pending::of(self.app(), what)
     }
 
     /// `Artisan::queue`: a line that a PHP worker runs as `php artisan` would.
@@ -270,12 +291,12 @@ impl Dispatch {
     }
 
     pub(crate) fn command_line(&self, line: &str) -> Pending {
-        Pending::of(Arc::clone(&self.0), Ok(What::Command(line.into())))
+        Pending::of(self.app(), Ok(What::Command(line.into())))
     }
 
     /// Jobs that run one after the other: [`then`](Chain::then) adds each.
     pub fn chain(&self) -> Chain {
-        Chain::of(Arc::clone(&self.0))
+        Chain::of(self.app())
     }
 
     /// Jobs that are counted together.
@@ -292,7 +313,7 @@ impl Dispatch {
     /// # }
     /// ```
     pub fn batch(&self) -> PendingBatch {
-        PendingBatch::of(Arc::clone(&self.0))
+        PendingBatch::of(self.app())
     }
 
     /// Many jobs, a thousand in each step; they are read while the ones before are being pushed.
@@ -302,9 +323,9 @@ impl Dispatch {
         I: IntoIterator<Item = T>,
         I::IntoIter: Send + 'a,
     {
-        let app = Arc::clone(&self.0);
+        let app = self.app();
         let jobs = jobs.into_iter().map(move |job| app.read(&job));
-        Bulk::of(Arc::clone(&self.0), jobs)
+        Bulk::of(self.app(), jobs)
     }
 }
 

@@ -14,9 +14,7 @@ use super::recipient::{self, Recipient};
 use crate::app::{Answers, Made, Manifest, Unfit, Wrapping};
 use crate::handler::BoxFuture;
 use crate::handler::dispatch::{self as draft, Draft, Planned, Ready};
-use crate::payload::{
-    Delay, Envelope, HorizonFields, LogContext, NewData, NewPayload, random_id, random_uuid,
-};
+use crate::payload::{Delay, Envelope, HorizonFields, NewData, NewPayload, random_uuid};
 use crate::php::{self, Array, ClassName, Object, Value};
 use crate::queue::Push;
 use crate::time::UnixSeconds;
@@ -244,8 +242,8 @@ impl Pending {
                 let (name, destination) = draft::destination(services, Some(&connection))?;
                 let queues = draft::queues(name, destination)?;
                 let lock = planned.lock(services, |place| queues.can_claim(place))?;
-                let context = app.context.as_deref();
-                Ok(planned.finish(services, context, lock).await?)
+                let inherited = app.inherited.clone();
+                Ok(planned.finish(services, inherited, lock).await?)
             }
             Err(error) => Err(error),
         }
@@ -410,23 +408,18 @@ fn method(
     let queue = queue.unwrap_or(destination.default_queue.as_str());
     let due = options.delay.map(|delay| delay.due(now));
     let uuid = random_uuid();
-    let (id, horizon) = if services.has_horizon {
-        (uuid.as_str().into(), Some(HorizonFields::plain("job")))
-    } else {
-        (random_id(), None)
-    };
-    let context = app.context.as_deref();
-    let payload = NewPayload {
+    let mut payload = NewPayload {
         uuid: uuid.clone(),
         display_name: job.split('@').next().unwrap_or_default().into(),
         envelope: Envelope::default(),
         data: NewData::Method { job, data },
         created_at: now,
-        extra: context.and_then(LogContext::to_field).into_iter().collect(),
-        id: Some(id.clone()),
+        extra: app.inherited.fields(),
+        id: None,
         delay: due.map(|due| due.0.saturating_sub(now.0).max(0)),
-        horizon,
+        horizon: (services.has_horizon).then(|| HorizonFields::plain("job")),
     };
+    let id = services.add_driver_fields(connection, &mut payload);
     let payload = payload
         .to_bytes(services.version)
         .map_err(DispatchError::unfit)?;

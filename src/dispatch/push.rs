@@ -132,7 +132,7 @@ impl Prepared {
         }
     }
 
-    fn queued(&self, uuid: JobUuid) -> Dispatched {
+    pub(super) fn queued(&self, uuid: JobUuid) -> Dispatched {
         Dispatched::Queued {
             uuid,
             id: self.ready.id.clone(),
@@ -151,7 +151,7 @@ impl Prepared {
         Ok(Some(cache.lock(&*lock.name, &*lock.owner, lock.ttl)))
     }
 
-    async fn acquire(&self, lock: &Lock) -> Result<bool, DispatchError> {
+    pub(super) async fn acquire(&self, lock: &Lock) -> Result<bool, DispatchError> {
         match self.handle(lock)? {
             Some(handle) => {
                 let acquired = handle.acquire().await;
@@ -162,7 +162,7 @@ impl Prepared {
     }
 
     /// Frees the lock of a job that was not pushed; if that fails, the lock runs out.
-    async fn free(&self, lock: &Lock) {
+    pub(super) async fn free(&self, lock: &Lock) {
         if let Ok(Some(handle)) = self.handle(lock) {
             let _ = handle.release().await;
         }

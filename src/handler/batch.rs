@@ -8,7 +8,7 @@ use super::dispatch::{self, DispatchError, Draft};
 use super::{JobContext, Services};
 use crate::app::{Answers, Class, Made, Manifest, Unfit};
 use crate::batch::{self, Batch, Batches};
-use crate::payload::{Delay, LogContext, random_id};
+use crate::payload::{Delay, Inherited, random_id};
 use crate::php::{Array, ClassName, Object, Value};
 use crate::queue::{self, Once, Push, Queue, QueueName};
 use crate::shown::with_causes;
@@ -22,8 +22,8 @@ pub struct BatchHandle {
     batch: Batch,
     batches: Batches,
     services: Arc<Services>,
-    /// Jobs that are added inherit this log context.
-    context: Option<Arc<LogContext>>,
+    /// What jobs that are added inherit.
+    inherited: Inherited,
 }
 
 /// A job or a chain to add to a batch.
@@ -118,12 +118,11 @@ impl JobContext {
             Some(batches) => {
                 let batch = batches.find(&id).await?;
                 let services = self.shared_services();
-                let context = &self.payload().context;
                 Ok(batch.map(|batch| BatchHandle {
                     batch,
                     batches: batches.clone(),
                     services: Arc::clone(services),
-                    context: context.clone(),
+                    inherited: self.info().inherited(),
                 }))
             }
             None => Err(batch::Error::NoStore { batch: id }),
@@ -146,13 +145,13 @@ impl BatchHandle {
         options: &[u8],
         batches: &Batches,
         services: &Arc<Services>,
-        context: Option<&Arc<LogContext>>,
+        inherited: Inherited,
     ) -> Self {
         Self {
             batch: batches.make(name, options),
             batches: batches.clone(),
             services: Arc::clone(services),
-            context: context.cloned(),
+            inherited,
         }
     }
 
@@ -267,7 +266,15 @@ impl BatchHandle {
         let (batches, id) = (self.batches.clone(), self.batch.id.clone());
         // A handler may be dropped at any await, but not between the push and the count: use a task of its own.
         let added = tokio::spawn(async move {
-            let push = push(&*addition.queues, &addition.pushes);
+            let (queues, pushes) = (&*addition.queues, &*addition.pushes);
+            let push = async |mut counting| {
+                // In one step with the count, if the queue is in the database of the batches.
+                let ended = match queues.push_within(&mut counting, pushes).await {
+                    Ok(false) => push(queues, pushes).await,
+                    ended => ended.map(drop),
+                };
+                (counting, ended)
+            };
             batches.add_jobs(&id, addition.count, push).await
         });
         let added = added.await.map_err(|error| batch::Error::Push {
@@ -299,7 +306,6 @@ impl BatchHandle {
         let queue = QueueName::from(queue);
 
         let now = self.batches.now();
-        let context = self.context.as_deref();
         let mut count: u32 = 0;
         let mut pushes = Vec::new();
         for job in jobs {
@@ -319,7 +325,7 @@ impl BatchHandle {
             let mut draft =
                 Draft::of_made(services, command, &Answers::new(), now).map_err(impossible)?;
             draft.facts.delay = adder.delay(&draft).map_err(impossible)?;
-            let drafted = draft.finish(services, context, (connection, &queue));
+            let drafted = draft.finish(services, &self.inherited, (connection, &queue));
             let drafted = drafted.await.map_err(impossible)?;
             pushes.push(Push {
                 queue: queue.clone(),

@@ -11,7 +11,8 @@ use super::hold::Holds;
 use super::{BoxError, DispatchError, FailureText, Services, Template};
 use crate::app::Class;
 use crate::payload::{
-    self, Command, Data, Document, Error, JobId, JobUuid, LogContext, Payload, Target,
+    self, Command, Data, Document, Error, Inherited, JobId, JobUuid, LogContext, Payload, Target,
+    Trace,
 };
 use crate::php::{self, ClassName, Value};
 use crate::queue::{ConnectionName, QueueName};
@@ -45,6 +46,18 @@ pub struct JobInfo {
     pub body: Arc<[u8]>,
     /// The payload's bytes while it is reserved: with this attempt counted.
     pub reserved: Arc<[u8]>,
+    /// The span of the attempt, if jobs are traced and a handler runs this one.
+    pub trace: Option<Arc<Trace>>,
+}
+
+impl JobInfo {
+    /// What jobs inherit that this one pushes.
+    pub(crate) fn inherited(&self) -> Inherited {
+        Inherited {
+            context: self.payload.context.clone(),
+            trace: self.trace.clone(),
+        }
+    }
 }
 
 /// The requests of a handler; only the first request of a kind that ends the job counts.
@@ -106,6 +119,7 @@ impl JobContext {
             payload: Arc::new(Payload::parse(body)?),
             body: body.into(),
             reserved: body.into(),
+            trace: None,
         };
         Ok(Self::new(
             Arc::new(info),
@@ -204,6 +218,14 @@ impl JobContext {
     /// An entry of the hidden log context, which must never be logged.
     pub fn hidden_context(&self, key: &str) -> Option<serde_json::Value> {
         json(&self.payload().context.as_deref()?.hidden(key)?)
+    }
+
+    /// The span of this attempt, if jobs are traced: the parent of what a handler traces itself.
+    ///
+    /// Jobs that are dispatched from here carry it already. Requests to other services get its `traceparent` and
+    /// `tracestate` from the handler.
+    pub fn trace(&self) -> Option<&Trace> {
+        self.0.info.trace.as_deref()
     }
 
     /// Id of the batch that the job is in, if it is in one.

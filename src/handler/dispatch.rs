@@ -15,8 +15,7 @@ use crate::app::{Answers, Facts, Made, Manifest, Missing};
 use crate::cache::{name, random_owner};
 use crate::connection::LockPlace;
 use crate::payload::{
-    BuildError, DelayError, HorizonFields, JobId, JobUuid, LogContext, NewPayload, Version,
-    random_id,
+    BuildError, DelayError, HorizonFields, Inherited, JobId, JobUuid, NewPayload, Version,
 };
 use crate::php::{self, EditError, ObjectText, Value};
 use crate::queue::{Claim, Connections, Destination, Push, Queue, QueueName};
@@ -92,7 +91,7 @@ pub(crate) struct Draft {
 pub(crate) struct Drafted {
     pub(crate) payload: Vec<u8>,
     pub(crate) uuid: JobUuid,
-    /// The Redis driver's id of the job.
+    /// The id that the driver gives the job; its uuid where the driver puts none into payloads.
     pub(crate) id: JobId,
     pub(crate) due: Option<UnixSeconds>,
 }
@@ -138,41 +137,42 @@ impl Draft {
         })
     }
 
-    /// Makes the payload for this queue, with what the app's payload hooks add; `context` is the log context of the
-    /// job that is being run.
+    /// Makes the payload for this queue, with what the app's payload hooks add; `inherited` is what it
+    /// inherits from the job that is being run.
     pub(crate) async fn finish(
         self,
         services: &Services,
-        context: Option<&LogContext>,
+        inherited: &Inherited,
         (connection, queue): (&str, &QueueName),
     ) -> Result<Drafted, DispatchError> {
-        let (mut payload, mut drafted) = self.build(services, context)?;
+        let (mut payload, mut drafted) = self.build(services, inherited, connection)?;
         let manifest = manifest(services)?;
         if let (Some(hook), Hooks::Ask(hooks)) = (manifest.payload_hooks.first(), &services.hooks) {
             let text = str::from_utf8(&drafted.payload).expect("payloads are JSON");
             let fields = hooks.fields(text, connection, queue).await;
-            payload
-                .extra
-                .extend(fields.map_err(|why| hook_error(hook, &why))?);
+            let fields = fields.map_err(|why| hook_error(hook, &why))?;
+            payload.extra = inherited.fields_and(fields);
             drafted.payload = payload.to_bytes(services.version)?;
         }
         Ok(drafted)
     }
 
     /// Says whether artisand can push the job whatever PHP answers.
-    pub(crate) fn check(self, services: &Services) -> Result<(), DispatchError> {
+    pub(crate) fn check(self, services: &Services, connection: &str) -> Result<(), DispatchError> {
         let manifest = manifest(services)?;
         if let (Some(hook), Hooks::Ask(_)) = (manifest.payload_hooks.first(), &services.hooks) {
             return Err(hook_error(hook, "PHP may not answer"));
         }
-        self.build(services, None).map(drop)
+        self.build(services, &Inherited::default(), connection)
+            .map(drop)
     }
 
     /// Makes the payload, without what payload hooks add.
     fn build(
         self,
         services: &Services,
-        context: Option<&LogContext>,
+        inherited: &Inherited,
+        connection: &str,
     ) -> Result<(NewPayload, Drafted), DispatchError> {
         let zone = &services.timezone;
         let command = match &services.encrypter {
@@ -184,16 +184,11 @@ impl Draft {
         let delay = self.facts.delay.as_ref();
         let due = delay.map(|delay| delay.available_at(self.now, zone));
         let mut payload = NewPayload {
-            extra: context.and_then(LogContext::to_field).into_iter().collect(),
+            extra: inherited.fields(),
             horizon: self.horizon,
             ..self.facts.payload(command, self.now, zone)?
         };
-        let id = match &payload.horizon {
-            // Horizon gives a job one name.
-            Some(_) => JobId::from(payload.uuid.as_str()),
-            None => random_id(),
-        };
-        payload.id = Some(id.clone());
+        let id = services.add_driver_fields(connection, &mut payload);
         let drafted = Drafted {
             payload: payload.to_bytes(services.version)?,
             uuid: payload.uuid.clone(),
@@ -278,7 +273,8 @@ impl Planned {
         queues(name, destination)?;
         let mut tried = self.clone();
         tried.lock(services, |_| false)?;
-        tried.draft.build(services, None).map(drop)
+        let inherited = Inherited::default();
+        tried.draft.build(services, &inherited, name).map(drop)
     }
 
     /// The lock that the job needs, if it is unique; its owner is written into the job from now on.
@@ -325,16 +321,16 @@ impl Planned {
         }))
     }
 
-    /// Makes the payload; `context` is the log context of the job that dispatches this one.
+    /// Makes the payload; `inherited` is what it inherits from the job that dispatches this one.
     pub(crate) async fn finish(
         self,
         services: &Services,
-        context: Option<&LogContext>,
+        inherited: Inherited,
         lock: Option<Lock>,
     ) -> Result<Ready, DispatchError> {
-        let context = with_lock(services.version, context, lock.as_ref());
+        let inherited = with_lock(services.version, inherited, lock.as_ref());
         let to = (&*self.connection, &self.queue);
-        let drafted = self.draft.finish(services, context.as_ref(), to).await?;
+        let drafted = self.draft.finish(services, &inherited, to).await?;
         let (claim, lock) = match lock {
             Some(Lock {
                 owner,
@@ -362,23 +358,22 @@ impl Planned {
     }
 }
 
-/// The context of a new job: that of the dispatching job, plus the keys that locate its lock.
-fn with_lock(
-    version: Version,
-    of_job: Option<&LogContext>,
-    lock: Option<&Lock>,
-) -> Option<LogContext> {
+/// What a new job inherits from the dispatching one, plus the keys that locate its lock.
+fn with_lock(version: Version, inherited: Inherited, lock: Option<&Lock>) -> Inherited {
     let Some(lock) = lock.filter(|_| version.is_at_least(11, 39)) else {
-        return of_job.cloned();
+        return inherited;
     };
-    let context = of_job.cloned().unwrap_or_default();
+    let context = inherited.context.as_deref().cloned().unwrap_or_default();
     let mut context = context
         .with_hidden("laravel_unique_job_cache_store", &(&*lock.store).into())
         .with_hidden("laravel_unique_job_key", &(&*lock.name).into());
     if version.is_at_least(13, 24) {
         context = context.with_hidden("laravel_unique_job_lock_owner", &(&*lock.owner).into());
     }
-    Some(context)
+    Inherited {
+        context: Some(Arc::new(context)),
+        ..inherited
+    }
 }
 
 pub(crate) fn manifest(services: &Services) -> Result<&Manifest, DispatchError> {

@@ -34,7 +34,8 @@ use sha2::Sha256;
 use zeroize::Zeroizing;
 
 use super::{BoxError, BoxFuture, Handler, JobContext, MAX_WAIT};
-use crate::payload::{JobId, JobUuid};
+use crate::connection::with_tls;
+use crate::payload::{JobId, JobUuid, Trace};
 use crate::shown::hex;
 use crate::time::{Clock, UnixSeconds};
 
@@ -211,26 +212,6 @@ impl HttpClient {
     }
 }
 
-/// Configures TLS as for Redis: ring, and the certificates that the machine trusts.
-#[cfg(feature = "tls")]
-fn with_tls(client: reqwest::ClientBuilder) -> (reqwest::ClientBuilder, bool) {
-    let mut roots = rustls::RootCertStore::empty();
-    let found = rustls_native_certs::load_native_certs();
-    let (added, _) = roots.add_parsable_certificates(found.certs);
-    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("ring has the default versions of TLS")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    (client.tls_backend_preconfigured(config), added > 0)
-}
-
-#[cfg(not(feature = "tls"))]
-fn with_tls(client: reqwest::ClientBuilder) -> (reqwest::ClientBuilder, bool) {
-    (client, false)
-}
-
 /// Posts jobs to a URL.
 pub struct Http {
     client: Client,
@@ -355,11 +336,14 @@ impl Http {
         // Never truncate a key: two jobs could share the beginning.
         let key = key.filter(|key| key.len() <= LONGEST_KEY);
         let (attempts, class) = (context.attempts().to_string(), context.routed_class());
+        let traceparent = context.trace().map(Trace::traceparent);
         let of_job = [
             (IDEMPOTENCY_KEY, key),
             (JOB_CLASS, Some(&*crate::shown::name(&class))),
             (JOB_ATTEMPTS, Some(&*attempts)),
             (QUEUE, Some(context.queue().as_str())),
+            (TRACEPARENT, traceparent.as_deref()),
+            (TRACESTATE, context.trace().and_then(Trace::tracestate)),
         ];
         for (name, value) in of_job {
             // The body contains values that no header can hold.
@@ -409,6 +393,8 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const JOB_CLASS: HeaderName = HeaderName::from_static("x-artisand-job-class");
 const JOB_ATTEMPTS: HeaderName = HeaderName::from_static("x-artisand-job-attempts");
 const QUEUE: HeaderName = HeaderName::from_static("x-artisand-queue");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 const SIGNATURE: HeaderName = HeaderName::from_static("x-artisand-signature");
 
 fn header_name(name: &str) -> Result<HeaderName, HttpSetupError> {

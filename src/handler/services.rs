@@ -11,7 +11,7 @@ use crate::app::Manifest;
 use crate::batch::Batches;
 use crate::cache::{Cache, Stores};
 use crate::connection::{Databases, Redis};
-use crate::payload::{Data, Encrypter, Kind, Payload, Version};
+use crate::payload::{Data, Encrypter, JobId, Kind, NewPayload, Payload, Version, random_id};
 use crate::php::ClassName;
 use crate::queue::{Connections, QueueName};
 use crate::time::Clock;
@@ -187,6 +187,25 @@ impl MiddlewareServices {
 }
 
 impl Services {
+    /// Puts what a connection's driver adds into a payload: Redis an id and the number of attempts, and Horizon its own
+    /// fields, which stay away from other drivers. Returns the job's id.
+    pub(crate) fn add_driver_fields(&self, connection: &str, payload: &mut NewPayload) -> JobId {
+        let of_uuid = || JobId::from(payload.uuid.as_str());
+        let connections = self.connections.as_ref();
+        if connections.is_some_and(|connections| !connections.counts_in_payload(connection)) {
+            let id = of_uuid();
+            (payload.id, payload.horizon) = (None, None);
+            return id;
+        }
+        let id = match &payload.horizon {
+            // Horizon gives a job one name.
+            Some(_) => of_uuid(),
+            None => random_id(),
+        };
+        payload.id = Some(id.clone());
+        id
+    }
+
     /// The app's batches.
     ///
     /// # Errors

@@ -197,6 +197,7 @@ mod tests {
             payload: Arc::new(Payload::parse(body.as_bytes()).unwrap()),
             body: body.as_bytes().into(),
             reserved: Arc::default(),
+            trace: None,
         })
     }
 

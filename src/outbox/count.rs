@@ -182,7 +182,9 @@ impl Follower {
     /// Makes PHP raise the event of a batch that has begun.
     fn raise_start(&self, count: &Count) -> Option<Effect> {
         let queue = QueueName::from(count.queue.as_deref()?);
-        let payload = self.for_php(count).starts_batch(&count.batch);
+        let payload = self
+            .for_php(count)
+            .starts_batch(&count.batch, count.trace.as_ref());
         let log = |error| {
             tracing::error!(
                 error = with_causes(&error),
@@ -200,6 +202,7 @@ impl Follower {
     fn for_php<'a>(&'a self, count: &'a Count) -> HandOver<'a> {
         HandOver {
             services: &self.services,
+            connection: self.connection.as_str(),
             now: self.clock.now(),
             name: count.name.as_deref().unwrap_or_default(),
             is_secret: false,
@@ -219,14 +222,14 @@ impl Follower {
             said.problem("let PHP run a batch's callbacks", NO_PHP_QUEUE.to_owned());
             return Done::Left(1);
         };
-        let hand_over = self.for_php(count);
+        let (hand_over, trace) = (self.for_php(count), count.trace.as_ref());
         let payload = match count.ended.outcome {
             JobOutcome::Succeeded => {
-                hand_over.counts_success(&count.batch, &count.ended.uuid, mark)
+                hand_over.counts_success(&count.batch, &count.ended.uuid, mark, trace)
             }
             JobOutcome::Failed => {
                 let message = count.message.as_deref().unwrap_or_default();
-                hand_over.counts_failure(&count.batch, &count.ended.uuid, message)
+                hand_over.counts_failure(&count.batch, &count.ended.uuid, message, trace)
             }
         };
         match payload {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::batch::Ended;
+use crate::payload::TraceFields;
 use crate::queue::{Effect, Spool};
 
 /// A record of follow-up work.
@@ -79,6 +80,9 @@ pub(crate) struct Count {
     /// Name of the job, for a closure that counts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
+    /// What such a closure carries of the trace of the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) trace: Option<TraceFields>,
 }
 
 /// A token that distinguishes the end of a job from other ends of the same job.

@@ -10,17 +10,20 @@
 //! * The end of a job is counted only while its mark is in the batch. The statement that counts also removes the
 //!   mark ([`Batches::hand_over`]). A failure is counted only while the job is not among the batch's failed jobs.
 //! * Callbacks of a batch that may have begun are not called again.
-//! * Callbacks of a chain are not called again either: a key in the queue's Redis remembers them. A callback that
-//!   throws fails the closure at once, as it may have done half of its work.
+//! * Callbacks of a chain are not called again either: a key in the queue's Redis remembers them, or in the app's
+//!   default cache if the queue is on no Redis. A callback that throws fails the closure at once, as it may have done
+//!   half of its work.
 //! * The next step of a chain is pushed again if PHP is killed between the push and the end of the closure, as
 //!   with any job in Laravel.
 //!
 //! [`Batches::hand_over`]: crate::batch::Batches::hand_over
 
+use serde_json::value::{RawValue, to_raw_value};
+
 use crate::handler::{FailureText, JobInfo, Services};
 use crate::payload::{
-    BuildError, Chain, ClosureError, Envelope, HorizonFields, LogContext, NewData, NewPayload,
-    QueuedClosure, Scalar, Version, Waits, random_id, random_uuid,
+    BuildError, Chain, ClosureError, Envelope, HorizonFields, Inherited, NewData, NewPayload,
+    QueuedClosure, Scalar, TraceFields, Version, Waits, random_uuid,
 };
 use crate::php::{ClassName, EditError, ObjectText, Value};
 use crate::time::UnixSeconds;
@@ -29,6 +32,8 @@ use crate::time::UnixSeconds;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HandOver<'a> {
     pub(crate) services: &'a Services,
+    /// Name of the queue connection that the closure goes to.
+    pub(crate) connection: &'a str,
     pub(crate) now: UnixSeconds,
     /// Name of the job that the closure follows; the closure is listed under it.
     pub(crate) name: &'a str,
@@ -134,11 +139,11 @@ impl HandOver<'_> {
 
     /// Continues a chain: the closure does nothing, and PHP then takes the next step as after any job.
     ///
-    /// `context` is that of the ended job.
+    /// `inherited` is what comes from the ended job.
     pub(crate) fn goes_on(
         &self,
         chain: &Chain,
-        context: Option<&LogContext>,
+        inherited: &Inherited,
     ) -> Result<Vec<u8>, HandOverError> {
         let mut closure = self.closure(NOTHING, Vec::new())?;
         let properties = chain.properties();
@@ -146,7 +151,7 @@ impl HandOver<'_> {
             .iter()
             .map(|(name, text)| (*name, text.as_slice()));
         closure.set(&properties.collect::<Vec<_>>())?;
-        self.payload(closure, context)
+        self.payload(closure, inherited)
     }
 
     /// Counts the success of a job in its batch, and calls the callbacks that are then due.
@@ -158,6 +163,7 @@ impl HandOver<'_> {
         batch: &str,
         uuid: &str,
         mark: Option<&str>,
+        trace: Option<&TraceFields>,
     ) -> Result<Vec<u8>, HandOverError> {
         // The first attempt counts without a check, which might read from a replica that lags behind. A batch with
         // no pending jobs that is not finished was abandoned before any callback.
@@ -181,7 +187,7 @@ impl HandOver<'_> {
             ("uuid", uuid.into()),
             ("mark", mark.map_or(Value::Null, Value::from)),
         ];
-        self.payload(self.closure(CODE, uses)?, None)
+        self.payload_with(self.closure(CODE, uses)?, fields(trace))
     }
 
     /// Counts the failure of a job in its batch, and calls the callbacks that are then due.
@@ -192,6 +198,7 @@ impl HandOver<'_> {
         batch: &str,
         uuid: &str,
         message: &str,
+        trace: Option<&TraceFields>,
     ) -> Result<Vec<u8>, HandOverError> {
         const CODE: &str = "function ($job) use ($batch, $uuid, $message) { \
             $found = \\Illuminate\\Support\\Facades\\Bus::findBatch($batch); \
@@ -203,17 +210,22 @@ impl HandOver<'_> {
             ("uuid", uuid.into()),
             ("message", message.into()),
         ];
-        self.payload(self.closure(CODE, uses)?, None)
+        self.payload_with(self.closure(CODE, uses)?, fields(trace))
     }
 
     /// Raises the event of a batch that has begun, if the app's Laravel has it: once at most.
-    pub(crate) fn starts_batch(&self, batch: &str) -> Result<Vec<u8>, HandOverError> {
+    pub(crate) fn starts_batch(
+        &self,
+        batch: &str,
+        trace: Option<&TraceFields>,
+    ) -> Result<Vec<u8>, HandOverError> {
         const CODE: &str = "function ($job) use ($batch) { \
             $event = 'Illuminate\\Bus\\Events\\BatchStarted'; \
             if ($job->attempts() > 1 || ! class_exists($event)) { return; } \
             $found = \\Illuminate\\Support\\Facades\\Bus::findBatch($batch); \
             if ($found !== null) { \\event(new $event($found)); } }";
-        self.payload(self.closure(CODE, vec![("batch", batch.into())])?, None)
+        let closure = self.closure(CODE, vec![("batch", batch.into())])?;
+        self.payload_with(closure, fields(trace))
     }
 
     /// Runs a chain's catch callbacks.
@@ -221,30 +233,41 @@ impl HandOver<'_> {
         &self,
         callbacks: &[u8],
         message: &str,
-        context: Option<&LogContext>,
+        inherited: &Inherited,
     ) -> Result<Vec<u8>, HandOverError> {
         // Carried as text, so that references in it count from its own start.
         const CODE: &str = "function ($job) use ($callbacks, $message) { \
             $exception = new \\RuntimeException($message); \
-            $redis = $job->job->getRedisQueue()->getConnection(); \
+            $redis = method_exists($job->job, 'getRedisQueue') ? $job->job->getRedisQueue()->getConnection() : null; \
+            $cache = $redis === null ? \\app('cache')->store() : null; \
             $begun = 'artisand:called:'.$job->job->uuid(); \
-            foreach (\\unserialize($callbacks) as $number => $callback) { \
-                if (! $redis->command('hsetnx', [$begun, (string) $number, '1'])) { continue; } \
+            $begins = function ($number) use ($redis, $cache, $begun) { \
+                if ($redis === null) { return $cache->add($begun.':'.$number, 1, 172800); } \
+                if (! $redis->command('hsetnx', [$begun, (string) $number, '1'])) { return false; } \
                 $redis->command('expire', [$begun, 172800]); \
+                return true; \
+            }; \
+            $callbacks = \\unserialize($callbacks); \
+            $forget = function () use ($redis, $cache, $begun, $callbacks) { \
+                if ($redis !== null) { $redis->command('del', [$begun]); return; } \
+                foreach (array_keys($callbacks) as $number) { $cache->forget($begun.':'.$number); } \
+            }; \
+            foreach ($callbacks as $number => $callback) { \
+                if (! $begins($number)) { continue; } \
                 try { \
                     $callback($exception); \
                 } catch (\\Throwable $problem) { \
-                    $redis->command('del', [$begun]); \
+                    $forget(); \
                     $job->fail($problem); \
                     return; \
                 } \
             } \
-            $redis->command('del', [$begun]); }";
+            $forget(); }";
         let uses = vec![
             ("callbacks", Value::String(callbacks.to_vec())),
             ("message", message.into()),
         ];
-        self.payload(self.closure(CODE, uses)?, context)
+        self.payload(self.closure(CODE, uses)?, inherited)
     }
 
     /// Calls `failed()` of a failed job's class, and raises Laravel's event, each once.
@@ -254,10 +277,14 @@ impl HandOver<'_> {
     /// listeners do not write its record once more.
     pub(crate) fn tells_failure(&self, told: &FailureForPhp<'_>) -> Result<Vec<u8>, HandOverError> {
         const CODE: &str = "function ($job) use ($body, $connection, $queue, $attempts, $class, $message, $calls, $raises) { \
-            $redis = $job->job->getRedisQueue()->getConnection(); \
+            $redis = method_exists($job->job, 'getRedisQueue') ? $job->job->getRedisQueue()->getConnection() : null; \
             $begun = 'artisand:called:'.$job->job->uuid(); \
-            if (! $redis->command('setnx', [$begun, '1'])) { return; } \
-            $redis->command('expire', [$begun, 172800]); \
+            if ($redis === null) { \
+                if (! \\app('cache')->store()->add($begun, 1, 172800)) { return; } \
+            } else { \
+                if (! $redis->command('setnx', [$begun, '1'])) { return; } \
+                $redis->command('expire', [$begun, 172800]); \
+            } \
             $failed = new class(\\app(), $body, $connection, $queue, $attempts) \
                 extends \\Illuminate\\Queue\\Jobs\\Job implements \\Illuminate\\Contracts\\Queue\\Job { \
                 private $body; private $attempts; \
@@ -301,7 +328,7 @@ impl HandOver<'_> {
             if ($raises) { try { \
                 \\event(new \\Illuminate\\Queue\\Events\\JobFailed($connection, $failed, $exception)); \
             } catch (\\Throwable $problem) { \\report($problem); } } \
-            $redis->command('expire', [$begun, 3600]); }";
+            if ($redis !== null) { $redis->command('expire', [$begun, 3600]); } }";
         let (job, failure) = (told.job, told.failure);
         let uses = vec![
             ("body", Value::String(job.reserved.to_vec())),
@@ -313,18 +340,17 @@ impl HandOver<'_> {
             ("calls", Value::Bool(told.calls_failed)),
             ("raises", Value::Bool(told.raises_event)),
         ];
-        let context = job.payload.context.as_deref();
-        self.payload(self.closure(CODE, uses)?, context)
+        self.payload(self.closure(CODE, uses)?, &job.inherited())
     }
 
     /// Dispatches a job, as the app's own code would.
     pub(crate) fn dispatches(
         &self,
         job: Vec<u8>,
-        context: Option<&LogContext>,
+        inherited: &Inherited,
     ) -> Result<Vec<u8>, HandOverError> {
         let closure = self.closure(DISPATCHES, vec![("job", Value::String(job))])?;
-        self.payload(closure, context)
+        self.payload(closure, inherited)
     }
 
     fn closure(&self, code: &str, uses: Vec<(&str, Value)>) -> Result<Closure, HandOverError> {
@@ -340,10 +366,14 @@ impl HandOver<'_> {
         })
     }
 
-    fn payload(
+    fn payload(&self, closure: Closure, inherited: &Inherited) -> Result<Vec<u8>, HandOverError> {
+        self.payload_with(closure, inherited.fields())
+    }
+
+    fn payload_with(
         &self,
         closure: Closure,
-        context: Option<&LogContext>,
+        extra: Vec<(Box<str>, Box<RawValue>)>,
     ) -> Result<Vec<u8>, HandOverError> {
         let mut command = closure.bytes;
         if let Some(encrypter) = &self.services.encrypter
@@ -355,15 +385,8 @@ impl HandOver<'_> {
             "" => NAMELESS.to_owned(),
             name => name.chars().take(LONGEST_NAME).collect(),
         };
-        let horizon = (self.services.has_horizon).then(|| HorizonFields::plain("job"));
-        let uuid = random_uuid();
-        let id = match &horizon {
-            // Horizon gives a job one name.
-            Some(_) => uuid.as_str().into(),
-            None => random_id(),
-        };
-        let payload = NewPayload {
-            uuid,
+        let mut payload = NewPayload {
+            uuid: random_uuid(),
             display_name: name.into(),
             envelope: limits(self.services.version),
             data: NewData::Command {
@@ -372,11 +395,21 @@ impl HandOver<'_> {
                 batch_id: None,
             },
             created_at: self.now,
-            extra: context.and_then(LogContext::to_field).into_iter().collect(),
-            id: Some(id),
+            extra,
+            id: None,
             delay: None,
-            horizon,
+            horizon: (self.services.has_horizon).then(|| HorizonFields::plain("job")),
         };
+        self.services
+            .add_driver_fields(self.connection, &mut payload);
         Ok(payload.to_bytes(self.services.version)?)
     }
+}
+
+/// Fields of a trace, with their JSON.
+fn fields(trace: Option<&TraceFields>) -> Vec<(Box<str>, Box<RawValue>)> {
+    let json = |(name, value): (&String, &serde_json::Value)| {
+        Some((name.as_str().into(), to_raw_value(value).ok()?))
+    };
+    trace.into_iter().flatten().filter_map(json).collect()
 }

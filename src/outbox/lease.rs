@@ -146,8 +146,15 @@ impl Lease {
         let mut work = std::pin::pin!(work);
         loop {
             if self.renew_at <= Instant::now() {
-                if !self.hold.lasts().await {
-                    return None;
+                // The work goes on meanwhile: it may hold what the renewal waits for.
+                tokio::select! {
+                    biased;
+                    done = &mut work => return Some(done),
+                    lasts = self.hold.lasts() => {
+                        if !lasts {
+                            return None;
+                        }
+                    }
                 }
                 self.renew_at = Instant::now() + RENEW;
             }

@@ -24,12 +24,14 @@ mod delay;
 mod document;
 mod encryption;
 mod failed_job;
+mod inherited;
 mod json;
 mod limits;
 mod pattern;
 #[cfg(any(feature = "cli", feature = "internals"))]
 mod retry;
 mod target;
+mod trace;
 mod version;
 
 pub use build::{
@@ -46,6 +48,7 @@ pub use document::Document;
 pub(crate) use document::is_bookkeeping;
 pub use encryption::{Encrypter, EncryptionError, KeyError};
 pub use failed_job::FailedJob;
+pub use inherited::Inherited;
 pub use json::write_json_text;
 pub use limits::{Backoff, Limits};
 pub use pattern::{Pattern, TargetPattern};
@@ -54,6 +57,8 @@ pub use pattern::{PatternError, TargetPatternError};
 pub use retry::for_retry;
 pub(crate) use target::subject_of;
 pub use target::{Kind, Target};
+pub(crate) use trace::TraceFields;
+pub use trace::{SpanIds, Trace, TraceContext};
 pub use version::Version;
 pub use version::VersionError;
 

@@ -136,6 +136,11 @@ impl Exec {
             .env("ARTISAND_JOB_ATTEMPTS", context.attempts().to_string())
             .env("ARTISAND_QUEUE", context.queue().as_str())
             .env("ARTISAND_CONNECTION", context.connection().as_str());
+        if let Some(trace) = context.trace() {
+            // What OpenTelemetry has programs read.
+            command.env("TRACEPARENT", trace.traceparent());
+            command.env("TRACESTATE", trace.tracestate().unwrap_or_default());
+        }
         command
     }
 }

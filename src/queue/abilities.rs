@@ -35,11 +35,15 @@ pub enum Ability {
     AnnouncesPushes,
     /// Deletes all jobs of a queue (`queue:clear`).
     Clears,
+    /// Keeps the number of attempts in the payload, which is unreadable without it.
+    CountsInPayload,
+    /// Keeps jobs that are due apart until a pop moves them.
+    Migrates,
 }
 
 impl Ability {
     /// All that a driver on a server with transactions can do.
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::Chooses,
         Self::PutsBack,
         Self::FinishesInOneStep,
@@ -48,6 +52,8 @@ impl Ability {
         Self::Quarantines,
         Self::AnnouncesPushes,
         Self::Clears,
+        Self::CountsInPayload,
+        Self::Migrates,
     ];
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{ConnectionName, Queue, QueueName};
+use super::{Ability, ConnectionName, Queue, QueueName};
 
 /// The app's queue connections.
 #[derive(Debug, Clone)]
@@ -42,6 +42,13 @@ impl Connections {
     /// The queues of all connections that artisand can use.
     pub fn queues(&self) -> impl Iterator<Item = &Arc<dyn Queue>> {
         (self.all.values()).filter_map(|destination| destination.queues.as_ref().ok())
+    }
+
+    /// Whether payloads for a connection have an id and the number of attempts, as those on Redis; the connection may be
+    /// one that artisand cannot use.
+    pub(crate) fn counts_in_payload(&self, name: &str) -> bool {
+        let queues = self.get(name).and_then(|to| to.queues.as_ref().ok());
+        queues.is_none_or(|queues| queues.abilities().has(Ability::CountsInPayload))
     }
 
     /// The connection of this name; `None` if there is none.

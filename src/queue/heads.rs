@@ -15,6 +15,8 @@ use crate::time::UnixSeconds;
 #[derive(Debug, Default)]
 pub struct Heads {
     queues: HashMap<QueueName, Head>,
+    /// By queue, the rows that were passed by for good, where jobs are numbered rows.
+    rows: HashMap<QueueName, HashSet<i64>>,
     learnt: Option<UnixSeconds>,
     hasher: RandomState,
 }
@@ -45,6 +47,7 @@ impl Heads {
     pub(super) fn begin(&mut self, now: UnixSeconds) {
         if self.learnt != Some(now) {
             self.queues.clear();
+            self.rows.clear();
             self.learnt = Some(now);
         }
         for head in self.queues.values_mut() {
@@ -53,6 +56,11 @@ impl Heads {
                 head.waiting.clear();
             }
         }
+    }
+
+    /// The rows that were passed by for good, where jobs are numbered rows.
+    pub(super) fn rows(&mut self, queue: &QueueName) -> &mut HashSet<i64> {
+        self.rows.entry(queue.clone()).or_default()
     }
 
     /// How many jobs at the head of a queue are known, and the bytes of the last one.

@@ -6,6 +6,11 @@ use std::time::Duration;
 use super::{Answer, Effect, Spool};
 use crate::connection::LockPlace;
 
+/// Queues and artisand's own records beside them, on one server.
+pub trait Driver: super::Queue + Ledger {}
+
+impl<T: super::Queue + Ledger> Driver for T {}
+
 /// Lists of artisand's own records that survive a crash, each emptied by one process at a time.
 ///
 /// The process that empties a list holds its lease. Every driver passes the clauses of `tests/it/contract.rs`.

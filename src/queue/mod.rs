@@ -11,7 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod abilities;
+#[cfg_attr(
+    not(feature = "internals"),
+    expect(dead_code, reason = "no command opens a connection of this driver yet")
+)]
+mod beanstalkd;
 mod connections;
+mod database;
 mod effect;
 mod heads;
 mod keys;
@@ -22,18 +28,23 @@ mod redis;
 mod spool;
 
 pub use abilities::{Abilities, Ability};
+pub use beanstalkd::Refusal;
+#[cfg(feature = "internals")]
+pub use beanstalkd::{BeanstalkdOptions, BeanstalkdQueue};
 pub use connections::{Connections, Destination};
+pub use database::{DatabaseQueue, DatabaseQueueOptions};
 pub use effect::Push;
 pub use effect::{Claim, Effect, Unlock};
 pub use heads::Heads;
 pub use keys::Keys;
-pub use ledger::Ledger;
+pub use ledger::{Driver, Ledger};
 pub use memory::MemoryQueue;
 pub use name::{ConnectionName, QueueName};
+pub(crate) use redis::{QueuesByPrefix, queues_by_prefix};
 pub use redis::{RedisQueue, RedisQueueOptions};
 pub use spool::Spool;
 
-use crate::connection::LockPlace;
+use crate::connection::{LockPlace, Transaction};
 use crate::time::UnixSeconds;
 
 /// A job that was popped and not yet settled.
@@ -52,6 +63,11 @@ pub struct ReservedJob {
     pub choice: Option<usize>,
     /// The driver's key to find the job again; no other code reads it. Redis: the payload as it was reserved.
     pub ticket: Arc<[u8]>,
+}
+
+impl ReservedJob {
+    /// [`attempts`](Self::attempts) of a job whose queue cannot count any further.
+    pub const UNCOUNTABLE: u32 = u32::MAX;
 }
 
 impl fmt::Debug for ReservedJob {
@@ -222,6 +238,42 @@ pub enum Fate {
     Delete,
 }
 
+/// A row of a table of jobs, with its columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JobRow {
+    /// The table, with the prefix of the app's database connection.
+    pub table: String,
+    /// Column `queue`.
+    pub queue: String,
+    /// Column `payload`.
+    pub payload: String,
+    /// Column `attempts`.
+    pub attempts: u32,
+    /// Column `reserved_at`.
+    pub reserved_at: Option<UnixSeconds>,
+    /// Column `available_at`.
+    pub available_at: UnixSeconds,
+    /// Column `created_at`.
+    pub created_at: UnixSeconds,
+}
+
+/// Why a job could not be pushed on a connection of the caller.
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InsideError {
+    /// The connection is none of the database that holds the queues.
+    #[error("the job's queue is {0}, so it cannot be pushed in this transaction")]
+    Elsewhere(&'static str),
+    /// The payload is not UTF-8.
+    #[error("the payload is not UTF-8 text, which is all that a database keeps")]
+    NotText,
+    /// The server refused a statement.
+    #[error("the database refused a statement of the push")]
+    Sql(#[from] crate::connection::SqlError),
+}
+
 /// Jobs to push once: a repeated push of the same identity does nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct Once<'a> {
@@ -284,6 +336,18 @@ pub enum Error {
         /// What the connection reported.
         source: crate::connection::Error,
     },
+    /// The database did not make a step, such as a pop.
+    #[error("could not {what} queue `{queue}`")]
+    Sql {
+        /// What was to be done.
+        what: &'static str,
+        /// The queue it was for; the first of several.
+        queue: QueueName,
+        /// Whether it may be done: the reply of the commit was lost.
+        is_unknown: bool,
+        /// What the connection reported.
+        source: crate::connection::Error,
+    },
     /// A script answered with something it never returns.
     #[error("{script} on queue `{queue}` returned something else than it should")]
     Reply {
@@ -292,28 +356,40 @@ pub enum Error {
         /// The queue that the script ran for.
         queue: QueueName,
     },
+    /// beanstalkd refused, or cannot do what was asked.
+    #[error("the call for queue `{queue}` was refused")]
+    Refused {
+        /// The queue that the call was for.
+        queue: QueueName,
+        /// Why.
+        source: Refusal,
+    },
 }
 
 impl Error {
     /// True if the connection is gone and a new one may help.
     pub fn is_lost_connection(&self) -> bool {
-        matches!(self, Self::Script { source, .. } if source.is_lost_connection())
+        matches!(self, Self::Script { source, .. } | Self::Sql { source, .. } if source.is_lost_connection())
     }
 
     /// True if it is unknown whether the server carried out the command: it may have, and its reply was lost.
     pub fn is_of_unknown_outcome(&self) -> bool {
-        let Self::Script { source, .. } = self else {
+        match self {
+            Self::Script { source, .. } => source.is_of_unknown_outcome(),
+            Self::Sql { is_unknown, .. } => *is_unknown,
             // The script did something, but its reply could not be read.
-            return true;
-        };
-        matches!(source, crate::connection::Error::Command { source, .. }
-            if source.is_io_error() || source.is_timeout() || source.is_connection_dropped())
+            Self::Reply { .. } => true,
+            Self::Refused { .. } => false,
+        }
     }
 
-    /// True if a key has the wrong type: nothing was done, and a retry does not help.
+    /// True if a key has the wrong type, or the server can never do this: nothing was done, and a retry does not help.
     pub fn is_wrong_kind(&self) -> bool {
         // The wording in effects.lua.
         const SAID: &str = "a key is a ";
+        if let Self::Refused { source, .. } = self {
+            return source.is_final();
+        }
         let Self::Script { source, .. } = self else {
             return false;
         };
@@ -447,6 +523,40 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
     /// Either all jobs are then pushed or none, and the call may be repeated.
     fn push_once<'a>(&'a self, pushes: &'a [Push], once: Once<'a>) -> Answer<'a, PushedOnce>;
 
+    /// Pushes jobs within a transaction, if it is one of the database that holds the queues; false if it is not, and
+    /// nothing was pushed.
+    ///
+    /// # Errors
+    ///
+    /// The transaction can then only be rolled back.
+    fn push_within<'a>(
+        &'a self,
+        transaction: &'a mut Transaction,
+        pushes: &'a [Push],
+    ) -> Answer<'a, bool> {
+        let _ = (transaction, pushes);
+        Box::pin(std::future::ready(Ok(false)))
+    }
+
+    /// Pushes a job on a connection of the caller, in whose transaction that is; false if the lock of the job is taken.
+    #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+    fn push_inside<'a>(
+        &'a self,
+        connection: &'a mut dyn crate::connection::SqlConnection,
+        push: &'a Push,
+    ) -> Answer<'a, bool, InsideError> {
+        let _ = (connection, push);
+        Box::pin(std::future::ready(Err(InsideError::Elsewhere(
+            "not in a database",
+        ))))
+    }
+
+    /// The row that stands for a job; `None` if the queues are in no database.
+    fn row(&self, push: &Push) -> Option<JobRow> {
+        let _ = push;
+        None
+    }
+
     /// Whether a lock kept in this place can be taken in one step with a push.
     fn can_claim(&self, place: &LockPlace) -> bool;
 
@@ -482,6 +592,9 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
 
     /// Deletes all jobs of a queue, including reserved ones, and returns how many; the quarantine stays.
     fn clear<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, u64>;
+
+    /// Names of the queues that hold jobs now, in any place.
+    fn queues(&self) -> Answer<'_, Vec<QueueName>>;
 
     /// Names of the queues that have a quarantine.
     fn quarantines(&self) -> Answer<'_, Vec<QueueName>>;

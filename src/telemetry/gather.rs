@@ -9,7 +9,9 @@ use tokio::time::Instant;
 
 use crate::payload::Payload;
 use crate::process::pool::Pool;
-use crate::queue::{ConnectionName, Due, Error, Ledger, Place, Queue, QueueName, Sizes, Spool};
+use crate::queue::{
+    ConnectionName, Driver, Due, Error, Ledger, Place, Queue, QueueName, Sizes, Spool,
+};
 use crate::telemetry::jobs::unix_seconds;
 use crate::time::Clock;
 
@@ -76,14 +78,10 @@ impl QueueBacklog {
 
 impl Sources {
     /// Sources of a worker.
-    pub fn new<Q: Queue + Ledger>(
-        queue: Arc<Q>,
-        connection: ConnectionName,
-        queues: Vec<QueueName>,
-    ) -> Self {
+    pub fn new(queue: Arc<dyn Driver>, connection: ConnectionName, queues: Vec<QueueName>) -> Self {
         Self {
-            ledger: Arc::<Q>::clone(&queue),
-            queue,
+            ledger: Arc::clone(&queue) as Arc<dyn Ledger>,
+            queue: queue as Arc<dyn Queue>,
             connection,
             queues,
             pool: None,
@@ -156,7 +154,7 @@ mod tests {
         ] {
             queue.later(&name, due, &job(id)).await.unwrap();
         }
-        let sources = Sources::new(queue, "redis".into(), vec![name]);
+        let sources = Sources::new(queue.clone(), "redis".into(), vec![name]);
         let backlog = sources.backlog().await.unwrap();
         let counted = backlog.queues[0].states();
         let expected = [

@@ -18,7 +18,8 @@ use crate::listeners::ListenerFigures;
 use crate::outbox::hand_over::shown_name;
 use crate::queue::{CallListener, ConnectionName, QueueName};
 use crate::routing::Runner;
-use crate::worker::{Event, JobEnd, JobResult, Observer};
+use crate::telemetry::outcome::Outcome;
+use crate::worker::{Event, JobEnd, Observer};
 
 /// Most pairs of queue and class that are counted one by one: names come from payloads, which are not trusted.
 const MOST_CLASSES: usize = 200;
@@ -33,49 +34,6 @@ const SECONDS: [f64; 18] = [
 const ROUND_TRIP_SECONDS: [f64; 12] = [
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0,
 ];
-
-/// What became of a job at the end of an attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Outcome {
-    /// It is gone from the queue, and has not failed.
-    Done,
-    /// It released itself.
-    Released,
-    /// It threw or timed out, and will be tried again.
-    Retried,
-    /// It failed for good.
-    Failed,
-    /// It moved to another queue.
-    Forwarded,
-    /// It could not be decoded.
-    Quarantined,
-    /// Its process ended, or another worker had the job at the end.
-    Lost,
-}
-
-impl Outcome {
-    fn of(end: &JobEnd<'_>) -> Self {
-        match end.result {
-            _ if end.is_gone => Self::Lost,
-            _ if end.has_failed => Self::Failed,
-            JobResult::Deleted => Self::Done,
-            JobResult::Released if end.failure.is_none() => Self::Released,
-            JobResult::Released | JobResult::Left => Self::Retried,
-        }
-    }
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Done => "done",
-            Self::Released => "released",
-            Self::Retried => "retried",
-            Self::Failed => "failed",
-            Self::Forwarded => "forwarded",
-            Self::Quarantined => "quarantined",
-            Self::Lost => "lost",
-        }
-    }
-}
 
 impl EncodeLabelValue for Outcome {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
@@ -519,6 +477,7 @@ impl CallListener for JobFigures {
 mod tests {
     use super::*;
     use crate::payload::Payload;
+    use crate::worker::JobResult;
 
     fn job(class: &str, attempts: u32) -> Arc<JobInfo> {
         let payload =
@@ -530,6 +489,7 @@ mod tests {
             payload: Arc::new(Payload::parse(payload.as_bytes()).unwrap()),
             body: Arc::default(),
             reserved: Arc::default(),
+            trace: None,
         })
     }
 

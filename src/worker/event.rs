@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::handler::{FailureText, JobInfo, panic_text};
+use crate::payload::Trace;
 use crate::queue::{ConnectionName, QueueName};
 use crate::routing::Runner;
 use crate::worker::options::WorkerOptions;
@@ -47,6 +48,15 @@ pub trait Observer: Send + Sync + 'static {
     fn is_in_order(&self) -> bool {
         true
     }
+
+    /// Begins the span of an attempt. Asked once for each job that runs here and not in PHP, before its first event.
+    ///
+    /// Jobs that this one pushes carry the span, and events of the attempt have it in their facts. The first observer
+    /// with an answer is the one that counts.
+    fn trace(&self, job: &JobInfo) -> Option<Arc<Trace>> {
+        let _ = job;
+        None
+    }
 }
 
 impl<F: Fn(&Event<'_>) + Send + Sync + 'static> Observer for F {
@@ -62,6 +72,10 @@ impl Observer for Arc<dyn Observer> {
 
     fn is_in_order(&self) -> bool {
         (**self).is_in_order()
+    }
+
+    fn trace(&self, job: &JobInfo) -> Option<Arc<Trace>> {
+        (**self).trace(job)
     }
 }
 
@@ -295,17 +309,32 @@ impl Observers {
     /// Sends an event to all observers.
     pub(super) fn emit(&self, event: &Event<'_>) {
         for listening in &*self.0 {
-            let hear = AssertUnwindSafe(|| listening.observer.on_event(event));
-            let Err(panic) = std::panic::catch_unwind(hear) else {
-                continue;
-            };
-            if !listening.is_reported.swap(true, Ordering::Relaxed) {
-                tracing::error!(
-                    event = event.name(),
-                    panic = panic_text(&*panic),
-                    "an observer panicked; it still receives later events, and this is logged once"
-                );
-            }
+            listening.ask(event.name(), |observer| observer.on_event(event));
         }
+    }
+
+    /// Begins the span of an attempt, if an observer traces jobs.
+    pub(super) fn trace(&self, job: &JobInfo) -> Option<Arc<Trace>> {
+        let ask = |listening: &Listening| listening.ask("trace", |observer| observer.trace(job));
+        self.0.iter().find_map(|listening| ask(listening).flatten())
+    }
+}
+
+impl Listening {
+    /// Asks the observer something; `None` if it panicked.
+    fn ask<T>(&self, what: &'static str, ask: impl FnOnce(&dyn Observer) -> T) -> Option<T> {
+        let asked = AssertUnwindSafe(|| ask(&*self.observer));
+        let panic = match std::panic::catch_unwind(asked) {
+            Ok(answer) => return Some(answer),
+            Err(panic) => panic,
+        };
+        if !self.is_reported.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                event = what,
+                panic = panic_text(&*panic),
+                "an observer panicked; it still receives later events, and this is logged once"
+            );
+        }
+        None
     }
 }

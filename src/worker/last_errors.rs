@@ -84,6 +84,7 @@ mod tests {
             payload: Arc::new(Payload::parse(payload.as_bytes()).unwrap()),
             body: Arc::default(),
             reserved: Arc::default(),
+            trace: None,
         }
     }
 

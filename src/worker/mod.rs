@@ -62,7 +62,7 @@ pub use stop::{Orders, resident_memory};
 use crate::failed::FailedJobs;
 use crate::handler::{Services, remember_places};
 use crate::process::pool::Pool;
-use crate::queue::{Ledger, Queue};
+use crate::queue::{Driver, Ledger, Queue};
 use crate::routing::{Router, UnmappedPolicy};
 use announcer::Announcer;
 use app_context::AppContext;
@@ -125,9 +125,27 @@ impl Worker {
     ///
     /// The ledger keeps failed jobs and follow-ups until they are done; drivers that end a job in one step are
     /// their own ledger.
-    pub fn new<Q: Queue + Ledger>(queue: Arc<Q>, router: Router, options: WorkerOptions) -> Self {
+    pub fn new<Q: Driver>(queue: Arc<Q>, router: Router, options: WorkerOptions) -> Self {
+        Self::with_driver(queue, router, options)
+    }
+
+    /// As [`new`](Self::new), for a driver that is known at run time only.
+    pub fn with_driver(queue: Arc<dyn Driver>, router: Router, options: WorkerOptions) -> Self {
+        let ledger = Arc::clone(&queue) as Arc<dyn Ledger>;
+        Self::with_ledger(queue, ledger, router, options)
+    }
+
+    /// As [`new`](Self::new), for a driver that keeps no ledger.
+    ///
+    /// Such a driver cannot end a job in one step with an entry in a ledger elsewhere.
+    pub fn with_ledger(
+        queue: Arc<dyn Queue>,
+        ledger: Arc<dyn Ledger>,
+        router: Router,
+        options: WorkerOptions,
+    ) -> Self {
         Self {
-            ledger: Arc::<Q>::clone(&queue),
+            ledger,
             queue,
             router: Arc::new(router),
             options,

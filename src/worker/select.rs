@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use crate::queue::{
-    Choice, Error, Heads, PopRequest, Popped, Queue, QueueName, ReservedJob, Selection,
+    Ability, Choice, Error, Heads, PopRequest, Popped, Queue, QueueName, ReservedJob, Selection,
 };
 use crate::routing::Mapping;
 use crate::time::UnixSeconds;
@@ -26,6 +26,8 @@ pub(super) struct Selector<'a> {
     candidates: Vec<Option<Candidate>>,
     /// Whether jobs were skipped because their mapping had no slot.
     pub(super) limited: bool,
+    /// Whether a payload without a number of attempts is unreadable.
+    needs_attempts: bool,
     /// What the pops of this executor have learnt.
     pub(super) heads: Heads,
 }
@@ -56,6 +58,7 @@ impl<'a> Selector<'a> {
             needles,
             candidates: Vec::new(),
             limited: false,
+            needs_attempts: false,
             heads: Heads::default(),
         }
     }
@@ -64,7 +67,8 @@ impl<'a> Selector<'a> {
     fn choose(&mut self, queue: &QueueName, payload: &[u8]) -> Choice {
         // An unreadable payload is taken: it belongs in quarantine, where it does not block other jobs.
         let candidate = self.triage.triage(payload, queue).ok();
-        let candidate = candidate.filter(|candidate| candidate.payload.attempts.is_some());
+        let candidate = candidate
+            .filter(|candidate| !self.needs_attempts || candidate.payload.attempts.is_some());
         if let Some(candidate) = &candidate {
             let is_for_this = match (&self.wanted, &candidate.triaged) {
                 (Wanted::Unmapped, triaged) => {
@@ -117,6 +121,7 @@ pub(super) async fn pop(
     let Some(selector) = selector else {
         return queue.pop(request).await;
     };
+    selector.needs_attempts = queue.abilities().has(Ability::CountsInPayload);
     let needles = std::mem::take(&mut selector.needles);
     let mut heads = std::mem::take(&mut selector.heads);
     let mut choose = |queue: &QueueName, payload: &[u8]| selector.choose(queue, payload);

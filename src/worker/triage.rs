@@ -287,6 +287,7 @@ impl Triage {
             // The payload is checked before the pop, too.
             body: Arc::default(),
             reserved: Arc::default(),
+            trace: None,
         };
         let services = Arc::clone(&self.app.services);
         let context = JobContext::new(Arc::new(info), CancellationToken::new(), services);

@@ -126,6 +126,7 @@ impl Scene {
             payload: Payload::parse(body.as_bytes()).unwrap().into(),
             body: body.into_bytes().into(),
             reserved: Arc::default(),
+            trace: None,
         };
         let services = self.services.clone().into();
         let job = JobContext::new(Arc::new(info), CancellationToken::new(), services);

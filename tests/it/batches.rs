@@ -357,7 +357,9 @@ async fn jobs_are_added_with_their_push(home: Home) {
     home.insert("b", [2, 0, 0], "a:0:{}").await;
     batches.cancel("b").await.unwrap();
     let refused: Result<Option<()>, Error> = batches
-        .add_jobs("b", 3, async { Err(std::io::Error::other("no room")) })
+        .add_jobs("b", 3, async |open| {
+            (open, Err::<(), _>(std::io::Error::other("no room")))
+        })
         .await;
     let error = refused.unwrap_err();
     assert!(
@@ -375,11 +377,11 @@ async fn jobs_are_added_with_their_push(home: Home) {
         early.await.unwrap();
         other.record("b", &[ended(Succeeded, "new")]).await.unwrap()
     });
-    let push = async {
+    let push = async |open| {
         pushed.send(()).unwrap();
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert!(!early.is_finished(), "the row is not locked");
-        Ok::<_, std::io::Error>("pushed")
+        (open, Ok::<_, std::io::Error>("pushed"))
     };
     let added = sent(batches.add_jobs("b", 3, push)).await.unwrap();
     assert_eq!(added, Some("pushed"));
@@ -389,10 +391,11 @@ async fn jobs_are_added_with_their_push(home: Home) {
     assert_eq!(batch.finished_at, None);
     assert_eq!(batch.cancelled_at, Some(UnixSeconds(NOW)));
 
-    let push = async { panic!("pushed for a batch that is gone") };
-    let gone = batches
-        .add_jobs::<(), std::io::Error>("gone", 1, push)
-        .await;
+    let push = async |open| -> (_, Result<(), std::io::Error>) {
+        drop::<artisand::connection::Transaction>(open);
+        panic!("pushed for a batch that is gone")
+    };
+    let gone = batches.add_jobs("gone", 1, push).await;
     assert_eq!(gone.unwrap(), None);
 }
 
@@ -782,6 +785,7 @@ fn context(command: &str, batch_id: &str, batches: Option<Batches>) -> JobContex
         payload: Payload::parse(&body).unwrap().into(),
         body: body.into(),
         reserved: Arc::default(),
+        trace: None,
     };
     let mut services = Services::default();
     services.batches = batches;

@@ -703,18 +703,47 @@ fn what_is_not_there_is_named_in_the_words_of_who_wrote_it() {
     }
     write(
         ".env",
-        "QUEUE_CONNECTION=database\nREDIS_PREFIX=\nREDIS_PORT=1\n",
+        "QUEUE_CONNECTION=sync\nREDIS_PREFIX=\nREDIS_PORT=1\n",
     );
     write(
         "artisand.toml",
         "app = '.'\nlaravel = '13'\nsettings = 'env'\n",
     );
     let said = run(&["queue:work"], &[]);
-    let expected = "queue connection `database` has the driver `database`, and artisand works queues on Redis only (connections on Redis: redis)";
+    let expected = "queue connection `sync` has the driver `sync`, and artisand works queues on Redis and in databases (connections it works: database, redis)";
     assert!(
         said.starts_with("exit 1") && said.contains(expected),
         "{said}"
     );
+}
+
+#[test]
+fn the_demo_needs_no_server_and_cleans_up() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = artisand(&["demo"]);
+    let said = run(command.env("TMPDIR", home.path()));
+    for expected in [
+        "66 jobs that Laravel 13.31.0 wrote",
+        "$ artisand queue:work --stop-when-empty",
+        "\"number\":42",
+        "App\\Jobs\\RetryUntil",
+        "52 jobs are done",
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    assert!(said.starts_with("exit 0"), "{said}");
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
+
+    let kept = home.path().join("kept");
+    let said = run(&mut artisand(&["demo", "--keep", kept.to_str().unwrap()]));
+    assert!(said.contains("Everything is in"), "{said}");
+    let config = format!("--config={}", kept.join("artisand.toml").display());
+    let mut sizes = artisand(&["queue:monitor", "database:default", "--json", &config]);
+    let said = run(sizes.current_dir(&kept));
+    assert!(said.contains("\"pending\":14"), "{said}");
+    // Twice in the same place would mix two of them.
+    let said = run(&mut artisand(&["demo", "--keep", kept.to_str().unwrap()]));
+    assert!(said.contains("cannot create"), "{said}");
 }
 
 #[test]

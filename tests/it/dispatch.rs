@@ -172,10 +172,16 @@ async fn a_job_whose_answer_is_lost_is_unknown_and_never_twice_with_once() {
     assert_eq!(other.bulk(many()).on_queue("many").await.unwrap(), 2500);
     proxy.lose(1);
     let error = other.bulk(many()).on_queue("many").await.unwrap_err();
-    assert_eq!((error.queued, error.unknown), (0, 1000));
+    // Which of the answers it is that gets lost depends on how far they have come.
+    let sure = error.queued;
+    assert!(
+        sure % 1000 == 0 && error.unknown == (2500 - sure).min(1000),
+        "{error:?}"
+    );
     assert!(error.source.may_be_pushed(), "{error:?}");
-    assert_eq!(server.length("queues:many"), 3500);
-    assert_eq!(server.length("queues:many:notify"), 3500);
+    let there = 2500 + sure + error.unknown;
+    assert_eq!(server.length("queues:many"), there);
+    assert_eq!(server.length("queues:many:notify"), there);
     let later = other
         .bulk(many())
         .on_queue("many")

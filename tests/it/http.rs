@@ -234,6 +234,7 @@ fn context(n: u32) -> JobContext {
         payload: Arc::new(Payload::parse(&body).unwrap()),
         body: body.into(),
         reserved: Arc::default(),
+        trace: None,
     };
     JobContext::new(Arc::new(info), CancellationToken::new(), Arc::default())
 }

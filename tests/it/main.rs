@@ -8,12 +8,14 @@
 
 mod batch_jobs;
 mod batches;
+mod beanstalkd;
 mod bench;
 mod cli;
 mod codec;
 mod commands;
 mod connection;
 mod contract;
+mod database_queue;
 mod dispatch;
 mod docs;
 mod doctor;
@@ -31,6 +33,8 @@ mod make_handler;
 mod middleware;
 mod models;
 mod no_rust;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod own_worker;
 mod package;
 mod payloads;

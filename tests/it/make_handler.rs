@@ -199,6 +199,7 @@ fn context(line: &str) -> Result<JobContext, BoxError> {
         payload: Arc::new(payload),
         body: line.as_bytes().into(),
         reserved: Arc::default(),
+        trace: None,
     };
     let cancelled = tokio_util::sync::CancellationToken::new();
     Ok(JobContext::new(Arc::new(info), cancelled, Arc::new(Services::default())))

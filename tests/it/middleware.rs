@@ -558,6 +558,7 @@ async fn jobs_of_a_cancelled_batch_are_skipped() {
             payload: Arc::new(Payload::parse(&body).unwrap()),
             body: body.into(),
             reserved: Arc::default(),
+            trace: None,
         };
         let token = CancellationToken::new();
         let context = JobContext::new(Arc::new(info), token, Arc::clone(&services));

@@ -27,6 +27,7 @@ class Kernel extends ConsoleKernel
         Console\Failed::class,
         Console\Flood::class,
         Console\Hostile::class,
+        Console\Jobs::class,
         Console\Journal::class,
         Console\Kinds::class,
         Console\Lock::class,

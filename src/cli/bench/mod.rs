@@ -19,7 +19,7 @@ use server::Server;
 use setup::Setup;
 
 use super::work::Runtimes;
-use super::{GlobalArgs, block_on, connection, output};
+use super::{GlobalArgs, UsageError, block_on, connection, output};
 use crate::shown::with_causes;
 use crate::worker::Control;
 
@@ -34,7 +34,11 @@ pub(super) fn run(args: &BenchArgs, global: &GlobalArgs) -> anyhow::Result<ExitC
     let obeying = runtimes.obey_signals(&control)?;
     let ended = runtimes.block_on(async {
         setup::obey_hangups(&control)?;
-        let queue = OwnQueue::new(settings.redis)?;
+        let Some(redis) = settings.redis() else {
+            let problem = format!("queue:bench measures Redis, and `{name}` is in a database");
+            return Err(UsageError(problem).into());
+        };
+        let queue = OwnQueue::new(redis.clone())?;
         let server = Server::look(queue.redis(), &load).await?;
         queue.refuse_others().await?;
         let lines = Lines { json: args.json };

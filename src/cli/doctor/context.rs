@@ -34,10 +34,7 @@ impl<'a> Context<'a> {
         let connection = connection.unwrap_or_else(|| config.default_connection());
         let router = config::router(config, registry).map(Arc::new);
         let preview = router.as_ref().ok().and_then(|router| {
-            let name = config::connection(config, &connection)
-                .ok()?
-                .queue
-                .connection;
+            let name = config::connection(config, &connection).ok()?.name;
             let services = Arc::new(config::services(config).ok()?);
             Some(Preview::new(Arc::clone(router), services, name))
         });

@@ -13,14 +13,14 @@ use super::waiting::Waiting;
 use crate::cli::report::Report;
 use crate::outbox::hand_over::is_closure;
 use crate::payload::Payload;
-use crate::queue::{Place, Queue as _, QueueName, RedisQueue, Sizes};
+use crate::queue::{Driver, Place, QueueName, Sizes};
 use crate::shown::with_causes;
 use crate::time::{Clock, UnixSeconds};
 
 /// Looks at the jobs that wait in a queue, and notes what they are.
 pub(super) async fn check(
     context: &Context<'_>,
-    queue: &RedisQueue,
+    queue: &dyn Driver,
     name: &QueueName,
     retry_after: Option<Duration>,
     waiting: &mut Waiting,

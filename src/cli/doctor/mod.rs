@@ -13,6 +13,7 @@ mod app;
 mod batches;
 mod cache;
 mod context;
+mod database;
 pub(super) mod dispatched;
 pub(super) mod doubts;
 mod encryption;
@@ -35,6 +36,8 @@ mod retry_after;
 #[cfg(feature = "http")]
 mod servers;
 mod taker;
+#[cfg(feature = "http")]
+mod traces;
 mod waiting;
 
 use context::Context;
@@ -121,6 +124,8 @@ async fn examine(context: &Context<'_>, registry: &Registry) -> Report {
         report.extend(cache::check(config, laravel).await);
         report.extend(horizon::check(config, &context.connection).await);
     }
+    #[cfg(feature = "http")]
+    report.extend(traces::check(config, &context.connection).await);
     report.extend(failed::check(config).await);
     if config.laravel().is_some() {
         report.extend(batches::check(config, context.router(), has_batches).await);

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use crate::cli::report::Report;
-use crate::queue::{Ledger as _, RedisQueue, Spool};
+use crate::queue::{Ledger, Spool};
 use crate::shown::with_causes;
 
 /// Most records that are looked at.
 const MOST: usize = 10_000;
 
-pub(super) async fn check_failed_jobs(queue: &RedisQueue) -> Report {
+pub(super) async fn check_failed_jobs(ledger: &dyn Ledger) -> Report {
     let mut report = Report::default();
-    match queue.read(Spool::FailedJobs, 0, MOST).await {
+    match ledger.read(Spool::FailedJobs, 0, MOST).await {
         Ok(spooled) if spooled.is_empty() => {}
         Ok(spooled) => report.warn(
             "spool",
@@ -24,8 +24,8 @@ pub(super) async fn check_failed_jobs(queue: &RedisQueue) -> Report {
 }
 
 /// Looks at the follow-ups; also answers whether jobs are to be counted in batches.
-pub(super) async fn check_follow_ups(queue: &RedisQueue) -> (Report, bool) {
-    match queue.read(Spool::FollowUps, 0, MOST).await {
+pub(super) async fn check_follow_ups(ledger: &dyn Ledger) -> (Report, bool) {
+    match ledger.read(Spool::FollowUps, 0, MOST).await {
         Ok(records) => {
             let kinds = kinds(&records);
             (follow_ups(&kinds), kinds.contains_key(COUNTS))

@@ -1,7 +1,7 @@
 //! Whether the key prefix is that of the queues on the server.
 
-use crate::cli::prefixes::Found;
 use crate::cli::report::Report;
+use crate::queue::QueuesByPrefix as Found;
 
 pub(super) fn check(prefix: &str, found: &Found) -> Report {
     let mut report = Report::default();

@@ -2,12 +2,14 @@
 
 use super::context::Context;
 use super::waiting::Waiting;
-use super::{jobs, mappings, outbox, pauses, prefix, redis, retry_after};
-use crate::cli::prefixes::queues_by_prefix;
+use std::sync::Arc;
+
+use super::{database, jobs, mappings, outbox, pauses, prefix, redis, retry_after};
 use crate::cli::report::Report;
 use crate::cli::{connection, open, output};
-use crate::config::{Connection, Error};
-use crate::queue::{QueueName, RedisQueue};
+use crate::config::{Config, Connection, Error, QueuePlace};
+use crate::connection::{Redis, RedisOptions};
+use crate::queue::{Driver, QueueName, queues_by_prefix};
 use crate::shown::with_causes;
 
 /// Looks at the queues of a connection; also answers whether there are jobs in batches.
@@ -16,31 +18,18 @@ pub(super) async fn check(context: &Context<'_>) -> (Report, bool) {
     let Some((queue, settings)) = opened(context, &mut report).await else {
         return (report, false);
     };
-    report.extend(redis::check(queue.redis()).await);
-    let found = match queues_by_prefix(queue.redis()).await {
-        Ok(found) => found,
-        Err(error) => {
-            report.error(
-                "queues",
-                with_causes(&error),
-                "the user of this connection must be allowed to SCAN",
-            );
-            return (report, false);
-        }
+    let Some(names) = names(context.config, &*queue, &settings, &mut report).await else {
+        return (report, false);
     };
-    report.extend(prefix::check(&settings.redis.prefix, &found));
-    let names: Vec<QueueName> = (found.get(&settings.redis.prefix).into_iter().flatten())
-        .map(|name| QueueName::from(name.as_str()))
-        .collect();
     let (config, name) = (context.config, &context.connection);
-    let retry_after = settings.queue.retry_after;
+    let retry_after = settings.retry_after();
     if let Some(retry_after) = retry_after {
         report.extend(retry_after::check(config, name, retry_after));
     }
     report.extend(pauses::check(config, name, &names, &settings.default_queue).await);
     let mut waiting = Waiting::default();
     for name in &names {
-        report.extend(jobs::check(context, &queue, name, retry_after, &mut waiting).await);
+        report.extend(jobs::check(context, &*queue, name, retry_after, &mut waiting).await);
     }
     if let Some(router) = context.router() {
         report.extend(mappings::check_kinds(config, router, &waiting));
@@ -51,14 +40,56 @@ pub(super) async fn check(context: &Context<'_>) -> (Report, bool) {
             format!("none of connection `{name}` holds jobs now"),
         );
     }
-    report.extend(outbox::check_failed_jobs(&queue).await);
-    let (follow_ups, has_counts) = outbox::check_follow_ups(&queue).await;
+    report.extend(outbox::check_failed_jobs(&*queue).await);
+    let (follow_ups, has_counts) = outbox::check_follow_ups(&*queue).await;
     report.extend(follow_ups);
     (report, waiting.has_batches | has_counts)
 }
 
+/// Looks at the server, and finds the queues that hold jobs; `None` if they cannot be found.
+async fn names(
+    config: &Config,
+    queue: &dyn Driver,
+    settings: &Connection,
+    report: &mut Report,
+) -> Option<Vec<QueueName>> {
+    let (found, remedy) = match &settings.place {
+        QueuePlace::Redis { redis, .. } => (
+            on_redis(redis, report).await,
+            "the user of this connection must be allowed to SCAN",
+        ),
+        QueuePlace::Database {
+            database,
+            queue: options,
+        } => {
+            report.extend(database::check(config, database, &options.table));
+            let names = queue.queues().await.map_err(|error| with_causes(&error));
+            (
+                names,
+                "the user of this connection must be allowed to read the table",
+            )
+        }
+    };
+    found
+        .map_err(|error| report.error("queues", error, remedy))
+        .ok()
+}
+
+async fn on_redis(options: &RedisOptions, report: &mut Report) -> Result<Vec<QueueName>, String> {
+    let server = Redis::new(options).map_err(|error| with_causes(&error))?;
+    report.extend(redis::check(&server).await);
+    let found = queues_by_prefix(&server).await;
+    let found = found.map_err(|error| with_causes(&error))?;
+    report.extend(prefix::check(&options.prefix, &found));
+    let own = found.get(&options.prefix).into_iter().flatten();
+    Ok(own.map(|name| QueueName::from(name.as_str())).collect())
+}
+
 /// Opens the connection; `None` after a finding that says why that was not possible.
-async fn opened(context: &Context<'_>, report: &mut Report) -> Option<(RedisQueue, Connection)> {
+async fn opened(
+    context: &Context<'_>,
+    report: &mut Report,
+) -> Option<(Arc<dyn Driver>, Connection)> {
     let (config, name) = (context.config, &context.connection);
     if let Err(error) = connection(config, name).await {
         let (check, remedy) = match error {
@@ -68,7 +99,7 @@ async fn opened(context: &Context<'_>, report: &mut Report) -> Option<(RedisQueu
             ),
             _ => (
                 "queue",
-                "name a connection on Redis, or correct its settings",
+                "name a connection on Redis or in a database, or correct its settings",
             ),
         };
         report.error(check, with_causes(&error), remedy);

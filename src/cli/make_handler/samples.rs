@@ -12,11 +12,11 @@ use super::render::About;
 use super::shape::Type;
 use super::target::{method, whole_name};
 use super::types::Inference;
-use crate::cli::{failed, open, output, prefixes};
+use crate::cli::{failed, open, output};
 use crate::config::{self, Config};
 use crate::payload::{Encrypter, Kind, Payload, Target, subject_of};
 use crate::php::ClassName;
-use crate::queue::{Place, Queue as _, QueueName};
+use crate::queue::{Place, QueueName};
 use crate::shown::with_causes;
 
 /// Most jobs that are read in one list of a queue, and in a file.
@@ -115,9 +115,7 @@ impl<'a> Samples<'a> {
         let queue_name = |name: &String| QueueName::from(name.as_str());
         let mut names: Vec<QueueName> = names.iter().map(queue_name).collect();
         if names.is_empty() {
-            let found = prefixes::queues_by_prefix(queue.redis()).await?;
-            let found = found.get(&settings.redis.prefix).into_iter().flatten();
-            names = found.map(queue_name).collect();
+            names = queue.queues().await?;
             // The worked queue comes first.
             names.sort_by_key(|name| *name != settings.default_queue);
             if names.is_empty() {

@@ -216,7 +216,7 @@ impl WorkArgs {
         let backoff = Backoff::parse(&self.backoff).at_least(seconds(self.delay));
         let grace = self.grace.or(config.file.worker.grace).map(seconds);
         Ok(WorkerOptions {
-            connection: connection.queue.connection.clone(),
+            connection: connection.name.clone(),
             queues: queues.collect(),
             defaults: Defaults {
                 tries: self.tries,

@@ -37,7 +37,7 @@ impl Plan {
         let settings = block_on(async { Ok(connection(config, &name).await?) })?;
         let options = args.resolve(config, &settings)?;
         let router = config::router(config, registry)?;
-        refuse_circles(config, &router, &options, &settings.queue.forwards)?;
+        refuse_circles(config, &router, &options, settings.forwards())?;
         Ok(Self {
             connection: name,
             options,

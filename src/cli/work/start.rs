@@ -16,8 +16,10 @@ use crate::failed::FailedJobs;
 use crate::handler::Services;
 use crate::horizon::Horizon;
 use crate::process::pool::{Pool, PoolError};
-use crate::queue::{Queue, RedisQueue};
+use crate::queue::{Driver, Queue};
 use crate::shown::with_causes;
+#[cfg(feature = "otlp")]
+use crate::telemetry::Traces;
 use crate::telemetry::{
     JobFigures, ListenError, Sources, Telemetry, is_watched_by_systemd, keep_telling_systemd,
 };
@@ -122,7 +124,7 @@ impl Watched {
     }
 
     /// Tells what the worker consists of.
-    fn begin(&self, queue: &Arc<RedisQueue>, plan: &Plan, pool: Option<&Pool>) {
+    fn begin(&self, queue: &Arc<dyn Driver>, plan: &Plan, pool: Option<&Pool>) {
         let Some((telemetry, _)) = &self.served else {
             return;
         };
@@ -165,13 +167,18 @@ pub(super) async fn run(
     let horizon = config::horizon_of_worker(config, &plan.options, plan.slots(config))?
         .map(|options| Horizon::start(options, &runtime));
     let horizon = horizon.transpose()?;
+    #[cfg(feature = "otlp")]
+    let traces = config::traces(config, &plan.connection)?
+        .map(|options| Traces::start(&options, &runtime))
+        .transpose()?;
+    #[cfg(not(feature = "otlp"))]
+    config::traces(config, &plan.connection)?;
     let watched = Watched::start(&plan, control, &runtime).await?;
     let (queue, _) = open(config, &plan.connection).await?;
     let figures = watched.as_ref().map(|watched| watched.jobs.listeners());
     let helpers = Helpers::start(config, &plan, &mut stores.services, figures, &runtime);
     let pool = start_pool(config, &plan, stores.failed_jobs.as_ref(), control).await?;
     helpers.are_ready(control).await;
-    let queue = Arc::new(queue);
     if let Some(watched) = &watched {
         watched.begin(&queue, &plan, pool.as_ref());
     }
@@ -180,7 +187,7 @@ pub(super) async fn run(
         pushing.extend(connections.queues().cloned());
     }
     let sleep = plan.options.sleep;
-    let mut worker = Worker::new(queue, plan.router, plan.options)
+    let mut worker = Worker::with_driver(queue, plan.router, plan.options)
         .with_control_plane(stores.control_plane)
         .with_services(stores.services);
     if let Some(pool) = pool {
@@ -204,6 +211,10 @@ pub(super) async fn run(
         }
         worker = worker.with_observer(horizon.recorder());
     }
+    #[cfg(feature = "otlp")]
+    if let Some(traces) = &traces {
+        worker = worker.with_observer(traces.clone());
+    }
     if let Some(observer) = helpers.observer() {
         worker = worker.with_observer(observer);
     }
@@ -222,6 +233,10 @@ pub(super) async fn run(
     helpers.finish().await;
     if let Some(horizon) = horizon {
         horizon.finish().await;
+    }
+    #[cfg(feature = "otlp")]
+    if let Some(traces) = traces {
+        traces.finish().await;
     }
     ended
 }

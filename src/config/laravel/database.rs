@@ -70,6 +70,15 @@ impl Laravel {
         })
     }
 
+    /// How transactions of a connection to `SQLite` begin, if the app says it.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be told.
+    pub fn transaction_mode(&self, name: &str) -> Found<Option<String>> {
+        self.text(&["database", "connections", name, "transaction_mode"])
+    }
+
     fn database_tls(
         &self,
         connection: &Connection<'_>,

@@ -26,7 +26,8 @@ mod url;
 use error::Found;
 pub use error::SettingError;
 pub(super) use keys::split_keys;
-pub use queue::QueueSettings;
+pub(super) use queue::DRIVERS;
+pub use queue::{QueuePlace, QueueSettings};
 pub use redis::RedisSettings;
 
 use crate::app::Version;

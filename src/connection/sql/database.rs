@@ -70,6 +70,18 @@ impl Database {
         self.kind() == DatabaseKind::Sqlite && !Path::new(&self.0.options.database).exists()
     }
 
+    /// Whether this is the same database of the same server, maybe by another name.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.kind() == other.kind() && self.address() == other.address()
+    }
+
+    /// A table's own name, with the connection's prefix.
+    pub(crate) fn prefixed(&self, name: &str) -> String {
+        let (schema, table) = name.rsplit_once('.').unwrap_or(("", name));
+        let dot = if schema.is_empty() { "" } else { "." };
+        format!("{schema}{dot}{}{table}", self.0.options.prefix)
+    }
+
     /// A table's name as it stands in a statement: with the connection's prefix, quoted.
     ///
     /// # Source
@@ -98,9 +110,22 @@ impl Database {
 
     /// An expression for a column's text.
     pub fn as_text(&self, column: &str) -> String {
+        self.text_of(&format!("\"{column}\""))
+    }
+
+    /// An expression for the text of another one.
+    pub fn text_of(&self, expression: &str) -> String {
         match self.kind() {
-            DatabaseKind::MySql => format!("cast(\"{column}\" as char)"),
-            DatabaseKind::Sqlite | DatabaseKind::Postgres => format!("cast(\"{column}\" as text)"),
+            DatabaseKind::MySql => format!("cast({expression} as char)"),
+            DatabaseKind::Sqlite | DatabaseKind::Postgres => format!("cast({expression} as text)"),
+        }
+    }
+
+    /// A parameter that is text where the server cannot tell from the statement.
+    pub fn text_param(&self) -> &'static str {
+        match self.kind() {
+            DatabaseKind::Postgres => "cast(? as text)",
+            DatabaseKind::Sqlite | DatabaseKind::MySql => "?",
         }
     }
 
@@ -203,25 +228,30 @@ impl Database {
     }
 
     fn translate<'a>(&self, sql: &'a str) -> Cow<'a, str> {
-        match self.kind() {
-            DatabaseKind::Sqlite => Cow::Borrowed(sql),
-            DatabaseKind::MySql => Cow::Owned(sql.replace('"', "`")),
-            DatabaseKind::Postgres => {
-                let mut numbered = String::with_capacity(sql.len() + 8);
-                let mut number = 0;
-                for part in sql.split_inclusive('?') {
-                    match part.strip_suffix('?') {
-                        Some(part) => {
-                            number += 1;
-                            numbered.push_str(part);
-                            numbered.push('$');
-                            numbered.push_str(&number.to_string());
-                        }
-                        None => numbered.push_str(part),
+        translate(self.kind(), sql)
+    }
+}
+
+/// A statement as this kind of server reads it.
+pub(super) fn translate(kind: DatabaseKind, sql: &str) -> Cow<'_, str> {
+    match kind {
+        DatabaseKind::Sqlite => Cow::Borrowed(sql),
+        DatabaseKind::MySql => Cow::Owned(sql.replace('"', "`")),
+        DatabaseKind::Postgres => {
+            let mut numbered = String::with_capacity(sql.len() + 8);
+            let mut number = 0;
+            for part in sql.split_inclusive('?') {
+                match part.strip_suffix('?') {
+                    Some(part) => {
+                        number += 1;
+                        numbered.push_str(part);
+                        numbered.push('$');
+                        numbered.push_str(&number.to_string());
                     }
+                    None => numbered.push_str(part),
                 }
-                Cow::Owned(numbered)
             }
+            Cow::Owned(numbered)
         }
     }
 }
@@ -242,6 +272,11 @@ impl fmt::Debug for Transaction {
 }
 
 impl Transaction {
+    /// The database that it is on.
+    pub(crate) fn database(&self) -> &Database {
+        &self.database
+    }
+
     /// Runs a statement and returns how many rows it changed.
     ///
     /// # Errors

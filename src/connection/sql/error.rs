@@ -38,6 +38,11 @@ impl SqlError {
         self.failure().is_none_or(failure::is_lost)
     }
 
+    /// True if it is unknown whether the statement was carried out: there was no reply.
+    pub fn is_of_unknown_outcome(&self) -> bool {
+        self.failure().is_none_or(failure::is_reply_lost)
+    }
+
     /// True if the pool gave up to connect, without the error that it met.
     pub(super) fn is_pool_timeout(&self) -> bool {
         self.failure().is_some_and(failure::is_pool_timeout)

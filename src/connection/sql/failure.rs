@@ -44,6 +44,14 @@ pub(super) fn is_missing_table(failure: &Failure) -> bool {
     error.code().as_deref() == Some("42P01") || error.message().starts_with("no such table")
 }
 
+/// Whether the statement may have been sent, and there is no reply.
+pub(super) fn is_reply_lost(failure: &Failure) -> bool {
+    matches!(
+        failure,
+        sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed
+    )
+}
+
 /// Whether another connection, or the same one later, may do better.
 pub(super) fn is_lost(failure: &Failure) -> bool {
     match failure {

@@ -15,6 +15,8 @@ mod failure;
 #[cfg(not(any(feature = "sqlite", feature = "mysql", feature = "postgres")))]
 #[path = "no_failure.rs"]
 mod failure;
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+mod inside;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod literal;
 #[cfg(feature = "mysql")]
@@ -30,5 +32,7 @@ mod statement;
 
 pub use database::{Database, Transaction};
 pub use error::SqlError;
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+pub use inside::SqlConnection;
 pub use options::{DatabaseKind, DatabaseOptions};
 pub use row::{Param, Row};

@@ -69,6 +69,8 @@ pub struct DatabaseOptions {
     pub ssl_key: Option<PathBuf>,
     /// Time zone of the session, where the app sets one.
     pub timezone: Option<String>,
+    /// Most connections that are open at once.
+    pub connections: u32,
 }
 
 impl DatabaseOptions {
@@ -98,6 +100,7 @@ impl DatabaseOptions {
             ssl_cert: None,
             ssl_key: None,
             timezone: None,
+            connections: 4,
         }
     }
 

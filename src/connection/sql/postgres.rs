@@ -53,7 +53,7 @@ fn connect(options: &DatabaseOptions) -> Result<sqlx::PgPool, Error> {
         &options.ssl_cert => ssl_client_cert,
         &options.ssl_key => ssl_client_key,
     );
-    Ok(pool_options().connect_lazy_with(connect))
+    Ok(pool_options(options).connect_lazy_with(connect))
 }
 
 /// A variable that libpq reads.

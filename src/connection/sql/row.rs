@@ -47,6 +47,12 @@ impl Row {
         self.0.get(column)?.as_deref()
     }
 
+    /// The bytes of a column, taken out of the row; empty for NULL.
+    pub fn into_bytes(mut self, column: usize) -> Vec<u8> {
+        let column = self.0.get_mut(column).and_then(Option::take);
+        column.unwrap_or_default()
+    }
+
     /// The text of a column, with replacement characters for bytes that are not UTF-8.
     pub fn text(&self, column: usize) -> Option<Cow<'_, str>> {
         self.bytes(column).map(String::from_utf8_lossy)

@@ -23,7 +23,9 @@ pub(super) fn open(options: &DatabaseOptions) -> Result<Box<dyn Pool>, Error> {
         .create_if_missing(false)
         .busy_timeout(Duration::from_secs(10))
         .disable_statement_logging();
-    Ok(Box::new(Sqlite(pool_options().connect_lazy_with(connect))))
+    Ok(Box::new(Sqlite(
+        pool_options(options).connect_lazy_with(connect),
+    )))
 }
 
 impl Pool for Sqlite {

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use super::driver::CONNECT_TIMEOUT;
+use super::options::DatabaseOptions;
 
 /// Runs a statement.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 macro_rules! run {
     ($pool:expr, $sql:expr, $params:expr, $method:ident) => {{
         // The server does not keep the statement: behind a pooler the next one may go to another server.
@@ -67,6 +69,7 @@ macro_rules! records {
 }
 
 /// Implements [`Open`](super::driver::Open) for transactions of a driver.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 macro_rules! open {
     ($transaction:ty) => {
         impl $crate::connection::sql::driver::Open for $transaction {
@@ -96,6 +99,7 @@ macro_rules! open {
 }
 
 /// Sets those options of a connection that are given.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 macro_rules! set {
     ($connect:ident, $($given:expr => $method:ident),+ $(,)?) => {
         $(if let Some(value) = $given {
@@ -104,7 +108,11 @@ macro_rules! set {
     };
 }
 
-pub(super) use {open, records, run, set, text_rows};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(super) use set;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(super) use {open, run};
+pub(super) use {records, text_rows};
 
 /// Runs `begin` to its end even if this future is dropped; the transaction is then rolled back.
 ///
@@ -118,9 +126,11 @@ pub(super) async fn begun<T: Send + 'static>(
         .unwrap_or(Err(sqlx::Error::WorkerCrashed))
 }
 
-pub(super) fn pool_options<DB: sqlx::Database>() -> sqlx::pool::PoolOptions<DB> {
+pub(super) fn pool_options<DB: sqlx::Database>(
+    options: &DatabaseOptions,
+) -> sqlx::pool::PoolOptions<DB> {
     sqlx::pool::PoolOptions::new()
-        .max_connections(4)
+        .max_connections(options.connections)
         .acquire_timeout(CONNECT_TIMEOUT)
         .idle_timeout(Duration::from_secs(60))
 }

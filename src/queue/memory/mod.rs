@@ -521,6 +521,19 @@ impl Queue for MemoryQueue {
         })
     }
 
+    fn queues(&self) -> Answer<'_, Vec<QueueName>> {
+        let state = self.state();
+        let mut names: Vec<_> = (state.queues.iter())
+            .filter(|(_, queue)| {
+                let is_empty = queue.pending.is_empty() && queue.delayed.is_empty();
+                !(is_empty && queue.reserved.is_empty() && queue.quarantine.is_empty())
+            })
+            .map(|(name, _)| name.clone())
+            .collect();
+        names.sort();
+        at_once(Ok(names))
+    }
+
     fn quarantines(&self) -> Answer<'_, Vec<QueueName>> {
         let state = self.state();
         let queues = state.queues.iter();

@@ -1,10 +1,67 @@
 //! Shows what a queue holds; no job moves.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::{RedisQueue, failed};
+use crate::connection::Redis;
 use crate::queue::{Due, Error, Place, QueueName, Sizes};
 use crate::time::UnixSeconds;
 
+/// Queues found in the database, by key prefix.
+pub(crate) type QueuesByPrefix = BTreeMap<String, BTreeSet<String>>;
+
+/// The queues that have keys in a database, by the prefix of the keys.
+pub(crate) async fn queues_by_prefix(
+    server: &Redis,
+) -> Result<QueuesByPrefix, crate::connection::Error> {
+    /// Enough for any app; a database of a hundred million cache keys must not delay the command for minutes.
+    const MOST_SCANS: usize = 2_000;
+    let mut found = QueuesByPrefix::new();
+    let mut cursor = 0_u64;
+    for _ in 0..MOST_SCANS {
+        let mut command = redis::cmd("SCAN");
+        command
+            .arg(cursor)
+            .arg("MATCH")
+            .arg("*queues:*")
+            .arg("COUNT")
+            .arg(1000);
+        let (next, keys): (u64, Vec<Vec<u8>>) = server.command(&command).await?;
+        for key in keys {
+            let key = String::from_utf8_lossy(&key).into_owned();
+            // `illuminate:queues:paused` and Horizon's keys are not queues.
+            let Some((prefix, name)) = key.split_once("queues:") else {
+                continue;
+            };
+            if prefix.ends_with("illuminate:") || prefix.contains("horizon:") {
+                continue;
+            }
+            let suffixes = [":delayed", ":reserved", ":notify", ":quarantine"];
+            let name = suffixes
+                .iter()
+                .find_map(|suffix| name.strip_suffix(suffix))
+                .unwrap_or(name);
+            found
+                .entry(prefix.to_owned())
+                .or_default()
+                .insert(name.to_owned());
+        }
+        cursor = next;
+        if cursor == 0 {
+            break;
+        }
+    }
+    Ok(found)
+}
+
 impl RedisQueue {
+    pub(super) async fn names(&self) -> Result<Vec<QueueName>, Error> {
+        let found = queues_by_prefix(&self.redis).await;
+        let found = found.map_err(failed("SCAN", &QueueName::from("*")))?;
+        let own = found.get(self.redis.prefix()).into_iter().flatten();
+        Ok(own.map(|name| QueueName::from(name.as_str())).collect())
+    }
+
     pub(super) async fn range(
         &self,
         queue: &QueueName,

@@ -23,6 +23,7 @@ use crate::time::UnixSeconds;
 mod effects;
 mod ledger;
 mod look;
+pub(crate) use look::{QueuesByPrefix, queues_by_prefix};
 mod pop;
 mod settle;
 
@@ -434,6 +435,10 @@ impl Queue for RedisQueue {
             self.call(queue, "clear.lua", &self.scripts.clear, keys, &[])
                 .await
         })
+    }
+
+    fn queues(&self) -> Answer<'_, Vec<QueueName>> {
+        Box::pin(self.names())
     }
 
     fn quarantines(&self) -> Answer<'_, Vec<QueueName>> {

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use crate::handler::{FailureText, Request};
 use crate::payload::{Backoff, Limits};
+use crate::queue::ReservedJob;
 use crate::time::UnixSeconds;
 use crate::worker::attempt::outcome::Outcome;
 
@@ -143,7 +144,8 @@ pub(crate) fn timed_out(name: &str) -> FailureText {
 
 /// Says why an attempt must not start: the job's last allowed attempt is over, whichever worker made it.
 ///
-/// `attempts` is the number of the attempt about to start, from 1.
+/// `attempts` is the number of the attempt about to start, from 1. If the queue's column cannot hold a higher number,
+/// the attempts are over, too, as in Laravel since 12.54.
 ///
 /// # Source
 ///
@@ -155,6 +157,8 @@ pub(crate) fn before_attempt(
     name: &str,
 ) -> Option<FailureText> {
     let is_over = match (rules.retry_until, rules.max_tries) {
+        // The queue cannot count any further.
+        _ if attempts == ReservedJob::UNCOUNTABLE => true,
         (Some(retry_until), _) => now > retry_until,
         (None, Some(max_tries)) => i64::from(attempts) > max_tries,
         (None, None) => false,

@@ -299,6 +299,7 @@ mod tests {
             payload: Arc::new(payload),
             body: Arc::from(&b""[..]),
             reserved: Arc::default(),
+            trace: None,
         })
     }
 

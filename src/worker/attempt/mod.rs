@@ -20,9 +20,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cache::{self};
 use crate::handler::{FailureText, JobContext, JobInfo, Middleware, Pipeline, Request};
-use crate::payload::{JobUuid, Version};
+use crate::payload::{JobUuid, Payload, Version};
 use crate::process::pool::Seat;
-use crate::queue::{Effect, ReservedJob, Settlement};
+use crate::queue::{Ability, Effect, ReservedJob, Settlement};
 use crate::routing::{Runner, UnmappedPolicy};
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
@@ -178,14 +178,7 @@ impl Attempt {
                 return self.settle(ending).await;
             }
         };
-        let info = Arc::new(JobInfo {
-            connection: triage.app.connection.clone(),
-            queue: self.job.queue.clone(),
-            attempts: self.job.attempts,
-            payload,
-            body: Arc::clone(&self.job.payload),
-            reserved: Arc::clone(&self.job.ticket),
-        });
+        let info = self.info(payload, &triaged);
         let is_given_back = matches!(triaged, Triaged::Unmapped(_) | Triaged::Bypass(_))
             && triage.leaves_unmapped()
             && !matches!(placement, Placement::Php { seat: Some(_), .. });
@@ -213,6 +206,38 @@ impl Attempt {
                 Box::pin(self.go_elsewhere(info, placement, None, shadow, end)).await;
             }
         }
+    }
+
+    /// The facts of the attempt; jobs that end here get a span.
+    fn info(&self, payload: Arc<Payload>, triaged: &Triaged) -> Arc<JobInfo> {
+        let app = &self.shared.triage.app;
+        let ends_here = match triaged {
+            Triaged::Run(_) => true,
+            Triaged::Forward(_) => false,
+            // What PHP runs is traced there.
+            Triaged::Unmapped(_) | Triaged::Bypass(_) => {
+                *app.router.unmapped() == UnmappedPolicy::Fail
+            }
+        };
+        let abilities = self.shared.leases.queue.abilities();
+        let reserved = if abilities.has(Ability::CountsInPayload) {
+            &self.job.ticket
+        } else {
+            &self.job.payload
+        };
+        let mut info = JobInfo {
+            connection: app.connection.clone(),
+            queue: self.job.queue.clone(),
+            attempts: self.job.attempts,
+            payload,
+            body: Arc::clone(&self.job.payload),
+            reserved: Arc::clone(reserved),
+            trace: None,
+        };
+        if ends_here {
+            info.trace = self.shared.observers.trace(&info);
+        }
+        Arc::new(info)
     }
 
     /// Applies the policy for unmapped jobs.

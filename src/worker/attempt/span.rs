@@ -21,8 +21,14 @@ pub(crate) fn of(context: &JobContext) -> Span {
         job.class = &*payload.shown_name(),
         queue = context.queue().as_str(),
         attempts = context.attempts(),
+        trace = Empty,
         context = Empty,
     );
+    if let Some(trace) = context.trace()
+        && !span.is_disabled()
+    {
+        span.record("trace", format!("{:032x}", trace.ids.trace));
+    }
     if let Some(shown) = &payload.context
         && !span.is_disabled()
         && !shown.is_empty()

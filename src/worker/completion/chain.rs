@@ -11,16 +11,16 @@ use crate::app::Answers;
 use crate::handler::DispatchError;
 use crate::handler::dispatch::{self, Draft, Planned};
 use crate::outbox::follow_up::{FollowUp, Outgoing, Wanted};
-use crate::payload::{Chain, ChainError, LogContext, StepKind};
+use crate::payload::{Chain, ChainError, Inherited, StepKind};
 use crate::queue::Effect;
 use crate::worker::app_context::AppContext;
 
 /// The job that has ended.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Place<'a> {
     pub(crate) uuid: Option<&'a str>,
-    /// Its log context; jobs that it dispatches inherit it.
-    pub(crate) context: Option<&'a LogContext>,
+    /// What jobs inherit that it dispatches.
+    pub(crate) inherited: Inherited,
 }
 
 /// Why only PHP can take a step.
@@ -42,7 +42,7 @@ pub(crate) fn check(app: &AppContext, chain: &Chain) -> Result<(), NotHere> {
     // Try everything now that could fail at the end of the job: then it would be too late to refuse the job.
     let mut planned = plan(app, chain)?;
     planned.lock(&app.services, |place| app.ledger.holds(place))?;
-    Ok(planned.draft.check(&app.services)?)
+    Ok((planned.draft).check(&app.services, &planned.connection)?)
 }
 
 /// Takes the next step. The push, and the lock it may need, happen together with the job's end or after it.
@@ -51,18 +51,18 @@ pub(crate) async fn take(
     chain: &Chain,
     place: &Place<'_>,
 ) -> Result<Effect, NotHere> {
-    Ok(effect(app, plan(app, chain)?, place.context).await?)
+    Ok(effect(app, plan(app, chain)?, place.inherited.clone()).await?)
 }
 
 /// Pushes a job together with the end of another.
 pub(crate) async fn effect(
     app: &AppContext,
     mut planned: Planned,
-    context: Option<&LogContext>,
+    inherited: Inherited,
 ) -> Result<Effect, DispatchError> {
     let is_here = planned.connection == app.connection.as_str();
     let lock = planned.lock(&app.services, |place| is_here && app.ledger.holds(place))?;
-    let ready = planned.finish(&app.services, context, lock).await?;
+    let ready = planned.finish(&app.services, inherited, lock).await?;
     if is_here && ready.lock.is_none() {
         return Ok(Effect::Push(ready.push));
     }

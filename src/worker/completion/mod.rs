@@ -224,6 +224,7 @@ impl Completion {
     fn hand_over<'a>(&self, app: &'a AppContext, name: &'a str) -> HandOver<'a> {
         HandOver {
             services: &app.services,
+            connection: app.connection.as_str(),
             now: app.clock.now(),
             name,
             is_secret: self.is_secret,
@@ -271,7 +272,7 @@ impl Completion {
             effects.extend(Box::pin(self.step(app, info, chain)).await?);
         }
         for job in then {
-            let pushed = chain::effect(app, job, info.payload.context.as_deref());
+            let pushed = chain::effect(app, job, info.inherited());
             effects.push(
                 Box::pin(pushed)
                     .await
@@ -299,14 +300,8 @@ impl Completion {
         effects.extend(self.count(app, info, outcome, Some(&failure.message)));
         let callbacks = self.chain.as_deref().and_then(Chain::catch_callbacks);
         if let Some(callbacks) = callbacks {
-            let payload = {
-                let context = info.payload.context.as_deref();
-                self.hand_over(app, info.payload.resolve_name()).catches(
-                    callbacks,
-                    &failure.message,
-                    context,
-                )
-            };
+            let hand_over = self.hand_over(app, info.payload.resolve_name());
+            let payload = hand_over.catches(callbacks, &failure.message, &info.inherited());
             effects.extend(self.push_to_php(payload, "the catch callbacks of a chain", info));
         }
         effects.extend(self.tell_failure(app, info, failure));
@@ -425,7 +420,7 @@ impl Completion {
     ) -> Result<Vec<Effect>, String> {
         let place = Place {
             uuid: info.payload.uuid.as_ref().map(JobUuid::as_str),
-            context: info.payload.context.as_deref(),
+            inherited: info.inherited(),
         };
         match chain::take(app, chain, &place).await {
             Ok(effect) => Ok(vec![effect]),
@@ -437,7 +432,7 @@ impl Completion {
                 );
                 let payload = self.can_hand_over(app).and_then(|()| {
                     let hand_over = self.hand_over(app, info.payload.resolve_name());
-                    let payload = hand_over.goes_on(chain, place.context);
+                    let payload = hand_over.goes_on(chain, &place.inherited);
                     payload.map_err(|error| with_causes(&error))
                 });
                 let payload = payload.map_err(|why| {
@@ -493,13 +488,17 @@ impl Completion {
     ) -> Option<Effect> {
         let batch = self.batch.as_deref()?;
         let uuid = info.payload.uuid.as_ref()?.as_str();
+        let trace = info.trace.as_ref().map(|trace| trace.to_map());
         if app.services.batches.is_none() {
             // Only PHP knows where the batches are, so it counts every job.
             let hand_over = self.hand_over(app, info.payload.resolve_name());
             let payload = match outcome {
-                JobOutcome::Succeeded => hand_over.counts_success(batch, uuid, None),
+                JobOutcome::Succeeded => {
+                    hand_over.counts_success(batch, uuid, None, trace.as_ref())
+                }
                 JobOutcome::Failed => {
-                    hand_over.counts_failure(batch, uuid, message.unwrap_or_default())
+                    let message = message.unwrap_or_default();
+                    hand_over.counts_failure(batch, uuid, message, trace.as_ref())
                 }
             };
             return self.push_to_php(payload, "a job of a batch", info);
@@ -514,6 +513,7 @@ impl Completion {
             queue: self.php_queue.as_ref().map(ToString::to_string),
             message: message.map(str::to_owned),
             name: Some(info.payload.resolve_name().to_owned()),
+            trace,
         };
         Some(FollowUp::Count(count).effect())
     }

@@ -1,7 +1,11 @@
 //! Shared parts of tests: fixtures, servers, Laravel.
 
 pub(crate) mod apps;
+pub(crate) mod beanstalkd;
+#[cfg(feature = "otlp")]
+pub(crate) mod collector;
 pub(crate) mod fixtures;
+pub(crate) mod jobs_table;
 pub(crate) mod journal;
 pub(crate) mod laravel;
 pub(crate) mod process;

@@ -6,7 +6,7 @@
 //! and the callbacks must be those of PHP, whichever side ran which job.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use artisand::payload::{Command, Encrypter, Payload};
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use crate::harness::laravel::{Laravel, Served};
 use crate::harness::process::Workplace;
 use crate::harness::redis::{RedisServer, is_memory};
+use crate::harness::stores::{Databases, Kind};
 
 const SOON: Duration = Duration::from_secs(60);
 /// The queues of the scenarios, in the order in which they are worked.
@@ -152,8 +153,14 @@ struct Left {
     printed: String,
 }
 
+/// A job that waits, and the second at which it is due.
+type Waiting = (Vec<u8>, f64);
+
 /// An app and its workers.
 struct Scene {
+    /// Where the queues and the locks are, if in a database; the app writes its journal to Redis all the same.
+    database: Option<Kind>,
+    _servers: Arc<Databases>,
     redis: RedisServer,
     laravel: Laravel,
     php: Served,
@@ -165,9 +172,14 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(version: u8, manifest: Option<&Value>) -> Self {
+    fn new(version: u8, database: Option<Kind>, manifest: Option<&Value>) -> Self {
         let redis = RedisServer::start();
-        let env = [("QUEUE_FAILED_DRIVER", "database-uuids")];
+        let servers = Databases::shared();
+        let mut env = vec![("QUEUE_FAILED_DRIVER", "database-uuids".to_owned())];
+        if let Some(kind) = database {
+            env.extend(servers.create(kind, "castings"));
+            env.extend(["QUEUE_CONNECTION", "CACHE_STORE"].map(|name| (name, "database".into())));
+        }
         let laravel = Laravel::with_env(version, &redis, &env);
         let mut known = laravel.manifest();
         for (key, value) in manifest.and_then(Value::as_object).into_iter().flatten() {
@@ -182,6 +194,8 @@ impl Scene {
         let pools = ["", HALF].map(pool);
         let encrypter = laravel.settings().encrypter().unwrap();
         Self {
+            database,
+            _servers: servers,
             redis,
             php: laravel.serve(),
             laravel,
@@ -200,6 +214,7 @@ impl Scene {
     fn run_one(&self, by: By) -> bool {
         let before = self.queued();
         let queues = format!("--queue={}", QUEUES.join(","));
+        let connection = self.connection();
         let until = if by == By::Pool {
             "--stop-when-empty"
         } else {
@@ -210,22 +225,73 @@ impl Scene {
         let output = match by {
             By::Php => self
                 .php
-                .text(&[&["queue:work", "redis"][..], &args].concat()),
-            By::Rust => Self::work(&self.workplace, &args),
-            By::Pool => Self::work(pool, &args),
-            By::Half => Self::work(half, &args),
+                .text(&[&["queue:work", connection][..], &args].concat()),
+            By::Rust => self.work(&self.workplace, &args),
+            By::Pool => self.work(pool, &args),
+            By::Half => self.work(half, &args),
         };
         let after = self.queued();
         *self.printed.lock().unwrap() += &output;
-        assert!(
-            self.redis.length(&self.laravel.key("artisand:follow-ups")) == 0,
-            "something was left to do: {output}"
-        );
+        assert!(self.left_to_do() == 0, "something was left to do: {output}");
         before != after
     }
 
-    fn work(workplace: &Workplace, args: &[&str]) -> String {
-        let mut worker = workplace.worker(args);
+    fn connection(&self) -> &'static str {
+        self.database.map_or("redis", |_| "database")
+    }
+
+    /// Follow-ups of ended jobs.
+    fn left_to_do(&self) -> usize {
+        match self.database {
+            None => self.redis.length(&self.laravel.key("artisand:follow-ups")),
+            Some(_) => self.rows_of("artisand:follow-ups").len(),
+        }
+    }
+
+    /// The table of jobs.
+    fn rows(&self) -> Vec<Value> {
+        self.php.run(&["interop:jobs"])["jobs"]
+            .as_array()
+            .unwrap()
+            .clone()
+    }
+
+    fn rows_of(&self, queue: &str) -> Vec<Value> {
+        let mut rows = self.rows();
+        rows.retain(|row| row["queue"] == queue);
+        rows
+    }
+
+    /// The jobs of a queue that wait and that are delayed, and the number of notifications.
+    fn waiting(&self, queue: &str) -> (Vec<Vec<u8>>, Vec<Waiting>, usize) {
+        if self.database.is_none() {
+            let key = |part| self.queue_key(queue, part);
+            let pending = self.redis.list(&key(""));
+            let notify = self.redis.length(&key(":notify"));
+            return (pending, self.redis.scores(&key(":delayed")), notify);
+        }
+        let (mut pending, mut delayed) = (Vec::new(), Vec::new());
+        for row in self.rows_of(queue) {
+            let payload = row["payload"].as_str().unwrap().as_bytes().to_vec();
+            let due = row["available_at"].as_f64().unwrap();
+            if !row["reserved_at"].is_null() {
+                continue;
+            }
+            // However long ago it became due: what is compared must not depend on the moment.
+            // PHP reads the clock for each of the two columns, first for the second one.
+            let is_delayed = due > row["created_at"].as_f64().unwrap();
+            if !is_delayed && row["attempts"] == 0 {
+                pending.push(payload);
+            } else {
+                delayed.push((payload, due));
+            }
+        }
+        (pending, delayed, 0)
+    }
+
+    fn work(&self, workplace: &Workplace, args: &[&str]) -> String {
+        let args = [&["queue:work", self.connection()][..], args].concat();
+        let mut worker = workplace.worker_of(&args);
         worker.succeeds_within(SOON);
         worker.describe()
     }
@@ -234,9 +300,14 @@ impl Scene {
     fn queued(&self) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         for queue in QUEUES {
-            all.extend(self.redis.list(&self.queue_key(queue, "")));
-            let delayed = self.redis.scores(&self.queue_key(queue, ":delayed"));
+            let (pending, delayed, _) = self.waiting(queue);
+            all.extend(pending);
             all.extend(delayed.into_iter().map(|(element, _)| element));
+        }
+        if self.database.is_some() {
+            // A released job has the same payload.
+            let ids = self.rows().into_iter().map(|row| row["id"].to_string());
+            all.extend(ids.map(String::into_bytes));
         }
         all
     }
@@ -245,10 +316,10 @@ impl Scene {
     fn wait(&self) -> bool {
         let mut due = None;
         for queue in QUEUES {
-            if self.redis.length(&self.queue_key(queue, "")) > 0 {
+            let (pending, delayed, _) = self.waiting(queue);
+            if !pending.is_empty() {
                 return true;
             }
-            let delayed = self.redis.scores(&self.queue_key(queue, ":delayed"));
             let first = delayed.iter().map(|(_, due)| *due).reduce(f64::min);
             due = [due, first].into_iter().flatten().reduce(f64::min);
         }
@@ -262,6 +333,9 @@ impl Scene {
 
     fn play(&self, scenario: &str, turns: [By; 2]) -> Left {
         self.redis.query::<()>(&[b"FLUSHALL"]);
+        if self.database.is_some() {
+            self.php.run(&["interop:jobs", "--clear"]);
+        }
         self.php.text(&["queue:flush"]);
         self.php
             .text(&["queue:prune-batches", "--hours=-1", "--unfinished=-1"]);
@@ -289,11 +363,9 @@ impl Scene {
     fn picture(&self) -> Value {
         let mut picture = json!({});
         for queue in QUEUES {
-            let pending = self.redis.list(&self.queue_key(queue, ""));
-            let delayed = self.redis.scores(&self.queue_key(queue, ":delayed"));
+            let (pending, delayed, notify) = self.waiting(queue);
             let pending: Vec<Value> = pending.iter().map(|job| self.payload(job)).collect();
             let delayed: Vec<Value> = delayed.iter().map(|(job, _)| self.payload(job)).collect();
-            let notify = self.redis.length(&self.queue_key(queue, ":notify"));
             if pending.is_empty() && delayed.is_empty() && notify == 0 {
                 continue;
             }
@@ -380,6 +452,18 @@ impl Scene {
             };
             keys.insert(name, json!([kind, size]));
         }
+        if self.database.is_some() {
+            let state = self.php.run(&["interop:jobs"]);
+            keys.insert("locks".into(), state["locks"].clone());
+            let is_memory = |queue: &Value| {
+                let queue = queue.as_str().unwrap();
+                queue.starts_with("artisand:pushed:") || queue.starts_with("artisand:guard:")
+            };
+            let rows = state["jobs"].as_array().unwrap().iter();
+            let queues = rows.map(|row| row["queue"].clone());
+            let queues: Vec<Value> = queues.filter(|queue| !is_memory(queue)).collect();
+            keys.insert("rows".into(), queues.into());
+        }
         let lines = |key: &str, hidden: &[&str]| -> Vec<Value> {
             let read = |line: &Vec<u8>| {
                 let mut line: Value = serde_json::from_slice(line).unwrap();
@@ -426,12 +510,26 @@ fn sorted(lines: &[Value]) -> Value {
 }
 
 fn every_casting_leaves_what_php_leaves(version: u8) {
-    let scene = Scene::new(version, None);
+    cast(version, None);
+}
+
+/// Each Laravel on another kind of database.
+fn in_a_database_every_casting_leaves_what_php_leaves(version: u8) {
+    let kind = match version {
+        8 => Kind::Sqlite,
+        10 => Kind::MariaDb,
+        _ => Kind::Postgres,
+    };
+    cast(version, Some(kind));
+}
+
+fn cast(version: u8, database: Option<Kind>) {
+    let scene = Scene::new(version, database, None);
     let classes = scene.laravel.exported_classes();
     drop(scene);
     let (play, classes) = (
         &|(name, turns): (&'static str, [By; 2]), manifest: Option<&Value>| {
-            let scene = Scene::new(version, manifest);
+            let scene = Scene::new(version, database, manifest);
             let play = |scenario: &Scenario| (scenario.name, scene.play(scenario.name, turns));
             let scenarios = SCENARIOS.iter().filter(|scenario| scenario.is_for(name));
             let left: BTreeMap<_, _> = scenarios.map(play).collect();
@@ -495,6 +593,7 @@ fn every_casting_leaves_what_php_leaves(version: u8) {
 }
 
 on_every_laravel!(every_casting_leaves_what_php_leaves);
+on_every_laravel!(in_a_database_every_casting_leaves_what_php_leaves);
 
 impl Scene {
     /// The jobs that the first job of a batch adds: queue and payload without ids and times, and their order by due time.
@@ -550,8 +649,8 @@ impl Scene {
 }
 
 fn added_jobs_are_php_s_to_the_byte(version: u8) {
-    let classes = Scene::new(version, None).laravel.exported_classes();
-    let scene = Scene::new(version, Some(&classes));
+    let classes = Scene::new(version, None, None).laravel.exported_classes();
+    let scene = Scene::new(version, None, Some(&classes));
     for (scenario, count) in [
         ("batch-growing", 4),
         ("batch-growing-silently", 4),

@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use crate::harness::laravel::Laravel;
 use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, Workplace};
 use crate::harness::redis::RedisServer;
+use crate::harness::sql::{Engine, MariaDb, Postgres, SqlServer};
 
 const JOBS: usize = 20_000;
 /// Many times longer than needed: the machine may be busy with other tests.
@@ -75,3 +76,81 @@ fn every_job_is_run_once_by_php_or_rust(version: u8) {
 }
 
 on_every_laravel!(every_job_is_run_once_by_php_or_rust);
+
+/// The same with jobs in a table of this database.
+fn every_job_of_a_table_is_run_once<E: Engine>(version: u8) {
+    const JOBS: usize = 10_000;
+    let (redis, server) = (RedisServer::start(), SqlServer::<E>::start());
+    let mut settings = server.env().to_vec();
+    settings.push(("QUEUE_CONNECTION", "database".to_owned()));
+    settings.push(("QUEUE_FAILED_DRIVER", "database-uuids".to_owned()));
+    let laravel = Laravel::with_env(version, &redis, &settings);
+    // The first look makes the tables.
+    laravel.run(&["interop:failed"]);
+    let workplace = Workplace::for_app(&laravel, INTEROP_MAPPINGS);
+    let work = |rest: &[&'static str]| [&["queue:work", "database"][..], rest].concat();
+    let mut rust: Vec<ManagedChild> = (0..2)
+        .map(|_| workplace.worker_of(&work(&["--concurrency=16", "-q"])))
+        .collect();
+    let php = || ManagedChild::spawn(laravel.command(&work(&["--sleep=1", "--quiet"])));
+    let mut php: Vec<ManagedChild> = (0..2).map(|_| php()).collect();
+    let jobs = JOBS.to_string();
+    let mut flood = ManagedChild::spawn(laravel.command(&["interop:flood", &jobs]));
+    flood.succeeds_within(LONG);
+
+    let rows = "select count(*) from jobs where queue = 'default'";
+    let left = || server.query(rows)[0][0].clone().unwrap();
+    redis.eventually("all jobs are run and deleted", LONG, || {
+        for worker in rust.iter_mut().chain(&mut php) {
+            assert!(worker.is_running(), "ended: {}", worker.describe());
+        }
+        let done = redis.length("interop:done");
+        assert!(done <= JOBS, "{done} runs of {JOBS} jobs");
+        (done == JOBS && left() == "0").then_some(())
+    });
+    let done = redis.list("interop:done").into_iter();
+    let number = |n: Vec<u8>| String::from_utf8(n).unwrap().parse::<usize>().unwrap();
+    let mut numbers: Vec<usize> = done.map(number).collect();
+    numbers.sort_unstable();
+    let is_each_once = numbers.iter().copied().eq(0..JOBS);
+    assert!(is_each_once, "some jobs were run twice and some never");
+    // No transaction was in the way of another one: since Laravel 12.54 PHP takes that for a failure of the job.
+    let failed = server.query("select count(*) from failed_jobs");
+    assert_eq!(failed[0][0].as_deref(), Some("0"));
+    assert!(!laravel.log().contains("ERROR"), "{}", laravel.log());
+    for worker in rust.iter_mut().chain(&mut php) {
+        worker.signal(Signal::TERM);
+    }
+    for worker in rust.iter_mut().chain(&mut php) {
+        worker.succeeds_within(Duration::from_secs(60));
+    }
+    assert_eq!(redis.length("interop:done"), JOBS);
+}
+
+mod every_job_of_a_table_is_run_once {
+    use super::{MariaDb, Postgres, every_job_of_a_table_is_run_once as scenario};
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_8_postgres() {
+        scenario::<Postgres>(8);
+    }
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_10_mariadb() {
+        scenario::<MariaDb>(10);
+    }
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_13_mariadb() {
+        scenario::<MariaDb>(13);
+    }
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_13_postgres() {
+        scenario::<Postgres>(13);
+    }
+}

@@ -31,6 +31,8 @@ handler = "journal"
 
 struct Rampage {
     scene: Scene,
+    /// The queue connection.
+    connection: &'static str,
     random: fastrand::Rng,
     /// Process ids of workers that were killed.
     killed: BTreeSet<u32>,
@@ -49,7 +51,9 @@ impl Rampage {
         scene.name = format!("Laravel {version}, seed {seed}");
         // The first look makes the tables.
         scene.failed();
+        let is_in_database = settings.contains(&("QUEUE_CONNECTION", "database".to_owned()));
         Self {
+            connection: if is_in_database { "database" } else { "redis" },
             scene,
             random: fastrand::Rng::with_seed(seed),
             killed: BTreeSet::new(),
@@ -58,13 +62,20 @@ impl Rampage {
 
     fn worker(&self) -> ManagedChild {
         let queues = format!("--queue={}", QUEUES.join(","));
-        self.workplace
-            .worker(&[&queues, "--concurrency=4", "--tries=1000", "--sleep=0.1"])
+        let args = [
+            "queue:work",
+            self.connection,
+            &queues,
+            "--concurrency=4",
+            "--tries=1000",
+            "--sleep=0.1",
+        ];
+        self.workplace.worker_of(&args)
     }
 
     /// Runs closures. No other worker takes its jobs while it lives: only artisand's workers are killed.
     fn php_worker(&self) -> ManagedChild {
-        let args = ["queue:work", "redis", "--queue=php", "--sleep=0.05"];
+        let args = ["queue:work", self.connection, "--queue=php", "--sleep=0.05"];
         let mut command = self.laravel.command(&args);
         command.env("REDIS_QUEUE_RETRY_AFTER", "90");
         ManagedChild::spawn(command)
@@ -93,12 +104,23 @@ impl Rampage {
 
     /// Acts as if this much time had passed. A living process that works on the list must notice.
     fn expire_lease(&self) {
+        if self.connection == "database" {
+            let lease = "--forget=artisand:follow-ups:lease";
+            self.php().run(&["interop:jobs", lease]);
+            return;
+        }
         let lease = self.laravel.key("artisand:follow-ups:lease");
         self.redis.query::<()>(&[b"DEL", lease.as_bytes()]);
     }
 
     /// Whether anything is queued, reserved or left to do.
     fn is_busy(&self) -> bool {
+        if self.connection == "database" {
+            return self.table()["jobs"].as_array().unwrap().iter().any(|row| {
+                let queue = text(&row["queue"]);
+                !queue.starts_with("artisand:pushed:") && !queue.starts_with("artisand:guard:")
+            });
+        }
         // One look at all keys: work goes from queues to follow-ups and back.
         let is_work = |key: &String| {
             (key.contains("queues:") && !key.ends_with(":notify"))
@@ -107,13 +129,21 @@ impl Rampage {
         self.keys("*").iter().any(is_work)
     }
 
+    /// The table of jobs, and locks in the database.
+    fn table(&self) -> Value {
+        self.php().run(&["interop:jobs"])
+    }
+
     /// Waits until all is done and stops the workers.
     fn finish(&self, workers: &mut [ManagedChild]) {
         let done = crate::harness::process::poll(SOON, || (!self.is_busy()).then_some(()));
         if done.is_none() {
             let workers = workers.iter().map(ManagedChild::describe);
             let workers: Vec<_> = workers.collect();
-            let state = self.redis.state();
+            let state = match self.connection {
+                "database" => self.table().to_string(),
+                _ => self.redis.state(),
+            };
             panic!("{}: no end; {state}\n{}", self.name, workers.join("\n"));
         }
         for worker in workers.iter_mut() {
@@ -125,6 +155,9 @@ impl Rampage {
         }
         let locks = self.keys("*laravel_unique_job*");
         assert_eq!(locks, [""; 0], "{}", self.name);
+        if self.connection == "database" {
+            assert_eq!(self.table()["locks"], json!([]), "{}", self.name);
+        }
         assert!(!self.is_busy(), "{}: {}", self.name, self.redis.state());
     }
 
@@ -171,6 +204,10 @@ fn text(value: &Value) -> &str {
 }
 
 fn chains_go_on_after_kills(version: u8) {
+    chains(version, &Vec::new());
+}
+
+fn chains(version: u8, settings: &Settings) {
     const CHAINS: usize = 60;
     const CLASSES: [&str; 5] = [
         "Journal",
@@ -179,7 +216,7 @@ fn chains_go_on_after_kills(version: u8) {
         "UniqueUntilJournal",
         "Journal",
     ];
-    let mut scene = Rampage::new(version, &Vec::new(), 4);
+    let mut scene = Rampage::new(version, settings, 4);
     let (classes, queues) = (
         format!("--classes={}", CLASSES.join(",")),
         format!("--queues={}", QUEUES.join(",")),
@@ -221,6 +258,59 @@ fn chains_go_on_after_kills(version: u8) {
 }
 
 on_every_laravel!(chains_go_on_after_kills);
+
+/// The settings of an app that has its queues and locks there, too.
+fn with_queues(mut settings: Settings) -> Settings {
+    settings.extend(["QUEUE_CONNECTION", "CACHE_STORE"].map(|name| (name, "database".into())));
+    settings
+}
+
+mod in_a_database_chains_go_on_after_kills {
+    use super::{MariaDbServer, PostgresServer, chains, sqlite, with_queues};
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_8_postgres() {
+        chains(8, &with_queues(PostgresServer::start().env().to_vec()));
+    }
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_10_mariadb() {
+        chains(10, &with_queues(MariaDbServer::start().env().to_vec()));
+    }
+
+    /// Without its setting `transaction_mode`, which is new in Laravel 12, PHP's own worker gets lost in a busy file.
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_13_sqlite() {
+        chains(13, &with_queues(sqlite()));
+    }
+}
+
+mod in_a_database_batches_count_after_kills {
+    use super::{
+        MariaDbServer, PostgresServer, batches_count_after_kills as scenario, sqlite, with_queues,
+    };
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_8_mariadb() {
+        scenario(8, &with_queues(MariaDbServer::start().env().to_vec()));
+    }
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_10_postgres() {
+        scenario(10, &with_queues(PostgresServer::start().env().to_vec()));
+    }
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_13_sqlite() {
+        scenario(13, &with_queues(sqlite()));
+    }
+}
 
 /// A batch that was dispatched.
 struct Dispatched {

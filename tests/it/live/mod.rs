@@ -65,6 +65,8 @@ mod signals;
 mod text;
 mod told;
 mod torture;
+#[cfg(feature = "otlp")]
+mod traces;
 mod under_fire;
 mod unique_rush;
 mod unknown_classes;

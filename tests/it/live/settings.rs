@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use artisand::config::{Config, Laravel, Origin};
+use artisand::config::{Config, Laravel, Origin, QueuePlace};
 use artisand::connection::RedisAddress;
 use serde_json::{Map, Value, json};
 
@@ -311,7 +311,7 @@ fn compare_use(laravel: &Laravel, app: &App, truth: &Value, place: &str) {
         }
     }
     for (name, queue) in object(&truth["config"]["queue"]["connections"]) {
-        if queue["driver"] == "redis" {
+        if matches!(queue["driver"].as_str(), Some("redis" | "database")) {
             compare_queue(laravel, truth, &name, &queue, place);
         }
     }
@@ -319,19 +319,51 @@ fn compare_use(laravel: &Laravel, app: &App, truth: &Value, place: &str) {
 
 fn compare_queue(laravel: &Laravel, truth: &Value, name: &str, queue: &Value, place: &str) {
     let place = format!("{place}: queue {name}");
-    let redis = queue["connection"].as_str().unwrap_or("default");
     let ours = laravel.queue(name, None);
+    if queue["driver"] == "database" {
+        compare_database_queue(laravel, name, queue, &place);
+        return;
+    }
+    let redis = queue["connection"].as_str().unwrap_or("default");
     if truth["redis_connections"].get(redis).is_none() {
         assert!(ours.is_err(), "{place}: there is no Redis connection");
         return;
     }
     let ours = ours.unwrap_or_else(|e| panic!("{place}: {e}"));
-    assert_eq!(ours.redis, laravel.redis(redis).unwrap().options, "{place}");
+    let QueuePlace::Redis {
+        redis: server,
+        queue: options,
+    } = ours.place
+    else {
+        panic!("{place}: not on Redis");
+    };
+    assert_eq!(server, laravel.redis(redis).unwrap().options, "{place}");
     let default_queue = queue["queue"].as_str().unwrap_or("default");
     assert_eq!(ours.default_queue, default_queue, "{place}");
-    let retry_after = ours.queue.retry_after.map(|time| time.as_secs());
+    let retry_after = options.retry_after.map(|time| time.as_secs());
     let expected = queue["retry_after"].as_u64().unwrap_or(60);
     assert_eq!(retry_after, Some(expected), "{place}");
+}
+
+fn compare_database_queue(laravel: &Laravel, name: &str, queue: &Value, place: &str) {
+    let connection = queue["connection"].as_str();
+    let Ok(expected) = laravel.database(connection) else {
+        let ours = laravel.queue(name, None);
+        assert!(ours.is_err(), "{place}: there is no such database");
+        return;
+    };
+    let ours = laravel.queue(name, None);
+    let QueuePlace::Database {
+        database,
+        queue: options,
+    } = ours.unwrap_or_else(|e| panic!("{place}: {e}")).place
+    else {
+        panic!("{place}: not in a database");
+    };
+    assert_eq!(database, expected, "{place}");
+    assert_eq!(options.table, queue["table"].as_str().unwrap(), "{place}");
+    let retry_after = queue["retry_after"].as_u64().unwrap_or(60);
+    assert_eq!(options.retry_after.as_secs(), retry_after, "{place}");
 }
 
 /// Environments in which an app is checked: its own, and some that change it.

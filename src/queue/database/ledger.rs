@@ -1,0 +1,291 @@
+//! artisand's own lists: rows of the table whose queues no worker looks at.
+
+use std::time::Duration;
+
+use super::DatabaseQueue;
+use super::step::{Failure, commit, repeated};
+use super::table::{NEVER, NewRow, number};
+use crate::connection::{DatabaseKind, LockPlace, Param, Row, Transaction};
+use crate::queue::{Answer, Effect, Ledger, Spool};
+use crate::time::UnixSeconds;
+
+/// Queue of the row that one transaction at a time locks, before what it guards.
+const GUARD: &str = "artisand:guard:";
+
+/// The holder of a lease: the row, the owner, and the second at which it ends.
+struct Holder {
+    id: i64,
+    owner: String,
+    end: i64,
+}
+
+impl Holder {
+    fn of(row: &Row) -> Self {
+        Self {
+            id: number(row, 0),
+            owner: row.text(1).unwrap_or_default().into_owned(),
+            end: number(row, 2),
+        }
+    }
+}
+
+fn lease_row(spool: Spool) -> &'static str {
+    match spool {
+        Spool::FailedJobs => "artisand:failed-spool:lease",
+        Spool::FollowUps => "artisand:follow-ups:lease",
+    }
+}
+
+impl DatabaseQueue {
+    /// Begins a transaction that no other one of the same purpose overlaps.
+    ///
+    /// `SQLite` has one writer anyway. Elsewhere a row is locked, which is made at first and stays: of two processes
+    /// that make it at the same time, the later one sees and locks the row of the earlier one, too.
+    pub(super) async fn begin_alone(&self, purpose: &str) -> Result<Transaction, Failure> {
+        let database = &self.table.database;
+        if self.table.kind() == DatabaseKind::Sqlite {
+            return Ok(database.begin().await?);
+        }
+        let queue = format!("{GUARD}{purpose}");
+        let sql = format!(
+            "select {} from {} where \"queue\" = ? order by \"id\" for update",
+            database.as_text("id"),
+            self.table.name
+        );
+        loop {
+            let mut transaction = database.begin().await?;
+            if !transaction.rows(&sql, &[(&queue).into()]).await?.is_empty() {
+                return Ok(transaction);
+            }
+            transaction.rollback().await?;
+            let row = NewRow {
+                queue: &queue,
+                payload: b"{}",
+                due: UnixSeconds(NEVER),
+            };
+            self.table.insert_alone(&[row], self.now()).await?;
+        }
+    }
+
+    async fn holder(
+        &self,
+        transaction: &mut Transaction,
+        spool: Spool,
+    ) -> Result<Option<Holder>, Failure> {
+        let sql = self.holder_query();
+        let rows = transaction.rows(&sql, &[lease_row(spool).into()]).await?;
+        Ok(rows.first().map(Holder::of))
+    }
+
+    fn holder_query(&self) -> String {
+        let database = &self.table.database;
+        format!(
+            "select {}, \"payload\", {} from {} where \"queue\" = ?",
+            database.as_text("id"),
+            database.as_text("available_at"),
+            self.table.name
+        )
+    }
+
+    /// Keeps a lease; on `SQLite` only where less than half of it is left.
+    ///
+    /// There the caller may be within a transaction, which keeps all others from writing: also from taking the lease.
+    async fn keep_lease(
+        &self,
+        spool: Spool,
+        owner: &str,
+        lives: Duration,
+    ) -> Result<bool, Failure> {
+        if self.table.kind() == DatabaseKind::Sqlite {
+            let sql = self.holder_query();
+            let database = &self.table.database;
+            let rows = database.rows(&sql, &[lease_row(spool).into()]).await?;
+            let holder = rows.first().map(Holder::of);
+            let left = match holder.filter(|holder| holder.owner == owner) {
+                Some(holder) => holder.end.saturating_sub(self.now().0),
+                None => return Ok(false),
+            };
+            if u64::try_from(left).is_ok_and(|left| left > lives.as_secs() / 2) {
+                return Ok(true);
+            }
+        }
+        let is_owner = |holder: Option<&str>, owner: &str| holder == Some(owner);
+        self.lease_if(spool, owner, lives, is_owner).await
+    }
+
+    /// Gives the lease of a list to `owner` until `end` if `may` says so of the owner whose lease has not ended.
+    async fn lease_if(
+        &self,
+        spool: Spool,
+        owner: &str,
+        lives: Duration,
+        may: fn(Option<&str>, &str) -> bool,
+    ) -> Result<bool, Failure> {
+        let mut transaction = self.begin_alone("lease").await?;
+        let now = self.now();
+        let holder = self.holder(&mut transaction, spool).await?;
+        let alive = holder.as_ref().filter(|holder| holder.end > now.0);
+        if !may(alive.map(|holder| holder.owner.as_str()), owner) {
+            return Ok(false);
+        }
+        // A whole second more: the row counts in seconds.
+        let end = now.plus(lives + Duration::from_secs(1));
+        match holder {
+            None => {
+                let row = NewRow {
+                    queue: lease_row(spool),
+                    payload: owner.as_bytes(),
+                    due: end,
+                };
+                self.table.insert(&mut transaction, &[row], now).await?;
+            }
+            Some(holder) => {
+                let sql = format!(
+                    "update {} set \"payload\" = ?, \"available_at\" = {} where \"id\" = {}",
+                    self.table.name, end.0, holder.id
+                );
+                transaction.execute(&sql, &[owner.into()]).await?;
+            }
+        }
+        commit(transaction).await?;
+        Ok(true)
+    }
+
+    async fn give_up_lease(&self, spool: Spool, owner: &str) -> Result<(), Failure> {
+        let mut transaction = self.begin_alone("lease").await?;
+        let holder = self.holder(&mut transaction, spool).await?;
+        if let Some(holder) = holder.filter(|holder| holder.owner == owner) {
+            self.table.delete(&mut transaction, &[holder.id]).await?;
+        }
+        commit(transaction).await
+    }
+
+    async fn advance_now(
+        &self,
+        spool: Spool,
+        owner: &str,
+        records: &[Vec<u8>],
+        effects: &[Effect],
+    ) -> Result<u64, Failure> {
+        let mut transaction = self.begin_alone("lease").await?;
+        let now = self.now();
+        let holder = self.holder(&mut transaction, spool).await?;
+        if holder.is_none_or(|holder| holder.owner != owner || holder.end <= now.0) {
+            return Ok(0);
+        }
+        let ids = self.record_ids(&mut transaction, spool, records).await?;
+        if ids.is_empty() {
+            return Ok(0);
+        }
+        self.table.delete(&mut transaction, &ids).await?;
+        self.apply(&mut transaction, effects.iter(), now).await?;
+        commit(transaction).await?;
+        self.wake.now();
+        Ok(ids.len() as u64)
+    }
+
+    /// The rows of records, each once.
+    async fn record_ids(
+        &self,
+        transaction: &mut Transaction,
+        spool: Spool,
+        records: &[Vec<u8>],
+    ) -> Result<Vec<i64>, Failure> {
+        let mut ids = Vec::with_capacity(records.len());
+        for chunk in records.chunks(500) {
+            let texts: Vec<_> = chunk
+                .iter()
+                .map(|record| String::from_utf8_lossy(record))
+                .collect();
+            let sql = format!(
+                "select {}, \"payload\" from {} where \"queue\" = ? and \"payload\" in ({}) order by \"id\"",
+                self.table.database.as_text("id"),
+                self.table.name,
+                vec!["?"; chunk.len()].join(", ")
+            );
+            let mut params = vec![Param::Text(spool.key())];
+            params.extend(texts.iter().map(|text| Param::Text(text)));
+            let mut rows = transaction.rows(&sql, &params).await?;
+            // The server may find texts equal that differ, as in upper and lower case.
+            for record in chunk {
+                let place = rows.iter().position(|row| row.bytes(1) == Some(record));
+                ids.extend(place.map(|place| number(&rows.swap_remove(place), 0)));
+            }
+        }
+        Ok(ids)
+    }
+}
+
+impl Ledger for DatabaseQueue {
+    fn read(&self, spool: Spool, from: usize, max: usize) -> Answer<'_, Vec<Vec<u8>>> {
+        Box::pin(async move {
+            let sql = format!(
+                "select \"payload\" from {} where \"queue\" = ? order by \"id\" limit {max} offset {from}",
+                self.table.name
+            );
+            let rows = self.table.database.rows(&sql, &[spool.key().into()]).await;
+            let rows = rows
+                .map_err(Failure::from)
+                .map_err(self.failed("read", spool.key()))?;
+            Ok(rows.into_iter().map(|row| row.into_bytes(0)).collect())
+        })
+    }
+
+    fn length(&self, spool: Spool) -> Answer<'_, u64> {
+        Box::pin(async move {
+            let count = self.count_rows(spool.key(), "1 = 1").await;
+            count.map_err(self.failed("count", spool.key()))
+        })
+    }
+
+    fn advance<'a>(
+        &'a self,
+        spool: Spool,
+        owner: &'a str,
+        records: &'a [Vec<u8>],
+        effects: &'a [Effect],
+    ) -> Answer<'a, u64> {
+        Box::pin(async move {
+            let advanced = repeated(|| self.advance_now(spool, owner, records, effects)).await;
+            advanced.map_err(self.failed("advance", spool.key()))
+        })
+    }
+
+    fn lease<'a>(&'a self, spool: Spool, owner: &'a str, lives: Duration) -> Answer<'a, bool> {
+        Box::pin(async move {
+            let may = |holder: Option<&str>, owner: &str| holder.is_none_or(|other| other == owner);
+            let leased = repeated(|| self.lease_if(spool, owner, lives, may)).await;
+            leased.map_err(self.failed("lease", spool.key()))
+        })
+    }
+
+    fn keep<'a>(&'a self, spool: Spool, owner: &'a str, lives: Duration) -> Answer<'a, bool> {
+        Box::pin(async move {
+            let kept = repeated(|| self.keep_lease(spool, owner, lives)).await;
+            kept.map_err(self.failed("keep the lease of", spool.key()))
+        })
+    }
+
+    fn unlease<'a>(&'a self, spool: Spool, owner: &'a str) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let given_up = repeated(|| self.give_up_lease(spool, owner)).await;
+            given_up.map_err(self.failed("give up the lease of", spool.key()))
+        })
+    }
+
+    fn keep_error<'a>(&'a self, _: &'a str, _: &'a str, _: Duration) -> Answer<'a, ()> {
+        // A row per error would make the table longer for a day, and its length is how apps see their backlog.
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn last_error<'a>(&'a self, _: &'a str) -> Answer<'a, Option<String>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    fn holds(&self, place: &LockPlace) -> bool {
+        let LockPlace::Database(place) = place else {
+            return false;
+        };
+        place.database.is_same(&self.table.database)
+    }
+}

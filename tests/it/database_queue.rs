@@ -1,0 +1,424 @@
+//! What only queues in databases do: many workers on one table, columns that end, transactions in each other's way.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use artisand::connection::{DatabaseLock, LockPlace, SqlConnection};
+use artisand::dispatch::{Dispatch, Dispatched};
+use artisand::queue::{
+    Claim, Connections, Destination, Effect, PopRequest, Push, Queue, QueueName, ReservedJob,
+    Settled, Settlement, Spool,
+};
+use artisand::time::Clock;
+use serde_json::json;
+
+use crate::harness::jobs_table::{JobsTable, migration};
+use crate::harness::process::{ManagedChild, artisand, eventually};
+use crate::harness::sql::{Engine, MariaDb, Postgres, SqlServer};
+use crate::harness::stores::Kind;
+
+/// Makes a test per kind of database of a function that takes the kind.
+macro_rules! on_every_database {
+    ($($scenario:ident)*) => {
+        $(mod $scenario {
+            use crate::harness::stores::Kind;
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn sqlite() {
+                super::$scenario(Kind::Sqlite).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn mariadb() {
+                super::$scenario(Kind::MariaDb).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn postgres() {
+                super::$scenario(Kind::Postgres).await;
+            }
+        })*
+    };
+}
+
+on_every_database! {
+    many_workers_run_every_job_once
+    a_job_that_cannot_end_keeps_no_other_from_its_end
+    attempts_end_where_the_column_does
+    what_another_transaction_holds_is_passed_by_or_waited_for
+}
+
+fn name(text: &str) -> QueueName {
+    text.into()
+}
+
+fn payload(id: usize) -> Vec<u8> {
+    format!(r#"{{"uuid":"u{id}","displayName":"A","job":"A@run","data":""}}"#).into_bytes()
+}
+
+async fn pop(queue: &dyn Queue, max: usize) -> Vec<ReservedJob> {
+    let request = PopRequest {
+        queues: &[name("q")],
+        max: NonZeroUsize::new(max).unwrap(),
+        now: Clock::System.now(),
+        woken: &[],
+        selection: None,
+    };
+    queue.pop(request).await.unwrap().jobs
+}
+
+async fn many_workers_run_every_job_once(kind: Kind) {
+    const JOBS: usize = 3_000;
+    let table = JobsTable::create(kind).await;
+    let queue = table.queue(Clock::System);
+    let payloads: Vec<_> = (0..JOBS).map(payload).collect();
+    queue.push(&name("q"), &payloads).await.unwrap();
+    let workers = (0..6).map(|worker| {
+        // Each with connections of its own, as processes have them.
+        let queue = table.queue(Clock::System);
+        tokio::spawn(async move {
+            let mut done = Vec::new();
+            loop {
+                let jobs = pop(&queue, 7 + worker).await;
+                if jobs.is_empty() {
+                    return done;
+                }
+                let ends = jobs.into_iter().enumerate().map(|(place, job)| {
+                    let settlement = match place % 3 {
+                        0 => Settlement::Delete,
+                        1 => Settlement::Finish(vec![Effect::Push(Push {
+                            queue: name("next"),
+                            payload: job.payload.to_vec(),
+                            due: None,
+                            claim: None,
+                        })]),
+                        _ => {
+                            let record = String::from_utf8_lossy(&job.payload).into_owned();
+                            Settlement::Finish(vec![Effect::Append(
+                                Spool::FollowUps,
+                                record.into_bytes(),
+                            )])
+                        }
+                    };
+                    (Arc::new(job), settlement)
+                });
+                let ends: Vec<_> = ends.collect();
+                let settled = queue.settle(&ends).await.unwrap();
+                assert!(settled.iter().all(|settled| *settled == Settled::Done));
+                done.extend(ends.into_iter().map(|(job, _)| job.payload.to_vec()));
+            }
+        })
+    });
+    let mut done = Vec::new();
+    for worker in workers.collect::<Vec<_>>() {
+        done.extend(worker.await.unwrap());
+    }
+    assert_eq!(done.len(), JOBS);
+    assert_eq!(done.iter().collect::<BTreeSet<_>>().len(), JOBS);
+    let left = queue.sizes(&name("q")).await.unwrap();
+    assert_eq!((left.pending, left.reserved), (0, 0));
+    let next = queue.sizes(&name("next")).await.unwrap().pending;
+    let noted = artisand::queue::Ledger::length(&queue, Spool::FollowUps);
+    let noted = noted.await.unwrap();
+    assert!(next > 0 && noted > 0);
+    assert!(usize::try_from(next + noted).unwrap() < JOBS);
+}
+
+async fn a_job_that_cannot_end_keeps_no_other_from_its_end(kind: Kind) {
+    let table = JobsTable::create(kind).await;
+    let queue = table.queue(Clock::System);
+    let payloads = [payload(1), payload(2), payload(3)];
+    queue.push(&name("q"), &payloads).await.unwrap();
+    let mut jobs = pop(&queue, 3).await.into_iter().map(Arc::new);
+    let mut next = |settlement| (jobs.next().unwrap(), settlement);
+    let push = |payload: &[u8]| {
+        Effect::Push(Push {
+            queue: name("next"),
+            payload: payload.to_vec(),
+            due: None,
+            claim: None,
+        })
+    };
+    // A database holds text only.
+    let broken = Settlement::Finish(vec![push(b"{}"), push(b"\xff")]);
+    let ends = [
+        next(Settlement::Finish(vec![push(b"{}")])),
+        next(broken),
+        next(Settlement::Delete),
+    ];
+    let error = queue.settle(&ends).await.unwrap_err();
+    assert_eq!(
+        error.settled,
+        [Some(Settled::Done), None, Some(Settled::Done)]
+    );
+    let text = format!("{:?}", error.source);
+    assert!(text.contains("NotText"), "{text}");
+    assert!(!error.source.is_of_unknown_outcome());
+    let next = queue.sizes(&name("next")).await.unwrap();
+    assert_eq!(next.pending, 1);
+    let left = queue.sizes(&name("q")).await.unwrap();
+    assert_eq!((left.pending, left.reserved), (0, 1));
+}
+
+async fn attempts_end_where_the_column_does(kind: Kind) {
+    let most = match kind {
+        Kind::Sqlite => return sqlite_counts_on().await,
+        Kind::MariaDb => 255,
+        Kind::Postgres => 32_767,
+    };
+    let table = JobsTable::create(kind).await;
+    let queue = table.queue(Clock::System);
+    queue.push(&name("q"), &[payload(1)]).await.unwrap();
+    for (before, expected) in [
+        (0, 1),
+        (most - 2, u32::try_from(most - 1).unwrap()),
+        (most - 1, ReservedJob::UNCOUNTABLE),
+        (most, ReservedJob::UNCOUNTABLE),
+    ] {
+        table.set("attempts", before).await;
+        let job = pop(&queue, 1).await.remove(0);
+        assert_eq!(job.attempts, expected, "after {before} attempts");
+        let settled = queue.settle(&[(Arc::new(job), Settlement::PutBack)]).await;
+        assert_eq!(settled.unwrap(), [Settled::Done], "after {before} attempts");
+    }
+}
+
+async fn sqlite_counts_on() {
+    let table = JobsTable::create(Kind::Sqlite).await;
+    let queue = table.queue(Clock::System);
+    queue.push(&name("q"), &[payload(1)]).await.unwrap();
+    table.set("attempts", 70_000).await;
+    assert_eq!(pop(&queue, 1).await[0].attempts, 70_001);
+}
+
+/// As a worker of PHP does in the middle of its own pop.
+async fn what_another_transaction_holds_is_passed_by_or_waited_for(kind: Kind) {
+    let table = JobsTable::create(kind).await;
+    let queue = table.queue(Clock::System);
+    let payloads = [payload(1), payload(2)];
+    queue.push(&name("q"), &payloads).await.unwrap();
+    let database = table.database();
+    let mut other = database.begin().await.unwrap();
+    let first = "update \"jobs\" set \"attempts\" = \"attempts\" where \"id\" = 1";
+    other.execute(first, &[]).await.unwrap();
+    if kind == Kind::Sqlite {
+        // One writer at a time: the pop waits for it.
+        let popped = tokio::spawn(async move { pop(&queue, 2).await.len() });
+        other.commit().await.unwrap();
+        assert_eq!(popped.await.unwrap(), 2);
+        return;
+    }
+    let jobs = pop(&queue, 2).await;
+    assert_eq!(jobs.len(), 1);
+    assert_eq!(*jobs[0].payload, *payload(2));
+    other.rollback().await.unwrap();
+    assert_eq!(*pop(&queue, 2).await[0].payload, *payload(1));
+}
+
+/// What a manifest says of an app whose queues are in this database.
+fn manifest_of<E: Engine>(server: &SqlServer<E>) -> serde_json::Value {
+    let env = server.env();
+    let of = |name: &str| {
+        env.iter()
+            .find(|(variable, _)| *variable == name)
+            .unwrap()
+            .1
+            .clone()
+    };
+    serde_json::json!({
+        "artisand": 1, "laravel": "13.31.0", "generated_at": 0, "cache_prefixes": {},
+        "paths": {"base": "/nonexistent", "storage": "/nonexistent"},
+        "config": {
+            "app": {"maintenance": {"driver": "file"}, "timezone": "UTC"},
+            "cache": {"default": "array", "stores": {"array": {"driver": "array"}}, "prefix": ""},
+            "database": {"default": "app", "connections": {"app": {
+                "driver": of("DB_CONNECTION"), "host": of("DB_HOST"), "port": of("DB_PORT"),
+                "database": of("DB_DATABASE"), "username": of("DB_USERNAME"), "password": of("DB_PASSWORD"),
+                "prefix": "",
+            }}},
+            "queue": {
+                "default": "database",
+                "connections": {"database": {
+                    "driver": "database", "table": "jobs", "queue": "q", "retry_after": 5,
+                }},
+                "failed": {"driver": "null"},
+            },
+        },
+    })
+}
+
+/// A server that is stopped in the middle of the work, and comes back: nothing is lost, and it is said once.
+fn a_server_that_goes_away_is_waited_for<E: Engine>(kind: Kind) {
+    const JOBS: usize = 400;
+    let mut server = SqlServer::<E>::start();
+    for statement in migration(kind) {
+        let quoted = if kind == Kind::MariaDb { "`" } else { "\"" };
+        server.query(&statement.replace('"', quoted));
+    }
+    let home = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(home.path().join(name), text).unwrap();
+    write("artisand.json", &manifest_of(&server).to_string());
+    write(
+        "artisand.toml",
+        "settings = 'manifest'\n[[map]]\nstring = 'A@run'\nhandler = { exec = ['sh', '-c', 'sleep 0.02; echo >> done'] }\n",
+    );
+    let values = (0..JOBS).map(|id| {
+        let payload = String::from_utf8(payload(id)).unwrap();
+        format!("('q', '{payload}', 0, null, 0, 0)")
+    });
+    let columns = "queue, payload, attempts, reserved_at, available_at, created_at";
+    let values = values.collect::<Vec<_>>().join(", ");
+    server.query(&format!("insert into jobs ({columns}) values {values}"));
+    let mut work = artisand(&["queue:work", "--concurrency=4", "--tries=9"]);
+    let mut worker = ManagedChild::spawn({
+        work.current_dir(home.path());
+        work
+    });
+    let done = || {
+        let done = std::fs::read_to_string(home.path().join("done"));
+        done.unwrap_or_default().lines().count()
+    };
+    let patience = Duration::from_secs(90);
+    eventually("jobs are run", patience, || {
+        assert!(worker.is_running(), "{}", worker.describe());
+        (done() > 20).then_some(())
+    });
+    server.kill();
+    eventually("it is said", patience, || {
+        worker.stderr().contains("away").then_some(())
+    });
+    server.restart();
+    let left = "select count(*) from jobs where queue = 'q'";
+    eventually("all jobs are run and deleted", patience, || {
+        assert!(worker.is_running(), "{}", worker.describe());
+        (server.query(left)[0][0].as_deref() == Some("0")).then_some(())
+    });
+    worker.signal(rustix::process::Signal::TERM);
+    worker.succeeds_within(patience);
+    assert!(done() >= JOBS, "{} of {JOBS}", done());
+    let log = worker.stderr();
+    let said = |what: &str| log.lines().filter(|line| line.contains(what)).count();
+    assert_eq!((said(" is away"), said(" is back")), (1, 1), "{log}");
+}
+
+#[test]
+fn a_mariadb_that_goes_away_is_waited_for() {
+    a_server_that_goes_away_is_waited_for::<MariaDb>(Kind::MariaDb);
+}
+
+#[test]
+fn a_postgres_that_goes_away_is_waited_for() {
+    a_server_that_goes_away_is_waited_for::<Postgres>(Kind::Postgres);
+}
+
+/// Pushes in a transaction of the caller: there with the commit, and not without it.
+async fn pushed_inside<C>(
+    queue: Arc<artisand::queue::DatabaseQueue>,
+    connection: &mut C,
+    ends: [&str; 2],
+) where
+    C: SqlConnection,
+{
+    let mut services = artisand::handler::Services::default();
+    services.version = "13.31.0".parse().unwrap();
+    let here = Destination {
+        default_queue: "q".into(),
+        queues: Ok(Arc::clone(&queue) as Arc<dyn Queue>),
+    };
+    services.connections = Some(Connections::new(
+        "database",
+        [("database".to_owned(), here)],
+    ));
+    let dispatch = Dispatch::of_services(services);
+    let sizes = async || {
+        let sizes = queue.sizes(&name("q")).await.unwrap();
+        (sizes.pending, sizes.delayed)
+    };
+    for (end, expected) in ends.into_iter().zip([(0, 0), (1, 1)]) {
+        connection.run("begin", &[]).await.unwrap();
+        let job = || dispatch.string("A@run", &json!({"n": 1}));
+        let done = job().inside(connection).await.unwrap();
+        assert!(matches!(done, Dispatched::Queued { .. }), "{done:?}");
+        let delayed = job().delay(Duration::from_secs(60)).inside(connection);
+        delayed.await.unwrap();
+        assert_eq!(sizes().await, (0, 0), "before {end}");
+        connection.run(end, &[]).await.unwrap();
+        assert_eq!(sizes().await, expected, "after {end}");
+    }
+    let mut taken = pop(&*queue, 2).await;
+    assert_eq!(taken.len(), 1);
+    let payload = String::from_utf8(taken.remove(0).payload.to_vec()).unwrap();
+    assert!(
+        payload.contains("\"job\":\"A@run\"") && !payload.contains("\"attempts\""),
+        "{payload}"
+    );
+    // A lock in the same database is taken with the push.
+    let push = Push {
+        queue: name("locked"),
+        payload: b"{}".to_vec(),
+        due: None,
+        claim: Some(Claim {
+            place: LockPlace::Database(DatabaseLock {
+                database: queue.database().clone(),
+                table: queue.database().table("cache_locks"),
+                key: "lock".into(),
+                forever: Duration::from_secs(60),
+            }),
+            owner: "me".into(),
+            ttl: Duration::ZERO,
+        }),
+    };
+    assert!(queue.push_inside(connection, &push).await.unwrap());
+    assert!(!queue.push_inside(connection, &push).await.unwrap());
+    assert_eq!(queue.sizes(&name("locked")).await.unwrap().pending, 1);
+    // For callers with another library.
+    let row = dispatch
+        .string("A@run", &json!({"n": 2}))
+        .row()
+        .await
+        .unwrap();
+    assert_eq!((&*row.table, &*row.queue, row.attempts), ("jobs", "q", 0));
+    assert_eq!((row.reserved_at, row.available_at), (None, row.created_at));
+    assert!(row.payload.contains("A@run"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_are_pushed_in_transactions_of_their_callers() {
+    use sqlx::Connection as _;
+    const ENDS: [&str; 2] = ["rollback", "commit"];
+    for kind in Kind::ALL {
+        let table = JobsTable::create(kind).await;
+        let queue = Arc::new(table.queue(Clock::System));
+        let url = table.url();
+        match kind {
+            Kind::Sqlite => {
+                let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+                pushed_inside(queue, &mut connection, ENDS).await;
+            }
+            Kind::MariaDb => {
+                let mut connection = sqlx::MySqlConnection::connect(&url).await.unwrap();
+                pushed_inside(Arc::clone(&queue), &mut connection, ENDS).await;
+                // A connection of another kind is refused.
+                let other = JobsTable::create(Kind::Postgres).await;
+                let other = other.queue(Clock::System);
+                let push = Push {
+                    queue: name("q"),
+                    payload: b"{}".to_vec(),
+                    due: None,
+                    claim: None,
+                };
+                let error = other.push_inside(&mut connection, &push).await.unwrap_err();
+                assert!(
+                    error.to_string().contains("in another kind of database"),
+                    "{error}"
+                );
+            }
+            Kind::Postgres => {
+                let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
+                pushed_inside(queue, &mut connection, ENDS).await;
+            }
+        }
+    }
+}
