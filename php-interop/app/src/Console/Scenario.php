@@ -45,7 +45,7 @@ class Scenario extends Command
             'chain' => $this->chain([
                 $this->job('1')->onQueue('a'),
                 $this->job('2')->onQueue('b'),
-                $this->job('3')->onQueue('c')->delay(1),
+                $this->job('3')->onQueue('c')->delay(2),
                 (new EncryptedJournal('4'))->onQueue('a'),
                 $this->job('5', tries: 4, backoff: [2, 3]),
                 $this->job('6')->onQueue('b'),
@@ -73,7 +73,7 @@ class Scenario extends Command
             'chain-with-taken' => $this->taken(),
             'chain-elsewhere' => $this->chain([
                 $this->job('1'), $this->job('2')->onConnection('elsewhere')->onQueue('far'),
-                $this->job('3')->onConnection('elsewhere')->onQueue('farther')->delay(1),
+                $this->job('3')->onConnection('elsewhere')->onQueue('farther')->delay(2),
                 $this->job('4')->onConnection('redis')->onQueue('b'),
             ])->dispatch(),
             'chain-to-a-table' => $this->chain([
@@ -134,7 +134,7 @@ class Scenario extends Command
         return (new AddingJournal($id))->adding([
             $this->tried($this->member("$id.1"))->onQueue('c'),
             [$this->member("$id.2")->onQueue('c'), $this->member("$id.3")->onQueue('a'), new EncryptedBatchJournal("$id.4")],
-            (new EncryptedBatchJournal("$id.5"))->delay(1),
+            (new EncryptedBatchJournal("$id.5"))->delay(2),
             [$last],
         ]);
     }
