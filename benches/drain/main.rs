@@ -11,7 +11,7 @@
 //! Every round starts a private redis-server and fills it with payloads as Laravel 13 writes them. artisand is the
 //! real binary, a process of its own with an app's manifest. Handlers in Rust are those of
 //! `examples/bench_worker.rs`, which count, so that every job is known to have run exactly once; PHP appends each
-//! job's number to a list. Contenders take turns. Raw rounds go to `bench-results/drain.jsonl`.
+//! job's number to a list, and so do the contenders that work queues in databases. Contenders take turns. Raw rounds go to `bench-results/drain.jsonl`.
 
 #![expect(
     clippy::unwrap_used,
@@ -25,11 +25,23 @@ mod php;
 mod push;
 mod report;
 mod server;
+mod tables;
 mod worker;
+
+/// Servers and apps of the tests.
+#[expect(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "a benchmark needs a part of them"
+)]
+#[path = "../../tests/it/harness/mod.rs"]
+mod harness;
 
 use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 use report::{Round, Rounds};
 
@@ -89,7 +101,16 @@ fn main() {
             }
         }
     }
+    // Started when they are needed first.
+    let databases = Arc::default();
     for _ in 0..if php_jobs == 0 { 0 } else { rounds } {
+        for kind in tables::KINDS {
+            for by in tables::CONTENDERS {
+                if is_wanted(&tables::name(kind, by)) {
+                    note(tables::run(&databases, kind, by, php_jobs));
+                }
+            }
+        }
         for version in php::VERSIONS {
             for processes in php::PROCESSES {
                 let [pool, work] = php::names(version, processes);
@@ -114,6 +135,7 @@ fn main() {
     println!("pushes\n\n{}", all.table_of_pushes());
     if php_jobs > 0 {
         println!("{php_jobs} jobs in PHP\n\n{}", all.table_of_php());
+        println!("queues in databases\n\n{}", all.table_of_tables());
     }
     for (name, ratio) in all.ratios() {
         println!("{name}: {ratio:.2} of the bare loop");
@@ -152,6 +174,7 @@ fn write(root: &Path, all: &Rounds, jobs: usize, rounds: usize, php_jobs: usize)
         ("workers", all.table()),
         ("pushes", all.table_of_pushes()),
         ("php", all.table_of_php()),
+        ("tables", all.table_of_tables()),
     ] {
         text = report::replace(&text, name, &part);
     }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::bare::BARE;
 use crate::worker::CONTENDERS;
-use crate::{php, push};
+use crate::{php, push, tables};
 
 /// What one contender did in one round.
 pub(crate) struct Round {
@@ -144,6 +144,33 @@ impl Rounds {
                 commands(&work).unwrap_or_default(),
             )
             .unwrap();
+        }
+        table
+    }
+
+    /// Queues in databases.
+    pub(crate) fn table_of_tables(&self) -> String {
+        let mut table =
+            "| | jobs/s | least and most | of `queue:work` |\n| --- | --- | --- | --- |\n"
+                .to_owned();
+        for kind in tables::KINDS {
+            let reference = self.rate(&tables::name(kind, tables::By::Php));
+            for by in tables::CONTENDERS {
+                let name = tables::name(kind, by);
+                let (Some(rate), Some(reference)) = (self.rate(&name), reference) else {
+                    continue;
+                };
+                let (least, most) = self.extremes(&name);
+                writeln!(
+                    table,
+                    "| {name} | {} | {} to {} | {:.1} |",
+                    thousands(rate),
+                    thousands(least),
+                    thousands(most),
+                    rate / reference,
+                )
+                .unwrap();
+            }
         }
         table
     }

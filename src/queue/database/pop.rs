@@ -12,7 +12,7 @@ use crate::queue::{
 use crate::time::UnixSeconds;
 
 /// Rows to look at first where only some jobs are taken: mostly the wanted ones are near the head.
-const FIRST_WINDOW: usize = 32;
+const FIRST_WINDOW: usize = 8;
 
 /// A row that was reserved.
 struct Taken {
@@ -97,18 +97,22 @@ impl DatabaseQueue {
         popped: &mut Popped,
     ) -> Result<(), Failure> {
         let mut room = room.get();
-        let passed = selection.heads.rows(queue);
-        let mut ids = self.ready_ids(queue, passed.len(), now).await?;
-        ids.retain(|id| !passed.contains(id));
-        let (mut ids, mut window) = (&*ids, FIRST_WINDOW.max(room));
-        while room > 0 && !ids.is_empty() {
-            let (next, rest) = ids.split_at(window.min(ids.len()));
-            let mut chosen = Vec::new();
-            for row in self.payloads_of(next).await? {
-                if chosen.len() == room {
+        // Those that are known to be of no use; the pop looks as far behind them as it would without.
+        let mut passed: Vec<i64> = selection.heads.rows(queue).iter().copied().collect();
+        passed.sort_unstable();
+        let (mut left, mut window) = (self.options.look_ahead, FIRST_WINDOW.max(room));
+        let mut after = 0;
+        while room > 0 && left > 0 {
+            let limit = window.min(left);
+            let rows = self.ready_rows(queue, &passed, after, limit, now).await?;
+            let (mut chosen, mut is_cut) = (Vec::new(), false);
+            for row in &rows {
+                is_cut = chosen.len() == room;
+                if is_cut {
                     break;
                 }
-                let id = number(&row, 0);
+                let id = number(row, 0);
+                after = id;
                 match (selection.choose)(queue, row.bytes(1).unwrap_or_default()) {
                     Choice::Take(choice) => chosen.push((id, choice)),
                     Choice::NotNow => {}
@@ -124,45 +128,35 @@ impl DatabaseQueue {
                     self.job(queue, taken, now, choice.map(|(_, choice)| *choice))
                 }));
             }
-            ids = rest;
+            if rows.len() < limit && !is_cut {
+                break;
+            }
+            left -= limit;
             window = window.saturating_mul(4);
         }
         Ok(())
     }
 
-    /// The first rows that may be reserved: as far as a pop looks, behind those that are known.
-    async fn ready_ids(
+    /// Ids and payloads of the first rows that may be reserved, behind the id `after` and without those of `passed`.
+    async fn ready_rows(
         &self,
         queue: &QueueName,
-        known: usize,
+        passed: &[i64],
+        after: i64,
+        limit: usize,
         now: UnixSeconds,
-    ) -> Result<Vec<i64>, Failure> {
+    ) -> Result<Vec<Row>, Failure> {
+        let (database, table) = (&self.table.database, &self.table.name);
+        let without = match Table::list(passed) {
+            none if none.is_empty() => none,
+            list => format!(" and \"id\" not in ({list})"),
+        };
         let sql = format!(
-            "select {} from {} where {} order by {}.\"id\" limit {}",
-            self.table.database.as_text("id"),
-            self.table.name,
+            "select {}, \"payload\" from {table} where {} and \"id\" > {after}{without} order by {table}.\"id\" limit {limit}",
+            database.as_text("id"),
             Table::ready(now, self.expired(now)),
-            self.table.name,
-            self.options.look_ahead.saturating_add(known)
         );
-        let rows = self
-            .table
-            .database
-            .rows(&sql, &[self.stored(queue).into()])
-            .await?;
-        Ok(rows.iter().map(|row| number(row, 0)).collect())
-    }
-
-    /// Ids and payloads of rows, in order.
-    async fn payloads_of(&self, ids: &[i64]) -> Result<Vec<Row>, Failure> {
-        let sql = format!(
-            "select {}, \"payload\" from {} where \"id\" in ({}) order by {}.\"id\"",
-            self.table.database.as_text("id"),
-            self.table.name,
-            Table::list(ids),
-            self.table.name
-        );
-        Ok(self.table.database.rows(&sql, &[]).await?)
+        Ok(database.rows(&sql, &[self.stored(queue).into()]).await?)
     }
 
     /// Reserves up to `max` rows of a queue, of these `ids` if any are given; in the order of their ids.
