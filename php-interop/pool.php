@@ -17,7 +17,8 @@
  *    "soon": true}         then this number of bytes. A member that reads this at `until` of `hrtime()` or later
  *                          does not begin the job. Before `lease` no other worker can get the job (null: never).
  *                          With `soon`, the next job may come as soon as Laravel has deleted this one
- *   {"do": "settled", "settled": true}   the answer to `failed`: whether artisand has recorded the failure
+ *   {"do": "settled", "settled": true}   the answer to `failed`, and to `deleted` without `last`: whether artisand has
+ *                          written that to the queue
  *   {"do": "stop"}
  *
  * Each line from the member begins with the `key` of the first line and the number of orders read so far. Lines of
@@ -31,8 +32,8 @@
  *   declined   the job does not begin, because the worker has to pause (down, or a listener of Looping) or to restart,
  *              or because the job came too late
  *   deleted (`last` if Laravel is done with the job), released (`delay`), failed (`exception` as Laravel
- *              records it, `class`, `message`, `logged` if it is in the app's store already). Laravel continues with
- *              `failed()`, locks and batches after the answer
+ *              records it, `class`, `message`, `logged` if it is in the app's store already). After a failure, and after
+ *              a deletion that is not the last step, PHP continues after the answer
  *   exception  the attempt threw (`class`, `message`)
  *   timeout    the attempt ran too long
  *   done       the attempt is over, and Laravel's loop has begun the next round; `ready` implies that, too, and so does
@@ -142,7 +143,7 @@ class Channel
         return ! $this->isOpen || ($this->hasNews() && $this->isAbandoned());
     }
 
-    /** Waits until artisand answers whether it has recorded the failure; null if artisand has ended. */
+    /** Waits until artisand answers whether it has written the end of the job down; null if artisand has ended. */
     public function answer()
     {
         do {
@@ -886,7 +887,9 @@ trait Reported
         $caller = debug_backtrace(DEBUG_BACKTRACE_IGNORE_ARGS, 3)[2] ?? [];
         $this->isDone = ($caller['class'] ?? '') === \Illuminate\Queue\CallQueuedHandler::class;
 
-        return $this->says('deleted', $this->isDone ? ['last' => true] : []);
+        return $this->isDone
+            ? $this->says('deleted', ['last' => true])
+            : $this->says('deleted') && $this->isSettled();
     }
 
     /** Reports the failure and waits until artisand has recorded it; false if this process has to do that. */
@@ -917,14 +920,14 @@ trait Reported
         }
         if ($isSettled === false) {
             // As in Laravel when the queue throws: a job that stays gets no `failed()`, lock or batch.
-            throw new \RuntimeException('the failure of the job could not be written down in its queue');
+            throw new \RuntimeException('the end of the job could not be written down in its queue');
         }
         if ($isSettled) {
             return true;
         }
         $mayBeTaken = $this->lease !== null && hrtime(true) >= $this->lease;
         if (! $mayBeTaken && $this->renew() === false) {
-            // No other worker has the job, so artisand recorded the failure before it ended.
+            // No other worker has the job, so artisand wrote its end down before it ended.
             return true;
         }
         $this->end = null;

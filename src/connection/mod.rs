@@ -28,4 +28,7 @@ pub(crate) use redis::percent_decode;
 pub use redis::{Arg, Redis, RedisAddress, RedisOptions};
 #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 pub use sql::SqlConnection;
-pub use sql::{Database, DatabaseKind, DatabaseOptions, Param, Row, SqlError, Transaction};
+pub use sql::{
+    Database, DatabaseKind, DatabaseOptions, FailedJobsTable, Param, Row, SqlError, Transaction,
+};
+pub(crate) use sql::{local_text, storable};

@@ -2,8 +2,8 @@
 
 use jiff::tz::TimeZone;
 
-use super::{Error, FailedJob, Recorded, StoredJob, local_text, storable};
-use crate::connection::{Database, DatabaseKind, Param, Row};
+use super::{Error, FailedJob, Recorded, StoredJob};
+use crate::connection::{Database, DatabaseKind, Param, Row, local_text, storable};
 use crate::time::UnixSeconds;
 
 /// A table of failed jobs.

@@ -13,7 +13,8 @@ use jiff::tz::TimeZone;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Error, FailedJob, Recorded, StoredJob, local_text};
+use super::{Error, FailedJob, Recorded, StoredJob};
+use crate::connection::local_text;
 use crate::new_file;
 use crate::payload::write_json_text;
 

@@ -6,8 +6,6 @@
 
 use std::path::PathBuf;
 
-use jiff::tz::TimeZone;
-
 mod database;
 mod file;
 mod store;
@@ -17,7 +15,6 @@ pub use file::{FileFailedJobs, FileLock, Unlock};
 pub use store::FailedJobs;
 
 pub use crate::payload::FailedJob;
-use crate::time::UnixSeconds;
 
 /// A failed job as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,22 +94,6 @@ pub enum Error {
     },
 }
 
-/// A moment as Laravel writes it: in the app's time zone, without naming the zone.
-fn local_text(moment: UnixSeconds, timezone: &TimeZone) -> String {
-    let timestamp = jiff::Timestamp::from_second(moment.0).unwrap_or_default();
-    let local = timezone.to_datetime(timestamp);
-    local.strftime("%Y-%m-%d %H:%M:%S").to_string()
-}
-
-/// Text that every database accepts: `PostgreSQL` refuses NUL.
-fn storable(text: &str) -> std::borrow::Cow<'_, str> {
-    if text.contains('\0') {
-        text.replace('\0', "?").into()
-    } else {
-        text.into()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,13 +116,5 @@ mod tests {
             ..job
         };
         assert_eq!(named.id(), "u");
-    }
-
-    #[test]
-    fn moments_are_local() {
-        let at = UnixSeconds(1_767_323_045);
-        assert_eq!(local_text(at, &TimeZone::UTC), "2026-01-02 03:04:05");
-        let warsaw = TimeZone::get("Europe/Warsaw").unwrap();
-        assert_eq!(local_text(at, &warsaw), "2026-01-02 04:04:05");
     }
 }

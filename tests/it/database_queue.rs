@@ -5,11 +5,12 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use artisand::connection::{DatabaseLock, LockPlace, SqlConnection};
+use artisand::connection::{DatabaseLock, FailedJobsTable, LockPlace, SqlConnection};
 use artisand::dispatch::{Dispatch, Dispatched};
+use artisand::failed::FailedJob;
 use artisand::queue::{
-    Claim, Connections, Destination, Effect, PopRequest, Push, Queue, QueueName, ReservedJob,
-    Settled, Settlement, Spool,
+    Claim, Connections, Destination, Effect, Ledger as _, PopRequest, Push, Queue, QueueName,
+    ReservedJob, Settled, Settlement, Spool,
 };
 use artisand::time::Clock;
 use serde_json::json;
@@ -47,6 +48,7 @@ on_every_database! {
     many_workers_run_every_job_once
     a_job_that_cannot_end_keeps_no_other_from_its_end
     attempts_end_where_the_column_does
+    a_job_that_fails_becomes_a_row_in_the_step_that_ends_it
     what_another_transaction_holds_is_passed_by_or_waited_for
 }
 
@@ -160,6 +162,62 @@ async fn a_job_that_cannot_end_keeps_no_other_from_its_end(kind: Kind) {
     assert_eq!(next.pending, 1);
     let left = queue.sizes(&name("q")).await.unwrap();
     assert_eq!((left.pending, left.reserved), (0, 1));
+}
+
+async fn a_job_that_fails_becomes_a_row_in_the_step_that_ends_it(kind: Kind) {
+    let table = JobsTable::create(kind).await;
+    let failed = FailedJobsTable {
+        name: "failed_jobs".into(),
+        by_uuid: true,
+        timezone: jiff::tz::TimeZone::UTC,
+    };
+    let (queue, database) = (
+        table.queue_beside(Clock::System, Some(failed)),
+        table.database(),
+    );
+    let end = async |uuid: &str| {
+        queue.push(&name("q"), &[payload(1)]).await.unwrap();
+        let job = pop(&queue, 1).await.remove(0);
+        let record = FailedJob {
+            uuid: Some(uuid.into()),
+            connection: "database".into(),
+            queue: "q".into(),
+            payload: String::from_utf8(job.payload.to_vec()).unwrap(),
+            exception: "RuntimeException: why\0".into(),
+            failed_at: 1_767_323_045,
+        };
+        let settlement = Settlement::Finish(vec![Effect::Record(record)]);
+        let settled = queue.settle(&[(Arc::new(job), settlement)]).await.unwrap();
+        assert_eq!(settled, [Settled::Done]);
+    };
+    let noted = async || {
+        let notes = queue.read(Spool::FailedJobs, 0, 10).await.unwrap();
+        notes.len()
+    };
+    end("u1").await;
+    let text = |column| database.as_text(column);
+    let sql = format!(
+        "select \"uuid\", \"exception\", {}, \"queue\" from \"failed_jobs\"",
+        text("failed_at")
+    );
+    let rows = database.rows(&sql, &[]).await.unwrap();
+    let columns = |column| rows[0].text(column).unwrap().into_owned();
+    assert_eq!(
+        [0, 1, 2, 3].map(columns),
+        ["u1", "RuntimeException: why?", "2026-01-02 03:04:05", "q"]
+    );
+    assert_eq!((rows.len(), noted().await), (1, 0));
+    // The recorder judges what to do about another failure of the same job.
+    end("u1").await;
+    assert_eq!(database.rows(&sql, &[]).await.unwrap().len(), 1);
+    assert_eq!(noted().await, 1);
+    // It waits for a table that is not there; the job has ended.
+    let gone = database.execute("drop table \"failed_jobs\"", &[]).await;
+    gone.unwrap();
+    end("u2").await;
+    assert_eq!(noted().await, 2);
+    let left = queue.sizes(&name("q")).await.unwrap();
+    assert_eq!((left.pending, left.reserved), (0, 0));
 }
 
 async fn attempts_end_where_the_column_does(kind: Kind) {

@@ -10,6 +10,7 @@ use super::Laravel;
 use super::error::{Found, SettingError};
 use crate::batch::Batches;
 use crate::cache::{Cache, random_owner};
+use crate::connection::{DatabaseOptions, FailedJobsTable};
 use crate::failed::{DatabaseFailedJobs, FailedJobs, FileFailedJobs, FileLock, Unlock};
 use crate::time::Clock;
 
@@ -48,6 +49,41 @@ impl Laravel {
         )))
     }
 
+    /// `queue.failed.driver`, or what Laravel takes instead.
+    fn failed_driver(&self) -> Found<String> {
+        let failed = self.at(&["queue", "failed"])?.and_then(Value::as_object);
+        let has = |key: &str| failed.is_some_and(|failed| failed.contains_key(key));
+        let driver = self.text(&["queue", "failed", "driver"])?;
+        // Set to nothing is not the same as not set.
+        Ok(match (driver, has("driver")) {
+            (Some(driver), _) => driver,
+            (None, false) if has("table") => "database".into(),
+            (None, _) => "null".into(),
+        })
+    }
+
+    /// The table of failed jobs, and the name of its database connection, if they are kept in one.
+    fn failed_table(&self) -> Found<Option<(Option<String>, FailedJobsTable)>> {
+        let driver = self.failed_driver()?;
+        if !matches!(&*driver, "database" | "database-uuids") {
+            return Ok(None);
+        }
+        let table = self.text(&["queue", "failed", "table"])?;
+        let table = FailedJobsTable {
+            name: table.unwrap_or_else(|| "failed_jobs".into()),
+            by_uuid: driver == "database-uuids",
+            timezone: self.timezone()?,
+        };
+        Ok(Some((self.text(&["queue", "failed", "database"])?, table)))
+    }
+
+    /// The table of failed jobs, if it is in this database.
+    pub(super) fn failed_table_in(&self, database: &DatabaseOptions) -> Option<FailedJobsTable> {
+        let (name, table) = self.failed_table().ok()??;
+        let place = self.database(name.as_deref()).ok()?;
+        (place == *database).then_some(table)
+    }
+
     /// The app's store of failed jobs.
     ///
     /// # Errors
@@ -58,27 +94,15 @@ impl Laravel {
     ///
     /// `Illuminate\Queue\QueueServiceProvider::registerFailedJobServices`.
     pub fn failed_jobs(&self) -> Found<FailedJobs> {
-        let failed = self.at(&["queue", "failed"])?.and_then(Value::as_object);
-        let has = |key: &str| failed.is_some_and(|failed| failed.contains_key(key));
-        let driver = self.text(&["queue", "failed", "driver"])?;
-        // Set to nothing is not the same as not set.
-        let driver = match (driver, has("driver")) {
-            (Some(driver), _) => driver,
-            (None, false) if has("table") => "database".into(),
-            (None, _) => "null".into(),
-        };
+        if let Some((name, table)) = self.failed_table()? {
+            let database = self.open_database(name.as_deref())?;
+            let store =
+                DatabaseFailedJobs::new(database, &table.name, table.by_uuid, table.timezone);
+            return Ok(FailedJobs::Database(store));
+        }
         let timezone = self.timezone()?;
-        match &*driver {
+        match &*self.failed_driver()? {
             "null" => Ok(FailedJobs::Null),
-            "database" | "database-uuids" => {
-                let name = self.text(&["queue", "failed", "database"])?;
-                let database = self.open_database(name.as_deref())?;
-                let table = self.text(&["queue", "failed", "table"])?;
-                let table = table.unwrap_or_else(|| "failed_jobs".into());
-                let by_uuid = driver == "database-uuids";
-                let store = DatabaseFailedJobs::new(database, &table, by_uuid, timezone);
-                Ok(FailedJobs::Database(store))
-            }
             "file" => {
                 let path = self.text(&["queue", "failed", "path"])?.map(PathBuf::from);
                 let path =

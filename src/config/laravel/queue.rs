@@ -141,13 +141,14 @@ impl Laravel {
         let database = self.database(self.text(&of("connection"))?.as_deref())?;
         let table = self.text(&of("table"))?.filter(|table| !table.is_empty());
         Ok(QueuePlace::Database {
-            database,
             queue: DatabaseQueueOptions {
                 connection: ConnectionName::from(name),
                 table: table.ok_or_else(|| self.missing(&of("table")))?,
                 retry_after: self.retry_after(name)?,
+                failed: self.failed_table_in(&database),
                 ..DatabaseQueueOptions::default()
             },
+            database,
         })
     }
 

@@ -10,6 +10,7 @@
 mod database;
 mod driver;
 mod error;
+mod failed_job;
 #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 mod failure;
 #[cfg(not(any(feature = "sqlite", feature = "mysql", feature = "postgres")))]
@@ -32,6 +33,8 @@ mod statement;
 
 pub use database::{Database, Transaction};
 pub use error::SqlError;
+pub use failed_job::FailedJobsTable;
+pub(crate) use failed_job::{local_text, storable};
 #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 pub use inside::SqlConnection;
 pub use options::{DatabaseKind, DatabaseOptions};

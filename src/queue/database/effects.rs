@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as URL_SAFE;
 use super::DatabaseQueue;
 use super::step::{Failure, commit};
 use super::table::{NEVER, NewRow};
-use crate::connection::{DatabaseKind, DatabaseLock, LockPlace, Transaction};
+use crate::connection::{DatabaseKind, DatabaseLock, FailedJobsTable, LockPlace, Transaction};
 use crate::queue::{Claim, Effect, Once, Push, PushedOnce, QueueName, Unlock};
 use crate::time::UnixSeconds;
 
@@ -19,11 +19,12 @@ const PUSHED: &str = "artisand:pushed:";
 const SWEEP: u8 = 2;
 
 impl DatabaseQueue {
-    /// Applies effects.
+    /// Applies effects; records of failed jobs become rows of `failed`, or else notes for the recorder.
     pub(super) async fn apply(
         &self,
         transaction: &mut Transaction,
         effects: impl Iterator<Item = &Effect>,
+        failed: Option<&FailedJobsTable>,
         now: UnixSeconds,
     ) -> Result<(), Failure> {
         // Kept while rows refer to them.
@@ -38,6 +39,11 @@ impl DatabaseQueue {
                 }
                 Effect::Unlock(unlock) => Self::unlock(transaction, unlock).await?,
                 Effect::Record(job) => {
+                    if let Some(table) = failed
+                        && (table.insert(&self.table.database, transaction, job)).await?
+                    {
+                        continue;
+                    }
                     records.push((crate::queue::Spool::FailedJobs.key(), job.to_json()));
                 }
                 Effect::Append(spool, record) => records.push((spool.key(), record.clone())),

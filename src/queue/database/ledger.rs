@@ -178,7 +178,8 @@ impl DatabaseQueue {
             return Ok(0);
         }
         self.table.delete(&mut transaction, &ids).await?;
-        self.apply(&mut transaction, effects.iter(), now).await?;
+        self.apply(&mut transaction, effects.iter(), None, now)
+            .await?;
         commit(transaction).await?;
         self.wake.now();
         Ok(ids.len() as u64)

@@ -18,7 +18,7 @@ use super::{
     Settled, Settlement, Sizes, Unsettled,
 };
 use crate::connection::{
-    Database, DatabaseKind, DatabaseOptions, LockPlace, Presence, Transaction,
+    Database, DatabaseKind, DatabaseOptions, FailedJobsTable, LockPlace, Presence, Transaction,
 };
 use crate::shown::with_causes;
 use crate::time::{Clock, UnixSeconds};
@@ -53,6 +53,9 @@ pub struct DatabaseQueueOptions {
     pub forwards: BTreeMap<QueueName, QueueName>,
     /// The clock by which jobs are due.
     pub clock: Clock,
+    /// The app's table of failed jobs, if it is in the same database: a job that fails for good becomes a row of it in
+    /// the step in which it leaves its queue.
+    pub failed: Option<FailedJobsTable>,
 }
 
 impl Default for DatabaseQueueOptions {
@@ -65,6 +68,7 @@ impl Default for DatabaseQueueOptions {
             look_ahead: 500,
             forwards: BTreeMap::new(),
             clock: Clock::System,
+            failed: None,
         }
     }
 }

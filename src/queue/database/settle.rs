@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::step::{Failure, commit, repeated};
 use super::table::{NEVER, Table, Ticket, number, quarantine};
 use super::{DatabaseQueue, MOST_AT_ONCE};
-use crate::connection::{DatabaseKind, Transaction};
+use crate::connection::{DatabaseKind, FailedJobsTable, Transaction};
 use crate::queue::{Effect, Error, Held, ReservedJob, Settled, Settlement, Unsettled};
 use crate::time::UnixSeconds;
 
@@ -64,7 +64,14 @@ impl DatabaseQueue {
         settled: &mut [Option<Settled>],
     ) -> Result<(), Error> {
         let first = jobs[0].0.queue.as_str();
-        let failure = match repeated(|| self.settle_together(jobs)).await {
+        let failed = self.options.failed.as_ref();
+        let mut ended = repeated(|| self.settle_together(jobs, failed)).await;
+        if failed.is_some() && ended.as_ref().is_err_and(|failure| !failure.is_unknown) {
+            // The table of failed jobs may be what refuses, or is not there, which must keep no job: the recorder sees
+            // to that.
+            ended = repeated(|| self.settle_together(jobs, None)).await;
+        }
+        let failure = match ended {
             Ok(all) => {
                 for (settled, done) in settled.iter_mut().zip(all) {
                     *settled = Some(done);
@@ -80,7 +87,7 @@ impl DatabaseQueue {
         let mut problem = Ok(());
         for (job, settled) in jobs.iter().zip(settled) {
             let job = std::slice::from_ref(job);
-            match repeated(|| self.settle_together(job)).await {
+            match repeated(|| self.settle_together(job, None)).await {
                 Ok(done) => *settled = done.first().copied(),
                 Err(failure) => {
                     let is_unknown = failure.is_unknown;
@@ -94,7 +101,11 @@ impl DatabaseQueue {
         problem
     }
 
-    async fn settle_together(&self, jobs: &[Settling]) -> Result<Vec<Settled>, Failure> {
+    async fn settle_together(
+        &self,
+        jobs: &[Settling],
+        failed: Option<&FailedJobsTable>,
+    ) -> Result<Vec<Settled>, Failure> {
         let tickets: Vec<_> = jobs.iter().map(|(job, _)| Ticket::of(job)).collect();
         let are_all_deleted =
             (jobs.iter()).all(|(_, settlement)| *settlement == Settlement::Delete);
@@ -119,7 +130,7 @@ impl DatabaseQueue {
         }
         self.change(&mut transaction, &changes, now).await?;
         let effects = changes.effects.iter().copied();
-        self.apply(&mut transaction, effects, now).await?;
+        self.apply(&mut transaction, effects, failed, now).await?;
         commit(transaction).await?;
         Ok(settled)
     }

@@ -30,8 +30,6 @@ const AFTER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long PHP may take to say that it does not begin a job; longer than a job may wait for its process to come
 /// round.
 const DECLINING: Duration = Duration::from_millis(120);
-/// How long a job that has left the queue may run on before its end is written to the queue.
-const EARLY: Duration = Duration::from_millis(5);
 /// How long the next job of a single process waits until the failure of the previous job is recorded.
 const RECORDING: Duration = Duration::from_secs(10);
 /// How long PHP may continue at the stop deadline with what follows the end of a job: `failed()`, a batch, a
@@ -127,8 +125,6 @@ struct Watch {
     deadline: Option<Instant>,
     /// When `JobProcessing` is announced: after the time that PHP has to decline the job.
     announced: Option<Instant>,
-    /// When the end of a job that was deleted is settled although it runs on.
-    early: Option<Instant>,
     /// Whether the process was killed for the last time.
     is_cut: bool,
     /// Whether the worker cuts jobs short, and PHP may still finish what follows the end of this one.
@@ -140,7 +136,6 @@ enum Wake {
     /// PHP reports something; `None` if it never will again.
     Said(Option<Said>),
     Announce,
-    SettleEarly,
     /// The worker cuts its jobs short.
     Cut,
     Deadline,
@@ -154,7 +149,6 @@ impl Watch {
             deadline: timeout.map(|timeout| began + timeout + AFTER_TIMEOUT),
             // Mostly PHP has begun by then.
             announced: Some(began + DECLINING),
-            early: None,
             is_cut: false,
             has_time: false,
         }
@@ -166,7 +160,6 @@ impl Watch {
             biased;
             said = run.next() => Wake::Said(said),
             () = sleep_until(self.announced) => Wake::Announce,
-            () = sleep_until(self.early) => Wake::SettleEarly,
             () = cut.cancelled(), if !has_heeded => Wake::Cut,
             () = sleep_until(self.deadline) => Wake::Deadline,
         }
@@ -282,19 +275,10 @@ impl Attempt {
                     if let Some(over) = over {
                         return over;
                     }
-                    if course.is_settled {
-                        watch.early = None;
-                    } else if matches!(course.fate, Some(Fate::Deleted)) {
-                        watch.early.get_or_insert(Instant::now() + EARLY);
-                    }
                 }
                 Wake::Announce => {
                     watch.announced = None;
                     self.announce(info, run.began().unwrap_or(began));
-                }
-                Wake::SettleEarly => {
-                    watch.early = None;
-                    self.settle_early(info, course, run).await;
                 }
                 Wake::Cut if course.has_end() => {
                     // The job will not run again: work that is cut off now would never be done.
@@ -332,8 +316,10 @@ impl Attempt {
             Some(Said::Deleted { last }) => {
                 // After a release there is nothing left to delete.
                 course.fate.get_or_insert(Fate::Deleted);
-                if last && !course.is_settled {
-                    self.settle_early(info, course, run).await;
+                let is_settled =
+                    course.is_settled || self.settle_early(info, course, run, last).await;
+                if !last {
+                    run.answer(is_settled);
                 }
             }
             // The last report counts, and a release after a deletion brings the job back. A failed job stays
@@ -403,7 +389,6 @@ impl Attempt {
         // What follows a failure gets at least as long as what follows a timeout.
         let least = Instant::now() + AFTER_TIMEOUT;
         watch.deadline = watch.deadline.map(|deadline| deadline.max(least));
-        watch.early = None;
     }
 
     /// Writes to the queue that the job has failed; true if that was done. PHP waits for the answer.
@@ -483,23 +468,36 @@ impl Attempt {
         }
     }
 
-    /// Writes to the queue that the job was deleted although its code still runs.
+    /// Writes to the queue that the job was deleted although its code still runs; false if that could not be done.
     ///
-    /// A job that deletes itself and then works on must not run twice.
-    async fn settle_early(&self, info: &Arc<JobInfo>, course: &mut Course, run: &Run) {
+    /// A job that deletes itself and then works on must not run twice: PHP waits until it is deleted, as in Laravel.
+    /// If Laravel is done with it (`last`), its worker loop goes on.
+    async fn settle_early(
+        &self,
+        info: &Arc<JobInfo>,
+        course: &mut Course,
+        run: &Run,
+        last: bool,
+    ) -> bool {
         let elapsed = run.began().map_or(Duration::ZERO, |began| began.elapsed());
-        if let Some(fate) = course.fate.clone() {
-            let judged = self.judged(info, fate, course);
-            course.is_settled = true;
-            self.end(judged, info, elapsed).await;
-            course.unsettled = None;
-            if let Some(pool) = &self.shared.pool
-                && pool.size() == 1
-            {
-                // With the end settled, its process may be given the next job.
-                pool.changed();
-            }
+        let Some(fate) = course.fate.clone() else {
+            return false;
+        };
+        let judged = self.judged(info, fate, course);
+        course.is_settled = true;
+        if !last {
+            let ending = self.told(judged, info, elapsed).await;
+            return self.settle_and_wait(ending).await.is_some();
         }
+        self.end(judged, info, elapsed).await;
+        course.unsettled = None;
+        if let Some(pool) = &self.shared.pool
+            && pool.size() == 1
+        {
+            // With the end settled, its process may be given the next job.
+            pool.changed();
+        }
+        true
     }
 
     /// Converts what Laravel has done with the job into outcome, decision and effects.
@@ -598,14 +596,19 @@ impl Attempt {
         Ending::of(outcome, decision, effects, &circumstances)
     }
 
-    async fn end(&self, judged: Judged, info: &Arc<JobInfo>, elapsed: Duration) {
+    /// The end, of which the log, the job's last error and observers of exceptions have been told.
+    async fn told(&self, judged: Judged, info: &Arc<JobInfo>, elapsed: Duration) -> Ending {
         log_judged(info, &judged, elapsed);
         if !matches!(judged.decision, Decision::Fail(_)) {
             self.keep_error(info, &judged.outcome, &judged.decision)
                 .await;
             self.emit_exception(info, &judged.outcome, elapsed);
         }
-        let ending = self.ending(judged, info, elapsed);
+        self.ending(judged, info, elapsed)
+    }
+
+    async fn end(&self, judged: Judged, info: &Arc<JobInfo>, elapsed: Duration) {
+        let ending = self.told(judged, info, elapsed).await;
         let recording = self.recording_of(&ending.settlement);
         self.settle_for_php(ending).await;
         if let Some((recording, begun)) = recording {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use artisand::connection::{Database, DatabaseKind, DatabaseOptions};
+use artisand::connection::{Database, DatabaseKind, DatabaseOptions, FailedJobsTable};
 use artisand::queue::{DatabaseQueue, DatabaseQueueOptions};
 use artisand::time::Clock;
 use tempfile::TempDir;
@@ -65,9 +65,19 @@ impl JobsTable {
 
     /// The queues in the table, with reservations of 90 seconds.
     pub(crate) fn queue(&self, clock: Clock) -> DatabaseQueue {
+        self.queue_beside(clock, None)
+    }
+
+    /// The same, beside a table of failed jobs.
+    pub(crate) fn queue_beside(
+        &self,
+        clock: Clock,
+        failed: Option<FailedJobsTable>,
+    ) -> DatabaseQueue {
         let options = DatabaseQueueOptions {
             retry_after: Duration::from_secs(90),
             clock,
+            failed,
             ..DatabaseQueueOptions::default()
         };
         DatabaseQueue::new(&self.options, options).unwrap()
@@ -128,6 +138,11 @@ pub(crate) fn migration(kind: Kind) -> Vec<String> {
         format!(
             "create table \"cache_locks\" (\"key\" varchar(255) primary key, \"owner\" varchar(255) not null, \
              \"expiration\" {int} not null)"
+        ),
+        format!(
+            "create table \"failed_jobs\" (\"id\" {id}, \"uuid\" varchar(255) not null unique, \"connection\" {text} not null, \
+             \"queue\" {text} not null, \"payload\" {text} not null, \"exception\" {text} not null, \
+             \"failed_at\" timestamp default current_timestamp not null)"
         ),
     ]
 }
