@@ -13,6 +13,7 @@
 //! * The server may miss the end of a reservation while other connections look for jobs again and again
 //!   (beanstalkd#380); it does not while they wait. So idle workers wait, and a reservation that is not needed is
 //!   given back.
+//! * A server that comes back with its log (`-b`) may count attempts from the start; without, it gives ids again.
 //! * A released job is the first again: order is by priority, then by the age of the job.
 //! * The protocol shows only the first job of each place, and cannot clear a tube.
 //! * Nothing happens in one step: `Finish` with effects is refused, a forwarded job may be there twice after a crash.

@@ -238,6 +238,32 @@ async fn a_server_that_is_away_is_an_error_and_found_again() {
     assert_eq!(take_one(&queue, "q").await.attempts, 1);
 }
 
+/// A release without delay is not in the server's log, nor is a reservation.
+#[tokio::test]
+async fn a_server_that_comes_back_with_its_log_has_all_jobs_and_has_forgotten_attempts() {
+    let log = tempfile::tempdir().unwrap();
+    let directory = log.path().to_str().unwrap();
+    let mut server = Beanstalkd::start_with(&["-b", directory, "-f", "0"]);
+    let queue = queue_of(&server, 90);
+    push(&queue, "released", &[1]).await;
+    let job = take_one(&queue, "released").await;
+    settle(&queue, &job, Settlement::PutBack).await;
+    assert_eq!(take_one(&queue, "released").await.attempts, 2);
+    push(&queue, "buried", &[2]).await;
+    let job = take_one(&queue, "buried").await;
+    settle(&queue, &job, Settlement::Quarantine).await;
+    push(&queue, "ended", &[3]).await;
+    let job = take_one(&queue, "ended").await;
+    settle(&queue, &job, Settlement::Delete).await;
+
+    server.restart();
+    let queue = queue_of(&server, 90);
+    let job = take_one(&queue, "released").await;
+    assert_eq!((&*job.payload, job.attempts), (&payload(1)[..], 1));
+    assert_eq!(sizes(&queue, "buried").await.quarantined, 1);
+    assert_eq!(sizes(&queue, "ended").await, Sizes::default());
+}
+
 /// Answers every connection with these bytes, once it was asked something.
 async fn answering(bytes: &'static [u8]) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();

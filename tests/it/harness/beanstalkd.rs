@@ -76,7 +76,7 @@ impl Beanstalkd {
         self.port
     }
 
-    /// Kills the server, which forgets everything.
+    /// Kills the server, which forgets everything but its log, if it has one.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             // It may have ended already.
@@ -85,7 +85,7 @@ impl Beanstalkd {
         }
     }
 
-    /// Starts the server again on the same port, empty.
+    /// Starts the server again on the same port: empty, unless its options give it a log (`-b`).
     pub(crate) fn restart(&mut self) {
         self.kill();
         assert!(self.launch(), "beanstalkd did not come back");
