@@ -272,9 +272,13 @@ class Member
 
         $connection = $this->setting('connection', 'redis');
         $queue = $this->app->make('queue')->connection($connection);
-        if (! $queue instanceof \Illuminate\Queue\RedisQueue && ! $queue instanceof \Illuminate\Queue\DatabaseQueue) {
+        $kinds = [
+            \Illuminate\Queue\RedisQueue::class, \Illuminate\Queue\DatabaseQueue::class, \Illuminate\Queue\BeanstalkdQueue::class,
+            \Illuminate\Queue\SqsQueue::class,
+        ];
+        if (array_filter($kinds, function ($kind) use ($queue) { return $queue instanceof $kind; }) === []) {
             throw new \RuntimeException(
-                "queue connection `{$connection}` of the app is ".get_class($queue).', expected one of Redis or of a database'
+                "queue connection `{$connection}` of the app is ".get_class($queue).', expected one of Redis, of a database, of beanstalkd or of SQS'
             );
         }
         $this->worker = $this->app->make('queue.worker');
@@ -1005,6 +1009,11 @@ function define_classes()
             $connection = $this->pool->getConnectionName();
 
             $class = $this->queue instanceof \Illuminate\Queue\DatabaseQueue ? DatabaseJob::class : RedisJob::class;
+            if ($this->queue instanceof \Illuminate\Queue\BeanstalkdQueue) {
+                $class = BeanstalkdJob::class;
+            } elseif ($this->queue instanceof \Illuminate\Queue\SqsQueue) {
+                $class = SqsJob::class;
+            }
             $job = $class::of($this->app, $this->queue, $body, $reserved, $connection, $queue);
 
             return $job->reportTo($this->member, $this->channel, $lease);
@@ -1169,6 +1178,108 @@ function define_classes()
                 'queue' => $queue, 'attempts' => $this->job->attempts, 'reserved_at' => null,
                 'available_at' => $due, 'created_at' => time(), 'payload' => $this->job->payload,
             ]);
+        }
+    }
+
+    /** What jobs have in common that no process but artisand ends: once artisand is gone, the next worker runs them. */
+    trait EndedByArtisand
+    {
+        use Reported {
+            reportTo as private report;
+        }
+
+        public function reportTo(Member $member, Channel $channel, $lease)
+        {
+            return $this->report($member, $channel, 0);
+        }
+
+        /** Without artisand the reservation is gone. */
+        protected function renew()
+        {
+            return false;
+        }
+
+        /** The server does it: the job is ready again. */
+        protected function move($due = null)
+        {
+            $this->isEnded = true;
+        }
+
+        protected function comesBack($due)
+        {
+            throw new \RuntimeException('the job is deleted, and its server cannot release it');
+        }
+    }
+
+    /**
+     * A job of a beanstalkd: the server hears of its end from no other connection.
+     *
+     * Once artisand has ended, the server gives the job to the next worker at once.
+     */
+    class BeanstalkdJob extends \Illuminate\Queue\Jobs\BeanstalkdJob implements Job
+    {
+        use EndedByArtisand;
+
+        private $attempts;
+
+        private $decoded;
+
+        public static function of($app, $queue, $body, $reserved, $connection, $name)
+        {
+            [$id, $attempts] = explode(':', $reserved);
+            // The client's class has another name, and takes an object, since pheanstalk 5.
+            $job = class_exists(\Pheanstalk\Values\Job::class)
+                ? new \Pheanstalk\Values\Job(new \Pheanstalk\Values\JobId($id), $body)
+                : new \Pheanstalk\Job((int) $id, $body);
+            $made = new self($app, $queue->getPheanstalk(), $job, $connection, $name);
+            $made->attempts = (int) $attempts;
+
+            return $made;
+        }
+
+        public function attempts()
+        {
+            return $this->attempts;
+        }
+
+        /** Laravel decodes the body anew with each question about it. */
+        public function payload()
+        {
+            return $this->decoded ?: $this->decoded = parent::payload();
+        }
+
+        public function bury()
+        {
+            throw new \LogicException('a job that artisand has reserved cannot be buried from PHP: let it fail');
+        }
+    }
+
+    /**
+     * A message of SQS, whose end artisand notes in its ledger before the message is deleted.
+     *
+     * Once artisand has ended, the message is visible again when its reservation ends.
+     */
+    class SqsJob extends \Illuminate\Queue\Jobs\SqsJob implements Job
+    {
+        use EndedByArtisand;
+
+        private $decoded;
+
+        public static function of($app, $queue, $body, $reserved, $connection, $name)
+        {
+            [$id, $attempts, $receipt] = explode(':', $reserved, 3);
+            $message = [
+                'MessageId' => $id, 'ReceiptHandle' => $receipt, 'Body' => $body,
+                'Attributes' => ['ApproximateReceiveCount' => $attempts],
+            ];
+
+            return new self($app, $queue->getSqs(), $message, $connection, $queue->getQueue($name));
+        }
+
+        /** Laravel decodes the body anew with each question about it. */
+        public function payload()
+        {
+            return $this->decoded ?: $this->decoded = parent::payload();
         }
     }
 }

@@ -4,14 +4,14 @@
 # machine, and one directory tree ("root") per Laravel version that the
 # machine's own Debian release does not carry.
 #
-#   php-interop/setup.sh              everything, with MariaDB, PostgreSQL and beanstalkd
+#   php-interop/setup.sh              everything, with MariaDB, PostgreSQL, beanstalkd and moto
 #   php-interop/setup.sh --host-only  only Redis and PHP, no roots
 #   php-interop/setup.sh --redis-only only redis-server, for the demo
 #
 # It starts no server and leaves none enabled: the tests start their own.
 #
 # Needs apt and root (uses sudo otherwise). A second run finds everything in
-# place, needs no network and takes well under a second.
+# place, needs no network and takes well under a second. moto comes from PyPI.
 #
 # Environment:
 #   ARTISAND_ROOTS          where the roots live (/var/lib/artisand/roots)
@@ -56,8 +56,8 @@ as_root() {
 
 # --- packages of this machine -----------------------------------------------
 
-php=(php-cli php-redis php-mbstring php-xml php-sqlite3 php-mysql php-pgsql php-curl)
-packages=(redis-server openssl python3 "${php[@]}")
+php=(php-cli php-redis php-mbstring php-xml php-sqlite3 php-mysql php-pgsql php-curl php-pda-pheanstalk)
+packages=(redis-server openssl python3 python3-venv "${php[@]}")
 if [ "$codename" = bookworm ]; then
     packages+=(php-laravel-framework)
 fi
@@ -143,6 +143,25 @@ fi
 
 [ "$host_only" = no ] || exit 0
 
+# --- SQS --------------------------------------------------------------------
+
+# moto stands for Amazon's server; Debian 12 does not package it.
+moto=$roots/moto
+if [ -x "$moto/bin/moto_server" ] && "$moto/bin/python" -c 'import moto, flask' 2>/dev/null; then
+    say found "moto: $moto"
+else
+    as_root mkdir -p "$roots"
+    for ((try = 1; try <= attempts; try++)); do
+        as_root rm -rf "$moto"
+        as_root python3 -m venv "$moto" \
+            && as_root "$moto/bin/pip" install --quiet --disable-pip-version-check \
+                'moto==5.1.16' 'flask==3.1.3' 'flask-cors==6.0.5' && break
+        [ "$try" -lt "$attempts" ] || die "could not install moto from PyPI into $moto"
+        sleep $((try * 2))
+    done
+    say installed "moto: $moto"
+fi
+
 # --- roots ------------------------------------------------------------------
 
 autoloader=/usr/share/php/Illuminate/autoload.php
@@ -150,6 +169,7 @@ extensions=redis,mbstring,dom,pdo_sqlite,pdo_mysql,pdo_pgsql,curl
 report='foreach (explode(",", "'$extensions'") as $extension) {
         extension_loaded($extension) || exit(1);
     }
+    is_file("/usr/share/php/Pheanstalk/autoload.php") || exit(1);
     require "'$autoloader'";
     echo "Laravel ", Illuminate\Foundation\Application::VERSION, ", PHP ", PHP_VERSION;'
 

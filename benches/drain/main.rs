@@ -104,10 +104,10 @@ fn main() {
     // Started when they are needed first.
     let databases = Arc::default();
     for _ in 0..if php_jobs == 0 { 0 } else { rounds } {
-        for kind in tables::KINDS {
+        for place in tables::PLACES {
             for by in tables::CONTENDERS {
-                if is_wanted(&tables::name(kind, by)) {
-                    note(tables::run(&databases, kind, by, php_jobs));
+                if is_wanted(&tables::name(place, by)) {
+                    note(tables::run(&databases, place, by, php_jobs));
                 }
             }
         }

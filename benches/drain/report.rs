@@ -153,10 +153,10 @@ impl Rounds {
         let mut table =
             "| | jobs/s | least and most | of `queue:work` |\n| --- | --- | --- | --- |\n"
                 .to_owned();
-        for kind in tables::KINDS {
-            let reference = self.rate(&tables::name(kind, tables::By::Php));
+        for place in tables::PLACES {
+            let reference = self.rate(&tables::name(place, tables::By::Php));
             for by in tables::CONTENDERS {
-                let name = tables::name(kind, by);
+                let name = tables::name(place, by);
                 let (Some(rate), Some(reference)) = (self.rate(&name), reference) else {
                     continue;
                 };

@@ -13,6 +13,9 @@
 require_once __DIR__.'/src/Determinism.php';
 
 require_once __DIR__.'/vendor/autoload.php';
+if (! class_exists('Aws\Sqs\SqsClient')) {
+    require_once __DIR__.'/src/Aws/SqsClient.php';
+}
 
 $app = new Illuminate\Foundation\Application(__DIR__);
 $app->useAppPath(__DIR__.'/src');

@@ -113,6 +113,10 @@ fn place(place: &QueuePlace) -> String {
             output::printable(&queue.table),
             database.address()
         ),
+        QueuePlace::Nowhere(driver) => format!("of the driver `{driver}`, where no job waits"),
+        QueuePlace::Failover(names) => format!("of {}", names.join(", ")),
+        QueuePlace::Sqs { queue } => format!("at {}", output::printable(&queue.prefix)),
+        QueuePlace::Beanstalkd { queue } => format!("at {}:{}", queue.host, queue.port),
     }
 }
 

@@ -12,6 +12,9 @@ pub(super) async fn open(
     name: &str,
 ) -> anyhow::Result<(Arc<dyn Driver>, Connection)> {
     let connection = connection(config, name).await?;
+    if let Ok(ledger) = &connection.ledger {
+        ledger.prepare().await?;
+    }
     let queue = connection.open()?;
     let answer = queue.ping().await;
     if let (Err(error), QueuePlace::Database { queue, .. }) = (&answer, &connection.place)

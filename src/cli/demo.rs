@@ -30,10 +30,8 @@ const KEY: &str = "base64:YXJ0aXNhbmQgaW50ZXJvcCBrZXksIDMyIGJ5dGVzISE=";
 
 /// The statements of Laravel's own migrations.
 const TABLES: [&str; 3] = [
-    "create table \"jobs\" (\"id\" integer primary key autoincrement not null, \"queue\" varchar not null, \
-     \"payload\" text not null, \"attempts\" integer not null, \"reserved_at\" integer, \
-     \"available_at\" integer not null, \"created_at\" integer not null)",
-    "create index \"jobs_queue_index\" on \"jobs\" (\"queue\")",
+    DatabaseQueue::TABLE_OF_JOBS[0],
+    DatabaseQueue::TABLE_OF_JOBS[1],
     "create table \"failed_jobs\" (\"id\" integer primary key autoincrement not null, \"uuid\" varchar not null unique, \
      \"connection\" text not null, \"queue\" text not null, \"payload\" text not null, \"exception\" text not null, \
      \"failed_at\" datetime not null default current_timestamp)",

@@ -27,7 +27,30 @@ pub(super) struct ManifestArgs {
     with_secrets: bool,
 }
 
+/// Writes the manifest to this file.
+pub(super) fn write(path: &Path, with_secrets: bool, global: &GlobalArgs) -> anyhow::Result<()> {
+    let args = ManifestArgs {
+        php: None,
+        output: path.to_owned(),
+        with_secrets,
+    };
+    let (_, text) = made(&args, global)?;
+    save(&args, &text)
+}
+
 pub(super) fn run(args: &ManifestArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
+    let (manifest, text) = made(args, global)?;
+    if args.output == Path::new("-") {
+        output::data(&(text + "\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    save(args, &text)?;
+    output::data(&said(args, &manifest))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Has PHP make a manifest; returns its text, too.
+fn made(args: &ManifestArgs, global: &GlobalArgs) -> anyhow::Result<(Manifest, String)> {
     let of_file = Config::app_of_file(global.config.as_deref())?;
     let app = global.app.clone().or(of_file.app);
     let app = app.ok_or(config::Error::NoApp)?;
@@ -46,13 +69,17 @@ pub(super) fn run(args: &ManifestArgs, global: &GlobalArgs) -> anyhow::Result<Ex
     let text = php::manifest(&php, &base, global.env.as_deref(), args.with_secrets)
         .map_err(config::Error::Php)?;
     let manifest = Manifest::parse(Path::new("PHP's answer"), text.as_bytes())?;
-    if args.output == Path::new("-") {
-        output::data(&(text + "\n"))?;
-        return Ok(ExitCode::SUCCESS);
-    }
+    Ok((manifest, text))
+}
+
+fn save(args: &ManifestArgs, text: &str) -> anyhow::Result<()> {
     let mode = if args.with_secrets { 0o600 } else { 0o644 };
-    new_file::replace(&args.output, (text + "\n").as_bytes(), Some(mode))
-        .with_context(|| format!("could not write {}", args.output.display()))?;
+    new_file::replace(&args.output, format!("{text}\n").as_bytes(), Some(mode))
+        .with_context(|| format!("could not write {}", args.output.display()))
+}
+
+/// What was written, for people.
+fn said(args: &ManifestArgs, manifest: &Manifest) -> String {
     let (of_packages, own): (Vec<_>, Vec<_>) = manifest
         .classes
         .values()
@@ -73,6 +100,5 @@ pub(super) fn run(args: &ManifestArgs, global: &GlobalArgs) -> anyhow::Result<Ex
     for note in &manifest.notes {
         let _ = write!(said, "   WARN  {}  \n\n", output::printable(note));
     }
-    output::data(&said)?;
-    Ok(ExitCode::SUCCESS)
+    said
 }

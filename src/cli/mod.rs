@@ -47,6 +47,7 @@ mod init;
 mod job_line;
 mod json;
 mod list;
+mod listen;
 mod log;
 mod make_handler;
 mod manifest;
@@ -101,6 +102,13 @@ enum Command {
     /// Process jobs of one or more queues until told to stop
     #[command(name = "queue:work", help_template = TEMPLATE)]
     Work(Box<work::WorkArgs>),
+    /// Process jobs, and start anew when a file of the app changes
+    #[command(
+        name = "queue:listen",
+        help_template = TEMPLATE,
+        mut_args(work::without_bounds)
+    )]
+    Listen(Box<listen::ListenArgs>),
     /// List all of the failed queue jobs
     #[command(name = "queue:failed", help_template = TEMPLATE)]
     Failed(failed::ListArgs),
@@ -353,6 +361,7 @@ fn run_command(cli: Cli, application: Application) -> anyhow::Result<ExitCode> {
     let command = command.unwrap_or(Command::List(list::ListArgs::default()));
     match command {
         Command::Work(args) => work::run(&args, &global, &registry, observers),
+        Command::Listen(args) => listen::run(*args, &global, &registry, observers),
         Command::Failed(args) => block_on(failed::list(args, &global)),
         Command::Retry(args) => block_on(retry::run(args, &global)),
         Command::RetryBatch(args) => block_on(retry::run_batches(args, &global)),

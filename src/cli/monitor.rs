@@ -11,7 +11,7 @@ use super::paint::{GREEN_BOLD, GREY, YELLOW_BOLD};
 use super::style::Screen;
 use super::{GlobalArgs, open, output};
 use crate::payload::Payload;
-use crate::queue::{Driver, Place, QueueName, Sizes};
+use crate::queue::{Driver, QueueName, Sizes, first_waiting};
 use crate::time::UnixSeconds;
 
 /// Arguments of `queue:monitor`, as given.
@@ -133,8 +133,8 @@ async fn look(
     };
     let name = QueueName::from(name);
     let sizes = opened.sizes(&name).await?;
-    let head = opened.look(&name, Place::Pending, 0, 1).await?;
-    let head = head.first().and_then(|head| Payload::parse(head).ok());
+    let head = first_waiting(opened, &name).await?;
+    let head = head.and_then(|head| Payload::parse(&head).ok());
     let mut monitored = Monitored {
         connection,
         queue: QueueName::from(queue),

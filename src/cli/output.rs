@@ -64,6 +64,15 @@ pub(super) fn notice(text: &str) {
     let _ = write!(std::io::stderr().lock(), "\n{text}");
 }
 
+/// Prints what this program does by itself on standard error, apart from the data.
+pub(super) fn inform(text: &str) {
+    if is_quiet() {
+        return;
+    }
+    let text = super::paint::boxed(super::paint::Tag::Info, text, false);
+    let _ = write!(std::io::stderr().lock(), "\n{text}");
+}
+
 /// Prints clap's output: help to standard output, mistakes to standard error.
 pub(super) fn clap(error: &clap::Error) {
     // A closed pipe is not an error here.

@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 
 use super::style::Screen;
 use super::{GlobalArgs, UsageError, failed, open, output};
-use crate::config::{self, Config, Laravel, php};
+use crate::config::{self, Config, Laravel, QueuePlace, php};
 use crate::failed::{FailedJobs, StoredJob};
 use crate::horizon::Horizon;
 use crate::payload::{self, Payload};
@@ -234,7 +234,11 @@ impl<'a> Retry<'a> {
 
     async fn connect(&mut self, job: &StoredJob) -> anyhow::Result<()> {
         if !self.connections.contains_key(&job.connection) {
-            let (queue, _) = open(self.config, &job.connection).await?;
+            let (queue, connection) = open(self.config, &job.connection).await?;
+            if let QueuePlace::Nowhere(driver) = connection.place {
+                let name = job.connection.clone();
+                return Err(config::Error::Nowhere { name, driver }.into());
+            }
             if let Some(options) = config::horizon(self.config, &job.connection)? {
                 let horizon = Horizon::start(options, &Handle::current())?;
                 queue.tell_pushes(Arc::new(horizon.recorder()));

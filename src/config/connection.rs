@@ -7,23 +7,34 @@ use std::time::Duration;
 
 use super::file::ConnectionTable;
 use super::laravel::{DRIVERS, Laravel, QueuePlace, QueueSettings};
+use super::ledger::{LedgerPlace, ledger};
 use super::{Config, Error};
 use crate::app::Version;
 use crate::connection::{Redis, RedisAddress, RedisOptions};
+use crate::outbox::follow_up::put_off;
 use crate::queue::{
-    ConnectionName, DatabaseQueue, DatabaseQueueOptions, Driver, QueueName, RedisQueue,
-    RedisQueueOptions,
+    BeanstalkdOptions, BeanstalkdQueue, ConnectionName, DatabaseQueue, DatabaseQueueOptions,
+    Driver, InOrder, MemoryQueue, NoQueue, Queue, QueueName, RedisQueue, RedisQueueOptions,
+    SqsOptions,
 };
+use crate::routing::{Router, UnmappedPolicy};
+use crate::time::Clock;
 
 /// A queue connection, ready to be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connection {
-    /// Its name.
+    /// Its name; of a failover connection that of its first one, by which jobs and events know it.
     pub name: ConnectionName,
+    /// The name by which the app pauses its queues.
+    pub paused_as: ConnectionName,
+    /// Names of all connections to which jobs are pushed in turn, if it is a failover connection.
+    pub failover: Vec<String>,
     /// Where the queues are.
     pub place: QueuePlace,
     /// Queue that is meant where none is named.
     pub default_queue: QueueName,
+    /// Where the ends of its jobs are noted, if its own server cannot do that; else why nothing is known.
+    pub ledger: Result<LedgerPlace, String>,
 }
 
 impl Connection {
@@ -36,22 +47,128 @@ impl Connection {
     /// # Panics
     ///
     /// Outside of a Tokio runtime.
-    pub fn open(&self) -> Result<Arc<dyn Driver>, crate::connection::Error> {
+    pub fn open(&self) -> Result<Arc<dyn Driver>, Error> {
         Ok(match &self.place {
-            QueuePlace::Redis { redis, queue } => {
-                Arc::new(RedisQueue::new(Redis::new(redis)?, queue.clone()))
-            }
+            QueuePlace::Redis { redis, queue } => Arc::new(RedisQueue::new(
+                Redis::new(redis).map_err(self.refused())?,
+                queue.clone(),
+            )),
             QueuePlace::Database { database, queue } => {
-                Arc::new(DatabaseQueue::new(database, queue.clone())?)
+                let opened = DatabaseQueue::new(database, queue.clone());
+                Arc::new(opened.map_err(self.refused())?)
             }
+            QueuePlace::Beanstalkd { queue } => {
+                let queue = Arc::new(BeanstalkdQueue::new(queue.clone()));
+                self.in_order(queue)?
+            }
+            QueuePlace::Sqs { queue } => self.in_order(sqs(queue)?)?,
+            QueuePlace::Nowhere(driver) => {
+                let ledger = Arc::new(MemoryQueue::new(None));
+                let (name, queue) = (self.name.clone(), Arc::new(NoQueue::new(driver)));
+                Arc::new(InOrder::new(name, queue, ledger, put_off, Clock::System))
+            }
+            QueuePlace::Failover(_) => unreachable!("its first connection stands for it"),
         })
+    }
+
+    /// Opens the queues only to push; nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open), but for a ledger that is missing.
+    pub fn open_to_push(&self) -> Result<Arc<dyn Queue>, Error> {
+        match &self.place {
+            QueuePlace::Beanstalkd { queue } => Ok(Arc::new(BeanstalkdQueue::new(queue.clone()))),
+            QueuePlace::Sqs { queue } => sqs(queue),
+            QueuePlace::Nowhere(driver) => Err(Error::Nowhere {
+                name: self.name.to_string(),
+                driver,
+            }),
+            _ => Ok(self.open()?),
+        }
+    }
+
+    /// Queues whose server only deletes jobs, with the ledger that notes their ends.
+    fn in_order(&self, queue: Arc<dyn Queue>) -> Result<Arc<dyn Driver>, Error> {
+        let missing = |why: &str| Error::NoLedger {
+            connection: self.name.to_string(),
+            driver: self.driver(),
+            why: why.to_owned(),
+        };
+        let place = self.ledger.as_ref().map_err(|why| missing(why))?;
+        let ledger = place.open().map_err(self.refused())?;
+        let ledger = ledger.ok_or_else(|| missing("it is its own"))?;
+        let name = self.name.clone();
+        Ok(Arc::new(InOrder::new(
+            name,
+            queue,
+            ledger,
+            put_off,
+            Clock::System,
+        )))
+    }
+
+    /// Name of the driver.
+    pub fn driver(&self) -> &'static str {
+        match &self.place {
+            QueuePlace::Redis { .. } => "redis",
+            QueuePlace::Database { .. } => "database",
+            QueuePlace::Beanstalkd { .. } => "beanstalkd",
+            QueuePlace::Sqs { .. } => "sqs",
+            QueuePlace::Nowhere(driver) => driver,
+            QueuePlace::Failover(_) => "failover",
+        }
+    }
+
+    /// Refuses what needs a queue that leaves some jobs where they are.
+    ///
+    /// # Errors
+    ///
+    /// The queues are on such a server, and the router asks for that.
+    pub fn check_choices(&self, router: &Router) -> Result<(), Error> {
+        if !matches!(
+            self.place,
+            QueuePlace::Beanstalkd { .. } | QueuePlace::Sqs { .. }
+        ) {
+            return Ok(());
+        }
+        let cannot = |setting: String, instead| Error::CannotChoose {
+            connection: self.name.to_string(),
+            driver: self.driver(),
+            setting,
+            instead,
+        };
+        if *router.unmapped() == UnmappedPolicy::Leave {
+            return Err(cannot(
+                "`policy = \"leave\"` under [unmapped]".into(),
+                "let PHP run what has no mapping (`php`), send it to a queue of its own (`forward`), or let it `fail`",
+            ));
+        }
+        if let Some(mapping) = router
+            .mappings()
+            .find(|mapping| mapping.concurrency.is_some())
+        {
+            return Err(cannot(
+                format!("`concurrency` of the mapping of `{}`", mapping.target),
+                "give these jobs a queue and a worker of their own",
+            ));
+        }
+        Ok(())
+    }
+
+    fn refused(&self) -> impl Fn(crate::connection::Error) -> Error {
+        let name = self.name.to_string();
+        move |source| Error::Address {
+            name: name.clone(),
+            source,
+        }
     }
 
     /// The Redis server, if the queues are on one.
     pub fn redis(&self) -> Option<&RedisOptions> {
         match &self.place {
             QueuePlace::Redis { redis, .. } => Some(redis),
-            QueuePlace::Database { .. } => None,
+            _ => None,
         }
     }
 
@@ -60,14 +177,21 @@ impl Connection {
         match &self.place {
             QueuePlace::Redis { queue, .. } => queue.retry_after,
             QueuePlace::Database { queue, .. } => Some(queue.retry_after),
+            QueuePlace::Beanstalkd { queue } => Some(queue.retry_after),
+            QueuePlace::Sqs { queue } => queue.retry_after,
+            QueuePlace::Nowhere(_) | QueuePlace::Failover(_) => None,
         }
     }
 
     /// Queues whose jobs are kept in others.
     pub fn forwards(&self) -> &BTreeMap<QueueName, QueueName> {
+        static NONE: BTreeMap<QueueName, QueueName> = BTreeMap::new();
         match &self.place {
             QueuePlace::Redis { queue, .. } => &queue.forwards,
             QueuePlace::Database { queue, .. } => &queue.forwards,
+            QueuePlace::Beanstalkd { queue } => &queue.forwards,
+            QueuePlace::Sqs { queue } => &queue.forwards,
+            QueuePlace::Nowhere(_) | QueuePlace::Failover(_) => &NONE,
         }
     }
 }
@@ -104,6 +228,19 @@ pub fn connection_without_prefix(config: &Config, name: &str) -> Result<Connecti
     let empty = ConnectionTable::default();
     let table = config.file.connections.get(name).unwrap_or(&empty);
     let of_app = connection_of_app(config, name, table)?;
+    if let Some(QueueSettings {
+        place: QueuePlace::Failover(names),
+        ..
+    }) = &of_app
+    {
+        // The settings' reader has seen that there is one, and that it is no failover connection.
+        let first = names.first().map_or("", String::as_str);
+        return Ok(Connection {
+            paused_as: ConnectionName::from(name),
+            failover: names.clone(),
+            ..connection_without_prefix(config, first)?
+        });
+    }
     let default_queue = table
         .queue
         .clone()
@@ -117,14 +254,28 @@ pub fn connection_without_prefix(config: &Config, name: &str) -> Result<Connecti
             let queue = database_queue(config, name, table, queue)?;
             QueuePlace::Database { database, queue }
         }
+        Some(place @ (QueuePlace::Nowhere(_) | QueuePlace::Failover(_))) => place,
+        Some(QueuePlace::Beanstalkd { queue }) => QueuePlace::Beanstalkd {
+            queue: beanstalkd_queue(config, name, table, queue)?,
+        },
+        Some(QueuePlace::Sqs { queue }) => QueuePlace::Sqs {
+            queue: sqs_queue(config, name, table, queue)?,
+        },
         Some(QueuePlace::Redis { redis, queue }) => {
             on_redis(config, name, table, Some(redis), Some(queue))?
         }
         None => on_redis(config, name, table, None, None)?,
     };
+    let ledger = match &place {
+        QueuePlace::Beanstalkd { .. } | QueuePlace::Sqs { .. } => ledger(config),
+        _ => Ok(LedgerPlace::Own),
+    };
     Ok(Connection {
         name: ConnectionName::from(name),
+        paused_as: ConnectionName::from(name),
+        failover: Vec::new(),
         place,
+        ledger,
         default_queue: default_queue.unwrap_or_else(|| "default".into()).into(),
     })
 }
@@ -149,10 +300,11 @@ fn database_queue(
     table: &ConnectionTable,
     of_app: DatabaseQueueOptions,
 ) -> Result<DatabaseQueueOptions, Error> {
-    if let Some(key) = table.first_of_redis() {
+    if let Some(key) = table.first_of_server() {
         return Err(Error::OnlyRedis {
             connection: name.to_owned(),
             key,
+            place: "in a database",
         });
     }
     let retry_after = table.retry_after.map(Duration::from_secs);
@@ -163,6 +315,70 @@ fn database_queue(
             .map_or(of_app.look_ahead, NonZeroUsize::get),
         forwards: forwards(config, name),
         ..of_app
+    })
+}
+
+/// The tubes of the app, over which the file says something.
+fn beanstalkd_queue(
+    config: &Config,
+    name: &str,
+    table: &ConnectionTable,
+    of_app: BeanstalkdOptions,
+) -> Result<BeanstalkdOptions, Error> {
+    if let Some(key) = table.first_of_redis() {
+        return Err(Error::OnlyRedis {
+            connection: name.to_owned(),
+            key,
+            place: "on beanstalkd",
+        });
+    }
+    // The server makes one second of none.
+    let retry_after = table
+        .retry_after
+        .map(|seconds| Duration::from_secs(seconds.max(1)));
+    Ok(BeanstalkdOptions {
+        host: table.host.clone().unwrap_or(of_app.host),
+        port: table.port.unwrap_or(of_app.port),
+        retry_after: retry_after.unwrap_or(of_app.retry_after),
+        forwards: forwards(config, name),
+        ..of_app
+    })
+}
+
+/// The queues of the app's account, over which the file says something.
+fn sqs_queue(
+    config: &Config,
+    name: &str,
+    table: &ConnectionTable,
+    of_app: SqsOptions,
+) -> Result<SqsOptions, Error> {
+    if let Some(key) = table.first_of_server() {
+        return Err(Error::OnlyRedis {
+            connection: name.to_owned(),
+            key,
+            place: "on SQS",
+        });
+    }
+    // A long poll takes a second at least, and may have reserved its messages when it began.
+    let retry_after = (table.retry_after).map(|seconds| Duration::from_secs(seconds.max(3)));
+    Ok(SqsOptions {
+        retry_after,
+        forwards: forwards(config, name),
+        ..of_app
+    })
+}
+
+#[cfg(feature = "sqs")]
+#[expect(clippy::unnecessary_wraps, reason = "another build has no SQS")]
+fn sqs(options: &SqsOptions) -> Result<Arc<dyn Queue>, Error> {
+    Ok(Arc::new(crate::queue::SqsQueue::new(options.clone())))
+}
+
+#[cfg(not(feature = "sqs"))]
+fn sqs(options: &SqsOptions) -> Result<Arc<dyn Queue>, Error> {
+    Err(Error::Address {
+        name: options.connection.to_string(),
+        source: crate::connection::Error::NoSqs,
     })
 }
 
@@ -177,7 +393,12 @@ fn connection_of_app(
             match laravel.queue(name, table.prefix.as_deref()) {
                 // What the file says in full needs nothing of the app.
                 Ok(QueueSettings {
-                    place: QueuePlace::Database { .. },
+                    place:
+                        QueuePlace::Database { .. }
+                        | QueuePlace::Beanstalkd { .. }
+                        | QueuePlace::Sqs { .. }
+                        | QueuePlace::Nowhere(_)
+                        | QueuePlace::Failover(_),
                     ..
                 })
                 | Err(_)

@@ -57,7 +57,7 @@ pub enum Error {
     },
     /// A connection that is not on Redis.
     #[error(
-        "queue connection `{name}` has the driver `{driver}`, and artisand works queues on Redis and in databases (connections it works: {usable})"
+        "queue connection `{name}` has the driver `{driver}`, and artisand works queues on Redis, in databases, on beanstalkd and on SQS (connections it works: {usable})"
     )]
     Driver {
         /// Name of the connection.
@@ -66,6 +66,16 @@ pub enum Error {
         driver: String,
         /// The connections that could be worked.
         usable: String,
+    },
+    /// Jobs of a connection wait nowhere.
+    #[error(
+        "queue connection `{name}` has the driver `{driver}`, whose jobs wait nowhere: PHP runs them where they are pushed, or drops them"
+    )]
+    Nowhere {
+        /// Name of the connection.
+        name: String,
+        /// Its driver.
+        driver: &'static str,
     },
     /// The table of a queue connection does not exist.
     #[error(
@@ -79,13 +89,41 @@ pub enum Error {
     },
     /// A setting of Redis for a connection that is on no Redis.
     #[error(
-        "`{key}` under [connections.{connection}] in artisand.toml is a setting for Redis, and the app keeps `{connection}` in a database: take it out, or name another connection"
+        "`{key}` under [connections.{connection}] in artisand.toml is a setting for Redis, and the app keeps `{connection}` {place}: take it out, or name another connection"
     )]
     OnlyRedis {
         /// Name of the connection.
         connection: String,
         /// The setting.
         key: &'static str,
+        /// Where the queues are instead.
+        place: &'static str,
+    },
+    /// A server that only deletes jobs needs another one for what their ends bring about, and none is known.
+    #[error(
+        "queue connection `{connection}` is on {driver}, which cannot keep what the end of a job brings about, and nothing says what can ({why}): set `ledger` under [worker] in artisand.toml to `redis`, `redis:NAME`, `database`, `database:NAME`, or to a file on this machine such as `storage/artisand.sqlite`"
+    )]
+    NoLedger {
+        /// Name of the connection.
+        connection: String,
+        /// Its driver.
+        driver: &'static str,
+        /// Why nothing is known.
+        why: String,
+    },
+    /// A setting that needs a queue which leaves jobs where they are, and takes others.
+    #[error(
+        "{setting} cannot be kept on queue connection `{connection}`: {driver} gives the next job and no other; {instead}"
+    )]
+    CannotChoose {
+        /// Name of the connection.
+        connection: String,
+        /// Its driver.
+        driver: &'static str,
+        /// The setting.
+        setting: String,
+        /// What would work.
+        instead: &'static str,
     },
     /// Nothing says which keys of a Redis are the app's.
     #[error(
@@ -149,6 +187,14 @@ pub enum Error {
         name: String,
         /// What is wrong.
         source: connection::Error,
+    },
+    /// The file for the ends of jobs cannot be made.
+    #[error("cannot make the file {} (`ledger` under [worker] in artisand.toml)", .path.display())]
+    LedgerFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: crate::handler::BoxError,
     },
     /// A mapping cannot be carried out.
     #[error("{place}: mapping of `{target}`")]

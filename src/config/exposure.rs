@@ -139,17 +139,20 @@ impl Config {
         })
     }
 
+    /// Whether there is a manifest that was written with passwords and keys.
+    pub fn manifest_has_secrets(&self) -> bool {
+        let key = self
+            .manifest()
+            .and_then(|(_, manifest)| manifest.config.pointer("/app/key"));
+        key.is_some_and(serde_json::Value::is_string)
+    }
+
     /// Files with passwords and keys that every user of this machine can read.
     pub fn readable_secrets(&self) -> Vec<Exposure> {
-        let has_secrets = |config: &serde_json::Value| {
-            config
-                .pointer("/app/key")
-                .is_some_and(serde_json::Value::is_string)
-        };
         let mut exposures = Vec::new();
         let secret = [
             self.manifest()
-                .filter(|(_, manifest)| has_secrets(&manifest.config))
+                .filter(|_| self.manifest_has_secrets())
                 .map(|(path, _)| path.to_owned()),
             self.laravel().map(|laravel| laravel.base.join(".env")),
         ];

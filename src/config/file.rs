@@ -124,12 +124,19 @@ impl ConnectionTable {
         says_where && self.prefix.is_some()
     }
 
+    /// The first setting here that a connection in a database does not have.
+    pub(super) fn first_of_server(&self) -> Option<&'static str> {
+        let settings = [("host", self.host.is_some()), ("port", self.port.is_some())];
+        let mut set = settings.into_iter().filter(|(_, is_set)| *is_set);
+        set.next()
+            .map(|(key, _)| key)
+            .or_else(|| self.first_of_redis())
+    }
+
     /// The first setting here that only a connection on Redis has.
     pub(super) fn first_of_redis(&self) -> Option<&'static str> {
         let settings = [
             ("url", self.url.is_some()),
-            ("host", self.host.is_some()),
-            ("port", self.port.is_some()),
             ("tls", self.tls.is_some()),
             ("socket", self.socket.is_some()),
             ("username", self.username.is_some()),
@@ -158,6 +165,8 @@ pub struct WorkerTable {
     pub control_plane: Option<bool>,
     /// Whether the last error of a job is kept for a day.
     pub last_errors: Option<bool>,
+    /// Where the ends of jobs are noted whose own server cannot do that.
+    pub ledger: Option<String>,
     /// Time zone of printed times, as PHP names it.
     pub timezone: Option<String>,
 }

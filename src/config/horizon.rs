@@ -39,7 +39,7 @@ pub fn horizon(config: &Config, name: &str) -> Result<Option<HorizonOptions>, Er
             };
             of_app == redis
         }
-        QueuePlace::Database { .. } => false,
+        _ => false,
     });
     let worked = if is_same {
         connection(config, name)?.redis().cloned()

@@ -22,11 +22,13 @@ mod handler;
 mod horizon;
 mod laravel;
 mod learn;
+mod ledger;
 mod load;
 mod manifest;
 mod mapping;
 mod middleware;
 mod otlp;
+mod overflow;
 pub mod php;
 mod place;
 mod policy;
@@ -52,6 +54,7 @@ pub use horizon::{horizon, horizon_of_worker};
 pub use laravel::{
     EnvLookup, Laravel, Origin, QueuePlace, QueueSettings, RedisSettings, SettingError,
 };
+pub use ledger::LedgerPlace;
 pub use mapping::MapTable;
 pub use middleware::{
     ExceptionsTable, LimiterTable, MiddlewareTable, OverlapTable, RateLimitedTable, ReleaseTable,

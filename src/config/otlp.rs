@@ -83,6 +83,10 @@ fn server(place: &QueuePlace) -> (&'static str, Option<(String, u16)>) {
             let server = (!is_local).then(|| (database.host.clone(), database.port));
             ("database", server)
         }
+        QueuePlace::Nowhere(driver) => (driver, None),
+        QueuePlace::Failover(_) => ("failover", None),
+        QueuePlace::Sqs { .. } => ("aws_sqs", None),
+        QueuePlace::Beanstalkd { queue } => ("beanstalkd", Some((queue.host.clone(), queue.port))),
     }
 }
 

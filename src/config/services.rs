@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 
-use super::connection::connection;
+use super::connection::{Connection, connection};
 use super::file::PayloadHooks;
 use super::laravel::{Laravel, SettingError};
 use super::stores::{batches, encrypter};
@@ -13,7 +13,7 @@ use super::{Config, Error};
 use crate::cache::Stores;
 use crate::connection::Redis;
 use crate::handler::{Gap, Hooks, Models, Services};
-use crate::queue::{Connections, Destination, Queue, QueueName};
+use crate::queue::{Connections, Destination, FailoverQueue, Inner, Queue, QueueName};
 use crate::routing::PhpEvents;
 use crate::shown::with_causes;
 
@@ -110,10 +110,7 @@ fn destinations(config: &Config) -> Connections {
             Ok(connection) => connection.default_queue.clone(),
             Err(_) => "default".into(),
         };
-        let queues = opened.and_then(|connection| {
-            let opened = connection.open().map_err(|error| with_causes(&error))?;
-            Ok(opened as Arc<dyn Queue>)
-        });
+        let queues = opened.and_then(|connection| open_to_push(config, &connection));
         let destination = Destination {
             default_queue,
             queues,
@@ -122,6 +119,35 @@ fn destinations(config: &Config) -> Connections {
     };
     let all = config.connections().into_iter().map(destination);
     Connections::new(config.default_connection(), all)
+}
+
+/// Opens a connection to push; of a failover connection those that can be used, up to the first that cannot: after
+/// that one only PHP knows what is to be done.
+fn open_to_push(config: &Config, to: &Connection) -> Result<Arc<dyn Queue>, String> {
+    if to.failover.is_empty() {
+        return to.open_to_push().map_err(|error| with_causes(&error));
+    }
+    let (mut all, mut problem) = (Vec::new(), String::new());
+    for name in &to.failover {
+        let opened = connection(config, name).and_then(|inner| {
+            Ok(Inner {
+                queues: inner.open_to_push()?,
+                name: inner.name,
+                default_queue: inner.default_queue,
+            })
+        });
+        match opened {
+            Ok(inner) => all.push(inner),
+            Err(error) => {
+                problem = with_causes(&error);
+                break;
+            }
+        }
+    }
+    match FailoverQueue::new(all) {
+        Some(queue) => Ok(Arc::new(queue)),
+        None => Err(problem),
+    }
 }
 
 /// What middleware needs: of no importance to jobs that do not need it, so an error only for those.

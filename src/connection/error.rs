@@ -55,6 +55,16 @@ pub enum Error {
         /// What the system reported, or what was wrong with the server's answers.
         source: std::io::Error,
     },
+    /// SQS cannot be reached, or did not answer.
+    #[error("{} SQS at {address}", if *was_connected { "no answer from" } else { "could not send a request to" })]
+    Sqs {
+        /// Scheme, host and port.
+        address: String,
+        /// False if nothing was sent.
+        was_connected: bool,
+        /// What the SDK reported.
+        source: std::io::Error,
+    },
     /// There is no database connection of this name.
     #[error("no database connection `{name}` (configured: {known})")]
     UnknownDatabase {
@@ -74,6 +84,9 @@ pub enum Error {
     /// This build lacks the driver for this kind of database.
     #[error("this build of artisand has no driver for this database (feature `{0}`)")]
     NoDriver(&'static str),
+    /// This build has no SQS.
+    #[error("this build of artisand has no SQS (feature `sqs`)")]
+    NoSqs,
     /// The database of the queues is away, which the log says once.
     #[error(transparent)]
     Away(Box<Self>),
@@ -99,11 +112,14 @@ impl Error {
     /// True if a new connection may help: the old one is lost, or its server cannot serve for now.
     pub fn is_lost_connection(&self) -> bool {
         match self {
-            Self::Connect { .. } | Self::Beanstalkd { .. } | Self::Away(_) => true,
+            Self::Connect { .. } | Self::Beanstalkd { .. } | Self::Sqs { .. } | Self::Away(_) => {
+                true
+            }
             Self::Command { source, .. } => is_lost(source),
             Self::Sql { source, .. } => source.is_lost(),
             Self::Url { .. }
             | Self::NoTls
+            | Self::NoSqs
             | Self::UnknownDatabase { .. }
             | Self::Unusable { .. }
             | Self::NoDriver(_)
@@ -120,7 +136,9 @@ impl Error {
             }
             Self::Sql { source, .. } => source.is_of_unknown_outcome(),
             Self::Away(source) => source.is_of_unknown_outcome(),
-            Self::Beanstalkd { was_connected, .. } => *was_connected,
+            Self::Beanstalkd { was_connected, .. } | Self::Sqs { was_connected, .. } => {
+                *was_connected
+            }
             _ => false,
         }
     }

@@ -137,6 +137,7 @@ pub(crate) fn is_away(error: &(dyn std::error::Error + 'static)) -> bool {
             error @ (Error::Connect { .. }
             | Error::Command { .. }
             | Error::Beanstalkd { .. }
+            | Error::Sqs { .. }
             | Error::Away(_)),
         ) = error.downcast_ref()
         {

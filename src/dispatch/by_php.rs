@@ -23,6 +23,7 @@ pub(super) fn by_php(app: &App, object: Object, options: &Options) -> Result<Rea
         now,
         name: class.as_str(),
         is_secret: known.is_some_and(Class::is_encrypted),
+        may_be_doubled: false,
     };
     let payload = hand_over.dispatches(command.bytes, &app.inherited);
     let payload = payload.map_err(|error| DispatchError::OnlyPhp(error.into()))?;

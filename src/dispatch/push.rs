@@ -12,7 +12,7 @@ use crate::cache;
 use crate::handler::dispatch::{self as draft, Lock, Ready};
 use crate::payload::{JobId, JobUuid, random_id};
 use crate::php::{ClassName, Object, Value};
-use crate::queue::{ConnectionName, Once, PushedOnce, Queue, QueueName};
+use crate::queue::{Ability, ConnectionName, Once, PushedOnce, Queue, QueueName};
 
 /// What became of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,6 +103,14 @@ impl Prepared {
             }
             return Ok(self.queued(self.ready.uuid.clone()));
         }
+        let abilities = queues.abilities();
+        if self.once.is_some() && !abilities.has(Ability::RemembersPushes) {
+            let why = format!(
+                "`once` cannot be kept: {} does not recognize a job that is pushed again",
+                abilities.driver
+            );
+            return Err(DispatchError::Refused(why.into()));
+        }
         let id = match &self.once {
             Some(key) => format!("once:{key}"),
             None => random_id().to_string(),
@@ -123,7 +131,11 @@ impl Prepared {
                     return Ok(self.queued(JobUuid::from(&*note)));
                 }
                 Ok(_) => return Ok(Dispatched::Unique),
-                Err(error) if error.is_lost_connection() && tries < TRIES => {
+                Err(error)
+                    if error.is_lost_connection()
+                        && error.allows_another_push(abilities)
+                        && tries < TRIES =>
+                {
                     tries += 1;
                     tokio::time::sleep(Duration::from_millis(50 << tries)).await;
                 }

@@ -368,7 +368,11 @@ async fn push(queues: &dyn Queue, pushes: &[Push]) -> Result<(), crate::queue::E
         match queues.push_once(pushes, once).await {
             Ok(_) => return Ok(()),
             // The batch's row is locked meanwhile: give up after a few tries.
-            Err(error) if error.is_lost_connection() && tries < TRIES => {
+            Err(error)
+                if error.is_lost_connection()
+                    && error.allows_another_push(queues.abilities())
+                    && tries < TRIES =>
+            {
                 tries += 1;
                 tokio::time::sleep(Duration::from_millis(50 << tries)).await;
             }

@@ -5,7 +5,7 @@ use super::lease::Hold;
 use crate::batch::{Batches, Ended, JobOutcome, Recorded};
 use crate::outbox::follow_up::{Count, FollowUp, NO_PHP_QUEUE};
 use crate::outbox::hand_over::HandOver;
-use crate::queue::{Effect, Push, QueueName};
+use crate::queue::{Ability, Effect, Push, QueueName};
 use crate::shown::with_causes;
 
 const COUNTING: &str = "count jobs in a batch";
@@ -206,6 +206,7 @@ impl Follower {
             now: self.clock.now(),
             name: count.name.as_deref().unwrap_or_default(),
             is_secret: false,
+            may_be_doubled: !self.queue.abilities().has(Ability::FinishesInOneStep),
         }
     }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::Ended;
 use crate::payload::TraceFields;
-use crate::queue::{Effect, Spool};
+use crate::queue::{ConnectionName, Effect, Push, Spool};
 
 /// A record of follow-up work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,6 +88,25 @@ pub(crate) struct Count {
 /// A token that distinguishes the end of a job from other ends of the same job.
 pub(crate) fn random_token() -> String {
     format!("{:016x}", fastrand::u64(..))
+}
+
+impl Outgoing {
+    /// A push to a queue connection, to be made once the job has ended that it follows; it takes no lock.
+    pub(crate) fn of(connection: &ConnectionName, push: &Push) -> Self {
+        Self {
+            connection: connection.to_string(),
+            queue: push.queue.to_string(),
+            payload: String::from_utf8_lossy(&push.payload).into_owned(),
+            due: push.due.map(|due| due.0),
+            id: random_token(),
+            lock: None,
+        }
+    }
+}
+
+/// Puts a push off until after the end of the job that it follows ([`InOrder`](crate::queue::InOrder)).
+pub(crate) fn put_off(connection: &ConnectionName, push: &Push) -> Effect {
+    FollowUp::Push(Outgoing::of(connection, push)).effect()
 }
 
 impl FollowUp {

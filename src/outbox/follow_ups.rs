@@ -34,7 +34,7 @@ use crate::handler::Services;
 use crate::outbox::follow_up::{Count, FollowUp};
 use crate::outbox::lease::{Drained, Hold, Lease, Progress, unreachable};
 use crate::outbox::left::Left;
-use crate::queue::{ConnectionName, Effect, Ledger, Spool};
+use crate::queue::{ConnectionName, Effect, Ledger, Queue, Spool};
 use crate::shown::with_causes;
 use crate::time::Clock;
 
@@ -42,7 +42,8 @@ use crate::time::Clock;
 pub(crate) struct Follower {
     pub(crate) ledger: Arc<dyn Ledger>,
     pub(crate) services: Arc<Services>,
-    /// Name of the connection of `queue`.
+    /// The queues of the worker, and the name of their connection.
+    pub(crate) queue: Arc<dyn Queue>,
     pub(crate) connection: ConnectionName,
     pub(crate) clock: Clock,
     /// Notified when a record was left; reports when all are done.

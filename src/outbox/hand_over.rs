@@ -39,6 +39,8 @@ pub(crate) struct HandOver<'a> {
     pub(crate) name: &'a str,
     /// Whether the closure is encrypted, because it carries content that was encrypted.
     pub(crate) is_secret: bool,
+    /// Whether the closure may be pushed a second time, as to a server that recognizes no push.
+    pub(crate) may_be_doubled: bool,
 }
 
 /// Why something cannot be handed to PHP.
@@ -166,11 +168,13 @@ impl HandOver<'_> {
         trace: Option<&TraceFields>,
     ) -> Result<Vec<u8>, HandOverError> {
         // The first attempt counts without a check, which might read from a replica that lags behind. A batch with
-        // no pending jobs that is not finished was abandoned before any callback.
-        const CODE: &str = "function ($job) use ($batch, $uuid, $mark) { \
-            $found = \\Illuminate\\Support\\Facades\\Bus::findBatch($batch); \
+        // no pending jobs that is not finished was abandoned before any callback. One that may have been pushed twice
+        // always checks, in a transaction, which no replica answers.
+        const CODE: &str = "function ($job) use ($batch, $uuid, $mark, $doubled) { \
+            $find = function () use ($batch) { return \\Illuminate\\Support\\Facades\\Bus::findBatch($batch); }; \
+            $found = $doubled ? \\app(\\Illuminate\\Bus\\BatchRepository::class)->transaction($find) : $find(); \
             if ($found === null) { return; } \
-            if ($mark === null || $job->attempts() < 2 || in_array($mark, $found->failedJobIds, true)) { \
+            if ($mark === null || (! $doubled && $job->attempts() < 2) || in_array($mark, $found->failedJobIds, true)) { \
                 $found->recordSuccessfulJob($mark ?? $uuid); \
             } elseif ($found->pendingJobs === 0 && ! $found->finished()) { \
                 (new class($found) extends \\Illuminate\\Bus\\Batch { \
@@ -186,6 +190,7 @@ impl HandOver<'_> {
             ("batch", batch.into()),
             ("uuid", uuid.into()),
             ("mark", mark.map_or(Value::Null, Value::from)),
+            ("doubled", Value::Bool(self.may_be_doubled)),
         ];
         self.payload_with(self.closure(CODE, uses)?, fields(trace))
     }
@@ -200,15 +205,17 @@ impl HandOver<'_> {
         message: &str,
         trace: Option<&TraceFields>,
     ) -> Result<Vec<u8>, HandOverError> {
-        const CODE: &str = "function ($job) use ($batch, $uuid, $message) { \
-            $found = \\Illuminate\\Support\\Facades\\Bus::findBatch($batch); \
-            if ($found !== null && ($job->attempts() < 2 || ! in_array($uuid, $found->failedJobIds, true))) { \
+        const CODE: &str = "function ($job) use ($batch, $uuid, $message, $doubled) { \
+            $find = function () use ($batch) { return \\Illuminate\\Support\\Facades\\Bus::findBatch($batch); }; \
+            $found = $doubled ? \\app(\\Illuminate\\Bus\\BatchRepository::class)->transaction($find) : $find(); \
+            if ($found !== null && ((! $doubled && $job->attempts() < 2) || ! in_array($uuid, $found->failedJobIds, true))) { \
                 $found->recordFailedJob($uuid, new \\RuntimeException($message)); \
             } }";
         let uses = vec![
             ("batch", batch.into()),
             ("uuid", uuid.into()),
             ("message", message.into()),
+            ("doubled", Value::Bool(self.may_be_doubled)),
         ];
         self.payload_with(self.closure(CODE, uses)?, fields(trace))
     }

@@ -5,9 +5,15 @@ use std::time::Duration;
 use super::follow_ups::{Follower, Problem, Pushing, Said};
 use super::lease::Hold;
 use crate::outbox::follow_up::{Outgoing, Wanted};
-use crate::queue::{Effect, Once, Push, Queue};
+use crate::payload::{FailedJob, Payload};
+use crate::queue::{Ability, Effect, Error, Once, Push, Queue};
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
+
+/// Whether the server will never take the job.
+fn is_refused_for_ever(error: &Error) -> bool {
+    matches!(error, Error::Refused { .. }) && error.is_wrong_kind()
+}
 
 /// How long another connection remembers a push; a record may stay in the list for that long.
 const REMEMBERED: Duration = Duration::from_secs(86_400);
@@ -22,10 +28,12 @@ impl Follower {
     ) -> Result<Pushing, Problem> {
         let what = "push a job";
         let problem = |error: String| (what, error);
-        let elsewhere = if push.connection == self.connection.as_str() {
-            None
-        } else {
-            Some(self.queues(&push.connection).map_err(problem)?)
+        let is_own = push.connection == self.connection.as_str();
+        let ends_in_one_step = (self.queue.abilities()).has(Ability::FinishesInOneStep);
+        let elsewhere = match is_own {
+            true if ends_in_one_step => None,
+            true => Some(&*self.queue),
+            false => Some(self.queues(&push.connection).map_err(problem)?),
         };
         let failed = |error: crate::queue::Error| problem(with_causes(&error));
         if let Some(lock) = &push.lock {
@@ -64,7 +72,47 @@ impl Follower {
             note: "1",
         };
         let pushed = queues.push_once(&[job], once).await;
-        pushed.map(|_| Pushing::Pushed).map_err(failed)
+        if let Err(error) = &pushed
+            && !error.allows_another_push(queues.abilities())
+        {
+            tracing::warn!(
+                connection = push.connection,
+                queue = push.queue,
+                "the reply to the push of a job was lost: it is pushed again, and may be there twice"
+            );
+        }
+        match pushed {
+            Ok(_) => Ok(Pushing::Pushed),
+            Err(error) if is_refused_for_ever(&error) => {
+                let record = self.refused(push, &error);
+                Ok(Pushing::Here(Effect::Record(record)))
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// The record of a job that its queue does not take, for the app's failed jobs: there it is seen, and can be retried.
+    fn refused(&self, push: &Outgoing, error: &Error) -> FailedJob {
+        let error = with_causes(error);
+        tracing::error!(
+            connection = push.connection,
+            queue = push.queue,
+            error,
+            "a job that follows another one cannot be pushed: it becomes a failed job"
+        );
+        let payload = Payload::parse(push.payload.as_bytes()).ok();
+        let uuid = payload.and_then(|payload| payload.uuid);
+        FailedJob {
+            uuid: uuid.map(|uuid| uuid.to_string()),
+            connection: push.connection.clone(),
+            queue: push.queue.clone(),
+            payload: push.payload.clone(),
+            // As PHP prints an exception.
+            exception: format!(
+                "Artisand\\PushRefused: {error} in artisand:0\nStack trace:\n#0 {{main}}"
+            ),
+            failed_at: self.clock.now().0,
+        }
     }
 
     /// The queues of another connection.

@@ -39,11 +39,15 @@ pub enum Ability {
     CountsInPayload,
     /// Keeps jobs that are due apart until a pop moves them.
     Migrates,
+    /// Recognizes a push that is repeated ([`Queue::push_once`](super::Queue::push_once)).
+    RemembersPushes,
+    /// Shows jobs without taking them ([`Queue::look`](super::Queue::look)).
+    Shows,
 }
 
 impl Ability {
     /// All that a driver on a server with transactions can do.
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::Chooses,
         Self::PutsBack,
         Self::FinishesInOneStep,
@@ -54,6 +58,8 @@ impl Ability {
         Self::Clears,
         Self::CountsInPayload,
         Self::Migrates,
+        Self::RemembersPushes,
+        Self::Shows,
     ];
 }
 

@@ -77,6 +77,11 @@ impl Keys {
         format!("{}artisand:last-error:{job}", self.prefix)
     }
 
+    /// Notes the end of a job of another server; artisand's own key.
+    pub(super) fn ended(&self, id: &str) -> String {
+        format!("{}artisand:ended:{id}", self.prefix)
+    }
+
     /// Marks a payload with this identity as pushed; artisand's own key.
     pub fn pushed(&self, id: &str) -> String {
         format!("{}artisand:pushed:{id}", self.prefix)

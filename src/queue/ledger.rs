@@ -5,11 +5,15 @@ use std::time::Duration;
 
 use super::{Answer, Effect, Spool};
 use crate::connection::LockPlace;
+use crate::time::UnixSeconds;
 
 /// Queues and artisand's own records beside them, on one server.
 pub trait Driver: super::Queue + Ledger {}
 
 impl<T: super::Queue + Ledger> Driver for T {}
+
+/// How long the end of a job is noted that its queue may deliver again.
+pub(super) const END_KEPT: Duration = Duration::from_secs(7 * 86_400);
 
 /// Lists of artisand's own records that survive a crash, each emptied by one process at a time.
 ///
@@ -53,6 +57,21 @@ pub trait Ledger: Send + Sync + fmt::Debug + 'static {
 
     /// The last error of a job, if it is still kept.
     fn last_error<'a>(&'a self, job: &'a str) -> Answer<'a, Option<String>>;
+
+    /// Notes the end of a job whose queue is on another server, and applies the effects: all in one step, and nothing if
+    /// an end of this identity is noted already. The note is kept for [`END_KEPT`].
+    fn note_end<'a>(
+        &'a self,
+        id: &'a str,
+        at: UnixSeconds,
+        effects: &'a [Effect],
+    ) -> Answer<'a, ()>;
+
+    /// For each identity the second for which an end is noted.
+    fn ends<'a>(&'a self, ids: &'a [String]) -> Answer<'a, Vec<Option<UnixSeconds>>>;
+
+    /// Removes notes of ends.
+    fn forget_ends<'a>(&'a self, ids: &'a [String]) -> Answer<'a, ()>;
 
     /// Whether a lock kept in this place can be taken and freed in one step with records and pushes.
     fn holds(&self, place: &LockPlace) -> bool;

@@ -11,38 +11,44 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod abilities;
-#[cfg_attr(
-    not(feature = "internals"),
-    expect(dead_code, reason = "no command opens a connection of this driver yet")
-)]
 mod beanstalkd;
 mod connections;
 mod database;
 mod effect;
+mod failover;
 mod heads;
+mod in_order;
 mod keys;
 mod ledger;
 mod memory;
 mod name;
+mod nothing;
 mod redis;
+mod refusal;
 mod spool;
+mod sqs;
 
 pub use abilities::{Abilities, Ability};
-pub use beanstalkd::Refusal;
-#[cfg(feature = "internals")]
 pub use beanstalkd::{BeanstalkdOptions, BeanstalkdQueue};
 pub use connections::{Connections, Destination};
 pub use database::{DatabaseQueue, DatabaseQueueOptions};
 pub use effect::Push;
 pub use effect::{Claim, Effect, Unlock};
+pub use failover::{FailoverQueue, Inner};
 pub use heads::Heads;
+pub use in_order::InOrder;
 pub use keys::Keys;
 pub use ledger::{Driver, Ledger};
 pub use memory::MemoryQueue;
 pub use name::{ConnectionName, QueueName};
+pub use nothing::NoQueue;
 pub(crate) use redis::{QueuesByPrefix, queues_by_prefix};
 pub use redis::{RedisQueue, RedisQueueOptions};
+pub use refusal::Refusal;
 pub use spool::Spool;
+pub use sqs::{Overflow, PayloadStore, SqsKey, SqsOptions, StoreProblem};
+#[cfg(feature = "sqs")]
+pub use sqs::{SHORTEST_VISIBILITY, SqsQueue};
 
 use crate::connection::{LockPlace, Transaction};
 use crate::time::UnixSeconds;
@@ -63,6 +69,8 @@ pub struct ReservedJob {
     pub choice: Option<usize>,
     /// The driver's key to find the job again; no other code reads it. Redis: the payload as it was reserved.
     pub ticket: Arc<[u8]>,
+    /// What its server calls the job, where the end of a job is not one step.
+    pub delivery: Option<Delivery>,
 }
 
 impl ReservedJob {
@@ -130,6 +138,8 @@ pub struct PopRequest<'a> {
     pub woken: &'a [QueueName],
     /// Which jobs to take; `None` for all.
     pub selection: Option<Selection<'a>>,
+    /// Whether the caller goes away if there is no job: a server whose answers may overlook jobs then looks longer.
+    pub thorough: bool,
 }
 
 impl fmt::Debug for Selection<'_> {
@@ -356,7 +366,15 @@ pub enum Error {
         /// The queue that the script ran for.
         queue: QueueName,
     },
-    /// beanstalkd refused, or cannot do what was asked.
+    /// The store of payloads that are too long for a message could not take one, or was away.
+    #[error("the cache store with the long payloads of queue `{queue}` cannot be used")]
+    Overflow {
+        /// The queue that the call was for.
+        queue: QueueName,
+        /// What the store reported.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The server refused, or cannot do what was asked.
     #[error("the call for queue `{queue}` was refused")]
     Refused {
         /// The queue that the call was for.
@@ -379,8 +397,13 @@ impl Error {
             Self::Sql { is_unknown, .. } => *is_unknown,
             // The script did something, but its reply could not be read.
             Self::Reply { .. } => true,
-            Self::Refused { .. } => false,
+            Self::Refused { .. } | Self::Overflow { .. } => false,
         }
+    }
+
+    /// Whether a [`push_once`](Queue::push_once) that ended so may be made again without doubling a job.
+    pub(crate) fn allows_another_push(&self, abilities: &Abilities) -> bool {
+        abilities.has(Ability::RemembersPushes) || !self.is_of_unknown_outcome()
     }
 
     /// True if a key has the wrong type, or the server can never do this: nothing was done, and a retry does not help.
@@ -395,6 +418,33 @@ impl Error {
         };
         matches!(source, crate::connection::Error::Command { source, .. } if source.to_string().contains(SAID))
     }
+}
+
+/// A job as its server knows it, through all of its deliveries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    /// What the server calls the job.
+    pub id: String,
+    /// When the job was pushed, to a second or two; only where the server may give the same name to a later job.
+    pub pushed: Option<UnixSeconds>,
+    /// What the server wants to be told with each request about this delivery, where that is not the job's name.
+    pub receipt: Option<String>,
+}
+
+/// The first job that waits in a queue; `None` if there is none, or the driver shows none.
+///
+/// # Errors
+///
+/// As of [`Queue::look`].
+pub(crate) async fn first_waiting(
+    queue: &dyn Queue,
+    name: &QueueName,
+) -> Result<Option<Vec<u8>>, Error> {
+    if !queue.abilities().has(Ability::Shows) {
+        return Ok(None);
+    }
+    let head = queue.look(name, Place::Pending, 0, 1).await?;
+    Ok(head.into_iter().next())
 }
 
 /// The number of an attempt from a payload's PHP integer; values below 1 count as 1.
@@ -504,6 +554,18 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
         queues: &'a [QueueName],
         timeout: Duration,
     ) -> Answer<'a, Option<QueueName>>;
+
+    /// Ends all waits; says whether they have left jobs, which the next pop takes.
+    ///
+    /// For a worker that stops, where waiting takes jobs.
+    fn end_waits(&self) -> Answer<'_, bool> {
+        Box::pin(std::future::ready(Ok(false)))
+    }
+
+    /// The name that PHP has for a queue in records of its jobs.
+    fn recorded(&self, queue: &QueueName) -> QueueName {
+        queue.clone()
+    }
 
     /// Adds payloads to the end of a queue, byte for byte.
     fn push<'a>(&'a self, queue: &'a QueueName, payloads: &'a [Vec<u8>]) -> Answer<'a, ()>;

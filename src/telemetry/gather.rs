@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::payload::Payload;
 use crate::process::pool::Pool;
 use crate::queue::{
-    ConnectionName, Driver, Due, Error, Ledger, Place, Queue, QueueName, Sizes, Spool,
+    ConnectionName, Driver, Due, Error, Ledger, Queue, QueueName, Sizes, Spool, first_waiting,
 };
 use crate::telemetry::jobs::unix_seconds;
 use crate::time::Clock;
@@ -120,8 +120,8 @@ impl Sources {
     async fn ask_queue(&self, queue: &QueueName) -> Result<QueueBacklog, Error> {
         let sizes = self.queue.sizes(queue).await?;
         let due = self.queue.due(queue, Clock::System.now()).await?;
-        let head = self.queue.look(queue, Place::Pending, 0, 1).await?;
-        let head = head.first().and_then(|head| Payload::parse(head).ok());
+        let head = first_waiting(&*self.queue, queue).await?;
+        let head = head.and_then(|head| Payload::parse(&head).ok());
         let since = head.and_then(|head| head.first_due());
         Ok(QueueBacklog {
             queue: queue.clone(),

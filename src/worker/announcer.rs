@@ -33,7 +33,8 @@ impl Announcer {
         helpers: &mut JoinSet<()>,
     ) -> Self {
         let (hear, heard) = watch::channel(Heard::default());
-        let watch = Watch::new(control_plane, options.connection.as_str(), &options.queues);
+        let paused_as = options.paused_as.as_ref().unwrap_or(&options.connection);
+        let watch = Watch::new(control_plane, paused_as.as_str(), &options.queues);
         let first_look = watch.map(|watch| {
             let (looked, first_look) = oneshot::channel();
             helpers.spawn(watch.keep_looking(hear, looked));

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::handler::Services;
-use crate::queue::{ConnectionName, Ledger};
+use crate::queue::{Ability, ConnectionName, Ledger, Queue};
 use crate::routing::Router;
 use crate::time::Clock;
 use crate::worker::last_errors::LastErrors;
@@ -18,6 +18,8 @@ pub(super) struct AppContext {
     pub(super) clock: Clock,
     /// The records that are written in one step with a job's end.
     pub(super) ledger: Arc<dyn Ledger>,
+    /// Whether a push to this connection happens in one step with the end of a job of it.
+    pub(super) ends_in_one_step: bool,
     /// The last errors of jobs that are to be tried again.
     pub(super) last_errors: LastErrors,
     /// Whether PHP would run closures signed here, or the reason why not; determined once.
@@ -29,6 +31,7 @@ impl AppContext {
         router: Arc<Router>,
         services: Arc<Services>,
         options: &WorkerOptions,
+        queue: &dyn Queue,
         ledger: Arc<dyn Ledger>,
     ) -> Self {
         Self {
@@ -38,6 +41,7 @@ impl AppContext {
             clock: options.clock,
             last_errors: LastErrors::new(&ledger, options.last_errors),
             ledger,
+            ends_in_one_step: queue.abilities().has(Ability::FinishesInOneStep),
             can_sign: OnceLock::new(),
         }
     }

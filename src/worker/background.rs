@@ -85,7 +85,7 @@ impl Background {
         };
         let settling = tokio::spawn(keep_settling(settler, received));
         let following = Following::start(
-            ledger,
+            (queue, ledger),
             Arc::clone(services),
             options.connection.clone(),
             Arc::clone(&left),

@@ -17,7 +17,7 @@ use crate::connection::Reconnect;
 use crate::connection::is_away;
 use crate::outbox::left::Left;
 use crate::payload::JobUuid;
-use crate::queue::{Effect, Queue, ReservedJob, Settled, Settlement, Spool, Unsettled};
+use crate::queue::{Ability, Effect, Queue, ReservedJob, Settled, Settlement, Spool, Unsettled};
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
 use crate::worker::attempt::ending::{Ending, Report};
@@ -323,7 +323,10 @@ impl Settler {
         if spools(Spool::FailedJobs) {
             self.spooled.notify_one();
         }
-        if spools(Spool::FollowUps) {
+        // Without one step for both, a push is left to do, too.
+        let puts_off = !(self.queue.abilities()).has(Ability::FinishesInOneStep)
+            && done.iter().any(|(pending, _)| pending.pushes());
+        if puts_off || spools(Spool::FollowUps) {
             self.left.note();
         }
         let count = done.len();

@@ -297,7 +297,7 @@ impl Worker {
         let helpers = &mut background.helpers;
         let announcer = Announcer::start(&self.control_plane, &options, helpers);
         let wakeups = Wakeups::start(&queue, &options.queues, php_changes, helpers);
-        let app = AppContext::new(self.router, services, &options, self.ledger);
+        let app = AppContext::new(self.router, services, &options, &*queue, self.ledger);
         let mappings = app.router.mappings().len();
         let weights = Weights::new(self.threads, mappings);
         let shared = Shared {

@@ -13,6 +13,8 @@ use crate::worker::attempt::decide::Defaults;
 pub struct WorkerOptions {
     /// Name of the queue connection.
     pub connection: ConnectionName,
+    /// The name by which the app pauses its queues, if it is another one.
+    pub paused_as: Option<ConnectionName>,
     /// Queues in order of priority, highest first.
     pub queues: Vec<QueueName>,
     /// Tries, backoff and timeout of jobs without their own.
@@ -69,6 +71,7 @@ impl Default for WorkerOptions {
     fn default() -> Self {
         Self {
             connection: "redis".into(),
+            paused_as: None,
             queues: vec!["default".into()],
             defaults: Defaults {
                 tries: 1,

@@ -14,7 +14,7 @@ use crate::outbox::failed_jobs::{Passes, Recordings};
 use crate::outbox::lease::{Drained, Progress};
 use crate::outbox::left::Left;
 use crate::outbox::{failed_jobs, follow_ups};
-use crate::queue::{ConnectionName, Ledger};
+use crate::queue::{ConnectionName, Ledger, Queue};
 use crate::time::Clock;
 use crate::worker::stop::Orders;
 
@@ -89,7 +89,7 @@ impl Recording {
 
 impl Following {
     pub(crate) fn start(
-        ledger: &Arc<dyn Ledger>,
+        (queue, ledger): (&Arc<dyn Queue>, &Arc<dyn Ledger>),
         services: Arc<Services>,
         connection: ConnectionName,
         left: Arc<Left>,
@@ -99,6 +99,7 @@ impl Following {
         let task = follow_ups::Follower {
             ledger: Arc::clone(ledger),
             services,
+            queue: Arc::clone(queue),
             connection,
             clock,
             left,

@@ -26,7 +26,7 @@ impl Preview {
         };
         // Keeps no locks of the app; nothing is pushed.
         let ledger = Arc::new(MemoryQueue::new(None));
-        let app = AppContext::new(router, services, &options, ledger);
+        let app = AppContext::new(router, services, &options, &*ledger.clone(), ledger);
         Self(Triage::new(Arc::new(app)))
     }
 

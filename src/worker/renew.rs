@@ -199,6 +199,7 @@ mod tests {
             now: UnixSeconds(0),
             woken: &[],
             selection: None,
+            thorough: false,
         };
         let running = Running::default();
         for (number, job) in (0..).zip(queue.pop(request).await.unwrap().jobs) {

@@ -23,11 +23,11 @@ use super::renew::Running;
 use super::select::{self, Selector};
 use super::slots::{Slots, TaskOutput};
 use super::stop::{Orders, StopReason};
-use super::triage::Candidate;
+use super::triage::{Candidate, Triaged};
 use super::wakeups::{Wakeups, Woken};
 use crate::connection::is_away;
 use crate::process::pool::Pool;
-use crate::queue::{Popped, Queue, QueueName, ReservedJob};
+use crate::queue::{Ability, Popped, Queue, QueueName, ReservedJob};
 use crate::shown::{rounded, with_causes};
 use crate::time::{Clock, UnixSeconds};
 
@@ -115,6 +115,7 @@ impl Run {
             self.announcer
                 .announce_stats_sometimes(&self.shared.observers, stats);
             if let Some(reason) = self.stop_reason(orders) {
+                self.take_caught().await;
                 self.slots.start_waiting(&self.shared);
                 return reason;
             }
@@ -131,7 +132,9 @@ impl Run {
                 self.pop_for_handlers(slots).await;
                 has_popped = true;
             }
-            if let Some(slots) = self.php_slots().filter(|_| may_pop)
+            if let Some(slots) = self
+                .php_slots()
+                .filter(|_| may_pop && !self.pops_for_both())
                 && self.php.check_due(slots, is_busy, Instant::now())
             {
                 self.pop_for_php(slots).await;
@@ -155,7 +158,14 @@ impl Run {
     fn is_held_up(&self) -> bool {
         self.is_sequential()
             && !self.shared.settlements.handed.are_settled()
-            && self.shared.observers.are_in_order()
+            && (self.shared.observers.are_in_order() || self.pops_for_both())
+    }
+
+    /// Whether one pop is for handlers here and for PHP: the queue cannot leave the jobs of either.
+    fn pops_for_both(&self) -> bool {
+        self.shared.pool.is_some()
+            && !self.shared.has_only_php()
+            && !self.queue.abilities().has(Ability::Chooses)
     }
 
     fn is_sequential(&self) -> bool {
@@ -193,7 +203,12 @@ impl Run {
             return None;
         }
         let most = self.queue.abilities().most_at_once.get();
-        NonZeroUsize::new(self.slots.free().min(self.left()).min(most))
+        let slots = NonZeroUsize::new(self.slots.free().min(self.left()).min(most))?;
+        if self.pops_for_both() {
+            // Every job must have a place, whichever it is for.
+            return self.php_slots().map(|php| php.min(slots));
+        }
+        Some(slots)
     }
 
     /// PHP processes that wait for a job.
@@ -207,6 +222,22 @@ impl Run {
         NonZeroUsize::new(pool.waiting().min(self.left())).filter(|_| is_free)
     }
 
+    /// Begins the jobs that a wait has taken: given back, each would have spent an attempt.
+    async fn take_caught(&mut self) {
+        let are_left = tokio::select! {
+            are_left = self.queue.end_waits() => are_left.unwrap_or(false),
+            () = told_to_hurry(&mut self.orders) => false,
+        };
+        if !are_left {
+            return;
+        }
+        if let Some(slots) = self.local_slots() {
+            self.pop_for_handlers(slots).await;
+        } else if let Some(slots) = self.php_slots() {
+            self.pop_for_php(slots).await;
+        }
+    }
+
     /// Pops and starts jobs for handlers in this process.
     async fn pop_for_handlers(&mut self, slots: NonZeroUsize) {
         // Announced jobs that no handler here takes are for PHP, which pops next.
@@ -217,6 +248,12 @@ impl Run {
             Vec::new()
         };
         let shared = Arc::clone(&self.shared);
+        if self.pops_for_both() {
+            if let Some(fetched) = self.pop(slots, None, &woken, Executor::Local).await {
+                self.start_each(fetched);
+            }
+            return;
+        }
         let selects = shared.triage.leaves_unmapped() || shared.triage.has_limited_mappings();
         let selector =
             selects.then(|| Selector::for_handlers(&shared.triage, self.slots.per_mapping()));
@@ -269,6 +306,18 @@ impl Run {
             return self.slots.take(fetched.into_jobs());
         }
         for (job, candidate) in fetched.into_jobs() {
+            self.slots.start(&self.shared, job, candidate, executor);
+        }
+    }
+
+    /// Starts jobs for handlers here and for PHP.
+    fn start_each(&mut self, fetched: Fetched<'_>) {
+        for (job, _) in fetched.into_jobs() {
+            let candidate = self.shared.triage.triage(&job.payload, &job.queue).ok();
+            let executor = match candidate.as_ref().map(|candidate| &candidate.triaged) {
+                Some(Triaged::Unmapped(_) | Triaged::Bypass(_)) => Executor::Php,
+                _ => Executor::Local,
+            };
             self.slots.start(&self.shared, job, candidate, executor);
         }
     }
@@ -371,12 +420,24 @@ impl Run {
             Executor::Local => self.is_sequential(),
             Executor::Php => shared.has_one_member(),
         };
+        // With jobs that run, there is a next look.
+        let thorough =
+            self.is_bounded() && self.slots.is_empty() && shared.leases.running.is_empty();
         let popping = async {
             if is_sequential {
                 shared.settlements.handed.sent().await;
             }
             renew_overdue(&*queue, &shared.leases.running, clock).await?;
-            select::pop(&*queue, &queues, clock.now(), slots, woken, selector).await
+            select::pop(
+                &*queue,
+                &queues,
+                clock.now(),
+                slots,
+                woken,
+                selector,
+                thorough,
+            )
+            .await
         };
         let mut orders = self.orders.clone();
         self.heartbeat.excuse();
@@ -454,7 +515,7 @@ impl Run {
     async fn wait(&mut self, may_pop: bool) {
         let now = Instant::now();
         let local_slots = self.local_slots().filter(|_| may_pop);
-        let can_pop_for_php = may_pop && self.php_slots().is_some();
+        let can_pop_for_php = may_pop && !self.pops_for_both() && self.php_slots().is_some();
         let local = local_slots.map(|_| self.local.next_pop(now));
         let php = can_pop_for_php.then(|| self.php.next_pop(now));
         let next_pop = local.into_iter().chain(php).min();
@@ -537,7 +598,8 @@ impl Run {
         // Closed queues count as empty, as in Laravel.
         let is_closed = !self.has_open_queue() && shared.leases.running.is_empty();
         // PHP processes that are paused find no jobs either.
-        let is_php_idle = |pool: &Pool| self.php.is_empty() || pool.is_paused();
+        let is_php_idle =
+            |pool: &Pool| self.php.is_empty() || self.pops_for_both() || pool.is_paused();
         let is_empty = (self.local.is_empty() || shared.has_only_php())
             && shared.pool.as_ref().is_none_or(is_php_idle);
         let is_busy = !self.slots.is_empty();
@@ -579,6 +641,15 @@ async fn renew_overdue(
 /// Returns when the worker is told to quit.
 pub(super) async fn told_to_quit(orders: &mut watch::Receiver<Orders>) {
     while !orders.borrow_and_update().quit {
+        if orders.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Returns when the worker is told not to wait for its jobs.
+async fn told_to_hurry(orders: &mut watch::Receiver<Orders>) {
+    while !orders.borrow_and_update().hurry {
         if orders.changed().await.is_err() {
             std::future::pending::<()>().await;
         }

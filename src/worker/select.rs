@@ -110,6 +110,7 @@ pub(super) async fn pop(
     slots: NonZeroUsize,
     woken: &[QueueName],
     selector: Option<&mut Selector<'_>>,
+    thorough: bool,
 ) -> Result<Popped, Error> {
     let request = PopRequest {
         queues,
@@ -117,6 +118,7 @@ pub(super) async fn pop(
         now,
         woken,
         selection: None,
+        thorough,
     };
     let Some(selector) = selector else {
         return queue.pop(request).await;

@@ -709,10 +709,10 @@ fn what_is_not_there_is_named_in_the_words_of_who_wrote_it() {
         "artisand.toml",
         "app = '.'\nlaravel = '13'\nsettings = 'env'\n",
     );
-    let said = run(&["queue:work"], &[]);
-    let expected = "queue connection `sync` has the driver `sync`, and artisand works queues on Redis and in databases (connections it works: database, redis)";
+    let said = run(&["queue:work", "--stop-when-empty"], &[]);
+    let expected = "connection `sync` has the driver `sync`: its jobs wait nowhere";
     assert!(
-        said.starts_with("exit 1") && said.contains(expected),
+        said.starts_with("exit 0") && said.contains(expected),
         "{said}"
     );
 }
@@ -740,7 +740,8 @@ fn the_demo_needs_no_server_and_cleans_up() {
     let config = format!("--config={}", kept.join("artisand.toml").display());
     let mut sizes = artisand(&["queue:monitor", "database:default", "--json", &config]);
     let said = run(sizes.current_dir(&kept));
-    assert!(said.contains("\"pending\":14"), "{said}");
+    // One of them is tried again after a second.
+    assert!(said.contains("\"size\":15,\"pending\":1"), "{said}");
     // Twice in the same place would mix two of them.
     let said = run(&mut artisand(&["demo", "--keep", kept.to_str().unwrap()]));
     assert!(said.contains("cannot create"), "{said}");

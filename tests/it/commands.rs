@@ -227,7 +227,7 @@ fn retried_jobs_are_pushed_anew_and_what_cannot_be_pushed_stays() {
 
            ERROR  Job [gone] cannot be pushed onto its connection [gone]: no queue connection `gone` (configured: database, redis, sync).
 
-           ERROR  Job [sync] cannot be pushed onto its connection [sync]: queue connection `sync` has the driver `sync`, and artisand works queues on Redis and in databases (connections it works: database, redis).
+           ERROR  Job [sync] cannot be pushed onto its connection [sync]: queue connection `sync` has the driver `sync`, whose jobs wait nowhere: PHP runs them where they are pushed, or drops them.
         ");
     assert_eq!(app.failed(), ["past", "broken", "gone", "sync"]);
     let pushed = redis.list(&format!("{PREFIX}queues:default"));

@@ -91,6 +91,7 @@ pub(crate) async fn pop(queue: &dyn Queue, queues: &[&str], max: usize, now: i64
         now: at(now),
         woken: &[],
         selection: None,
+        thorough: false,
     };
     queue.pop(request).await.unwrap()
 }
@@ -474,6 +475,7 @@ impl Picky {
             now: at(now),
             woken: &[],
             selection: Some(selection),
+            thorough: false,
         };
         queue.pop(request).await.unwrap()
     }
@@ -739,6 +741,30 @@ async fn a_job_whose_lock_is_taken_is_not_pushed(queue: impl Subject) {
     assert_eq!(ids(&pop(&queue, &["a"], 9, 0).await), ["i11", "i14", "i15"]);
 }
 
+async fn an_end_of_another_server_is_noted_once_with_what_follows(queue: impl Subject) {
+    let (ledger, lock) = (queue.ledger(), queue.lock("lock"));
+    let [one, other] = ["tubes:1:aa", "tubes:2:aa"].map(str::to_owned);
+    let effects = [
+        Effect::Append(Spool::FollowUps, b"count".to_vec()),
+        Effect::Unlock(Unlock {
+            place: lock,
+            owner: None,
+        }),
+    ];
+    for second in [5, 6] {
+        let noted = ledger.note_end(&one, at(second), &effects);
+        noted.await.unwrap();
+    }
+    let ids = [one, other];
+    assert_eq!(ledger.ends(&ids).await.unwrap(), [Some(at(5)), None]);
+    let records = ledger.read(Spool::FollowUps, 0, 10).await.unwrap();
+    assert_eq!(records, [b"count"]);
+    ledger.forget_ends(&ids).await.unwrap();
+    assert_eq!(ledger.ends(&ids).await.unwrap(), [None, None]);
+    assert_eq!(ledger.ends(&[]).await.unwrap(), []);
+    ledger.forget_ends(&[]).await.unwrap();
+}
+
 async fn records_are_taken_once_and_what_follows_happens_once(queue: impl Subject) {
     let ledger = queue.ledger();
     let effects = ["a", "b", "c"].map(|record| Effect::Append(Spool::FollowUps, record.into()));
@@ -800,6 +826,7 @@ pub(crate) async fn jobs_are_settled_and_others_popped_in_one_call(queue: impl S
         now: at(0),
         woken: &[],
         selection: None,
+        thorough: false,
     };
     let (settled, popped) = queue.settle_and_pop(&rows, request).await;
     assert_eq!(settled.unwrap(), [Settled::Done]);
@@ -967,9 +994,10 @@ contract! {
     what_the_end_of_a_job_brings_about_happens_with_it_or_not_at_all [FinishesInOneStep, Quarantines]
     a_job_whose_lock_is_taken_is_not_pushed [FinishesInOneStep]
     records_are_taken_once_and_what_follows_happens_once [FinishesInOneStep]
+    an_end_of_another_server_is_noted_once_with_what_follows [FinishesInOneStep]
     jobs_are_settled_and_others_popped_in_one_call []
-    jobs_of_one_identity_are_pushed_once []
-    a_look_shows_payloads_in_each_place_and_moves_none []
+    jobs_of_one_identity_are_pushed_once [RemembersPushes]
+    a_look_shows_payloads_in_each_place_and_moves_none [Shows]
     payloads_leave_the_quarantine_for_their_queue_or_for_good [Quarantines]
 }
 
@@ -1186,6 +1214,7 @@ async fn a_notification_that_was_waited_for_is_counted_once_and_surplus_ones_go(
         now: at(0),
         woken: std::slice::from_ref(woken),
         selection: None,
+        thorough: false,
     };
     queue.pop(request(&woken)).await.unwrap();
     assert_eq!(dump(&server)["notify"], serde_json::json!(["1"]));
@@ -1233,6 +1262,7 @@ async fn known_jobs_are_looked_at_once_a_second_and_their_notifications_passed_o
             now: at(1),
             woken: &woken,
             selection: Some(selection),
+            thorough: false,
         };
         let popped = queue.pop(request).await.unwrap();
         assert_eq!(popped.jobs.len(), own.iter().count());
@@ -1433,6 +1463,7 @@ async fn a_server_without_memory_loses_nothing() {
         now: at(5),
         woken: &[],
         selection: None,
+        thorough: false,
     };
     assert!(queue.pop(request).await.is_err());
     assert_eq!(dump(&server), before);
@@ -1458,6 +1489,7 @@ async fn a_queue_that_cannot_be_read_costs_the_others_nothing() {
         now: at(0),
         woken: &[],
         selection: None,
+        thorough: false,
     };
     assert!(queue.pop(request).await.is_err());
 }

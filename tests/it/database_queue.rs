@@ -67,6 +67,7 @@ async fn pop(queue: &dyn Queue, max: usize) -> Vec<ReservedJob> {
         now: Clock::System.now(),
         woken: &[],
         selection: None,
+        thorough: false,
     };
     queue.pop(request).await.unwrap().jobs
 }

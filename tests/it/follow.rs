@@ -143,6 +143,7 @@ async fn take(queue: &MemoryQueue, name: &str) -> Vec<Payload> {
         now: UnixSeconds(NOW.0 + 1000),
         woken: &[],
         selection: None,
+        thorough: false,
     };
     let popped = queue.pop(request).await.unwrap();
     let parse = |job: &artisand::queue::ReservedJob| Payload::parse(&job.payload).unwrap();

@@ -27,6 +27,7 @@ mod horizon;
 mod http;
 mod kinds;
 mod layers;
+mod listen;
 mod live;
 mod log;
 mod make_handler;
@@ -40,6 +41,8 @@ mod package;
 mod payloads;
 mod persistent;
 mod programs;
+#[cfg(feature = "sqs")]
+mod sqs;
 mod stale;
 mod supervised;
 mod telemetry;

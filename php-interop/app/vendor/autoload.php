@@ -1,6 +1,8 @@
 <?php
 
 require_once '/usr/share/php/Illuminate/autoload.php';
+// Debian's Laravel looks for it under another name.
+require_once '/usr/share/php/Pheanstalk/autoload.php';
 require_once __DIR__.'/composer/ClassLoader.php';
 
 $loader = new Composer\Autoload\ClassLoader(

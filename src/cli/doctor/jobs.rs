@@ -13,7 +13,7 @@ use super::waiting::Waiting;
 use crate::cli::report::Report;
 use crate::outbox::hand_over::is_closure;
 use crate::payload::Payload;
-use crate::queue::{Driver, Place, QueueName, Sizes};
+use crate::queue::{Ability, Driver, Place, QueueName, Sizes};
 use crate::shown::with_causes;
 use crate::time::{Clock, UnixSeconds};
 
@@ -26,10 +26,14 @@ pub(super) async fn check(
     waiting: &mut Waiting,
 ) -> Report {
     let mut report = Report::default();
-    let (sizes, elements) = match (
-        queue.sizes(name).await,
-        queue.look(name, Place::Pending, 0, context.sample).await,
-    ) {
+    let shown = async {
+        if queue.abilities().has(Ability::Shows) {
+            queue.look(name, Place::Pending, 0, context.sample).await
+        } else {
+            Ok(Vec::new())
+        }
+    };
+    let (sizes, elements) = match (queue.sizes(name).await, shown.await) {
         (Ok(sizes), Ok(elements)) => (sizes, elements),
         (Err(error), _) | (_, Err(error)) => {
             report.error(

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::{database, jobs, mappings, outbox, pauses, prefix, redis, retry_after};
 use crate::cli::report::Report;
 use crate::cli::{connection, open, output};
-use crate::config::{Config, Connection, Error, QueuePlace};
-use crate::connection::{Redis, RedisOptions};
+use crate::config::{Config, Connection, Error, LedgerPlace, QueuePlace};
+use crate::connection::{DatabaseKind, Redis, RedisOptions};
 use crate::queue::{Driver, QueueName, queues_by_prefix};
 use crate::shown::with_causes;
 
@@ -31,7 +31,23 @@ pub(super) async fn check(context: &Context<'_>) -> (Report, bool) {
     for name in &names {
         report.extend(jobs::check(context, &*queue, name, retry_after, &mut waiting).await);
     }
+    match &settings.ledger {
+        Ok(LedgerPlace::Own) | Err(_) => {}
+        Ok(place @ LedgerPlace::Database { database, .. })
+            if database.kind == DatabaseKind::Sqlite =>
+        {
+            report.warn(
+                "ledger",
+                format!("ends of jobs are noted: {place}; PHP that counts a batch in the same file fails (`database is locked`) if a note is written meanwhile"),
+                "name another place as `ledger` under [worker], such as `storage/artisand.sqlite`",
+            );
+        }
+        Ok(place) => report.ok("ledger", format!("ends of jobs are noted: {place}")),
+    }
     if let Some(router) = context.router() {
+        if let Err(error) = settings.check_choices(router) {
+            report.error("policy", error.to_string(), "queue:work does not start so");
+        }
         report.extend(mappings::check_kinds(config, router, &waiting));
     }
     if names.is_empty() {
@@ -69,6 +85,26 @@ async fn names(
                 "the user of this connection must be allowed to read the table",
             )
         }
+        QueuePlace::Nowhere(driver) => {
+            report.warn(
+                "queue",
+                format!("connection `{}` has the driver `{driver}`, where no job waits: a worker finds none", settings.name),
+                "set QUEUE_CONNECTION, or name another connection",
+            );
+            (Ok(Vec::new()), "")
+        }
+        QueuePlace::Sqs { .. } => {
+            let counted = queue.sizes(&settings.default_queue).await;
+            let names = counted.map(|_| vec![settings.default_queue.clone()]);
+            (
+                names.map_err(|error| with_causes(&error)),
+                "the app's key must be allowed sqs:GetQueueAttributes, ReceiveMessage, DeleteMessage, ChangeMessageVisibility and SendMessage",
+            )
+        }
+        QueuePlace::Beanstalkd { .. } | QueuePlace::Failover(_) => {
+            let names = queue.queues().await.map_err(|error| with_causes(&error));
+            (names, "the server must answer `list-tubes`")
+        }
     };
     found
         .map_err(|error| report.error("queues", error, remedy))
@@ -91,25 +127,28 @@ async fn opened(
     report: &mut Report,
 ) -> Option<(Arc<dyn Driver>, Connection)> {
     let (config, name) = (context.config, &context.connection);
-    if let Err(error) = connection(config, name).await {
-        let (check, remedy) = match error {
-            Error::NoPrefix { .. } => (
-                "prefix",
-                "without it the keys of the queues are unknown: nothing more of this connection was checked",
-            ),
-            _ => (
-                "queue",
-                "name a connection on Redis or in a database, or correct its settings",
-            ),
-        };
-        report.error(check, with_causes(&error), remedy);
-        return None;
-    }
+    let driver = match connection(config, name).await {
+        Ok(settings) => settings.driver(),
+        Err(error) => {
+            let (check, remedy) = match error {
+                Error::NoPrefix { .. } => (
+                    "prefix",
+                    "without it the keys of the queues are unknown: nothing more of this connection was checked",
+                ),
+                _ => (
+                    "queue",
+                    "name a connection on Redis or in a database, or correct its settings",
+                ),
+            };
+            report.error(check, with_causes(&error), remedy);
+            return None;
+        }
+    };
     match open(config, name).await {
         Ok(opened) => Some(opened),
         Err(error) => {
             report.error(
-                "redis",
+                driver,
                 output::with_causes(&error),
                 "check that the server runs, and host, port and password of the connection",
             );

@@ -168,7 +168,40 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds.min(100 * 366 * 86_400))
 }
 
+/// Hides an option that lets the worker end by itself, or does nothing but in `queue:work`.
+pub(in crate::cli) fn without_bounds(arg: clap::Arg) -> clap::Arg {
+    let hidden = [
+        "daemon",
+        "delay",
+        "max_jobs",
+        "max_time",
+        "once",
+        "stop_when_empty",
+        "stop_when_empty_for",
+    ];
+    let is_hidden = arg.is_hide_set() || hidden.contains(&arg.get_id().as_str());
+    arg.hide(is_hidden)
+}
+
 impl WorkArgs {
+    /// The option that lets the worker end by itself, if there is one.
+    pub(in crate::cli) fn bound(&self) -> Option<&'static str> {
+        let bounds = [
+            (self.once, "--once"),
+            (self.stop_when_empty, "--stop-when-empty"),
+            (self.stop_when_empty_for > 0, "--stop-when-empty-for"),
+            (self.max_jobs > 0, "--max-jobs"),
+            (self.max_time > 0, "--max-time"),
+        ];
+        bounds.iter().find(|(is_given, _)| *is_given).map(|it| it.1)
+    }
+
+    /// These arguments without `--delay`, and whether it was given.
+    pub(in crate::cli) fn without_delay(self) -> (Self, bool) {
+        let has_delay = self.delay > 0;
+        (Self { delay: 0, ..self }, has_delay)
+    }
+
     /// Threads for handlers that keep a thread busy.
     pub(super) fn threads(&self, config: &Config) -> NonZeroUsize {
         let processors = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
@@ -217,6 +250,7 @@ impl WorkArgs {
         let grace = self.grace.or(config.file.worker.grace).map(seconds);
         Ok(WorkerOptions {
             connection: connection.name.clone(),
+            paused_as: Some(connection.paused_as.clone()),
             queues: queues.collect(),
             defaults: Defaults {
                 tries: self.tries,

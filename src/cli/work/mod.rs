@@ -13,7 +13,7 @@ mod runtimes;
 mod start;
 mod warnings;
 
-pub(super) use args::WorkArgs;
+pub(super) use args::{WorkArgs, without_bounds};
 use plan::Plan;
 pub(super) use runtimes::Runtimes;
 use start::Stores;

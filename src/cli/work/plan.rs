@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 
 use super::args::WorkArgs;
 use crate::cli::{UsageError, block_on, connection};
-use crate::config::{self, Config};
+use crate::config::{self, Config, QueuePlace};
 use crate::queue::QueueName;
 use crate::routing::{Registry, Router, UnmappedPolicy};
 use crate::telemetry::Endpoint;
@@ -15,6 +15,8 @@ use crate::worker::WorkerOptions;
 pub(super) struct Plan {
     /// Name of the queue connection.
     pub(super) connection: String,
+    /// The connection's driver, if its jobs wait nowhere.
+    pub(super) nowhere: Option<&'static str>,
     pub(super) options: WorkerOptions,
     pub(super) router: Router,
     /// Threads for handlers that keep a thread busy.
@@ -38,8 +40,14 @@ impl Plan {
         let options = args.resolve(config, &settings)?;
         let router = config::router(config, registry)?;
         refuse_circles(config, &router, &options, settings.forwards())?;
+        settings.check_choices(&router)?;
+        let nowhere = match settings.place {
+            QueuePlace::Nowhere(driver) => Some(driver),
+            _ => None,
+        };
         Ok(Self {
             connection: name,
+            nowhere,
             options,
             router,
             threads: args.threads(config),
@@ -49,7 +57,7 @@ impl Plan {
 
     /// Whether PHP runs what has no mapping.
     pub(super) fn is_for_php(&self) -> bool {
-        *self.router.unmapped() == UnmappedPolicy::Php
+        self.nowhere.is_none() && *self.router.unmapped() == UnmappedPolicy::Php
     }
 
     /// How many jobs can run at once, in PHP processes too.

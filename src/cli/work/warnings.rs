@@ -12,6 +12,14 @@ const TARGET: &str = "artisand::cli::work";
 
 /// Warns at the start of settings under which no job would run.
 pub(super) fn warn_of_mappings(config: &Config, plan: &Plan) {
+    if let Some(driver) = plan.nowhere {
+        tracing::warn!(
+            target: TARGET,
+            "connection `{}` has the driver `{driver}`: its jobs wait nowhere, and this worker finds none; set QUEUE_CONNECTION, or name another connection",
+            plan.connection
+        );
+        return;
+    }
     if let Some(problem) = config::lack_for_php(config) {
         tracing::warn!(
             target: TARGET,

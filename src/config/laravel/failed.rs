@@ -78,7 +78,10 @@ impl Laravel {
     }
 
     /// The table of failed jobs, if it is in this database.
-    pub(super) fn failed_table_in(&self, database: &DatabaseOptions) -> Option<FailedJobsTable> {
+    pub(in crate::config) fn failed_table_in(
+        &self,
+        database: &DatabaseOptions,
+    ) -> Option<FailedJobsTable> {
         let (name, table) = self.failed_table().ok()??;
         let place = self.database(name.as_deref()).ok()?;
         (place == *database).then_some(table)

@@ -1,11 +1,18 @@
 //! Queue connections of the app.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use serde_json::Value;
 
 use super::Laravel;
 use super::error::{Found, SettingError};
+use crate::config::overflow::CachedPayloads;
 use crate::connection::{DatabaseOptions, RedisOptions};
-use crate::queue::{ConnectionName, DatabaseQueueOptions, RedisQueueOptions};
+use crate::queue::{
+    BeanstalkdOptions, ConnectionName, DatabaseQueueOptions, Overflow, RedisQueueOptions, SqsKey,
+    SqsOptions,
+};
 
 /// A queue connection of the app.
 #[derive(Debug, Clone)]
@@ -37,10 +44,28 @@ pub enum QueuePlace {
         /// The queues in it.
         queue: DatabaseQueueOptions,
     },
+    /// Tubes of a beanstalkd.
+    Beanstalkd {
+        /// The server, and the queues on it.
+        queue: BeanstalkdOptions,
+    },
+    /// Queues of Amazon SQS.
+    Sqs {
+        /// The account, and its queues.
+        queue: SqsOptions,
+    },
+    /// Nowhere: jobs of this driver run where they are pushed, or are dropped.
+    Nowhere(&'static str),
+    /// The first of several connections; pushes go to the first that takes them.
+    Failover(Vec<String>),
 }
 
+/// Drivers whose jobs wait nowhere.
+const NOWHERE: [&str; 4] = ["sync", "null", "deferred", "background"];
+
 /// Drivers of queue connections that artisand works.
-pub(in crate::config) const DRIVERS: [&str; 2] = ["redis", "database"];
+pub(in crate::config) const DRIVERS: [&str; 5] =
+    ["redis", "database", "beanstalkd", "sqs", "failover"];
 
 impl Laravel {
     /// `queue.default`.
@@ -86,7 +111,7 @@ impl Laravel {
     ///
     /// # Source
     ///
-    /// `Illuminate\Queue\Connectors\RedisConnector`, `DatabaseConnector`.
+    /// `Illuminate\Queue\Connectors\RedisConnector`, `DatabaseConnector`, `BeanstalkdConnector`, `SqsConnector`.
     pub fn queue(&self, name: &str, prefix: Option<&str>) -> Found<QueueSettings> {
         let path = ["queue", "connections", name];
         if self.at(&path)?.is_none() {
@@ -96,11 +121,19 @@ impl Laravel {
         let place = match &*self.text(&driver)?.unwrap_or_default() {
             "redis" => self.redis_queue(name, prefix)?,
             "database" => self.database_queue(name)?,
+            "beanstalkd" => self.beanstalkd_queue(name)?,
+            "sqs" => self.sqs_queue(name)?,
+            "failover" => self.failover_queue(name)?,
+            other if let Some(driver) = NOWHERE.into_iter().find(|driver| *driver == other) => {
+                QueuePlace::Nowhere(driver)
+            }
             other => {
                 return Err(SettingError::Wrong {
                     path: driver.join("."),
                     found: format!("`{other}`"),
-                    expected: "`redis` or `database`, the drivers that artisand works".into(),
+                    expected:
+                        "`redis`, `database`, `beanstalkd`, `sqs` or `failover`, the drivers that artisand works"
+                            .into(),
                 });
             }
         };
@@ -150,6 +183,111 @@ impl Laravel {
             },
             database,
         })
+    }
+
+    fn beanstalkd_queue(&self, name: &str) -> Found<QueuePlace> {
+        let of = |key: &'static str| ["queue", "connections", name, key];
+        let host = self.text(&of("host"))?.filter(|host| !host.is_empty());
+        let defaults = BeanstalkdOptions::default();
+        let port = self.number(&of("port"))?;
+        let port = port.map(|port| {
+            u16::try_from(port).map_err(|_| SettingError::Wrong {
+                path: of("port").join("."),
+                found: format!("`{port}`"),
+                expected: "a port number".into(),
+            })
+        });
+        let timeout = self.number(&of("timeout"))?;
+        let timeout = timeout.and_then(|timeout| u64::try_from(timeout).ok());
+        Ok(QueuePlace::Beanstalkd {
+            queue: BeanstalkdOptions {
+                connection: ConnectionName::from(name),
+                host: host.ok_or_else(|| self.missing(&of("host")))?,
+                port: port.transpose()?.unwrap_or(defaults.port),
+                retry_after: self.retry_after(name)?.max(Duration::from_secs(1)),
+                connect_timeout: timeout
+                    .filter(|timeout| *timeout > 0)
+                    .map_or(defaults.connect_timeout, Duration::from_secs),
+                ..defaults
+            },
+        })
+    }
+
+    fn sqs_queue(&self, name: &str) -> Found<QueuePlace> {
+        let of = |key: &'static str| ["queue", "connections", name, key];
+        let filled = |key| -> Found<Option<String>> {
+            Ok(self.text(&of(key))?.filter(|text| !text.is_empty()))
+        };
+        // As in Laravel, a key without its secret is none.
+        let key = match (filled("key")?, filled("secret")?) {
+            (Some(id), Some(secret)) => Some(SqsKey {
+                id,
+                secret,
+                token: filled("token")?,
+            }),
+            _ => None,
+        };
+        Ok(QueuePlace::Sqs {
+            queue: SqsOptions {
+                connection: ConnectionName::from(name),
+                key,
+                region: filled("region")?,
+                prefix: filled("prefix")?.unwrap_or_default(),
+                suffix: filled("suffix")?.unwrap_or_default(),
+                overflow: self.sqs_overflow(name)?,
+                ..SqsOptions::default()
+            },
+        })
+    }
+
+    fn sqs_overflow(&self, name: &str) -> Found<Option<Overflow>> {
+        let path = |key: &'static str| ["queue", "connections", name, "overflow", key];
+        let is_on = |key, default| -> Found<bool> {
+            Ok(match self.at(&path(key))? {
+                Some(Value::Bool(is_on)) => *is_on,
+                Some(Value::Number(number)) => number.as_i64() != Some(0),
+                Some(Value::String(text)) => !matches!(text.as_str(), "" | "0"),
+                _ => default,
+            })
+        };
+        if !is_on("enabled", false)? {
+            return Ok(None);
+        }
+        let store = self.text(&path("store"))?.filter(|store| !store.is_empty());
+        let store = match store {
+            Some(store) => store,
+            None => self.default_cache()?,
+        };
+        Ok(Some(Overflow {
+            store: Arc::new(CachedPayloads(self.cache(&store)?)),
+            name: store,
+            always: is_on("always", false)?,
+            deletes: is_on("delete_after_processing", false)?,
+        }))
+    }
+
+    fn failover_queue(&self, name: &str) -> Found<QueuePlace> {
+        let path = ["queue", "connections", name, "connections"];
+        let wrong = |found: String| SettingError::Wrong {
+            path: path.join("."),
+            found,
+            expected: "names of other queue connections, none of them of the driver `failover`"
+                .into(),
+        };
+        let Some(Value::Array(names)) = self.at(&path)? else {
+            return Err(self.missing(&path));
+        };
+        let names: Option<Vec<String>> = (names.iter())
+            .map(|name| name.as_str().map(str::to_owned))
+            .collect();
+        let names = names.filter(|names| !names.is_empty());
+        let names = names.ok_or_else(|| wrong("no list of names".into()))?;
+        for inner in &names {
+            if self.queue_driver(inner)?.as_deref() == Some("failover") {
+                return Err(wrong(format!("`{inner}`")));
+            }
+        }
+        Ok(QueuePlace::Failover(names))
     }
 
     /// How long a reservation lives: 60 seconds if the setting is missing or null, as in Laravel's connectors.

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::time::Duration;
 
-use super::refusal::Refusal;
 use super::tube::Tube;
+use crate::queue::Refusal;
 
 /// Longest line of a reply: `USING` and a tube's name of 200 bytes.
 const LONGEST_LINE: usize = 256;

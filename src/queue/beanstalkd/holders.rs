@@ -201,5 +201,5 @@ impl Holders {
 pub(super) struct Reserved {
     pub(super) taken: Vec<Taken>,
     /// Why there are not more, if the server refused.
-    pub(super) problem: Option<super::refusal::Refusal>,
+    pub(super) problem: Option<crate::queue::Refusal>,
 }

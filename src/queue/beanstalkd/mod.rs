@@ -27,7 +27,7 @@ use tokio::sync::watch;
 
 use super::{
     Abilities, Ability, Answer, CallListener, Due, Error, Fate, Held, Once, Place, PopRequest,
-    Popped, Push, PushListener, PushedOnce, Queue, QueueName, ReservedJob, Settled,
+    Popped, Push, PushListener, PushedOnce, Queue, QueueName, Refusal, ReservedJob, Settled,
     SettledAndPopped, Settlement, Sizes, Unsettled,
 };
 use crate::connection::LockPlace;
@@ -42,14 +42,12 @@ mod look;
 mod options;
 mod pop;
 mod push;
-mod refusal;
 mod settle;
 mod ticket;
 mod tube;
 mod wanted;
 
 pub use options::BeanstalkdOptions;
-pub use refusal::Refusal;
 
 use self::holders::Holders;
 use self::tube::Tube;
@@ -86,6 +84,7 @@ impl BeanstalkdQueue {
             Ability::Renews,
             Ability::Quarantines,
             Ability::AnnouncesPushes,
+            Ability::Shows,
         ];
         let abilities = Abilities {
             driver: "beanstalkd",

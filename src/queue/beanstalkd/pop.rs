@@ -8,12 +8,11 @@ use tokio::time::{Instant, timeout_at};
 
 use super::ask::{Act, Outcome, Taken};
 use super::client::{Reply, fields, time_left};
-use super::refusal::Refusal;
 use super::ticket::Ticket;
 use super::tube::Tube;
 use super::wanted::Wanted;
 use super::{BeanstalkdQueue, MOST_AT_ONCE, failed, refused};
-use crate::queue::{Error, PopRequest, Popped, QueueName, ReservedJob};
+use crate::queue::{Delivery, Error, PopRequest, Popped, QueueName, Refusal, ReservedJob};
 use crate::time::UnixSeconds;
 
 /// Longest wait in one command.
@@ -25,6 +24,8 @@ struct Found {
     tube: String,
     attempts: u32,
     left: Duration,
+    /// Seconds since it was pushed.
+    age: u32,
 }
 
 impl BeanstalkdQueue {
@@ -232,12 +233,14 @@ fn described(taken: Taken, outcome: &Outcome) -> Option<Found> {
     let attempts: u64 = fields.get("reserves")?.parse().ok()?;
     let tube = (*fields.get("tube")?).to_owned();
     let left = time_left(&fields)?;
+    let age: u32 = fields.get("age")?.parse().ok()?;
     let is_reserved = fields.get("state") == Some(&"reserved");
     is_reserved.then(|| Found {
         taken,
         tube,
         attempts: u32::try_from(attempts.max(1)).unwrap_or(u32::MAX),
         left,
+        age,
     })
 }
 
@@ -250,6 +253,12 @@ fn reserved_job(
     let Some(queue) = queue_of(queues, &found.tube) else {
         return Err(found.taken);
     };
+    let delivery = Ticket::read(&found.taken.ticket).map(|ticket| Delivery {
+        id: ticket.id.to_string(),
+        // A server that comes back without its jobs gives their ids to others.
+        pushed: Some(UnixSeconds(now.0.saturating_sub(found.age.into()))),
+        receipt: None,
+    });
     Ok(ReservedJob {
         queue,
         payload: Arc::clone(&found.taken.payload),
@@ -257,5 +266,6 @@ fn reserved_job(
         lease: Some(now.plus(found.left)),
         choice: None,
         ticket: Arc::clone(&found.taken.ticket),
+        delivery,
     })
 }

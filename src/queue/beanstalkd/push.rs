@@ -1,10 +1,9 @@
 //! Pushes jobs.
 
 use super::client::{Batch, Reply};
-use super::refusal::Refusal;
 use super::tube::Tube;
 use super::{BeanstalkdQueue, failed, refused};
-use crate::queue::{Error, Push, PushedOnce, QueueName};
+use crate::queue::{Error, Push, PushedOnce, QueueName, Refusal};
 use crate::time::{Clock, UnixSeconds};
 
 /// Most bytes of payloads that are sent before the answers to them are read.

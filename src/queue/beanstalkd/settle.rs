@@ -5,10 +5,11 @@ use std::sync::Arc;
 use super::ask::{Act, Outcome};
 use super::client::{Reply, fields, time_left};
 use super::push::delay;
-use super::refusal::Refusal;
 use super::ticket::Ticket;
 use super::{BeanstalkdQueue, refused};
-use crate::queue::{Effect, Error, Held, QueueName, ReservedJob, Settled, Settlement, Unsettled};
+use crate::queue::{
+    Effect, Error, Held, QueueName, Refusal, ReservedJob, Settled, Settlement, Unsettled,
+};
 use crate::time::UnixSeconds;
 
 /// How a settlement is carried out.

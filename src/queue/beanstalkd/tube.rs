@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::refusal::Refusal;
+use crate::queue::Refusal;
 
 /// The name of a tube, which the server accepts and which cannot end a line.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

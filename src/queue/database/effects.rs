@@ -9,11 +9,15 @@ use super::DatabaseQueue;
 use super::step::{Failure, commit};
 use super::table::{NEVER, NewRow};
 use crate::connection::{DatabaseKind, DatabaseLock, FailedJobsTable, LockPlace, Transaction};
+use crate::queue::ledger::END_KEPT;
 use crate::queue::{Claim, Effect, Once, Push, PushedOnce, QueueName, Unlock};
 use crate::time::UnixSeconds;
 
 /// Queue of the rows that remember pushes that happen once, before the identity.
 const PUSHED: &str = "artisand:pushed:";
+
+/// Queue of the rows that note the ends of jobs of other servers, before the identity.
+pub(super) const ENDED: &str = "artisand:ended:";
 
 /// Chance in per cent that a push sweeps what is no longer to be remembered.
 const SWEEP: u8 = 2;
@@ -180,7 +184,7 @@ impl DatabaseQueue {
         let rows = self
             .table
             .database
-            .rows(&sql, &[(&noted(id)).into()])
+            .rows(&sql, &[(&noted(PUSHED, id)).into()])
             .await?;
         Ok(rows
             .first()
@@ -201,7 +205,7 @@ impl DatabaseQueue {
         once: Once<'_>,
     ) -> Result<PushedOnce, Failure> {
         let mut transaction = self.begin_alone("push").await?;
-        let (now, identity) = (self.now(), noted(once.id));
+        let (now, identity) = (self.now(), noted(PUSHED, once.id));
         let rows = transaction
             .rows(&self.note_query(), &[(&identity).into()])
             .await?;
@@ -229,21 +233,54 @@ impl DatabaseQueue {
                 due: now.plus(once.remembered),
             });
         }
-        self.forget_pushes(&mut transaction, &identity, now).await?;
+        self.forget_old(&mut transaction, PUSHED, &identity, now)
+            .await?;
         self.table.insert(&mut transaction, &rows, now).await?;
         commit(transaction).await?;
         Ok(PushedOnce::Now { locked })
     }
 
+    /// Notes the end of a job of another server, with its effects, unless it is noted.
+    pub(super) async fn note_end_now(
+        &self,
+        id: &str,
+        at: UnixSeconds,
+        effects: &[Effect],
+        failed: Option<&FailedJobsTable>,
+    ) -> Result<(), Failure> {
+        let mut transaction = self.begin_alone("push").await?;
+        let (now, identity, at) = (self.now(), noted(ENDED, id), at.to_string());
+        let rows = transaction
+            .rows(&self.note_query(), &[(&identity).into()])
+            .await?;
+        if !rows.is_empty() {
+            return Ok(());
+        }
+        self.apply(&mut transaction, effects.iter(), failed, now)
+            .await?;
+        self.forget_old(&mut transaction, ENDED, &identity, now)
+            .await?;
+        let row = NewRow {
+            queue: &identity,
+            payload: at.as_bytes(),
+            due: now.plus(END_KEPT),
+        };
+        self.table.insert(&mut transaction, &[row], now).await?;
+        commit(transaction).await?;
+        self.wake.now();
+        Ok(())
+    }
+
     /// Deletes what was to be remembered until now.
-    async fn forget_pushes(
+    async fn forget_old(
         &self,
         transaction: &mut Transaction,
+        kind: &str,
         identity: &str,
         now: UnixSeconds,
     ) -> Result<(), Failure> {
         let (condition, value) = if fastrand::u8(0..100) < SWEEP {
-            ("like", format!("{PUSHED}%"))
+            ("like", format!("{kind}%"))
         } else {
             ("=", identity.to_owned())
         };
@@ -256,13 +293,13 @@ impl DatabaseQueue {
     }
 }
 
-/// The queue of the row that remembers a push, within the width of the column.
-fn noted(id: &str) -> String {
+/// The queue of the row that remembers something by its identity, within the width of the column.
+pub(super) fn noted(kind: &str, id: &str) -> String {
     use sha2::Digest as _;
     const LONGEST: usize = 200;
     if id.len() <= LONGEST {
-        return format!("{PUSHED}{id}");
+        return format!("{kind}{id}");
     }
     let digest = sha2::Sha256::digest(id.as_bytes());
-    format!("{PUSHED}{}", URL_SAFE.encode(digest))
+    format!("{kind}{}", URL_SAFE.encode(digest))
 }

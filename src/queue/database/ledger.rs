@@ -1,8 +1,10 @@
 //! artisand's own lists: rows of the table whose queues no worker looks at.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::DatabaseQueue;
+use super::effects::{ENDED, noted};
 use super::step::{Failure, commit, repeated};
 use super::table::{NEVER, NewRow, number};
 use crate::connection::{DatabaseKind, LockPlace, Param, Row, Transaction};
@@ -185,6 +187,41 @@ impl DatabaseQueue {
         Ok(ids.len() as u64)
     }
 
+    async fn noted_ends(&self, ids: &[String]) -> Result<Vec<Option<UnixSeconds>>, Failure> {
+        let mut at = HashMap::new();
+        let queues: Vec<String> = ids.iter().map(|id| noted(ENDED, id)).collect();
+        for chunk in queues.chunks(500) {
+            let sql = format!(
+                "select \"queue\", \"payload\" from {} where \"queue\" in ({}) and \"available_at\" > {}",
+                self.table.name,
+                vec!["?"; chunk.len()].join(", "),
+                self.now().0
+            );
+            let params: Vec<_> = chunk.iter().map(Param::from).collect();
+            for row in self.table.database.rows(&sql, &params).await? {
+                let second = row.text(1).and_then(|second| second.parse().ok());
+                let queue = row.text(0).unwrap_or_default().into_owned();
+                at.insert(queue, second.map(UnixSeconds));
+            }
+        }
+        let ends = queues.iter().map(|queue| at.get(queue).copied().flatten());
+        Ok(ends.collect())
+    }
+
+    async fn delete_ends(&self, ids: &[String]) -> Result<(), Failure> {
+        let queues: Vec<String> = ids.iter().map(|id| noted(ENDED, id)).collect();
+        for chunk in queues.chunks(500) {
+            let sql = format!(
+                "delete from {} where \"queue\" in ({})",
+                self.table.name,
+                vec!["?"; chunk.len()].join(", ")
+            );
+            let params: Vec<_> = chunk.iter().map(Param::from).collect();
+            self.table.database.execute(&sql, &params).await?;
+        }
+        Ok(())
+    }
+
     /// The rows of records, each once.
     async fn record_ids(
         &self,
@@ -281,6 +318,37 @@ impl Ledger for DatabaseQueue {
 
     fn last_error<'a>(&'a self, _: &'a str) -> Answer<'a, Option<String>> {
         Box::pin(std::future::ready(Ok(None)))
+    }
+
+    fn note_end<'a>(
+        &'a self,
+        id: &'a str,
+        at: UnixSeconds,
+        effects: &'a [Effect],
+    ) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let failed = self.options.failed.as_ref();
+            let mut ended = repeated(|| self.note_end_now(id, at, effects, failed)).await;
+            if failed.is_some() && ended.as_ref().is_err_and(|failure| !failure.is_unknown) {
+                // The table of failed jobs may be what refuses; the recorder sees to it.
+                ended = repeated(|| self.note_end_now(id, at, effects, None)).await;
+            }
+            ended.map_err(self.failed("note the end of a job in", ENDED))
+        })
+    }
+
+    fn ends<'a>(&'a self, ids: &'a [String]) -> Answer<'a, Vec<Option<UnixSeconds>>> {
+        Box::pin(async move {
+            let ends = self.noted_ends(ids).await;
+            ends.map_err(self.failed("look up ends of jobs in", ENDED))
+        })
+    }
+
+    fn forget_ends<'a>(&'a self, ids: &'a [String]) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let forgotten = repeated(|| self.delete_ends(ids)).await;
+            forgotten.map_err(self.failed("forget ends of jobs in", ENDED))
+        })
     }
 
     fn holds(&self, place: &LockPlace) -> bool {

@@ -92,6 +92,13 @@ struct CallTimes(Arc<dyn CallListener>);
 const MOST_AT_ONCE: NonZeroUsize = NonZeroUsize::new(256).expect("256 is not 0");
 
 impl DatabaseQueue {
+    /// The statements of Laravel's own migration on `SQLite`, for a file that has no table yet.
+    pub(crate) const TABLE_OF_JOBS: [&str; 2] = [
+        "create table if not exists \"jobs\" (\"id\" integer primary key autoincrement not null, \"queue\" varchar not null, \
+         \"payload\" text not null, \"attempts\" integer not null, \"reserved_at\" integer, \
+         \"available_at\" integer not null, \"created_at\" integer not null)",
+        "create index if not exists \"jobs_queue_index\" on \"jobs\" (\"queue\")",
+    ];
     /// The queues in a table; nothing is opened yet.
     ///
     /// The queues have connections of their own: handlers that hold all connections of the app's pool for long keep

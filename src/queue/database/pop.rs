@@ -282,6 +282,7 @@ impl DatabaseQueue {
         choice: Option<usize>,
     ) -> ReservedJob {
         ReservedJob {
+            delivery: None,
             queue: queue.clone(),
             payload: taken.payload.into(),
             attempts: if taken.is_last {

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::{MemoryQueue, at_once};
 use crate::connection::LockPlace;
 use crate::queue::{Answer, Effect, Ledger, Spool};
+use crate::time::UnixSeconds;
 
 impl MemoryQueue {
     fn advance_now(
@@ -102,6 +103,38 @@ impl Ledger for MemoryQueue {
         let mut state = self.state();
         if state.leaseholder(spool) == Some(owner) {
             state.leases.remove(&spool);
+        }
+        at_once(Ok(()))
+    }
+
+    fn note_end<'a>(
+        &'a self,
+        id: &'a str,
+        at: UnixSeconds,
+        effects: &'a [Effect],
+    ) -> Answer<'a, ()> {
+        let mut state = self.state();
+        if !state.ended.contains_key(id) {
+            state.ended.insert(id.to_owned(), at);
+            state.apply(effects);
+        }
+        drop(state);
+        self.pushed.notify_waiters();
+        at_once(Ok(()))
+    }
+
+    fn ends<'a>(&'a self, ids: &'a [String]) -> Answer<'a, Vec<Option<UnixSeconds>>> {
+        let state = self.state();
+        at_once(Ok(ids
+            .iter()
+            .map(|id| state.ended.get(id).copied())
+            .collect()))
+    }
+
+    fn forget_ends<'a>(&'a self, ids: &'a [String]) -> Answer<'a, ()> {
+        let mut state = self.state();
+        for id in ids {
+            state.ended.remove(id);
         }
         at_once(Ok(()))
     }

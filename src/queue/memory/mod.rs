@@ -40,6 +40,8 @@ struct State {
     locks: BTreeMap<String, String>,
     /// Identities of pushes that are made once.
     pushed: HashMap<String, String>,
+    /// Ends of jobs of other servers.
+    ended: HashMap<String, UnixSeconds>,
 }
 
 #[derive(Debug, Default)]
@@ -262,6 +264,7 @@ impl MemoryQueue {
                 if let Some((member, attempts)) = bump_attempts(&element) {
                     queue.reserved.insert(member.clone(), expires);
                     popped.jobs.push(ReservedJob {
+                        delivery: None,
                         queue: name.clone(),
                         payload: element.into(),
                         attempts,

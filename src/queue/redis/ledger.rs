@@ -5,11 +5,18 @@ use std::time::Duration;
 use super::effects::EffectCall;
 use super::{RedisQueue, byte_args, failed};
 use crate::connection::{Arg, LockPlace};
+use crate::queue::ledger::END_KEPT;
 use crate::queue::{Answer, Effect, Error, Ledger, Once, Push, PushedOnce, QueueName, Spool};
+use crate::time::UnixSeconds;
 
 /// The name in messages of one of artisand's own lists, which belong to no queue.
 fn name_of(spool: Spool) -> QueueName {
     QueueName::from(spool.key())
+}
+
+/// The name in messages of the notes of ended jobs.
+fn ends_name() -> QueueName {
+    QueueName::from("artisand:ended")
 }
 
 fn seconds(lives: Duration) -> Arg<'static> {
@@ -158,6 +165,59 @@ impl Ledger for RedisQueue {
             let script = ("unlease.lua", &self.scripts.unlease);
             let args = [Arg::Bytes(owner.as_bytes())];
             self.lease_script(spool, script, &args).await.map(drop)
+        })
+    }
+
+    fn note_end<'a>(
+        &'a self,
+        id: &'a str,
+        at: UnixSeconds,
+        effects: &'a [Effect],
+    ) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let name = ends_name();
+            let at = at.0.to_string();
+            let mut call = EffectCall::new(self.keys.ended(id));
+            call.args.push(seconds(END_KEPT));
+            call.args.push(Arg::Bytes(at.as_bytes()));
+            for effect in effects {
+                call.effect(self, &name, b"", effect);
+            }
+            let script = &self.scripts.push_once;
+            let noted: redis::Value = self
+                .call(&name, "push_once.lua", script, &call.keys, &call.args)
+                .await?;
+            drop(noted);
+            Ok(())
+        })
+    }
+
+    fn ends<'a>(&'a self, ids: &'a [String]) -> Answer<'a, Vec<Option<UnixSeconds>>> {
+        Box::pin(async move {
+            if ids.is_empty() {
+                return Ok(Vec::new());
+            }
+            let mut command = redis::cmd("MGET");
+            for id in ids {
+                command.arg(self.keys.ended(id));
+            }
+            let noted: Result<Vec<Option<i64>>, _> = self.redis.command(&command).await;
+            let noted = noted.map_err(failed("MGET", &ends_name()))?;
+            Ok(noted.into_iter().map(|at| at.map(UnixSeconds)).collect())
+        })
+    }
+
+    fn forget_ends<'a>(&'a self, ids: &'a [String]) -> Answer<'a, ()> {
+        Box::pin(async move {
+            if ids.is_empty() {
+                return Ok(());
+            }
+            let mut command = redis::cmd("DEL");
+            for id in ids {
+                command.arg(self.keys.ended(id));
+            }
+            let removed: Result<i64, _> = self.redis.command(&command).await;
+            removed.map(drop).map_err(failed("DEL", &ends_name()))
         })
     }
 

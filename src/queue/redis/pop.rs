@@ -333,6 +333,7 @@ fn read_job(
         (member, attempts)
     };
     Some(ReservedJob {
+        delivery: None,
         queue: queue.clone(),
         payload: element.into(),
         attempts,

@@ -15,7 +15,7 @@ use crate::handler::{EndInPhp, FailureText, JobInfo, RunInPhp};
 use crate::outbox::failed_jobs::{Failing, Passes, Recordings};
 use crate::payload::Command;
 use crate::process::pool::{Run, Said, Seat};
-use crate::queue::{Effect, Settled, Settlement};
+use crate::queue::{Delivery, Effect, Settled, Settlement};
 use crate::time::sleep_until;
 use crate::worker::attempt::Attempt;
 use crate::worker::attempt::decide::{Decision, Rules};
@@ -166,6 +166,14 @@ impl Watch {
     }
 }
 
+/// What PHP's own object of a job is made of: its name, its attempt, and the receipt, if it has one.
+fn named(delivery: &Delivery, attempts: u32) -> Arc<[u8]> {
+    let receipt = delivery.receipt.as_ref();
+    let receipt = receipt.map_or_else(String::new, |receipt| format!(":{receipt}"));
+    let text = format!("{}:{attempts}{receipt}", delivery.id);
+    text.into_bytes().into()
+}
+
 /// What became of a job that PHP ran.
 #[derive(Debug)]
 struct Judged {
@@ -204,7 +212,11 @@ impl Attempt {
     ) -> Option<RunInPhp> {
         let left = |lease| self.shared.triage.app.clock.until(lease);
         let lease = self.lease().map(|lease| Instant::now() + left(lease));
-        let Some(mut run) = seat.run(Arc::clone(&info), &self.job.ticket, lease) else {
+        let reserved = match &self.job.delivery {
+            Some(delivery) => named(delivery, info.attempts),
+            None => Arc::clone(&self.job.ticket),
+        };
+        let Some(mut run) = seat.run(Arc::clone(&info), &reserved, lease) else {
             end.was_declined = true;
             self.give_back().await;
             return None;

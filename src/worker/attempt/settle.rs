@@ -139,7 +139,7 @@ impl Attempt {
         let record = FailedJob {
             uuid: info.payload.uuid.as_ref().map(ToString::to_string),
             connection: info.connection.to_string(),
-            queue: info.queue.to_string(),
+            queue: self.shared.leases.queue.recorded(&info.queue).to_string(),
             payload: String::from_utf8_lossy(&self.job.payload).into_owned(),
             exception,
             failed_at: self.shared.triage.app.clock.now().0,

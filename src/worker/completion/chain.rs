@@ -41,7 +41,9 @@ pub(crate) enum NotHere {
 pub(crate) fn check(app: &AppContext, chain: &Chain) -> Result<(), NotHere> {
     // Try everything now that could fail at the end of the job: then it would be too late to refuse the job.
     let mut planned = plan(app, chain)?;
-    planned.lock(&app.services, |place| app.ledger.holds(place))?;
+    planned.lock(&app.services, |place| {
+        app.ends_in_one_step && app.ledger.holds(place)
+    })?;
     Ok((planned.draft).check(&app.services, &planned.connection)?)
 }
 
@@ -60,7 +62,7 @@ pub(crate) async fn effect(
     mut planned: Planned,
     inherited: Inherited,
 ) -> Result<Effect, DispatchError> {
-    let is_here = planned.connection == app.connection.as_str();
+    let is_here = app.ends_in_one_step && planned.connection == app.connection.as_str();
     let lock = planned.lock(&app.services, |place| is_here && app.ledger.holds(place))?;
     let ready = planned.finish(&app.services, inherited, lock).await?;
     if is_here && ready.lock.is_none() {

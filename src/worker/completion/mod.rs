@@ -228,6 +228,7 @@ impl Completion {
             now: app.clock.now(),
             name,
             is_secret: self.is_secret,
+            may_be_doubled: !app.ends_in_one_step,
         }
     }
 

@@ -52,10 +52,6 @@ const OTHERWISE: &[(&str, &str)] = &[
         "the server has the clock",
     ),
     (
-        "jobs_of_one_identity_are_pushed_once",
-        "the server remembers no identity",
-    ),
-    (
         "a_look_shows_payloads_in_each_place_and_moves_none",
         "the server shows the first job only",
     ),

@@ -141,6 +141,7 @@ async fn no_job_is_lost_or_ended_twice_while_connections_break() {
             now: now(),
             woken: &[],
             selection: None,
+            thorough: false,
         };
         if random.u32(0..8) == 0 {
             proxy.cut();
@@ -308,6 +309,7 @@ async fn a_server_that_talks_nonsense_is_an_error() {
             now: now(),
             woken: &[],
             selection: None,
+            thorough: false,
         };
         let error = queue.pop(request).await.unwrap_err();
         assert!(

@@ -17,6 +17,7 @@ use crate::contract::{Subject, at, ids, name, payload, pop, settle, sizes};
 use crate::harness::beanstalkd::Beanstalkd;
 
 mod clauses;
+mod ends;
 mod lost;
 mod waits;
 mod worker;
@@ -422,6 +423,7 @@ async fn names_that_cannot_be_tubes_send_nothing() {
             now: now(),
             woken: &[],
             selection: None,
+            thorough: false,
         };
         assert!(refusal(&queue.pop(request).await.unwrap_err()).is_final());
         assert!(queue.sizes(&text).await.is_err());
@@ -516,7 +518,7 @@ async fn what_the_protocol_cannot_is_refused_and_changes_nothing() {
     let error = queue.clear(&q).await.unwrap_err();
     assert_eq!(
         refusal(&error).to_string(),
-        "beanstalkd cannot clear a tube"
+        "its server cannot clear a tube"
     );
     let mut choose = |_: &QueueName, _: &[u8]| artisand::queue::Choice::Take(0);
     let request = PopRequest {
@@ -529,6 +531,7 @@ async fn what_the_protocol_cannot_is_refused_and_changes_nothing() {
             choose: &mut choose,
             heads: &mut Heads::default(),
         }),
+        thorough: false,
     };
     assert!(refusal(&queue.pop(request).await.unwrap_err()).is_final());
     let job = Arc::new(take_one(&queue, "q").await);
@@ -585,6 +588,7 @@ async fn jobs_of_a_pop_that_was_given_up_go_back() {
         now: now(),
         woken: &[],
         selection: None,
+        thorough: false,
     };
     let mut popping = queue.pop(request);
     // Sent with the first poll.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use artisand::handler::{self, JobContext};
 use artisand::payload::Pattern;
-use artisand::queue::{MemoryQueue, Queue as _, Sizes};
+use artisand::queue::{MemoryQueue, Queue as _, Sizes, Spool};
 use artisand::routing::{HandlerChoice, Mapping, Registry, Router, UnmappedPolicy};
 use artisand::time::Clock;
 use artisand::worker::{Control, StopRules, Worker, WorkerOptions};
@@ -38,6 +38,46 @@ fn job(n: u32) -> Vec<u8> {
     let fields = payload.as_object_mut().unwrap();
     fields.retain(|name, _| name != "id" && name != "attempts");
     payload.to_string().into_bytes()
+}
+
+/// A job that follows another one and is longer than the server takes is not tried for ever, and not lost.
+#[tokio::test]
+async fn a_push_that_the_server_refuses_becomes_a_failed_job() {
+    let server = Beanstalkd::start_with(&["-z", "500"]);
+    let payload = json!({"uuid": "u1", "job": "A@run", "data": "x".repeat(500)}).to_string();
+    let push = json!({"do": "push", "connection": "tubes", "queue": "default", "payload": payload, "due": null, "id": "1"});
+    let ledger = Arc::new(MemoryQueue::new(None));
+    ledger.spool_record(Spool::FollowUps, push.to_string().into_bytes());
+    let options = WorkerOptions {
+        connection: "tubes".into(),
+        stop: StopRules {
+            when_empty: true,
+            memory: None,
+            ..StopRules::default()
+        },
+        ..WorkerOptions::default()
+    };
+    let handler = handler::function(|_: Numbered, _| async { Ok::<(), std::io::Error>(()) });
+    let queue = Arc::new(queue_of(&server, 90));
+    let ledger_of_worker = Arc::clone(&ledger) as Arc<dyn artisand::queue::Ledger>;
+    let worker = Worker::with_ledger(queue, ledger_of_worker, router(handler), options);
+    let control = Control::new();
+    let running = worker.run(&control);
+    tokio::time::timeout(PATIENCE, running).await.unwrap();
+    assert_eq!(ledger.spool(Spool::FollowUps), Vec::<Vec<u8>>::new());
+    let failed = ledger.spool(Spool::FailedJobs);
+    assert_eq!(failed.len(), 1);
+    let failed: serde_json::Value = serde_json::from_slice(&failed[0]).unwrap();
+    assert_eq!(
+        (&failed["uuid"], &failed["connection"], &failed["payload"]),
+        (&json!("u1"), &json!("tubes"), &json!(payload))
+    );
+    let exception = failed["exception"].as_str().unwrap();
+    let expected = "Artisand\\PushRefused: ";
+    assert!(
+        exception.starts_with(expected) && exception.contains("option -z"),
+        "{exception}"
+    );
 }
 
 /// Jobs wait, are pushed while the worker is idle, are delayed, and tried again.

@@ -8,8 +8,12 @@ pub(crate) mod fixtures;
 pub(crate) mod jobs_table;
 pub(crate) mod journal;
 pub(crate) mod laravel;
+#[cfg(feature = "sqs")]
+pub(crate) mod moto;
 pub(crate) mod process;
 pub(crate) mod redis;
 pub(crate) mod scene;
 pub(crate) mod sql;
+#[cfg(feature = "sqs")]
+pub(crate) mod sqs;
 pub(crate) mod stores;

@@ -137,9 +137,11 @@ pub(crate) fn processes(is_it: impl Fn(&str) -> bool) -> Vec<u32> {
 
 const SUPERVISOR: &str = "jobs-supervisor\0";
 
-/// Living processes that a worker has started, without its supervisor.
+/// Living PHP processes of a worker's pool, not the one that it asks for the app's configuration before.
 pub(crate) fn children(parent: u32) -> Vec<u32> {
-    let mut children = processes(|command| !command.starts_with(SUPERVISOR));
+    let is_member =
+        |command: &str| command.contains("php://fd/3") || command.starts_with("artisand: php");
+    let mut children = processes(is_member);
     children.retain(|pid| stat(*pid).is_some_and(|(_, of)| of == parent));
     children
 }

@@ -27,6 +27,7 @@ pub(crate) fn is_memory(key: &str) -> bool {
     [
         "artisand:last-error:",
         "artisand:called:",
+        "artisand:ended:",
         "artisand:pushed:",
     ]
     .iter()

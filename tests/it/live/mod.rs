@@ -51,10 +51,12 @@ mod handlers;
 mod killed;
 mod kinds;
 mod listeners;
+mod listens;
 mod locks_elsewhere;
 mod malformed;
 mod middleware;
 mod models;
+mod nowhere;
 mod packages;
 mod payload_hooks;
 mod policies;
@@ -62,11 +64,14 @@ mod pool;
 mod retries;
 mod settings;
 mod signals;
+#[cfg(feature = "sqs")]
+mod sqs;
 mod text;
 mod told;
 mod torture;
 #[cfg(feature = "otlp")]
 mod traces;
+mod tubes;
 mod under_fire;
 mod unique_rush;
 mod unknown_classes;

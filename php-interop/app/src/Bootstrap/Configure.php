@@ -216,7 +216,37 @@ class Configure
                         'retry_after' => $this->number('REDIS_QUEUE_RETRY_AFTER', 90),
                         'after_commit' => false,
                     ],
-                ],
+                ] + ($this->env('BEANSTALKD_PORT', null) === null ? [] : [
+                    'beanstalkd' => [
+                        'driver' => 'beanstalkd',
+                        'host' => '127.0.0.1',
+                        'port' => $this->number('BEANSTALKD_PORT', null),
+                        'queue' => 'default',
+                        'retry_after' => $this->number('REDIS_QUEUE_RETRY_AFTER', 90),
+                        'block_for' => 0,
+                        'after_commit' => false,
+                    ],
+                ]) + ($this->env('SQS_PREFIX', null) === null ? [] : [
+                    'sqs' => [
+                        'driver' => 'sqs',
+                        'key' => 'test',
+                        'secret' => 'test',
+                        'region' => 'us-east-1',
+                        'prefix' => $this->env('SQS_PREFIX', null),
+                        'suffix' => $this->env('SQS_SUFFIX', ''),
+                        'queue' => 'default',
+                        'after_commit' => false,
+                        'overflow' => ['enabled' => $this->env('SQS_OVERFLOW', null) !== null, 'always' => true, 'delete_after_processing' => true],
+                    ],
+                ]) + ($this->env('INTEROP_FAILOVER', null) === null ? [] : [
+                    'failover' => [
+                        'driver' => 'failover',
+                        'connections' => explode(',', $this->env('INTEROP_FAILOVER', null)),
+                    ],
+                    'deferred' => ['driver' => 'deferred'],
+                    'background' => ['driver' => 'background'],
+                    'nothing' => ['driver' => 'null'],
+                ]),
                 'batching' => ['database' => $database, 'table' => 'job_batches'],
                 'failed' => [
                     'driver' => $this->env('QUEUE_FAILED_DRIVER', 'null'),

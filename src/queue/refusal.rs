@@ -1,4 +1,6 @@
-//! What beanstalkd refuses, or cannot do for a queue.
+//! What servers refuse, or cannot do for a queue.
+
+use std::time::Duration;
 
 /// Why a call was refused: nothing was changed, unless the variant says otherwise.
 #[derive(Debug, thiserror::Error)]
@@ -53,16 +55,60 @@ pub enum Refusal {
     /// The server answered with one of its general errors.
     #[error("the server answered {0}")]
     Said(&'static str),
+    /// No server keeps jobs of the connection.
+    #[error("no job waits on this connection")]
+    Nowhere,
     /// Something that the protocol has no command for.
-    #[error("beanstalkd cannot {0}")]
+    #[error("its server cannot {0}")]
     Unsupported(&'static str),
+    /// The URL of an SQS queue cannot be told.
+    #[error(
+        "the queue's URL would be `{url}`: SQS needs a `prefix` such as https://sqs.eu-central-1.amazonaws.com/123456789012"
+    )]
+    QueueUrl {
+        /// What name, prefix and suffix give.
+        url: String,
+    },
+    /// SQS refused a request.
+    #[error("SQS answered {call} with {code}: {message}")]
+    Sqs {
+        /// The request.
+        call: &'static str,
+        /// The code of the answer.
+        code: String,
+        /// Its text.
+        message: String,
+    },
+    /// SQS delays a message by 15 minutes at most.
+    #[error("SQS delays a message by at most 900 s, and the job is to wait for {} s", delay.as_secs())]
+    Delay {
+        /// The time until the job is due.
+        delay: Duration,
+    },
+    /// SQS takes text only.
+    #[error("the payload is not UTF-8 text, which is all that SQS takes")]
+    NotText,
 }
 
 impl Refusal {
     /// True if the same call is refused for ever, whatever becomes of the server.
     pub fn is_final(&self) -> bool {
+        // SQS says so of messages that are too long, and of characters that it takes not.
+        const FINAL: [&str; 4] = [
+            "InvalidMessageContents",
+            "InvalidParameterValue",
+            "BatchRequestTooLong",
+            "MissingParameter",
+        ];
         match self {
-            Self::TubeName { .. } | Self::TooBig { .. } | Self::Unsupported(_) => true,
+            Self::TubeName { .. }
+            | Self::TooBig { .. }
+            | Self::Nowhere
+            | Self::Unsupported(_)
+            | Self::QueueUrl { .. }
+            | Self::Delay { .. }
+            | Self::NotText => true,
+            Self::Sqs { code, .. } => FINAL.iter().any(|known| code.ends_with(known)),
             Self::Draining { .. }
             | Self::OutOfMemory { .. }
             | Self::Buried { .. }

@@ -1,0 +1,163 @@
+//! Where the ends of jobs are noted whose own server cannot do that.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::laravel::Laravel;
+use super::{Config, Error};
+use crate::connection::{
+    self, Database, DatabaseKind, DatabaseOptions, FailedJobsTable, Redis, RedisOptions,
+};
+use crate::queue::{DatabaseQueue, DatabaseQueueOptions, Driver, RedisQueue, RedisQueueOptions};
+use crate::shown::with_causes;
+
+/// The table of an app's database whose rows are the notes, as Laravel's own migration names it.
+const TABLE: &str = "jobs";
+
+/// Where the ends of jobs are noted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one for each connection of an app"
+)]
+pub enum LedgerPlace {
+    /// The server of the queues itself.
+    Own,
+    /// Keys of a Redis of the app.
+    Redis(RedisOptions),
+    /// The table of jobs in a database of the app.
+    Database {
+        /// The database.
+        database: DatabaseOptions,
+        /// Its table of failed jobs, if it has one.
+        failed: Option<FailedJobsTable>,
+    },
+    /// A `SQLite` file on this machine.
+    File(PathBuf),
+}
+
+impl fmt::Display for LedgerPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Own => f.write_str("the server of the queues"),
+            Self::Redis(redis) => write!(f, "Redis at {}", redis.address),
+            Self::Database { database, .. } => {
+                write!(f, "table `{TABLE}` at {}", database.address())
+            }
+            Self::File(path) => write!(f, "file {}", path.display()),
+        }
+    }
+}
+
+impl LedgerPlace {
+    /// Opens it; nothing is sent yet.
+    pub(super) fn open(&self) -> Result<Option<Arc<dyn Driver>>, connection::Error> {
+        let (database, failed) = match self {
+            Self::Own => return Ok(None),
+            Self::Redis(redis) => {
+                let queue = RedisQueue::new(Redis::new(redis)?, RedisQueueOptions::default());
+                return Ok(Some(Arc::new(queue)));
+            }
+            Self::Database { database, failed } => (database.clone(), failed.clone()),
+            Self::File(path) => (of_file(path), None),
+        };
+        let options = DatabaseQueueOptions {
+            table: TABLE.into(),
+            failed,
+            ..DatabaseQueueOptions::default()
+        };
+        Ok(Some(Arc::new(DatabaseQueue::new(&database, options)?)))
+    }
+
+    /// Makes the file with its table, if it is one and not there.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be made, or is no such file.
+    pub(crate) async fn prepare(&self) -> Result<(), Error> {
+        let Self::File(path) = self else {
+            return Ok(());
+        };
+        let made = || {
+            if let Some(directory) = path.parent() {
+                std::fs::create_dir_all(directory)?;
+            }
+            let mut options = std::fs::File::options();
+            options.create(true).append(true).open(path).map(drop)
+        };
+        made().map_err(|source| Error::LedgerFile {
+            path: path.clone(),
+            source: source.into(),
+        })?;
+        let failed = |source: connection::Error| Error::LedgerFile {
+            path: path.clone(),
+            source: source.into(),
+        };
+        let database = Database::new(&of_file(path)).map_err(failed)?;
+        for statement in DatabaseQueue::TABLE_OF_JOBS {
+            database.execute(statement, &[]).await.map_err(failed)?;
+        }
+        database.close().await;
+        Ok(())
+    }
+}
+
+fn of_file(path: &std::path::Path) -> DatabaseOptions {
+    DatabaseOptions {
+        database: path.display().to_string(),
+        ..DatabaseOptions::new("ledger", DatabaseKind::Sqlite)
+    }
+}
+
+/// Where the ends of jobs are noted, of a connection whose own server cannot; or why nothing is known.
+///
+/// Which place it is follows from settings alone, and not from what answers now: a note that is written to one place
+/// and looked for in another is lost.
+pub(super) fn ledger(config: &Config) -> Result<LedgerPlace, String> {
+    let app = || {
+        let laravel = config.laravel.as_ref();
+        laravel.ok_or_else(|| "no Laravel app is known".to_owned())
+    };
+    let Some(said) = config.file.worker.ledger.as_deref() else {
+        return of_app(app()?);
+    };
+    match said.split_once(':').unwrap_or((said, "")) {
+        ("redis", name) => on_redis(app()?, name),
+        ("database", name) => in_database(app()?, name),
+        _ => {
+            let base = config.laravel.as_ref().map(|laravel| laravel.base.clone());
+            Ok(LedgerPlace::File(base.unwrap_or_default().join(said)))
+        }
+    }
+}
+
+/// The server that the app keeps its cache on: what it cannot do without.
+fn of_app(laravel: &Laravel) -> Result<LedgerPlace, String> {
+    let store = laravel.default_cache().unwrap_or_default();
+    let of_store = |key: &str| {
+        laravel
+            .text(&["cache", "stores", &store, key])
+            .ok()
+            .flatten()
+    };
+    match of_store("driver").as_deref() {
+        Some("redis") => on_redis(laravel, &of_store("connection").unwrap_or_default()),
+        _ => in_database(laravel, ""),
+    }
+}
+
+fn on_redis(laravel: &Laravel, name: &str) -> Result<LedgerPlace, String> {
+    let name = if name.is_empty() { "default" } else { name };
+    let redis = laravel.redis(name).map_err(|error| with_causes(&error))?;
+    Ok(LedgerPlace::Redis(redis.options))
+}
+
+fn in_database(laravel: &Laravel, name: &str) -> Result<LedgerPlace, String> {
+    let database = laravel.database(Some(name));
+    let database = database.map_err(|error| with_causes(&error))?;
+    Ok(LedgerPlace::Database {
+        failed: laravel.failed_table_in(&database),
+        database,
+    })
+}

@@ -1,0 +1,255 @@
+//! Laravel's failover connection: a job is pushed to the first of several connections that takes it.
+//!
+//! A connection whose reply was lost may have taken the job: none after it is tried then, and the caller hears that
+//! the outcome is unknown. Laravel goes on to the next, and the job may be there twice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{
+    Abilities, Ability, Answer, CallListener, ConnectionName, Due, Error, Fate, Held, Once, Place,
+    PopRequest, Popped, Push, PushListener, PushedOnce, Queue, QueueName, ReservedJob, Settled,
+    Settlement, Sizes, Unsettled,
+};
+use crate::connection::LockPlace;
+use crate::shown::with_causes;
+use crate::time::UnixSeconds;
+
+/// Several connections, tried in order by pushes. Everything else is for the first.
+#[derive(Debug)]
+pub struct FailoverQueue {
+    first: Arc<dyn Queue>,
+    all: Vec<Inner>,
+    abilities: Abilities,
+}
+
+/// One of the connections.
+#[derive(Debug)]
+pub struct Inner {
+    /// Its name.
+    pub name: ConnectionName,
+    /// The queue for jobs that name none.
+    pub default_queue: QueueName,
+    /// Its queues.
+    pub queues: Arc<dyn Queue>,
+}
+
+impl FailoverQueue {
+    /// These connections, in order; `None` for none.
+    pub fn new(all: Vec<Inner>) -> Option<Self> {
+        let first = &all.first()?.queues;
+        let mut abilities = first.abilities().clone();
+        let has = |one: &Inner, ability| one.queues.abilities().has(ability);
+        // A payload may come to any of them; what one of them needs does no harm to the others.
+        let counts = all.iter().any(|one| has(one, Ability::CountsInPayload));
+        abilities.can.retain(|ability| {
+            // Only the first one's jobs are shown.
+            *ability == Ability::Shows
+                || *ability != Ability::CountsInPayload && all.iter().all(|one| has(one, *ability))
+        });
+        abilities
+            .can
+            .extend(counts.then_some(Ability::CountsInPayload));
+        Some(Self {
+            first: Arc::clone(first),
+            abilities,
+            all,
+        })
+    }
+
+    /// The queue of another connection for jobs of this one: jobs that name none go to the default queue of each.
+    fn queue_of(&self, inner: &Inner, queue: &QueueName) -> QueueName {
+        let is_default = self
+            .all
+            .first()
+            .is_some_and(|first| first.default_queue == *queue);
+        if is_default {
+            inner.default_queue.clone()
+        } else {
+            queue.clone()
+        }
+    }
+
+    /// Whether another connection is to be tried after this one.
+    fn goes_on<T>(&self, at: usize, pushed: &Result<T, Error>) -> bool {
+        let Err(error) = pushed else {
+            return false;
+        };
+        let goes_on = !error.is_of_unknown_outcome() && at + 1 < self.all.len();
+        if goes_on {
+            tracing::warn!(
+                connection = self.all[at].name.as_str(),
+                error = with_causes(error),
+                "a connection did not take a job: the next one of the failover connection is tried"
+            );
+        }
+        goes_on
+    }
+
+    async fn push_one(
+        &self,
+        queue: &QueueName,
+        due: Option<UnixSeconds>,
+        payload: &[u8],
+    ) -> Result<(), Error> {
+        for (at, inner) in self.all.iter().enumerate() {
+            let queue = self.queue_of(inner, queue);
+            let pushed = match due {
+                Some(due) => inner.queues.later(&queue, due, payload).await,
+                None => inner.queues.push(&queue, &[payload.to_vec()]).await,
+            };
+            if !self.goes_on(at, &pushed) {
+                return pushed;
+            }
+        }
+        Ok(())
+    }
+
+    async fn push_all_once(&self, pushes: &[Push], once: Once<'_>) -> Result<PushedOnce, Error> {
+        for (at, inner) in self.all.iter().enumerate() {
+            let there = |push: &Push| Push {
+                queue: self.queue_of(inner, &push.queue),
+                ..push.clone()
+            };
+            let pushes: Vec<_> = pushes.iter().map(there).collect();
+            let answer = inner.queues.push_once(&pushes, once).await;
+            if !self.goes_on(at, &answer) {
+                return answer;
+            }
+        }
+        Ok(PushedOnce::Now { locked: 0 })
+    }
+}
+
+impl Queue for FailoverQueue {
+    fn abilities(&self) -> &Abilities {
+        &self.abilities
+    }
+
+    fn ping(&self) -> Answer<'_, (), crate::connection::Error> {
+        self.first.ping()
+    }
+
+    fn pop<'a>(&'a self, request: PopRequest<'a>) -> Answer<'a, Popped> {
+        self.first.pop(request)
+    }
+
+    fn settle<'a>(
+        &'a self,
+        jobs: &'a [(Arc<ReservedJob>, Settlement)],
+    ) -> Answer<'a, Vec<Settled>, Unsettled> {
+        self.first.settle(jobs)
+    }
+
+    fn renew<'a>(
+        &'a self,
+        jobs: &'a [Arc<ReservedJob>],
+        now: UnixSeconds,
+    ) -> Answer<'a, Vec<Held>> {
+        self.first.renew(jobs, now)
+    }
+
+    fn wait_for_push<'a>(
+        &'a self,
+        queues: &'a [QueueName],
+        timeout: Duration,
+    ) -> Answer<'a, Option<QueueName>> {
+        self.first.wait_for_push(queues, timeout)
+    }
+
+    fn end_waits(&self) -> Answer<'_, bool> {
+        self.first.end_waits()
+    }
+
+    fn recorded(&self, queue: &QueueName) -> QueueName {
+        self.first.recorded(queue)
+    }
+
+    /// Each job by itself, as in Laravel: a part of them may be taken before a connection fails.
+    fn push<'a>(&'a self, queue: &'a QueueName, payloads: &'a [Vec<u8>]) -> Answer<'a, ()> {
+        Box::pin(async move {
+            for payload in payloads {
+                self.push_one(queue, None, payload).await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn later<'a>(
+        &'a self,
+        queue: &'a QueueName,
+        due: UnixSeconds,
+        payload: &'a [u8],
+    ) -> Answer<'a, ()> {
+        Box::pin(self.push_one(queue, Some(due), payload))
+    }
+
+    fn push_once<'a>(&'a self, pushes: &'a [Push], once: Once<'a>) -> Answer<'a, PushedOnce> {
+        Box::pin(self.push_all_once(pushes, once))
+    }
+
+    /// A lock would be taken on one connection, and the job pushed to another.
+    fn can_claim(&self, _place: &LockPlace) -> bool {
+        false
+    }
+
+    fn was_pushed<'a>(&'a self, id: &'a str) -> Answer<'a, bool> {
+        Box::pin(async move {
+            for inner in &self.all {
+                if inner.queues.was_pushed(id).await? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        })
+    }
+
+    fn tell_pushes(&self, listener: Arc<dyn PushListener>) {
+        for inner in &self.all {
+            inner.queues.tell_pushes(Arc::clone(&listener));
+        }
+    }
+
+    fn tell_calls(&self, listener: Arc<dyn CallListener>) {
+        self.first.tell_calls(listener);
+    }
+
+    fn due<'a>(&'a self, queue: &'a QueueName, now: UnixSeconds) -> Answer<'a, Due> {
+        self.first.due(queue, now)
+    }
+
+    fn sizes<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, Sizes> {
+        self.first.sizes(queue)
+    }
+
+    fn look<'a>(
+        &'a self,
+        queue: &'a QueueName,
+        place: Place,
+        from: usize,
+        limit: usize,
+    ) -> Answer<'a, Vec<Vec<u8>>> {
+        self.first.look(queue, place, from, limit)
+    }
+
+    fn clear<'a>(&'a self, queue: &'a QueueName) -> Answer<'a, u64> {
+        self.first.clear(queue)
+    }
+
+    fn queues(&self) -> Answer<'_, Vec<QueueName>> {
+        self.first.queues()
+    }
+
+    fn quarantines(&self) -> Answer<'_, Vec<QueueName>> {
+        self.first.quarantines()
+    }
+
+    fn dequarantine<'a>(
+        &'a self,
+        queue: &'a QueueName,
+        payloads: &'a [Vec<u8>],
+        fate: Fate,
+    ) -> Answer<'a, u64> {
+        self.first.dequarantine(queue, payloads, fate)
+    }
+}

@@ -1,0 +1,280 @@
+//! What pops, polls and settlements of a connection share.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use super::address::Url;
+use super::client::{AT_ONCE, Client, Message};
+use super::leases::{Lease, Leases, Moment};
+use super::options::{SqsOptions, StoreProblem};
+use crate::queue::{Delivery, Error, Held, QueueName, Refusal, ReservedJob};
+use crate::time::Clock;
+
+/// No reservation is shorter, whatever the queue says: it is renewed every ten seconds.
+pub const SHORTEST_VISIBILITY: Duration = Duration::from_secs(30);
+/// How long an answer about a queue's own setting counts.
+const SETTING_LIVES: Duration = Duration::from_secs(60);
+/// Where Laravel keeps payloads that are too long for a message.
+pub(super) const OVERFLOW: &str = "laravel:sqs-payloads:";
+
+/// A message that names the place of its payload.
+#[derive(Deserialize)]
+struct Pointer {
+    #[serde(rename = "@pointer")]
+    key: String,
+}
+
+/// The place of a job among others, and for how long to reserve it.
+type Due<'a> = (usize, &'a Arc<ReservedJob>, Duration);
+
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) options: SqsOptions,
+    pub(super) client: Client,
+    pub(super) leases: Leases,
+    /// Reservation times that queues have by themselves, and when they said so.
+    settings: Mutex<HashMap<Url, (Option<Duration>, Instant)>>,
+    /// Whether the store of long payloads did not answer.
+    is_store_away: AtomicBool,
+}
+
+impl Core {
+    pub(super) fn new(options: SqsOptions) -> Self {
+        Self {
+            client: Client::new(&options),
+            options,
+            leases: Leases::default(),
+            settings: Mutex::default(),
+            is_store_away: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn url(&self, queue: &QueueName) -> Url {
+        let forwarded = self.options.forwards.get(queue).unwrap_or(queue);
+        Url::of(forwarded.as_str(), &self.options)
+    }
+
+    /// The shortest time that any reservation lives.
+    pub(super) fn retry_after(&self) -> Duration {
+        self.options.retry_after.unwrap_or(SHORTEST_VISIBILITY)
+    }
+
+    /// How long a reservation of this queue lives, and whether each receipt has to say so.
+    async fn visibility(&self, queue: &QueueName, url: &Url) -> (Duration, bool) {
+        if let Some(retry_after) = self.options.retry_after {
+            return (retry_after, true);
+        }
+        let known = || self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = known().get(url).copied();
+        let said = match said {
+            Some((said, at)) if at.elapsed() < SETTING_LIVES => said,
+            before => {
+                let asked = self.client.attributes(queue, url).await;
+                if let (Err(error), None) = (&asked, before) {
+                    tracing::warn!(
+                        error = crate::shown::with_causes(error),
+                        %queue,
+                        "could not ask SQS how long the queue reserves its messages; artisand reserves them for {} s",
+                        SHORTEST_VISIBILITY.as_secs()
+                    );
+                }
+                let said = asked.ok().and_then(|attributes| attributes.visibility);
+                known().insert(url.clone(), (said, Instant::now()));
+                said
+            }
+        };
+        match said {
+            Some(said) if said >= SHORTEST_VISIBILITY => (said, false),
+            _ => (SHORTEST_VISIBILITY, true),
+        }
+    }
+
+    /// Receives up to `most` jobs of a queue.
+    pub(super) async fn receive(
+        &self,
+        queue: &QueueName,
+        url: &Url,
+        most: usize,
+        wait: Duration,
+    ) -> Result<Vec<ReservedJob>, Error> {
+        self.find_store(queue).await?;
+        let (visibility, is_told) = self.visibility(queue, url).await;
+        // A long poll reserves its messages when it finds them: no sooner than this.
+        let since = Moment::now();
+        let told = is_told.then_some(visibility);
+        let messages = self.client.receive(queue, url, most, wait, told).await?;
+        let mut jobs = Vec::with_capacity(messages.len());
+        let mut problem = None;
+        for message in messages {
+            let Message {
+                id,
+                receipt,
+                body,
+                receives,
+                group,
+            } = message;
+            let (body, overflow) = match self.resolved(&body).await {
+                Ok(Some((payload, key))) => (payload, Some(key)),
+                Ok(None) => (body, None),
+                Err(error) => {
+                    // Its reservation ends, and the message comes again, with one attempt more.
+                    self.is_store_away.store(true, Ordering::Relaxed);
+                    tracing::warn!(
+                        error = crate::shown::with_causes(&*error),
+                        %queue,
+                        "the cache store with the payload of a message cannot be read; the message comes again"
+                    );
+                    problem = Some(error);
+                    continue;
+                }
+            };
+            let ticket: Arc<[u8]> = receipt.as_bytes().into();
+            let lease = Lease {
+                url: url.clone(),
+                received: since,
+                since,
+                visibility,
+                group,
+                overflow,
+            };
+            self.leases.insert(Arc::clone(&ticket), lease);
+            jobs.push(ReservedJob {
+                queue: queue.clone(),
+                payload: body.into_bytes().into(),
+                attempts: receives,
+                lease: Some(Clock::System.now().plus(visibility)),
+                choice: None,
+                ticket,
+                delivery: Some(Delivery {
+                    id,
+                    pushed: None,
+                    receipt: Some(receipt),
+                }),
+            });
+        }
+        match problem {
+            Some(source) if jobs.is_empty() => Err(Error::Overflow {
+                queue: queue.clone(),
+                source,
+            }),
+            _ => Ok(jobs),
+        }
+    }
+
+    /// Looks for a store that was away, so that no message loses an attempt in vain.
+    async fn find_store(&self, queue: &QueueName) -> Result<(), Error> {
+        let Some(overflow) = &self.options.overflow else {
+            return Ok(());
+        };
+        if self.is_store_away.load(Ordering::Relaxed) {
+            let found = overflow.store.get(OVERFLOW).await;
+            found.map_err(|source| Error::Overflow {
+                queue: queue.clone(),
+                source,
+            })?;
+            self.is_store_away.store(false, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// The payload that a message only names, and its key in the cache; `None` if the message is the payload. A payload
+    /// that is gone leaves what names it, which no worker can run.
+    async fn resolved(&self, body: &str) -> Result<Option<(String, String)>, StoreProblem> {
+        let Some(overflow) = &self.options.overflow else {
+            return Ok(None);
+        };
+        let Ok(Pointer { key }) = serde_json::from_str(body) else {
+            return Ok(None);
+        };
+        let payload = overflow.store.get(&key).await?;
+        Ok(payload.map(|payload| (payload, key)))
+    }
+
+    /// Renews reservations of which more than a third has passed.
+    pub(super) async fn renew(&self, jobs: &[Arc<ReservedJob>]) -> Result<Vec<Held>, Error> {
+        let mut held = vec![Held::Lost; jobs.len()];
+        let mut due: HashMap<Url, Vec<Due<'_>>> = HashMap::new();
+        let until = |left: Duration| Held::Until(Clock::System.now().plus(left));
+        for (index, job) in jobs.iter().enumerate() {
+            let Some(lease) = self.leases.of(job) else {
+                continue;
+            };
+            let left = lease.left();
+            if left.is_zero() {
+                continue;
+            }
+            held[index] = until(left);
+            // A longer reservation is renewed less often: each request costs money.
+            let (whole, _) = self.visibility(&job.queue, &lease.url).await;
+            let wanted = whole.min(lease.longest());
+            if left < whole * 2 / 3 && wanted > left {
+                due.entry(lease.url).or_default().push((index, job, wanted));
+            }
+        }
+        for (url, due) in due {
+            for some in due.chunks(AT_ONCE) {
+                let queue = &some[0].1.queue;
+                let receipts: Vec<_> = (some.iter())
+                    .map(|(_, job, time)| (receipt(job), *time))
+                    .collect();
+                let since = Moment::now();
+                let entries = self.client.hide(queue, &url, &receipts).await?;
+                for ((index, job, time), entry) in some.iter().zip(entries) {
+                    match entry {
+                        Ok(()) => {
+                            self.leases.renewed(job, since, *time);
+                            held[*index] = until(*time);
+                        }
+                        Err((code, _)) if is_gone(&code) => held[*index] = Held::Lost,
+                        Err((code, message)) => {
+                            return Err(refused(
+                                queue,
+                                "ChangeMessageVisibilityBatch",
+                                code,
+                                message,
+                            ));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(held)
+    }
+}
+
+/// The receipt handle of a job.
+pub(super) fn receipt(job: &ReservedJob) -> &str {
+    let delivery = job.delivery.as_ref();
+    (delivery.and_then(|delivery| delivery.receipt.as_deref())).unwrap_or_default()
+}
+
+/// Whether an entry failed because the message is no longer reserved with this receipt.
+pub(super) fn is_gone(code: &str) -> bool {
+    const GONE: [&str; 4] = [
+        "ReceiptHandleIsInvalid",
+        "MessageNotInflight",
+        "InvalidParameterValue",
+        "AWS.SimpleQueueService.MessageNotInflight",
+    ];
+    GONE.contains(&code)
+}
+
+pub(super) fn refused(
+    queue: &QueueName,
+    call: &'static str,
+    code: String,
+    message: String,
+) -> Error {
+    Error::Refused {
+        queue: queue.clone(),
+        source: Refusal::Sqs {
+            call,
+            code,
+            message,
+        },
+    }
+}

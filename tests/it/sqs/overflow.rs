@@ -1,0 +1,130 @@
+//! Payloads that are too long for a message.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use artisand::queue::{Answer, Overflow, PayloadStore, StoreProblem};
+
+use super::*;
+
+/// A cache store in memory.
+#[derive(Debug, Default)]
+struct Store {
+    payloads: Mutex<BTreeMap<String, String>>,
+    is_away: AtomicBool,
+}
+
+impl Store {
+    fn look(&self) -> Result<std::sync::MutexGuard<'_, BTreeMap<String, String>>, StoreProblem> {
+        if self.is_away.load(Ordering::Relaxed) {
+            return Err("the store is away".into());
+        }
+        Ok(self.payloads.lock().unwrap())
+    }
+}
+
+impl PayloadStore for Store {
+    fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Option<String>, StoreProblem> {
+        Box::pin(async move { Ok(self.look()?.get(key).cloned()) })
+    }
+
+    fn put<'a>(&'a self, key: &'a str, payload: &'a str) -> Answer<'a, (), StoreProblem> {
+        Box::pin(async move {
+            self.look()?.insert(key.to_owned(), payload.to_owned());
+            Ok(())
+        })
+    }
+
+    fn forget<'a>(&'a self, key: &'a str) -> Answer<'a, (), StoreProblem> {
+        Box::pin(async move {
+            self.look()?.remove(key);
+            Ok(())
+        })
+    }
+}
+
+fn with_store(server: &Sqs, store: &Arc<Store>, always: bool) -> SqsQueue {
+    SqsQueue::new(SqsOptions {
+        overflow: Some(Overflow {
+            name: "store".into(),
+            store: Arc::clone(store) as Arc<dyn PayloadStore>,
+            always,
+            deletes: true,
+        }),
+        ..options(server)
+    })
+}
+
+#[tokio::test]
+async fn long_payloads_are_kept_in_the_cache_store_and_leave_with_their_message() {
+    let server = Sqs::start();
+    let store = Arc::<Store>::default();
+    let queue = with_store(&server, &store, false);
+    let long = json!({"uuid": "u1", "job": "A@run", "data": "x".repeat(1 << 20)});
+    let long = long.to_string().into_bytes();
+    queue
+        .push(&name("q"), &[long.clone(), payload(1)])
+        .await
+        .unwrap();
+    let bodies: Vec<String> = server
+        .messages("q")
+        .into_iter()
+        .map(|(body, _)| body)
+        .collect();
+    assert_eq!(bodies[0], r#"{"@pointer":"laravel:sqs-payloads:u1"}"#);
+    assert_eq!(bodies[1].as_bytes(), payload(1));
+    let jobs = take(&queue, "q", 2).await;
+    assert!(*jobs[0].payload == *long && *jobs[1].payload == *payload(1));
+    settle_all(&queue, &jobs, &Settlement::Delete).await;
+    assert!(store.payloads.lock().unwrap().is_empty());
+    // An app that keeps all payloads there.
+    let always = with_store(&server, &store, true);
+    always.push(&name("q"), &[payload(2)]).await.unwrap();
+    assert!(
+        server.messages("q")[0]
+            .0
+            .starts_with(r#"{"@pointer":"laravel:sqs-payloads:"#)
+    );
+    assert_eq!(*take(&always, "q", 1).await[0].payload, *payload(2));
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_costs_one_attempt_and_loses_nothing() {
+    let server = Sqs::start();
+    server.set_visibility(1);
+    let store = Arc::<Store>::default();
+    let queue = SqsQueue::new(SqsOptions {
+        retry_after: Some(Duration::from_secs(1)),
+        overflow: Some(Overflow {
+            name: "store".into(),
+            store: Arc::clone(&store) as Arc<dyn PayloadStore>,
+            always: true,
+            deletes: true,
+        }),
+        ..options(&server)
+    });
+    push(&queue, "q", [1]).await;
+    store.is_away.store(true, Ordering::Relaxed);
+    let queues = [name("q")];
+    for _ in 0..3 {
+        let request = PopRequest {
+            queues: &queues,
+            max: NonZeroUsize::MIN,
+            now: now(),
+            woken: &[],
+            selection: None,
+            thorough: false,
+        };
+        let error = queue.pop(request).await.unwrap_err();
+        assert!(matches!(error, Error::Overflow { .. }), "{error:?}");
+    }
+    assert_eq!(server.requests("ReceiveMessage"), 1);
+    let error = queue.push(&name("q"), &[payload(2)]).await.unwrap_err();
+    assert!(!error.is_of_unknown_outcome(), "nothing is sent: {error:?}");
+    store.is_away.store(false, Ordering::Relaxed);
+    // Time itself is the subject: the reservation ends.
+    sleep(Duration::from_millis(1100)).await;
+    let jobs = take(&queue, "q", 1).await;
+    assert_eq!((&*jobs[0].payload, jobs[0].attempts), (&*payload(1), 2));
+}
