@@ -2,7 +2,7 @@
 #
 # Sets up what the tests against real Laravel need: Debian packages on this
 # machine, and one directory tree ("root") per Laravel version that the
-# machine's own Debian release does not carry.
+# machine's own Debian release does not carry, and one with MySQL.
 #
 #   php-interop/setup.sh              everything, with MariaDB, PostgreSQL, beanstalkd and moto
 #   php-interop/setup.sh --host-only  only Redis and PHP, no roots
@@ -197,6 +197,13 @@ trim_root() {
         usr/share/doc/* usr/share/man/* usr/share/locale/*' sh "$1"
 }
 
+# Prints the version of MySQL in a root, fails if it is not complete. Tests run the server without a chroot.
+mysql_works() {
+    local lib=$1/usr/lib/x86_64-linux-gnu
+    [ -e "$1/.artisand-complete" ] && "$lib/ld-linux-x86-64.so.2" \
+        --library-path "$lib:$1/usr/lib/mysql/private" "$1/usr/sbin/mysqld" --no-defaults --version 2>/dev/null
+}
+
 # complete_root DIR: adds packages that an older setup did not install.
 # Like debootstrap, it does not ask how old the mirror is.
 complete_root() {
@@ -212,12 +219,10 @@ complete_root() {
     as_root rm -f "$log"
 }
 
-# build_root SUITE DIR; prints errors on standard error.
+# build_root SUITE DIR PACKAGES CHECK; prints errors on standard error.
 build_root() {
-    local suite=$1 dir=$2 partial=$2.partial script try log
+    local suite=$1 dir=$2 include=$3 works=$4 partial=$2.partial script try log
     log=$roots/$(basename "$dir").log
-    local include
-    include=$(IFS=,; echo "${php[*]},php-laravel-framework")
 
     # A debootstrap older than the suite has no script for it; all Debian
     # suites share one.
@@ -234,13 +239,13 @@ build_root() {
             # Directory for copies of the app, also for users who are not root.
             as_root chmod 1777 "$partial/srv" "$partial/tmp"
             as_root touch "$partial/.artisand-complete"
-            if root_works "$partial" >/dev/null; then
+            if "$works" "$partial" >/dev/null; then
                 remove_root "$dir"
                 as_root mv -T "$partial" "$dir"
                 as_root rm -f "$log"
                 return 0
             fi
-            echo "setup.sh: $suite was unpacked but PHP cannot load Laravel in it" >&2
+            echo "setup.sh: $suite was unpacked, but $works says no" >&2
         fi
         sleep $((try * 2))
     done
@@ -252,14 +257,19 @@ build_root() {
     return 1
 }
 
+laravel() { echo "${php[*]} php-laravel-framework" | tr ' ' ,; }
+
+# Each of the wanted roots: name, suite, packages, check.
 wanted=()
 if [ "$codename" = bookworm ]; then
     versions=$(php -r "$report") || die "PHP on this machine cannot load $autoloader"
     say found "laravel-8: this machine ($versions)"
 else
-    wanted+=("8 bookworm")
+    wanted+=("laravel-8 bookworm $(laravel) root_works")
 fi
-wanted+=("10 trixie" "13 forky")
+wanted+=("laravel-10 trixie $(laravel) root_works" "laravel-13 forky $(laravel) root_works")
+# Debian's releases have MariaDB in its place.
+[ "$(dpkg --print-architecture)" != amd64 ] || wanted+=("mysql sid mysql-server-core mysql_works")
 
 as_root mkdir -p "$roots"
 
@@ -268,9 +278,9 @@ as_root mkdir -p "$roots"
 # needs no write access.
 missing_roots=()
 for entry in "${wanted[@]}"; do
-    dir=$roots/laravel-${entry%% *}
-    if versions=$(root_works "$dir"); then
-        say found "laravel-${entry%% *}: $dir ($versions)"
+    read -r name suite include works <<<"$entry"
+    if versions=$("$works" "$roots/$name"); then
+        say found "$name: $roots/$name ($versions)"
     else
         missing_roots+=("$entry")
     fi
@@ -285,19 +295,21 @@ flock 9
 jobs=()
 for entry in "${missing_roots[@]}"; do
     (
-        dir=$roots/laravel-${entry%% *}
-        root_works "$dir" >/dev/null || complete_root "$dir" || build_root "${entry##* }" "$dir"
+        read -r name suite include works <<<"$entry"
+        dir=$roots/$name
+        "$works" "$dir" >/dev/null \
+            || { [ "$works" = root_works ] && complete_root "$dir"; } \
+            || build_root "$suite" "$dir" "$include" "$works"
     ) 9>&- &
     jobs+=("$!")
 done
 failed=()
 for index in "${!jobs[@]}"; do
-    entry=${missing_roots[$index]}
-    dir=$roots/laravel-${entry%% *}
+    read -r name suite include works <<<"${missing_roots[$index]}"
     if wait "${jobs[$index]}"; then
-        say installed "laravel-${entry%% *}: $dir ($(root_works "$dir"))"
+        say installed "$name: $roots/$name ($("$works" "$roots/$name"))"
     else
-        failed+=("laravel-${entry%% *} (Debian ${entry##* })")
+        failed+=("$name (Debian $suite)")
     fi
 done
 [ ${#failed[@]} -eq 0 ] || die "failed: ${failed[*]}"

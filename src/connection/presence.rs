@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
@@ -40,6 +40,19 @@ static AWAY: LazyLock<watch::Sender<usize>> = LazyLock::new(watch::Sender::defau
 /// How many servers of queues of this process are known to be away.
 pub(crate) fn servers_away() -> watch::Receiver<usize> {
     AWAY.subscribe()
+}
+
+/// How long after another process of this machine this one may notice that a server is away.
+const NOTICE: Duration = Duration::from_millis(500);
+
+/// Whether a server is away, which may explain an error of another process.
+///
+/// A PHP process may lose its connection, and report that, before the connections of this process are read. So an
+/// answer of no takes half a second.
+pub(crate) async fn is_server_away() -> bool {
+    let mut away = servers_away();
+    let is_away = tokio::time::timeout(NOTICE, away.wait_for(|away| *away > 0)).await;
+    is_away.is_ok()
 }
 
 impl Drop for Presence {
@@ -158,9 +171,18 @@ pub(crate) fn server_away(address: &str) -> impl Drop {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_that_is_noticed_a_moment_after_an_error_explains_it() {
+        // Servers of other tests may be away at the same time, so only this answer is certain.
+        let (is_away, server) = tokio::join!(is_server_away(), async {
+            tokio::time::sleep(NOTICE / 2).await;
+            server_away("noticed-late")
+        });
+        assert!(is_away);
+        drop(server);
+    }
 
     #[test]
     fn a_loss_and_a_return_are_news_once() {

@@ -961,6 +961,7 @@ macro_rules! contract {
 
         contract! { sqlite Sqlite $($clause [$($needs),*])* }
         contract! { mariadb MariaDb $($clause [$($needs),*])* }
+        contract! { mysql MySql $($clause [$($needs),*])* }
         contract! { postgres Postgres $($clause [$($needs),*])* }
 
         /// What each clause needs.

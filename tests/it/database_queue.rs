@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::harness::jobs_table::{JobsTable, migration};
 use crate::harness::process::{ManagedChild, artisand, eventually};
-use crate::harness::sql::{Engine, MariaDb, Postgres, SqlServer};
+use crate::harness::sql::{Engine, MariaDb, MySql, Postgres, SqlServer};
 use crate::harness::stores::Kind;
 
 /// Makes a test per kind of database of a function that takes the kind.
@@ -34,6 +34,11 @@ macro_rules! on_every_database {
             #[tokio::test(flavor = "multi_thread")]
             async fn mariadb() {
                 super::$scenario(Kind::MariaDb).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn mysql() {
+                super::$scenario(Kind::MySql).await;
             }
 
             #[tokio::test(flavor = "multi_thread")]
@@ -224,7 +229,7 @@ async fn a_job_that_fails_becomes_a_row_in_the_step_that_ends_it(kind: Kind) {
 async fn attempts_end_where_the_column_does(kind: Kind) {
     let most = match kind {
         Kind::Sqlite => return sqlite_counts_on().await,
-        Kind::MariaDb => 255,
+        Kind::MariaDb | Kind::MySql => 255,
         Kind::Postgres => 32_767,
     };
     let table = JobsTable::create(kind).await;
@@ -313,7 +318,7 @@ fn a_server_that_goes_away_is_waited_for<E: Engine>(kind: Kind) {
     const JOBS: usize = 400;
     let mut server = SqlServer::<E>::start();
     for statement in migration(kind) {
-        let quoted = if kind == Kind::MariaDb { "`" } else { "\"" };
+        let quoted = if kind == Kind::Postgres { "\"" } else { "`" };
         server.query(&statement.replace('"', quoted));
     }
     let home = tempfile::tempdir().unwrap();
@@ -365,6 +370,11 @@ fn a_server_that_goes_away_is_waited_for<E: Engine>(kind: Kind) {
 #[test]
 fn a_mariadb_that_goes_away_is_waited_for() {
     a_server_that_goes_away_is_waited_for::<MariaDb>(Kind::MariaDb);
+}
+
+#[test]
+fn a_mysql_that_goes_away_is_waited_for() {
+    a_server_that_goes_away_is_waited_for::<MySql>(Kind::MySql);
 }
 
 #[test]
@@ -456,7 +466,7 @@ async fn jobs_are_pushed_in_transactions_of_their_callers() {
                 let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
                 pushed_inside(queue, &mut connection, ENDS).await;
             }
-            Kind::MariaDb => {
+            Kind::MariaDb | Kind::MySql => {
                 let mut connection = sqlx::MySqlConnection::connect(&url).await.unwrap();
                 pushed_inside(Arc::clone(&queue), &mut connection, ENDS).await;
                 // A connection of another kind is refused.

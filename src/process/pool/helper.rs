@@ -185,7 +185,7 @@ impl Member {
     async fn goes_on(&mut self, did: Did) -> bool {
         match did {
             Did::Print => {}
-            Did::Say(said) => self.hears_problem(&said),
+            Did::Say(said) => self.hears_problem(&said).await,
             Did::FallSilent(error) => {
                 if let Some(error) = error {
                     self.cannot_be_understood(&error);
@@ -196,7 +196,7 @@ impl Member {
             Did::Exit(status) => {
                 self.has_ended(status);
                 for (said, _) in self.read_rest().await {
-                    self.hears_problem(&said);
+                    self.hears_problem(&said).await;
                 }
                 return false;
             }

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::channel::{Booted, Channel, SOCKET, STUB, Said};
 use super::output::{Lines, Log};
 use super::shared::{Assignment, Offer, Pause, Shared, Versions};
-use crate::connection::servers_away;
+use crate::connection::{is_server_away, servers_away};
 use crate::handler::JobInfo;
 use crate::process::child::ProcessGroup;
 use crate::shown::rounded;
@@ -69,7 +69,7 @@ pub(super) async fn keep(pool: Arc<Shared>) {
         if pool.is_closing.is_cancelled() {
             return;
         }
-        let is_excused = was_away || *away.borrow_and_update() > 0;
+        let is_excused = was_away || is_server_away().await;
         let wait = failed.note(&problem, is_excused);
         let retry_in = rounded(wait);
         if is_excused {
@@ -369,7 +369,7 @@ impl Member {
                     Waited::Gone => {
                         drop(early);
                         for (said, _) in self.read_rest().await {
-                            self.hears_problem(&said);
+                            self.hears_problem(&said).await;
                         }
                         return self.count;
                     }
@@ -482,7 +482,7 @@ impl Member {
                 }
                 Did::Say(Said::Paused) => self.pauses(pool),
                 Did::Print => {}
-                Did::Say(said) => self.hears_problem(&said),
+                Did::Say(said) => self.hears_problem(&said).await,
                 Did::Exit(status) => {
                     self.has_ended(status);
                     return Some(Waited::Gone);
@@ -523,7 +523,7 @@ impl Member {
                     self.pauses(pool);
                     return Waited::NotYet;
                 }
-                Did::Say(said) => self.hears_problem(&said),
+                Did::Say(said) => self.hears_problem(&said).await,
                 Did::Exit(status) => {
                     self.has_ended(status);
                     drop(offer);
@@ -544,12 +544,12 @@ impl Member {
     }
 
     /// Logs why the process cannot boot, if it reports that.
-    pub(super) fn hears_problem(&self, said: &Said) {
+    pub(super) async fn hears_problem(&self, said: &Said) {
         let Said::Unbootable { message } = said else {
             return;
         };
         let process = self.log.process;
-        if *servers_away().borrow() > 0 {
+        if is_server_away().await {
             tracing::debug!(
                 php.process = process,
                 error = message,
@@ -666,7 +666,7 @@ impl Member {
                     }
                 }
                 Did::Say(it) => {
-                    self.hears_problem(&it);
+                    self.hears_problem(&it).await;
                     self.hears_of_delay(&it, given.until);
                     let is_soon = it == (Said::Deleted { last: true })
                         && self.comes_soon
@@ -735,7 +735,7 @@ impl Member {
         let is_untouched = self.channel.bury();
         let ahead = self.ahead.take();
         for (it, is_of_next) in self.read_rest().await {
-            self.hears_problem(&it);
+            self.hears_problem(&it).await;
             let about = ahead.as_ref().filter(|_| is_of_next);
             let _ = about.map_or(said, |ahead| &ahead.said).send(it).await;
         }

@@ -120,7 +120,7 @@ pub(crate) fn migration(kind: Kind) -> Vec<String> {
             "integer",
             "text",
         ),
-        Kind::MariaDb => (
+        Kind::MariaDb | Kind::MySql => (
             "bigint unsigned auto_increment primary key",
             "tinyint unsigned",
             "int unsigned",

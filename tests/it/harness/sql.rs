@@ -1,8 +1,8 @@
 //! A private database server: free port, temporary directory, stopped and deleted on drop.
 //!
-//! There are `MariaDB`, `PostgreSQL`, and a way to look into a file of `SQLite`.
+//! There are `MariaDB`, `MySQL`, `PostgreSQL`, and a way to look into a file of `SQLite`.
 //!
-//! Both servers have the database `artisand` and the user `artisand` with the password `secret`.
+//! All servers have the database `artisand` and the user `artisand` with the password `secret`.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -34,7 +34,7 @@ pub(crate) type PostgresServer = SqlServer<Postgres>;
 /// How long a server may take to answer, or to end.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The differences between the two servers.
+/// The differences between the servers.
 pub(crate) trait Engine {
     /// Scheme of a URL.
     const SCHEME: &'static str;
@@ -49,6 +49,13 @@ pub(crate) trait Engine {
 
     /// The server's program.
     fn program() -> PathBuf;
+    /// Prints the server's version.
+    fn version() -> Command {
+        let mut command = Command::new(Self::program());
+        command.arg("--version");
+        command
+    }
+
     /// The user that runs it, if not the test's own.
     fn owner() -> Option<(u32, u32)>;
     /// Creates `home/data` with the database and the user.
@@ -252,7 +259,7 @@ fn home<E: Engine>() -> TempDir {
 ///
 /// It stays for other test processes, below `target/`, named after everything that it depends on.
 fn template<E: Engine>() -> PathBuf {
-    let version = run(Command::new(E::program()).arg("--version"));
+    let version = run(&mut E::version());
     let version: String = version
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
@@ -351,37 +358,11 @@ impl Engine for MariaDb {
             ])
             .args(as_whoever_we_are())
             .arg(format!("--datadir={}", home.join("data").display())));
-        // Accounts can be created only in a running server.
-        let sql = home.join("init.sql");
-        let statements = [
-            format!("create database {NAME} character set utf8mb4 collate utf8mb4_unicode_ci;"),
-            format!("create user {NAME}@'%' identified by '{PASSWORD}';"),
-            format!("grant all privileges on *.* to {NAME}@'%';"),
-            "shutdown;".to_owned(),
-        ];
-        std::fs::write(&sql, statements.join("\n") + "\n").unwrap();
-        run(Self::options(home)
-            .arg("--skip-networking")
-            .arg(format!("--init-file={}", sql.display())));
+        create_account(home, Self::options(home));
     }
 
     fn server(home: &Path, port: u16) -> Command {
-        let mut command = Self::options(home);
-        command
-            .arg("--bind-address=127.0.0.1")
-            .arg(format!("--port={port}"));
-        let tls = home.join("tls");
-        if tls.is_dir() {
-            for (option, file) in [
-                ("cert", "server.pem"),
-                ("key", "server.key"),
-                ("ca", "ca.pem"),
-            ] {
-                let path = tls.join(file);
-                command.arg(format!("--ssl-{option}={}", path.display()));
-            }
-        }
-        command
+        listening(home, Self::options(home), port)
     }
 
     fn client(port: u16, sql: &str) -> Command {
@@ -432,6 +413,40 @@ impl Engine for MariaDb {
     }
 }
 
+/// Creates the database and the user; accounts can be created only in a running server.
+fn create_account(home: &Path, mut server: Command) {
+    let sql = home.join("init.sql");
+    let statements = [
+        format!("create database {NAME} character set utf8mb4 collate utf8mb4_unicode_ci;"),
+        format!("create user {NAME}@'%' identified by '{PASSWORD}';"),
+        format!("grant all privileges on *.* to {NAME}@'%';"),
+        "shutdown;".to_owned(),
+    ];
+    std::fs::write(&sql, statements.join("\n") + "\n").unwrap();
+    run(server
+        .arg("--skip-networking")
+        .arg(format!("--init-file={}", sql.display())));
+}
+
+/// Lets a server of `MariaDB` or `MySQL` take connections, with the test's certificate if there is one.
+fn listening(home: &Path, mut command: Command, port: u16) -> Command {
+    command
+        .arg("--bind-address=127.0.0.1")
+        .arg(format!("--port={port}"));
+    let tls = home.join("tls");
+    if tls.is_dir() {
+        for (option, file) in [
+            ("cert", "server.pem"),
+            ("key", "server.key"),
+            ("ca", "ca.pem"),
+        ] {
+            let path = tls.join(file);
+            command.arg(format!("--ssl-{option}={}", path.display()));
+        }
+    }
+    command
+}
+
 impl MariaDb {
     fn options(home: &Path) -> Command {
         let mut command = Command::new(Self::program());
@@ -460,6 +475,102 @@ impl MariaDb {
 /// As root, `MariaDB` needs an explicit option.
 fn as_whoever_we_are() -> Option<&'static str> {
     getuid().is_root().then_some("--user=root")
+}
+
+/// `MySQL` of Debian sid, in a root that `php-interop/setup.sh` makes; it is run with the loader of that root.
+pub(crate) struct MySql;
+
+impl Engine for MySql {
+    const SCHEME: &'static str = "mysql";
+    const CONNECTION: &'static str = "mysql";
+    const STOP: Signal = Signal::TERM;
+    const ABANDON: Signal = Signal::KILL;
+    const DIRECTORY: &'static str = MariaDb::DIRECTORY;
+
+    fn program() -> PathBuf {
+        let root = std::env::var_os("ARTISAND_ROOTS")
+            .map_or_else(|| PathBuf::from("/var/lib/artisand/roots"), PathBuf::from)
+            .join("mysql");
+        let complete = root.join(".artisand-complete");
+        assert!(complete.is_file(), "no MySQL: run php-interop/setup.sh");
+        root
+    }
+
+    fn version() -> Command {
+        let mut command = Self::command();
+        command.args(["--no-defaults", "--version"]);
+        command
+    }
+
+    fn owner() -> Option<(u32, u32)> {
+        None
+    }
+
+    fn initialize(home: &Path) {
+        run(Self::options(home).arg("--initialize-insecure"));
+        create_account(home, Self::options(home));
+    }
+
+    fn server(home: &Path, port: u16) -> Command {
+        listening(home, Self::options(home), port)
+    }
+
+    fn client(port: u16, sql: &str) -> Command {
+        MariaDb::client(port, sql)
+    }
+
+    fn rows(output: &str) -> Rows {
+        MariaDb::rows(output)
+    }
+
+    fn template() -> &'static OnceLock<PathBuf> {
+        static TEMPLATE: OnceLock<PathBuf> = OnceLock::new();
+        &TEMPLATE
+    }
+}
+
+impl MySql {
+    fn command() -> Command {
+        let root = Self::program();
+        let libraries = root.join("usr/lib/x86_64-linux-gnu");
+        let own = root.join("usr/lib/mysql/private");
+        let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
+        command
+            .arg("--library-path")
+            .arg(format!("{}:{}", libraries.display(), own.display()))
+            .arg(root.join("usr/sbin/mysqld"));
+        command
+    }
+
+    fn options(home: &Path) -> Command {
+        let root = Self::program();
+        let mut command = Self::command();
+        command
+            .args(["--no-defaults", "--skip-name-resolve", "--skip-log-bin"])
+            .arg(format!("--basedir={}", root.join("usr").display()))
+            .arg(format!(
+                "--lc-messages-dir={}",
+                root.join("usr/share/mysql").display()
+            ))
+            .args(["--innodb-buffer-pool-size=16M", "--key-buffer-size=1M"])
+            .args([
+                "--innodb-redo-log-capacity=8M",
+                "--innodb-flush-method=nosync",
+            ])
+            .arg("--max-connections=300")
+            .args([
+                // Committed data survives a killed server, if not a killed machine.
+                "--innodb-flush-log-at-trx-commit=2",
+                "--innodb-fast-shutdown=1",
+                "--performance-schema=off",
+                "--mysqlx=OFF",
+            ])
+            .args(as_whoever_we_are())
+            .arg(format!("--datadir={}", home.join("data").display()))
+            .arg(format!("--socket={}", home.join("socket").display()))
+            .arg(format!("--pid-file={}", home.join("pid").display()));
+        command
+    }
 }
 
 pub(crate) struct Postgres;

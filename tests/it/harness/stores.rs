@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use super::sql::{Engine, MariaDb, Postgres, SqlServer};
+use super::sql::{Engine, MariaDb, MySql, Postgres, SqlServer};
 
 /// Environment of an app.
 pub(crate) type Settings = Vec<(&'static str, String)>;
@@ -14,6 +14,7 @@ pub(crate) type Settings = Vec<(&'static str, String)>;
 #[derive(Default)]
 pub(crate) struct Databases {
     mariadb: OnceLock<SqlServer<MariaDb>>,
+    mysql: OnceLock<SqlServer<MySql>>,
     postgres: OnceLock<SqlServer<Postgres>>,
 }
 
@@ -22,10 +23,12 @@ pub(crate) struct Databases {
 pub(crate) enum Kind {
     Sqlite,
     MariaDb,
+    MySql,
     Postgres,
 }
 
 impl Kind {
+    /// One kind for each dialect.
     pub(crate) const ALL: [Self; 3] = [Self::Sqlite, Self::MariaDb, Self::Postgres];
 }
 
@@ -46,6 +49,7 @@ impl Databases {
         match kind {
             Kind::Sqlite => vec![("DB_CONNECTION", "sqlite".to_owned())],
             Kind::MariaDb => create(self.mariadb.get_or_init(SqlServer::start), name),
+            Kind::MySql => create(self.mysql.get_or_init(SqlServer::start), name),
             Kind::Postgres => create(self.postgres.get_or_init(SqlServer::start), name),
         }
     }

@@ -879,8 +879,8 @@ fn what_follows_a_job_is_pushed_if_it_succeeds(version: u8) {
 on_every_laravel!(what_follows_a_job_is_pushed_if_it_succeeds);
 
 /// Jobs, and kills of their workers.
-const JOBS: usize = 60;
-const KILLS: usize = 15;
+const JOBS: usize = 240;
+const KILLS: usize = 70;
 
 fn what_follows_is_pushed_once_however_often_workers_are_killed(version: u8) {
     let front = scene_of_handlers(version);

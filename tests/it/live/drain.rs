@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::harness::laravel::Laravel;
 use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, Workplace};
 use crate::harness::redis::RedisServer;
-use crate::harness::sql::{Engine, MariaDb, Postgres, SqlServer};
+use crate::harness::sql::{Engine, MariaDb, MySql, Postgres, SqlServer};
 
 const JOBS: usize = 20_000;
 /// Many times longer than needed: the machine may be busy with other tests.
@@ -128,7 +128,7 @@ fn every_job_of_a_table_is_run_once<E: Engine>(version: u8) {
 }
 
 mod every_job_of_a_table_is_run_once {
-    use super::{MariaDb, Postgres, every_job_of_a_table_is_run_once as scenario};
+    use super::{MariaDb, MySql, Postgres, every_job_of_a_table_is_run_once as scenario};
 
     #[test]
     #[ignore = "needs php and the Laravel roots (make test)"]
@@ -146,6 +146,12 @@ mod every_job_of_a_table_is_run_once {
     #[ignore = "needs php and the Laravel roots (make test)"]
     fn laravel_13_mariadb() {
         scenario::<MariaDb>(13);
+    }
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn laravel_13_mysql() {
+        scenario::<MySql>(13);
     }
 
     #[test]
