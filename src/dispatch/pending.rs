@@ -137,6 +137,14 @@ impl Pending {
         self
     }
 
+    /// `onGroup`: SQS runs the jobs of a group one after another, on queues that keep order. Without it the group has
+    /// the queue's name.
+    ///
+    /// Classes have the property since Laravel 12.28.
+    pub fn group(self, group: impl Into<String>) -> Self {
+        self.with("messageGroup", group.into())
+    }
+
     /// `delay`: the wait until the job becomes due, in whole seconds.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.options.delay = Some(Wait::For(delay));

@@ -96,6 +96,7 @@ fn manifest(asks_tries: bool) -> Manifest {
             "properties": [
                 {"name": "orderId", "visibility": "private", "class": "App\\Jobs\\Receipt", "type": "int"},
                 {"name": "queue", "visibility": "public", "class": "App\\Jobs\\Receipt", "default": "Tjs="},
+                {"name": "messageGroup", "visibility": "public", "class": "App\\Jobs\\Receipt", "default": "Tjs="},
             ],
         }},
     });
@@ -248,5 +249,10 @@ async fn what_does_not_fit_is_said_before_the_push() {
     assert!(payload.contains("\"maxTries\":3"), "{payload}");
     let command = r#"O:16:\"App\\Jobs\\Receipt\":2:{s:25:\"\u0000App\\Jobs\\Receipt\u0000orderId\";i:7;s:5:\"queue\";s:4:\"mail\";}"#;
     assert!(payload.contains(command), "{payload}");
+    let prepared = dispatch.job(&RECEIPT).tries(3).group("user-7").prepare();
+    let prepared = prepared.await.unwrap();
+    let payload = String::from_utf8_lossy(prepared.payload());
+    let group = r#"s:12:\"messageGroup\";s:6:\"user-7\";"#;
+    assert!(payload.contains(group), "{payload}");
     assert_eq!(server.length("queues:usual"), 0);
 }

@@ -564,6 +564,7 @@ impl MySql {
                 "--innodb-fast-shutdown=1",
                 "--performance-schema=off",
                 "--mysqlx=OFF",
+                "--secure-file-priv=NULL",
             ])
             .args(as_whoever_we_are())
             .arg(format!("--datadir={}", home.join("data").display()))
