@@ -153,8 +153,54 @@ struct Left {
     printed: String,
 }
 
-/// A job that waits, and the second at which it is due.
-type Waiting = (Vec<u8>, f64);
+/// A queue at one moment.
+#[derive(Default)]
+struct Queue {
+    pending: Vec<Vec<u8>>,
+    /// With the second at which each is due.
+    delayed: Vec<(Vec<u8>, f64)>,
+    notify: usize,
+}
+
+/// All queues at one moment.
+struct Queues {
+    /// In the order of [`QUEUES`].
+    list: [Queue; QUEUES.len()],
+    /// In a table: what tells a job from the same one that was released.
+    rows: Vec<String>,
+    /// Follow-ups of ended jobs.
+    left_to_do: usize,
+}
+
+impl Queues {
+    /// All elements.
+    fn elements(&self) -> Vec<&[u8]> {
+        let mut all = Vec::new();
+        for queue in &self.list {
+            all.extend(queue.pending.iter().map(Vec::as_slice));
+            all.extend(queue.delayed.iter().map(|(element, _)| &**element));
+        }
+        all.extend(self.rows.iter().map(String::as_bytes));
+        all
+    }
+
+    /// Waits until a job may run; false if there is none.
+    fn wait(&self) -> bool {
+        if self.list.iter().any(|queue| !queue.pending.is_empty()) {
+            return true;
+        }
+        let delayed = self.list.iter().flat_map(|queue| &queue.delayed);
+        let Some(due) = delayed.map(|(_, due)| *due).reduce(f64::min) else {
+            return false;
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let left = Duration::from_secs_f64(due).saturating_sub(now);
+        assert!(left < SOON, "a job is due only in {left:?}");
+        // Time is the subject: both kinds of workers look at the clock.
+        std::thread::sleep(left + Duration::from_millis(5));
+        true
+    }
+}
 
 /// An app and its workers.
 struct Scene {
@@ -210,9 +256,8 @@ impl Scene {
         self.laravel.key(&format!("queues:{queue}{part}"))
     }
 
-    /// Runs the next job; says whether there was one.
-    fn run_one(&self, by: By) -> bool {
-        let before = self.queued();
+    /// Runs the next job; says whether there was one, and what the queues are then.
+    fn run_one(&self, by: By, before: &Queues) -> (bool, Queues) {
         let queues = format!("--queue={}", QUEUES.join(","));
         let connection = self.connection();
         let until = if by == By::Pool {
@@ -230,63 +275,61 @@ impl Scene {
             By::Pool => self.work(pool, &args),
             By::Half => self.work(half, &args),
         };
-        let after = self.queued();
+        let after = self.queues();
         *self.printed.lock().unwrap() += &output;
-        assert!(self.left_to_do() == 0, "something was left to do: {output}");
-        before != after
+        assert!(after.left_to_do == 0, "something was left to do: {output}");
+        (before.elements() != after.elements(), after)
     }
 
     fn connection(&self) -> &'static str {
         self.database.map_or("redis", |_| "database")
     }
 
-    /// Follow-ups of ended jobs.
-    fn left_to_do(&self) -> usize {
-        match self.database {
-            None => self.redis.length(&self.laravel.key("artisand:follow-ups")),
-            Some(_) => self.rows_of("artisand:follow-ups").len(),
-        }
-    }
-
-    /// The table of jobs.
-    fn rows(&self) -> Vec<Value> {
-        self.php.run(&["interop:jobs"])["jobs"]
-            .as_array()
-            .unwrap()
-            .clone()
-    }
-
-    fn rows_of(&self, queue: &str) -> Vec<Value> {
-        let mut rows = self.rows();
-        rows.retain(|row| row["queue"] == queue);
-        rows
-    }
-
-    /// The jobs of a queue that wait and that are delayed, and the number of notifications.
-    fn waiting(&self, queue: &str) -> (Vec<Vec<u8>>, Vec<Waiting>, usize) {
+    /// The queues as they are now.
+    fn queues(&self) -> Queues {
         if self.database.is_none() {
-            let key = |part| self.queue_key(queue, part);
-            let pending = self.redis.list(&key(""));
-            let notify = self.redis.length(&key(":notify"));
-            return (pending, self.redis.scores(&key(":delayed")), notify);
+            return Queues {
+                list: QUEUES.map(|queue| {
+                    let key = |part| self.queue_key(queue, part);
+                    Queue {
+                        pending: self.redis.list(&key("")),
+                        delayed: self.redis.scores(&key(":delayed")),
+                        notify: self.redis.length(&key(":notify")),
+                    }
+                }),
+                rows: Vec::new(),
+                left_to_do: self.redis.length(&self.laravel.key("artisand:follow-ups")),
+            };
         }
-        let (mut pending, mut delayed) = (Vec::new(), Vec::new());
-        for row in self.rows_of(queue) {
-            let payload = row["payload"].as_str().unwrap().as_bytes().to_vec();
-            let due = row["available_at"].as_f64().unwrap();
+        let table = self.php.run(&["interop:jobs"]);
+        let mut queues = Queues {
+            list: Default::default(),
+            rows: Vec::new(),
+            left_to_do: 0,
+        };
+        for row in table["jobs"].as_array().unwrap() {
+            // A released job has the same payload.
+            queues.rows.push(row["id"].to_string());
+            let name = row["queue"].as_str().unwrap();
+            queues.left_to_do += usize::from(name == "artisand:follow-ups");
+            let Some(at) = QUEUES.iter().position(|queue| *queue == name) else {
+                continue;
+            };
             if !row["reserved_at"].is_null() {
                 continue;
             }
+            let payload = row["payload"].as_str().unwrap().as_bytes().to_vec();
+            let due = row["available_at"].as_f64().unwrap();
             // However long ago it became due: what is compared must not depend on the moment.
             // The clock is read for each of the two columns, first for this one: delays have more than a second.
             let is_delayed = due > row["created_at"].as_f64().unwrap();
             if !is_delayed && row["attempts"] == 0 {
-                pending.push(payload);
+                queues.list[at].pending.push(payload);
             } else {
-                delayed.push((payload, due));
+                queues.list[at].delayed.push((payload, due));
             }
         }
-        (pending, delayed, 0)
+        queues
     }
 
     fn work(&self, workplace: &Workplace, args: &[&str]) -> String {
@@ -294,41 +337,6 @@ impl Scene {
         let mut worker = workplace.worker_of(&args);
         worker.succeeds_within(SOON);
         worker.describe()
-    }
-
-    /// All elements of the queues.
-    fn queued(&self) -> Vec<Vec<u8>> {
-        let mut all = Vec::new();
-        for queue in QUEUES {
-            let (pending, delayed, _) = self.waiting(queue);
-            all.extend(pending);
-            all.extend(delayed.into_iter().map(|(element, _)| element));
-        }
-        if self.database.is_some() {
-            // A released job has the same payload.
-            let ids = self.rows().into_iter().map(|row| row["id"].to_string());
-            all.extend(ids.map(String::into_bytes));
-        }
-        all
-    }
-
-    /// Waits until a job may run; false if there is none.
-    fn wait(&self) -> bool {
-        let mut due = None;
-        for queue in QUEUES {
-            let (pending, delayed, _) = self.waiting(queue);
-            if !pending.is_empty() {
-                return true;
-            }
-            let first = delayed.iter().map(|(_, due)| *due).reduce(f64::min);
-            due = [due, first].into_iter().flatten().reduce(f64::min);
-        }
-        let Some(due) = due else { return false };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        let left = Duration::from_secs_f64(due).saturating_sub(now);
-        assert!(left < SOON, "a job is due only in {left:?}");
-        std::thread::sleep(left + Duration::from_millis(5));
-        true
     }
 
     fn play(&self, scenario: &str, turns: [By; 2]) -> Left {
@@ -341,35 +349,44 @@ impl Scene {
             .text(&["queue:prune-batches", "--hours=-1", "--unfinished=-1"]);
         self.php.text(&["interop:scenario", scenario]);
         let mut trace = Vec::new();
+        let mut queues = self.queues();
         for step in 0.. {
             assert!(
                 step < MOST_STEPS,
                 "{scenario} {turns:?}: no end; {}",
                 self.redis.state()
             );
-            if !self.wait() {
+            if !queues.wait() {
                 break;
             }
             let by = turns[step % 2];
-            // Jobs without a handler in Rust run in PHP.
-            let has_run = self.run_one(by) || (by == By::Rust && self.run_one(By::Php));
-            assert!(has_run, "{scenario} {turns:?}: nobody runs what is there");
-            trace.push(self.picture());
+            let (mut has_run, mut after) = self.run_one(by, &queues);
+            if !has_run && by == By::Rust {
+                // Jobs without a handler in Rust run in PHP.
+                (has_run, after) = self.run_one(By::Php, &after);
+            }
+            assert!(
+                has_run,
+                "{scenario} {turns:?}: no worker runs what is there"
+            );
+            queues = after;
+            trace.push(self.picture(&queues));
         }
         self.left(trace)
     }
 
     /// The queues, normalized so that equal contents compare equal.
-    fn picture(&self) -> Value {
+    fn picture(&self, queues: &Queues) -> Value {
         let mut picture = json!({});
-        for queue in QUEUES {
-            let (pending, delayed, notify) = self.waiting(queue);
-            let pending: Vec<Value> = pending.iter().map(|job| self.payload(job)).collect();
-            let delayed: Vec<Value> = delayed.iter().map(|(job, _)| self.payload(job)).collect();
-            if pending.is_empty() && delayed.is_empty() && notify == 0 {
+        for (name, queue) in QUEUES.iter().zip(&queues.list) {
+            let pending: Vec<Value> = queue.pending.iter().map(|job| self.payload(job)).collect();
+            let delayed = queue.delayed.iter().map(|(job, _)| self.payload(job));
+            let delayed: Vec<Value> = delayed.collect();
+            if pending.is_empty() && delayed.is_empty() && queue.notify == 0 {
                 continue;
             }
-            picture[queue] = json!({"pending": pending, "delayed": delayed, "notify": notify});
+            picture[*name] =
+                json!({"pending": pending, "delayed": delayed, "notify": queue.notify});
         }
         picture
     }
@@ -606,7 +623,8 @@ impl Scene {
     fn added_by(&self, by: By, scenario: &str) -> Vec<(String, String)> {
         self.redis.query::<()>(&[b"FLUSHALL"]);
         self.php.text(&["interop:scenario", scenario]);
-        assert!(self.run_one(by), "{scenario} {by:?}");
+        let (has_run, _) = self.run_one(by, &self.queues());
+        assert!(has_run, "{scenario} {by:?}");
         let mut all = Vec::new();
         for queue in QUEUES {
             for job in self.redis.list(&self.queue_key(queue, "")) {
