@@ -48,6 +48,7 @@ pub(crate) fn name(place: Place, by: By) -> String {
         Place::Table(Kind::Sqlite) => "SQLite",
         Place::Table(Kind::Postgres) => "PostgreSQL",
         Place::Table(Kind::MariaDb) => "MariaDB",
+        Place::Table(Kind::MySql) => "MySQL",
         Place::Tubes => "beanstalkd",
     };
     match by {

@@ -11,12 +11,14 @@ use tokio::runtime::Handle;
 
 /// Runs that a handler has to show before it counts as light.
 const FIRST_RUNS: u32 = 32;
+/// How much longer a build without optimization takes for a run, and for a hand-over.
+const SLOWNESS: u64 = if cfg!(debug_assertions) { 10 } else { 1 };
 /// A handler that keeps its thread busy for longer than this, on average, is heavy: twice what a hand-over costs.
-const HEAVY: Duration = Duration::from_micros(50);
+const HEAVY: Duration = Duration::from_micros(50 * SLOWNESS);
 /// A heavy handler becomes light below this.
-const LIGHT: Duration = Duration::from_micros(25);
+const LIGHT: Duration = Duration::from_micros(25 * SLOWNESS);
 /// A run counts as no longer than this, so that one interruption of the process does not count for minutes.
-const LONGEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_micros(1000 * SLOWNESS);
 /// A run's share in the average is one part in this many.
 const MEMORY: u64 = 8;
 
@@ -112,7 +114,7 @@ mod tests {
         let weights = Weights::new(Some(Handle::current()), 2);
         let is_heavy = || weights.runtime(0).is_some();
         let note = |runs: u32, micros| {
-            (0..runs).for_each(|_| weights.note(0, Duration::from_micros(micros)));
+            (0..runs).for_each(|_| weights.note(0, Duration::from_micros(micros * SLOWNESS)));
         };
         note(FIRST_RUNS, 5);
         assert!(is_heavy());

@@ -11,7 +11,6 @@ use super::world::World;
 #[derive(Debug)]
 pub(crate) struct Explored {
     pub(crate) states: usize,
-    pub(crate) steps: usize,
     /// Each call that a server carried out, with the server before it; none twice.
     pub(crate) calls: BTreeSet<(Server, Call)>,
 }
@@ -31,7 +30,6 @@ pub(crate) fn explore(model: &Model) -> Result<Explored, Violation> {
     let mut before: Vec<Vec<usize>> = vec![Vec::new()];
     let mut ends = Vec::new();
     let mut calls = BTreeSet::new();
-    let mut steps = 0;
     let mut next = VecDeque::from([(World::begin(model), 0)]);
     while let Some((world, number)) = next.pop_front() {
         if let Some(what) = world.violation(model) {
@@ -42,7 +40,6 @@ pub(crate) fn explore(model: &Model) -> Result<Explored, Violation> {
             ends.push(number);
         }
         for (step, after) in world.steps(model) {
-            steps += 1;
             calls.extend(step.call);
             let fresh = reached.len();
             let to = match numbers.entry(after) {
@@ -72,7 +69,6 @@ pub(crate) fn explore(model: &Model) -> Result<Explored, Violation> {
     }
     Ok(Explored {
         states: reached.len(),
-        steps,
         calls,
     })
 }

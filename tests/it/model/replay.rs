@@ -326,7 +326,6 @@ async fn replay<Q: Subject>(fresh: impl Fn() -> Q) {
         assert_eq!(stage.state().await, after, "{call:?} on {before:?}");
         replayed += 1;
     }
-    println!("{replayed} calls");
     assert!(replayed > 500, "{replayed}");
 }
 

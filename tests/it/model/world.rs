@@ -367,7 +367,7 @@ impl Turn<'_> {
                 member,
                 sent: Some(ending),
                 ..
-            } => self.settle(member, ending, true),
+            } => self.settle(member, &ending, true),
             Job::Held {
                 member,
                 has_run: false,
@@ -379,15 +379,15 @@ impl Turn<'_> {
                         *has_run = true;
                     }
                 });
-                self.settle(member, Ending::PutBack, false);
+                self.settle(member, &Ending::PutBack, false);
             }
             Job::Held { member, .. } => {
                 self.call(Place::Here, &Call::Renew(member), |_, _, _| {});
                 if self.world.releases == 0 {
-                    self.settle(member, Ending::Release, false);
+                    self.settle(member, &Ending::Release, false);
                 }
                 let deeds = self.model.scenario.deeds();
-                self.settle(member, Ending::Finish(deeds), false);
+                self.settle(member, &Ending::Finish(deeds), false);
             }
             Job::Following(deeds) => self.call(Place::Here, &Call::Apply(deeds), |world, me, _| {
                 Self::of(world, me).job = Job::Idle;
@@ -408,9 +408,9 @@ impl Turn<'_> {
         });
     }
 
-    fn settle(&mut self, member: u8, ending: Ending, asked_again: bool) {
+    fn settle(&mut self, member: u8, ending: &Ending, asked_again: bool) {
         let rules = self.model.rules;
-        let deeds = match &ending {
+        let deeds = match ending {
             Ending::Finish(deeds) if !rules.ends_in_one_step => Some(deeds.clone()),
             _ => None,
         };
@@ -428,7 +428,7 @@ impl Turn<'_> {
                     *job = Job::Following(deeds.clone());
                 }
                 (Some(_), _) => *job = Job::Idle,
-                (None, _) if ending == Ending::PutBack && rules.puts_back_once => *job = Job::Idle,
+                (None, _) if *ending == Ending::PutBack && rules.puts_back_once => *job = Job::Idle,
                 (None, _) => {
                     if let Job::Held { sent, .. } = job {
                         *sent = Some(ending.clone());
@@ -477,19 +477,14 @@ impl Turn<'_> {
             Stage::Begun => self.deed(record, Outbox::Doing(record, Stage::Done)),
             Stage::Removed => self.deed(record, Outbox::Leased),
             Stage::RowLocked if rules.counts_under_the_lease => {
-                self.call(
-                    Place::Here,
-                    &Call::Keep(self.me),
-                    |world, me, reply| match reply {
-                        Some(Reply::Yes(true)) => {
-                            Self::of(world, me).outbox = Outbox::Doing(record, Stage::MayCount);
-                        }
-                        _ => {
-                            world.database.row = None;
-                            Self::stop(world, me);
-                        }
-                    },
-                );
+                self.call(Place::Here, &Call::Keep(self.me), |world, me, reply| {
+                    if let Some(Reply::Yes(true)) = reply {
+                        Self::of(world, me).outbox = Outbox::Doing(record, Stage::MayCount);
+                    } else {
+                        world.database.row = None;
+                        Self::stop(world, me);
+                    }
+                });
             }
             Stage::RowLocked | Stage::MayCount => {
                 let marks = rules.marks_with_the_count;
