@@ -70,6 +70,7 @@ if [ "$host_only" = no ]; then
     packages+=(debootstrap debian-archive-keyring)
     # Only its programs are used.
     packages+=(prometheus)
+    packages+=(chromium)
     packages+=(beanstalkd)
 fi
 

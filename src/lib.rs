@@ -109,6 +109,10 @@ mod process;
 #[cfg(feature = "internals")]
 pub mod process;
 #[cfg(not(feature = "internals"))]
+mod pulse;
+#[cfg(feature = "internals")]
+pub mod pulse;
+#[cfg(not(feature = "internals"))]
 mod queue;
 #[cfg(feature = "internals")]
 pub mod queue;

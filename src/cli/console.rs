@@ -10,11 +10,11 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
-use super::job_line::Style;
+use super::job_line::{JobObject, Style};
 use super::json::PhpJson;
 use super::log;
 use super::output::{LineWriter, printable};
-use super::paint::{BLUE, GREEN_BOLD, GREY, RED_BOLD, Tag, YELLOW_BOLD, boxed};
+use super::paint::{GREEN_BOLD, RED_BOLD, Tag, YELLOW_BOLD, boxed};
 use crate::handler::JobInfo;
 use crate::outbox::hand_over::{is_closure, shown_name};
 use crate::payload::{JobId, JobUuid};
@@ -91,40 +91,29 @@ impl Console {
         end: Option<&JobEnd<'_>>,
     ) -> String {
         let payload = &job.payload;
-        let level = if matches!(status, "starting" | "success") {
-            "info"
-        } else {
-            "warning"
-        };
-        let result = end.map(|end| match end.result {
-            JobResult::Deleted => "deleted",
-            JobResult::Released => "released",
-            JobResult::Left => "",
-        });
         let failure = end
             .and_then(|end| end.failure)
             .filter(|_| status == "failed");
-        let json = PhpJson::new()
-            .text("level", Some(level))
-            .text("id", payload.id.as_ref().map(JobId::bounded))
-            .text("uuid", payload.uuid.as_ref().map(JobUuid::bounded))
-            .text("connection", Some(job.connection.as_str()))
-            .text("queue", Some(job.queue.as_str()))
-            .text("job", Some(&payload.shown_name()))
-            .flag("closure", is_closure(payload))
-            .text("status", Some(status))
-            .text("result", result)
-            .number("attempts", job.attempts)
-            .text("exception", failure.map(|failure| failure.class.as_str()))
-            .text("message", failure.map(|failure| failure.message.as_str()))
-            .text("timestamp", Some(&self.json_time_of(at)));
-        match end {
-            // Six decimals at most, and no trailing zeros, as PHP prints a rounded float.
-            Some(end) => json
-                .number("duration", (end.elapsed.as_secs_f64() * 1e6).round() / 1e6)
-                .line(),
-            None => json.line(),
-        }
+        let object = JobObject {
+            id: payload.id.as_ref().map(JobId::bounded),
+            uuid: payload.uuid.as_ref().map(JobUuid::bounded),
+            connection: job.connection.as_str(),
+            queue: job.queue.as_str(),
+            job: &payload.shown_name(),
+            closure: is_closure(payload),
+            status,
+            result: end.map(|end| match end.result {
+                JobResult::Deleted => "deleted",
+                JobResult::Released => "released",
+                JobResult::Left => "",
+            }),
+            attempts: job.attempts,
+            exception: failure.map(|failure| failure.class.as_str()),
+            message: failure.map(|failure| failure.message.as_str()),
+            timestamp: &self.json_time_of(at),
+            duration: end.map(|end| (end.elapsed.as_secs_f64() * 1e6).round() / 1e6),
+        };
+        object.json().line()
     }
 
     fn json_event(&self, event: &Event<'_>) -> Option<String> {
@@ -149,7 +138,6 @@ impl Console {
     }
 
     fn text_event(&self, event: &Event<'_>) -> Option<String> {
-        let paint = |colour: &str, text: &str| self.style.paint(colour, text);
         Some(match event {
             Event::JobProcessing { job, .. } => self.running(job),
             Event::JobProcessed(end) => self.ended(end, "DONE", GREEN_BOLD),
@@ -162,24 +150,12 @@ impl Console {
             }
             Event::JobFailed(end) => self.ended(end, "FAIL", RED_BOLD),
             Event::WorkerStopping { reason, .. } => {
-                let description = paint(GREY, reason.description());
-                let stopped = paint(YELLOW_BOLD, "STOPPED");
-                format!(
-                    "  {} Worker {stopped} {description}\n",
-                    paint(GREY, &self.now())
-                )
+                self.style.stopped(&self.now(), reason.description())
             }
             _ => {
                 let (what, name, status, colour) = text_notice(event)?;
-                let name = match &*name {
-                    "" => String::new(),
-                    name => paint(BLUE, name) + " ",
-                };
-                format!(
-                    "  {} {what} {name}{}\n",
-                    paint(GREY, &self.now()),
-                    paint(colour, &status)
-                )
+                self.style
+                    .notice(&self.now(), what, &name, (&status, colour))
             }
         })
     }

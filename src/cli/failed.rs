@@ -1,10 +1,7 @@
 //! `queue:failed`, `queue:forget`, `queue:flush`, `queue:prune-failed`
 
-use std::collections::HashMap;
 use std::process::ExitCode;
 use std::time::Duration;
-
-use serde_json::value::RawValue;
 
 use super::clear::is_prohibited;
 use super::json::PhpJson;
@@ -12,7 +9,7 @@ use super::paint::GREY;
 use super::style::Screen;
 use super::{GlobalArgs, open, output};
 use crate::config::{self, Config, Error};
-use crate::failed::{FailedJobs, StoredJob};
+use crate::failed::{FailedJobs, StoredJob, class};
 use crate::queue::Spool;
 use crate::time::{Clock, UnixSeconds};
 
@@ -110,47 +107,6 @@ fn json(jobs: &[StoredJob], is_by_number: bool) -> String {
     format!("[{}]\n", objects.join(","))
 }
 
-/// The displayed name of a failed job.
-///
-/// # Source
-///
-/// `Illuminate\Queue\Console\ListFailedCommand::extractJobName`, since 13.12.
-fn class(payload: &[u8]) -> String {
-    type Fields<'a> = HashMap<String, &'a RawValue>;
-    fn text(fields: &Fields<'_>, name: &str) -> Option<String> {
-        serde_json::from_str(fields.get(name)?.get()).ok()
-    }
-    let fields: Fields<'_> = serde_json::from_slice(payload).unwrap_or_default();
-    let job = || text(&fields, "job");
-    let data: Option<Fields<'_>> = fields
-        .get("data")
-        .and_then(|data| serde_json::from_str(data.get()).ok());
-    let command = data.filter(|data| {
-        let command = data.get("command");
-        command.is_some_and(|command| command.get() != "null")
-    });
-    let found = match command {
-        None => job(),
-        Some(data) => text(&fields, "displayName")
-            .filter(|name| !matches!(&**name, "" | "0"))
-            .or_else(|| first_quoted(&text(&data, "command")?))
-            .or_else(job),
-    };
-    found.unwrap_or_default()
-}
-
-fn first_quoted(text: &str) -> Option<String> {
-    let mut rest = text;
-    while let Some((_, inside)) = rest.split_once('"') {
-        match inside.split_once('"') {
-            Some(("", _)) => rest = inside,
-            Some((quoted, _)) => return Some(quoted.to_owned()),
-            None => return None,
-        }
-    }
-    None
-}
-
 /// How long a Redis server that does not answer may delay the end of the list.
 const SPOOL_WAIT: Duration = Duration::from_secs(1);
 
@@ -216,29 +172,4 @@ pub(super) async fn prune(args: PruneArgs, global: &GlobalArgs) -> anyhow::Resul
         "The [{provider}] failed job storage driver does not support pruning"
     ))?;
     Ok(ExitCode::FAILURE)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn jobs_are_called_what_laravel_calls_them() {
-        #[rustfmt::skip]
-        let rows = [
-            (r#"{"job":"A@b","displayName":"A","data":{"x":1}}"#, "A@b"),
-            (r#"{"job":"A@b","displayName":"A","data":{"command":null}}"#, "A@b"),
-            (r#"{"job":"A@b","displayName":"A","data":"text"}"#, "A@b"),
-            (r#"{"job":"C@call","displayName":"A","data":{"command":"O:1:\"B\":0:{}"}}"#, "A"),
-            (r#"{"job":"C@call","displayName":"","data":{"command":"O:1:\"B\":0:{}"}}"#, "B"),
-            (r#"{"job":"C@call","displayName":7,"data":{"command":"s:0:\"\";s:1:\"x\""}}"#, ";s:1:"),
-            (r#"{"job":"C@call","data":{"command":"nothing"}}"#, "C@call"),
-            (r#"{"data":{"command":"nothing"}}"#, ""),
-            ("[]", ""),
-            ("not json", ""),
-        ];
-        for (payload, expected) in rows {
-            assert_eq!(class(payload.as_bytes()), expected, "{payload}");
-        }
-    }
 }

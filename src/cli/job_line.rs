@@ -1,11 +1,13 @@
-//! The line of a job, as `queue:work` prints it for people.
+//! The line of a job, as `queue:work` prints it: for people, and as a JSON object.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
+use super::json::PhpJson;
 use super::output::printable;
-use super::paint::{BLUE, GREY, paint};
+use super::paint::{BLUE, GREY, YELLOW_BOLD, paint};
 use super::style::run_time;
 use crate::handler::JobInfo;
 use crate::outbox::hand_over::shown_name;
@@ -44,12 +46,29 @@ impl Style {
         status: &str,
         colour: &str,
     ) -> String {
-        let name = shown_name(&job.payload);
-        let id = printable(job.payload.id.as_ref().map_or("", JobId::bounded));
-        let (connection, queue) = (
-            printable(job.connection.as_str()),
-            printable(job.queue.as_str()),
-        );
+        let named = Named {
+            name: shown_name(&job.payload),
+            id: job.payload.id.as_ref().map_or("", JobId::bounded),
+            connection: job.connection.as_str(),
+            queue: job.queue.as_str(),
+            remark: None,
+        };
+        let memory = (self.verbose && elapsed.is_some()).then(memory);
+        self.line_of(now, &named, elapsed, memory.as_deref(), (status, colour))
+    }
+
+    /// The same of a job that another process runs; `more` follows the run time in verbose lines.
+    pub(super) fn line_of(
+        &self,
+        now: &str,
+        job: &Named<'_>,
+        elapsed: Option<Duration>,
+        more: Option<&str>,
+        (status, colour): (&str, &str),
+    ) -> String {
+        let name = &*job.name;
+        let id = printable(job.id);
+        let (connection, queue) = (printable(job.connection), printable(job.queue));
         let length = |text: &str| text.chars().count();
         let (mut details, mut details_length) = (String::new(), 0);
         if self.verbose {
@@ -61,7 +80,7 @@ impl Style {
             );
             details_length = length(&id) + length(&connection) + length(&queue) + 2;
         }
-        let mut taken = length(&name) + details_length;
+        let mut taken = length(name) + details_length;
         let runtime = elapsed.map(run_time);
         let mut before_status = String::new();
         match &runtime {
@@ -69,23 +88,122 @@ impl Style {
             Some(runtime) => {
                 taken += length(runtime) + 31;
                 before_status = self.paint(GREY, runtime) + " ";
-                if self.verbose {
-                    let memory = memory();
-                    taken += length(&memory) + 1;
-                    before_status = format!(
-                        "{} {} ",
-                        self.paint(GREY, runtime),
-                        self.paint(GREY, &memory)
-                    );
-                }
             }
         }
-        let dots = self.paint(GREY, &".".repeat(self.width.saturating_sub(taken)));
+        if let Some(more) = more.filter(|_| self.verbose) {
+            taken += length(more) + 1;
+            before_status += &(self.paint(GREY, more) + " ");
+        }
+        let mut room = self.width.saturating_sub(taken);
+        if let Some(remark) = job.remark.as_deref().filter(|_| room >= SHORTEST_REMARK) {
+            // At least three dots and two blanks are left.
+            let remark = printable(remark);
+            let shown = shortened(&remark, room - 4);
+            room -= length(&shown) + 1;
+            details.push(' ');
+            details += &self.paint(GREY, &shown);
+        }
+        let dots = self.paint(GREY, &".".repeat(room));
         let now = self.paint(GREY, now);
         format!(
             "  {now} {name}{details} {dots} {before_status}{}\n",
             self.paint(colour, status)
         )
+    }
+
+    /// The line of an event that is not about one run of a job.
+    pub(super) fn notice(
+        &self,
+        now: &str,
+        what: &str,
+        name: &str,
+        (status, colour): (&str, &str),
+    ) -> String {
+        let name = match name {
+            "" => String::new(),
+            name => self.paint(BLUE, name) + " ",
+        };
+        let (now, status) = (self.paint(GREY, now), self.paint(colour, status));
+        format!("  {now} {what} {name}{status}\n")
+    }
+
+    /// The line of a worker that has stopped.
+    pub(super) fn stopped(&self, now: &str, description: &str) -> String {
+        let (now, stopped) = (self.paint(GREY, now), self.paint(YELLOW_BOLD, "STOPPED"));
+        let description = self.paint(GREY, description);
+        format!("  {now} Worker {stopped} {description}\n")
+    }
+}
+
+/// What a line says of a job.
+#[derive(Debug)]
+pub(super) struct Named<'a> {
+    /// Fit to be shown.
+    pub(super) name: Cow<'a, str>,
+    pub(super) id: &'a str,
+    pub(super) connection: &'a str,
+    pub(super) queue: &'a str,
+    /// Takes the place of some dots, as much of it as fits.
+    pub(super) remark: Option<String>,
+}
+
+/// The least room in which a remark says something.
+const SHORTEST_REMARK: usize = 20;
+
+/// The beginning of a text that may have so many characters.
+pub(super) fn shortened(text: &str, most: usize) -> Cow<'_, str> {
+    if text.chars().count() <= most {
+        return text.into();
+    }
+    let shown: String = text.chars().take(most.saturating_sub(1)).collect();
+    (shown + "…").into()
+}
+
+/// What a JSON line says of a job, in Laravel's order.
+#[derive(Debug)]
+pub(super) struct JobObject<'a> {
+    pub(super) id: Option<&'a str>,
+    pub(super) uuid: Option<&'a str>,
+    pub(super) connection: &'a str,
+    pub(super) queue: &'a str,
+    pub(super) job: &'a str,
+    pub(super) closure: bool,
+    pub(super) status: &'a str,
+    pub(super) result: Option<&'a str>,
+    pub(super) attempts: u32,
+    pub(super) exception: Option<&'a str>,
+    pub(super) message: Option<&'a str>,
+    pub(super) timestamp: &'a str,
+    /// In seconds, rounded to six decimals.
+    pub(super) duration: Option<f64>,
+}
+
+impl JobObject<'_> {
+    pub(super) fn json(&self) -> PhpJson {
+        let level = if matches!(self.status, "starting" | "success") {
+            "info"
+        } else {
+            "warning"
+        };
+        let json = PhpJson::new()
+            .text("level", Some(level))
+            .text("id", self.id)
+            .text("uuid", self.uuid)
+            .text("connection", Some(self.connection))
+            .text("queue", Some(self.queue))
+            .text("job", Some(self.job))
+            .flag("closure", self.closure)
+            .text("status", Some(self.status))
+            .text("result", self.result)
+            .number("attempts", self.attempts)
+            .text("exception", self.exception)
+            .text("message", self.message)
+            .text("timestamp", Some(self.timestamp));
+        match self.duration {
+            // Without trailing zeros, as PHP prints a rounded float.
+            Some(duration) => json.number("duration", duration),
+            None => json,
+        }
     }
 }
 

@@ -63,9 +63,11 @@ mod quarantine;
 mod report;
 mod restart;
 mod retry;
+mod retrying;
 mod runtime;
 mod style;
 mod summary;
+mod tail;
 mod work;
 
 use connect::{connection, open};
@@ -154,6 +156,9 @@ enum Command {
     /// Show waiting jobs, decoded, without touching them
     #[command(name = "queue:peek", help_template = TEMPLATE)]
     Peek(peek::PeekArgs),
+    /// Show the events of all artisand workers as they happen
+    #[command(name = "tail", help_template = TEMPLATE)]
+    Tail(tail::TailArgs),
     /// List payloads that could not be decoded; show, requeue or delete them
     #[command(name = "queue:quarantine", help_template = TEMPLATE)]
     Quarantine(quarantine::QuarantineArgs),
@@ -377,6 +382,7 @@ fn run_command(cli: Cli, application: Application) -> anyhow::Result<ExitCode> {
         Command::Clear(args) => block_on(clear::run(args, &global)),
         Command::Monitor(args) => block_on(monitor::run(args, &global)),
         Command::Peek(args) => block_on(peek::run(args, &global)),
+        Command::Tail(args) => block_on(tail::run(args, &global)),
         Command::Quarantine(args) => block_on(quarantine::run(args, &global)),
         Command::Doctor(args) => block_on(doctor::run(args, &global, &registry, &program)),
         #[cfg(feature = "sqlite")]

@@ -28,15 +28,19 @@ pub(super) fn is_quiet() -> bool {
 ///
 /// A reader that has closed the pipe is no error; a full disk is one.
 pub(super) fn data(text: &str) -> anyhow::Result<()> {
+    stream(text).map(drop)
+}
+
+/// Prints data that goes on until someone stops it; false if the reader has closed the pipe.
+pub(super) fn stream(text: &str) -> anyhow::Result<bool> {
     if is_quiet() {
-        return Ok(());
+        return Ok(true);
     }
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(anyhow::Error::from(error).context("could not write to standard output"))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(anyhow::Error::from(error).context("could not write to standard output")),
     }
 }
 

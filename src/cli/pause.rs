@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use super::GlobalArgs;
 use super::restart::shared_cache;
 use super::style::Screen;
-use crate::cache::keys;
+use crate::cache::{Cache, Error, keys};
 use crate::config::Config;
 use crate::php::Value;
 
@@ -94,17 +94,21 @@ async fn run(args: &PauseArgs, global: &GlobalArgs, pauses: bool) -> anyhow::Res
     let Some(cache) = shared_cache(&config, &mut screen)? else {
         return Ok(ExitCode::FAILURE);
     };
-    let done = if pauses {
-        cache.forever(&subject.key, &Value::Bool(true)).await?;
-        "paused"
-    } else {
-        cache.forget(&subject.key).await?;
-        "resumed"
-    };
+    signal(&cache, &subject.key, pauses).await?;
+    let done = if pauses { "paused" } else { "resumed" };
     let name = &subject.name;
     screen.info(&format!("Job processing on {name} has been {done}"))?;
     subject.warn_if_unknown(&config, &mut screen)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Sets or removes the mark that workers obey.
+pub(super) async fn signal(cache: &Cache, key: &str, pauses: bool) -> Result<(), Error> {
+    if pauses {
+        cache.forever(key, &Value::Bool(true)).await
+    } else {
+        cache.forget(key).await.map(drop)
+    }
 }
 
 #[cfg(test)]

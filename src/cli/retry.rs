@@ -1,20 +1,12 @@
 //! `queue:retry`, `queue:retry-batch`
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Instant;
 
-use tokio::runtime::Handle;
-
+use super::retrying::{Retried, Retrying};
 use super::style::Screen;
-use super::{GlobalArgs, UsageError, failed, open, output};
-use crate::config::{self, Config, Laravel, QueuePlace, php};
-use crate::failed::{FailedJobs, StoredJob};
-use crate::horizon::Horizon;
-use crate::payload::{self, Payload};
-use crate::queue::{Driver, QueueName};
-use crate::time::{Clock, Micros, UnixSeconds};
+use super::{GlobalArgs, UsageError};
+use crate::config::{self, Config};
 
 /// Arguments of `queue:retry`, as given.
 #[derive(Debug, clap::Args)]
@@ -43,24 +35,10 @@ pub(super) struct RetryBatchArgs {
 /// Most ids that a range may cover.
 const MOST: u64 = 1_000_000;
 
-/// The result of retrying one failed job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Retried {
-    /// The job is on its queue again, or no job has this id, which is no error in Laravel.
-    Done,
-    /// The job stays a failed job, and the error was printed.
-    Stays,
-}
-
-/// The state shared by all retried jobs.
+/// `queue:retry` at work.
 struct Retry<'a> {
-    config: &'a Config,
-    global: &'a GlobalArgs,
-    store: FailedJobs,
+    retrying: Retrying<'a>,
     screen: Screen,
-    connections: HashMap<String, Arc<dyn Driver>>,
-    /// Writers of Horizon's records, one for each connection.
-    horizons: Vec<Horizon>,
 }
 
 pub(super) async fn run(args: RetryArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
@@ -75,12 +53,12 @@ pub(super) async fn run(args: RetryArgs, global: &GlobalArgs) -> anyhow::Result<
     retry.screen.info(text)?;
     let mut code = ExitCode::SUCCESS;
     for id in &ids {
-        if retry.retry(id).await? == Retried::Stays {
+        if !retry.retry(id).await? {
             code = ExitCode::FAILURE;
         }
     }
     retry.screen.new_line()?;
-    retry.finish().await;
+    retry.retrying.finish().await;
     Ok(code)
 }
 
@@ -126,32 +104,22 @@ pub(super) async fn run_batches(
         let text = format!("Pushing failed queue jobs of the batch [{id}] back onto the queue");
         retry.screen.info(&text)?;
         for job in &batch.failed_job_ids {
-            if retry.retry(job).await? == Retried::Stays {
+            if !retry.retry(job).await? {
                 code = ExitCode::FAILURE;
             }
         }
         retry.screen.new_line()?;
     }
-    retry.finish().await;
+    retry.retrying.finish().await;
     Ok(code)
 }
 
 impl<'a> Retry<'a> {
     fn new(config: &'a Config, global: &'a GlobalArgs) -> anyhow::Result<Self> {
         Ok(Self {
-            config,
-            global,
-            store: failed::store(config)?,
+            retrying: Retrying::new(config, global.env.clone())?,
             screen: Screen::new(global),
-            connections: HashMap::new(),
-            horizons: Vec::new(),
         })
-    }
-
-    async fn finish(self) {
-        for horizon in self.horizons {
-            horizon.finish().await;
-        }
     }
 
     /// The ids of the jobs to retry, each once.
@@ -159,11 +127,11 @@ impl<'a> Retry<'a> {
         if let [id] = &args.id[..]
             && id == "all"
         {
-            return Ok(self.store.ids(None).await?);
+            return Ok(self.retrying.store.ids(None).await?);
         }
         let named = args.queue.as_deref();
         if let Some(queue) = named.filter(|queue| !matches!(*queue, "" | "0")) {
-            let ids = self.store.ids(Some(queue)).await?;
+            let ids = self.retrying.store.ids(Some(queue)).await?;
             if ids.is_empty() {
                 let text = format!("Unable to find failed jobs for queue [{queue}]");
                 self.screen.error(&text)?;
@@ -179,104 +147,30 @@ impl<'a> Retry<'a> {
         Ok(ids)
     }
 
-    async fn retry(&mut self, id: &str) -> anyhow::Result<Retried> {
-        let Some(job) = self.store.find(id).await? else {
-            let text = format!("Unable to find failed job with ID [{id}]");
-            self.screen.error(&text)?;
-            return Ok(Retried::Done);
-        };
-        let parsed = Payload::parse(&job.payload);
-        let ready = parsed
-            .and_then(|parsed| Ok((parsed, payload::for_retry(&job.payload, self.pushed_at())?)));
-        let (parsed, payload) = match ready {
-            Ok(ready) => ready,
-            Err(error) => {
-                let error = output::with_causes(&error.into());
-                let text = format!("Job [{id}] has a payload that cannot be decoded: {error}");
-                return self.stays(&text);
+    /// Retries a job and prints what came of it; false if it stays a failed job, which is no error of the job that is
+    /// not there.
+    async fn retry(&mut self, id: &str) -> anyhow::Result<bool> {
+        let (screen, retried) = (&mut self.screen, self.retrying.retry(id).await?);
+        match retried {
+            Retried::Pushed(took) => {
+                screen.task(id, took, true)?;
+                Ok(true)
             }
-        };
-        let until = parsed.limits.retry_until;
-        if until.is_some_and(|until: UnixSeconds| until < Clock::System.now()) {
-            return self.retry_with_php(id).await;
-        }
-        if let Err(error) = self.connect(&job).await {
-            // A connection that cannot be reached would fail for the next job too.
-            let error = error.downcast::<config::Error>()?;
-            let error = output::with_causes(&error.into());
-            let text = format!(
-                "Job [{id}] cannot be pushed onto its connection [{}]: {error}",
-                job.connection
-            );
-            return self.stays(&text);
-        }
-        let started = Instant::now();
-        let queue = QueueName::from(job.queue.as_str());
-        let pushed = self.connections[&job.connection]
-            .push(&queue, &[payload])
-            .await;
-        self.screen.task(id, started.elapsed(), pushed.is_ok())?;
-        pushed?;
-        self.store.forget(id).await?;
-        Ok(Retried::Done)
-    }
-
-    /// What Horizon adds to what is pushed, if the app has it.
-    fn pushed_at(&self) -> Option<Micros> {
-        let laravel = self.config.laravel();
-        laravel.is_some_and(Laravel::has_horizon).then(Micros::now)
-    }
-
-    fn stays(&mut self, text: &str) -> anyhow::Result<Retried> {
-        self.screen.error(text)?;
-        Ok(Retried::Stays)
-    }
-
-    async fn connect(&mut self, job: &StoredJob) -> anyhow::Result<()> {
-        if !self.connections.contains_key(&job.connection) {
-            let (queue, connection) = open(self.config, &job.connection).await?;
-            if let QueuePlace::Nowhere(driver) = connection.place {
-                let name = job.connection.clone();
-                return Err(config::Error::Nowhere { name, driver }.into());
+            Retried::Unknown => {
+                screen.error(&format!("Unable to find failed job with ID [{id}]"))?;
+                Ok(true)
             }
-            if let Some(options) = config::horizon(self.config, &job.connection)? {
-                let horizon = Horizon::start(options, &Handle::current())?;
-                queue.tell_pushes(Arc::new(horizon.recorder()));
-                self.horizons.push(horizon);
+            Retried::Stays { tried, why } => {
+                if let Some(took) = tried {
+                    screen.task(id, took, false)?;
+                }
+                screen.error(&why)?;
+                Ok(false)
             }
-            self.connections.insert(job.connection.clone(), queue);
-        }
-        Ok(())
-    }
-
-    /// Leaves a job to PHP, because only its class can compute a new `retryUntil`.
-    async fn retry_with_php(&mut self, id: &str) -> anyhow::Result<Retried> {
-        let base = self.config.laravel().map(|laravel| laravel.base.as_path());
-        let base = base.filter(|base| base.join("artisan").is_file());
-        let Some(base) = base.filter(|_| php::version(&[]).is_some()) else {
-            return self.stays(&format!(
-                "Job [{id}] has a retryUntil in the past that only its PHP class can renew: retry it with `php artisan queue:retry {id}`."
-            ));
-        };
-        let env = self.global.env.as_ref().map(|env| format!("--env={env}"));
-        let mut args = vec!["queue:retry"];
-        args.extend(env.as_deref());
-        // An id may look like an option.
-        args.extend(["--", id]);
-        let started = Instant::now();
-        let answer = php::artisan(php::PHP, base, &args);
-        let elapsed = started.elapsed();
-        let error = match answer {
-            Err(error) => Some(error),
-            Ok(_) if self.store.find(id).await?.is_some() => {
-                Some("it is still a failed job after `php artisan queue:retry`".to_owned())
+            Retried::Refused(took, error) => {
+                screen.task(id, took, false)?;
+                Err(error.into())
             }
-            Ok(_) => None,
-        };
-        self.screen.task(id, elapsed, error.is_none())?;
-        match error {
-            Some(error) => self.stays(&format!("Job [{id}] could not be retried: {error}")),
-            None => Ok(Retried::Done),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::php::ClassName;
 use crate::routing::Mode;
 
 /// Variables with the prefix `ARTISAND_`, and `JOB_..`, which programs get.
-const VARIABLES: [&str; 16] = [
+const VARIABLES: [&str; 17] = [
     "APP",
     "ARGUMENTS",
     "CHILD",
@@ -24,6 +24,7 @@ const VARIABLES: [&str; 16] = [
     "CONNECTION",
     "DEBIAN_MIRROR",
     "GRACE",
+    "HTTP_TOKEN",
     "LOG",
     "MANIFEST",
     "METRICS",

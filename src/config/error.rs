@@ -153,6 +153,11 @@ pub enum Error {
         "`enabled = true` under [horizon], and the app's settings name no Horizon: install laravel/horizon, write the manifest again if one is used, or remove the line"
     )]
     NoHorizon,
+    /// Pulse's entries are wanted, and the app has no Pulse.
+    #[error(
+        "`enabled = true` under [pulse], and the app's settings name no Pulse: install laravel/pulse, write the manifest again if one is used, or remove the line"
+    )]
+    NoPulse,
     /// Traces are wanted, and this program cannot make them.
     #[error(
         "[otlp] asks for traces of jobs, and this program was built without OpenTelemetry (feature `otlp`)"

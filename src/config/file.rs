@@ -13,7 +13,7 @@ use super::middleware::LimiterTable;
 use super::unmapped::UnmappedTable;
 use crate::horizon::Registration;
 use crate::routing::PhpEvents;
-use crate::telemetry::{Continues, Endpoint};
+use crate::telemetry::{Continues, Endpoint, Token};
 
 /// The whole file.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -39,6 +39,9 @@ pub struct File {
     /// The app's Horizon.
     #[serde(default)]
     pub horizon: HorizonTable,
+    /// The app's Pulse.
+    #[serde(default)]
+    pub pulse: PulseTable,
     /// What is served over HTTP.
     #[serde(default)]
     pub http: HttpTable,
@@ -165,6 +168,8 @@ pub struct WorkerTable {
     pub control_plane: Option<bool>,
     /// Whether the last error of a job is kept for a day.
     pub last_errors: Option<bool>,
+    /// Whether the worker writes a heartbeat, so that it is listed.
+    pub heartbeat: Option<bool>,
     /// Where the ends of jobs are noted whose own server cannot do that.
     pub ledger: Option<String>,
     /// Time zone of printed times, as PHP names it.
@@ -175,8 +180,15 @@ pub struct WorkerTable {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpTable {
-    /// Where metrics, probes and status are served.
+    /// Where the page, metrics, probes and status are served.
     pub listen: Option<Endpoint>,
+    /// Whether the page is served.
+    pub page: Option<bool>,
+    /// What a request has to know to retry jobs or to pause queues; better in the environment.
+    pub token: Option<Token>,
+    /// Names by which browsers reach the page, besides addresses and `localhost`.
+    #[serde(default)]
+    pub hosts: Vec<String>,
 }
 
 /// `[otlp]`
@@ -243,6 +255,14 @@ pub struct HorizonTable {
     /// What the dashboard shows of this worker.
     #[serde(default)]
     pub register: Registration,
+}
+
+/// `[pulse]`
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PulseTable {
+    /// Whether to write Pulse's entries; by default if the app has Pulse.
+    pub enabled: Option<bool>,
 }
 
 /// One text, or a list of them.

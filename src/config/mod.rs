@@ -34,6 +34,7 @@ mod place;
 mod policy;
 mod pool;
 mod programs;
+mod pulse;
 mod read;
 mod routing;
 mod services;
@@ -47,7 +48,8 @@ pub use doubts::Doubt;
 pub use error::Error;
 pub use exposure::Exposure;
 pub use file::{
-    ConnectionTable, File, HorizonTable, OneOrMore, PayloadHooks, PhpTable, Source, WorkerTable,
+    ConnectionTable, File, HorizonTable, OneOrMore, PayloadHooks, PhpTable, PulseTable, Source,
+    WorkerTable,
 };
 pub use handler::HandlerTable;
 pub use horizon::{horizon, horizon_of_worker};
@@ -65,6 +67,7 @@ pub use place::ErrorPlace;
 #[cfg(feature = "cli")]
 pub(crate) use policy::lack_for_php;
 pub use pool::pool_options;
+pub use pulse::pulse;
 pub use routing::{check_middleware, classes_without_their_middleware, router};
 pub use services::services;
 pub use stores::{

@@ -136,7 +136,7 @@ impl Dispatch {
                 && let Ok(queues) = &destination.queues
             {
                 let runtime = tokio::runtime::Handle::current();
-                let horizon = Horizon::start(options, &runtime).map_err(setup)?;
+                let horizon = Horizon::start(options, Arc::new(|_| ()), &runtime).map_err(setup)?;
                 queues.tell_pushes(Arc::new(horizon.recorder()));
                 horizons.push(horizon);
             }

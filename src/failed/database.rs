@@ -200,6 +200,20 @@ impl DatabaseFailedJobs {
         self.select("order by \"id\" desc", &[]).await
     }
 
+    pub(super) async fn latest(&self, most: usize) -> Result<Vec<StoredJob>, Error> {
+        let rest = format!("order by \"id\" desc limit {most}");
+        self.select(&rest, &[]).await
+    }
+
+    pub(super) async fn count(&self) -> Result<u64, Error> {
+        let count = self.database.text_of("count(*)");
+        let sql = format!("select {count} from {}", self.table);
+        let rows = self.database.rows(&sql, &[]).await;
+        let rows = rows.map_err(self.failed("read"))?;
+        let count = rows.first().and_then(|row| row.text(0)?.parse().ok());
+        Ok(count.unwrap_or(0))
+    }
+
     pub(super) async fn find(&self, id: &str) -> Result<Option<StoredJob>, Error> {
         let rest = format!("where {}", self.id_condition());
         Ok(self.select(&rest, &[id.into()]).await?.pop())

@@ -8,10 +8,12 @@ use std::path::PathBuf;
 
 mod database;
 mod file;
+mod shown;
 mod store;
 
 pub use database::DatabaseFailedJobs;
 pub use file::{FileFailedJobs, FileLock, Unlock};
+pub use shown::class;
 pub use store::FailedJobs;
 
 pub use crate::payload::FailedJob;

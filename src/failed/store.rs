@@ -67,6 +67,36 @@ impl FailedJobs {
         }
     }
 
+    /// The failed jobs that were recorded last, latest first, at most so many.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read.
+    pub async fn latest(&self, most: usize) -> Result<Vec<StoredJob>, Error> {
+        match self {
+            Self::Database(store) => store.latest(most).await,
+            Self::File(store) => {
+                let mut jobs = store.all().await?;
+                jobs.truncate(most);
+                Ok(jobs)
+            }
+            Self::Null => Ok(Vec::new()),
+        }
+    }
+
+    /// Number of failed jobs.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read.
+    pub async fn count(&self) -> Result<u64, Error> {
+        match self {
+            Self::Database(store) => store.count().await,
+            Self::File(store) => Ok(store.all().await?.len() as u64),
+            Self::Null => Ok(0),
+        }
+    }
+
     /// Ids of the failed jobs of one queue or of all queues, latest first.
     ///
     /// # Errors

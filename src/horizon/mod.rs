@@ -17,3 +17,4 @@ mod writer;
 
 pub use options::{HorizonOptions, Registration, Supervisor, Trim};
 pub use task::Horizon;
+pub use writer::Losses;

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::note::Recorder;
 use super::options::HorizonOptions;
-use super::writer::Writer;
+use super::writer::{Losses, Writer};
 use crate::connection;
 use crate::shown::with_causes;
 
@@ -19,13 +19,17 @@ pub struct Horizon {
 }
 
 impl Horizon {
-    /// Starts the task on this runtime.
+    /// Starts the task on this runtime; `losses` hears of records that were dropped.
     ///
     /// # Errors
     ///
     /// The server's address cannot be used.
-    pub fn start(options: HorizonOptions, runtime: &Handle) -> Result<Self, connection::Error> {
-        let (recorder, writer) = Writer::new(options)?;
+    pub fn start(
+        options: HorizonOptions,
+        losses: Losses,
+        runtime: &Handle,
+    ) -> Result<Self, connection::Error> {
+        let (recorder, writer) = Writer::new(options, losses)?;
         let last = CancellationToken::new();
         Ok(Self {
             recorder,

@@ -41,13 +41,16 @@ const LAST: Duration = Duration::from_secs(3);
 /// A record that existed has all but these fields before its first attempt is written.
 const NEW_FIELDS: i64 = 4;
 
+/// Hears of records that were dropped.
+pub type Losses = Arc<dyn Fn(u64) + Send + Sync>;
+
 /// Writes Horizon's keys until it is told to finish.
-#[derive(Debug)]
 pub(super) struct Writer {
     options: HorizonOptions,
     redis: Redis,
     notes: mpsc::Receiver<Note>,
     backlog: Arc<Backlog>,
+    losses: Losses,
     monitored: HashSet<String>,
     running: Reserved,
     /// Jobs that had no record when they were taken: the program that pushed them may write it any moment. With the
@@ -65,7 +68,10 @@ impl Writer {
     /// # Errors
     ///
     /// The server's address cannot be used.
-    pub(super) fn new(options: HorizonOptions) -> Result<(Recorder, Self), connection::Error> {
+    pub(super) fn new(
+        options: HorizonOptions,
+        losses: Losses,
+    ) -> Result<(Recorder, Self), connection::Error> {
         let redis = Redis::new(&options.redis)?;
         let (sender, notes) = mpsc::channel(MOST);
         let backlog = Arc::<Backlog>::default();
@@ -78,6 +84,7 @@ impl Writer {
             redis,
             notes,
             backlog,
+            losses,
             monitored: HashSet::new(),
             running: Reserved::new(),
             fresh: HashMap::new(),
@@ -202,6 +209,7 @@ impl Writer {
         self.refusal = None;
         let dropped = self.backlog.dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
+            (self.losses)(dropped);
             tracing::warn!(
                 records = dropped,
                 "records for Horizon were dropped: its Redis was too slow or away. The jobs are not affected"

@@ -215,6 +215,7 @@ mod tests {
             is_gone: false,
             is_raised_by_php: false,
             is_heard_by_php,
+            is_failure_heard_by_php: false,
             runner: Runner::Rust,
         };
         notes.on_event(&Event::JobProcessed(&end));

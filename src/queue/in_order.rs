@@ -481,6 +481,22 @@ impl Ledger for InOrder {
         self.ledger.last_error(job)
     }
 
+    fn keeps_heartbeats(&self) -> bool {
+        self.ledger.keeps_heartbeats()
+    }
+
+    fn beat<'a>(&'a self, worker: &'a str, record: &'a [u8], lives: Duration) -> Answer<'a, ()> {
+        self.ledger.beat(worker, record, lives)
+    }
+
+    fn end_beats<'a>(&'a self, worker: &'a str) -> Answer<'a, ()> {
+        self.ledger.end_beats(worker)
+    }
+
+    fn beats(&self, max: usize) -> Answer<'_, Vec<Vec<u8>>> {
+        self.ledger.beats(max)
+    }
+
     fn note_end<'a>(
         &'a self,
         id: &'a str,

@@ -77,6 +77,16 @@ impl Keys {
         format!("{}artisand:last-error:{job}", self.prefix)
     }
 
+    /// Sorted set of the names of workers, by the second of their last heartbeat; artisand's own key.
+    pub fn workers(&self) -> String {
+        format!("{}artisand:workers", self.prefix)
+    }
+
+    /// The record of a worker; artisand's own key.
+    pub fn worker(&self, name: &str) -> String {
+        format!("{}artisand:worker:{name}", self.prefix)
+    }
+
     /// Notes the end of a job of another server; artisand's own key.
     pub(super) fn ended(&self, id: &str) -> String {
         format!("{}artisand:ended:{id}", self.prefix)

@@ -58,6 +58,29 @@ pub trait Ledger: Send + Sync + fmt::Debug + 'static {
     /// The last error of a job, if it is still kept.
     fn last_error<'a>(&'a self, job: &'a str) -> Answer<'a, Option<String>>;
 
+    /// Whether this place keeps heartbeats of workers, which cost it a write every few seconds.
+    fn keeps_heartbeats(&self) -> bool {
+        false
+    }
+
+    /// Keeps the record of a worker, in place of its earlier one, for this long.
+    fn beat<'a>(&'a self, worker: &'a str, record: &'a [u8], lives: Duration) -> Answer<'a, ()> {
+        let _ = (worker, record, lives);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Removes the record of a worker.
+    fn end_beats<'a>(&'a self, worker: &'a str) -> Answer<'a, ()> {
+        let _ = worker;
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// The records of workers that are still kept, at most so many: those that were written last.
+    fn beats(&self, max: usize) -> Answer<'_, Vec<Vec<u8>>> {
+        let _ = max;
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
     /// Notes the end of a job whose queue is on another server, and applies the effects: all in one step, and nothing if
     /// an end of this identity is noted already. The note is kept for [`END_KEPT`].
     fn note_end<'a>(

@@ -95,6 +95,14 @@ pub trait PushListener: Send + Sync + fmt::Debug + 'static {
     fn pushed(&self, connection: &ConnectionName, queue: &QueueName, payload: &[u8]);
 }
 
+impl PushListener for Vec<Arc<dyn PushListener>> {
+    fn pushed(&self, connection: &ConnectionName, queue: &QueueName, payload: &[u8]) {
+        for listener in self {
+            listener.pushed(connection, queue, payload);
+        }
+    }
+}
+
 /// Hears how long the server took. Called on the calling task: return quickly and never block.
 pub trait CallListener: Send + Sync + fmt::Debug + 'static {
     /// Called once for each pop, settlement and renewal; `call` names which.

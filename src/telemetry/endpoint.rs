@@ -42,6 +42,18 @@ impl FromStr for Endpoint {
     }
 }
 
+impl Endpoint {
+    /// Whether only processes of this machine reach it.
+    pub fn is_local(&self) -> bool {
+        let Self::Tcp(address) = self else {
+            return true;
+        };
+        let host = address.rsplit_once(':').map_or("", |(host, _)| host);
+        let ip = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+        host.eq_ignore_ascii_case("localhost") || ip.is_ok_and(|ip| ip.is_loopback())
+    }
+}
+
 impl std::fmt::Display for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -62,6 +74,27 @@ impl TryFrom<String> for Endpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn loopback_and_sockets_are_local() {
+        for (text, is_local) in [
+            ("127.0.0.1:1", true),
+            ("127.9.9.9:1", true),
+            ("[::1]:1", true),
+            ("localhost:1", true),
+            ("unix:/a", true),
+            ("0.0.0.0:1", false),
+            ("[::]:1", false),
+            ("10.0.0.1:1", false),
+            ("jobs.internal:1", false),
+        ] {
+            assert_eq!(
+                text.parse::<Endpoint>().unwrap().is_local(),
+                is_local,
+                "{text}"
+            );
+        }
+    }
 
     #[test]
     fn an_endpoint_is_host_and_port_or_a_socket() {

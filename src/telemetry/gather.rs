@@ -7,6 +7,9 @@ use futures_util::future::try_join_all;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use super::beating::Heart;
+use super::failures::FailedRead;
+use crate::failed::FailedJobs;
 use crate::payload::Payload;
 use crate::process::pool::Pool;
 use crate::queue::{
@@ -35,6 +38,12 @@ pub struct Sources {
     pub pool: Option<Pool>,
     /// How many jobs can run at once in this process.
     pub slots: usize,
+    /// What tells of this worker.
+    pub heart: Option<Heart>,
+    /// The app's failed jobs, for the page.
+    pub failed_jobs: Option<FailedJobs>,
+    /// What was last read of them.
+    pub(super) failed_read: Mutex<FailedRead>,
     /// What was last read of the server.
     read: Mutex<Option<(Instant, Told)>>,
 }
@@ -86,6 +95,9 @@ impl Sources {
             queues,
             pool: None,
             slots: 0,
+            heart: None,
+            failed_jobs: None,
+            failed_read: Mutex::default(),
             read: Mutex::default(),
         }
     }
@@ -117,7 +129,8 @@ impl Sources {
         })
     }
 
-    async fn ask_queue(&self, queue: &QueueName) -> Result<QueueBacklog, Error> {
+    /// Asks about one queue.
+    pub(super) async fn ask_queue(&self, queue: &QueueName) -> Result<QueueBacklog, Error> {
         let sizes = self.queue.sizes(queue).await?;
         let due = self.queue.due(queue, Clock::System.now()).await?;
         let head = first_waiting(&*self.queue, queue).await?;

@@ -18,6 +18,7 @@ use crate::listeners::ListenerFigures;
 use crate::outbox::hand_over::shown_name;
 use crate::queue::{CallListener, ConnectionName, QueueName};
 use crate::routing::Runner;
+use crate::telemetry::minutes::{Minute, Minutes};
 use crate::telemetry::outcome::Outcome;
 use crate::worker::{Event, JobEnd, Observer};
 
@@ -82,6 +83,11 @@ struct CallLabels {
     call: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SinkLabels {
+    sink: &'static str,
+}
+
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 type Seconds = Gauge<f64, AtomicU64>;
 
@@ -102,6 +108,7 @@ struct Inner {
     calls: Histograms<CallLabels>,
     call_errors: Family<CallLabels, Counter>,
     listeners: ListenerFigures,
+    lost_records: Family<SinkLabels, Counter>,
 }
 
 #[derive(Debug, Default)]
@@ -120,6 +127,7 @@ struct State {
 struct QueueCounts {
     labels: QueueLabels,
     wait: Histogram,
+    minutes: Minutes,
     classes: HashMap<Box<str>, Class>,
 }
 
@@ -129,6 +137,7 @@ struct Class {
     labels: ClassLabels,
     runtime: Histogram,
     last_success: Option<Seconds>,
+    minutes: Minutes,
     /// A class has few of them.
     jobs: Vec<((Outcome, Runner), Counter)>,
 }
@@ -151,8 +160,37 @@ pub(super) struct RunningJob {
 pub struct Totals {
     /// Attempts that ended.
     pub attempts: u64,
+    /// Jobs that are done.
+    pub done: u64,
     /// Jobs that failed for good.
     pub failed: u64,
+    /// Attempts after which the job waits for another one.
+    pub released: u64,
+}
+
+impl Totals {
+    fn count(&mut self, outcome: Outcome) {
+        self.attempts += 1;
+        match outcome {
+            Outcome::Done => self.done += 1,
+            Outcome::Failed => self.failed += 1,
+            Outcome::Released | Outcome::Retried => self.released += 1,
+            Outcome::Forwarded | Outcome::Quarantined | Outcome::Lost => {}
+        }
+    }
+}
+
+impl Minute {
+    fn count(&mut self, outcome: Outcome, elapsed: Duration) {
+        match outcome {
+            Outcome::Done => self.done += 1,
+            Outcome::Failed => self.failed += 1,
+            Outcome::Released | Outcome::Retried => self.released += 1,
+            // Another worker counts it, or it did not run.
+            Outcome::Forwarded | Outcome::Quarantined | Outcome::Lost => return,
+        }
+        self.ran(elapsed);
+    }
 }
 
 /// What is known of the worker's jobs at a moment.
@@ -165,6 +203,13 @@ pub(super) struct Moment {
     /// Whether the worker is paused.
     pub(super) is_paused: bool,
     pub(super) totals: Totals,
+}
+
+/// What the last hour came to, by queue and by class, those with most attempts first.
+#[derive(Debug, Default)]
+pub(super) struct Hour {
+    pub(super) queues: Vec<(String, Minutes)>,
+    pub(super) classes: Vec<(String, Minutes)>,
 }
 
 fn histogram() -> Histogram {
@@ -190,6 +235,7 @@ impl JobFigures {
             calls: Family::new_with_constructor(round_trip_histogram),
             call_errors: Family::default(),
             listeners: ListenerFigures::default(),
+            lost_records: Family::default(),
         }))
     }
 
@@ -240,7 +286,20 @@ impl JobFigures {
             "Calls to Redis that failed",
             all.call_errors.clone(),
         );
+        registry.register(
+            "telemetry_errors",
+            "Records and entries about jobs that were lost on their way to where operators look; the jobs are not affected",
+            all.lost_records.clone(),
+        );
         all.listeners.register(registry);
+    }
+
+    /// Counts what is lost on its way to `sink`.
+    pub fn losses(&self, sink: &'static str) -> impl Fn(u64) + Send + Sync + use<> {
+        let counter = (self.0.lost_records).get_or_create_owned(&SinkLabels { sink });
+        move |lost| {
+            counter.inc_by(lost);
+        }
     }
 
     /// The figures of the app's listeners, which are served with the others.
@@ -271,6 +330,23 @@ impl JobFigures {
         }
     }
 
+    /// What the hour that ends with this minute came to, for the queues and classes with most attempts.
+    pub(super) fn hour(&self, now: u64, most_queues: usize, most_classes: usize) -> Hour {
+        let state = self.state();
+        let queues = state.queues.iter();
+        let queues = queues.map(|(queue, counts)| (queue.as_str(), &counts.minutes));
+        // A class may be on several queues.
+        let mut classes = HashMap::<&str, Vec<&Minutes>>::new();
+        for (class, counts) in state.queues.values().flat_map(|queue| &queue.classes) {
+            classes.entry(class).or_default().push(&counts.minutes);
+        }
+        let queues = queues.map(|(queue, minutes)| (queue, vec![minutes]));
+        Hour {
+            queues: busiest(queues, now, most_queues),
+            classes: busiest(classes.into_iter(), now, most_classes),
+        }
+    }
+
     /// How many jobs run, and what all jobs came to.
     pub fn totals(&self) -> (usize, Totals) {
         let state = self.state();
@@ -288,22 +364,27 @@ impl JobFigures {
         let mut state = self.state();
         let queue = self.0.queue(&mut state.queues, &job.queue);
         // Clocks of producer and worker may differ.
-        queue.wait.observe((now - due).max(0.0));
+        let waited = (now - due).max(0.0);
+        queue.wait.observe(waited);
+        let waited = Duration::try_from_secs_f64(waited).unwrap_or_default();
+        queue.minutes.at(minute(now)).waited(waited);
     }
 
     fn ended(&self, end: &JobEnd<'_>) {
-        let outcome = Outcome::of(end);
+        let (outcome, now) = (Outcome::of(end), unix_seconds());
         let mut state = self.state();
         state.running.remove(&address(end.job));
-        state.totals.attempts += 1;
-        state.totals.failed += u64::from(outcome == Outcome::Failed);
+        state.totals.count(outcome);
+        let queue = self.0.queue(&mut state.queues, &end.job.queue);
+        queue.minutes.at(minute(now)).count(outcome, end.elapsed);
         let class = self.0.class(&mut state, end.job);
+        class.minutes.at(minute(now)).count(outcome, end.elapsed);
         class.runtime.observe(end.elapsed.as_secs_f64());
         self.0.count(class, outcome, end.runner);
         if outcome == Outcome::Done {
             let last = (class.last_success)
                 .get_or_insert_with(|| self.0.last_success.get_or_create_owned(&class.labels));
-            last.set(unix_seconds());
+            last.set(now);
         }
     }
 
@@ -339,6 +420,7 @@ impl Inner {
             QueueCounts {
                 wait: self.wait.get_or_create_owned(&labels),
                 labels,
+                minutes: Minutes::default(),
                 classes: HashMap::new(),
             }
         })
@@ -355,6 +437,10 @@ impl Inner {
             name
         };
         let labels = &queue.labels;
+        if queue.classes.contains_key(name) {
+            // Known classes cost no allocation.
+            return queue.classes.get_mut(name).expect("it is there");
+        }
         queue.classes.entry(name.into()).or_insert_with(|| {
             let labels = ClassLabels {
                 connection: labels.connection.clone(),
@@ -365,6 +451,7 @@ impl Inner {
                 runtime: self.runtime.get_or_create_owned(&labels),
                 labels,
                 last_success: None,
+                minutes: Minutes::default(),
                 jobs: Vec::new(),
             }
         })
@@ -386,6 +473,41 @@ impl Inner {
         counter.inc();
         class.jobs.push((kind, counter));
     }
+}
+
+/// Those with most attempts in the hour that ends with this minute, the busiest first.
+fn busiest<'a>(
+    series: impl Iterator<Item = (&'a str, Vec<&'a Minutes>)>,
+    now: u64,
+    most: usize,
+) -> Vec<(String, Minutes)> {
+    let mut series: Vec<_> = series
+        .map(|(name, parts)| {
+            let attempts = parts.iter().map(|part| part.sum(now).attempts());
+            (attempts.sum::<u64>(), name, parts)
+        })
+        .filter(|(attempts, ..)| *attempts > 0)
+        .collect();
+    series.sort_by_key(|(attempts, name, _)| (std::cmp::Reverse(*attempts), *name));
+    let busiest = series.into_iter().take(most);
+    let merged = busiest.map(|(_, name, parts)| {
+        let mut minutes = Minutes::default();
+        for part in parts {
+            minutes.merge(&part.latest(now));
+        }
+        (name.to_owned(), minutes)
+    });
+    merged.collect()
+}
+
+/// The minute of a moment.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a time after 1970, in minutes"
+)]
+pub(super) fn minute(unix_seconds: f64) -> u64 {
+    (unix_seconds / 60.0) as u64
 }
 
 fn address(job: &Arc<JobInfo>) -> usize {
@@ -505,6 +627,7 @@ mod tests {
             is_gone: false,
             is_raised_by_php: false,
             is_heard_by_php: false,
+            is_failure_heard_by_php: false,
             runner: Runner::Rust,
         }
     }
@@ -572,7 +695,9 @@ mod tests {
                 0,
                 Totals {
                     attempts: 6,
-                    failed: 1
+                    done: 1,
+                    failed: 1,
+                    released: 3,
                 }
             )
         );

@@ -1,11 +1,14 @@
 //! A small HTTP server: one request per connection, answered from memory or by one look at the servers.
+//!
+//! The answer to one kind of request is a stream, of which there are few and which lasts longer.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
@@ -18,6 +21,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::board::Answer;
 use super::endpoint::Endpoint;
 use super::pages::{PLAIN, Page, Telemetry};
 
@@ -25,6 +29,8 @@ use super::pages::{PLAIN, Page, Telemetry};
 const MOST_CONNECTIONS: usize = 64;
 /// How long a client may take from connecting to the end of the answer.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a stream may last, also for a client that does not read it.
+const LONGEST_STREAM: Duration = Duration::from_secs(660);
 
 /// The system refuses an endpoint.
 #[derive(Debug, thiserror::Error)]
@@ -127,21 +133,33 @@ async fn answer_all<T>(
     telemetry: Telemetry,
     permit: T,
 ) {
+    let streams = AtomicBool::new(false);
     let service = service_fn(|request: Request<Incoming>| {
-        let telemetry = telemetry.clone();
-        async move { Ok::<_, Infallible>(answer(&request, &telemetry).await) }
+        let (telemetry, streams) = (telemetry.clone(), &streams);
+        async move {
+            if !telemetry.board().has(request.uri().path()) {
+                return Ok::<_, Infallible>(answer(&request, &telemetry).await);
+            }
+            let (answer, is_stream) = telemetry.board().answer(request).await;
+            streams.store(is_stream, Ordering::Relaxed);
+            Ok(answer)
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .keep_alive(false)
         .max_buf_size(16 << 10)
         .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
     // A client that goes away or takes too long is its own problem.
-    let _ = tokio::time::timeout(PATIENCE, connection).await;
+    let ended = tokio::time::timeout(PATIENCE, connection.as_mut()).await;
+    if ended.is_err() && streams.load(Ordering::Relaxed) {
+        let _ = tokio::time::timeout(LONGEST_STREAM, connection).await;
+    }
     drop(permit);
 }
 
-async fn answer<B>(request: &Request<B>, telemetry: &Telemetry) -> Response<Full<Bytes>> {
+async fn answer<B>(request: &Request<B>, telemetry: &Telemetry) -> Answer {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let page = if is_read {
         telemetry.page(request.uri().path()).await
@@ -152,7 +170,8 @@ async fn answer<B>(request: &Request<B>, telemetry: &Telemetry) -> Response<Full
             body: "only GET\n".to_owned(),
         }
     };
-    let mut response = Response::new(Full::new(Bytes::from(page.body)));
+    let body = Full::new(Bytes::from(page.body));
+    let mut response = Response::new(body.boxed_unsync());
     *response.status_mut() = page.status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(page.kind));

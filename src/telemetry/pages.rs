@@ -14,8 +14,11 @@ use prometheus_client::registry::{Registry, Unit};
 use serde::Serialize;
 use tokio::time::Instant;
 
+use super::board::Board;
 use super::gather::{Backlog, Sources};
+use super::guard::PageOptions;
 use super::jobs::{JobFigures, Moment, QueueLabels};
+use super::orders::Orders;
 use super::process::ProcessFigures;
 use crate::outbox::hand_over::shown_name;
 use crate::payload::JobUuid;
@@ -52,7 +55,8 @@ struct Inner {
     sleep: Duration,
     started: Instant,
     /// Set once the worker has started.
-    sources: OnceLock<Sources>,
+    sources: Arc<OnceLock<Sources>>,
+    board: Board,
     was_ready: AtomicBool,
     /// Locked while gauges are written and read, so that two readers do not mix theirs.
     registry: Mutex<Registry>,
@@ -169,7 +173,16 @@ fn number(count: impl TryInto<i64>) -> i64 {
 
 impl Telemetry {
     /// Serves figures of a worker that is about to start; its loop may sleep for `sleep`.
-    pub fn new(jobs: JobFigures, control: Control, sleep: Duration) -> Self {
+    ///
+    /// The page takes orders that `orders` carries away.
+    pub fn new(
+        jobs: JobFigures,
+        control: Control,
+        sleep: Duration,
+        page: PageOptions,
+        orders: Orders,
+    ) -> Self {
+        let sources = Arc::<OnceLock<Sources>>::default();
         let (mut registry, gauges) = (Registry::default(), Gauges::default());
         gauges.register(&mut registry);
         jobs.register(registry.sub_registry_with_prefix("artisand"));
@@ -180,7 +193,8 @@ impl Telemetry {
             control,
             sleep,
             started: Instant::now(),
-            sources: OnceLock::new(),
+            board: Board::new(page, orders, Arc::clone(&sources)),
+            sources,
             was_ready: AtomicBool::new(false),
             registry: Mutex::new(registry),
             gauges,
@@ -191,6 +205,11 @@ impl Telemetry {
     pub fn start(&self, sources: Sources) {
         // Called once.
         let _ = self.0.sources.set(sources);
+    }
+
+    /// What answers requests for the page for operators.
+    pub(super) fn board(&self) -> &Board {
+        &self.0.board
     }
 
     /// The page at a path.
@@ -204,7 +223,8 @@ impl Telemetry {
             _ => Page {
                 status: StatusCode::NOT_FOUND,
                 kind: PLAIN,
-                body: "there are /metrics, /livez, /readyz, /startupz and /api/status\n".to_owned(),
+                body: "there are /, /metrics, /livez, /readyz, /startupz and /api/status\n"
+                    .to_owned(),
             },
         }
     }

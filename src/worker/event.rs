@@ -251,6 +251,8 @@ pub struct JobEnd<'a> {
     pub is_raised_by_php: bool,
     /// Whether the app's own listeners hear of this attempt, because PHP raises all events.
     pub is_heard_by_php: bool,
+    /// Whether they hear that the job failed, because PHP raises `JobFailed` in a closure.
+    pub is_failure_heard_by_php: bool,
     /// What ran the job.
     pub runner: Runner,
 }
@@ -265,6 +267,8 @@ pub struct JobException<'a> {
     pub elapsed: Duration,
     /// The error or panic.
     pub failure: &'a FailureText,
+    /// What ran the job.
+    pub runner: Runner,
 }
 
 /// What was done with a job at the end of an attempt.

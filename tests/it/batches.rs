@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use crate::harness::process::until;
 use crate::harness::sql::{MariaDbServer, NAME, PASSWORD, PostgresServer};
 
 use JobOutcome::{Failed, Succeeded};
@@ -379,6 +380,7 @@ async fn jobs_are_added_with_their_push(home: Home) {
     });
     let push = async |open| {
         pushed.send(()).unwrap();
+        // That nothing happens has no event: without a lock the job would have been counted by then.
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert!(!early.is_finished(), "the row is not locked");
         (open, Ok::<_, std::io::Error>("pushed"))
@@ -625,13 +627,12 @@ async fn someone_waits(home: &Home) {
         DatabaseKind::Postgres => "select count(*) from pg_locks where not granted",
         _ => "select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'",
     };
-    let waits = async {
-        while home.number(sql) == 0 {
-            // InnoDB shows the same answer until nothing has asked for a tenth of a second.
-            tokio::time::sleep(Duration::from_millis(150)).await;
-        }
+    let waits = async || {
+        // Time is the subject: InnoDB shows the same answer until nothing has asked for a tenth of a second.
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        home.number(sql) > 0
     };
-    tokio::time::timeout(SOON, waits).await.unwrap();
+    until("a transaction waits", SOON, waits).await;
 }
 
 /// Number of deadlocks that the server has detected.
@@ -678,12 +679,8 @@ async fn a_deadlock_is_tried_again(kind: DatabaseKind) {
     assert_eq!(recorded.unwrap(), [Counted, Counted]);
     assert_eq!(counters(&find(&batches, "b").await), (3, 0));
     // PostgreSQL publishes its statistics a little later.
-    let counted = async {
-        while deadlocks(&home) == 0 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(SOON, counted).await.unwrap();
+    let counted = async || deadlocks(&home) > 0;
+    until("the deadlock is counted", SOON, counted).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -765,6 +762,7 @@ async fn a_file_that_somebody_else_writes_to_is_waited_for() {
         let batches = batches.clone();
         async move { batches.record("b", &[ended(Succeeded, "u")]).await }
     });
+    // That nothing happens has no event: without the other's lock this would have ended by then.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!recording.is_finished());
     holder.commit().await.unwrap();

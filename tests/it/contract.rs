@@ -815,6 +815,25 @@ async fn records_are_taken_once_and_what_follows_happens_once(queue: impl Subjec
     );
 }
 
+async fn heartbeats_are_kept_until_they_end_or_not_at_all(queue: impl Subject) {
+    let (ledger, lives) = (queue.ledger(), Duration::from_secs(60));
+    for (worker, record) in [("a", b"1"), ("b", b"2"), ("a", b"3")] {
+        ledger.beat(worker, record, lives).await.unwrap();
+    }
+    let mut kept = ledger.beats(9).await.unwrap();
+    kept.sort();
+    if !ledger.keeps_heartbeats() {
+        assert_eq!(kept, Vec::<Vec<u8>>::new());
+        return;
+    }
+    assert_eq!(kept, [b"2", b"3"]);
+    assert_eq!(ledger.beats(1).await.unwrap().len(), 1);
+    assert_eq!(ledger.beats(0).await.unwrap().len(), 0);
+    ledger.end_beats("a").await.unwrap();
+    ledger.end_beats("unknown").await.unwrap();
+    assert_eq!(ledger.beats(9).await.unwrap(), [b"2"]);
+}
+
 pub(crate) async fn jobs_are_settled_and_others_popped_in_one_call(queue: impl Subject) {
     let both = [payload(1), payload(2)];
     queue.push(&name("q"), &both).await.unwrap();
@@ -996,6 +1015,7 @@ contract! {
     a_job_whose_lock_is_taken_is_not_pushed [FinishesInOneStep]
     records_are_taken_once_and_what_follows_happens_once [FinishesInOneStep]
     an_end_of_another_server_is_noted_once_with_what_follows [FinishesInOneStep]
+    heartbeats_are_kept_until_they_end_or_not_at_all []
     jobs_are_settled_and_others_popped_in_one_call []
     jobs_of_one_identity_are_pushed_once [RemembersPushes]
     a_look_shows_payloads_in_each_place_and_moves_none [Shows]
@@ -1132,6 +1152,7 @@ async fn a_word_that_was_lost_is_told_from_a_server_that_is_away() {
     let rows = [(job, Settlement::PutBack)];
     server.query::<()>(&[b"CLIENT", b"PAUSE", b"60000", b"WRITE"]);
     let cut = async {
+        // A command that the server has taken and does not carry out has no event.
         tokio::time::sleep(Duration::from_millis(500)).await;
         server.query::<i64>(&[b"CLIENT", b"KILL", b"TYPE", b"normal", b"SKIPME", b"yes"])
     };

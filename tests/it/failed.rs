@@ -473,12 +473,10 @@ async fn records_that_are_refused_keep_no_other_from_its_row() {
         async move { worker.run(&control).await }
     });
     let store = store_in(directory.path());
-    let recorded = tokio::time::timeout(Duration::from_secs(10), async {
-        while store.ids(None).await.unwrap() != ["a"] {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    });
-    recorded.await.unwrap();
+    crate::harness::process::until("the job is recorded", Duration::from_secs(60), async || {
+        store.ids(None).await.unwrap() == ["a"]
+    })
+    .await;
     control.quit();
     running.await.unwrap();
     queue.spool_record(Spool::FailedJobs, job("b", "default", long_ago).to_json());

@@ -110,6 +110,7 @@ fn an_order_to_quit_is_obeyed_while_the_server_hangs() {
             is_taken.then_some(())
         });
         kill_process(pid, Signal::STOP).unwrap();
+        // Time is the subject: the worker goes on to its next calls, which the server does not answer.
         std::thread::sleep(Duration::from_millis(500));
         let told = Instant::now();
         worker.signal(Signal::TERM);

@@ -26,7 +26,11 @@ use artisand::worker::{Control, StopRules, Worker, WorkerOptions};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
+use crate::harness::process::until;
 use crate::harness::redis::RedisServer;
+
+/// Many times longer than needed: the machine may be busy with other tests.
+const SOON: Duration = Duration::from_secs(60);
 
 const NOW: UnixSeconds = UnixSeconds(1_760_000_000);
 
@@ -699,13 +703,14 @@ async fn a_chain_that_leads_to_no_queue_stops_nobody_else() {
     let control = Control::new();
     let running = worker.run(&control);
     let both = async {
-        while runs.load(Ordering::Relaxed) < 2 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        until("both jobs are run", SOON, async || {
+            runs.load(Ordering::Relaxed) == 2
+        })
+        .await;
         control.quit();
     };
     let both = async { tokio::join!(running, both).0 };
-    let report = tokio::time::timeout(Duration::from_secs(20), Box::pin(both)).await;
+    let report = tokio::time::timeout(SOON, Box::pin(both)).await;
     assert_eq!(report.unwrap().unsettled, 1);
     let sizes = queue.sizes(&"default".into()).await.unwrap();
     assert_eq!((sizes.pending, sizes.reserved), (0, 1));
@@ -736,14 +741,15 @@ async fn many_records_that_cannot_be_followed_keep_none_behind_them_from_it() {
     let worker = Worker::new(Arc::clone(&queue), router, options).with_services(services);
     let control = Control::new();
     let freed = async {
-        while lock.current_owner().await.unwrap().is_some() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        until("the lock is free", SOON, async || {
+            lock.current_owner().await.unwrap().is_none()
+        })
+        .await;
         control.quit();
     };
     let both = async { tokio::join!(worker.run(&control), freed) };
-    let both = tokio::time::timeout(Duration::from_secs(30), both).await;
-    assert!(both.is_ok(), "the lock is still held");
+    let both = tokio::time::timeout(2 * SOON, both).await;
+    assert!(both.is_ok(), "the worker does not stop");
     assert_eq!(queue.spool(Spool::FollowUps).len(), 10_000);
 }
 

@@ -21,7 +21,7 @@ const ROWS: [&[&str]; 14] = [
     &["routing"],
     &["worker"],
     &["listeners"],
-    &["horizon", "telemetry"],
+    &["horizon", "pulse", "telemetry"],
     &["config"],
     &["dispatch"],
     &["testing"],

@@ -39,13 +39,16 @@ mod no_rust;
 mod otlp;
 mod own_worker;
 mod package;
+mod page;
 mod payloads;
 mod persistent;
 mod programs;
+mod pulse;
 #[cfg(feature = "sqs")]
 mod sqs;
 mod stale;
 mod supervised;
+mod tail;
 mod telemetry;
 mod testing;
 mod worker;

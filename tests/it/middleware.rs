@@ -334,7 +334,7 @@ async fn the_lock_of_a_blocking_function_is_held_until_it_returns() {
     let worker = Worker::new(queue, router(handler), options).with_services(store.services.clone());
     let report = worker.run(&Control::new()).await;
     assert_eq!(report.jobs_processed, 1);
-    // Longer than the lock would live without being renewed.
+    // Time is the subject: longer than the lock would live without being renewed.
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert!(store.is_locked(), "{:?}", store.keys());
     assert_eq!(store.services.middleware.held.len(), 1);
@@ -352,6 +352,7 @@ async fn the_lock_of_a_blocking_function_is_held_until_it_returns() {
 async fn the_end_of_a_process_frees_what_is_still_held() {
     let store = Store::start();
     let handler = handler::blocking(|_: IgnoredAny, _| {
+        // A handler that goes on long after its timeout.
         std::thread::sleep(Duration::from_secs(5));
         Ok::<(), BoxError>(())
     });

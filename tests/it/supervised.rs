@@ -147,6 +147,7 @@ fn programs_longer_than_their_reservation_never_overlap() {
         }
         // In every second round longer than their reservation.
         let longest = if round % 2 == 0 { 3000 } else { 300 };
+        // Time is the subject: the kill comes at any moment.
         std::thread::sleep(Duration::from_millis(fastrand::u64(longest / 2..longest)));
         worker.signal(Signal::KILL);
         worker.wait_timeout(SOON);

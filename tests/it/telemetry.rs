@@ -248,13 +248,148 @@ fn nothing_but_reading_is_served_and_a_taken_address_is_said() {
     }
     assert_eq!(get(connect(), "HEAD", "/metrics"), (200, String::new()));
     let (code, said) = get(connect(), "GET", "/metric");
-    assert_eq!((code, said.contains("/metrics, /livez")), (404, true));
+    assert_eq!((code, said.contains("/, /metrics, /livez")), (404, true));
     // One that says nothing keeps no one else from asking.
     let silent: Vec<TcpStream> = (0..20).map(|_| connect()).collect();
     assert_eq!(get(connect(), "GET", "/livez").0, 200);
     drop(silent);
     worker.signal(Signal::TERM);
     worker.succeeds_within(SOON);
+}
+
+/// The records of the workers that this Redis lists.
+fn workers(redis: &RedisServer) -> Vec<Value> {
+    let names: Vec<String> = redis.query(&[b"ZRANGE", b"artisand:workers", b"0", b"-1"]);
+    let record = |name: &String| -> Option<Vec<u8>> {
+        redis.query(&[b"GET", format!("artisand:worker:{name}").as_bytes()])
+    };
+    let records = names.iter().filter_map(record);
+    records
+        .map(|record| serde_json::from_slice(&record).unwrap())
+        .collect()
+}
+
+#[test]
+fn workers_are_listed_with_what_they_do_while_they_live() {
+    let redis = RedisServer::start();
+    for (class, id) in [("Fine", "1"), ("Fine", "2"), ("Bad", "3"), ("Long", "4")] {
+        let payload = payload(&format!("App\\Jobs\\{class}"), id);
+        redis.query::<()>(&[b"RPUSH", b"queues:high", &payload]);
+    }
+    let workplace = Workplace::new(&redis, "", 90, MAPPINGS);
+    let args = ["queue:work", "redis", "--queue=high,low", "--concurrency=2"];
+    let mut one = ManagedChild::spawn(workplace.artisand(&[&args[..], &["--name=one"]].concat()));
+    let told = |what: &str, is_it: &dyn Fn(&[Value]) -> bool| {
+        eventually(what, SOON, || {
+            Some(workers(&redis)).filter(|workers| is_it(workers))
+        })
+    };
+    let seen = told("a heartbeat after the jobs", &|workers| {
+        workers
+            .iter()
+            .any(|worker| worker["done"] == 2 && worker["failed"] == 1)
+    });
+    let worker = &seen[0];
+    for (key, expected) in [
+        ("name", json!("one")),
+        ("pid", json!(one.id())),
+        ("version", json!(env!("CARGO_PKG_VERSION"))),
+        ("connection", json!("redis")),
+        ("queues", json!(["high", "low"])),
+        ("slots", json!(2)),
+        ("busy", json!(1)),
+        ("is_paused", json!(false)),
+        ("is_stopping", json!(false)),
+    ] {
+        assert_eq!(worker[key], expected, "{key}: {worker}");
+    }
+    let running = &worker["running"][0];
+    assert_eq!(running["uuid"], "4");
+    assert_eq!(running["class"], "App\\Jobs\\Long");
+    assert_eq!(worker["by_queue"][0]["name"], "high");
+    assert_eq!(worker["by_class"][0]["name"], "App\\Jobs\\Fine");
+    let minutes = worker["by_queue"][0]["minutes"].as_array().unwrap();
+    let sum = |column: usize| {
+        minutes
+            .iter()
+            .map(|minute| minute[column].as_u64().unwrap())
+            .sum::<u64>()
+    };
+    // Done, failed, and how many of them were measured.
+    assert_eq!((sum(1), sum(2), sum(4)), (2, 1, 3), "{worker}");
+
+    // A second one, a foreign record, and the list that a person reads.
+    let mut other =
+        ManagedChild::spawn(workplace.artisand(&[&args[..], &["--name=other"]].concat()));
+    told("two workers", &|workers| workers.len() == 2);
+    redis.query::<()>(&[b"ZADD", b"artisand:workers", b"9999999999", b"\xff\xfe"]);
+    redis.query::<()>(&[b"ZADD", b"artisand:workers", b"9999999999", b"foreign"]);
+    redis.query::<()>(&[b"SET", b"artisand:worker:foreign", b"{\"format\":1}"]);
+    let doctor = || {
+        let output = workplace
+            .artisand(&["doctor", "redis", "--json"])
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let said = doctor();
+    let line = format!(
+        "process {}: `high,low` of connection `redis`; 1 of 2 slots busy, 2 done, 1 failed",
+        one.id()
+    );
+    assert!(said.contains(&line), "{said}");
+    assert!(
+        said.contains(&format!("process {}: ", other.id())),
+        "{said}"
+    );
+    assert!(
+        said.contains("1 heartbeats are not in the form of this version"),
+        "{said}"
+    );
+    redis.query::<()>(&[b"DEL", b"artisand:worker:foreign"]);
+    redis.query::<()>(&[b"ZREM", b"artisand:workers", b"\xff\xfe", b"foreign"]);
+
+    // One that stops says so, and is gone at the end; of one that is killed the record expires.
+    one.signal(Signal::TERM);
+    told("that it stops", &|workers| {
+        workers.iter().any(|worker| worker["is_stopping"] == true)
+    });
+    other.signal(Signal::KILL);
+    other.wait_timeout(SOON);
+    std::fs::write(workplace.path().join("go"), "").unwrap();
+    one.succeeds_within(SOON);
+    let left = workers(&redis);
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert_eq!(left[0]["name"], "other");
+    let key = format!("artisand:worker:{}", left[0]["id"].as_str().unwrap());
+    let lives: i64 = redis.query(&[b"TTL", key.as_bytes()]);
+    let list: i64 = redis.query(&[b"TTL", b"artisand:workers"]);
+    assert!(
+        (1..=30).contains(&lives) && (1..=600).contains(&list),
+        "{lives} {list}"
+    );
+}
+
+#[test]
+fn a_worker_that_is_not_to_be_listed_writes_nothing() {
+    let redis = RedisServer::start();
+    redis.query::<()>(&[
+        b"RPUSH",
+        b"queues:default",
+        &payload("App\\Jobs\\Fine", "1"),
+    ]);
+    let rest = format!("[worker]\nheartbeat = false\n{MAPPINGS}");
+    let workplace = Workplace::new(&redis, "", 90, &rest);
+    let args = ["queue:work", "redis", "--stop-when-empty"];
+    ManagedChild::spawn(workplace.artisand(&args)).succeeds_within(SOON);
+    let calls: String = redis.query(&[b"INFO", b"commandstats"]);
+    assert!(!calls.contains("cmdstat_setex"), "{calls}");
+    // The same with it, so that the name of the command is right.
+    let workplace = Workplace::new(&redis, "", 90, MAPPINGS);
+    ManagedChild::spawn(workplace.artisand(&args)).succeeds_within(SOON);
+    let calls: String = redis.query(&[b"INFO", b"commandstats"]);
+    assert!(calls.contains("cmdstat_setex"), "{calls}");
+    assert!(workers(&redis).is_empty());
 }
 
 fn run(program: &str, args: &[&str]) -> Output {

@@ -30,6 +30,7 @@ mod pauses;
 mod pool;
 mod prefix;
 mod program;
+mod pulse;
 mod queues;
 mod redis;
 mod retry_after;
@@ -39,6 +40,7 @@ mod taker;
 #[cfg(feature = "http")]
 mod traces;
 mod waiting;
+mod workers;
 
 use context::Context;
 
@@ -123,6 +125,7 @@ async fn examine(context: &Context<'_>, registry: &Registry) -> Report {
     if let Some(laravel) = config.laravel() {
         report.extend(cache::check(config, laravel).await);
         report.extend(horizon::check(config, &context.connection).await);
+        report.extend(pulse::check(config).await);
     }
     #[cfg(feature = "http")]
     report.extend(traces::check(config, &context.connection).await);

@@ -4,7 +4,7 @@ use super::context::Context;
 use super::waiting::Waiting;
 use std::sync::Arc;
 
-use super::{database, jobs, mappings, outbox, pauses, prefix, redis, retry_after};
+use super::{database, jobs, mappings, outbox, pauses, prefix, redis, retry_after, workers};
 use crate::cli::report::Report;
 use crate::cli::{connection, open, output};
 use crate::config::{Config, Connection, Error, LedgerPlace, QueuePlace};
@@ -27,6 +27,7 @@ pub(super) async fn check(context: &Context<'_>) -> (Report, bool) {
         report.extend(retry_after::check(config, name, retry_after));
     }
     report.extend(pauses::check(config, name, &names, &settings.default_queue).await);
+    report.extend(workers::check(&*queue).await);
     let mut waiting = Waiting::default();
     for name in &names {
         report.extend(jobs::check(context, &*queue, name, retry_after, &mut waiting).await);

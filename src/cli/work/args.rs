@@ -21,7 +21,7 @@ pub(in crate::cli) struct WorkArgs {
 
     /// Name of the worker; taken for compatibility
     #[arg(long, value_name = "NAME", default_value = "default")]
-    name: String,
+    pub(super) name: String,
 
     /// Queues to work, comma separated, the first one first [default: the connection's queue]
     #[arg(long, value_name = "NAMES", env = "ARTISAND_QUEUE", num_args = 0..=1, default_missing_value = "")]

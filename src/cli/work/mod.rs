@@ -8,7 +8,9 @@ use anyhow::Context as _;
 
 mod args;
 mod helpers;
+mod orders;
 mod plan;
+mod records;
 mod runtimes;
 mod start;
 mod warnings;
@@ -54,7 +56,8 @@ fn work(
     registry: &Registry,
     observers: Vec<Arc<dyn Observer>>,
 ) -> anyhow::Result<ExitCode> {
-    let plan = Plan::new(config, args, registry)?;
+    let mut plan = Plan::new(config, args, registry)?;
+    plan.env.clone_from(&global.env);
     config.check_programs()?;
     warnings::warn_of_mappings(config, &plan);
     let runtimes = Runtimes::new(plan.runs_here(), plan.options.concurrency, plan.threads)?;

@@ -8,7 +8,7 @@ use crate::cli::{UsageError, block_on, connection};
 use crate::config::{self, Config, QueuePlace};
 use crate::queue::QueueName;
 use crate::routing::{Registry, Router, UnmappedPolicy};
-use crate::telemetry::Endpoint;
+use crate::telemetry::{Endpoint, PageOptions, TokenError};
 use crate::worker::WorkerOptions;
 
 /// What a worker is to do.
@@ -23,6 +23,14 @@ pub(super) struct Plan {
     pub(super) threads: NonZeroUsize,
     /// Where to serve metrics, if anywhere.
     pub(super) metrics: Option<Endpoint>,
+    /// The page that is served there.
+    pub(super) page: Option<PageOptions>,
+    /// `--env`
+    pub(super) env: Option<String>,
+    /// `--name`
+    pub(super) name: String,
+    /// Whether to write heartbeats.
+    pub(super) heartbeat: bool,
 }
 
 impl Plan {
@@ -41,17 +49,27 @@ impl Plan {
         let router = config::router(config, registry)?;
         refuse_circles(config, &router, &options, settings.forwards())?;
         settings.check_choices(&router)?;
+        let metrics = args.metrics(config);
         let nowhere = match settings.place {
             QueuePlace::Nowhere(driver) => Some(driver),
             _ => None,
         };
+        // A process for one job is gone before it is looked for.
+        let heartbeat = config.file.worker.heartbeat.unwrap_or(true) && !options.once;
         Ok(Self {
             connection: name,
             nowhere,
             options,
             router,
             threads: args.threads(config),
-            metrics: args.metrics(config),
+            page: metrics
+                .as_ref()
+                .map(|endpoint| page(config, endpoint))
+                .transpose()?,
+            metrics,
+            env: None,
+            name: args.name.clone(),
+            heartbeat,
         })
     }
 
@@ -79,6 +97,23 @@ impl Plan {
     pub(super) fn runs_here(&self) -> bool {
         self.router.mappings().len() > 0 || !self.is_for_php()
     }
+}
+
+/// The page at this address.
+fn page(config: &Config, endpoint: &Endpoint) -> Result<PageOptions, UsageError> {
+    const NAME: &str = "ARTISAND_HTTP_TOKEN";
+    let http = &config.file.http;
+    let token = match std::env::var(NAME).ok().filter(|token| !token.is_empty()) {
+        Some(token) => Some(
+            token
+                .parse()
+                .map_err(|error: TokenError| UsageError(format!("{NAME}: {error}")))?,
+        ),
+        None => http.token.clone(),
+    };
+    let mut page = PageOptions::new(endpoint, token, http.hosts.clone());
+    page.is_served = http.page.unwrap_or(true);
+    Ok(page)
 }
 
 /// Refuses to forward jobs to a queue that this worker works, and to fail the jobs that are handed to PHP.

@@ -9,19 +9,19 @@ use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::helpers::Helpers;
+use super::orders;
 use super::plan::Plan;
+use super::records::Records;
 use crate::cli::open;
 use crate::config::{self, Config};
 use crate::failed::FailedJobs;
 use crate::handler::Services;
-use crate::horizon::Horizon;
 use crate::process::pool::{Pool, PoolError};
-use crate::queue::{Driver, Queue};
+use crate::queue::{Driver, Ledger, Queue};
 use crate::shown::with_causes;
-#[cfg(feature = "otlp")]
-use crate::telemetry::Traces;
 use crate::telemetry::{
-    JobFigures, ListenError, Sources, Telemetry, is_watched_by_systemd, keep_telling_systemd,
+    About, Endpoint, Heart, JobFigures, ListenError, Orders, PageOptions, Sources, Telemetry,
+    is_watched_by_systemd, keep_telling_systemd,
 };
 use crate::worker::{Control, ControlPlane, Observer, Report, Worker};
 
@@ -93,7 +93,18 @@ async fn start_pool(
     Ok(Some(pool))
 }
 
-/// What is told of the worker over HTTP and to systemd.
+/// Says who can read the page, if these are not only users of this machine.
+fn warn_of_readers(endpoint: &Endpoint, page: &PageOptions) {
+    if page.is_served && page.token.is_none() && !endpoint.is_local() {
+        tracing::warn!(
+            target: TARGET,
+            %endpoint,
+            "everyone who reaches this address can read the page with queues, classes and messages of exceptions; `page = false` under [http] switches it off"
+        );
+    }
+}
+
+/// What is told of the worker: over HTTP, to systemd, and in its heartbeat.
 struct Watched {
     jobs: JobFigures,
     /// What is served, and the task that serves it.
@@ -106,25 +117,40 @@ impl Watched {
         plan: &Plan,
         control: &Control,
         runtime: &Handle,
+        orders: Orders,
     ) -> Result<Option<Self>, ListenError> {
-        if plan.metrics.is_none() && !is_watched_by_systemd() {
+        if plan.metrics.is_none() && !plan.heartbeat && !is_watched_by_systemd() {
             return Ok(None);
         }
         let jobs = JobFigures::new(&plan.options.connection);
-        let served = match &plan.metrics {
-            None => None,
-            Some(endpoint) => {
+        let served = match (&plan.metrics, &plan.page) {
+            (Some(endpoint), Some(page)) => {
+                warn_of_readers(endpoint, page);
+                let (jobs, control, page) = (jobs.clone(), control.clone(), page.clone());
                 let sleep = plan.options.sleep;
-                let telemetry = Telemetry::new(jobs.clone(), control.clone(), sleep);
+                let telemetry = Telemetry::new(jobs, control, sleep, page, orders);
                 let serving = endpoint.serve(telemetry.clone(), runtime).await?;
                 Some((telemetry, AbortOnDropHandle::new(serving)))
             }
+            _ => None,
         };
         Ok(Some(Self { jobs, served }))
     }
 
-    /// Tells what the worker consists of.
-    fn begin(&self, queue: &Arc<dyn Driver>, plan: &Plan, pool: Option<&Pool>) {
+    /// Whether anything but a heartbeat tells of the worker.
+    fn is_watched(&self) -> bool {
+        self.served.is_some() || is_watched_by_systemd()
+    }
+
+    /// Tells what the worker consists of; the failed jobs are those that the page shows.
+    fn begin(
+        &self,
+        queue: &Arc<dyn Driver>,
+        plan: &Plan,
+        pool: Option<&Pool>,
+        heart: &Heart,
+        failed_jobs: Option<FailedJobs>,
+    ) {
         let Some((telemetry, _)) = &self.served else {
             return;
         };
@@ -136,7 +162,23 @@ impl Watched {
         if plan.runs_here() {
             sources.slots = options.concurrency.get();
         }
+        (sources.heart, sources.failed_jobs) = (Some(heart.clone()), failed_jobs);
         telemetry.start(sources);
+    }
+
+    /// What tells of the worker in its heartbeat and on the page.
+    fn heart(&self, config: &Config, plan: &Plan, queue: &dyn Driver, control: &Control) -> Heart {
+        let options = &plan.options;
+        let connection = options.connection.clone();
+        let about = About {
+            name: plan.name.clone(),
+            paused_as: options.paused_as.clone().unwrap_or(connection.clone()),
+            connection,
+            driver: queue.abilities().driver,
+            queues: options.queues.clone(),
+            slots: plan.slots(config),
+        };
+        Heart::new(about, self.jobs.clone(), control.clone())
     }
 
     /// Tells systemd, if it waits for that, until the handle is dropped.
@@ -153,6 +195,33 @@ impl Watched {
     }
 }
 
+/// The heart of a worker while it beats.
+struct Beating {
+    heart: Heart,
+    ledger: Arc<dyn Ledger>,
+    task: AbortOnDropHandle<Infallible>,
+}
+
+impl Beating {
+    fn start(heart: Heart, queue: &Arc<dyn Driver>, runtime: &Handle) -> Self {
+        let ledger = Arc::clone(queue) as Arc<dyn Ledger>;
+        let task = runtime.spawn(heart.clone().keep_beating(Arc::clone(&ledger)));
+        Self {
+            heart,
+            ledger,
+            task: AbortOnDropHandle::new(task),
+        }
+    }
+
+    /// Removes the heartbeat; none follows.
+    async fn stop(self) {
+        self.task.abort();
+        // It ends at its next wait; a heartbeat that is on its way reaches the server before its removal.
+        let _ = self.task.await;
+        self.heart.stop(&*self.ledger).await;
+    }
+}
+
 /// Runs a worker until it stops.
 pub(super) async fn run(
     config: &Config,
@@ -164,29 +233,30 @@ pub(super) async fn run(
 ) -> anyhow::Result<Report> {
     // Beside the runtime of the jobs, if there is another one.
     let runtime = overseer.clone().unwrap_or_else(Handle::current);
-    let horizon = config::horizon_of_worker(config, &plan.options, plan.slots(config))?
-        .map(|options| Horizon::start(options, &runtime));
-    let horizon = horizon.transpose()?;
-    #[cfg(feature = "otlp")]
-    let traces = config::traces(config, &plan.connection)?
-        .map(|options| Traces::start(&options, &runtime))
-        .transpose()?;
-    #[cfg(not(feature = "otlp"))]
-    config::traces(config, &plan.connection)?;
-    let watched = Watched::start(&plan, control, &runtime).await?;
-    let (queue, _) = open(config, &plan.connection).await?;
+    let (orders, mut asked) = Orders::channel();
+    let watched = Watched::start(&plan, control, &runtime, orders).await?;
+    let figures = watched.as_ref().map(|watched| &watched.jobs);
+    let records = Records::start(config, &plan, figures, &runtime)?;
+    let (queue, opened) = open(config, &plan.connection).await?;
+    let records = records.with_feed(config, &plan, &opened, &runtime)?;
+    let beats = plan.heartbeat && queue.keeps_heartbeats();
+    let watched = watched.filter(|watched| beats || watched.is_watched());
     let figures = watched.as_ref().map(|watched| watched.jobs.listeners());
     let helpers = Helpers::start(config, &plan, &mut stores.services, figures, &runtime);
     let pool = start_pool(config, &plan, stores.failed_jobs.as_ref(), control).await?;
     helpers.are_ready(control).await;
-    if let Some(watched) = &watched {
-        watched.begin(&queue, &plan, pool.as_ref());
+    let heart = (watched.as_ref()).map(|watched| watched.heart(config, &plan, &*queue, control));
+    if let (Some(watched), Some(heart)) = (&watched, &heart) {
+        // One of its own: the worker's belongs to its outbox.
+        let shown = config::failed_jobs(config).ok().flatten();
+        watched.begin(&queue, &plan, pool.as_ref(), heart, shown);
     }
+    let beating = (heart.filter(|_| beats)).map(|heart| Beating::start(heart, &queue, &runtime));
     let mut pushing = vec![Arc::clone(&queue) as Arc<dyn Queue>];
     if let Some(connections) = &stores.services.connections {
         pushing.extend(connections.queues().cloned());
     }
-    let sleep = plan.options.sleep;
+    let (sleep, plan_env) = (plan.options.sleep, plan.env.clone());
     let mut worker = Worker::with_driver(queue, plan.router, plan.options)
         .with_control_plane(stores.control_plane)
         .with_services(stores.services);
@@ -205,16 +275,8 @@ pub(super) async fn run(
     if let Some(watched) = &watched {
         worker = worker.with_observer(watched.jobs.clone());
     }
-    if let Some(horizon) = &horizon {
-        for pushing in pushing {
-            pushing.tell_pushes(Arc::new(horizon.recorder()));
-        }
-        worker = worker.with_observer(horizon.recorder());
-    }
-    #[cfg(feature = "otlp")]
-    if let Some(traces) = &traces {
-        worker = worker.with_observer(traces.clone());
-    }
+    records.listen_to(pushing);
+    worker = records.observe(worker);
     if let Some(observer) = helpers.observer() {
         worker = worker.with_observer(observer);
     }
@@ -229,14 +291,15 @@ pub(super) async fn run(
         let control = control.clone();
         async move { worker.run(&control).await }
     });
-    let ended = working.await.context("the worker ended abnormally");
+    let env = plan_env.as_deref();
+    let ended = tokio::select! {
+        ended = working => ended.context("the worker ended abnormally"),
+        never = orders::obey(config, env, &mut asked) => match never {},
+    };
+    if let Some(beating) = beating {
+        beating.stop().await;
+    }
     helpers.finish().await;
-    if let Some(horizon) = horizon {
-        horizon.finish().await;
-    }
-    #[cfg(feature = "otlp")]
-    if let Some(traces) = traces {
-        traces.finish().await;
-    }
+    records.finish().await;
     ended
 }

@@ -120,7 +120,7 @@ impl Laravel {
     }
 
     /// The value at a path; null counts as absent.
-    fn at(&self, path: &[&str]) -> Found<Option<&Value>> {
+    pub(in crate::config) fn at(&self, path: &[&str]) -> Found<Option<&Value>> {
         let mut value = &self.config;
         for (depth, key) in path.iter().enumerate() {
             self.known(value, &path[..depth])?;

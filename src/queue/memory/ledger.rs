@@ -89,6 +89,30 @@ impl Ledger for MemoryQueue {
         at_once(Ok(state.errors.get(job).map(|(error, _)| error.clone())))
     }
 
+    fn keeps_heartbeats(&self) -> bool {
+        true
+    }
+
+    fn beat<'a>(&'a self, worker: &'a str, record: &'a [u8], lives: Duration) -> Answer<'a, ()> {
+        let kept = (record.to_owned(), Instant::now() + lives);
+        self.state().beats.insert(worker.to_owned(), kept);
+        at_once(Ok(()))
+    }
+
+    fn end_beats<'a>(&'a self, worker: &'a str) -> Answer<'a, ()> {
+        self.state().beats.remove(worker);
+        at_once(Ok(()))
+    }
+
+    fn beats(&self, max: usize) -> Answer<'_, Vec<Vec<u8>>> {
+        let mut state = self.state();
+        let now = Instant::now();
+        state.beats.retain(|_, (_, end)| *end > now);
+        let mut kept: Vec<_> = state.beats.values().cloned().collect();
+        kept.sort_by_key(|(_, end)| std::cmp::Reverse(*end));
+        at_once(Ok(kept.into_iter().take(max).map(|kept| kept.0).collect()))
+    }
+
     fn lease<'a>(&'a self, spool: Spool, owner: &'a str, lives: Duration) -> Answer<'a, bool> {
         let may = |holder: Option<&str>| holder.is_none_or(|holder| holder == owner);
         at_once(Ok(self.lease_if(spool, owner, lives, may)))

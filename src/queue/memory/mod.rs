@@ -36,6 +36,8 @@ struct State {
     leases: BTreeMap<Spool, (String, Instant)>,
     /// The last errors of jobs, and until when each is kept.
     errors: HashMap<String, (String, Instant)>,
+    /// The records of workers, and until when each is kept.
+    beats: HashMap<String, (Vec<u8>, Instant)>,
     /// Locks by key, with their owners.
     locks: BTreeMap<String, String>,
     /// Identities of pushes that are made once.

@@ -7,7 +7,7 @@ use super::{RedisQueue, byte_args, failed};
 use crate::connection::{Arg, LockPlace};
 use crate::queue::ledger::END_KEPT;
 use crate::queue::{Answer, Effect, Error, Ledger, Once, Push, PushedOnce, QueueName, Spool};
-use crate::time::UnixSeconds;
+use crate::time::{Clock, UnixSeconds};
 
 /// The name in messages of one of artisand's own lists, which belong to no queue.
 fn name_of(spool: Spool) -> QueueName {
@@ -17,6 +17,16 @@ fn name_of(spool: Spool) -> QueueName {
 /// The name in messages of the notes of ended jobs.
 fn ends_name() -> QueueName {
     QueueName::from("artisand:ended")
+}
+
+/// How long the name of a worker without a heartbeat stays in the list.
+const NAME_KEPT: Duration = Duration::from_secs(600);
+/// How many records of workers are read in one command.
+const READ_AT_ONCE: usize = 100;
+
+/// The name in messages of the records of workers.
+fn workers_name() -> QueueName {
+    QueueName::from("artisand:workers")
 }
 
 fn seconds(lives: Duration) -> Arg<'static> {
@@ -141,6 +151,69 @@ impl Ledger for RedisQueue {
             let error: Result<Option<Vec<u8>>, _> = self.redis.command(&command).await;
             let error = error.map_err(failed("GET", &QueueName::from("*")))?;
             Ok(error.map(|error| String::from_utf8_lossy(&error).into_owned()))
+        })
+    }
+
+    fn keeps_heartbeats(&self) -> bool {
+        true
+    }
+
+    fn beat<'a>(&'a self, worker: &'a str, record: &'a [u8], lives: Duration) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let (names, now) = (self.keys.workers(), Clock::System.now().0);
+            let kept = NAME_KEPT.as_secs();
+            let forgotten = now.saturating_sub_unsigned(kept);
+            let mut commands = redis::pipe();
+            commands.atomic();
+            (commands.cmd("SETEX").arg(self.keys.worker(worker)))
+                .arg(lives.as_secs().max(1))
+                .arg(record)
+                .ignore();
+            (commands.cmd("ZADD").arg(&names))
+                .arg(now)
+                .arg(worker)
+                .ignore();
+            (commands.cmd("ZREMRANGEBYSCORE").arg(&names))
+                .arg("-inf")
+                .arg(forgotten)
+                .ignore();
+            commands.cmd("EXPIRE").arg(&names).arg(kept).ignore();
+            let beat = self.redis.pipeline(&commands).await;
+            beat.map_err(failed("SETEX", &workers_name()))
+        })
+    }
+
+    fn end_beats<'a>(&'a self, worker: &'a str) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let mut commands = redis::pipe();
+            (commands.cmd("DEL").arg(self.keys.worker(worker))).ignore();
+            (commands.cmd("ZREM").arg(self.keys.workers()).arg(worker)).ignore();
+            let ended = self.redis.pipeline(&commands).await;
+            ended.map_err(failed("DEL", &workers_name()))
+        })
+    }
+
+    fn beats(&self, max: usize) -> Answer<'_, Vec<Vec<u8>>> {
+        Box::pin(async move {
+            let Some(last) = max.checked_sub(1) else {
+                return Ok(Vec::new());
+            };
+            let mut names = redis::cmd("ZREVRANGE");
+            names.arg(self.keys.workers()).arg(0).arg(last);
+            let names: Result<Vec<Vec<u8>>, _> = self.redis.command(&names).await;
+            let names = names.map_err(failed("ZREVRANGE", &workers_name()))?;
+            let mut kept = Vec::new();
+            for names in names.chunks(READ_AT_ONCE) {
+                let mut records = redis::cmd("MGET");
+                for name in names {
+                    // A name that is not UTF-8 is none of a worker, and no record has it.
+                    records.arg(self.keys.worker(&String::from_utf8_lossy(name)));
+                }
+                let records: Result<Vec<Option<Vec<u8>>>, _> = self.redis.command(&records).await;
+                let records = records.map_err(failed("MGET", &workers_name()))?;
+                kept.extend(records.into_iter().flatten());
+            }
+            Ok(kept)
         })
     }
 

@@ -47,8 +47,17 @@ pub(crate) struct AttemptEnd {
     has_failed: bool,
     /// Whether a PHP process raises Laravel's event of the failure.
     pub(crate) is_raised_by_php: bool,
-    is_heard_by_php: bool,
+    heard: Heard,
     runner: Runner,
+}
+
+/// What the app's own listeners hear of an attempt that ends here.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Heard {
+    /// PHP raises all of Laravel's events for it.
+    pub(crate) all: bool,
+    /// PHP raises `JobFailed` for it, in a closure.
+    pub(crate) failure: bool,
 }
 
 /// The events that observers get at the end of an attempt.
@@ -72,8 +81,7 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) now: UnixSeconds,
     /// When the reservation ends unless it is renewed.
     pub(crate) reservation_end: UnixSeconds,
-    /// Whether PHP raises all of Laravel's events for it.
-    pub(crate) is_heard_by_php: bool,
+    pub(crate) heard: Heard,
     pub(crate) runner: Runner,
 }
 
@@ -91,7 +99,7 @@ impl Ending {
             ended,
             now,
             reservation_end,
-            is_heard_by_php,
+            heard,
             runner,
         } = *circumstances;
         let settlement = match &decision {
@@ -121,7 +129,7 @@ impl Ending {
                 events: told.events,
                 has_failed: told.events.contains(&EndEvent::Failed),
                 is_raised_by_php: false,
-                is_heard_by_php,
+                heard,
                 runner,
             }),
         }
@@ -256,13 +264,15 @@ impl AttemptEnd {
                 has_failed: self.has_failed,
                 is_gone,
                 is_raised_by_php: self.is_raised_by_php,
-                is_heard_by_php: self.is_heard_by_php,
+                is_heard_by_php: self.heard.all,
+                is_failure_heard_by_php: self.heard.failure,
                 runner: self.runner,
             };
             let thrown = self.thrown.as_ref().map(|failure| JobException {
                 job: &self.job,
                 elapsed: self.elapsed,
                 failure,
+                runner: self.runner,
             });
             let event = match event {
                 EndEvent::Processed => Event::JobProcessed(&end),
@@ -363,7 +373,7 @@ mod tests {
             ended: Instant::now(),
             now: UnixSeconds(100),
             reservation_end: UnixSeconds(190),
-            is_heard_by_php: false,
+            heard: Heard::default(),
             runner: Runner::Rust,
         };
         for (outcome, decision, expected) in rows {
@@ -387,7 +397,7 @@ mod tests {
             ended: Instant::now(),
             now: UnixSeconds(100),
             reservation_end: UnixSeconds(190),
-            is_heard_by_php: false,
+            heard: Heard::default(),
             runner: Runner::Rust,
         };
         let fail = || Decision::Fail(FailureText::new("E", "f"));

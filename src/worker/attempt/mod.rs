@@ -27,7 +27,7 @@ use crate::routing::{Runner, UnmappedPolicy};
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
 use crate::worker::attempt::decide::{Decision, Rules, after_attempt, before_attempt};
-use crate::worker::attempt::ending::{Circumstances, Ending, Report};
+use crate::worker::attempt::ending::{Circumstances, Ending, Heard, Report};
 use crate::worker::attempt::local::Ran;
 use crate::worker::attempt::log::log_outcome;
 use crate::worker::attempt::outcome::Outcome;
@@ -367,8 +367,11 @@ impl Attempt {
         }
         self.keep_error(&info, &outcome, &decision).await;
         self.emit_exception(&info, &outcome, elapsed);
-        let is_heard = completion.telling.raises_all;
-        let circumstances = self.circumstances(&info, elapsed, began + elapsed, is_heard);
+        let heard = Heard {
+            all: completion.telling.raises_all,
+            failure: false,
+        };
+        let circumstances = self.circumstances(&info, elapsed, began + elapsed, heard);
         self.settle(Ending::of(outcome, decision, effects, &circumstances))
             .await;
     }
@@ -449,6 +452,7 @@ impl Attempt {
                 job,
                 elapsed,
                 failure,
+                runner: self.runner(),
             }));
         }
     }
@@ -458,7 +462,7 @@ impl Attempt {
         job: &'a Arc<JobInfo>,
         elapsed: Duration,
         ended: Instant,
-        is_heard_by_php: bool,
+        heard: Heard,
     ) -> Circumstances<'a> {
         let now = self.shared.triage.app.clock.now();
         Circumstances {
@@ -467,9 +471,14 @@ impl Attempt {
             ended: ended.into_std(),
             now,
             reservation_end: self.reservation_end(now),
-            is_heard_by_php,
-            runner: self.runner.get().copied().unwrap_or(Runner::None),
+            heard,
+            runner: self.runner(),
         }
+    }
+
+    /// What runs the job, as far as it is known.
+    fn runner(&self) -> Runner {
+        self.runner.get().copied().unwrap_or(Runner::None)
     }
 
     /// Records how a canary's attempt ended; too many failures stop the canary.

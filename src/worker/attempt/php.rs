@@ -19,7 +19,7 @@ use crate::queue::{Delivery, Effect, Settled, Settlement};
 use crate::time::sleep_until;
 use crate::worker::attempt::Attempt;
 use crate::worker::attempt::decide::{Decision, Rules};
-use crate::worker::attempt::ending::{Ending, Report};
+use crate::worker::attempt::ending::{Ending, Heard, Report};
 use crate::worker::attempt::log::{log_failure, log_outcome};
 use crate::worker::attempt::outcome::Outcome;
 use crate::worker::attempt::shared::TaskEnd;
@@ -604,7 +604,7 @@ impl Attempt {
             decision,
             effects,
         } = judged;
-        let circumstances = self.circumstances(info, elapsed, Instant::now(), false);
+        let circumstances = self.circumstances(info, elapsed, Instant::now(), Heard::default());
         Ending::of(outcome, decision, effects, &circumstances)
     }
 

@@ -13,7 +13,7 @@ use crate::queue::{self, Effect, Settled, Settlement};
 use crate::shown::rounded;
 use crate::time::UnixSeconds;
 use crate::worker::attempt::decide::{Decision, Rules, before_attempt, timed_out};
-use crate::worker::attempt::ending::Ending;
+use crate::worker::attempt::ending::{Ending, Heard};
 use crate::worker::attempt::exception::php_text;
 use crate::worker::attempt::log::log_failure;
 use crate::worker::attempt::outcome::Outcome;
@@ -110,14 +110,18 @@ impl Attempt {
         let exception = php_text(&failure, info.payload.resolve_name());
         let mut effects = vec![self.failed_job(info, exception)];
         let triage = &self.shared.triage;
-        effects.extend(completion.on_failure(&triage.app, info, &failure).await);
+        let brought = completion.on_failure(&triage.app, info, &failure).await;
+        effects.extend(brought.effects);
         let decision = Decision::Fail(failure.clone());
-        let is_heard = completion.telling.raises_all;
+        let heard = Heard {
+            all: completion.telling.raises_all,
+            failure: brought.is_event_raised,
+        };
         let ending = Ending::of(
             ended.outcome,
             decision,
             effects,
-            &self.circumstances(info, ended.elapsed, ended.at, is_heard),
+            &self.circumstances(info, ended.elapsed, ended.at, heard),
         );
         let settled = self.settle_and_wait(ending).await;
         // The hook runs only for failures that this worker has written down.

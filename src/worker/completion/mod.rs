@@ -142,6 +142,13 @@ fn has_chain(command: &[u8]) -> bool {
         || ESCAPED.find(command).is_some()
 }
 
+/// What follows a failure.
+pub(crate) struct OfFailure {
+    pub(crate) effects: Vec<Effect>,
+    /// Whether one of them lets PHP raise `JobFailed`.
+    pub(crate) is_event_raised: bool,
+}
+
 impl Completion {
     /// Determines what the end of a job will bring about; the mapping is that of a job that runs here.
     pub(crate) fn of(
@@ -290,7 +297,7 @@ impl Completion {
         app: &AppContext,
         info: &JobInfo,
         failure: &FailureText,
-    ) -> Vec<Effect> {
+    ) -> OfFailure {
         let mut effects = Vec::new();
         if let Some(unique) = &self.unique
             && !unique.until_processing
@@ -305,8 +312,13 @@ impl Completion {
             let payload = hand_over.catches(callbacks, &failure.message, &info.inherited());
             effects.extend(self.push_to_php(payload, "the catch callbacks of a chain", info));
         }
-        effects.extend(self.tell_failure(app, info, failure));
-        effects
+        let told = self.tell_failure(app, info, failure);
+        let is_event_raised = told.is_some() && self.telling.raises_event;
+        effects.extend(told);
+        OfFailure {
+            effects,
+            is_event_raised,
+        }
     }
 
     /// Lets PHP call `failed()` of the job's class and raise Laravel's event, if there is a reason to.

@@ -55,6 +55,10 @@ const OTHERWISE: &[(&str, &str)] = &[
         "a_look_shows_payloads_in_each_place_and_moves_none",
         "the server shows the first job only",
     ),
+    (
+        "heartbeats_are_kept_until_they_end_or_not_at_all",
+        "they are kept in the ledger of the ends of jobs, on another server",
+    ),
 ];
 
 #[test]

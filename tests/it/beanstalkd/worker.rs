@@ -16,6 +16,7 @@ use serde_json::json;
 use super::{PATIENCE, in_seconds, queue_of};
 use crate::contract::{name, sizes};
 use crate::harness::beanstalkd::Beanstalkd;
+use crate::harness::process::until;
 use crate::worker::payload;
 
 #[derive(Deserialize)]
@@ -119,7 +120,7 @@ async fn a_worker_runs_all_jobs_as_soon_as_they_are_there() {
     let telling = async {
         let producer = queue_of(&server, 90);
         for n in 50..60 {
-            until(&ran, n as usize).await;
+            have_begun(&ran, n as usize).await;
             if n % 2 == 0 {
                 producer.push(&q, &[job(n)]).await.unwrap();
             } else {
@@ -127,7 +128,7 @@ async fn a_worker_runs_all_jobs_as_soon_as_they_are_there() {
             }
         }
         // 50 and those that were tried again.
-        until(&ran, 66).await;
+        have_begun(&ran, 66).await;
         control.quit();
     };
     let both = futures_util::future::join(worker.run(&control), telling);
@@ -144,9 +145,10 @@ async fn a_worker_runs_all_jobs_as_soon_as_they_are_there() {
     assert_eq!(sizes(&looker, "default").await, Sizes::default());
 }
 
-/// Until so many attempts have begun.
-async fn until(ran: &Mutex<Vec<(u32, u32)>>, count: usize) {
-    while ran.lock().unwrap().len() < count {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+/// Waits until this many attempts have begun.
+async fn have_begun(ran: &Mutex<Vec<(u32, u32)>>, count: usize) {
+    until("attempts have begun", PATIENCE, async || {
+        ran.lock().unwrap().len() >= count
+    })
+    .await;
 }

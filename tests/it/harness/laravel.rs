@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde_json::{Value, json};
 
@@ -28,6 +28,9 @@ pub(crate) struct Laravel {
     pub(crate) config: Value,
     storage: PathBuf,
 }
+
+/// What is the same for all scenes of a version with the same environment.
+type Known<T> = Mutex<BTreeMap<(u8, Vec<(String, String)>), Arc<OnceLock<T>>>>;
 
 /// Where the root of this version has the app, so that not every process has to find out.
 fn copy_of_the_app(version: u8) -> &'static str {
@@ -83,7 +86,7 @@ impl Laravel {
             .iter()
             .map(|(name, value)| variable(name, value.as_ref().to_owned()));
         laravel.env.extend(more);
-        let config = laravel.run(&["interop:config"]).remove(0);
+        let config = laravel.known_config();
         config["redis"]["prefix"]
             .as_str()
             .unwrap()
@@ -91,6 +94,52 @@ impl Laravel {
         laravel.storage = config["storage"].as_str().unwrap().into();
         laravel.config = config;
         laravel
+    }
+
+    /// The output of `interop:config`.
+    ///
+    /// The command runs once for all scenes of a version with the same environment: what differs between them are the
+    /// name of their storage and the port of their Redis.
+    fn known_config(&self) -> Value {
+        /// A port that no server of a test gets, as it is below those that the kernel gives away, and no other number.
+        const PORT: &str = "10913";
+        static KNOWN: Known<String> = Mutex::new(BTreeMap::new());
+        let own = |name: &str| {
+            let found = self.env.iter().find(|(known, _)| known == name);
+            found.unwrap().1.clone()
+        };
+        let key = format!("it-{}-config", std::process::id());
+        let text = self.known(&KNOWN, || {
+            let mut model = Self {
+                version: self.version,
+                env: self.env.clone(),
+                prefix: String::new(),
+                config: Value::Null,
+                storage: PathBuf::new(),
+            };
+            model.env.extend([
+                ("INTEROP_KEY".to_owned(), key.clone()),
+                ("REDIS_PORT".to_owned(), PORT.to_owned()),
+            ]);
+            let config = model.run(&["interop:config"]).remove(0);
+            // Deleted when it is dropped.
+            model.storage = config["storage"].as_str().unwrap().into();
+            config.to_string()
+        });
+        let text = text.replace(&key, &own("INTEROP_KEY"));
+        serde_json::from_str(&text.replace(PORT, &own("REDIS_PORT"))).unwrap()
+    }
+
+    /// What the first scene of this version found with this environment, but for its Redis and its storage.
+    fn known<T: Clone>(&self, known: &Known<T>, find: impl FnOnce() -> T) -> T {
+        let is_of_the_scene = |name: &str| matches!(name, "INTEROP_KEY" | "REDIS_PORT");
+        let mut env = self.env.clone();
+        env.retain(|(name, _)| !is_of_the_scene(name));
+        let cell = {
+            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(known.entry((self.version, env)).or_default())
+        };
+        cell.get_or_init(find).clone()
     }
 
     /// The manifest of this app, with paths as this machine sees them.
@@ -145,16 +194,8 @@ impl Laravel {
     /// The exporter runs once for all scenes of a version with the same environment: classes do not depend on
     /// where an app's Redis and its storage are.
     pub(crate) fn exported_classes(&self) -> Value {
-        type Apps = BTreeMap<(u8, Vec<(String, String)>), Arc<OnceLock<Value>>>;
-        static KNOWN: Mutex<Apps> = Mutex::new(Apps::new());
-        let is_of_the_scene = |name: &str| matches!(name, "INTEROP_KEY" | "REDIS_PORT");
-        let mut env = self.env.clone();
-        env.retain(|(name, _)| !is_of_the_scene(name));
-        let known = {
-            let mut known = KNOWN.lock().unwrap();
-            Arc::clone(known.entry((self.version, env)).or_default())
-        };
-        known.get_or_init(|| self.classes_of_the_exporter()).clone()
+        static KNOWN: Known<Value> = Mutex::new(BTreeMap::new());
+        self.known(&KNOWN, || self.classes_of_the_exporter())
     }
 
     fn classes_of_the_exporter(&self) -> Value {

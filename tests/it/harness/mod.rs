@@ -2,6 +2,7 @@
 
 pub(crate) mod apps;
 pub(crate) mod beanstalkd;
+pub(crate) mod chromium;
 #[cfg(feature = "otlp")]
 pub(crate) mod collector;
 pub(crate) mod fixtures;

@@ -124,6 +124,11 @@ pub(crate) fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state != 'Z')
 }
 
+/// Whether a process of this id waits for something.
+pub(crate) fn is_asleep(pid: u32) -> bool {
+    stat(pid).is_some_and(|(state, _)| state == 'S')
+}
+
 /// Living processes whose command line matches; its words end with NUL.
 pub(crate) fn processes(is_it: impl Fn(&str) -> bool) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
@@ -183,6 +188,17 @@ pub(crate) fn poll<T>(timeout: Duration, mut look: impl FnMut() -> Option<T>) ->
 /// If there is nothing within `timeout`; `what` describes the expected event.
 pub(crate) fn eventually<T>(what: &str, timeout: Duration, look: impl FnMut() -> Option<T>) -> T {
     poll(timeout, look).unwrap_or_else(|| panic!("waited {timeout:?} in vain: {what}"))
+}
+
+/// Like [`eventually`], in a runtime.
+pub(crate) async fn until(what: &str, timeout: Duration, mut look: impl AsyncFnMut() -> bool) {
+    let looks = async {
+        while !look().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let found = tokio::time::timeout(timeout, looks).await;
+    assert!(found.is_ok(), "waited {timeout:?} in vain: {what}");
 }
 
 /// The `artisand` binary.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::journal::{self, Line};
 use super::laravel::{Laravel, Served};
 use super::process::{ManagedChild, Workplace};
-use super::redis::RedisServer;
+use super::redis::{RedisServer, is_memory};
 
 /// An app on a server of its own, and a directory for workers.
 ///
@@ -31,6 +31,12 @@ macro_rules! in_scene {
                 &self.scene
             }
         }
+
+        impl std::ops::DerefMut for $type {
+            fn deref_mut(&mut self) -> &mut Self::Target {
+                &mut self.scene
+            }
+        }
     };
 }
 pub(crate) use in_scene;
@@ -47,6 +53,18 @@ impl Scene {
     pub(crate) fn with_classes<V: AsRef<str>>(version: u8, env: &[(&str, V)], rest: &str) -> Self {
         Self::on(RedisServer::start(), version, env, |laravel| {
             Workplace::with_manifest(laravel, &laravel.manifest_with_classes(), rest)
+        })
+    }
+
+    /// The same with a pool of PHP processes for what `rest` does not map; `rest` is before an open `[php]`.
+    pub(crate) fn with_pool<V: AsRef<str>>(
+        version: u8,
+        env: &[(&str, V)],
+        processes: usize,
+        rest: &str,
+    ) -> Self {
+        Self::on(RedisServer::start(), version, env, |laravel| {
+            Workplace::with_pool(laravel, processes, rest)
         })
     }
 
@@ -72,6 +90,11 @@ impl Scene {
         self.php.get_or_init(|| self.laravel.serve())
     }
 
+    /// Lets the next command have another process of the app: this one has lost its server.
+    pub(crate) fn renew_php(&mut self) {
+        self.php = OnceLock::new();
+    }
+
     /// A key as it is in Redis.
     pub(crate) fn key(&self, name: &str) -> String {
         self.laravel.key(name)
@@ -90,6 +113,13 @@ impl Scene {
     /// Names of keys.
     pub(crate) fn keys(&self, pattern: &str) -> Vec<String> {
         self.redis.query(&[b"KEYS", pattern.as_bytes()])
+    }
+
+    /// Keys of artisand's own, but those that only remember something for a while.
+    pub(crate) fn own_keys(&self) -> Vec<String> {
+        let mut keys = self.keys("*artisand*");
+        keys.retain(|key| !is_memory(key));
+        keys
     }
 
     /// Queues a job that writes to the journal under this name; returns its uuid.
@@ -120,6 +150,17 @@ impl Scene {
         found["jobs"].as_array().unwrap().clone()
     }
 
+    /// Uuids of failed jobs, in their order.
+    pub(crate) fn failed_uuids(&self) -> Vec<String> {
+        let uuid = |job: Value| {
+            let payload: Value = serde_json::from_str(text(&job["payload"])).unwrap();
+            text(&payload["uuid"]).to_owned()
+        };
+        let mut uuids: Vec<String> = self.failed().into_iter().map(uuid).collect();
+        uuids.sort();
+        uuids
+    }
+
     /// A worker with Rust handlers.
     pub(crate) fn worker(&self, args: &[&str]) -> ManagedChild {
         self.workplace.worker(args)
@@ -129,4 +170,9 @@ impl Scene {
     pub(crate) fn php_worker(&self, args: &[&str]) -> ManagedChild {
         self.laravel.worker(args)
     }
+}
+
+/// The text that a JSON value is.
+pub(crate) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("{value}"))
 }

@@ -8,9 +8,9 @@ use regex::Regex;
 use serde_json::{Value, json};
 
 use super::events::unknown_to;
-use crate::harness::laravel::Laravel;
-use crate::harness::process::{ManagedChild, Workplace};
-use crate::harness::redis::{RedisServer, is_memory};
+use crate::harness::process::ManagedChild;
+use crate::harness::redis::is_memory;
+use crate::harness::scene::{Scene, in_scene};
 use crate::harness::stores::{Databases, Kind, Settings};
 
 const SOON: Duration = Duration::from_secs(120);
@@ -116,26 +116,27 @@ impl Left {
     }
 }
 
-struct Scene {
-    redis: RedisServer,
-    laravel: Laravel,
+struct Kinds {
+    scene: Scene,
 }
 
-impl Scene {
+in_scene!(Kinds);
+
+impl Kinds {
     fn new(version: u8, mut env: Settings) -> Self {
-        let redis = RedisServer::start();
         let more = [
             ("QUEUE_FAILED_DRIVER", "database-uuids"),
             ("BROADCAST_CONNECTION", "seen"),
             ("INTEROP_TRACES", "1"),
         ];
         env.extend(more.map(|(name, value)| (name, value.to_owned())));
-        let laravel = Laravel::with_env(version, &redis, &env);
-        Self { redis, laravel }
+        Self {
+            scene: Scene::with_pool(version, &env, 1, ""),
+        }
     }
 
     fn queue_jobs(&self) {
-        let php = self.laravel.serve();
+        let php = self.php();
         self.laravel.run(&["interop:dispatch", "all"]);
         // Of the jobs with models one is then deleted, and others fail.
         for id in ["2", "3"] {
@@ -175,7 +176,6 @@ impl Scene {
     }
 
     fn drain(&self, by: By) {
-        let workplace = Workplace::with_pool(&self.laravel, 1, "");
         for round in 0.. {
             let queues = self.due_queues();
             if queues.is_empty() {
@@ -187,7 +187,7 @@ impl Scene {
             let all = [&["queue:work", "redis"][..], &args].concat();
             let mut command = match by {
                 By::Php => self.laravel.command(&all),
-                By::Pool => workplace.artisand(&all),
+                By::Pool => self.workplace.artisand(&all),
             };
             command.env("INTEROP_EVENTS", "1");
             ManagedChild::spawn(command).succeeds_within(SOON);
@@ -215,8 +215,7 @@ impl Scene {
             // Names of locks of unique jobs and of counters hold ids.
             keys.insert(names.hidden(&name), json!([kind, size]));
         }
-        let state = self.laravel.run(&["interop:tables"]).remove(0);
-        let stored = self.laravel.run(&["interop:failed"]).remove(0);
+        let state = self.php().run(&["interop:tables"]);
         let texts = |value: &Value| -> Vec<String> {
             let list = value.as_array().unwrap().iter();
             list.map(ToString::to_string).collect()
@@ -227,7 +226,7 @@ impl Scene {
             journal: self.lines("interop:journal", &["pid", "at", "uuid"]),
             notes: self.lines("interop:batch", &["id"]),
             batches: texts(&state["batches"]),
-            failed: failed(&stored["jobs"]),
+            failed: failed(&self.scene.failed()),
             events: self.events(),
             log: self.logged(),
         }
@@ -284,10 +283,10 @@ impl Scene {
 }
 
 /// Records of failed jobs, the first one first.
-fn failed(jobs: &Value) -> Vec<String> {
+fn failed(jobs: &[Value]) -> Vec<String> {
     let mut names = Names::default();
     let mut texts: Vec<String> = Vec::new();
-    for job in jobs.as_array().unwrap().iter().rev() {
+    for job in jobs.iter().rev() {
         let payload: Value = serde_json::from_str(job["payload"].as_str().unwrap()).unwrap();
         assert_eq!(job["id"], payload["uuid"]);
         let mut kept = payload.clone();
@@ -340,7 +339,7 @@ fn what_is_left_is_what_queue_work_leaves(version: u8) {
     let databases = Databases::shared();
     let play = |by: By| {
         let name = if by == By::Php { "by_php" } else { "by_pool" };
-        let scene = Scene::new(version, databases.create(Kind::MariaDb, name));
+        let scene = Kinds::new(version, databases.create(Kind::MariaDb, name));
         scene.queue_jobs();
         scene.drain(by);
         scene.left()

@@ -8,19 +8,17 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::harness::fixtures::project;
-use crate::harness::laravel::{Laravel, Served};
+use crate::harness::laravel::Laravel;
 use crate::harness::process::{ManagedChild, Workplace};
 use crate::harness::redis::RedisServer;
+use crate::harness::scene::{Scene, in_scene};
 use crate::harness::stores::{Databases, Kind, Settings};
 
 const SOON: Duration = Duration::from_secs(60);
 
 /// An app with its batches in one kind of database, from both sides.
-struct Scene {
-    name: String,
-    php: Served,
-    laravel: Laravel,
-    redis: RedisServer,
+struct Counted {
+    scene: Scene,
     runtime: Runtime,
     batches: Batches,
     /// The same database, for what stands in its columns.
@@ -38,7 +36,7 @@ fn failed_jobs_of_a_batch_are_retried_as_by_artisan(version: u8) {
     let databases = Databases::shared();
     let mut settings = databases.create(Kind::Sqlite, "retried");
     settings.push(("QUEUE_FAILED_DRIVER", "database-uuids".to_owned()));
-    let scene = Scene::new(version, Kind::Sqlite, &settings);
+    let scene = Counted::new(version, Kind::Sqlite, &settings);
     let workplace = Workplace::for_app(&scene.laravel, "");
     let ours = |id: &str| {
         let output = workplace.artisand(&["queue:retry-batch", id]).output();
@@ -129,21 +127,20 @@ struct Seen {
     notes: Vec<Value>,
 }
 
-impl Scene {
+in_scene!(Counted);
+
+impl Counted {
     fn new(version: u8, kind: Kind, settings: &Settings) -> Self {
-        let redis = RedisServer::start();
-        let laravel = Laravel::with_env(version, &redis, settings);
+        let mut scene = Scene::new(version, settings, "");
+        scene.name = format!("Laravel {version} {kind:?}");
         let runtime = Runtime::new().unwrap();
         let entered = runtime.enter();
-        let settings = laravel.settings();
+        let settings = scene.laravel.settings();
         let batches = settings.batches().unwrap().unwrap();
         let database = settings.open_database(None).unwrap();
         drop(entered);
         Self {
-            name: format!("Laravel {version} {kind:?}"),
-            php: laravel.serve(),
-            laravel,
-            redis,
+            scene,
             runtime,
             batches,
             database,
@@ -157,7 +154,7 @@ impl Scene {
 
     /// Dispatches a batch; returns its id and the uuids of its jobs.
     fn dispatch(&self, args: &[&str]) -> (String, Vec<String>) {
-        let line = self.php.run(&[&["interop:batch"][..], args].concat());
+        let line = self.php().run(&[&["interop:batch"][..], args].concat());
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let uuids = line["uuids"].as_array().unwrap().iter().map(text);
         (text(&line["id"]), uuids.collect())
@@ -187,7 +184,7 @@ impl Scene {
             JobOutcome::Failed => "failed",
         };
         let args = ["interop:batch-record", id, &ended.uuid, outcome];
-        self.php.run(&args);
+        self.php().run(&args);
     }
 
     fn find(&self, id: &str) -> Batch {
@@ -227,7 +224,7 @@ impl Scene {
             "cancelled_at": seconds(batch.cancelled_at), "finished_at": seconds(batch.finished_at),
             "queue": batch.options.queue, "connection": batch.options.connection,
         });
-        let mut theirs = self.php.run(&["interop:batch-state", id]);
+        let mut theirs = self.php().run(&["interop:batch-state", id]);
         // They see marks, as long as there are any.
         if let Some(ids) = theirs["failed_ids"].as_array_mut() {
             ids.retain(|id| !id.as_str().unwrap().starts_with("artisand:"));
@@ -248,7 +245,7 @@ impl Scene {
             for (number, script) in scripts.iter().enumerate() {
                 if turns[number % turns.len()] == By::Php {
                     let args = ["--once", "--sleep=0", "--tries=1"];
-                    self.php
+                    self.php()
                         .text(&[&["queue:work", "redis"][..], &args].concat());
                     continue;
                 }
@@ -316,7 +313,7 @@ impl Scene {
 }
 
 /// Runs a scenario on every database of a version.
-fn each_database(version: u8, scenario: impl Fn(&Scene) + Sync) {
+fn each_database(version: u8, scenario: impl Fn(&Counted) + Sync) {
     let databases = Databases::shared();
     let settings = Kind::ALL.map(|kind| {
         let name = format!("batches_{kind:?}").to_lowercase();
@@ -324,7 +321,7 @@ fn each_database(version: u8, scenario: impl Fn(&Scene) + Sync) {
     });
     std::thread::scope(|scope| {
         for (kind, settings) in &settings {
-            scope.spawn(|| scenario(&Scene::new(version, *kind, settings)));
+            scope.spawn(|| scenario(&Counted::new(version, *kind, settings)));
         }
     });
 }

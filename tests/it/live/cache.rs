@@ -7,44 +7,40 @@ use artisand::php::{self, Value};
 use serde_json::Value as Json;
 use tokio::runtime::Runtime;
 
-use crate::harness::laravel::{Laravel, Served};
 use crate::harness::process::poll;
-use crate::harness::redis::RedisServer;
+use crate::harness::scene::{Scene, in_scene};
 use crate::harness::stores::{Databases, Kind, Settings};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(90);
 
 /// One store of an app, from both sides.
-struct Scene {
-    name: String,
+#[expect(clippy::struct_field_names, reason = "the store's name in the app")]
+struct Store {
+    scene: Scene,
     store: &'static str,
-    php: Served,
-    _laravel: Laravel,
     cache: Cache,
     runtime: Runtime,
-    _redis: RedisServer,
 }
 
-impl Scene {
+in_scene!(Store);
+
+impl Store {
     fn new(version: u8, store: &'static str, settings: &Settings) -> Self {
-        let redis = RedisServer::start();
-        let laravel = Laravel::with_env(version, &redis, settings);
+        let mut scene = Scene::new(version, settings, "");
+        scene.name = format!("Laravel {version} {store} {settings:?}");
         let runtime = Runtime::new().unwrap();
         let entered = runtime.enter();
-        let cache = laravel.settings().cache(store).unwrap();
+        let cache = scene.laravel.settings().cache(store).unwrap();
         drop(entered);
         let scene = Self {
-            name: format!("Laravel {version} {store} {settings:?}"),
+            scene,
             store,
-            php: laravel.serve(),
-            _laravel: laravel,
             cache,
             runtime,
-            _redis: redis,
         };
         // The first use makes the tables.
-        scene.php(&["get", "nothing"]);
+        scene.kept(&["get", "nothing"]);
         scene
     }
 
@@ -54,7 +50,7 @@ impl Scene {
     }
 
     /// The result that `interop:cache` printed.
-    fn php(&self, args: &[&str]) -> Json {
+    fn kept(&self, args: &[&str]) -> Json {
         self.command("interop:cache", args)["result"].take()
     }
 
@@ -66,7 +62,7 @@ impl Scene {
     fn command(&self, name: &str, args: &[&str]) -> Json {
         let store = format!("--store={}", self.store);
         let args = [&[name][..], args, &[&*store]].concat();
-        self.php.run(&args)
+        self.php().run(&args)
     }
 
     fn get(&self, key: &str) -> Json {
@@ -75,7 +71,7 @@ impl Scene {
 }
 
 /// Runs a scenario on every store of a version.
-fn each_store(version: u8, scenario: impl Fn(&Scene) + Sync) {
+fn each_store(version: u8, scenario: impl Fn(&Store) + Sync) {
     let databases = Databases::shared();
     let mut stores = vec![("redis", Vec::new()), ("file", Vec::new())];
     for kind in Kind::ALL {
@@ -84,7 +80,7 @@ fn each_store(version: u8, scenario: impl Fn(&Scene) + Sync) {
     }
     std::thread::scope(|scope| {
         for (store, settings) in &stores {
-            scope.spawn(|| scenario(&Scene::new(version, store, settings)));
+            scope.spawn(|| scenario(&Store::new(version, store, settings)));
         }
     });
 }
@@ -150,17 +146,17 @@ fn values_are_shared(version: u8) {
         let (name, cache) = (&scene.name, &scene.cache);
         for (json, value) in values() {
             // All readers must see the value that PHP sees.
-            assert_eq!(scene.php(&["put", "theirs", json, "60"]), true, "{name}");
-            let expected = scene.php(&["get", "theirs"]);
+            assert_eq!(scene.kept(&["put", "theirs", json, "60"]), true, "{name}");
+            let expected = scene.kept(&["get", "theirs"]);
             assert_eq!(scene.get("theirs"), expected, "{name}: {json}");
             scene.rust(cache.put("ours", &value, MINUTE));
             assert_eq!(scene.get("ours"), expected, "{name}: {json}");
-            assert_eq!(scene.php(&["get", "ours"]), expected, "{name}: {json}");
+            assert_eq!(scene.kept(&["get", "ours"]), expected, "{name}: {json}");
         }
 
         scene.rust(cache.forever("ours", &text("kept")));
-        assert_eq!(scene.php(&["get", "ours"]), "kept", "{name}");
-        scene.php(&["forever", "theirs", r#""kept""#]);
+        assert_eq!(scene.kept(&["get", "ours"]), "kept", "{name}");
+        scene.kept(&["forever", "theirs", r#""kept""#]);
         assert_eq!(scene.get("theirs"), "kept", "{name}");
         let keys = ["ours", "none", "theirs"].map(str::to_owned);
         let many = scene.rust(cache.many(&keys));
@@ -174,29 +170,35 @@ fn values_are_shared(version: u8) {
             !scene.rust(cache.add("theirs", &Value::Int(1), MINUTE)),
             "{name}"
         );
-        assert_eq!(scene.php(&["add", "ours", "1", "60"]), false, "{name}");
+        assert_eq!(scene.kept(&["add", "ours", "1", "60"]), false, "{name}");
         assert!(scene.rust(cache.forget("theirs")), "{name}");
         assert!(!scene.rust(cache.forget("theirs")), "{name}");
-        assert_eq!(scene.php(&["forget", "ours"]), true, "{name}");
-        assert_eq!(scene.php(&["get", "theirs"]), Json::Null, "{name}");
+        assert_eq!(scene.kept(&["forget", "ours"]), true, "{name}");
+        assert_eq!(scene.kept(&["get", "theirs"]), Json::Null, "{name}");
         assert_eq!(scene.get("ours"), Json::Null, "{name}");
         assert!(
             scene.rust(cache.add("theirs", &Value::Int(1), MINUTE)),
             "{name}"
         );
-        assert_eq!(scene.php(&["add", "ours", "1", "60"]), true, "{name}");
+        assert_eq!(scene.kept(&["add", "ours", "1", "60"]), true, "{name}");
 
         assert_eq!(scene.rust(cache.increment("ours", 4)), Some(5), "{name}");
-        assert_eq!(scene.php(&["increment", "ours", "2"]), 7, "{name}");
+        assert_eq!(scene.kept(&["increment", "ours", "2"]), 7, "{name}");
         assert_eq!(scene.rust(cache.increment("ours", -3)), Some(4), "{name}");
-        assert_eq!(scene.php(&["increment", "theirs"]), 2, "{name}");
-        assert_eq!(scene.get("theirs"), scene.php(&["get", "theirs"]), "{name}");
+        assert_eq!(scene.kept(&["increment", "theirs"]), 2, "{name}");
+        assert_eq!(
+            scene.get("theirs"),
+            scene.kept(&["get", "theirs"]),
+            "{name}"
+        );
 
-        scene.php(&["put", "theirs", "true", "1"]);
+        scene.kept(&["put", "theirs", "true", "1"]);
         scene.rust(cache.put("ours", &Value::Bool(true), Duration::from_secs(1)));
         let gone = poll(SOON, || scene.get("theirs").is_null().then_some(()));
         assert!(gone.is_some(), "{name}: does not end");
-        let gone = poll(SOON, || scene.php(&["get", "ours"]).is_null().then_some(()));
+        let gone = poll(SOON, || {
+            scene.kept(&["get", "ours"]).is_null().then_some(())
+        });
         assert!(gone.is_some(), "{name}: does not end");
     });
 }

@@ -13,9 +13,10 @@ use artisand::payload::{Command, Encrypter, Payload};
 use artisand::php;
 use serde_json::{Value, json};
 
-use crate::harness::laravel::{Laravel, Served};
+use crate::harness::laravel::Laravel;
 use crate::harness::process::Workplace;
 use crate::harness::redis::{RedisServer, is_memory};
+use crate::harness::scene::{Scene, in_scene};
 use crate::harness::stores::{Databases, Kind};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -203,38 +204,42 @@ impl Queues {
 }
 
 /// An app and its workers.
-struct Scene {
+struct Stage {
+    scene: Scene,
     /// Where the queues and the locks are, if in a database; the app writes its journal to Redis all the same.
     database: Option<Kind>,
     _servers: Arc<Databases>,
-    redis: RedisServer,
-    laravel: Laravel,
-    php: Served,
-    workplace: Workplace,
     /// Workers with PHP processes: nothing mapped, and half of it.
     pools: [Workplace; 2],
     encrypter: Encrypter,
     printed: Mutex<String>,
 }
 
-impl Scene {
-    fn new(version: u8, database: Option<Kind>, manifest: Option<&Value>) -> Self {
-        let redis = RedisServer::start();
+in_scene!(Stage);
+
+impl Stage {
+    /// Its workers know the app's classes, if they are to.
+    fn new(version: u8, database: Option<Kind>, know_classes: bool) -> Self {
         let servers = Databases::shared();
         let mut env = vec![("QUEUE_FAILED_DRIVER", "database-uuids".to_owned())];
         if let Some(kind) = database {
             env.extend(servers.create(kind, "castings"));
             env.extend(["QUEUE_CONNECTION", "CACHE_STORE"].map(|name| (name, "database".into())));
         }
-        let laravel = Laravel::with_env(version, &redis, &env);
-        let mut known = laravel.manifest();
-        for (key, value) in manifest.and_then(Value::as_object).into_iter().flatten() {
-            known[key] = value.clone();
-        }
-        let workplace = Workplace::with_manifest(&laravel, &known, MAPPINGS);
+        let known = |laravel: &Laravel| {
+            if know_classes {
+                laravel.manifest_with_classes()
+            } else {
+                laravel.manifest()
+            }
+        };
+        let scene = Scene::on(RedisServer::start(), version, &env, |laravel| {
+            Workplace::with_manifest(laravel, &known(laravel), MAPPINGS)
+        });
+        let laravel = &scene.laravel;
         let pool = |rest| {
             // What PHP is told of failures would stand in the queues for a moment.
-            let workplace = Workplace::with_manifest_and_pool(&laravel, &known, 1, rest);
+            let workplace = Workplace::with_manifest_and_pool(laravel, &known(laravel), 1, rest);
             workplace.php("events = \"none\"")
         };
         let pools = ["", HALF].map(pool);
@@ -242,18 +247,11 @@ impl Scene {
         Self {
             database,
             _servers: servers,
-            redis,
-            php: laravel.serve(),
-            laravel,
-            workplace,
             pools,
             encrypter,
+            scene,
             printed: Mutex::default(),
         }
-    }
-
-    fn queue_key(&self, queue: &str, part: &str) -> String {
-        self.laravel.key(&format!("queues:{queue}{part}"))
     }
 
     /// Runs the next job; says whether there was one, and what the queues are then.
@@ -269,7 +267,7 @@ impl Scene {
         let [pool, half] = &self.pools;
         let output = match by {
             By::Php => self
-                .php
+                .php()
                 .text(&[&["queue:work", connection][..], &args].concat()),
             By::Rust => self.work(&self.workplace, &args),
             By::Pool => self.work(pool, &args),
@@ -290,7 +288,7 @@ impl Scene {
         if self.database.is_none() {
             return Queues {
                 list: QUEUES.map(|queue| {
-                    let key = |part| self.queue_key(queue, part);
+                    let key = |part| self.queue(&format!("{queue}{part}"));
                     Queue {
                         pending: self.redis.list(&key("")),
                         delayed: self.redis.scores(&key(":delayed")),
@@ -301,7 +299,7 @@ impl Scene {
                 left_to_do: self.redis.length(&self.laravel.key("artisand:follow-ups")),
             };
         }
-        let table = self.php.run(&["interop:jobs"]);
+        let table = self.php().run(&["interop:jobs"]);
         let mut queues = Queues {
             list: Default::default(),
             rows: Vec::new(),
@@ -342,12 +340,12 @@ impl Scene {
     fn play(&self, scenario: &str, turns: [By; 2]) -> Left {
         self.redis.query::<()>(&[b"FLUSHALL"]);
         if self.database.is_some() {
-            self.php.run(&["interop:jobs", "--clear"]);
+            self.php().run(&["interop:jobs", "--clear"]);
         }
-        self.php.text(&["queue:flush"]);
-        self.php
+        self.php().text(&["queue:flush"]);
+        self.php()
             .text(&["queue:prune-batches", "--hours=-1", "--unfinished=-1"]);
-        self.php.text(&["interop:scenario", scenario]);
+        self.php().text(&["interop:scenario", scenario]);
         let mut trace = Vec::new();
         let mut queues = self.queues();
         for step in 0.. {
@@ -470,7 +468,7 @@ impl Scene {
             keys.insert(name, json!([kind, size]));
         }
         if self.database.is_some() {
-            let state = self.php.run(&["interop:jobs"]);
+            let state = self.php().run(&["interop:jobs"]);
             keys.insert("locks".into(), state["locks"].clone());
             let is_memory = |queue: &Value| {
                 let queue = queue.as_str().unwrap();
@@ -496,7 +494,7 @@ impl Scene {
             &["by", "pid", "at", "exception", "attempts", "uuid"],
         );
         let notes = lines("interop:batch", &["id", "exception"]);
-        let state = self.php.run(&["interop:tables"]);
+        let state = self.php().run(&["interop:tables"]);
         let list = |value: &Value| value.as_array().unwrap().clone();
         Left {
             trace,
@@ -541,19 +539,14 @@ fn in_a_database_every_casting_leaves_what_php_leaves(version: u8) {
 }
 
 fn cast(version: u8, database: Option<Kind>) {
-    let scene = Scene::new(version, database, None);
-    let classes = scene.laravel.exported_classes();
-    drop(scene);
-    let (play, classes) = (
-        &|(name, turns): (&'static str, [By; 2]), manifest: Option<&Value>| {
-            let scene = Scene::new(version, database, manifest);
-            let play = |scenario: &Scenario| (scenario.name, scene.play(scenario.name, turns));
-            let scenarios = SCENARIOS.iter().filter(|scenario| scenario.is_for(name));
-            let left: BTreeMap<_, _> = scenarios.map(play).collect();
-            (name, left)
-        },
-        &classes,
-    );
+    let play = |(name, turns): (&'static str, [By; 2])| {
+        let know_classes = !matches!(name, "php" | WITHOUT_CLASSES);
+        let stage = Stage::new(version, database, know_classes);
+        let play = |scenario: &Scenario| (scenario.name, stage.play(scenario.name, turns));
+        let scenarios = SCENARIOS.iter().filter(|scenario| scenario.is_for(name));
+        let left: BTreeMap<_, _> = scenarios.map(play).collect();
+        (name, left)
+    };
     // A few at a time: each of them has processes of artisand and of PHP.
     let all = [("php", [By::Php, By::Php])].into_iter().chain(CASTINGS);
     let all: Vec<_> = all
@@ -564,10 +557,7 @@ fn cast(version: u8, database: Option<Kind>) {
         std::thread::scope(|scope| {
             let playing: Vec<_> = some
                 .iter()
-                .map(|casting| {
-                    let is_known = !matches!(casting.0, "php" | WITHOUT_CLASSES);
-                    scope.spawn(move || play(*casting, is_known.then_some(classes)))
-                })
+                .map(|casting| scope.spawn(|| play(*casting)))
                 .collect();
             played.extend(playing.into_iter().map(|casting| casting.join().unwrap()));
         });
@@ -618,20 +608,20 @@ fn cast(version: u8, database: Option<Kind>) {
 on_every_laravel!(every_casting_leaves_what_php_leaves);
 on_every_laravel!(in_a_database_every_casting_leaves_what_php_leaves);
 
-impl Scene {
+impl Stage {
     /// The jobs that the first job of a batch adds: queue and payload without ids and times, and their order by due time.
     fn added_by(&self, by: By, scenario: &str) -> Vec<(String, String)> {
         self.redis.query::<()>(&[b"FLUSHALL"]);
-        self.php.text(&["interop:scenario", scenario]);
+        self.php().text(&["interop:scenario", scenario]);
         let (has_run, _) = self.run_one(by, &self.queues());
         assert!(has_run, "{scenario} {by:?}");
         let mut all = Vec::new();
         for queue in QUEUES {
-            for job in self.redis.list(&self.queue_key(queue, "")) {
+            for job in self.redis.list(&self.queue(queue)) {
                 all.push((queue.to_owned(), self.text(&job)));
             }
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-            for (job, due) in self.redis.scores(&self.queue_key(queue, ":delayed")) {
+            for (job, due) in self.redis.scores(&self.queue(&format!("{queue}:delayed"))) {
                 let wait = due - now.as_secs_f64();
                 assert!(
                     (-5.0..=2.0).contains(&wait),
@@ -639,7 +629,7 @@ impl Scene {
                 );
                 all.push((format!("{queue}:delayed"), self.text(&job)));
             }
-            let notify = self.redis.length(&self.queue_key(queue, ":notify"));
+            let notify = self.redis.length(&self.queue(&format!("{queue}:notify")));
             all.push((format!("{queue}:notify"), notify.to_string()));
         }
         all
@@ -673,8 +663,7 @@ impl Scene {
 }
 
 fn added_jobs_are_php_s_to_the_byte(version: u8) {
-    let classes = Scene::new(version, None, None).laravel.exported_classes();
-    let scene = Scene::new(version, None, Some(&classes));
+    let scene = Stage::new(version, None, true);
     for (scenario, count) in [
         ("batch-growing", 4),
         ("batch-growing-silently", 4),

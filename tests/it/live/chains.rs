@@ -172,7 +172,8 @@ fn reordered_on(version: u8) -> Vec<&'static str> {
     }
 }
 
-struct Scene {
+/// Steps of chains as PHP pushed them, to be made again.
+struct Steps {
     place: String,
     version: u8,
     manifest: Manifest,
@@ -181,7 +182,7 @@ struct Scene {
     encrypted: Vec<Pushed>,
 }
 
-impl Scene {
+impl Steps {
     fn chain(&self, command: &str) -> Chain {
         Chain::read(command.as_bytes(), self.manifest.version().unwrap()).unwrap()
     }
@@ -321,7 +322,7 @@ fn the_next_job_of_a_chain_is_the_one_that_laravel_pushes(version: u8) {
     let (text, code) = laravel.text(&[&["queue:work", "redis"][..], &options].concat());
     assert_eq!(code, 0, "{text}");
 
-    let mut scene = Scene {
+    let mut scene = Steps {
         place: String::new(),
         version,
         manifest: laravel.exported(),

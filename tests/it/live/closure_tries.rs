@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::laravel::Laravel;
 use crate::harness::process::{Workplace, eventually};
-use crate::harness::redis::RedisServer;
+use crate::harness::scene::{Scene, in_scene};
 
 const SOON: Duration = Duration::from_secs(90);
 
@@ -20,13 +19,13 @@ job = 'App\Jobs\*Journal'
 handler = "journal"
 "#;
 
-struct Scene {
-    redis: RedisServer,
-    laravel: Laravel,
+struct Tries {
+    scene: Scene,
     runtime: tokio::runtime::Runtime,
-    rust: Workplace,
     pool: Workplace,
 }
+
+in_scene!(Tries);
 
 /// Which worker runs closures.
 #[derive(Debug, Clone, Copy)]
@@ -35,32 +34,25 @@ enum By {
     Pool,
 }
 
-impl Scene {
+impl Tries {
     fn new(version: u8) -> Self {
-        let redis = RedisServer::start();
         let driver = [("QUEUE_FAILED_DRIVER", "database-uuids")];
-        let laravel = Laravel::with_env(version, &redis, &driver);
-        laravel.run(&["interop:failed"]);
+        let scene = Scene::new(version, &driver, SETTINGS);
+        scene.failed();
         Self {
-            rust: Workplace::for_app(&laravel, SETTINGS),
-            pool: Workplace::with_pool(&laravel, 1, ""),
+            pool: Workplace::with_pool(&scene.laravel, 1, ""),
             runtime: tokio::runtime::Runtime::new().unwrap(),
-            redis,
-            laravel,
+            scene,
         }
-    }
-
-    fn name(&self) -> String {
-        format!("Laravel {}", self.laravel.version)
     }
 
     /// Runs all waiting jobs in Rust; returns the one closure that it pushed.
     fn closure(&self) -> Value {
-        let mut worker = self.rust.worker(&["--tries=1"]);
+        let mut worker = self.worker(&["--tries=1"]);
         let closure = eventually("a closure", SOON, || self.take("queues:php"));
         worker.signal(rustix::process::Signal::TERM);
         worker.succeeds_within(SOON);
-        assert_eq!(self.take("queues:php"), None, "{}", self.name());
+        assert_eq!(self.take("queues:php"), None, "{}", self.name);
         closure
     }
 
@@ -87,7 +79,7 @@ impl Scene {
         };
         worker.wait_timeout(SOON);
         let left = self.redis.length(&key);
-        assert_eq!(left, 0, "{}: {}", self.name(), worker.describe());
+        assert_eq!(left, 0, "{}: {}", self.name, worker.describe());
     }
 
     /// When the closure that failed is due again, from now.
@@ -96,13 +88,13 @@ impl Scene {
         let found = self.redis.scores(&delayed);
         self.redis.query::<i64>(&[b"DEL", delayed.as_bytes()]);
         let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
-        assert_eq!(found.len(), 1, "{}", self.name());
+        assert_eq!(found.len(), 1, "{}", self.name);
         found[0].1 - now
     }
 
     fn batch(&self, scripts: &[&str], flags: &[&str]) -> String {
         let args = [&["interop:batch"][..], scripts, flags].concat();
-        let batch = self.laravel.run(&args).remove(0);
+        let batch = self.php().run(&args);
         batch["id"].as_str().unwrap().to_owned()
     }
 
@@ -119,7 +111,7 @@ impl Scene {
 
     /// Pending, failed, number of failed uuids, whether it is finished.
     fn state(&self, id: &str) -> Value {
-        let state = self.laravel.run(&["interop:batch-state", id]).remove(0);
+        let state = self.php().run(&["interop:batch-state", id]);
         let ids = state["failed_ids"].as_array().unwrap().len();
         json!([
             state["pending"],
@@ -134,16 +126,11 @@ impl Scene {
         let database = self.laravel.settings().open_database(None).unwrap();
         self.runtime.block_on(database.execute(sql, &[])).unwrap();
     }
-
-    fn failed(&self) -> Vec<Value> {
-        let found = self.laravel.run(&["interop:failed"]).remove(0);
-        found["jobs"].as_array().unwrap().clone()
-    }
 }
 
 fn closures_wait_longer_and_longer_and_fail_under_the_name_of_their_job(version: u8) {
-    let scene = Scene::new(version);
-    let name = scene.name();
+    let scene = Tries::new(version);
+    let name = &scene.name;
     let batch = scene.batch(&["ok"], &["--then", "--finally"]);
     let closure = scene.closure();
     let fields = ["displayName", "maxTries", "backoff", "retryUntil"];
@@ -187,8 +174,8 @@ fn closures_wait_longer_and_longer_and_fail_under_the_name_of_their_job(version:
 on_every_laravel!(closures_wait_longer_and_longer_and_fail_under_the_name_of_their_job);
 
 fn a_closure_whose_worker_was_killed_counts_and_calls_once(version: u8) {
-    let scene = Scene::new(version);
-    let name = scene.name();
+    let scene = Tries::new(version);
+    let name = &scene.name;
     for by in [By::QueueWork, By::Pool] {
         let name = format!("{name} {by:?}");
         // Killed at the end, before the closure was deleted: another worker pops it again.
@@ -233,8 +220,8 @@ fn a_closure_whose_worker_was_killed_counts_and_calls_once(version: u8) {
 on_every_laravel!(a_closure_whose_worker_was_killed_counts_and_calls_once);
 
 fn catch_callbacks_of_a_chain_are_called_once(version: u8) {
-    let scene = Scene::new(version);
-    let name = scene.name();
+    let scene = Tries::new(version);
+    let name = &scene.name;
     let caught = || {
         let lines = scene.redis.list("interop:journal");
         let lines = lines
@@ -243,7 +230,7 @@ fn catch_callbacks_of_a_chain_are_called_once(version: u8) {
         lines.filter(|line| line.contains("\"catch\"")).count()
     };
     for (number, by) in [By::QueueWork, By::Pool].into_iter().enumerate() {
-        scene.laravel.run(&["interop:chain", "c", "throw", "ok"]);
+        scene.php().text(&["interop:chain", "c", "throw", "ok"]);
         let closure = scene.closure();
         scene.run(by, &closure, 0);
         assert_eq!(caught(), number + 1, "{name} {by:?}");

@@ -6,42 +6,32 @@ use artisand::payload::{Command, Encrypter, Payload, QueuedClosure};
 use artisand::php::{Object, Value as Php};
 use serde_json::{Value, json};
 
-use crate::harness::laravel::{Laravel, Served};
-use crate::harness::redis::RedisServer;
+use crate::harness::scene::{Scene, in_scene};
 
 const SOON: Duration = Duration::from_secs(90);
 
 /// A closure that does nothing: only the properties of the command around it matter.
 const NO_OP: &str = "function () {}";
 
-struct Scene {
-    redis: RedisServer,
-    laravel: Laravel,
-    php: Served,
+struct Closures {
+    scene: Scene,
     encrypter: Encrypter,
 }
 
-impl Scene {
-    fn new(version: u8) -> Self {
-        let redis = RedisServer::start();
-        let driver = [("QUEUE_FAILED_DRIVER", "database-uuids")];
-        let laravel = Laravel::with_env(version, &redis, &driver);
-        let encrypter = laravel.settings().encrypter().unwrap();
-        Self {
-            php: laravel.serve(),
-            redis,
-            laravel,
-            encrypter,
-        }
-    }
+in_scene!(Closures);
 
-    fn queue(&self) -> String {
-        self.laravel.key("queues:default")
+impl Closures {
+    fn new(version: u8) -> Self {
+        let scene = Scene::new(version, &[("QUEUE_FAILED_DRIVER", "database-uuids")], "");
+        let encrypter = scene.laravel.settings().encrypter().unwrap();
+        Self { scene, encrypter }
     }
 
     /// Removes the oldest job, as if it had run.
     fn take(&self) -> (String, Object) {
-        let element: Vec<u8> = self.redis.query(&[b"LPOP", self.queue().as_bytes()]);
+        let element: Vec<u8> = self
+            .redis
+            .query(&[b"LPOP", self.queue("default").as_bytes()]);
         let payload = Payload::parse(&element).unwrap();
         let command = Command::of(&payload).unwrap().unwrap();
         let Php::Object(command) = command.to_value().unwrap() else {
@@ -76,7 +66,7 @@ impl Scene {
             payload["data"]["batchId"] = batch.into();
             payload["deleteWhenMissingModels"] = true.into();
         }
-        let queue = self.queue();
+        let queue = self.queue("default");
         self.redis
             .query::<()>(&[b"RPUSH", queue.as_bytes(), payload.to_string().as_bytes()]);
     }
@@ -88,7 +78,12 @@ impl Scene {
             .laravel
             .worker(&["--stop-when-empty", "--sleep=0", "--tries=1"]);
         worker.wait_timeout(SOON);
-        assert_eq!(self.redis.length(&self.queue()), 0, "{}", worker.describe());
+        assert_eq!(
+            self.redis.length(&self.queue("default")),
+            0,
+            "{}",
+            worker.describe()
+        );
         let lines = self.redis.list("interop:journal").split_off(from);
         lines
             .iter()
@@ -96,16 +91,11 @@ impl Scene {
             .collect()
     }
 
-    fn failed(&self) -> Vec<Value> {
-        let found = self.php.run(&["interop:failed"]);
-        found["jobs"].as_array().unwrap().clone()
-    }
-
     /// Starts a batch of two jobs and removes the first; returns the batch's id and the job's uuid.
     fn batch(&self, options: &[&str]) -> (String, String) {
         let callbacks = ["--then", "--catch", "--finally"];
         let args = [&["interop:batch", "ok", "ok"][..], &callbacks, options].concat();
-        let batch = self.php.run(&args);
+        let batch = self.php().run(&args);
         let (uuid, command) = self.take();
         let id = batch["id"].as_str().unwrap().to_owned();
         assert_eq!(batch["uuids"][0], uuid.as_str());
@@ -126,7 +116,7 @@ impl Scene {
 
     /// Counters of a batch: pending, failed, uuids of the failed.
     fn batch_state(&self, id: &str) -> [Value; 3] {
-        let state = self.php.run(&["interop:batch-state", id]);
+        let state = self.php().run(&["interop:batch-state", id]);
         assert_eq!(state["total"], 2);
         ["pending", "failed", "failed_ids"].map(|field| state[field].clone())
     }
@@ -142,9 +132,9 @@ fn events(lines: &[Value]) -> Vec<String> {
 }
 
 fn a_chain_goes_on_behind_a_closure(version: u8) {
-    let scene = Scene::new(version);
+    let scene = Closures::new(version);
     let chain = |id: &str, last: &str| {
-        scene.php.text(&["interop:chain", id, "ok", "ok", last]);
+        scene.php().text(&["interop:chain", id, "ok", "ok", last]);
         let (_, first) = scene.take();
         let mut command = scene.closure(NO_OP, Vec::new());
         for name in [
@@ -175,7 +165,7 @@ fn callbacks(notes: &[Value]) -> Vec<&str> {
 }
 
 fn a_batch_ends_with_a_closure(version: u8) {
-    let scene = Scene::new(version);
+    let scene = Closures::new(version);
     let (id, uuid) = scene.batch(&[]);
     let mut command = scene.closure(NO_OP, Vec::new());
     command.set("batchId", &*id);
@@ -204,7 +194,7 @@ fn a_batch_ends_with_a_closure(version: u8) {
 on_every_laravel!(a_batch_ends_with_a_closure);
 
 /// Queues a closure that records a failed job of a batch.
-fn fail(scene: &Scene, batch: &str, uuid: &str) {
+fn fail(scene: &Closures, batch: &str, uuid: &str) {
     const CODE: &str = "function () use ($batch, $uuid) {
         $batch = \\Illuminate\\Support\\Facades\\Bus::findBatch($batch);
         if ($batch !== null) {
@@ -217,7 +207,7 @@ fn fail(scene: &Scene, batch: &str, uuid: &str) {
 }
 
 fn a_closure_records_a_failed_job_of_a_batch(version: u8) {
-    let scene = Scene::new(version);
+    let scene = Closures::new(version);
     for options in [&[][..], &["--allow-failures"]] {
         let (id, uuid) = scene.batch(options);
         fail(&scene, &id, &uuid);
@@ -243,8 +233,8 @@ fn a_closure_calls_the_callbacks_of_a_chain(version: u8) {
         }
     }";
     const MESSAGE: &str = "what Rust said: \"żółć\"\n\\ 'and' $so on";
-    let scene = Scene::new(version);
-    scene.php.text(&["interop:chain", "c", "ok", "ok"]);
+    let scene = Closures::new(version);
+    scene.php().text(&["interop:chain", "c", "ok", "ok"]);
     let (_, first) = scene.take();
     let callbacks = first.get("chainCatchCallbacks").unwrap().clone();
     assert_eq!(callbacks.as_array().unwrap().pairs.len(), 1);
@@ -263,7 +253,7 @@ fn a_closure_calls_the_callbacks_of_a_chain(version: u8) {
 on_every_laravel!(a_closure_calls_the_callbacks_of_a_chain);
 
 fn a_closure_of_another_key_is_refused(version: u8) {
-    let scene = Scene::new(version);
+    let scene = Closures::new(version);
     let other = Encrypter::new(scene.encrypter.version(), &"x".repeat(32), "AES-256-CBC");
     let closure = QueuedClosure {
         code: NO_OP,
@@ -283,8 +273,8 @@ fn a_closure_of_another_key_is_refused(version: u8) {
 on_every_laravel!(a_closure_of_another_key_is_refused);
 
 fn closures_of_php_are_signed_alike(version: u8) {
-    let scene = Scene::new(version);
-    scene.php.text(&["interop:dispatch", "closure"]);
+    let scene = Closures::new(version);
+    scene.php().text(&["interop:dispatch", "closure"]);
     let (_, command) = scene.take();
     let property = |object: &Object, name: &str| object.get(name).unwrap().clone();
     let Php::Object(closure) = property(&command, "closure") else {

@@ -7,9 +7,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::journal;
-use crate::harness::laravel::{Laravel, Served};
-use crate::harness::process::{ManagedChild, Workplace};
-use crate::harness::redis::{RedisServer, is_memory};
+use crate::harness::process::{ManagedChild, poll};
+use crate::harness::scene::{Scene, in_scene, text};
 use crate::harness::sql::{MariaDbServer, PostgresServer};
 use crate::harness::stores::Settings;
 
@@ -22,14 +21,12 @@ job = 'App\Jobs\BatchJournal'
 handler = "journal"
 "#;
 
-struct Scene {
-    redis: RedisServer,
-    laravel: Laravel,
-    php: Served,
+struct Crowd {
+    scene: Scene,
     workers: Vec<ManagedChild>,
-    /// Where the workers read their settings.
-    _workplace: Workplace,
 }
+
+in_scene!(Crowd);
 
 /// A batch that was run.
 struct Ran {
@@ -49,37 +46,31 @@ impl Ran {
     }
 }
 
-impl Scene {
+impl Crowd {
     fn new(version: u8, settings: &Settings) -> Self {
-        let redis = RedisServer::start();
         let failed = [("QUEUE_FAILED_DRIVER", "database-uuids".to_owned())];
-        let settings = [&settings[..], &failed].concat();
-        let laravel = Laravel::with_env(version, &redis, &settings);
-        let php = laravel.serve();
+        let scene = Scene::new(version, &[&settings[..], &failed].concat(), MAPPINGS);
         // The first look makes the tables.
-        php.run(&["interop:failed"]);
-        let workplace = Workplace::for_app(&laravel, MAPPINGS);
-        let rust = (0..4).map(|_| workplace.worker(&["--concurrency=8", "--tries=1"]));
+        scene.failed();
+        let rust = (0..4).map(|_| scene.worker(&["--concurrency=8", "--tries=1"]));
         let mut workers: Vec<_> = rust.collect();
-        let php_worker = || laravel.worker(&["--tries=1", "--sleep=0.05"]);
+        let php_worker = || scene.php_worker(&["--tries=1", "--sleep=0.05"]);
         workers.extend([php_worker(), php_worker()]);
         // Both kinds boot for a while, in which the others would run all jobs there are.
-        redis.eventually("both kinds of workers run jobs", LONG, || {
-            php.run(&["interop:batch", "ok"]);
-            let lines = journal::since(&redis, 0);
-            let has_run = |kind: &str| lines.iter().any(|line| line.by == kind);
-            (has_run("php") && has_run("rust")).then_some(())
-        });
-        redis.eventually("the jobs before are done", LONG, || {
-            (redis.jobs(&laravel.key("queues:default")) == 0).then_some(())
-        });
-        Self {
-            redis,
-            laravel,
-            php,
-            workers,
-            _workplace: workplace,
-        }
+        scene
+            .redis
+            .eventually("both kinds of workers run jobs", LONG, || {
+                scene.php().run(&["interop:batch", "ok"]);
+                let lines = scene.lines();
+                let has_run = |kind: &str| lines.iter().any(|line| line.by == kind);
+                (has_run("php") && has_run("rust")).then_some(())
+            });
+        scene
+            .redis
+            .eventually("the jobs before are done", LONG, || {
+                (scene.queued() == 0).then_some(())
+            });
+        Self { scene, workers }
     }
 
     fn describe(&self) -> String {
@@ -104,7 +95,7 @@ impl Scene {
         let args = [&["interop:batch"][..], &scripts, &callbacks, flags].concat();
         let from = self.redis.length("interop:journal");
         self.redis.query::<i64>(&[b"DEL", b"interop:batch"]);
-        let batch = self.php.run(&args);
+        let batch = self.php().run(&args);
         let uuids: Vec<&str> = batch["uuids"]
             .as_array()
             .unwrap()
@@ -116,18 +107,19 @@ impl Scene {
         let failing: BTreeSet<String> = failing.map(|(uuid, _)| (*uuid).to_owned()).collect();
 
         let id = text(&batch["id"]);
-        let left = crate::harness::process::poll(LONG, || {
-            for worker in &mut self.workers {
+        let (scene, workers) = (&self.scene, &mut self.workers);
+        let left = poll(LONG, || {
+            for worker in &mut *workers {
                 assert!(worker.is_running(), "ended: {}", worker.describe());
             }
-            (self.left() == 0 && self.ours().is_empty() && self.is_over(id)).then_some(())
+            (scene.queued() == 0 && scene.own_keys().is_empty() && is_over(scene, id)).then_some(())
         });
         assert!(left.is_some(), "no end: {}", self.describe());
         // Laravel counts a job that fails before it calls the callbacks, and then records it. Two of the three
         // callbacks are called, whatever the end.
         let ended = "two callbacks, and a record of each job that failed";
         self.redis.eventually(ended, LONG, || {
-            let failed: BTreeSet<String> = self.failed().into_iter().collect();
+            let failed: BTreeSet<String> = self.failed_uuids().into_iter().collect();
             let is_told = self.redis.length("interop:batch") >= 2;
             (is_told && failing.is_subset(&failed)).then_some(())
         });
@@ -143,51 +135,19 @@ impl Scene {
         let notes = self.redis.list("interop:batch");
         Ran {
             failing,
-            row: self.php.run(&["interop:batch-state", id]),
+            row: self.php().run(&["interop:batch-state", id]),
             by: runs.iter().map(|line| line.by.clone()).collect(),
             notes: (notes.iter())
                 .map(|note| serde_json::from_slice(note).unwrap())
                 .collect(),
         }
     }
-
-    /// Jobs in the queue, delayed and reserved.
-    fn left(&self) -> usize {
-        let sizes = self.php.run(&["interop:sizes", "default"]);
-        let parts = ["pending", "delayed", "reserved"];
-        let size = |part: &str| usize::try_from(sizes[part].as_u64().unwrap()).unwrap();
-        parts.into_iter().map(size).sum()
-    }
-
-    /// Whether all jobs of a batch are counted.
-    fn is_over(&self, id: &str) -> bool {
-        let row = self.php.run(&["interop:batch-state", id]);
-        row["pending"] == row["failed"]
-    }
-
-    /// Our keys in Redis.
-    fn ours(&self) -> Vec<String> {
-        let mut keys: Vec<String> = self.redis.query(&[b"KEYS", b"*artisand*"]);
-        keys.retain(|key| !is_memory(key));
-        keys
-    }
-
-    /// Uuids in the store of failed jobs.
-    fn failed(&self) -> Vec<String> {
-        let failed = self.php.run(&["interop:failed"]);
-        let jobs = failed["jobs"].as_array().unwrap();
-        let uuid = |job: &Value| {
-            let payload: Value = serde_json::from_str(text(&job["payload"])).unwrap();
-            text(&payload["uuid"]).to_owned()
-        };
-        let mut uuids: Vec<String> = jobs.iter().map(uuid).collect();
-        uuids.sort();
-        uuids
-    }
 }
 
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_else(|| panic!("{value}"))
+/// Whether all jobs of a batch are counted.
+fn is_over(scene: &Scene, id: &str) -> bool {
+    let row = scene.php().run(&["interop:batch-state", id]);
+    row["pending"] == row["failed"]
 }
 
 fn sorted(value: &Value) -> Vec<String> {
@@ -199,7 +159,7 @@ fn sorted(value: &Value) -> Vec<String> {
 
 fn a_large_batch_ends_as_in_php(version: u8, settings: &Settings) {
     const JOBS: usize = 1000;
-    let mut scene = Scene::new(version, settings);
+    let mut scene = Crowd::new(version, settings);
 
     let ran = scene.run(JOBS, true, &["--allow-failures"]);
     assert_eq!(
@@ -231,7 +191,7 @@ fn a_large_batch_ends_as_in_php(version: u8, settings: &Settings) {
     let last = &ran.notes[1];
     assert_eq!(last["callback"], "finally");
     assert_eq!(json!([last["pending"], last["failed"]]), json!([50, 50]));
-    assert_eq!(scene.failed(), failing);
+    assert_eq!(scene.failed_uuids(), failing);
 
     let ran = scene.run(JOBS / 5, false, &["--allow-failures"]);
     let row = &ran.row;
@@ -251,7 +211,7 @@ fn a_large_batch_ends_as_in_php(version: u8, settings: &Settings) {
         ["then", "catch", "finally"].map(|name| ran.calls(name)),
         [1, 0, 1]
     );
-    assert_eq!(scene.failed(), failing);
+    assert_eq!(scene.failed_uuids(), failing);
 
     // Cancelled by the first failure; jobs that do not ask are run all the same.
     let ran = scene.run(JOBS / 5, true, &[]);
@@ -274,7 +234,7 @@ fn a_large_batch_ends_as_in_php(version: u8, settings: &Settings) {
         [0, 1, 1]
     );
     let both: BTreeSet<String> = ran.failing.into_iter().chain(failing).collect();
-    assert_eq!(scene.failed(), both.into_iter().collect::<Vec<_>>());
+    assert_eq!(scene.failed_uuids(), both.into_iter().collect::<Vec<_>>());
 
     for worker in &mut scene.workers {
         worker.signal(Signal::TERM);
@@ -282,7 +242,7 @@ fn a_large_batch_ends_as_in_php(version: u8, settings: &Settings) {
     for worker in &mut scene.workers {
         worker.succeeds_within(LONG);
     }
-    assert_eq!(scene.ours(), [""; 0], "{}", scene.laravel.version);
+    assert_eq!(scene.own_keys(), [""; 0], "{}", scene.laravel.version);
 }
 
 mod a_large_batch_ends_as_in_php {

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::laravel::Laravel;
-use crate::harness::process::Workplace;
 use crate::harness::redis::RedisServer;
+use crate::harness::scene::{Scene, in_scene};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -16,30 +15,21 @@ job = 'App\Jobs\*Journal'
 handler = "journal"
 "#;
 
-struct Scene {
-    here: RedisServer,
+struct Elsewhere {
+    scene: Scene,
     elsewhere: RedisServer,
-    laravel: Laravel,
-    workplace: Workplace,
 }
 
-impl Scene {
+in_scene!(Elsewhere);
+
+impl Elsewhere {
     fn new(version: u8) -> Self {
-        let (here, elsewhere) = (RedisServer::start(), RedisServer::start());
+        let elsewhere = RedisServer::start();
         let port = elsewhere.port().to_string();
         let env = [("REDIS_CACHE_PORT", &*port), ("REDIS_CACHE_DB", "0")];
-        let laravel = Laravel::with_env(version, &here, &env);
-        let mut manifest = laravel.manifest();
-        let classes = laravel.exported_classes();
-        for (key, value) in classes.as_object().unwrap() {
-            manifest[key] = value.clone();
-        }
-        let workplace = Workplace::with_manifest(&laravel, &manifest, MAPPINGS);
         Self {
-            here,
+            scene: Scene::with_classes(version, &env, MAPPINGS),
             elsewhere,
-            laravel,
-            workplace,
         }
     }
 
@@ -53,21 +43,13 @@ impl Scene {
     }
 
     fn ids(&self) -> Vec<String> {
-        let id = |line: &Vec<u8>| {
-            let line: Value = serde_json::from_slice(line).unwrap();
-            line["id"].as_str().unwrap().to_owned()
-        };
-        self.here.list("interop:journal").iter().map(id).collect()
-    }
-
-    fn key(&self, name: &str) -> String {
-        self.laravel.key(name)
+        self.lines().into_iter().map(|line| line.id).collect()
     }
 }
 
 fn a_chain_goes_over_two_servers_and_each_step_is_pushed_once(version: u8) {
-    let scene = Scene::new(version);
-    scene.laravel.run(&["interop:scenario", "chain-elsewhere"]);
+    let scene = Elsewhere::new(version);
+    scene.php().text(&["interop:scenario", "chain-elsewhere"]);
     // A worker that dies between the push and the removal of the record leaves both.
     let follow_ups = scene.key("artisand:follow-ups");
     scene.run("redis", "a");
@@ -78,7 +60,12 @@ fn a_chain_goes_over_two_servers_and_each_step_is_pushed_once(version: u8) {
         "{}",
         scene.elsewhere.state()
     );
-    assert_eq!(scene.here.length(&follow_ups), 0, "{}", scene.here.state());
+    assert_eq!(
+        scene.redis.length(&follow_ups),
+        0,
+        "{}",
+        scene.redis.state()
+    );
     let pushed = scene.elsewhere.list(&far).remove(0);
     let payload: Value = serde_json::from_slice(&pushed).unwrap();
     let record = serde_json::json!({
@@ -87,10 +74,15 @@ fn a_chain_goes_over_two_servers_and_each_step_is_pushed_once(version: u8) {
     });
     let record = record.to_string();
     scene
-        .here
+        .redis
         .query::<()>(&[b"RPUSH", follow_ups.as_bytes(), record.as_bytes()]);
     scene.run("redis", "nothing");
-    assert_eq!(scene.here.length(&follow_ups), 0, "{}", scene.here.state());
+    assert_eq!(
+        scene.redis.length(&follow_ups),
+        0,
+        "{}",
+        scene.redis.state()
+    );
     assert_eq!(
         scene.elsewhere.length(&far),
         1,
@@ -106,29 +98,29 @@ fn a_chain_goes_over_two_servers_and_each_step_is_pushed_once(version: u8) {
         "{}",
         scene.elsewhere.state()
     );
-    // Its delay.
+    // Time is the subject: its delay passes.
     std::thread::sleep(Duration::from_millis(2100));
     scene.run("elsewhere", "farther");
     assert_eq!(
-        scene.here.length(&scene.key("queues:b")),
+        scene.redis.length(&scene.key("queues:b")),
         1,
         "{}",
-        scene.here.state()
+        scene.redis.state()
     );
     scene.run("redis", "b");
     assert_eq!(scene.ids(), ["1", "2", "3", "4"]);
 }
 
 fn a_step_to_a_table_is_pushed_there(version: u8) {
-    let scene = Scene::new(version);
+    let scene = Elsewhere::new(version);
     // The first look makes the tables.
-    scene.laravel.run(&["interop:jobs"]);
-    scene.laravel.run(&["interop:scenario", "chain-to-a-table"]);
+    scene.php().text(&["interop:jobs"]);
+    scene.php().text(&["interop:scenario", "chain-to-a-table"]);
     let printed = scene.run("redis", "a");
     let keys = [scene.key("queues:a"), scene.key("artisand:follow-ups")];
-    let left = keys.map(|key| scene.here.length(&key));
+    let left = keys.map(|key| scene.redis.length(&key));
     assert_eq!(left, [0, 0], "{printed}");
-    let table = scene.laravel.run(&["interop:jobs"]).remove(0);
+    let table = scene.php().run(&["interop:jobs"]);
     let rows = table["jobs"].as_array().unwrap();
     // Beside the job, the row that remembers that it was pushed.
     let row = rows.iter().find(|row| row["queue"] == "table");

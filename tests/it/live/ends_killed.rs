@@ -10,7 +10,7 @@ use crate::harness::beanstalkd::Beanstalkd;
 use crate::harness::journal::{self, Line};
 use crate::harness::process::ManagedChild;
 use crate::harness::redis::is_memory;
-use crate::harness::scene::{Scene, in_scene};
+use crate::harness::scene::{Scene, in_scene, text};
 use crate::harness::sql::{Engine, MariaDbServer, PostgresServer, SqlServer};
 #[cfg(feature = "sqs")]
 use crate::harness::sqs::Sqs;
@@ -155,6 +155,7 @@ impl Rampage {
         ManagedChild::spawn(command)
     }
 
+    /// Waits for a random time: faults have to hit any moment, so no event is awaited.
     fn nap(&mut self, milliseconds: std::ops::Range<u64>) {
         std::thread::sleep(Duration::from_millis(self.random.u64(milliseconds)));
     }
@@ -254,17 +255,12 @@ impl Rampage {
         assert!(!self.is_busy(), "{}: {}", self.name, self.redis.state());
     }
 
-    /// Uuids in the store of failed jobs.
+    /// Uuids in the store of failed jobs, each once.
     fn failed(&self) -> BTreeSet<String> {
-        let failed = self.laravel.run(&["interop:failed"]).remove(0);
-        let jobs = failed["jobs"].as_array().unwrap();
-        let uuid = |job: &Value| {
-            let payload: Value = serde_json::from_str(text(&job["payload"])).unwrap();
-            text(&payload["uuid"]).to_owned()
-        };
-        let uuids: BTreeSet<String> = jobs.iter().map(uuid).collect();
-        assert_eq!(uuids.len(), jobs.len(), "{}: {failed}", self.name);
-        uuids
+        let uuids = self.failed_uuids();
+        let each: BTreeSet<String> = uuids.iter().cloned().collect();
+        assert_eq!(uuids.len(), each.len(), "{}: {uuids:?}", self.name);
+        each
     }
 
     /// Runs by the name of the job; each job is one payload, and runs again only after a kill.
@@ -296,10 +292,6 @@ impl Rampage {
         }
         runs
     }
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_else(|| panic!("{value}"))
 }
 
 fn chains_go_on_after_kills(version: u8) {
@@ -739,6 +731,7 @@ fn servers_that_come_and_go_lose_nothing<E: Engine>(version: u8, mut server: Sql
             server.stop();
         }
         for _ in 0..3 {
+            // Time is the subject: a connection is cut at any moment of the outage.
             std::thread::sleep(Duration::from_millis(random.u64(20..300)));
             scene.disconnect();
         }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::harness::redis::is_memory;
 use crate::harness::scene::{Scene, in_scene};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -42,12 +41,6 @@ impl Locked {
         let queued = self.php().run(&["interop:rush", &count, "ok", &ids]);
         queued["uuids"].as_array().unwrap().len()
     }
-
-    fn ours(&self) -> Vec<String> {
-        let mut keys = self.keys("*artisand*");
-        keys.retain(|key| !is_memory(key));
-        keys
-    }
 }
 
 /// In Laravel a job's own lock is free before the next of its chain takes it.
@@ -74,7 +67,7 @@ fn a_chain_of_one_unique_class_goes_on(version: u8) {
         worker.signal(Signal::TERM);
         worker.succeeds_within(SOON);
         assert_eq!(scene.ran()[3..], ["rust-1", "rust-2", "rust-3"]);
-        assert_eq!(scene.ours(), [""; 0], "{}", scene.name);
+        assert_eq!(scene.own_keys(), [""; 0], "{}", scene.name);
         // Nothing is locked.
         scene
             .php()
@@ -116,7 +109,7 @@ fn a_lock_that_a_worker_left_is_freed_by_the_next(version: u8) {
         let idle = ["--queue=idle", "--sleep=0.05"];
         let mut next = scene.workplace.worker(&idle);
         redis.eventually("all locks are freed", SOON, || {
-            scene.ours().is_empty().then_some(())
+            scene.own_keys().is_empty().then_some(())
         });
         next.signal(Signal::TERM);
         next.succeeds_within(SOON);
@@ -127,7 +120,7 @@ fn a_lock_that_a_worker_left_is_freed_by_the_next(version: u8) {
             .worker(&["--concurrency=4", "--stop-when-empty"]);
         worker.succeeds_within(SOON);
         assert_eq!(scene.ran().len(), 2 * IDS, "{name}");
-        assert_eq!(scene.ours(), [""; 0], "{name}");
+        assert_eq!(scene.own_keys(), [""; 0], "{name}");
         assert_eq!(scene.dispatch(IDS), IDS, "{name}");
     }
 }

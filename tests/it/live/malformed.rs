@@ -5,9 +5,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::harness::laravel::Laravel;
 use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, Workplace, poll};
 use crate::harness::redis::RedisServer;
+use crate::harness::scene::{Scene, in_scene};
 
 const SOON: Duration = Duration::from_secs(90);
 /// Valid jobs, from PHP.
@@ -79,29 +79,27 @@ fn sorted(mut payloads: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     payloads
 }
 
-/// Shared setup of the tests in this file.
-struct Scene {
-    redis: RedisServer,
-    laravel: Laravel,
-    workplace: Workplace,
+/// A queue with jobs, and a place for broken ones.
+#[expect(clippy::struct_field_names, reason = "the list of this name")]
+struct Quarantine {
+    scene: Scene,
     list: String,
     quarantine: String,
 }
 
-impl Scene {
+in_scene!(Quarantine);
+
+impl Quarantine {
     fn new(version: u8, rest: &str) -> Self {
-        let redis = RedisServer::start();
-        let laravel = Laravel::new(version, &redis);
-        let workplace = Workplace::new(&redis, &laravel.prefix, 90, rest);
-        let list = laravel.key("queues:default");
-        let quarantine = laravel.key("queues:default:quarantine");
-        laravel.run(&["interop:flood", &VALID.to_string()]);
+        let mut scene = Scene::new::<&str>(version, &[], "");
+        // Its workers know nothing of the app's store of failed jobs.
+        scene.workplace = Workplace::new(&scene.redis, &scene.laravel.prefix, 90, rest);
+        let flood = ["interop:flood", &VALID.to_string()];
+        scene.php().text(&flood);
         Self {
-            redis,
-            laravel,
-            workplace,
-            list,
-            quarantine,
+            list: scene.queue("default"),
+            quarantine: scene.queue("default:quarantine"),
+            scene,
         }
     }
 
@@ -113,7 +111,7 @@ impl Scene {
     /// Waits until this many jobs were run and all of these payloads are in quarantine, byte for byte.
     fn await_quarantine(&self, runs: usize, payloads: &[Vec<u8>], worker: &mut ManagedChild) {
         let expected = sorted(payloads.to_vec());
-        let reserved = self.laravel.key("queues:default:reserved");
+        let reserved = self.queue("default:reserved");
         let done = poll(SOON, || {
             assert!(worker.is_running(), "it ended: {}", worker.describe());
             let is_done = self.redis.length("interop:done") == runs
@@ -153,15 +151,10 @@ fn stop(mut worker: ManagedChild) {
 }
 
 fn broken_payloads_go_to_quarantine_and_the_rest_runs(version: u8) {
-    let scene = Scene::new(version, INTEROP_MAPPINGS);
-    let Scene {
-        redis,
-        laravel,
-        list,
-        ..
-    } = &scene;
+    let scene = Quarantine::new(version, INTEROP_MAPPINGS);
+    let (redis, list) = (&scene.redis, &scene.list);
     // A job without a mapping in the same queue stays, also when a worker moves others to quarantine.
-    laravel.run(&["interop:dispatch", "string"]);
+    scene.php().text(&["interop:dispatch", "string"]);
     let unmapped = redis.list(list).pop().unwrap();
     let broken = broken(&redis.list(list)[0]);
     mix(redis, list, &broken);
@@ -175,7 +168,7 @@ fn broken_payloads_go_to_quarantine_and_the_rest_runs(version: u8) {
         redis.state()
     );
     // The worker is alive and works.
-    laravel.run(&["interop:flood", "1"]);
+    scene.php().text(&["interop:flood", "1"]);
     scene.await_quarantine(VALID + 1, &broken, &mut worker);
     stop(worker);
 
@@ -221,21 +214,16 @@ on_every_laravel!(broken_payloads_go_to_quarantine_and_the_rest_runs);
 
 fn a_worker_that_takes_every_job_quarantines_too(version: u8) {
     let rest = "[unmapped]\npolicy = \"fail\"\n\n[[map]]\njob = \"*\"\nhandler = \"counted\"\n";
-    let scene = Scene::new(version, rest);
-    let Scene {
-        redis,
-        laravel,
-        list,
-        ..
-    } = &scene;
-    laravel.run(&["interop:dispatch", "string"]);
+    let scene = Quarantine::new(version, rest);
+    let (redis, list) = (&scene.redis, &scene.list);
+    scene.php().text(&["interop:dispatch", "string"]);
     let broken = broken(&redis.list(list)[0]);
     mix(redis, list, &broken);
 
     let mut worker = scene.worker();
     scene.await_quarantine(VALID, &broken, &mut worker);
     // Only a readable job can fail: the string job, which no mapping of job classes matches.
-    let spool = laravel.key("artisand:failed-spool");
+    let spool = scene.key("artisand:failed-spool");
     let records = redis.eventually("the string job is recorded", SOON, || {
         Some(redis.list(&spool)).filter(|records| !records.is_empty())
     });

@@ -524,6 +524,7 @@ fn a_lock_is_renewed_while_its_handler_runs(version: u8) {
     scene.queue("a", &guards, &["--script=sleep:20"]);
     let mut running = scene.worker(By::Rust, &["--once", "--sleep=0"]);
     scene.has_begun("a");
+    // Time is the subject: longer than the lock lives without being renewed.
     std::thread::sleep(Duration::from_secs(5));
     scene.queue("b", &guards, &[]);
     scene.once(By::Php);
@@ -660,7 +661,7 @@ fn debounced_jobs_run_once() {
         let scene = Guarded::new(13, &[], &mappings(&json!([]), "journal", mapping));
         let options = ["--debounced", "--group=g"];
         let uuids = ["a", "b", "c"].map(|id| {
-            // Jobs due in the same second come in the order of their bytes.
+            // Time is the subject: jobs due in the same second come in the order of their bytes.
             std::thread::sleep(Duration::from_millis(1100));
             scene.queue(id, &json!([]), &options)
         });

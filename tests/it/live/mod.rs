@@ -58,6 +58,7 @@ mod middleware;
 mod models;
 mod nowhere;
 mod packages;
+mod page;
 mod payload_hooks;
 mod policies;
 mod pool;

@@ -6,10 +6,8 @@ use std::time::Duration;
 use artisand::payload::{Payload, Target};
 
 use crate::harness::fixtures::project;
-use crate::harness::journal;
-use crate::harness::laravel::Laravel;
 use crate::harness::process::{ManagedChild, Workplace};
-use crate::harness::redis::RedisServer;
+use crate::harness::scene::{Scene, in_scene};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -39,12 +37,13 @@ const OTHERS: [&str; 7] = [
 /// Lines that jobs of the other kinds write to `interop:seen` when PHP runs them.
 const SEEN: usize = 15;
 
-struct Scene {
-    redis: RedisServer,
-    laravel: Laravel,
+struct Mixed {
+    scene: Scene,
     /// What was queued, in order.
     queued: Vec<Vec<u8>>,
 }
+
+in_scene!(Mixed);
 
 fn is_mapped(element: &[u8]) -> bool {
     let payload = Payload::parse(element).unwrap();
@@ -61,12 +60,10 @@ fn uuids(elements: &[Vec<u8>]) -> Vec<String> {
     elements.iter().map(uuid).collect()
 }
 
-impl Scene {
+impl Mixed {
     fn new(version: u8) -> Self {
-        let redis = RedisServer::start();
-        let driver = [("QUEUE_FAILED_DRIVER", "database-uuids")];
-        let laravel = Laravel::with_env(version, &redis, &driver);
-        let served = laravel.serve();
+        let scene = Scene::new(version, &[("QUEUE_FAILED_DRIVER", "database-uuids")], "");
+        let served = scene.php();
         for round in 0..3 {
             for (number, kind) in OTHERS.iter().enumerate() {
                 served.run(&["interop:journal", &format!("rust-{round}-{number}")]);
@@ -76,18 +73,14 @@ impl Scene {
                 served.run(&["interop:journal", &name, "--encrypted"]);
             }
         }
-        let queued = redis.list(&laravel.key("queues:default"));
+        let queued = scene.redis.list(&scene.queue("default"));
         let mapped = queued.iter().filter(|element| is_mapped(element)).count();
         assert!(
             mapped >= 24 && queued.len() >= mapped + 30,
             "{mapped} of {}",
             queued.len()
         );
-        Self {
-            redis,
-            laravel,
-            queued,
-        }
+        Self { scene, queued }
     }
 
     fn unmapped(&self) -> Vec<Vec<u8>> {
@@ -112,13 +105,12 @@ impl Scene {
     }
 
     fn list(&self, queue: &str) -> Vec<Vec<u8>> {
-        self.redis
-            .list(&self.laravel.key(&format!("queues:{queue}")))
+        self.redis.list(&self.queue(queue))
     }
 
     /// Which side ran which jobs of the journal, in order.
     fn runs(&self, by: &str) -> Vec<String> {
-        let lines = journal::since(&self.redis, 0).into_iter();
+        let lines = self.lines().into_iter();
         lines
             .filter(|line| line.by == by)
             .map(|line| line.id)
@@ -134,7 +126,7 @@ impl Scene {
 }
 
 fn what_is_left_stays_in_order(version: u8) {
-    let scene = Scene::new(version);
+    let scene = Mixed::new(version);
     scene.run("[unmapped]\npolicy = \"leave\"");
     scene.assert_mapped_ones_ran_here();
     // Byte for byte, attempts and all.
@@ -142,8 +134,7 @@ fn what_is_left_stays_in_order(version: u8) {
     assert_eq!(scene.runs("php"), [] as [&str; 0]);
     // PHP runs them as if artisand had not been there.
     scene
-        .laravel
-        .worker(&["--stop-when-empty", "--sleep=0"])
+        .php_worker(&["--stop-when-empty", "--sleep=0"])
         .succeeds_within(SOON);
     assert_eq!(scene.runs("php").len(), 3 * OTHERS.len());
     assert_eq!(scene.list("default"), [] as [Vec<u8>; 0]);
@@ -153,7 +144,7 @@ fn what_is_left_stays_in_order(version: u8) {
 on_every_laravel!(what_is_left_stays_in_order);
 
 fn what_is_forwarded_keeps_its_bytes_and_order(version: u8) {
-    let scene = Scene::new(version);
+    let scene = Mixed::new(version);
     scene.run("[unmapped]\npolicy = \"forward\"\nqueue = \"php\"");
     scene.assert_mapped_ones_ran_here();
     assert_eq!(scene.list("php"), scene.unmapped());
@@ -163,12 +154,11 @@ fn what_is_forwarded_keeps_its_bytes_and_order(version: u8) {
 on_every_laravel!(what_is_forwarded_keeps_its_bytes_and_order);
 
 fn what_fails_by_policy_can_be_retried(version: u8) {
-    let scene = Scene::new(version);
+    let scene = Mixed::new(version);
     scene.run("[unmapped]\npolicy = \"fail\"");
     scene.assert_mapped_ones_ran_here();
     assert_eq!(scene.list("default"), [] as [Vec<u8>; 0]);
-    let failed = scene.laravel.run(&["interop:failed"]).remove(0);
-    let failed = failed["jobs"].as_array().unwrap();
+    let failed = scene.failed();
     let by_uuid: BTreeMap<&str, &str> = failed
         .iter()
         .map(|job| {
@@ -186,10 +176,9 @@ fn what_fails_by_policy_can_be_retried(version: u8) {
     for (uuid, element) in uuids(&unmapped).iter().zip(&unmapped) {
         assert_eq!(by_uuid[uuid.as_str()].as_bytes(), element, "{uuid}");
     }
-    scene.laravel.text(&["queue:retry", "all"]);
+    scene.php().text(&["queue:retry", "all"]);
     scene
-        .laravel
-        .worker(&["--stop-when-empty", "--sleep=0"])
+        .php_worker(&["--stop-when-empty", "--sleep=0"])
         .succeeds_within(SOON);
     assert_eq!(scene.runs("php").len(), 3 * OTHERS.len());
 }
@@ -197,7 +186,7 @@ fn what_fails_by_policy_can_be_retried(version: u8) {
 on_every_laravel!(what_fails_by_policy_can_be_retried);
 
 fn php_runs_the_rest_beside_us(version: u8) {
-    let scene = Scene::new(version);
+    let scene = Mixed::new(version);
     scene.run("[unmapped]\npolicy = \"php\"");
     scene.assert_mapped_ones_ran_here();
     let mut ran = scene.runs("php");
@@ -208,7 +197,7 @@ fn php_runs_the_rest_beside_us(version: u8) {
     for part in ["default", "default:notify"] {
         assert_eq!(scene.list(part), [] as [Vec<u8>; 0]);
     }
-    let key = |part: &str| scene.laravel.key(&format!("queues:default:{part}"));
+    let key = |part: &str| scene.queue(&format!("default:{part}"));
     assert_eq!(scene.redis.scores(&key("reserved")), []);
     assert_eq!(scene.redis.scores(&key("delayed")), []);
     assert_eq!(scene.redis.length("interop:seen"), SEEN);

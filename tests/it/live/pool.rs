@@ -137,7 +137,7 @@ fn while_the_app_lets_no_worker_work_jobs_stay_as_they_are(version: u8) {
     redis.eventually("the first job", SOON, || (runs().len() == 1).then_some(()));
 
     // While the process waits: a job sent to it goes back.
-    // A process that has just checked does not check again.
+    // Time is the subject: a process that has just checked does not check again for a second.
     std::thread::sleep(Duration::from_millis(1500));
     let before = looks(&redis);
     veto();

@@ -224,7 +224,7 @@ fn queues_are_paused_by_laravel_13() {
         scene.is_held_and_let_go(&pause, &resume, &worker);
         let (pause, resume) = (["queue:pause", "--all"], ["queue:resume", "--all"]);
         scene.is_held_and_let_go(&pause, &resume, &worker);
-        // Another queue does not affect it.
+        // Another queue does not affect it: that nothing happens has no event, and workers look once a second.
         scene.artisan(&["queue:pause", "redis:other"]);
         std::thread::sleep(Duration::from_millis(1100));
         scene.runs(&worker);

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::harness::journal::{self, Line};
-use crate::harness::laravel::{Laravel, Served};
+use crate::harness::journal::Line;
 use crate::harness::process::{ManagedChild, Workplace, poll};
 use crate::harness::redis::{RedisServer, is_memory};
+use crate::harness::scene::{Scene, in_scene};
 
 /// Many times longer than needed: the machine may be busy with other tests.
 const LONG: Duration = Duration::from_secs(300);
@@ -31,12 +31,8 @@ job = '/^App\\Jobs\\(Unique|UniqueUntil|Encrypted|Batch)Journal$/'
 handler = "journal"
 "#;
 
-struct Scene {
-    name: String,
-    redis: RedisServer,
-    laravel: Laravel,
-    php: Served,
-    workplace: Workplace,
+struct Torture {
+    scene: Scene,
     random: fastrand::Rng,
     /// Batches that were dispatched.
     batches: Vec<String>,
@@ -47,25 +43,25 @@ struct Scene {
     stopped: Vec<(u32, std::ops::Range<f64>)>,
 }
 
-impl Scene {
+in_scene!(Torture);
+
+impl Torture {
     fn new(version: u8, seed: u64) -> Self {
-        let redis = RedisServer::start_durable();
         let settings = [
             ("REDIS_QUEUE_RETRY_AFTER", RETRY_AFTER.to_string()),
             ("QUEUE_FAILED_DRIVER", "database-uuids".to_owned()),
             ("DB_TRANSACTION_MODE", "IMMEDIATE".to_owned()),
         ];
-        let laravel = Laravel::with_env(version, &redis, &settings);
-        let php = laravel.serve();
+        let durable = RedisServer::start_durable();
+        let mut scene = Scene::on(durable, version, &settings, |laravel| {
+            let manifest = laravel.manifest_with_classes();
+            Workplace::with_manifest_and_pool(laravel, &manifest, 2, MAPPINGS)
+        });
+        scene.name = format!("Laravel {version}, SEED={seed}");
         // The first look makes the tables.
-        php.run(&["interop:failed"]);
-        let manifest = laravel.manifest_with_classes();
+        scene.failed();
         Self {
-            name: format!("Laravel {version}, SEED={seed}"),
-            workplace: Workplace::with_manifest_and_pool(&laravel, &manifest, 2, MAPPINGS),
-            redis,
-            laravel,
-            php,
+            scene,
             random: fastrand::Rng::with_seed(seed),
             batches: Vec::new(),
             jobs: BTreeSet::new(),
@@ -96,14 +92,14 @@ impl Scene {
             let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
             let head = ["interop:chain", &id];
             let args = [&head[..], &steps, &[&*classes, "--without-catch"]].concat();
-            self.php.text(&args);
+            self.php().text(&args);
             // Later steps are expected if the previous ones succeeded.
             self.jobs.insert(format!("{id}-1"));
         }
         for single in 0..SINGLES {
             let id = format!("w{wave}-single{single}");
             let script = format!("--script={}", self.script());
-            self.php.run(&["interop:journal", &id, &script]);
+            self.php().run(&["interop:journal", &id, &script]);
             self.jobs.insert(id);
         }
         let members = ["sleep:0.02"; MEMBERS];
@@ -114,7 +110,7 @@ impl Scene {
             "--finally",
             "--allow-failures",
         ];
-        let batch = self.php.run(&[&args[..1], &members, &args[1..]].concat());
+        let batch = self.php().run(&[&args[..1], &members, &args[1..]].concat());
         self.batches.push(batch["id"].as_str().unwrap().to_owned());
     }
 
@@ -173,7 +169,7 @@ impl Scene {
                 self.redis.stop();
                 self.nap(100..3000);
                 self.redis.restart();
-                self.php = self.laravel.serve();
+                self.renew_php();
                 "restarts of Redis"
             }
         };
@@ -190,10 +186,6 @@ impl Scene {
         std::thread::sleep(Duration::from_millis(self.random.u64(milliseconds)));
     }
 
-    fn keys(&self, pattern: &str) -> Vec<String> {
-        self.redis.query(&[b"KEYS", pattern.as_bytes()])
-    }
-
     fn is_busy(&self) -> bool {
         // One look at all keys: work goes from queues to follow-ups and back.
         let is_work = |key: &String| {
@@ -205,19 +197,18 @@ impl Scene {
 
     /// Payloads in the store of failed jobs, by uuid.
     fn failed(&self) -> BTreeMap<String, String> {
-        let failed = self.laravel.run(&["interop:failed"]).remove(0);
-        let row = |job: &Value| {
+        let row = |job: Value| {
             let text = job["payload"].as_str().unwrap().to_owned();
             let payload: Value = serde_json::from_str(&text).unwrap();
             (payload["uuid"].as_str().unwrap().to_owned(), text)
         };
-        failed["jobs"].as_array().unwrap().iter().map(row).collect()
+        self.scene.failed().into_iter().map(row).collect()
     }
 
     /// Compares the records with the allowed outcomes.
     fn judge(&self, by_php: &BTreeSet<u32>) {
         let name = format!("{}, {:?}", self.name, self.faults);
-        let lines = journal::since(&self.redis, 0);
+        let lines = self.lines();
         let mut of: BTreeMap<&str, Vec<&Line>> = BTreeMap::new();
         for line in lines.iter().filter(|line| line.uuid.is_some()) {
             of.entry(&line.id).or_default().push(line);
@@ -281,7 +272,7 @@ impl Scene {
             wrong.push(format!("never run: {missing:?}"));
         }
         for batch in &self.batches {
-            let row = self.php.run(&["interop:batch-state", batch]);
+            let row = self.php().run(&["interop:batch-state", batch]);
             let of_batch = |uuid: &Value| failed.contains_key(uuid.as_str().unwrap_or_default());
             let ids = row["failed_ids"].as_array().cloned().unwrap_or_default();
             if row["pending"] != row["failed"] || !ids.iter().all(of_batch) {
@@ -375,7 +366,7 @@ fn setting<T: std::str::FromStr>(name: &str) -> Option<T> {
 fn torture(version: u8) {
     let seed = setting("TORTURE_SEED").unwrap_or_else(|| fastrand::u64(..));
     let minutes = setting("TORTURE_MINUTES").unwrap_or(0.25_f64);
-    let mut scene = Scene::new(version, seed);
+    let mut scene = Torture::new(version, seed);
     let end = Instant::now() + Duration::from_secs_f64(minutes * 60.0);
     let (mut wave, mut by_php) = (0, BTreeSet::new());
     while Instant::now() < end {

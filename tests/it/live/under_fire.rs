@@ -7,27 +7,28 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::harness::fixtures::project;
-use crate::harness::journal::{self, Line};
-use crate::harness::laravel::{Laravel, Served};
-use crate::harness::process::{ManagedChild, Workplace, children, is_alive, poll, supervisor_of};
+use crate::harness::journal::Line;
+use crate::harness::laravel::Laravel;
+use crate::harness::process::{
+    ManagedChild, Workplace, children, eventually, is_alive, is_asleep, poll, supervisor_of,
+};
 use crate::harness::redis::RedisServer;
+use crate::harness::scene::{Scene, in_scene};
 
 /// Many times longer than needed: the machine may be busy with other tests.
 const LONG: Duration = Duration::from_secs(300);
 /// Enough time for the last writes of a process whose artisand was killed.
 const RETRY_AFTER: u64 = 4;
 
-struct Scene {
-    name: String,
-    redis: RedisServer,
-    laravel: Laravel,
-    php: Served,
-    workplace: Workplace,
+struct UnderFire {
+    scene: Scene,
     random: fastrand::Rng,
     processes: usize,
 }
 
-impl Scene {
+in_scene!(UnderFire);
+
+impl UnderFire {
     /// An app whose jobs `processes` PHP processes run; `php` is more of the `[php]` table.
     fn new(version: u8, processes: usize, php: &str) -> Self {
         Self::on(RedisServer::start(), version, processes, php)
@@ -42,22 +43,19 @@ impl Scene {
 
     fn with_php(redis: RedisServer, version: u8, processes: usize, php: &str) -> Self {
         let seed = fastrand::u64(..);
-        let name = format!("Laravel {version}, seed {seed}");
         let more = [
             ("REDIS_QUEUE_RETRY_AFTER", RETRY_AFTER.to_string()),
             ("QUEUE_FAILED_DRIVER", "database-uuids".to_owned()),
         ];
-        let laravel = Laravel::with_env(version, &redis, &more);
-        let served = laravel.serve();
-        // The first look makes the tables.
-        served.run(&["interop:failed"]);
         let settings = format!("[unmapped]\npolicy = \"php\"\n\n[php]\n{php}");
+        let mut scene = Scene::on(redis, version, &more, |laravel| {
+            Workplace::for_app(laravel, &settings)
+        });
+        scene.name = format!("Laravel {version}, seed {seed}");
+        // The first look makes the tables.
+        scene.failed();
         Self {
-            name,
-            workplace: Workplace::for_app(&laravel, &settings),
-            redis,
-            laravel,
-            php: served,
+            scene,
             random: fastrand::Rng::with_seed(seed),
             processes,
         }
@@ -79,16 +77,12 @@ impl Scene {
 
     /// Puts hostile jobs on the queue.
     fn dispatch(&self, jobs: &Value) {
-        self.php.run(&["interop:hostile", &jobs.to_string()]);
-    }
-
-    fn queue(&self) -> String {
-        self.laravel.key("queues:default")
+        self.php().run(&["interop:hostile", &jobs.to_string()]);
     }
 
     /// Changes the order of the queued jobs.
     fn shuffle(&mut self) {
-        let queue = self.queue();
+        let queue = self.queue("default");
         let mut jobs = self.redis.list(&queue);
         self.random.shuffle(&mut jobs);
         self.redis.query::<()>(&[b"DEL", queue.as_bytes()]);
@@ -97,15 +91,10 @@ impl Scene {
         self.redis.query::<()>(&[&push[..], &jobs].concat());
     }
 
-    /// Jobs that are pending, delayed or reserved.
-    fn left(&self) -> usize {
-        self.redis.jobs(&self.queue())
-    }
-
     fn wait_for_end(&self, worker: &mut ManagedChild) {
         let spool = self.laravel.key("artisand:failed-spool");
         let done = poll(LONG, || {
-            (self.left() + self.redis.length(&spool) == 0).then_some(())
+            (self.queued() + self.redis.length(&spool) == 0).then_some(())
         });
         if done.is_none() || !worker.is_running() {
             let lines = self.lines();
@@ -117,10 +106,6 @@ impl Scene {
                 tail(worker)
             );
         }
-    }
-
-    fn lines(&self) -> Vec<Line> {
-        journal::since(&self.redis, 0)
     }
 
     /// Waits until the journal has such a line.
@@ -171,7 +156,7 @@ impl Scene {
 
     /// Names of jobs in the store of failed jobs.
     fn failed(&self) -> Vec<String> {
-        let failed = self.laravel.run(&["interop:failed"]).remove(0);
+        let failed = self.scene.failed();
         let lines = self.lines();
         let name = |job: &Value| {
             let payload: Value = serde_json::from_str(job["payload"].as_str().unwrap()).unwrap();
@@ -179,12 +164,7 @@ impl Scene {
             let line = lines.iter().find(is_it);
             line.map_or_else(|| payload["uuid"].to_string(), |line| line.id.clone())
         };
-        let mut names: Vec<String> = failed["jobs"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(name)
-            .collect();
+        let mut names: Vec<String> = failed.iter().map(name).collect();
         names.sort();
         names
     }
@@ -262,6 +242,16 @@ fn send(pid: u32, signal: Signal) {
     let _ = kill_process(pid, signal);
 }
 
+/// Waits until a PHP process that has booted waits for its job: it has no more to do, so the kernel lets it sleep.
+fn wait_until_idle(pid: u32) {
+    // It also sleeps for a moment while it talks to a server.
+    let mut looks = 0;
+    eventually("the process is idle", LONG, || {
+        looks = if is_asleep(pid) { looks + 1 } else { 0 };
+        (looks == 50).then_some(())
+    });
+}
+
 /// Misdeeds, the number of runs of a job that does it once, and whether it ends as failed.
 #[rustfmt::skip]
 const MISDEEDS: &[(&str, usize, bool)] = &[
@@ -310,7 +300,7 @@ const MISDEEDS: &[(&str, usize, bool)] = &[
 
 fn hostile_jobs_harm_only_themselves(version: u8) {
     const JOURNALS: usize = 300;
-    let mut scene = Scene::new(version, 4, "");
+    let mut scene = UnderFire::new(version, 4, "");
     scene.laravel.journals(&scene.redis, JOURNALS, &[]);
     let mut jobs: Vec<Value> = MISDEEDS
         .iter()
@@ -394,7 +384,7 @@ on_every_laravel!(hostile_jobs_harm_only_themselves);
 
 fn members_that_are_killed_lose_no_job(version: u8) {
     const JOURNALS: usize = 300;
-    let mut scene = Scene::new(version, 3, "max_jobs = 20\n");
+    let mut scene = UnderFire::new(version, 3, "max_jobs = 20\n");
     let script = ["sleep:0.1"; 9].join(",");
     scene
         .laravel
@@ -404,7 +394,10 @@ fn members_that_are_killed_lose_no_job(version: u8) {
     scene.wait_for_ready(&worker, scene.processes);
     let mut killed = BTreeSet::new();
     let began = Instant::now();
-    while scene.redis.length(&scene.queue()) > 40 && began.elapsed() < Duration::from_secs(20) {
+    while scene.redis.length(&scene.queue("default")) > 40
+        && began.elapsed() < Duration::from_secs(20)
+    {
+        // Time is the subject: a signal comes at any moment of a job.
         std::thread::sleep(Duration::from_millis(scene.random.u64(50..250)));
         let members = children(worker.id());
         if members.is_empty() {
@@ -452,7 +445,7 @@ fn members_that_are_killed_lose_no_job(version: u8) {
 on_every_laravel!(members_that_are_killed_lose_no_job);
 
 fn a_member_that_is_frozen_is_replaced(version: u8) {
-    let scene = Scene::new(version, 1, "");
+    let scene = UnderFire::new(version, 1, "");
     let mut worker = scene.worker(&[]);
     let idle = scene.wait_for_size(&worker)[0];
     scene.dispatch(&json!([{"id": "first", "misdeed": "naps", "timeout": 3}]));
@@ -472,16 +465,15 @@ on_every_laravel!(a_member_that_is_frozen_is_replaced);
 
 /// More than fits into a socket: the process is at half of it when it must be replaced, or the worker stops.
 fn a_large_job_for_a_frozen_member_is_not_touched(version: u8) {
-    let scene = Scene::new(version, 1, "");
+    let scene = UnderFire::new(version, 1, "");
     let worker = scene.worker(&["--grace=2"]);
     scene.wait_for_ready(&worker, 1);
     let idle = scene.wait_for_size(&worker)[0];
-    // Until it waits for a job.
-    std::thread::sleep(Duration::from_millis(1500));
+    wait_until_idle(idle);
     let large = json!([{"id": "large", "misdeed": "buffers", "timeout": 60, "weight": 2 << 20}]);
     let give = || {
         scene.dispatch(&large);
-        let reserved = format!("{}:reserved", scene.queue());
+        let reserved = format!("{}:reserved", scene.queue("default"));
         let is_given = || (scene.redis.scores(&reserved).len() == 1).then_some(());
         assert!(poll(LONG, is_given).is_some(), "{}", scene.name);
     };
@@ -494,22 +486,21 @@ fn a_large_job_for_a_frozen_member_is_not_touched(version: u8) {
     scene.wait_for("large", "end", &worker);
     let mut worker = worker;
     scene.wait_for_end(&mut worker);
-    // Until it waits for a job.
-    std::thread::sleep(Duration::from_millis(1500));
-
-    send(scene.wait_for_size(&worker)[0], Signal::STOP);
+    let idle = scene.wait_for_size(&worker)[0];
+    wait_until_idle(idle);
+    send(idle, Signal::STOP);
     give();
     let began = Instant::now();
     worker.signal(Signal::TERM);
     worker.wait_timeout(LONG);
     // This does not take as long as the process sleeps.
     assert!(began.elapsed() < Duration::from_secs(30), "{}", scene.name);
-    let waiting = scene.redis.list(&scene.queue());
+    let waiting = scene.redis.list(&scene.queue("default"));
     let waiting: Vec<Value> = waiting
         .iter()
         .map(|job| serde_json::from_slice(job).unwrap())
         .collect();
-    assert_eq!(waiting.len(), scene.left(), "{}", tail(&worker));
+    assert_eq!(waiting.len(), scene.queued(), "{}", tail(&worker));
     assert_eq!(waiting[0]["attempts"], 0, "{}", tail(&worker));
     assert_eq!(scene.runs()["large"].len(), 1, "{}", scene.name);
 }
@@ -530,16 +521,17 @@ fn a_member_that_wakes_up_late_does_not_begin_with_its_job(version: u8) {
 
 /// Whether artisand was killed while the process had the job.
 fn wakes_up_late(version: u8) -> bool {
-    let scene = Scene::new(version, 1, "");
+    let scene = UnderFire::new(version, 1, "");
     let mut worker = scene.worker(&[]);
     scene.wait_for_ready(&worker, 1);
     let idle = scene.wait_for_size(&worker)[0];
-    std::thread::sleep(Duration::from_millis(1500));
+    wait_until_idle(idle);
     send(idle, Signal::STOP);
     scene.doze(1);
-    let reserved = format!("{}:reserved", scene.queue());
+    let reserved = format!("{}:reserved", scene.queue("default"));
     let is_given = || (scene.redis.scores(&reserved).len() == 1).then_some(());
     assert!(poll(LONG, is_given).is_some(), "{}", scene.name);
+    // Its socket is full or not: a process that is stopped reports nothing.
     std::thread::sleep(Duration::from_millis(200));
     let supervisor = supervisor_of(worker.id()).expect("there is one");
     send(supervisor, Signal::STOP);
@@ -578,15 +570,15 @@ fn a_job_that_php_has_no_memory_for_keeps_nobody_from_running(version: u8) {
     let binary = project().join("php-interop").join("laravel");
     let binary = json!([binary, version.to_string(), "-d", "memory_limit=48M"]);
     let php = format!("binary = {binary}\napp = \".\"\nprocesses = 2\n");
-    let scene = Scene::with_php(RedisServer::start(), version, 2, &php);
+    let scene = UnderFire::with_php(RedisServer::start(), version, 2, &php);
     scene.dispatch(&json!([{"id": "large", "misdeed": "buffers", "weight": 24 << 20}]));
     scene.doze(JOURNALS);
     let began = Instant::now();
     // Memory of artisand, which has several copies of the payload for a while.
     let mut worker = scene.worker(&["--memory=1024"]);
-    let reserved = format!("{}:reserved", scene.queue());
+    let reserved = format!("{}:reserved", scene.queue("default"));
     let is_left = || {
-        let waiting = scene.redis.list(&scene.queue()).len();
+        let waiting = scene.redis.list(&scene.queue("default")).len();
         let is_counted = scene.redis.scores(&reserved).len() == 1;
         // The large job may be the last one to begin.
         let is_too_large = worker.stderr().contains("Allowed memory size");
@@ -610,7 +602,7 @@ on_every_laravel!(a_job_that_php_has_no_memory_for_keeps_nobody_from_running);
 /// The next job is popped when one has ended; a process that does not come for it gives it back.
 fn members_that_linger_behind_their_jobs_keep_none_waiting(version: u8) {
     const JOURNALS: usize = 60;
-    let scene = Scene::new(version, 2, "");
+    let scene = UnderFire::new(version, 2, "");
     scene.dispatch(&json!([{"id": "lingers", "misdeed": "lingers"}]));
     scene.doze(JOURNALS);
     let mut worker = scene.worker(&[]);
@@ -636,7 +628,7 @@ on_every_laravel!(members_that_linger_behind_their_jobs_keep_none_waiting);
 /// The next job, which a process already has, is taken back; the process is left alone.
 fn a_member_that_tarries_behind_its_job_is_not_killed(version: u8) {
     const JOURNALS: usize = 20;
-    let scene = Scene::new(version, 2, "");
+    let scene = UnderFire::new(version, 2, "");
     scene.dispatch(&json!([{"id": "tarries", "misdeed": "tarries"}]));
     scene.doze(JOURNALS);
     let mut worker = scene.worker(&["--stop-when-empty"]);
@@ -654,7 +646,7 @@ on_every_laravel!(a_member_that_tarries_behind_its_job_is_not_killed);
 fn a_job_that_was_not_begun_does_not_count(version: u8) {
     const JOURNALS: usize = 20;
     const MOST: usize = 7;
-    let scene = Scene::new(version, 2, "memory = 1\n");
+    let scene = UnderFire::new(version, 2, "memory = 1\n");
     scene.doze(JOURNALS);
     let mut worker = scene.worker(&[&format!("--max-jobs={MOST}")]);
     worker.succeeds_within(LONG);
@@ -665,9 +657,9 @@ fn a_job_that_was_not_begun_does_not_count(version: u8) {
         scene.name,
         tail(&worker)
     );
-    let waiting = scene.redis.list(&scene.queue());
+    let waiting = scene.redis.list(&scene.queue("default"));
     assert_eq!(waiting.len(), JOURNALS - MOST, "{}", scene.redis.state());
-    assert_eq!(scene.left(), waiting.len(), "{}", scene.redis.state());
+    assert_eq!(scene.queued(), waiting.len(), "{}", scene.redis.state());
     for job in waiting {
         let job: Value = serde_json::from_slice(&job).unwrap();
         assert_eq!(job["attempts"], 0, "{}: {job}", scene.name);
@@ -678,11 +670,13 @@ on_every_laravel!(a_job_that_was_not_begun_does_not_count);
 
 /// Pushes meanwhile wake no process that could not run the job.
 fn while_all_members_work_pushes_cost_little(version: u8) {
-    let scene = Scene::new(version, 2, "");
+    let scene = UnderFire::new(version, 2, "");
     let mut worker = scene.worker(&[]);
     scene.wait_for_ready(&worker, 2);
     for id in ["one", "two"] {
-        scene.php.run(&["interop:journal", id, "--script=sleep:8"]);
+        scene
+            .php()
+            .run(&["interop:journal", id, "--script=sleep:8"]);
     }
     for id in ["one", "two"] {
         scene.wait_for(id, "run", &worker);
@@ -695,6 +689,7 @@ fn while_all_members_work_pushes_cost_little(version: u8) {
         lines.find_map(of).unwrap()
     };
     let before = commands();
+    // Time is the subject: what a while costs.
     std::thread::sleep(Duration::from_millis(500));
     let cost = commands() - before;
     assert!(
@@ -710,7 +705,7 @@ on_every_laravel!(while_all_members_work_pushes_cost_little);
 
 /// Jobs that run when artisand is killed end with it: ends that were reported hold, and the others run again.
 fn jobs_end_with_a_killed_artisand(version: u8) {
-    let scene = Scene::new(version, 5, "");
+    let scene = UnderFire::new(version, 5, "");
     let jobs = [
         ("ends", "naps", 9),
         ("deletes", "deletesEarly", 9),
@@ -725,7 +720,7 @@ fn jobs_end_with_a_killed_artisand(version: u8) {
         scene.wait_for(id, "run", &worker);
     }
     // artisand records that a job deleted itself a moment after the report.
-    let reserved = format!("{}:reserved", scene.queue());
+    let reserved = format!("{}:reserved", scene.queue("default"));
     let is_written = || (scene.redis.scores(&reserved).len() == jobs.len() - 1).then_some(());
     assert!(poll(LONG, is_written).is_some(), "{}", worker.describe());
     let members = scene.wait_for_size(&worker);
@@ -760,13 +755,13 @@ fn long_jobs_of_a_killed_artisand_never_overlap(version: u8) {
 
 fn attempts_of_a_long_job_never_overlap(version: u8) {
     const ROUNDS: u32 = 5;
-    let mut scene = Scene::new(version, 2, "");
+    let mut scene = UnderFire::new(version, 2, "");
     // Ten beats a second for half a minute, in each attempt but the last.
     let long = ["note:beat+sleep:0.1"; 300].join("+");
     let script = vec![long; ROUNDS as usize].join(",");
     let script = format!("--script={script}");
     scene
-        .php
+        .php()
         .run(&["interop:journal", "long", &script, "--tries=99"]);
     for round in 1..=ROUNDS {
         let mut worker = scene.worker(&[]);
@@ -809,7 +804,7 @@ on_every_laravel!(long_jobs_of_a_killed_artisand_never_overlap);
 
 /// The reservation is not renewed and ends while the process still runs: another worker gets the job.
 fn an_orphan_does_nothing_more_for_a_job_that_another_worker_has(version: u8) {
-    let scene = Scene::new(version, 2, "");
+    let scene = UnderFire::new(version, 2, "");
     scene.dispatch(&json!([
         {"id": "throws", "misdeed": "napsLongAndThrows", "tries": 0, "timeout": 60},
         {"id": "ends", "misdeed": "napsLong", "tries": 0, "timeout": 60, "then": "next"},
@@ -841,16 +836,17 @@ on_every_laravel!(an_orphan_does_nothing_more_for_a_job_that_another_worker_has)
 /// Kills at many random moments: PHP's reports in artisand's last moment are not lost.
 fn artisand_is_killed_at_any_moment(version: u8) {
     const JOURNALS: usize = 400;
-    let mut scene = Scene::new(version, 3, "");
+    let mut scene = UnderFire::new(version, 3, "");
     let script = ["sleep:0.005"; 9].join(",");
     scene
         .laravel
         .journals(&scene.redis, JOURNALS, &[&format!("--script={script}")]);
     let mut kills = 0;
-    while scene.redis.length(&scene.queue()) > 0 && kills < 12 {
+    while scene.redis.length(&scene.queue("default")) > 0 && kills < 12 {
         let before = scene.lines().len();
         let mut worker = scene.worker(&[]);
         poll(LONG, || (scene.lines().len() > before).then_some(()));
+        // Time is the subject: the kill comes at any moment.
         std::thread::sleep(Duration::from_millis(scene.random.u64(1..150)));
         let members = children(worker.id());
         worker.signal(Signal::KILL);
@@ -878,7 +874,7 @@ fn members_are_replaced_and_the_pool_keeps_its_size(version: u8) {
         "max_time = 1\n",
         "memory = 1\n",
     ] {
-        let scene = Scene::new(version, 2, php);
+        let scene = UnderFire::new(version, 2, php);
         let script = "--script=sleep:0.03";
         scene.laravel.journals(&scene.redis, JOURNALS, &[script]);
         let mut worker = scene.worker(&[]);
@@ -899,10 +895,10 @@ fn members_are_replaced_and_the_pool_keeps_its_size(version: u8) {
 on_every_laravel!(members_are_replaced_and_the_pool_keeps_its_size);
 
 fn short_jobs_end_at_a_stop_and_long_ones_go_back(version: u8) {
-    let scene = Scene::new(version, 2, "");
+    let scene = UnderFire::new(version, 2, "");
     for (id, seconds) in [("short", "1"), ("long", "30")] {
         let script = format!("--script=sleep:{seconds}+note:end,note:end");
-        scene.php.run(&["interop:journal", id, &script]);
+        scene.php().run(&["interop:journal", id, &script]);
     }
     let mut worker = scene.worker(&["--grace=3"]);
     for id in ["short", "long"] {
@@ -916,8 +912,8 @@ fn short_jobs_end_at_a_stop_and_long_ones_go_back(version: u8) {
     scene.all_end(&members, Duration::from_secs(5));
     assert_eq!(scene.count("short", "end"), 1, "{}", scene.name);
     assert_eq!(scene.count("long", "end"), 0, "{}", scene.name);
-    assert_eq!(scene.left(), 1, "{}: {}", scene.name, scene.redis.state());
-    let reserved = format!("{}:reserved", scene.queue());
+    assert_eq!(scene.queued(), 1, "{}: {}", scene.name, scene.redis.state());
+    let reserved = format!("{}:reserved", scene.queue("default"));
     assert_eq!(scene.redis.scores(&reserved), [], "{}", scene.name);
     let mut worker = scene.worker(&[]);
     scene.wait_for_end(&mut worker);
@@ -932,7 +928,7 @@ on_every_laravel!(short_jobs_end_at_a_stop_and_long_ones_go_back);
 fn the_server_goes_away_while_php_runs(version: u8) {
     const JOURNALS: usize = 60;
     let redis = RedisServer::start_durable();
-    let mut scene = Scene::on(redis, version, 3, "");
+    let mut scene = UnderFire::on(redis, version, 3, "");
     // It reports its end while the server is away; it wrote its journal before.
     scene.dispatch(&json!([
         {"id": "naps", "misdeed": "deletesEarly"},
@@ -943,14 +939,16 @@ fn the_server_goes_away_while_php_runs(version: u8) {
         scene.wait_for(id, "run", &worker);
     }
     // The end of the job that deletes itself early is recorded.
-    let is_written = poll(LONG, || (scene.left() == 1).then_some(()));
+    let is_written = poll(LONG, || (scene.queued() == 1).then_some(()));
     assert!(is_written.is_some(), "{}", scene.redis.state());
     scene.redis.stop();
+    // Time is the subject: both jobs end meanwhile, and nothing can be written about it.
     std::thread::sleep(Duration::from_secs(4));
     scene.redis.restart();
-    scene.php = scene.laravel.serve();
+    scene.renew_php();
     scene.doze(JOURNALS);
     for _ in 0..5 {
+        // Time is the subject: connections are cut at any moment.
         std::thread::sleep(Duration::from_millis(scene.random.u64(100..400)));
         // Cuts all connections, also those of PHP.
         for kind in ["normal", "pubsub"] {
@@ -979,7 +977,7 @@ on_every_laravel!(the_server_goes_away_while_php_runs);
 /// Locks are freed and `failed()` is called once the failure is recorded, even if the server was away.
 fn what_follows_a_failure_waits_for_the_server(version: u8) {
     let redis = RedisServer::start_durable();
-    let mut scene = Scene::on(redis, version, 2, "");
+    let mut scene = UnderFire::on(redis, version, 2, "");
     let job = json!([{"id": "once", "misdeed": "napsAndThrows", "tries": 1, "timeout": 5, "unique": true}]);
     scene.dispatch(&job);
     let mut worker = scene.worker(&[]);
@@ -988,7 +986,7 @@ fn what_follows_a_failure_waits_for_the_server(version: u8) {
     // Time is the subject: the job throws meanwhile, and its timeout passes, which must not kill it.
     std::thread::sleep(Duration::from_secs(5));
     scene.redis.restart();
-    scene.php = scene.laravel.serve();
+    scene.renew_php();
     scene.wait_for("once", "failed", &worker);
     scene.wait_for_end(&mut worker);
     assert_eq!(scene.failed(), ["once"], "{}", scene.name);
@@ -1003,7 +1001,7 @@ on_every_laravel!(what_follows_a_failure_waits_for_the_server);
 
 /// A copy of the app that a test may change, where its PHP finds it.
 struct Deployed {
-    scene: Scene,
+    scene: UnderFire,
     directory: std::path::PathBuf,
 }
 
@@ -1029,7 +1027,7 @@ impl Deployed {
         let binary = project().join("php-interop").join("laravel");
         let binary = json!([binary, version.to_string(), "--at", name]);
         let php = format!("binary = {binary}\napp = \".\"\nprocesses = {processes}\n{php}");
-        let scene = Scene::with_php(redis, version, processes, &php);
+        let scene = UnderFire::with_php(redis, version, processes, &php);
         Self { scene, directory }
     }
 
@@ -1057,13 +1055,13 @@ fn old_code_ends_its_jobs_and_new_code_runs_the_rest(version: u8) {
     let deployed = Deployed::new(version, 2, "");
     let scene = &deployed.scene;
     scene
-        .php
+        .php()
         .run(&["interop:journal", "before", "--script=sleep:6+note:end"]);
     let mut worker = scene.worker(&[]);
     let before = scene.wait_for("before", "run", &worker);
     deployed.change("src/Jobs/Journal.php", "'by' => 'php'", "'by' => 'new'");
     scene.wait_for_ready(&worker, 2);
-    scene.php.text(&["queue:restart"]);
+    scene.php().text(&["queue:restart"]);
     // At once, before artisand receives it.
     scene.doze(JOURNALS);
     // A supervisor starts it again.
@@ -1101,8 +1099,8 @@ fn jobs_wait_while_the_app_is_broken(version: u8) {
     });
     assert!(errors.is_some(), "{}: {}", scene.name, tail(&worker));
     // Two processes have run two jobs each; the other jobs are unchanged.
-    poll(LONG, || (scene.left() <= JOURNALS - 4).then_some(()));
-    let waiting = scene.redis.list(&scene.queue());
+    poll(LONG, || (scene.queued() <= JOURNALS - 4).then_some(()));
+    let waiting = scene.redis.list(&scene.queue("default"));
     assert_eq!(
         waiting.len(),
         JOURNALS - 4,
@@ -1110,7 +1108,7 @@ fn jobs_wait_while_the_app_is_broken(version: u8) {
         scene.name,
         scene.redis.state()
     );
-    assert_eq!(scene.left(), waiting.len(), "{}", scene.name);
+    assert_eq!(scene.queued(), waiting.len(), "{}", scene.name);
     for job in &waiting {
         let job: Value = serde_json::from_slice(job).unwrap();
         assert_eq!(job["attempts"], 0, "{}: {job}", scene.name);
@@ -1131,6 +1129,7 @@ fn a_worker_can_be_stopped_while_its_app_boots(version: u8) {
     deployed.change("bootstrap.php", "$app = new", "sleep(60); $app = new");
     let mut worker = scene.worker(&[]);
     let members = scene.wait_for_size(&worker);
+    // The app sleeps while it boots, and says nothing.
     std::thread::sleep(Duration::from_millis(300));
     let began = Instant::now();
     worker.signal(Signal::TERM);
@@ -1141,25 +1140,25 @@ fn a_worker_can_be_stopped_while_its_app_boots(version: u8) {
         tail(&worker)
     );
     scene.all_end(&members, Duration::from_secs(10));
-    let waiting = scene.redis.list(&scene.queue()).len();
-    assert_eq!((waiting, scene.left()), (3, 3), "{}", scene.redis.state());
+    let waiting = scene.redis.list(&scene.queue("default")).len();
+    assert_eq!((waiting, scene.queued()), (3, 3), "{}", scene.redis.state());
 }
 
 on_every_laravel!(a_worker_can_be_stopped_while_its_app_boots);
 
 /// For Laravel 8 and 10 the start of a paused worker seems long ago, so each check would end it.
 fn members_with_a_time_limit_live_on_while_the_app_is_down(version: u8) {
-    let scene = Scene::new(version, 2, "max_time = 30\n");
+    let scene = UnderFire::new(version, 2, "max_time = 30\n");
     let mut worker = scene.worker(&[]);
     scene.wait_for_ready(&worker, 2);
-    // A process that has just checked does not check again.
+    // Time is the subject: a process that has just checked does not check again for a while.
     std::thread::sleep(Duration::from_millis(500));
-    scene.php.text(&["down"]);
+    scene.php().text(&["down"]);
     scene.doze(4);
-    // After three seconds without a job Laravel's loop runs, here at least once. A process that does not take its
+    // Time is the subject: after three seconds without a job Laravel's loop runs, here at least once. A process that does not take its
     // job because it pauses is replaced; artisand knows of that by the next one.
     std::thread::sleep(Duration::from_secs(7));
-    let waiting = scene.redis.list(&scene.queue());
+    let waiting = scene.redis.list(&scene.queue("default"));
     assert_eq!(waiting.len(), 4, "{}", tail(&worker));
     for job in waiting {
         let job: Value = serde_json::from_slice(&job).unwrap();
@@ -1167,7 +1166,7 @@ fn members_with_a_time_limit_live_on_while_the_app_is_down(version: u8) {
     }
     let boots = worker.stderr().matches("has booted the app").count();
     assert!(boots <= 4, "{boots}: {}", tail(&worker));
-    scene.php.text(&["up"]);
+    scene.php().text(&["up"]);
     scene.wait_for_end(&mut worker);
     scene.is_each_run_once(&scene.runs(), 4);
     scene.stop(&mut worker);
@@ -1178,7 +1177,7 @@ on_every_laravel!(members_with_a_time_limit_live_on_while_the_app_is_down);
 /// A terminal that was stopped, a log collector that hangs: lines may be lost, jobs not.
 fn a_log_that_nobody_reads_keeps_no_job_waiting(version: u8) {
     const JOBS: usize = 300;
-    let scene = Scene::new(version, 2, "");
+    let scene = UnderFire::new(version, 2, "");
     scene
         .laravel
         .journals(&scene.redis, JOBS, &["--script=throw"]);
@@ -1191,7 +1190,7 @@ fn a_log_that_nobody_reads_keeps_no_job_waiting(version: u8) {
         .stderr(std::process::Stdio::piped());
     let mut worker = command.spawn().unwrap();
     let spool = scene.laravel.key("artisand:failed-spool");
-    let left = || scene.left() + scene.redis.length(&spool);
+    let left = || scene.queued() + scene.redis.length(&spool);
     let is_done = poll(LONG, || (left() == 0).then_some(()));
     let pid = worker.id();
     send(pid, Signal::TERM);

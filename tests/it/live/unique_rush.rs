@@ -9,9 +9,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::harness::journal::{self, Line};
-use crate::harness::laravel::Laravel;
-use crate::harness::process::{ManagedChild, Workplace, poll};
-use crate::harness::redis::{RedisServer, is_memory};
+use crate::harness::process::{ManagedChild, poll};
+use crate::harness::scene::{Scene, in_scene};
 
 const LONG: Duration = Duration::from_secs(120);
 /// Dispatches, by several processes at once, and by this one.
@@ -63,18 +62,19 @@ struct Moment {
     lines: Vec<Vec<u8>>,
 }
 
-struct Scene {
-    redis: RedisServer,
-    laravel: Laravel,
+struct Rush {
+    scene: Scene,
     /// Lines of the journal that were read.
     seen: usize,
     /// Uuids of jobs that have finished.
     ended: BTreeSet<String>,
 }
 
-impl Scene {
+in_scene!(Rush);
+
+impl Rush {
     fn look(&self) -> Moment {
-        let key = |part: &str| self.laravel.key(&format!("queues:default{part}"));
+        let key = |part: &str| self.queue(&format!("default{part}"));
         let mut pipe = redis::pipe();
         pipe.atomic();
         pipe.lrange(key(""), 0, -1);
@@ -117,7 +117,7 @@ impl Scene {
             let id = id.as_str().unwrap().to_owned();
             let other = found.insert(id.clone(), uuid.clone());
             let text = || {
-                let lines = journal::since(&self.redis, 0);
+                let lines = self.lines();
                 let lines = lines.iter().rev().filter(|line| line.id == id).take(12);
                 let lines: Vec<_> = lines.map(|line| format!("{line:?}")).collect();
                 format!("{}\n{}", String::from_utf8_lossy(job), lines.join("\n"))
@@ -128,7 +128,7 @@ impl Scene {
     }
 
     fn locks(&self) -> Vec<String> {
-        self.redis.query(&[b"KEYS", b"*laravel_unique_job*"])
+        self.keys("*laravel_unique_job*")
     }
 
     /// Laravel deletes a job that fails before it frees its lock.
@@ -162,6 +162,7 @@ async fn rush_in_rust(dispatch: Dispatch, case: &'static Case, count: usize) -> 
         if let Dispatched::Queued { uuid, .. } = job.await.unwrap() {
             queued.push(uuid.to_string());
         }
+        // Time is the subject: dispatches meet each moment of the others.
         let pause = Duration::from_micros(fastrand::u64(..1_500));
         tokio::time::sleep(pause).await;
     }
@@ -197,18 +198,14 @@ fn check_runs(id: &str, lines: &[Line]) {
 }
 
 fn one_unique_job_of_a_name_at_a_time(version: u8) {
-    let redis = RedisServer::start();
-    let laravel = Laravel::new(version, &redis);
-    let manifest = laravel.manifest_with_classes();
-    let workplace = Workplace::with_manifest(&laravel, &manifest, MAPPINGS);
+    let scene = Scene::with_classes::<&str>(version, &[], MAPPINGS);
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let dispatch = runtime.block_on(async { workplace.dispatch() });
-    let rust = (0..2).map(|_| workplace.worker(&["--concurrency=4"]));
+    let dispatch = runtime.block_on(async { scene.workplace.dispatch() });
+    let rust = (0..2).map(|_| scene.worker(&["--concurrency=4"]));
     let mut workers: Vec<_> = rust.collect();
-    workers.extend((0..2).map(|_| laravel.worker(&["--sleep=0.02"])));
-    let mut scene = Scene {
-        redis,
-        laravel,
+    workers.extend((0..2).map(|_| scene.php_worker(&["--sleep=0.02"])));
+    let mut scene = Rush {
+        scene,
         seen: 0,
         ended: BTreeSet::new(),
     };
@@ -233,7 +230,7 @@ fn one_unique_job_of_a_name_at_a_time(version: u8) {
         accepted.sort();
         assert!(accepted.len() > 10 * IDS, "{name}: {}", accepted.len());
 
-        let mut wait = |scene: &mut Scene| {
+        let mut wait = |scene: &mut Rush| {
             let is_over = poll(LONG, || {
                 for worker in &mut workers {
                     assert!(worker.is_running(), "ended: {}", worker.describe());
@@ -296,9 +293,7 @@ fn one_unique_job_of_a_name_at_a_time(version: u8) {
     for worker in &mut workers {
         worker.succeeds_within(LONG);
     }
-    let mut ours: Vec<String> = scene.redis.query(&[b"KEYS", b"*artisand*"]);
-    ours.retain(|key| !is_memory(key));
-    assert_eq!(ours, [""; 0]);
+    assert_eq!(scene.own_keys(), [""; 0]);
 }
 
 on_every_laravel!(one_unique_job_of_a_name_at_a_time);

@@ -1,0 +1,174 @@
+//! Pushes failed jobs again: for `queue:retry` and for the page.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+
+use super::{failed, open, output};
+use crate::config::{self, Config, Laravel, QueuePlace, php};
+use crate::failed::{FailedJobs, StoredJob};
+use crate::horizon::Horizon;
+use crate::payload::{self, Payload};
+use crate::queue::{Driver, Error, QueueName};
+use crate::time::{Clock, Micros, UnixSeconds};
+
+/// The result of retrying one failed job.
+#[derive(Debug)]
+pub(super) enum Retried {
+    /// The job is on its queue again, after this time.
+    Pushed(Duration),
+    /// No job has this id.
+    Unknown,
+    /// The job stays a failed job.
+    Stays {
+        /// How long a try took, if there was one.
+        tried: Option<Duration>,
+        /// Why it stays.
+        why: String,
+    },
+    /// Its queue did not take it, so that others will not do better.
+    Refused(Duration, Error),
+}
+
+/// The state shared by all retried jobs.
+pub(super) struct Retrying<'a> {
+    config: &'a Config,
+    /// `--env`, for PHP.
+    env: Option<String>,
+    pub(super) store: FailedJobs,
+    connections: HashMap<String, Arc<dyn Driver>>,
+    /// Writers of Horizon's records, one for each connection.
+    horizons: Vec<Horizon>,
+}
+
+impl<'a> Retrying<'a> {
+    pub(super) fn new(config: &'a Config, env: Option<String>) -> anyhow::Result<Self> {
+        Ok(Self {
+            config,
+            env,
+            store: failed::store(config)?,
+            connections: HashMap::new(),
+            horizons: Vec::new(),
+        })
+    }
+
+    /// Waits for Horizon's records.
+    pub(super) async fn finish(self) {
+        for horizon in self.horizons {
+            horizon.finish().await;
+        }
+    }
+
+    /// Pushes a failed job onto its queue, and then removes its record.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read or written; the job may be on its queue then.
+    pub(super) async fn retry(&mut self, id: &str) -> anyhow::Result<Retried> {
+        let Some(job) = self.store.find(id).await? else {
+            return Ok(Retried::Unknown);
+        };
+        let parsed = Payload::parse(&job.payload);
+        let ready = parsed
+            .and_then(|parsed| Ok((parsed, payload::for_retry(&job.payload, self.pushed_at())?)));
+        let (parsed, payload) = match ready {
+            Ok(ready) => ready,
+            Err(error) => {
+                let error = output::with_causes(&error.into());
+                let text = format!("Job [{id}] has a payload that cannot be decoded: {error}");
+                return Ok(stays(text));
+            }
+        };
+        let until = parsed.limits.retry_until;
+        if until.is_some_and(|until: UnixSeconds| until < Clock::System.now()) {
+            return self.retry_with_php(id).await;
+        }
+        if let Err(error) = self.connect(&job).await {
+            // A connection that cannot be reached would fail for the next job too.
+            let error = error.downcast::<config::Error>()?;
+            let error = output::with_causes(&error.into());
+            let text = format!(
+                "Job [{id}] cannot be pushed onto its connection [{}]: {error}",
+                job.connection
+            );
+            return Ok(stays(text));
+        }
+        let started = Instant::now();
+        let queue = QueueName::from(job.queue.as_str());
+        let pushed = self.connections[&job.connection]
+            .push(&queue, &[payload])
+            .await;
+        let took = started.elapsed();
+        if let Err(error) = pushed {
+            return Ok(Retried::Refused(took, error));
+        }
+        self.store.forget(id).await?;
+        Ok(Retried::Pushed(took))
+    }
+
+    /// What Horizon adds to what is pushed, if the app has it.
+    fn pushed_at(&self) -> Option<Micros> {
+        let laravel = self.config.laravel();
+        laravel.is_some_and(Laravel::has_horizon).then(Micros::now)
+    }
+
+    async fn connect(&mut self, job: &StoredJob) -> anyhow::Result<()> {
+        if !self.connections.contains_key(&job.connection) {
+            let (queue, connection) = open(self.config, &job.connection).await?;
+            if let QueuePlace::Nowhere(driver) = connection.place {
+                let name = job.connection.clone();
+                return Err(config::Error::Nowhere { name, driver }.into());
+            }
+            if let Some(options) = config::horizon(self.config, &job.connection)? {
+                let horizon = Horizon::start(options, Arc::new(|_| ()), &Handle::current())?;
+                queue.tell_pushes(Arc::new(horizon.recorder()));
+                self.horizons.push(horizon);
+            }
+            self.connections.insert(job.connection.clone(), queue);
+        }
+        Ok(())
+    }
+
+    /// Leaves a job to PHP, because only its class can compute a new `retryUntil`.
+    async fn retry_with_php(&mut self, id: &str) -> anyhow::Result<Retried> {
+        let base = self.config.laravel().map(|laravel| laravel.base.as_path());
+        let base = base.filter(|base| base.join("artisan").is_file());
+        let Some(base) = base.filter(|_| php::version(&[]).is_some()) else {
+            return Ok(stays(format!(
+                "Job [{id}] has a retryUntil in the past that only its PHP class can renew: retry it with `php artisan queue:retry {id}`."
+            )));
+        };
+        let mut args = vec!["queue:retry".to_owned()];
+        args.extend(self.env.as_ref().map(|env| format!("--env={env}")));
+        // An id may look like an option.
+        args.extend(["--".to_owned(), id.to_owned()]);
+        let (started, base) = (Instant::now(), base.to_owned());
+        // Waits for a process.
+        let asking = tokio::task::spawn_blocking(move || {
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            php::artisan(php::PHP, &base, &args)
+        });
+        let answer = asking.await?;
+        let elapsed = started.elapsed();
+        let error = match answer {
+            Err(error) => Some(error),
+            Ok(_) if self.store.find(id).await?.is_some() => {
+                Some("it is still a failed job after `php artisan queue:retry`".to_owned())
+            }
+            Ok(_) => None,
+        };
+        Ok(match error {
+            Some(error) => Retried::Stays {
+                tried: Some(elapsed),
+                why: format!("Job [{id}] could not be retried: {error}"),
+            },
+            None => Retried::Pushed(elapsed),
+        })
+    }
+}
+
+fn stays(why: String) -> Retried {
+    Retried::Stays { tried: None, why }
+}

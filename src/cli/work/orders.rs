@@ -1,0 +1,105 @@
+//! Does what the page asks for: one order after the other.
+
+use std::convert::Infallible;
+
+use tokio::sync::mpsc;
+
+use crate::cache::keys;
+use crate::cli::pause;
+use crate::cli::retrying::{Retried, Retrying};
+use crate::config::{self, Config};
+use crate::failed::class;
+use crate::telemetry::{Asked, Done, Failures, Order};
+
+/// Most failed jobs that are looked at for one order.
+const MOST: usize = 1000;
+/// Most problems that are told.
+const MOST_PROBLEMS: usize = 5;
+
+/// Carries out orders for ever.
+pub(super) async fn obey(
+    config: &Config,
+    env: Option<&str>,
+    orders: &mut mpsc::Receiver<Asked>,
+) -> Infallible {
+    while let Some(asked) = orders.recv().await {
+        let done = match &asked.order {
+            Order::Retry(failures) => retry(config, env, failures).await,
+            Order::Pause {
+                connection,
+                queue,
+                pauses,
+            } => pause_queue(config, connection, queue, *pauses).await,
+        };
+        asked.answer(done.map_err(|error| crate::cli::output::with_causes(&error)));
+    }
+    // What asks has ended.
+    std::future::pending().await
+}
+
+async fn retry(config: &Config, env: Option<&str>, failures: &Failures) -> anyhow::Result<Done> {
+    let mut retrying = Retrying::new(config, env.map(str::to_owned))?;
+    let ids = match failures {
+        Failures::Ids(ids) => ids.clone(),
+        Failures::Like {
+            class: of,
+            exception,
+        } => {
+            let jobs = retrying.store.latest(MOST).await?.into_iter();
+            let like = jobs
+                .filter(|job| class(&job.payload) == *of && job.exception_parts().0 == exception);
+            like.map(|job| job.id).collect()
+        }
+    };
+    let mut done = Done::default();
+    let mut ended = Ok(());
+    for id in &ids {
+        let problem = match retrying.retry(id).await {
+            Ok(Retried::Pushed(_)) => {
+                done.retried += 1;
+                continue;
+            }
+            Ok(Retried::Unknown) => format!("no failed job has the id {id}"),
+            Ok(Retried::Stays { why, .. }) => why,
+            Ok(Retried::Refused(_, error)) => {
+                ended = Err(error.into());
+                break;
+            }
+            Err(error) => {
+                ended = Err(error);
+                break;
+            }
+        };
+        if done.problems.len() < MOST_PROBLEMS {
+            done.problems.push(problem);
+        }
+    }
+    retrying.finish().await;
+    tracing::info!(jobs = done.retried, "the page retried failed jobs");
+    match ended {
+        // Some are done: that is told, too.
+        Err(error) if done.retried > 0 => {
+            done.problems.push(crate::cli::output::with_causes(&error));
+            Ok(done)
+        }
+        Err(error) => Err(error),
+        Ok(()) => Ok(done),
+    }
+}
+
+async fn pause_queue(
+    config: &Config,
+    connection: &str,
+    queue: &str,
+    pauses: bool,
+) -> anyhow::Result<Done> {
+    let (name, cache) = config::app_cache(config)?;
+    anyhow::ensure!(
+        cache.is_shared(),
+        "no worker would see it: `cache.default` is `{name}`, which is not shared between processes"
+    );
+    pause::signal(&cache, &keys::paused(connection, queue), pauses).await?;
+    let done = if pauses { "paused" } else { "resumed" };
+    tracing::info!(connection, queue, "the page {done} a queue");
+    Ok(Done::default())
+}

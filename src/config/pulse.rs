@@ -1,0 +1,173 @@
+//! The app's Pulse.
+
+use serde_json::Value;
+
+use super::laravel::{Laravel, SettingError};
+use super::{Config, Error};
+use crate::pulse::{Limit, PhpPatternError, PulseOptions, RecorderOptions, SlowJobs};
+
+/// What to write for the app's Pulse; `None` if the app has none, it is off, or `enabled = false`.
+///
+/// # Errors
+///
+/// Its database cannot be told or is not supported, or `enabled = true` in an app without Pulse.
+pub fn pulse(config: &Config) -> Result<Option<PulseOptions>, Error> {
+    let enabled = config.file.pulse.enabled;
+    if enabled == Some(false) {
+        return Ok(None);
+    }
+    let laravel = config.laravel.as_ref();
+    let Some(laravel) = laravel.filter(|laravel| laravel.has_pulse()) else {
+        return match enabled {
+            Some(true) => Err(Error::NoPulse),
+            _ => Ok(None),
+        };
+    };
+    config.setting(laravel.pulse())
+}
+
+impl Laravel {
+    /// Whether the app has Pulse.
+    pub fn has_pulse(&self) -> bool {
+        self.config.get("pulse").is_some_and(Value::is_object)
+    }
+
+    /// # Source
+    ///
+    /// `config/pulse.php`, `Laravel\Pulse\Pulse::register`.
+    fn pulse(&self) -> Result<Option<PulseOptions>, SettingError> {
+        let is_on = |path: &[&str]| {
+            let value = self.at(path)?.and_then(Value::as_bool);
+            Ok::<_, SettingError>(value.unwrap_or(true))
+        };
+        // Without an ingest driver PHP throws entries away, and another storage is one that only PHP knows.
+        let has_driver = |path: &[&str], known: &[&str]| {
+            let driver = self.text(path)?;
+            Ok::<_, SettingError>(driver.is_some_and(|driver| known.contains(&&*driver)))
+        };
+        if !is_on(&["pulse", "enabled"])?
+            || !has_driver(&["pulse", "storage", "driver"], &["database"])?
+            || !has_driver(&["pulse", "ingest", "driver"], &["storage", "redis"])?
+        {
+            return Ok(None);
+        }
+        let connection = self.text(&["pulse", "storage", "database", "connection"])?;
+        let mut doubts = Vec::new();
+        let mut readable = |name: &str, error: PhpPatternError| {
+            doubts.push(format!(
+                "{error}, so that the recorder {name} writes nothing for jobs that run here"
+            ));
+        };
+        let slow_jobs = match self.recorder("SlowJobs")? {
+            Some(settings) => (recorder(settings)
+                .and_then(|recorder| slow_jobs(settings, recorder)))
+            .map_err(|error| readable("SlowJobs", error))
+            .ok(),
+            None => None,
+        };
+        let queues = match self.recorder("Queues")? {
+            Some(settings) => recorder(settings)
+                .map_err(|error| readable("Queues", error))
+                .ok(),
+            None => None,
+        };
+        let settings = self.recorder("Exceptions")?;
+        let exceptions = match settings {
+            Some(settings) => recorder(settings)
+                .map_err(|error| readable("Exceptions", error))
+                .ok(),
+            None => None,
+        };
+        let location = settings.and_then(|settings| settings.get("location"));
+        let options = PulseOptions {
+            database: crate::connection::DatabaseOptions {
+                connections: 1,
+                ..self.database(connection.as_deref())?
+            },
+            queues,
+            slow_jobs,
+            exceptions,
+            has_location: location.is_some_and(is_true),
+            doubts,
+        };
+        let has_any = options.queues.is_some()
+            || options.slow_jobs.is_some()
+            || options.exceptions.is_some()
+            || !options.doubts.is_empty();
+        Ok(has_any.then_some(options))
+    }
+
+    /// The settings of a recorder; `None` if it is off.
+    fn recorder(&self, name: &str) -> Result<Option<&Value>, SettingError> {
+        let class = format!("Laravel\\Pulse\\Recorders\\{name}");
+        let settings = self.at(&["pulse", "recorders", &class])?;
+        let is_on =
+            |settings: &&Value| settings.is_object() && settings.get("enabled").is_none_or(is_true);
+        Ok(settings.filter(is_on))
+    }
+}
+
+/// What all recorders have.
+fn recorder(settings: &Value) -> Result<RecorderOptions, PhpPatternError> {
+    let patterns = match settings.get("ignore") {
+        Some(Value::Array(patterns)) => patterns.iter().collect(),
+        Some(Value::Object(patterns)) => patterns.values().collect(),
+        _ => Vec::new(),
+    };
+    let patterns = patterns.into_iter().filter_map(Value::as_str);
+    let rate = settings.get("sample_rate").and_then(number);
+    Ok(RecorderOptions {
+        sample_rate: rate.unwrap_or(1.0),
+        ignore: patterns.map(str::parse).collect::<Result<_, _>>()?,
+    })
+}
+
+/// From how many milliseconds jobs count as slow: a number, or numbers by pattern.
+fn slow_jobs(settings: &Value, recorder: RecorderOptions) -> Result<SlowJobs, PhpPatternError> {
+    /// Pulse's own.
+    const DEFAULT: u64 = 1000;
+    let milliseconds = |value: &Value| {
+        let seconds = number(value)?.max(0.0) / 1000.0;
+        let limit = std::time::Duration::try_from_secs_f64(seconds).ok()?;
+        u64::try_from(limit.as_millis()).ok()
+    };
+    let threshold = settings.get("threshold");
+    let Some(Value::Object(by_pattern)) = threshold else {
+        return Ok(SlowJobs {
+            recorder,
+            limits: Vec::new(),
+            otherwise: threshold.and_then(milliseconds).unwrap_or(DEFAULT),
+        });
+    };
+    let named = by_pattern.iter().filter(|(name, _)| *name != "default");
+    let limit = |(name, value): (&String, &Value)| {
+        Ok(Limit {
+            name: name.parse()?,
+            milliseconds: milliseconds(value).unwrap_or(DEFAULT),
+        })
+    };
+    Ok(SlowJobs {
+        recorder,
+        limits: named.map(limit).collect::<Result<_, _>>()?,
+        otherwise: (by_pattern.get("default").and_then(milliseconds)).unwrap_or(DEFAULT),
+    })
+}
+
+/// PHP's idea of it, for what a setting holds.
+fn is_true(value: &Value) -> bool {
+    match value {
+        Value::Bool(value) => *value,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty() && text != "0",
+        _ => false,
+    }
+}
+
+/// A number, or a text that is one.
+fn number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    }
+}

@@ -1,0 +1,258 @@
+//! The page for operators in a real browser, with a real worker and real jobs of Laravel.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::harness::chromium::Chromium;
+use crate::harness::fixtures::project;
+use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, eventually};
+use crate::harness::scene::{Scene, in_scene};
+use crate::harness::stores::{Databases, Kind};
+
+const SOON: Duration = Duration::from_secs(60);
+const TOKEN: &str = "a-token-of-this-test";
+
+/// An app, two workers, and a browser that shows the page of one of them.
+struct Watched {
+    scene: Scene,
+    workers: Vec<ManagedChild>,
+    browser: Chromium,
+}
+
+in_scene!(Watched);
+
+impl Watched {
+    fn new(version: u8) -> Self {
+        let mut mappings = INTEROP_MAPPINGS.to_owned();
+        mappings += "[[map]]\njob = 'App\\Jobs\\Plain'\nhandler = { exec = [\"sh\", \"-c\", \"while [ ! -e go ]; do sleep 0.05; done\"] }\n";
+        let mut settings = Databases::shared().create(Kind::Sqlite, "page");
+        for (name, value) in [
+            ("CACHE_STORE", "redis"),
+            ("CACHE_DRIVER", "redis"),
+            ("QUEUE_FAILED_DRIVER", "database-uuids"),
+        ] {
+            settings.push((name, value.to_owned()));
+        }
+        let scene = Scene::new(version, &settings, &mappings);
+        assert!(scene.failed().is_empty(), "the first look makes the tables");
+        let address = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let queues = "--queue=default,reports";
+        let mut serving =
+            scene
+                .workplace
+                .worker_command(&[queues, "--concurrency=4", "--name=web"]);
+        serving
+            .env("ARTISAND_METRICS", address.to_string())
+            .env("ARTISAND_HTTP_TOKEN", TOKEN);
+        let other = scene.worker(&[queues, "--concurrency=4", "--name=batch"]);
+        let workers = vec![ManagedChild::spawn(serving), other];
+        eventually("the server", SOON, || {
+            std::net::TcpStream::connect(address).ok()
+        });
+        let mut browser = Chromium::start();
+        browser.look_like(1100, "light");
+        browser.open(&format!("http://{address}/"));
+        browser.until("document.body?.dataset.ready");
+        Self {
+            scene,
+            workers,
+            browser,
+        }
+    }
+
+    /// The row of a table with this text.
+    fn row(table: &str, text: &str) -> String {
+        format!(
+            "[...document.querySelectorAll('#{table} tbody tr')].find(r => r.textContent.includes({text:?}))"
+        )
+    }
+
+    fn button(table: &str, text: &str) -> String {
+        format!("{}?.querySelector('button')", Self::row(table, text))
+    }
+
+    fn end(mut self) {
+        std::fs::write(self.workplace.path().join("go"), "").unwrap();
+        for worker in &mut self.workers {
+            worker.signal(Signal::TERM);
+            worker.succeeds_within(SOON);
+        }
+        assert!(
+            self.browser.complaints.is_empty(),
+            "{:?}",
+            self.browser.complaints
+        );
+    }
+}
+
+on_every_laravel!(an_operator_sees_retries_and_pauses);
+fn an_operator_sees_retries_and_pauses(version: u8) {
+    let mut page = Watched::new(version);
+    for id in 0..12 {
+        page.push(&format!("fine-{id}"), &["--script=ok"]);
+    }
+    let bad = page.push("<img src=x onerror=alert(1)>", &["--script=throw,ok"]);
+    let also = page.push("also-bad", &["--script=throw,ok"]);
+    page.browser.until(&Watched::row("failed", &bad));
+    page.browser.until(&Watched::row("failed", &also));
+    page.browser
+        .until(&Watched::row("classes", "App\\Jobs\\Journal"));
+    page.browser
+        .until("document.querySelectorAll('#workers tbody tr').length === 2");
+    // Text of jobs stays text.
+    assert_eq!(
+        page.browser
+            .value("document.querySelectorAll('img').length"),
+        0
+    );
+    let shown = page
+        .browser
+        .value(&format!("{}.innerText", Watched::row("failed", &bad)));
+    let shown = shown.as_str().unwrap();
+    assert!(shown.contains("<img src=x onerror=alert(1)>"), "{shown}");
+
+    // Without the token nothing can be pressed; a wrong one is refused.
+    let pause = Watched::button("queues", "default");
+    assert_eq!(page.browser.value(&format!("{pause}.disabled")), true);
+    page.browser
+        .value("document.getElementById('token').focus()");
+    page.browser.type_text("a-token-of-no-worker");
+    page.browser
+        .click("document.querySelector('#token-form button')");
+    page.browser
+        .until("document.getElementById('message').textContent.includes('not the right one')");
+    page.browser
+        .value("document.getElementById('token').focus()");
+    page.browser.type_text(TOKEN);
+    page.browser
+        .click("document.querySelector('#token-form button')");
+    page.browser.until(&format!("!{pause}.disabled"));
+
+    // A paused queue keeps the job that is retried.
+    let paused = |page: &Watched| {
+        !page
+            .keys("*illuminate:queue:paused:redis:default")
+            .is_empty()
+    };
+    assert!(!paused(&page));
+    page.browser.click(&pause);
+    page.browser.until(&format!(
+        "{}.textContent.includes('paused')",
+        Watched::row("queues", "default")
+    ));
+    assert!(paused(&page));
+    page.browser.click(&Watched::button("failed", &bad));
+    page.browser
+        .until("document.getElementById('message').textContent.includes('Retried 1 job')");
+    let waiting = page.redis.list(&page.queue("default"));
+    assert_eq!(waiting.len(), 1, "{}", page.redis.state());
+    assert!(String::from_utf8_lossy(&waiting[0]).contains(&bad));
+    let left = page.failed();
+    assert_eq!(left.len(), 1, "{left:?}");
+    page.browser
+        .until(&format!("!{}", Watched::row("failed", &bad)));
+    page.browser.until(&format!(
+        "{}.innerText.includes('Resume')",
+        Watched::row("queues", "default")
+    ));
+    page.browser.click(&Watched::button("queues", "default"));
+    eventually("the mark to be gone", SOON, || {
+        (!paused(&page)).then_some(())
+    });
+    page.redis.eventually("the job to run again", SOON, || {
+        (page.queued() == 0).then_some(())
+    });
+
+    // All of a class and an exception, after a second press.
+    let group = Watched::button("groups", "App\\Jobs\\Journal");
+    page.browser.click(&group);
+    page.browser
+        .until(&format!("{group}.textContent.startsWith('Sure')"));
+    page.browser.click(&group);
+    page.browser
+        .until("document.getElementById('message').textContent.includes('Retried')");
+    page.redis
+        .eventually("no failed job that was not retried", SOON, || {
+            let failed = page.failed();
+            failed
+                .iter()
+                .all(|job| job["uuid"] != also.as_str())
+                .then_some(())
+        });
+    page.end();
+}
+
+/// The directory of the pictures of the docs, if they are to be made anew.
+fn pictures() -> Option<PathBuf> {
+    let wanted = std::env::var_os("ARTISAND_PICTURES").is_some();
+    wanted.then(|| project().join("docs/operations"))
+}
+
+#[test]
+#[ignore = "needs php and the Laravel roots (make test)"]
+fn the_page_fits_every_width_in_light_and_dark() {
+    let mut page = Watched::new(13);
+    for id in 0..40 {
+        let script = [
+            "ok",
+            "ok",
+            "ok",
+            "sleep:0.02",
+            "ok",
+            "release:0,ok",
+            "sleep:0.2",
+        ][id % 7];
+        let queue = ["--queue=default", "--queue=reports"][id % 2];
+        let script = format!("--script={script}");
+        page.push(&format!("job-{id}"), &["--tries=3", &script, queue]);
+    }
+    for id in 0..3 {
+        page.push(&format!("invoice-{id}"), &["--script=throw"]);
+    }
+    page.php()
+        .run(&["interop:dispatch", "plain", "--queue=reports"]);
+    page.push("later", &["--delay=3600"]);
+    page.browser
+        .until("document.querySelectorAll('#failed tbody tr').length === 3");
+    page.browser
+        .until("document.querySelectorAll('#workers tbody tr').length === 2");
+    page.browser
+        .until(&Watched::row("running", "App\\Jobs\\Plain"));
+    let saved = tempfile::tempdir().unwrap();
+    let to = pictures().unwrap_or_else(|| saved.path().to_owned());
+    let sizes = [
+        ("page.png", 1100, "light"),
+        ("page-dark.png", 1100, "dark"),
+        ("page-phone.png", 390, "light"),
+    ];
+    for (name, width, scheme) in sizes {
+        page.browser.look_like(width, scheme);
+        page.browser.until(&format!("innerWidth === {width}"));
+        let wide = page.browser.value("document.documentElement.scrollWidth");
+        assert_eq!(wide, width, "{name} overflows");
+        let high = if width < 600 { 2200 } else { 1500 };
+        page.browser.save(&to.join(name), width, high);
+        assert!(is_png(&to.join(name)), "{name}");
+    }
+    let is_dark = "getComputedStyle(document.body).backgroundColor";
+    page.browser.look_like(320, "dark");
+    assert_eq!(page.browser.value(is_dark), "rgb(19, 22, 27)");
+    assert_eq!(
+        page.browser.value("document.documentElement.scrollWidth"),
+        320
+    );
+    // What assistive technology gets: a name for each control, picture and table.
+    let nameless = "[...document.querySelectorAll('button, input, select, table, svg.chart')].filter(e => !(e.textContent.trim() && e.tagName === 'BUTTON') && !e.getAttribute('aria-label') && !e.labels?.length).map(e => e.outerHTML)";
+    assert_eq!(page.browser.value(nameless), serde_json::json!([]));
+    page.end();
+}
+
+fn is_png(path: &Path) -> bool {
+    std::fs::read(path).unwrap().starts_with(b"\x89PNG")
+}
