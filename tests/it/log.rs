@@ -195,7 +195,8 @@ fn the_log_names_a_running_job_whose_reservation_is_gone() {
     let path = pipe.to_str().unwrap();
     let mapping =
         format!("[[map]]\njob = '*'\nhandler = {{ exec = ['sh', '-c', 'read line < {path}'] }}\n");
-    let workplace = Workplace::new(&redis, "", 2, &mapping);
+    // The job must begin before its reservation ends, on a machine that stands still for a while, too.
+    let workplace = Workplace::new(&redis, "", 9, &mapping);
     let payload = json!({
         "uuid": "uuid-1", "displayName": "App\\Jobs\\X", "job": CALL_QUEUED_HANDLER,
         "data": {"commandName": "App\\Jobs\\X", "command": "O:10:\"App\\Jobs\\X\":0:{}"},
