@@ -8,6 +8,7 @@
  *   {"do": "raise", "attempts": [..]}   raises Laravel's events for attempts that have ended in artisand's handlers
  *   {"do": "hooks", "payload": "..", "connection": "redis", "queue": "default"}
  *                                       runs the app's payload hooks (`Queue::createPayloadUsing`) for this payload
+ *   {"do": "waits"}                     lets Horizon look for queues whose jobs wait too long
  *   {"do": "stop"}
  *
  * From the helper, besides `booted` and `unbootable`:
@@ -55,7 +56,7 @@ class Helper extends Member
                 break;
             }
             $this->heard = microtime(true);
-            $answer = $order['do'] === 'raise' ? $this->raise($order['attempts']) : $this->hooked($order);
+            $answer = $this->answer($order);
             $limit = $this->setting('max_time');
             $isLast = memory_get_usage(true) >= $this->setting('options')['memory'] * 1024 * 1024
                 || ($limit !== null && microtime(true) - $began >= $limit);
@@ -70,6 +71,32 @@ class Helper extends Member
     /** No loop of Laravel's runs here, and its event says nothing about a job. */
     protected function attend()
     {
+    }
+
+    private function answer(array $order)
+    {
+        switch ($order['do']) {
+            case 'raise':
+                return $this->raise($order['attempts']);
+            case 'waits':
+                return $this->lookForWaits();
+            default:
+                return $this->hooked($order);
+        }
+    }
+
+    /** Horizon takes its lock for this, and raises its event for each queue whose jobs wait too long. */
+    private function lookForWaits()
+    {
+        try {
+            $this->app->make('Laravel\Horizon\Listeners\MonitorWaitTimes')->handle();
+        } catch (\Throwable $problem) {
+            report($this->app, $problem);
+
+            return ['why' => get_class($problem).': '.Channel::text($problem->getMessage())];
+        }
+
+        return ['why' => null];
     }
 
     private function raise(array $attempts)

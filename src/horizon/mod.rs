@@ -13,8 +13,10 @@ mod note;
 mod options;
 mod register;
 mod task;
+mod waits;
 mod writer;
 
 pub use options::{HorizonOptions, Registration, Supervisor, Trim};
 pub use task::Horizon;
+pub use waits::WaitMonitor;
 pub use writer::Losses;

@@ -9,6 +9,7 @@ use redis::Pipeline;
 use serde::Serialize;
 
 use super::options::{HorizonOptions, Registration, Supervisor};
+use crate::connection::{self, Redis};
 use crate::queue::QueueName;
 use crate::time::Micros;
 
@@ -17,7 +18,11 @@ const MASTER_LIVES: u64 = 15;
 /// Seconds that the record of a supervisor lives without a heartbeat.
 const SUPERVISOR_LIVES: u64 = 30;
 /// Seconds after which a master without a heartbeat no longer counts.
-pub(super) const MASTER_COUNTS: u64 = 14;
+const MASTER_COUNTS: u64 = 14;
+/// The same of a supervisor.
+const SUPERVISOR_COUNTS: u64 = 29;
+/// The last part of the name of a supervisor of this program. The first one is the name of its master.
+const OWN: &str = ":artisand";
 
 /// This worker's names and records.
 #[derive(Debug)]
@@ -59,7 +64,7 @@ impl<'a> Register<'a> {
         Self {
             prefix,
             worker,
-            supervisor: format!("{master}:artisand"),
+            supervisor: format!("{master}{OWN}"),
             master,
         }
     }
@@ -152,20 +157,6 @@ impl<'a> Register<'a> {
             pipeline.cmd("ZREM").arg(self.key(list)).arg(name).ignore();
         }
     }
-
-    /// Asks how many other masters live.
-    pub(super) fn count_others(&self, pipeline: &mut Pipeline) {
-        let since = Micros::now().seconds().saturating_sub(MASTER_COUNTS);
-        let masters = self.key("masters");
-        (pipeline.cmd("ZRANGEBYSCORE").arg(masters))
-            .arg(since)
-            .arg("+inf");
-    }
-
-    /// Whether a name is that of another master, which runs in PHP.
-    pub(super) fn is_other(&self, name: &str) -> bool {
-        name != self.master
-    }
 }
 
 /// The process that Horizon's commands signal. The first process of a container has the number of another one outside:
@@ -175,6 +166,45 @@ fn pid() -> u32 {
     match std::process::id() {
         1 => NONE,
         pid => pid,
+    }
+}
+
+/// Masters and supervisors that live, by their names.
+#[derive(Debug)]
+pub(super) struct Alive {
+    masters: Vec<String>,
+    supervisors: Vec<String>,
+}
+
+impl Alive {
+    /// Asks Horizon's Redis.
+    pub(super) async fn ask(redis: &Redis, prefix: &str) -> Result<Self, connection::Error> {
+        let now = Micros::now().seconds();
+        let mut pipeline = Pipeline::new();
+        for (list, counts) in [
+            ("masters", MASTER_COUNTS),
+            ("supervisors", SUPERVISOR_COUNTS),
+        ] {
+            (pipeline.cmd("ZRANGEBYSCORE").arg(format!("{prefix}{list}")))
+                .arg(now.saturating_sub(counts))
+                .arg("+inf");
+        }
+        let (masters, supervisors) = redis.pipeline(&pipeline).await?;
+        Ok(Self {
+            masters,
+            supervisors,
+        })
+    }
+
+    /// Whether a master runs in PHP.
+    pub(super) fn has_master_in_php(&self) -> bool {
+        let is_own = |master: &String| self.supervisors.contains(&format!("{master}{OWN}"));
+        !self.masters.iter().all(is_own)
+    }
+
+    /// Whether a supervisor runs in PHP.
+    pub(super) fn has_supervisor_in_php(&self) -> bool {
+        !self.supervisors.iter().all(|name| name.ends_with(OWN))
     }
 }
 
@@ -207,5 +237,34 @@ pub(super) fn trim(options: &HorizonOptions, pipeline: &mut Pipeline, slow: bool
             .arg("-inf")
             .arg(now.saturating_sub(MASTER_COUNTS))
             .ignore();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_of_other_workers_of_artisand_do_not_count_as_horizons() {
+        let own = ["web-1-abcd", "artisand-efgh"];
+        #[rustfmt::skip]
+        let rows: [(&[&str], &[&str], bool, bool); 5] = [
+            // masters, supervisors => a master in PHP, a supervisor in PHP
+            (&[], &[], false, false),
+            (&own, &["web-1-abcd:artisand", "artisand-efgh:artisand"], false, false),
+            (&own, &["web-1-abcd:supervisor-1", "artisand-efgh:artisand"], true, true),
+            (&["web-1-abcd"], &[], true, false),
+            // One that is not registered as a master.
+            (&[], &["web-1-abcd:artisand"], false, false),
+        ];
+        for (masters, supervisors, master, supervisor) in rows {
+            let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+            let alive = Alive {
+                masters: names(masters),
+                supervisors: names(supervisors),
+            };
+            assert_eq!(alive.has_master_in_php(), master, "{alive:?}");
+            assert_eq!(alive.has_supervisor_in_php(), supervisor, "{alive:?}");
+        }
     }
 }

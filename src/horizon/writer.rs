@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::batch::{Batch, Entry, Metrics, Reserved, Writes, metrics};
 use super::note::{Backlog, End, MOST, Note, Recorder};
 use super::options::HorizonOptions;
-use super::register::{Register, trim};
+use super::register::{Alive, Register, trim};
 use crate::connection::{self, Reconnect, Redis};
 use crate::payload::Payload;
 use crate::shown::with_causes;
@@ -125,11 +125,9 @@ impl Writer {
                 }
                 _ = beats.tick() => {
                     self.beat(register.as_ref()).await;
-                    if let Some(register) = &register
-                        && Instant::now() >= next_trim
-                    {
+                    if register.is_some() && Instant::now() >= next_trim {
                         next_trim = Instant::now() + TRIM;
-                        self.trim(register, trims.is_multiple_of(SLOW_TRIM)).await;
+                        self.trim(trims.is_multiple_of(SLOW_TRIM)).await;
                         trims = trims.wrapping_add(1);
                     }
                 }
@@ -346,14 +344,10 @@ impl Writer {
     }
 
     /// Removes old entries if no master in PHP does.
-    async fn trim(&mut self, register: &Register<'_>, slow: bool) {
-        let mut pipeline = Pipeline::new();
-        register.count_others(&mut pipeline);
-        let Ok((masters,)) = self.redis.pipeline::<(Vec<String>,)>(&pipeline).await else {
-            return;
-        };
-        if masters.iter().any(|name| register.is_other(name)) {
-            return;
+    async fn trim(&mut self, slow: bool) {
+        match Alive::ask(&self.redis, &self.options.redis.prefix).await {
+            Ok(alive) if !alive.has_master_in_php() => {}
+            _ => return,
         }
         let mut pipeline = Pipeline::new();
         trim(&self.options, &mut pipeline, slow);

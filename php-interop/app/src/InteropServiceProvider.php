@@ -66,6 +66,9 @@ class InteropServiceProvider extends ServiceProvider
                 Worker::$memoryExceededExitCode = 99;
             }
         }
+        if (getenv('INTEROP_HORIZON')) {
+            class_alias(LongWaits::class, 'Laravel\Horizon\Listeners\MonitorWaitTimes');
+        }
         if (getenv('INTEROP_TRACES')) {
             Traces::leave($this->app['events']);
         }

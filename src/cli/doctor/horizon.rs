@@ -1,14 +1,17 @@
 //! The app's Horizon, and what artisand writes for it.
 
+use super::context::Context;
 use crate::cli::report::Report;
 use crate::config::{self, Config};
 use crate::connection::Redis;
 use crate::horizon::{HorizonOptions, Registration};
+use crate::routing::{Router, UnmappedPolicy};
 use crate::shown::with_causes;
 
-pub(super) async fn check(config: &Config, connection: &str) -> Report {
+pub(super) async fn check(context: &Context<'_>) -> Report {
+    let config: &Config = context.config;
     let mut report = Report::default();
-    let options = match config::horizon(config, connection) {
+    let options = match config::horizon(config, &context.connection) {
         Ok(Some(options)) => options,
         Ok(None) => {
             let has_horizon = config.laravel().is_some_and(config::Laravel::has_horizon);
@@ -34,7 +37,12 @@ pub(super) async fn check(config: &Config, connection: &str) -> Report {
                 Registration::Supervisor => "this worker is a supervisor there",
                 Registration::Off => "this worker is not listed there",
             };
-            report.ok("horizon", format!("records of jobs go to {place}; {shown}"));
+            let waits = if looks_for_waits(context) {
+                ""
+            } else {
+                "; it looks for long waits only while a supervisor of its own runs, or a worker of artisand with a pool of PHP processes"
+            };
+            report.ok("horizon", format!("records of jobs go to {place}; {shown}{waits}"));
         }
         Ok(false) => report.warn(
             "horizon",
@@ -48,6 +56,13 @@ pub(super) async fn check(config: &Config, connection: &str) -> Report {
         ),
     }
     report
+}
+
+/// Whether a worker lets PHP look for queues whose jobs wait too long.
+fn looks_for_waits(context: &Context<'_>) -> bool {
+    let runs_php = |router: &Router| *router.unmapped() == UnmappedPolicy::Php;
+    context.router().is_some_and(runs_php)
+        && context.config.file.horizon.register != Registration::Off
 }
 
 /// Whether Horizon has written keys under its prefix.

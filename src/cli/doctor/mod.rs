@@ -124,7 +124,7 @@ async fn examine(context: &Context<'_>, registry: &Registry) -> Report {
     report.extend(queues);
     if let Some(laravel) = config.laravel() {
         report.extend(cache::check(config, laravel).await);
-        report.extend(horizon::check(config, &context.connection).await);
+        report.extend(horizon::check(context).await);
         report.extend(pulse::check(config).await);
     }
     #[cfg(feature = "http")]

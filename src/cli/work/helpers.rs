@@ -7,8 +7,10 @@ use tokio::runtime::Handle;
 use super::plan::Plan;
 use crate::config::{self, Config};
 use crate::handler::{Hooks, Services};
+use crate::horizon::WaitMonitor;
 use crate::listeners::{ListenerFigures, Listeners};
 use crate::process::pool::HookHelper;
+use crate::queue::Queue;
 use crate::worker::{Control, Observer};
 
 /// The PHP processes that run no jobs.
@@ -17,6 +19,8 @@ pub(super) struct Helpers {
     listeners: Option<Listeners>,
     /// For its payload hooks.
     hooks: Option<Arc<HookHelper>>,
+    /// For Horizon's look at long waits.
+    waits: Option<WaitMonitor>,
 }
 
 impl Helpers {
@@ -26,8 +30,9 @@ impl Helpers {
         plan: &Plan,
         services: &mut Services,
         figures: Option<ListenerFigures>,
+        queue: Arc<dyn Queue>,
         runtime: &Handle,
-    ) -> Self {
+    ) -> anyhow::Result<Self> {
         // No handler may keep them waiting.
         let _entered = runtime.enter();
         let options = || config::pool_options(config, &plan.options, None);
@@ -39,7 +44,16 @@ impl Helpers {
         if let Some(hooks) = &hooks {
             services.hooks = Hooks::Ask(Arc::<HookHelper>::clone(hooks));
         }
-        Self { listeners, hooks }
+        let horizon = config::horizon_of_worker(config, &plan.options, plan.slots(config))?;
+        // Only where the pool runs, as PHP is sure to be here then. A worker for one job has ended before a look is due.
+        let waits = horizon
+            .filter(|_| plan.is_for_php() && !plan.options.once)
+            .map(|horizon| WaitMonitor::start(&horizon, options(), queue, runtime));
+        Ok(Self {
+            listeners,
+            hooks,
+            waits: waits.transpose()?.flatten(),
+        })
     }
 
     /// Waits until jobs can have the answers they need, or never will.
@@ -59,6 +73,9 @@ impl Helpers {
 
     /// Lets the processes finish and end.
     pub(super) async fn finish(self) {
+        if let Some(waits) = self.waits {
+            waits.stop().await;
+        }
         if let Some(listeners) = self.listeners {
             listeners.finish().await;
         }

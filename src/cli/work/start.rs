@@ -242,7 +242,9 @@ pub(super) async fn run(
     let beats = plan.heartbeat && queue.keeps_heartbeats();
     let watched = watched.filter(|watched| beats || watched.is_watched());
     let figures = watched.as_ref().map(|watched| watched.jobs.listeners());
-    let helpers = Helpers::start(config, &plan, &mut stores.services, figures, &runtime);
+    let services = &mut stores.services;
+    let driver = Arc::clone(&queue) as Arc<dyn Queue>;
+    let helpers = Helpers::start(config, &plan, services, figures, driver, &runtime)?;
     let pool = start_pool(config, &plan, stores.failed_jobs.as_ref(), control).await?;
     helpers.are_ready(control).await;
     let heart = (watched.as_ref()).map(|watched| watched.heart(config, &plan, &*queue, control));

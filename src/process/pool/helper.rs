@@ -58,7 +58,7 @@ impl Helper {
     }
 
     /// Waits until it has booted the app or failed to.
-    pub(super) async fn booted(&self) {
+    pub async fn booted(&self) {
         let mut changes = self.shared.changes.subscribe();
         loop {
             changes.borrow_and_update();
@@ -71,7 +71,7 @@ impl Helper {
     }
 
     /// Whether it could not boot the app at its last try.
-    pub(super) fn is_broken(&self) -> bool {
+    pub fn is_broken(&self) -> bool {
         self.shared.last_problem().is_some()
     }
 
@@ -128,7 +128,7 @@ impl Member {
                 () = tokio::time::sleep_until(until) => {
                     tracing::error!(
                         php.process = self.log.process,
-                        "a PHP process has said nothing for {SILENCE:?} and is killed: a listener or a payload hook of the app hangs"
+                        "a PHP process has said nothing for {SILENCE:?} and is killed: a listener, a payload hook or a notification of the app hangs"
                     );
                     break true;
                 }

@@ -53,6 +53,7 @@ mod kinds;
 mod listeners;
 mod listens;
 mod locks_elsewhere;
+mod long_waits;
 mod malformed;
 mod middleware;
 mod models;
