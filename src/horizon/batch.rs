@@ -39,6 +39,8 @@ pub(super) struct Batch {
     pub(super) entries: Vec<Entry>,
     /// Jobs that this process has pushed, with the moment.
     pub(super) pushed: Vec<(Micros, Pushed)>,
+    /// Jobs whose reservation ran out and that are back in their queue, as they were reserved, with the moment.
+    pub(super) migrated: Vec<(Micros, Box<[u8]>)>,
     /// Of the last attempt of each job.
     positions: HashMap<Box<str>, usize>,
 }
@@ -46,7 +48,7 @@ pub(super) struct Batch {
 impl Batch {
     /// How many notes there are, roughly.
     pub(super) fn len(&self) -> usize {
-        self.entries.len() + self.pushed.len()
+        self.entries.len() + self.pushed.len() + self.migrated.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -57,6 +59,7 @@ impl Batch {
         let Note { at, what } = note;
         let (job, what) = match what {
             What::Pushed(pushed) => return self.pushed.push((at, pushed)),
+            What::Migrated(reserved) => return self.migrated.push((at, reserved)),
             What::Reserved(job) => (job, None),
             What::Ended(job, end) => (job, Some(end)),
         };
@@ -156,6 +159,14 @@ redis.call('hset', KEYS[1], 'id', ARGV[2], 'connection', ARGV[3], 'queue', ARGV[
 redis.call('expireat', KEYS[1], ARGV[8])
 ";
 
+/// Writes that a job is back in its queue, unless a worker has taken it again: then the record has other bytes.
+const MIGRATED: &str = r"
+local status, payload = unpack(redis.call('hmget', KEYS[1], 'status', 'payload'))
+if status == 'reserved' and payload == ARGV[1] then
+    redis.call('hset', KEYS[1], 'status', 'pending', 'updated_at', ARGV[2], 'delay', '0')
+end
+";
+
 impl<'a> Writes<'a> {
     pub(super) fn new(options: &'a HorizonOptions, monitored: &'a HashSet<String>) -> Self {
         Self {
@@ -247,6 +258,20 @@ impl<'a> Writes<'a> {
                 .arg(id)
                 .ignore();
         }
+    }
+
+    /// Writes that a job whose reservation ran out is back in its queue. Comes after the attempts of the same batch, one of
+    /// which may be the job's next.
+    pub(super) fn migrated(&mut self, at: Micros, reserved: &[u8]) {
+        let Ok(payload) = Payload::parse(reserved) else {
+            return;
+        };
+        let Some(id) = id_of(&payload) else { return };
+        let key = self.key(id);
+        (self.pipeline.cmd("EVAL").arg(MIGRATED).arg(1).arg(key))
+            .arg(reserved)
+            .arg(at.to_string())
+            .ignore();
     }
 
     /// Writes one attempt. The first `HSET` replies how many fields are new.

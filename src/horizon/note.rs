@@ -20,6 +20,8 @@ pub(super) struct Note {
 #[derive(Debug)]
 pub(super) enum What {
     Pushed(Pushed),
+    /// Its reservation ran out, and it is back in its queue. The bytes are those that were reserved.
+    Migrated(Box<[u8]>),
     Reserved(Arc<JobInfo>),
     Ended(Arc<JobInfo>, End),
 }
@@ -54,6 +56,7 @@ impl Note {
         const BESIDES: usize = 256;
         let (job, text) = match &self.what {
             What::Pushed(pushed) => return pushed.payload.len() + BESIDES,
+            What::Migrated(reserved) => return reserved.len() + BESIDES,
             What::Ended(job, End::Failed { exception, .. }) => (job, exception.len()),
             What::Reserved(job) | What::Ended(job, _) => (job, 0),
         };
@@ -120,6 +123,10 @@ impl PushListener for Recorder {
             queue: queue.clone(),
             payload: payload.into(),
         }));
+    }
+
+    fn migrated(&self, reserved: &[u8]) {
+        self.note(What::Migrated(reserved.into()));
     }
 }
 

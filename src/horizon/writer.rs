@@ -229,6 +229,9 @@ impl Writer {
         for entry in &batch.entries {
             writes.entry(entry);
         }
+        for (at, reserved) in &batch.migrated {
+            writes.migrated(*at, reserved);
+        }
         writes.metrics(measured);
         self.redis.pipeline(&writes.pipeline).await
     }

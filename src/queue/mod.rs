@@ -89,16 +89,28 @@ impl fmt::Debug for ReservedJob {
     }
 }
 
-/// Hears of jobs that were pushed. Called on the pushing task: return quickly and never block.
+/// Hears of jobs that came to a queue. Called on the task that brought them there: return quickly and never block.
 pub trait PushListener: Send + Sync + fmt::Debug + 'static {
     /// Called once for each job, after it was pushed.
     fn pushed(&self, connection: &ConnectionName, queue: &QueueName, payload: &[u8]);
+
+    /// Called once for each job whose reservation ran out and that a pop has moved back to its queue, with its bytes
+    /// while it was reserved. Only queues on Redis know.
+    fn migrated(&self, reserved: &[u8]) {
+        let _ = reserved;
+    }
 }
 
 impl PushListener for Vec<Arc<dyn PushListener>> {
     fn pushed(&self, connection: &ConnectionName, queue: &QueueName, payload: &[u8]) {
         for listener in self {
             listener.pushed(connection, queue, payload);
+        }
+    }
+
+    fn migrated(&self, reserved: &[u8]) {
+        for listener in self {
+            listener.migrated(reserved);
         }
     }
 }

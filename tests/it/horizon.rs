@@ -66,6 +66,9 @@ handler = "discard"
 job = 'App\Jobs\Fails'
 handler = { exec = ["sh", "-c", "echo too bad >&2; exit 1"] }
 [[map]]
+job = 'App\Jobs\Waits'
+handler = { exec = ["sh", "-c", "until [ -e go ]; do sleep 0.05; done"] }
+[[map]]
 job = 'App\Jobs\Again'
 handler = { exec = ["sh", "-c", "[ $ARTISAND_JOB_ATTEMPTS = 2 ]"] }
 "#;
@@ -386,6 +389,52 @@ fn a_record_that_comes_after_the_end_of_its_job_is_mended() {
     assert_eq!(scene.hash("queue:default")["throughput"], "1");
     worker.signal(Signal::TERM);
     worker.succeeds_within(SOON);
+}
+
+#[test]
+fn a_job_is_pending_again_when_its_reservation_has_run_out() {
+    let scene = Scene::new();
+    // Reserved by workers that are gone. Another worker has `taken` again, but its record comes late.
+    for (id, attempts) in [("lost", 1), ("taken", 2)] {
+        let reserved = Scene::payload(id, "Ok", &json!({"attempts": 1}));
+        let set = ["ZADD", "shop-queues:default:reserved", "1", &reserved];
+        scene.redis.query::<()>(&set.map(str::as_bytes));
+        let payload = Scene::payload(id, "Ok", &json!({"attempts": attempts}));
+        scene.record(id, &payload);
+        let key = format!("{P}{id}");
+        let fields = ["HSET", &key, "status", "reserved", "updated_at", "1"];
+        scene.redis.query::<()>(&fields.map(str::as_bytes));
+    }
+    // No record comes of one that has expired.
+    let reserved = Scene::payload("forgotten", "Ok", &json!({"attempts": 1}));
+    let set = ["ZADD", "shop-queues:default:reserved", "1", &reserved];
+    scene.redis.query::<()>(&set.map(str::as_bytes));
+    // The first one of the list holds the only slot.
+    scene.dispatch("waits", "Waits", &json!({}));
+    let args = [
+        "queue:work",
+        "--sleep=0.1",
+        "--concurrency=1",
+        "--stop-when-empty",
+    ];
+    let mut worker = ManagedChild::spawn(scene.command(&args));
+    eventually("the record says so", SOON, || {
+        (scene.status("lost") == "pending").then_some(())
+    });
+    let record = scene.hash("lost");
+    assert_eq!(record["delay"], "0");
+    assert_ne!(record["updated_at"], "1");
+    let payload: Value = serde_json::from_str(&record["payload"]).unwrap();
+    assert_eq!(payload["attempts"], 1);
+    assert_eq!(scene.minutes_to_live("lost"), 60);
+    assert_eq!(scene.status("taken"), "reserved");
+    assert_eq!(scene.hash("forgotten"), BTreeMap::new());
+    std::fs::write(scene.app.path().join("go"), "").unwrap();
+    worker.succeeds_within(SOON);
+    assert_eq!(
+        scene.jobs("completed_jobs"),
+        names(&["forgotten", "lost", "taken", "waits"])
+    );
 }
 
 #[test]

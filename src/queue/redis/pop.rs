@@ -107,7 +107,7 @@ impl RedisQueue {
             number(max.get()),
             number(self.migration_limit(max)),
             Self::flag(self.options.notify),
-            Self::flag(self.options.retry_after.is_some()),
+            self.ends_reservations(),
             number(window),
             number(self.options.look_ahead),
             number(needles.len()),
@@ -130,8 +130,13 @@ impl RedisQueue {
         let lease = self.lease(request.now);
         let mut ended = None;
         for (position, (queue, entry)) in queues.iter().zip(reply).enumerate() {
-            let mut shown =
+            let (mut shown, lost) =
                 read_entry(queue, entry, lease, popped).ok_or_else(wrong("pop.lua", queue))?;
+            if let Some(listener) = self.pushes.get() {
+                for reserved in &lost {
+                    listener.migrated(reserved);
+                }
+            }
             let is_known = (selection.as_mut()).is_none_or(|(selection, _)| {
                 selection.heads.found(queue, shown.start, &shown.first)
             });
@@ -144,6 +149,15 @@ impl RedisQueue {
             }
         }
         Ok(ended)
+    }
+
+    /// Whether reservations end, as pop.lua is told.
+    fn ends_reservations(&self) -> Arg<'static> {
+        match (self.options.retry_after, self.pushes.get()) {
+            (None, _) => number(0),
+            (Some(_), None) => number(1),
+            (Some(_), Some(_)) => number(2),
+        }
     }
 
     /// Chooses from the jobs that pop.lua has shown; true if there is nothing more to do for their queue.
@@ -269,13 +283,13 @@ fn earliest(a: Option<UnixSeconds>, b: Option<UnixSeconds>) -> Option<UnixSecond
     }
 }
 
-/// Reads the part of pop.lua's reply for one queue.
+/// Reads the part of pop.lua's reply for one queue; also returns the jobs that have lost their reservation.
 fn read_entry(
     queue: &QueueName,
     entry: Value,
     lease: Option<UnixSeconds>,
     popped: &mut Popped,
-) -> Option<Shown> {
+) -> Option<(Shown, Vec<Vec<u8>>)> {
     let Value::Array(entry) = entry else {
         return None;
     };
@@ -292,13 +306,14 @@ fn read_entry(
         is_end: read_count(&entry.next()?)? == 1,
         jobs: redis::from_redis_value(entry.next()?).ok()?,
     };
+    let lost = redis::from_redis_value(entry.next()?).ok()?;
     while let Some(element) = entry.next() {
         let (offset, text) = (entry.next()?, entry.next()?);
         popped
             .jobs
             .push(read_job(queue, element, &offset, text, lease)?);
     }
-    Some(shown)
+    Some((shown, lost))
 }
 
 /// Builds a job from its element and the script's description of its member: an edit, or the whole member.

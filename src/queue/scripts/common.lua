@@ -16,7 +16,7 @@ local function first_due(key)
 end
 
 -- Moves due members from a sorted set to the end of the list; returns how many,
--- and when the first remaining one is due.
+-- when the first remaining one is due, and the members.
 local function migrate(from, list, notify, now, limit)
   local first = first_due(from)
   if not first or first > now then return 0, first end
@@ -30,7 +30,7 @@ local function migrate(from, list, notify, now, limit)
     end
     redis.call('ZREMRANGEBYRANK', from, 0, #due - 1)
   end
-  return #due, first_due(from)
+  return #due, first_due(from), due
 end
 
 -- The reserved member of a job: offset and new digits of `attempts`, and the

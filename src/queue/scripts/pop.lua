@@ -12,7 +12,7 @@
 --   3  most jobs to reserve     64
 --   4  most jobs to migrate     64, per set; negative for all
 --   5  whether there are notify lists             1 or 0
---   6  whether reservations end                   1 or 0
+--   6  whether reservations end                   1 or 0; 2 to hear whose have
 --   7  how many jobs to look through             64; 0 to take the first ones
 --   8  how far from the head to look             500
 --   9  number of needles
@@ -27,14 +27,15 @@
 -- the known jobs still stand at the head, and the first one of them (or an empty
 -- text); whether no job is in sight behind those that were looked through; the
 -- jobs without a needle from which the caller has to choose, which end the pop;
--- then three values per reserved job: the element as it was in the list, and
+-- the migrated jobs whose reservations had ended, if the caller wants to hear of
+-- them; then three values per reserved job: the element as it was in the list, and
 -- either the offset of the digits of `attempts` in it and their new text, or -1
 -- and the whole reserved member.
 -- If Redis stops half way, jobs may be both in the list and reserved, never in neither.
 
 local now, expires = tonumber(ARGV[1]), ARGV[2]
 local want, limit = tonumber(ARGV[3]), tonumber(ARGV[4])
-local notifies, expiring = ARGV[5] == '1', ARGV[6] == '1'
+local notifies, expiring, tells = ARGV[5] == '1', ARGV[6] ~= '0', ARGV[6] == '2'
 local window, horizon, needles = tonumber(ARGV[7]), tonumber(ARGV[8]), {}
 for i = 1, tonumber(ARGV[9]) do needles[i] = ARGV[9 + i] end
 
@@ -79,8 +80,8 @@ local function pop(queue)
 
   local tell = notifies and notify
   local migrated, next_delayed = migrate(delayed, list, tell, now, limit)
-  local expired, next_expired = 0, nil
-  if expiring then expired, next_expired = migrate(reserved, list, tell, now, limit) end
+  local expired, next_expired, lost = 0, nil, nil
+  if expiring then expired, next_expired, lost = migrate(reserved, list, tell, now, limit) end
 
   local start = known_jobs(list, tonumber(ARGV[given + 1]), ARGV[given + 2])
   local most = window == 0 and want or math.min(window, horizon - start)
@@ -88,7 +89,7 @@ local function pop(queue)
   local first = start > 0 and redis.call('LINDEX', list, 0) or ''
   local is_end = (#jobs < most or start + #jobs >= horizon) and 1 or 0
   local shown, members, bad, places, room = {}, {}, {}, {}, want
-  local entry = { false, 0, migrated + expired, start, first, is_end, shown }
+  local entry = { false, 0, migrated + expired, start, first, is_end, shown, tells and lost or {} }
   for place, job in ipairs(jobs) do
     if not is_wanted(job) then
       -- The caller may choose it: it holds a slot, so that no later job takes the last one.
