@@ -1411,6 +1411,27 @@ async fn attempts_are_counted_in_every_spelling_and_all_other_bytes_stay_where_t
             r#"{"job":"A","data":",\"attempts\":5}","attempts":1}"#,
             Some(r#"{"job":"A","data":",\"attempts\":5}","attempts":2}"#),
         ),
+        // With Horizon's fields.
+        (
+            r#"{"job":"A","data":{"attempts":7},"attempts":1,"type":"job","tags":["M\\A:1","b"],"silenced":false,"pushedAt":"1795207352.2461"}"#,
+            Some(
+                r#"{"job":"A","data":{"attempts":7},"attempts":2,"type":"job","tags":["M\\A:1","b"],"silenced":false,"pushedAt":"1795207352.2461"}"#,
+            ),
+        ),
+        (
+            r#"{"job":"A","data":{"attempts":7},"attempts":1,"delay":null,"type":"job","tags":{},"silenced":true,"pushedAt":"1795207352"}"#,
+            Some(
+                r#"{"job":"A","data":{"attempts":7},"attempts":2,"delay":null,"type":"job","tags":{},"silenced":true,"pushedAt":"1795207352"}"#,
+            ),
+        ),
+        (
+            r#"{"job":"A","attempts":1,"data":{"x":1,"attempts":7,"type":"job","tags":[],"silenced":false,"pushedAt":"1795207352.2461"}}"#,
+            None,
+        ),
+        (
+            r#"{"job":"A","data":{"attempts":7},"attempts":1,"type":"job","tags":["]"],"silenced":false,"pushedAt":"1795207352.2461"}"#,
+            None,
+        ),
     ];
     for (element, member) in rows {
         queue

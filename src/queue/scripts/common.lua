@@ -33,16 +33,34 @@ local function migrate(from, list, notify, now, limit)
   return #due, first_due(from), due
 end
 
+-- Whether this text behind the number of attempts ends the outermost object.
+local function is_ending(text)
+  return text == '}' or text == ',"delay":null}' or string.find(text, '^,"delay":%-?%d+}$')
+end
+
+-- The fields that Horizon puts behind those of Laravel. A quote that looks like one
+-- of these is none inside a text, and tags with brackets do not match.
+local horizons = '^(.-),"type":"%a+","tags":[%[{][^%[%]{}]*[%]}],"silenced":%l+,"pushedAt":"[%d.]+"}$'
+
 -- The reserved member of a job: offset and new digits of `attempts`, and the
 -- member; or nothing if the payload cannot be decoded.
 local function reserve(job)
-  -- Laravel writes `attempts` last, or last before `delay`. In valid JSON this
-  -- ending belongs to the outermost object, and of equal keys the last one
-  -- counts. The caller finds out whether the rest is valid JSON.
-  local _, at = string.find(job, ',"attempts":', math.max(#job - 63, 1), true)
+  -- Laravel writes `attempts` last, or last before `delay`; Horizon puts four more
+  -- fields behind that. In valid JSON this ending belongs to the outermost object,
+  -- and of equal keys the last one counts. The caller finds out whether the rest is
+  -- valid JSON.
+  local near = math.max(#job - 63, 1)
+  local _, at = string.find(job, ',"attempts":', near, true)
+  if not at and string.find(job, ',"pushedAt":"', near, true) then
+    _, at = string.find(job, ',"attempts":', math.max(#job - 511, 1), true)
+  end
   if at then
     local digits, rest = string.match(job, '^(%d+)(.*)$', at + 1)
-    local is_last = rest == '}' or rest == ',"delay":null}' or (rest and string.find(rest, '^,"delay":%-?%d+}$'))
+    local is_last = rest and is_ending(rest)
+    if rest and not is_last then
+      local laravels = string.match(rest, horizons)
+      is_last = laravels and is_ending(laravels .. '}')
+    end
     if is_last and #digits <= 9 and (digits == '0' or string.sub(digits, 1, 1) ~= '0') then
       local bumped = string.format('%d', digits + 1)
       return at, bumped, string.sub(job, 1, at) .. bumped .. rest
