@@ -24,6 +24,15 @@ pub(crate) fn of_others(jobs: usize) -> Vec<Vec<u8>> {
     (0..jobs).map(|n| job("Another", n, Some(&note))).collect()
 }
 
+/// Adds what Horizon's queue adds to payloads.
+pub(crate) fn with_horizon(payloads: &mut [Vec<u8>]) {
+    let fields = br#","type":"job","tags":[],"silenced":false,"pushedAt":"1760000000.1234"}"#;
+    for payload in payloads {
+        payload.truncate(payload.len() - 1);
+        payload.extend_from_slice(fields);
+    }
+}
+
 /// A payload as Laravel 13 writes it, with the number in the serialized command.
 fn job(class: &str, n: usize, note: Option<&str>) -> Vec<u8> {
     let note = note.map(|note| format!("s:4:\\\"note\\\";s:{}:\\\"{note}\\\";", note.len()));

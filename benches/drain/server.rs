@@ -8,6 +8,8 @@ use artisand::connection::{Redis, RedisOptions};
 use artisand::queue::{Queue as _, QueueName, RedisQueue, RedisQueueOptions};
 
 pub(crate) const PREFIX: &str = "laravel-database-";
+/// The prefix of Horizon's keys.
+pub(crate) const HORIZON: &str = "laravel_horizon:";
 
 pub(crate) struct Server {
     child: Child,
@@ -67,6 +69,33 @@ impl Server {
         for chunk in payloads.chunks(1000) {
             let pushed = queue.push(&QueueName::from("default"), chunk).await;
             pushed.unwrap();
+        }
+    }
+
+    /// Writes what Horizon's queue writes about jobs that it pushes.
+    pub(crate) fn record(&self, payloads: &[Vec<u8>]) {
+        let mut connection = self.connection();
+        for chunk in payloads.chunks(1000) {
+            let mut pipeline = redis::pipe();
+            for payload in chunk {
+                // `{"uuid":"..",`
+                let id = std::str::from_utf8(&payload[9..45]).unwrap();
+                let (key, moment) = (format!("{HORIZON}{id}"), "1760000000.1234");
+                for list in ["recent_jobs", "pending_jobs"] {
+                    let list = format!("{HORIZON}{list}");
+                    (pipeline.cmd("ZADD").arg(list))
+                        .arg(format!("-{moment}"))
+                        .arg(id);
+                }
+                (pipeline.cmd("HSET").arg(&key))
+                    .arg(&["id", id, "connection", "redis", "queue", "default"])
+                    .arg(&["name", "App\\Jobs\\Counted", "status", "pending"])
+                    .arg("payload")
+                    .arg(payload)
+                    .arg(&["created_at", moment, "updated_at", moment]);
+                pipeline.cmd("EXPIREAT").arg(&key).arg(4_000_000_000_u64);
+            }
+            let _: redis::Value = pipeline.query(&mut connection).unwrap();
         }
     }
 

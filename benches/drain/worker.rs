@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::payload;
 use crate::report::Round;
-use crate::server::{PREFIX, Server, free_port};
+use crate::server::{HORIZON, PREFIX, Server, free_port};
 
 /// What runs the jobs.
 #[derive(Clone, Copy, PartialEq)]
@@ -44,8 +44,10 @@ pub(crate) struct Contender {
     is_delayed: bool,
     /// Whether figures are collected and asked for each second.
     has_metrics: bool,
-    /// Whether records for Horizon are written.
+    /// Whether records for Horizon are written: beside those of the pushes, as PHP makes them.
     has_horizon: bool,
+    /// The share of jobs that keep their record.
+    completed: f64,
     /// The number of jobs is that of the benchmark divided by this: slow ones need fewer.
     share: usize,
     /// The number of jobs, whatever that of the benchmark is.
@@ -62,6 +64,7 @@ const NOTHING: Contender = Contender {
     is_delayed: false,
     has_metrics: false,
     has_horizon: false,
+    completed: 1.0,
     share: 1,
     jobs: None,
 };
@@ -92,6 +95,7 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     Contender { name: "one job of 100 MB", handler: Handler::Named("typed"), size: 100_000_000, jobs: Some(1), ..NOTHING },
     Contender { name: "no-op, 64 slots, metrics", has_metrics: true, ..NOTHING },
     Contender { name: "no-op, 64 slots, metrics and Horizon", has_metrics: true, has_horizon: true, ..NOTHING },
+    Contender { name: "no-op, 64 slots, metrics and Horizon, 1 % of records", has_metrics: true, has_horizon: true, completed: 0.01, ..NOTHING },
 ];
 
 /// Reads a job per line, answers it, and writes its uuid to a file.
@@ -110,7 +114,11 @@ impl Contender {
         let jobs = self.jobs.unwrap_or(jobs / self.share);
         let server = Server::start();
         server.fill(&payload::of_others(self.others)).await;
-        let payloads = payload::of_size(jobs, self.size);
+        let mut payloads = payload::of_size(jobs, self.size);
+        if self.has_horizon {
+            payload::with_horizon(&mut payloads);
+            server.record(&payloads);
+        }
         if self.is_delayed {
             server.delay(&payloads);
         } else {
@@ -184,7 +192,8 @@ impl Contender {
             "app = '.'\nsettings = 'manifest'\nmanifest = 'artisand.json'\n\
              [[map]]\njob = 'App\\Jobs\\Counted'\nhandler = {handler}\n\
              [[map]]\nstring = 'Counted@run'\nhandler = {handler}\n\
-             [unmapped]\npolicy = 'leave'\n"
+             [unmapped]\npolicy = 'leave'\n[horizon]\ncompleted = {}\n",
+            self.completed
         );
         std::fs::write(directory.join("artisand.toml"), toml).unwrap();
         let mut command = Command::new(program);
@@ -218,7 +227,7 @@ impl Contender {
         });
         if self.has_horizon {
             manifest["config"]["horizon"] =
-                json!({"use": "default", "prefix": "horizon:", "environments": {"artisand": {}}});
+                json!({"use": "default", "prefix": HORIZON, "environments": {"artisand": {}}});
         }
         manifest.to_string()
     }

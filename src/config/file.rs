@@ -11,7 +11,7 @@ use toml::Spanned;
 use super::mapping::{MapTable, some_events};
 use super::middleware::LimiterTable;
 use super::unmapped::UnmappedTable;
-use crate::horizon::Registration;
+use crate::horizon::{Registration, Share};
 use crate::routing::PhpEvents;
 use crate::telemetry::{Continues, Endpoint, Token};
 
@@ -255,6 +255,9 @@ pub struct HorizonTable {
     /// What the dashboard shows of this worker.
     #[serde(default)]
     pub register: Registration,
+    /// How many of the jobs that succeed keep their record.
+    #[serde(default)]
+    pub completed: Share,
 }
 
 /// `[pulse]`

@@ -56,6 +56,7 @@ pub fn horizon(config: &Config, name: &str) -> Result<Option<HorizonOptions>, Er
     Ok(Some(HorizonOptions {
         redis,
         trim: config.setting(laravel.horizon_trim())?,
+        completed: table.completed,
         worker: None,
     }))
 }

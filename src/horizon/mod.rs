@@ -15,8 +15,9 @@ mod register;
 mod task;
 mod waits;
 mod writer;
+mod writes;
 
-pub use options::{HorizonOptions, Registration, Supervisor, Trim};
+pub use options::{HorizonOptions, Registration, Share, Supervisor, Trim};
 pub use task::Horizon;
 pub use waits::WaitMonitor;
 pub use writer::Losses;

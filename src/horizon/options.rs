@@ -12,6 +12,8 @@ pub struct HorizonOptions {
     pub redis: RedisOptions,
     /// How long records are kept.
     pub trim: Trim,
+    /// How many of the jobs that succeed keep their record.
+    pub completed: Share,
     /// The worker that writes the records; `None` for a command that pushes jobs.
     pub worker: Option<Supervisor>,
 }
@@ -48,6 +50,38 @@ pub enum Registration {
     Supervisor,
     /// Nothing.
     Off,
+}
+
+/// A part of all, from 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Deserialize)]
+#[serde(try_from = "f64")]
+pub struct Share(f64);
+
+impl Share {
+    /// All of them.
+    pub const ALL: Self = Self(1.0);
+
+    /// Whether the share holds one that is chosen by a number from 0 to 1.
+    pub(super) fn holds(self, chance: f64) -> bool {
+        chance < self.0
+    }
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self::ALL
+    }
+}
+
+impl TryFrom<f64> for Share {
+    type Error = &'static str;
+
+    fn try_from(share: f64) -> Result<Self, Self::Error> {
+        let is_share = (0.0..=1.0).contains(&share);
+        is_share
+            .then_some(Self(share))
+            .ok_or("expected a number from 0 to 1")
+    }
 }
 
 /// Minutes that records are kept (`horizon.trim`).

@@ -54,3 +54,40 @@ impl Horizon {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::connection::RedisOptions;
+    use crate::horizon::{Share, Trim};
+    use crate::queue::{ConnectionName, PushListener as _, QueueName};
+
+    #[tokio::test]
+    async fn records_that_cannot_be_written_do_not_keep_a_worker_from_its_end() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut redis = RedisOptions::default();
+        let url = format!("redis://{}", free.local_addr().unwrap());
+        redis.apply_url(&url).unwrap();
+        drop(free);
+        let options = HorizonOptions {
+            redis,
+            trim: Trim::default(),
+            completed: Share::ALL,
+            worker: None,
+        };
+        let horizon = Horizon::start(options, Arc::new(|_| ()), &Handle::current()).unwrap();
+        let recorder = horizon.recorder();
+        let (connection, queue) = (ConnectionName::from("redis"), QueueName::from("default"));
+        recorder.pushed(&connection, &queue, br#"{"uuid":"a","job":"A"}"#);
+        // It is taken in order to be written.
+        while recorder.backlog.bytes.load(Ordering::Relaxed) > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let ended = tokio::time::timeout(Duration::from_secs(60), horizon.finish()).await;
+        assert!(ended.is_ok());
+    }
+}

@@ -10,10 +10,11 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::batch::{Batch, Entry, Metrics, Reserved, Writes, metrics};
+use super::batch::{Batch, Entry, Reserved};
 use super::note::{Backlog, End, MOST, Note, Recorder};
 use super::options::HorizonOptions;
 use super::register::{Alive, Register, trim};
+use super::writes::{Metrics, Writes, Written, is_known, metrics};
 use crate::connection::{self, Reconnect, Redis};
 use crate::payload::Payload;
 use crate::shown::with_causes;
@@ -38,8 +39,6 @@ const MOST_LATE: usize = 10_000;
 const MOST_LATE_BYTES: usize = 32 << 20;
 /// How long the writer tries to write the last notes when the worker has stopped.
 const LAST: Duration = Duration::from_secs(3);
-/// A record that existed has all but these fields before its first attempt is written.
-const NEW_FIELDS: i64 = 4;
 
 /// Hears of records that were dropped.
 pub type Losses = Arc<dyn Fn(u64) + Send + Sync>;
@@ -55,7 +54,7 @@ pub(super) struct Writer {
     running: Reserved,
     /// Jobs that had no record when they were taken: the program that pushed them may write it any moment. With the
     /// time until which that is likely.
-    fresh: HashMap<Box<str>, Instant>,
+    fresh: HashMap<Arc<str>, Instant>,
     late: VecDeque<(Instant, Entry)>,
     late_bytes: usize,
     /// What was already logged.
@@ -116,13 +115,10 @@ impl Writer {
                     None => std::future::pending().await,
                 }
             };
+            // In this order: many notes must not keep heartbeats waiting.
             tokio::select! {
                 biased;
                 () = last.cancelled() => break,
-                () = flush => {
-                    flush_at = None;
-                    self.flush(std::mem::take(&mut batch)).await;
-                }
                 _ = beats.tick() => {
                     self.beat(register.as_ref()).await;
                     if register.is_some() && Instant::now() >= next_trim {
@@ -131,35 +127,27 @@ impl Writer {
                         trims = trims.wrapping_add(1);
                     }
                 }
-                note = self.notes.recv() => {
+                () = flush => {
+                    self.gather(&mut batch);
+                    flush_at = (batch.len() >= BATCH).then(Instant::now);
+                    batch = self.flush(batch, Some(&last)).await.unwrap_or_default();
+                }
+                // Until the batch is written, notes wait in the channel: to wake this task for each would cost the worker
+                // more than the note.
+                note = self.notes.recv(), if flush_at.is_none() => {
                     let Some(note) = note else { break };
                     self.take(note, &mut batch);
-                    while batch.len() < BATCH
-                        && let Ok(note) = self.notes.try_recv()
-                    {
-                        self.take(note, &mut batch);
-                    }
-                    let at = if batch.len() < BATCH {
-                        Instant::now() + GATHER
-                    } else {
-                        Instant::now()
-                    };
-                    flush_at = Some(flush_at.map_or(at, |earlier| earlier.min(at)));
+                    flush_at = Some(Instant::now() + GATHER);
                 }
             }
         }
         let rest = async {
             loop {
-                while let Ok(note) = self.notes.try_recv() {
-                    self.take(note, &mut batch);
-                    if batch.len() >= BATCH {
-                        break;
-                    }
-                }
+                self.gather(&mut batch);
                 if batch.is_empty() {
                     break;
                 }
-                self.flush(std::mem::take(&mut batch)).await;
+                let _ = self.flush(std::mem::take(&mut batch), None).await;
             }
             let mut pipeline = Pipeline::new();
             if let Some(register) = &register {
@@ -174,34 +162,56 @@ impl Writer {
         }
     }
 
+    /// Takes the notes that wait, up to the size of a batch.
+    fn gather(&mut self, batch: &mut Batch) {
+        while batch.len() < BATCH
+            && let Ok(note) = self.notes.try_recv()
+        {
+            self.take(note, batch);
+        }
+    }
+
     fn take(&self, note: Note, batch: &mut Batch) {
         self.backlog.bytes.fetch_sub(note.size(), Ordering::Relaxed);
         batch.add(note);
     }
 
-    /// Writes a batch; if the server is away, tries again until it is back.
-    async fn flush(&mut self, mut batch: Batch) {
+    /// Writes a batch. If the server is away, tries again until it is back; or returns the batch when the worker stops.
+    async fn flush(&mut self, mut batch: Batch, stop: Option<&CancellationToken>) -> Option<Batch> {
         if batch.is_empty() {
-            return;
+            return None;
         }
         batch.measure(&mut self.running);
-        let measured = metrics(&batch.entries);
+        batch.sample(self.options.completed, &self.monitored, fastrand::f64);
         let mut reconnect = Reconnect::default();
-        let mut is_repeated = false;
-        let counts = loop {
+        let written = loop {
             // After a lost reply, metrics may have been counted.
-            let measured = if is_repeated {
-                &Metrics::new()
+            let measured = if batch.is_repeated {
+                Metrics::default()
             } else {
-                &measured
+                metrics(&batch.entries)
             };
-            match self.write(&batch, measured).await {
-                Ok(counts) => break counts,
+            match self.write(&batch, &measured).await {
+                Ok(written) if !batch.is_repeated => break written,
+                // What is there may be a part of this batch.
+                Ok(written) => break written.on_nothing(),
                 Err(error) if connection::is_away(&error) => {
-                    is_repeated |= matches!(error, connection::Error::Command { .. });
-                    reconnect.wait().await;
+                    batch.is_repeated |= matches!(error, connection::Error::Command { .. });
+                    let stopped = async {
+                        match stop {
+                            Some(stop) => stop.cancelled().await,
+                            None => std::future::pending().await,
+                        }
+                    };
+                    tokio::select! {
+                        () = reconnect.wait() => {}
+                        () = stopped => return Some(batch),
+                    }
                 }
-                Err(error) => return self.refused(&error),
+                Err(error) => {
+                    self.refused(&error);
+                    return None;
+                }
             }
         };
         self.refusal = None;
@@ -214,14 +224,15 @@ impl Writer {
             );
         }
         self.update_parents(&batch.entries).await;
-        self.remember_late(batch.entries, &counts).await;
+        self.remember_late(batch.entries, &written).await;
+        None
     }
 
     async fn write(
         &self,
         batch: &Batch,
-        measured: &Metrics,
-    ) -> Result<Vec<i64>, connection::Error> {
+        measured: &Metrics<'_>,
+    ) -> Result<Written, connection::Error> {
         let mut writes = Writes::new(&self.options, &self.monitored);
         for (at, pushed) in &batch.pushed {
             writes.pushed(*at, pushed);
@@ -233,7 +244,7 @@ impl Writer {
             writes.migrated(*at, reserved);
         }
         writes.metrics(measured);
-        self.redis.pipeline(&writes.pipeline).await
+        writes.send(&self.redis).await
     }
 
     fn refused(&mut self, error: &connection::Error) {
@@ -249,18 +260,18 @@ impl Writer {
 
     /// Keeps the attempts that have to be looked at again: those without a record, which the program that pushed the job
     /// may write any moment, and failures that PHP is about to write.
-    async fn remember_late(&mut self, entries: Vec<Entry>, counts: &[i64]) {
+    async fn remember_late(&mut self, entries: Vec<Entry>, written: &Written) {
         let mut writes = Writes::new(&self.options, &self.monitored);
         let now = Instant::now();
         self.fresh.retain(|_, until| *until > now);
-        for (entry, new) in entries.into_iter().zip(counts) {
+        let mut is_new = written.is_new.iter();
+        for entry in entries {
             let is_over = matches!(entry.end, Some((_, End::Completed | End::Failed { .. })));
-            if *new >= NEW_FIELDS {
-                if !is_over {
-                    writes.expire_new(&entry.id);
-                }
-                if self.fresh.len() < MOST_LATE {
-                    self.fresh.insert(entry.id.clone(), now + FRESH);
+            if entry.is_kept && is_new.next() == Some(&true) {
+                writes.complement(&entry);
+                // Without this moment it was pushed by a program that writes no record.
+                if entry.job.payload.pushed_at.is_some() && self.fresh.len() < MOST_LATE {
+                    self.fresh.insert(Arc::clone(&entry.id), now + FRESH);
                 }
             }
             let is_by_php = matches!(
@@ -273,16 +284,15 @@ impl Writer {
                     }
                 ))
             );
-            let is_looked_at = is_by_php || self.fresh.contains_key(&entry.id);
+            let is_missed = !entry.is_kept && written.is_short && is_known(&entry);
+            let is_looked_at = is_by_php || is_missed || self.fresh.contains_key(&*entry.id);
             let has_room = self.late.len() < MOST_LATE && self.late_bytes < MOST_LATE_BYTES;
             if is_over && is_looked_at && has_room {
                 self.late_bytes += entry.job.body.len();
                 self.late.push_back((now + LATE, entry));
             }
         }
-        if !writes.pipeline.is_empty() {
-            let _ = self.redis.pipeline::<()>(&writes.pipeline).await;
-        }
+        let _ = writes.send(&self.redis).await;
     }
 
     /// Looks again at records that another program may have written late, and mends them.
@@ -322,9 +332,7 @@ impl Writer {
                 writes.entry_by_rust(entry);
             }
         }
-        if !writes.pipeline.is_empty() {
-            let _ = self.redis.pipeline::<Vec<i64>>(&writes.pipeline).await;
-        }
+        let _ = writes.send(&self.redis).await;
     }
 
     /// Renews the worker's records, and reads which tags are monitored.

@@ -438,6 +438,50 @@ fn a_job_is_pending_again_when_its_reservation_has_run_out() {
 }
 
 #[test]
+fn jobs_that_succeed_can_be_counted_without_a_record() {
+    let scene = Scene::new();
+    let file = scene.app.path().join("artisand.toml");
+    let settings = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, format!("{settings}[horizon]\ncompleted = 0\n")).unwrap();
+    let monitoring = format!("{P}monitoring");
+    scene
+        .redis
+        .query::<()>(&[b"SADD", monitoring.as_bytes(), b"team:9"]);
+    scene.dispatch("ok", "Ok", &json!({}));
+    scene.dispatch("again", "Again", &json!({"maxTries": 2}));
+    scene.dispatch("silent", "Ok", &json!({"silenced": true}));
+    scene.dispatch("fails", "Fails", &json!({}));
+    // What an operator looks for by name.
+    scene.dispatch("tagged", "Ok", &json!({"tags": ["team:9"]}));
+    scene.dispatch("retry", "Ok", &json!({"retry_of": "parent"}));
+    scene.push(&Scene::payload("foreign", "Ok", &json!({"pushedAt": null})));
+    // Its record comes too late.
+    let late = Scene::payload("late", "Ok", &json!({}));
+    scene.push(&late);
+    let mut worker = scene.worker(&[]);
+    eventually("all jobs have ended", SOON, || {
+        let queue = scene.hash("queue:default");
+        (queue.get("throughput")? == "7" && scene.jobs("failed_jobs").len() == 1).then_some(())
+    });
+    scene.record("late", &late);
+    eventually("the record that came too late is gone", SOON, || {
+        scene.hash("late").is_empty().then_some(())
+    });
+    worker.signal(Signal::TERM);
+    worker.succeeds_within(SOON);
+    let kept = names(&["retry", "tagged"]);
+    assert_eq!(scene.jobs("completed_jobs"), kept, "{}", worker.describe());
+    for list in ["silenced_jobs", "pending_jobs"] {
+        assert_eq!(scene.jobs(list), names(&[]), "{list}");
+    }
+    for id in ["ok", "again", "silent", "foreign"] {
+        assert_eq!(scene.hash(id), BTreeMap::new(), "{id}");
+    }
+    assert_eq!(scene.status("fails"), "failed");
+    assert_eq!(scene.hash("job:App\\Jobs\\Ok")["throughput"], "6");
+}
+
+#[test]
 fn a_worker_is_a_master_and_a_supervisor_while_it_lives() {
     let scene = Scene::new();
     let mut worker = scene.worker(&[]);
@@ -565,6 +609,9 @@ fn records_are_written_only_if_they_are_wanted() {
     let (code, output) = work_with("[horizon]\nregister = \"never\"");
     assert_eq!(code, Some(2), "{output}");
     assert!(output.contains("full"), "{output}");
+    let (code, output) = work_with("[horizon]\ncompleted = 50");
+    assert_eq!(code, Some(2), "{output}");
+    assert!(output.contains("from 0 to 1"), "{output}");
 }
 
 /// What the jobs of the recordings do in PHP (`php-interop/horizon/overlay/App/Jobs/Hz`).
