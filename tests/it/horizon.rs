@@ -415,6 +415,7 @@ fn a_job_is_pending_again_when_its_reservation_has_run_out() {
         "queue:work",
         "--sleep=0.1",
         "--concurrency=1",
+        "--tries=3",
         "--stop-when-empty",
     ];
     let mut worker = ManagedChild::spawn(scene.command(&args));
