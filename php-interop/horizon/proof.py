@@ -43,7 +43,8 @@ def start(name, command):
 
 
 def artisand(name, rest, *more):
-    open(f'{out}/{name}.toml', 'w').write(f'app = "{app}"\n[php]\nbinary = ["chroot", "{a.root}", "php"]\napp = "/opt/hzlab/app"\nprocesses = 2\n\n{rest}')
+    # Without events: the closures that tell PHP of failures are jobs of their own.
+    open(f'{out}/{name}.toml', 'w').write(f'app = "{app}"\n[php]\nbinary = ["chroot", "{a.root}", "php"]\napp = "/opt/hzlab/app"\nprocesses = 2\nevents = "none"\n\n{rest}')
     return start(name, NICE + [a.artisand, '--config', f'{out}/{name}.toml', 'queue:work', '--queue=high,default,listeners,slow', '--sleep=1', '--tries=1', *more])
 
 

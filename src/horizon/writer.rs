@@ -14,7 +14,7 @@ use super::batch::{Batch, Entry, Reserved};
 use super::note::{Backlog, End, MOST, Note, Recorder};
 use super::options::HorizonOptions;
 use super::register::{Alive, Register, trim};
-use super::writes::{Metrics, Writes, Written, is_known, metrics};
+use super::writes::{Found, Metrics, Writes, Written, is_known, metrics};
 use crate::connection::{self, Reconnect, Redis};
 use crate::payload::Payload;
 use crate::shown::with_causes;
@@ -264,15 +264,22 @@ impl Writer {
         let mut writes = Writes::new(&self.options, &self.monitored);
         let now = Instant::now();
         self.fresh.retain(|_, until| *until > now);
-        let mut is_new = written.is_new.iter();
+        let mut records = written.found.iter();
         for entry in entries {
             let is_over = matches!(entry.end, Some((_, End::Completed | End::Failed { .. })));
-            if entry.is_kept && is_new.next() == Some(&true) {
+            let found = if entry.is_kept { records.next() } else { None };
+            if found == Some(&Found::Nothing) {
                 writes.complement(&entry);
-                // Without this moment it was pushed by a program that writes no record.
-                if entry.job.payload.pushed_at.is_some() && self.fresh.len() < MOST_LATE {
-                    self.fresh.insert(Arc::clone(&entry.id), now + FRESH);
-                }
+            }
+            // Pushed again, by `queue:retry`: of that push the record may come any moment, too.
+            let is_pushed_again =
+                found == Some(&Found::Whole) && entry.reserved.is_some() && entry.job.attempts == 1;
+            // Without the moment of its push, the job was pushed by a program that writes no record.
+            if (found == Some(&Found::Nothing) || is_pushed_again)
+                && entry.job.payload.pushed_at.is_some()
+                && self.fresh.len() < MOST_LATE
+            {
+                self.fresh.insert(Arc::clone(&entry.id), now + FRESH);
             }
             let is_by_php = matches!(
                 entry.end,
@@ -285,7 +292,10 @@ impl Writer {
                 ))
             );
             let is_missed = !entry.is_kept && written.is_short && is_known(&entry);
-            let is_looked_at = is_by_php || is_missed || self.fresh.contains_key(&*entry.id);
+            // The failed job may come to know of its retry after that has ended.
+            let is_retry = entry.job.payload.retry_of.is_some();
+            let is_looked_at =
+                is_by_php || is_missed || is_retry || self.fresh.contains_key(&*entry.id);
             let has_room = self.late.len() < MOST_LATE && self.late_bytes < MOST_LATE_BYTES;
             if is_over && is_looked_at && has_room {
                 self.late_bytes += entry.job.body.len();
@@ -326,13 +336,15 @@ impl Writer {
             if !is_overtaken(entry, &record) {
                 continue;
             }
-            if record.2.is_some() {
+            let has_failed = matches!(entry.end, Some((_, End::Failed { .. })));
+            if has_failed && record.2.is_some() {
                 writes.fail_again(entry);
             } else {
                 writes.entry_by_rust(entry);
             }
         }
         let _ = writes.send(&self.redis).await;
+        self.update_parents(&due).await;
     }
 
     /// Renews the worker's records, and reads which tags are monitored.

@@ -31,18 +31,39 @@ pub(super) struct Writes<'a> {
 /// What the server said about the records of a batch.
 #[derive(Debug, Default)]
 pub(super) struct Written {
-    /// For each attempt with a record, whether there was none.
-    pub(super) is_new: Vec<bool>,
+    /// What was there, for each attempt with a record.
+    pub(super) found: Vec<Found>,
     /// Whether there were fewer records to remove than there should be.
     pub(super) is_short: bool,
+}
+
+/// What was there when an attempt was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    /// No record.
+    Nothing,
+    /// A record in which fields were missing: that of the push, or of an attempt that goes on.
+    Fitting,
+    /// A record with all fields: the attempt was written before, or the job had an earlier life.
+    Whole,
 }
 
 impl Written {
     /// As if no record had been there.
     pub(super) fn on_nothing(mut self) -> Self {
-        self.is_new.fill(true);
+        self.found.fill(Found::Nothing);
         self.is_short = true;
         self
+    }
+}
+
+impl Found {
+    fn of(sent: usize, new: usize) -> Self {
+        match new {
+            0 => Self::Whole,
+            new if new < sent => Self::Fitting,
+            _ => Self::Nothing,
+        }
     }
 }
 
@@ -162,7 +183,7 @@ impl<'a> Writes<'a> {
         let removed = replies.get(self.fields.len()).copied();
         let fields = self.fields.iter().zip(replies);
         Ok(Written {
-            is_new: fields.map(|(sent, new)| new >= *sent).collect(),
+            found: fields.map(|(sent, new)| Found::of(*sent, new)).collect(),
             is_short: removed.unwrap_or(0) < removals,
         })
     }

@@ -387,6 +387,26 @@ fn a_record_that_comes_after_the_end_of_its_job_is_mended() {
     assert_eq!(scene.minutes_to_live("fails"), 100);
     // Counted once.
     assert_eq!(scene.hash("queue:default")["throughput"], "1");
+
+    // The same for a failed job that is pushed again under its id, and for what the failed job knows of a retry.
+    let healed = Scene::payload("fails", "Ok", &json!({"pushedAt": "1795207353.5"}));
+    let retry = Scene::payload("retry", "Ok", &json!({"retry_of": "fails"}));
+    for (id, payload) in [("fails", &healed), ("retry", &retry)] {
+        scene.push(payload);
+        eventually("the retry has ended", SOON, || {
+            (scene.status(id) == "completed").then_some(())
+        });
+    }
+    scene.record("fails", &healed);
+    let retries = json!([{"id": "retry", "status": "pending", "retried_at": 2}]).to_string();
+    let fields = ["HSET", &format!("{P}fails"), "retried_by", &retries];
+    scene.redis.query::<()>(&fields.map(str::as_bytes));
+    eventually("both are mended", SOON, || {
+        let record = scene.hash("fails");
+        let is_mended = record["status"] == "completed"
+            && record["retried_by"] == retries.replace("pending", "completed");
+        is_mended.then_some(())
+    });
     worker.signal(Signal::TERM);
     worker.succeeds_within(SOON);
 }
