@@ -94,7 +94,8 @@ def start():
     else:
         rest = open(a.toml).read() if a.toml else open(HERE + '/rust.toml').read() if a.mode == 'rust' else ''
         rest = rest.replace('HERE', HERE)
-        open(out + '/artisand.toml', 'w').write(f'app = "{app}"\n[php]\nbinary = ["chroot", "{a.root}", "php"]\napp = "/opt/hzlab/app"\nprocesses = 4\n\n{rest}')
+        # Without events: the closures that tell PHP of failures are jobs of their own.
+        open(out + '/artisand.toml', 'w').write(f'app = "{app}"\n[php]\nbinary = ["chroot", "{a.root}", "php"]\napp = "/opt/hzlab/app"\nprocesses = 4\nevents = "none"\n\n{rest}')
         if a.mode == 'rust' and not a.no_manifest:
             open(out + '/php', 'w').write(f'#!/bin/sh\nexec chroot {a.root} php "$@"\n'); os.chmod(out + '/php', 0o755)
             m = subprocess.run(NICE + [a.artisand, '--config', out + '/artisand.toml', 'manifest', '--php', out + '/php', '-o', app + '/artisand.json'], env=env, capture_output=True, text=True)

@@ -302,7 +302,10 @@ impl<'a> Writes<'a> {
         }
         if let Some(at) = &reserved {
             fields.push(("reserved_at", at.as_bytes()));
-            fields.push(("updated_at", at.as_bytes()));
+            // Those that go back to a queue have a later one.
+            if !matches!(entry.end, Some((_, End::Released(_) | End::Moved(_)))) {
+                fields.push(("updated_at", at.as_bytes()));
+            }
         }
         match &entry.end {
             None => {
