@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::process::{Workplace, eventually};
+use crate::harness::process::{ManagedChild, Workplace, eventually};
 use crate::harness::redis::RedisServer;
 use crate::harness::scene::Scene;
 
@@ -25,7 +25,7 @@ fn scene(version: u8, mode: &str) -> Scene {
 fn wait_for_look(scene: &Scene) -> String {
     scene.push("first", &["--script=sleep:25"]);
     scene.push("waits", &[]);
-    let mut worker = scene.workplace.worker_of(&["queue:work", "redis"]);
+    let mut worker = ManagedChild::spawn(scene.workplace.artisand(&["queue:work", "redis"]));
     let looks = eventually("Horizon has looked", SOON, || {
         let looks = scene.redis.list("interop:waits");
         (!looks.is_empty()).then_some(looks)
