@@ -133,7 +133,7 @@ impl Watch {
 
     /// Lets a PHP process look.
     async fn look(&mut self, last: &CancellationToken) {
-        let helper = Helper::start(self.php.clone(), "long waits");
+        let helper = Helper::start(self.php.clone(), "waits");
         let asking = async {
             helper.booted().await;
             if helper.is_broken() {

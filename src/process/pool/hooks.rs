@@ -58,7 +58,7 @@ impl HookHelper {
     /// Starts the process; must be called in a runtime.
     pub fn start(options: PoolOptions) -> Self {
         Self {
-            helper: Helper::start(options, "payload hooks"),
+            helper: Helper::start(options, "hooks"),
             pause: Mutex::default(),
         }
     }

@@ -52,7 +52,7 @@ local function reserve(job)
   local near = math.max(#job - 63, 1)
   local _, at = string.find(job, ',"attempts":', near, true)
   if not at and string.find(job, ',"pushedAt":"', near, true) then
-    _, at = string.find(job, ',"attempts":', math.max(#job - 511, 1), true)
+    _, at = string.find(job, ',"attempts":', math.max(#job - 255, 1), true)
   end
   if at then
     local digits, rest = string.match(job, '^(%d+)(.*)$', at + 1)

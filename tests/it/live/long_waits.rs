@@ -30,7 +30,7 @@ fn wait_for_look(scene: &Scene) -> String {
         let looks = scene.redis.list("interop:waits");
         (!looks.is_empty()).then_some(looks)
     });
-    assert_eq!(looks, [b"artisand: php helper (long waits)"]);
+    assert_eq!(looks, [b"artisand: php helper (waits)"]);
     worker.signal(Signal::TERM);
     worker.succeeds_within(SOON);
     worker.describe()
