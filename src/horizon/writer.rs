@@ -96,7 +96,21 @@ impl Writer {
     }
 
     /// Writes until `last` is cancelled; then writes what is left and removes the worker's records.
-    pub(super) async fn run(mut self, last: CancellationToken) {
+    pub(super) async fn run(self, last: CancellationToken) {
+        // A stop does not wait for a server that is away, whatever the writer does at that moment.
+        let too_late = async {
+            last.cancelled().await;
+            tokio::time::sleep(LAST).await;
+        };
+        tokio::select! {
+            () = self.write_until(&last) => {}
+            () = too_late => {
+                tracing::warn!("Horizon's last records were not written: its Redis does not answer");
+            }
+        }
+    }
+
+    async fn write_until(mut self, last: &CancellationToken) {
         let options = self.options.clone();
         let register = options
             .worker
@@ -150,29 +164,28 @@ impl Writer {
                 }
             }
         }
-        let rest = async {
-            loop {
-                while let Ok(note) = self.notes.try_recv() {
-                    self.take(note, &mut batch);
-                    if batch.len() >= BATCH {
-                        break;
-                    }
-                }
-                if batch.is_empty() {
-                    break;
-                }
-                self.flush(std::mem::take(&mut batch)).await;
+        self.write_rest(batch, register.as_ref()).await;
+    }
+
+    /// Writes what has been noted so far, and removes the worker's records.
+    async fn write_rest(&mut self, mut batch: Batch, register: Option<&Register<'_>>) {
+        loop {
+            while batch.len() < BATCH
+                && let Ok(note) = self.notes.try_recv()
+            {
+                self.take(note, &mut batch);
             }
-            let mut pipeline = Pipeline::new();
-            if let Some(register) = &register {
-                register.leave(&mut pipeline);
+            if batch.is_empty() {
+                break;
             }
-            if !pipeline.is_empty() {
-                let _ = self.redis.pipeline::<()>(&pipeline).await;
-            }
-        };
-        if tokio::time::timeout(LAST, rest).await.is_err() {
-            tracing::warn!("Horizon's last records were not written: its Redis does not answer");
+            self.flush(std::mem::take(&mut batch)).await;
+        }
+        let mut pipeline = Pipeline::new();
+        if let Some(register) = register {
+            register.leave(&mut pipeline);
+        }
+        if !pipeline.is_empty() {
+            let _ = self.redis.pipeline::<()>(&pipeline).await;
         }
     }
 
