@@ -479,8 +479,8 @@ struct Dispatched {
 impl Rampage {
     /// Dispatches batches; in every second one some jobs fail.
     fn dispatch(&self, sleep: &str) -> Vec<Dispatched> {
-        let batches = 2 + kills() / 10;
         const JOBS: usize = 25;
+        let batches = 2 + kills() / 10;
         let batch = |number: usize| {
             let fails = number % 2 == 1;
             // Whichever attempt reaches its end.
