@@ -51,6 +51,7 @@ mod listen;
 mod log;
 mod make_handler;
 mod manifest;
+mod migrate;
 mod monitor;
 mod names;
 mod output;
@@ -153,6 +154,9 @@ enum Command {
     /// Monitor the size of the specified queues
     #[command(name = "queue:monitor", help_template = TEMPLATE)]
     Monitor(monitor::MonitorArgs),
+    /// Move due jobs to their queues, as workers do, without running any
+    #[command(name = "queue:migrate", help_template = TEMPLATE)]
+    Migrate(migrate::MigrateArgs),
     /// Show waiting jobs, decoded, without touching them
     #[command(name = "queue:peek", help_template = TEMPLATE)]
     Peek(peek::PeekArgs),
@@ -381,6 +385,7 @@ fn run_command(cli: Cli, application: Application) -> anyhow::Result<ExitCode> {
         Command::Resume(args) => block_on(pause::resume(args, &global)),
         Command::Clear(args) => block_on(clear::run(args, &global)),
         Command::Monitor(args) => block_on(monitor::run(args, &global)),
+        Command::Migrate(args) => block_on(migrate::run(args, &global)),
         Command::Peek(args) => block_on(peek::run(args, &global)),
         Command::Tail(args) => block_on(tail::run(args, &global)),
         Command::Quarantine(args) => block_on(quarantine::run(args, &global)),

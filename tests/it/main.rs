@@ -32,6 +32,7 @@ mod live;
 mod log;
 mod make_handler;
 mod middleware;
+mod migrate;
 mod model;
 mod models;
 mod no_rust;
