@@ -36,6 +36,7 @@ mod migrate;
 mod model;
 mod models;
 mod no_rust;
+mod operations;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod own_worker;
