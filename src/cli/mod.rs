@@ -54,6 +54,7 @@ mod manifest;
 mod migrate;
 mod monitor;
 mod names;
+mod orders;
 mod output;
 mod paint;
 mod pause;
@@ -69,6 +70,8 @@ mod runtime;
 mod style;
 mod summary;
 mod tail;
+#[cfg(feature = "tui")]
+mod top;
 mod work;
 
 use connect::{connection, open};
@@ -163,6 +166,10 @@ enum Command {
     /// Show the events of all artisand workers as they happen
     #[command(name = "tail", help_template = TEMPLATE)]
     Tail(tail::TailArgs),
+    /// Watch all artisand workers in the terminal; pause queues, retry failed jobs
+    #[cfg(feature = "tui")]
+    #[command(name = "top", help_template = TEMPLATE)]
+    Top(top::TopArgs),
     /// List payloads that could not be decoded; show, requeue or delete them
     #[command(name = "queue:quarantine", help_template = TEMPLATE)]
     Quarantine(quarantine::QuarantineArgs),
@@ -388,6 +395,8 @@ fn run_command(cli: Cli, application: Application) -> anyhow::Result<ExitCode> {
         Command::Migrate(args) => block_on(migrate::run(args, &global)),
         Command::Peek(args) => block_on(peek::run(args, &global)),
         Command::Tail(args) => block_on(tail::run(args, &global)),
+        #[cfg(feature = "tui")]
+        Command::Top(args) => block_on(top::run(args, &global)),
         Command::Quarantine(args) => block_on(quarantine::run(args, &global)),
         Command::Doctor(args) => block_on(doctor::run(args, &global, &registry, &program)),
         #[cfg(feature = "sqlite")]

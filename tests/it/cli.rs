@@ -785,7 +785,7 @@ fn commands_are_listed_and_helped_as_artisan_does() {
     let shown = [
         run(&mut artisand(&["list", "queue"])),
         run(&mut artisand(&["list", "nope"])),
-        run(&mut artisand(&["help", "nope"])),
+        run(&mut artisand(&["help", "unknown"])),
     ];
     insta::assert_snapshot!(shown.join("\n=====\n"));
     let list = run(&mut artisand(&["list"]));

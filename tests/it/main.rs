@@ -53,4 +53,6 @@ mod supervised;
 mod tail;
 mod telemetry;
 mod testing;
+#[cfg(feature = "tui")]
+mod top;
 mod worker;
