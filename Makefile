@@ -1,6 +1,6 @@
 # Two commands do everything: `make demo` and `make test`.
 
-.PHONY: demo demo-redis test lint bench setup fuzz torture deb test-deb
+.PHONY: demo demo-redis test lint bench setup fuzz thorough torture deb test-deb
 
 # Most of the time tests wait: for a delay, a timeout, a reservation that ends.
 export RUST_TEST_THREADS ?= $(shell echo $$((3 * $$(nproc))))
@@ -51,6 +51,11 @@ test-deb: setup
 
 setup:
 	php-interop/setup.sh
+
+# The tests that kill workers, with 210 kills on each driver, and floods of 10,000 jobs.
+thorough: setup
+	cargo build --examples --quiet
+	ARTISAND_THOROUGH=1 cargo test --quiet --test it -- --include-ignored after_kills workers_are_killed live::drain
 
 # Random kills of everything beside real Laravel: make torture MINUTES=10 [LARAVEL=8] [SEED=..]
 MINUTES ?= 10

@@ -69,7 +69,7 @@ if [ "$host_only" = no ]; then
     packages+=(mariadb-server-core mariadb-client-core postgresql)
     packages+=(debootstrap debian-archive-keyring)
     # Only its programs are used.
-    packages+=(prometheus)
+    packages+=(prometheus systemd python3-yaml)
     packages+=(chromium)
     packages+=(beanstalkd)
 fi

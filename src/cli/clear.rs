@@ -33,14 +33,13 @@ pub(super) async fn run(args: ClearArgs, global: &GlobalArgs) -> anyhow::Result<
     if !args.force && is_production(&config) && !confirm(&mut screen, global)? {
         return Ok(ExitCode::FAILURE);
     }
-    let filled = |text: &Option<String>| text.clone().filter(|text| !matches!(&**text, "" | "0"));
-    let name = filled(&args.connection).unwrap_or_else(|| config.default_connection());
+    let name = filled(args.connection).unwrap_or_else(|| config.default_connection());
     if let Some(class) = not_clearable(&config, &name) {
         screen.error(&format!("Clearing queues is not supported on [{class}]"))?;
         return Ok(ExitCode::FAILURE);
     }
     let (queue, connection) = open(&config, &name).await?;
-    let names = match filled(&args.queue) {
+    let names = match filled(args.queue) {
         Some(names) => names,
         None => connection.default_queue.to_string(),
     };
@@ -56,6 +55,11 @@ pub(super) async fn run(args: ClearArgs, global: &GlobalArgs) -> anyhow::Result<
         "Cleared {count} {jobs} from the [{names}] {queues}"
     ))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// An argument, unless it is falsy in PHP.
+pub(super) fn filled(text: Option<String>) -> Option<String> {
+    text.filter(|text| !matches!(&**text, "" | "0"))
 }
 
 /// Whether the app's code forbids a command, according to its manifest; if so, this prints it.
@@ -80,7 +84,7 @@ pub(super) fn is_prohibited(
 }
 
 /// Splits names at commas: trimmed, each once.
-fn parse(names: &str) -> Vec<&str> {
+pub(super) fn parse(names: &str) -> Vec<&str> {
     let mut parsed = Vec::new();
     for name in names.split(',').map(str::trim) {
         if !matches!(name, "" | "0") && !parsed.contains(&name) {

@@ -51,8 +51,10 @@ mod listen;
 mod log;
 mod make_handler;
 mod manifest;
+mod migrate;
 mod monitor;
 mod names;
+mod orders;
 mod output;
 mod paint;
 mod pause;
@@ -68,6 +70,8 @@ mod runtime;
 mod style;
 mod summary;
 mod tail;
+#[cfg(feature = "tui")]
+mod top;
 mod work;
 
 use connect::{connection, open};
@@ -153,12 +157,19 @@ enum Command {
     /// Monitor the size of the specified queues
     #[command(name = "queue:monitor", help_template = TEMPLATE)]
     Monitor(monitor::MonitorArgs),
+    /// Move due jobs to their queues, as workers do, without running any
+    #[command(name = "queue:migrate", help_template = TEMPLATE)]
+    Migrate(migrate::MigrateArgs),
     /// Show waiting jobs, decoded, without touching them
     #[command(name = "queue:peek", help_template = TEMPLATE)]
     Peek(peek::PeekArgs),
     /// Show the events of all artisand workers as they happen
     #[command(name = "tail", help_template = TEMPLATE)]
     Tail(tail::TailArgs),
+    /// Watch all artisand workers in the terminal; pause queues, retry failed jobs
+    #[cfg(feature = "tui")]
+    #[command(name = "top", help_template = TEMPLATE)]
+    Top(top::TopArgs),
     /// List payloads that could not be decoded; show, requeue or delete them
     #[command(name = "queue:quarantine", help_template = TEMPLATE)]
     Quarantine(quarantine::QuarantineArgs),
@@ -381,8 +392,11 @@ fn run_command(cli: Cli, application: Application) -> anyhow::Result<ExitCode> {
         Command::Resume(args) => block_on(pause::resume(args, &global)),
         Command::Clear(args) => block_on(clear::run(args, &global)),
         Command::Monitor(args) => block_on(monitor::run(args, &global)),
+        Command::Migrate(args) => block_on(migrate::run(args, &global)),
         Command::Peek(args) => block_on(peek::run(args, &global)),
         Command::Tail(args) => block_on(tail::run(args, &global)),
+        #[cfg(feature = "tui")]
+        Command::Top(args) => block_on(top::run(args, &global)),
         Command::Quarantine(args) => block_on(quarantine::run(args, &global)),
         Command::Doctor(args) => block_on(doctor::run(args, &global, &registry, &program)),
         #[cfg(feature = "sqlite")]

@@ -128,6 +128,17 @@ impl Error {
         }
     }
 
+    /// How long an answer was waited for in vain, if that is the error.
+    pub(crate) fn unanswered_for(&self) -> Option<std::time::Duration> {
+        match self {
+            Self::Sql {
+                source: SqlError::Timeout(time),
+                ..
+            } => Some(*time),
+            _ => None,
+        }
+    }
+
     /// True if it is unknown whether the server carried out the command: it may have, and its reply was lost.
     pub fn is_of_unknown_outcome(&self) -> bool {
         match self {

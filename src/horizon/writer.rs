@@ -95,7 +95,21 @@ impl Writer {
     }
 
     /// Writes until `last` is cancelled; then writes what is left and removes the worker's records.
-    pub(super) async fn run(mut self, last: CancellationToken) {
+    pub(super) async fn run(self, last: CancellationToken) {
+        // A stop does not wait for a server that is away, whatever the writer does at that moment.
+        let too_late = async {
+            last.cancelled().await;
+            tokio::time::sleep(LAST).await;
+        };
+        tokio::select! {
+            () = self.write_until(&last) => {}
+            () = too_late => {
+                tracing::warn!("Horizon's last records were not written: its Redis does not answer");
+            }
+        }
+    }
+
+    async fn write_until(mut self, last: &CancellationToken) {
         let options = self.options.clone();
         let register = options
             .worker
@@ -130,7 +144,7 @@ impl Writer {
                 () = flush => {
                     self.gather(&mut batch);
                     flush_at = (batch.len() >= BATCH).then(Instant::now);
-                    batch = self.flush(batch, Some(&last)).await.unwrap_or_default();
+                    self.flush(std::mem::take(&mut batch)).await;
                 }
                 // Until the batch is written, notes wait in the channel: to wake this task for each would cost the worker
                 // more than the note.
@@ -141,24 +155,24 @@ impl Writer {
                 }
             }
         }
-        let rest = async {
-            loop {
-                self.gather(&mut batch);
-                if batch.is_empty() {
-                    break;
-                }
-                let _ = self.flush(std::mem::take(&mut batch), None).await;
+        self.write_rest(batch, register.as_ref()).await;
+    }
+
+    /// Writes what has been noted so far, and removes the worker's records.
+    async fn write_rest(&mut self, mut batch: Batch, register: Option<&Register<'_>>) {
+        loop {
+            self.gather(&mut batch);
+            if batch.is_empty() {
+                break;
             }
-            let mut pipeline = Pipeline::new();
-            if let Some(register) = &register {
-                register.leave(&mut pipeline);
-            }
-            if !pipeline.is_empty() {
-                let _ = self.redis.pipeline::<()>(&pipeline).await;
-            }
-        };
-        if tokio::time::timeout(LAST, rest).await.is_err() {
-            tracing::warn!("Horizon's last records were not written: its Redis does not answer");
+            self.flush(std::mem::take(&mut batch)).await;
+        }
+        let mut pipeline = Pipeline::new();
+        if let Some(register) = register {
+            register.leave(&mut pipeline);
+        }
+        if !pipeline.is_empty() {
+            let _ = self.redis.pipeline::<()>(&pipeline).await;
         }
     }
 
@@ -176,10 +190,10 @@ impl Writer {
         batch.add(note);
     }
 
-    /// Writes a batch. If the server is away, tries again until it is back; or returns the batch when the worker stops.
-    async fn flush(&mut self, mut batch: Batch, stop: Option<&CancellationToken>) -> Option<Batch> {
+    /// Writes a batch; if the server is away, tries again until it is back.
+    async fn flush(&mut self, mut batch: Batch) {
         if batch.is_empty() {
-            return None;
+            return;
         }
         batch.measure(&mut self.running);
         batch.sample(self.options.completed, &self.monitored, fastrand::f64);
@@ -197,21 +211,9 @@ impl Writer {
                 Ok(written) => break written.on_nothing(),
                 Err(error) if connection::is_away(&error) => {
                     batch.is_repeated |= matches!(error, connection::Error::Command { .. });
-                    let stopped = async {
-                        match stop {
-                            Some(stop) => stop.cancelled().await,
-                            None => std::future::pending().await,
-                        }
-                    };
-                    tokio::select! {
-                        () = reconnect.wait() => {}
-                        () = stopped => return Some(batch),
-                    }
+                    reconnect.wait().await;
                 }
-                Err(error) => {
-                    self.refused(&error);
-                    return None;
-                }
+                Err(error) => return self.refused(&error),
             }
         };
         self.refusal = None;
@@ -225,7 +227,6 @@ impl Writer {
         }
         self.update_parents(&batch.entries).await;
         self.remember_late(batch.entries, &written).await;
-        None
     }
 
     async fn write(

@@ -43,8 +43,8 @@ impl FailoverQueue {
         // A payload may come to any of them; what one of them needs does no harm to the others.
         let counts = all.iter().any(|one| has(one, Ability::CountsInPayload));
         abilities.can.retain(|ability| {
-            // Only the first one's jobs are shown.
-            *ability == Ability::Shows
+            // Only the first one's jobs are shown, and moved when they are due.
+            matches!(ability, Ability::Shows | Ability::Migrates)
                 || *ability != Ability::CountsInPayload && all.iter().all(|one| has(one, *ability))
         });
         abilities
@@ -212,6 +212,10 @@ impl Queue for FailoverQueue {
 
     fn tell_calls(&self, listener: Arc<dyn CallListener>) {
         self.first.tell_calls(listener);
+    }
+
+    fn migrate<'a>(&'a self, queue: &'a QueueName, now: UnixSeconds) -> Answer<'a, Due> {
+        self.first.migrate(queue, now)
     }
 
     fn due<'a>(&'a self, queue: &'a QueueName, now: UnixSeconds) -> Answer<'a, Due> {

@@ -257,7 +257,7 @@ impl Board {
         // The next look sees what the order has changed.
         *self.0.read.lock().await = None;
         if let Some(sources) = self.0.sources.get() {
-            *sources.failed_read.lock().await = None;
+            sources.read_failed_anew().await;
         }
         match done {
             Ok(done) => full(

@@ -1,4 +1,4 @@
-//! The app's failed jobs, as the page shows them.
+//! The app's failed jobs, as the page and `artisand top` show them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,23 +22,23 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The app's failed jobs.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct FailedPart {
-    total: u64,
+pub(crate) struct FailedPart {
+    pub(crate) total: u64,
     /// How many of them were looked at for `groups`.
-    looked_at: usize,
-    groups: Vec<FailedGroup>,
-    jobs: Vec<FailedLine>,
+    pub(crate) looked_at: usize,
+    pub(crate) groups: Vec<FailedGroup>,
+    pub(crate) jobs: Vec<FailedLine>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-struct FailedGroup {
-    class: String,
-    exception: String,
-    count: usize,
+pub(crate) struct FailedGroup {
+    pub(crate) class: String,
+    pub(crate) exception: String,
+    pub(crate) count: usize,
 }
 
 #[derive(Debug, Clone, Serialize)]
-struct FailedLine {
+pub(crate) struct FailedLine {
     id: String,
     connection: String,
     queue: String,

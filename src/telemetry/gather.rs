@@ -102,6 +102,11 @@ impl Sources {
         }
     }
 
+    /// Lets the next look ask for the failed jobs again: some were retried.
+    pub(crate) async fn read_failed_anew(&self) {
+        *self.failed_read.lock().await = None;
+    }
+
     /// What the server keeps, at most a second old; the error says why it cannot be told.
     pub(super) async fn backlog(&self) -> Told {
         let mut read = self.read.lock().await;

@@ -56,6 +56,8 @@ pub use listen::ListenError;
 pub use minutes::{MINUTES, Minute, Minutes, Times};
 #[cfg(feature = "cli")]
 pub use orders::{Asked, Done, Failures, Order, Orders};
+#[cfg(feature = "tui")]
+pub(crate) use overview::{Chart, Overview, QueueLine};
 #[cfg(feature = "cli")]
 pub use pages::Telemetry;
 #[cfg(feature = "cli")]

@@ -1,4 +1,5 @@
-//! What the page shows: all artisand workers of this Redis, their queues and jobs, and the app's failed jobs.
+//! What the page and `artisand top` show: all artisand workers of this Redis, their queues and jobs, and the app's
+//! failed jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,6 +15,9 @@ use super::minutes::{MINUTES, Minute, Minutes};
 use crate::queue::{QueueName, Spool};
 use crate::shown::with_causes;
 
+#[cfg(all(test, feature = "tui"))]
+mod example;
+
 /// Most queues whose sizes are asked for.
 const MOST_QUEUES: usize = 50;
 /// Most queues with charts of their own.
@@ -27,108 +31,115 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// All of it.
 #[derive(Debug, Serialize)]
-pub(super) struct Overview {
-    now: f64,
-    version: &'static str,
-    connection: String,
+pub(crate) struct Overview {
+    pub(crate) now: f64,
+    pub(crate) version: &'static str,
+    pub(crate) connection: String,
     /// Whether there is a token, with which something can be changed.
-    is_writable: bool,
+    pub(crate) is_writable: bool,
     /// Whether workers besides this one are known.
-    are_workers_listed: bool,
+    pub(crate) are_workers_listed: bool,
     /// What could not be read.
-    problems: Vec<String>,
-    workers: Vec<WorkerLine>,
-    more_workers: usize,
-    queues: Vec<QueueLine>,
-    total: Chart,
-    classes: Vec<ClassLine>,
-    running: Vec<RunningLine>,
-    busy: usize,
-    slots: usize,
-    failed: Option<FailedPart>,
-    failed_spool: Option<u64>,
-    follow_ups: Option<u64>,
+    pub(crate) problems: Vec<String>,
+    pub(crate) workers: Vec<WorkerLine>,
+    pub(crate) more_workers: usize,
+    pub(crate) queues: Vec<QueueLine>,
+    pub(crate) total: Chart,
+    pub(crate) classes: Vec<ClassLine>,
+    pub(crate) running: Vec<RunningLine>,
+    pub(crate) busy: usize,
+    pub(crate) slots: usize,
+    pub(crate) failed: Option<FailedPart>,
+    pub(crate) failed_spool: Option<u64>,
+    pub(crate) follow_ups: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
-struct WorkerLine {
-    id: String,
-    host: String,
-    pid: u32,
-    name: String,
-    version: String,
-    connection: String,
-    queues: Vec<String>,
-    started: f64,
-    at: f64,
-    state: &'static str,
-    busy: usize,
-    slots: usize,
-    done: u64,
-    failed: u64,
-    released: u64,
+pub(crate) struct WorkerLine {
+    pub(crate) id: String,
+    pub(crate) host: String,
+    pub(crate) pid: u32,
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) connection: String,
+    pub(crate) queues: Vec<String>,
+    pub(crate) started: f64,
+    pub(crate) at: f64,
+    pub(crate) state: &'static str,
+    pub(crate) busy: usize,
+    pub(crate) slots: usize,
+    pub(crate) done: u64,
+    pub(crate) failed: u64,
+    pub(crate) released: u64,
 }
 
 #[derive(Debug, Serialize)]
-struct QueueLine {
-    connection: String,
+pub(crate) struct QueueLine {
+    pub(crate) connection: String,
     /// The name of the connection in the app's pauses.
-    paused_as: String,
-    queue: String,
-    is_paused: bool,
+    pub(crate) paused_as: String,
+    pub(crate) queue: String,
+    pub(crate) is_paused: bool,
     /// Missing where this worker cannot look.
-    sizes: Option<QueueSizes>,
-    attempts: u64,
-    failed: u64,
-    chart: Option<Chart>,
+    pub(crate) sizes: Option<QueueSizes>,
+    pub(crate) attempts: u64,
+    pub(crate) failed: u64,
+    pub(crate) chart: Option<Chart>,
 }
 
 #[derive(Debug, Serialize)]
-struct QueueSizes {
-    pending: u64,
-    delayed: u64,
-    due: u64,
-    reserved: u64,
-    expired: u64,
-    quarantined: u64,
-    oldest: Option<f64>,
+pub(crate) struct QueueSizes {
+    pub(crate) pending: u64,
+    pub(crate) delayed: u64,
+    pub(crate) due: u64,
+    pub(crate) reserved: u64,
+    pub(crate) expired: u64,
+    pub(crate) quarantined: u64,
+    pub(crate) oldest: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
-struct ClassLine {
-    class: String,
-    attempts: u64,
-    done: u64,
-    failed: u64,
-    released: u64,
-    average: Option<f64>,
-    longest: Option<f64>,
-    per_minute: Vec<u64>,
+pub(crate) struct ClassLine {
+    pub(crate) class: String,
+    pub(crate) attempts: u64,
+    pub(crate) done: u64,
+    pub(crate) failed: u64,
+    pub(crate) released: u64,
+    pub(crate) average: Option<f64>,
+    pub(crate) longest: Option<f64>,
+    pub(crate) per_minute: Vec<u64>,
 }
 
 #[derive(Debug, Serialize)]
-struct RunningLine {
-    worker: String,
-    uuid: Option<String>,
-    class: String,
-    queue: String,
-    since: f64,
-    attempts: u32,
+pub(crate) struct RunningLine {
+    pub(crate) worker: String,
+    pub(crate) uuid: Option<String>,
+    pub(crate) class: String,
+    pub(crate) queue: String,
+    pub(crate) since: f64,
+    pub(crate) attempts: u32,
 }
 
 /// An hour, the last minute at the end. Times are seconds.
 #[derive(Debug, Serialize)]
-struct Chart {
-    done: Vec<u64>,
-    failed: Vec<u64>,
-    released: Vec<u64>,
-    ran: Vec<Option<f64>>,
-    ran_longest: Vec<Option<f64>>,
-    waited: Vec<Option<f64>>,
-    waited_longest: Vec<Option<f64>>,
+pub(crate) struct Chart {
+    pub(crate) done: Vec<u64>,
+    pub(crate) failed: Vec<u64>,
+    pub(crate) released: Vec<u64>,
+    pub(crate) ran: Vec<Option<f64>>,
+    pub(crate) ran_longest: Vec<Option<f64>>,
+    pub(crate) waited: Vec<Option<f64>>,
+    pub(crate) waited_longest: Vec<Option<f64>>,
 }
 
 impl Chart {
+    /// Attempts that ended, by minute.
+    pub(crate) fn ended(&self) -> Vec<u64> {
+        let ended = self.done.iter().zip(&self.failed).zip(&self.released);
+        let sum = |((done, failed), released): ((&u64, &u64), &u64)| done + failed + released;
+        ended.map(sum).collect()
+    }
+
     fn of(minutes: &Minutes, now: u64) -> Self {
         let mut hour = [Minute::default(); MINUTES];
         for minute in minutes.until(now) {
@@ -164,7 +175,7 @@ struct Told {
 
 impl Overview {
     /// Looks at everything.
-    pub(super) async fn look(sources: &Sources, is_writable: bool) -> Self {
+    pub(crate) async fn look(sources: &Sources, is_writable: bool) -> Self {
         let mut problems = Vec::new();
         let own = sources.heart.as_ref().map(super::Heart::record);
         let live = tokio::time::timeout(PATIENCE, live_workers(&*sources.ledger)).await;
@@ -350,8 +361,7 @@ fn classes(workers: &[WorkerRecord], now: u64) -> Vec<ClassLine> {
         minutes.merge(&series.minutes);
     }
     let lines = merged.into_iter().map(|(class, minutes)| {
-        let (sum, chart) = (minutes.sum(now), Chart::of(&minutes, now));
-        let ended = chart.done.iter().zip(&chart.failed).zip(&chart.released);
+        let sum = minutes.sum(now);
         ClassLine {
             class: class.to_owned(),
             attempts: sum.attempts(),
@@ -360,9 +370,7 @@ fn classes(workers: &[WorkerRecord], now: u64) -> Vec<ClassLine> {
             released: sum.released,
             average: sum.ran.average(),
             longest: sum.ran.longest(),
-            per_minute: ended
-                .map(|((done, failed), released)| done + failed + released)
-                .collect(),
+            per_minute: Chart::of(&minutes, now).ended(),
         }
     });
     let mut lines: Vec<_> = lines.filter(|line| line.attempts > 0).collect();

@@ -295,10 +295,11 @@ fn keys_of_unknown_prefix_are_neither_read_nor_touched() {
     redis.query::<i64>(&[b"RPUSH", b"queues:default", b"not json"]);
     redis.query::<i64>(&[b"ZADD", key.as_bytes(), b"1", b"not json"]);
     let before = redis.state();
-    let commands: [&[&str]; 8] = [
+    let commands: [&[&str]; 9] = [
         &["queue:work", "redis", "--stop-when-empty"],
         &["queue:peek"],
         &["queue:clear", "--force"],
+        &["queue:migrate"],
         &["queue:monitor", "default"],
         &["queue:quarantine"],
         &["make:handler", "App\\Jobs\\X", "--queue=default"],
@@ -742,6 +743,13 @@ fn the_demo_needs_no_server_and_cleans_up() {
     let said = run(sizes.current_dir(&kept));
     // One of them is tried again after a second.
     assert!(said.contains("\"size\":15,\"pending\":1"), "{said}");
+    let mut due = artisand(&["queue:migrate", "database", &config]);
+    let said = run(due.current_dir(&kept));
+    let expected = "workers of the driver [database] find due jobs where they are";
+    assert!(
+        said.starts_with("exit 0") && said.contains(expected),
+        "{said}"
+    );
     // Twice in the same place would mix two of them.
     let said = run(&mut artisand(&["demo", "--keep", kept.to_str().unwrap()]));
     assert!(said.contains("cannot create"), "{said}");
@@ -777,7 +785,7 @@ fn commands_are_listed_and_helped_as_artisan_does() {
     let shown = [
         run(&mut artisand(&["list", "queue"])),
         run(&mut artisand(&["list", "nope"])),
-        run(&mut artisand(&["help", "nope"])),
+        run(&mut artisand(&["help", "unknown"])),
     ];
     insta::assert_snapshot!(shown.join("\n=====\n"));
     let list = run(&mut artisand(&["list"]));

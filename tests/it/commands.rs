@@ -14,10 +14,10 @@ use crate::harness::redis::RedisServer;
 const PREFIX: &str = "app-";
 
 /// The directory of an app that keeps its failed jobs and its cache in files.
-struct App(TempDir);
+pub(crate) struct App(TempDir);
 
 impl App {
-    fn new(port: u16, laravel: &str) -> Self {
+    pub(crate) fn new(port: u16, laravel: &str) -> Self {
         let directory = tempfile::Builder::new()
             .prefix("artisand-app-")
             .tempdir()
@@ -38,7 +38,7 @@ impl App {
         self.0.path().join(name)
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = artisand(args);
         command
             .arg("--config")
@@ -56,7 +56,7 @@ impl App {
     }
 
     /// Writes the file of failed jobs: id, connection, payload and seconds each.
-    fn fail(&self, jobs: &[(&str, &str, &str, i64)]) {
+    pub(crate) fn fail(&self, jobs: &[(&str, &str, &str, i64)]) {
         let entry = |(id, connection, payload, at): &(&str, &str, &str, i64)| -> Value {
             let moment = moment_of(*at);
             json!({"id": id, "connection": connection, "queue": "default", "payload": payload, "exception": "E", "failed_at": moment, "failed_at_timestamp": at})
@@ -67,7 +67,7 @@ impl App {
     }
 
     /// Ids of the failed jobs.
-    fn failed(&self) -> Vec<String> {
+    pub(crate) fn failed(&self) -> Vec<String> {
         let text =
             std::fs::read_to_string(self.path("storage/framework/cache/failed-jobs.json")).unwrap();
         let entries: Vec<Value> = serde_json::from_str(&text).unwrap();
@@ -111,7 +111,7 @@ fn shown(command: &mut Command) -> String {
     format!("exit {code}\n{text}{stderr}{errors}")
 }
 
-fn payload(retry_until: Option<i64>) -> String {
+pub(crate) fn payload(retry_until: Option<i64>) -> String {
     let lines = fixtures::lines("payloads/laravel-13.jsonl");
     let plain = lines.iter().find(|(_, line)| line["kind"] == "plain");
     let element = plain.unwrap().1["element"].as_str().unwrap();

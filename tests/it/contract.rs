@@ -239,6 +239,38 @@ async fn due_jobs_are_counted_before_they_move(queue: impl Subject) {
     assert_eq!(sizes(&queue, "q").await.delayed, 3);
 }
 
+async fn due_jobs_move_without_being_reserved(queue: impl Subject) {
+    queue
+        .push(&name("q"), &[payload(1), payload(2)])
+        .await
+        .unwrap();
+    pop(&queue, &["q"], 1, 100).await;
+    for (id, due) in [(3, 150), (4, 100), (5, 200)] {
+        let due = at(due);
+        queue.later(&name("q"), due, &payload(id)).await.unwrap();
+    }
+    let migrate = async |now| {
+        let moved = queue.migrate(&name("q"), at(now)).await.unwrap();
+        (moved.delayed, moved.reserved)
+    };
+    assert_eq!(migrate(99).await, (0, 0));
+    assert_eq!(migrate(150).await, (2, 0));
+    assert_eq!(migrate(190).await, (0, 1));
+    assert_eq!(migrate(190).await, (0, 0));
+    let left = Sizes {
+        pending: 4,
+        delayed: 1,
+        ..Sizes::default()
+    };
+    assert_eq!(sizes(&queue, "q").await, left);
+    // Behind those that wait, in the order of their time; the one that was reserved with its attempt counted.
+    let popped = pop(&queue, &["q"], 9, 190).await;
+    assert_eq!(ids(&popped), ["i2", "i4", "i3", "i1"]);
+    assert_eq!(popped.jobs[3].attempts, 2);
+    let none = queue.migrate(&name("other"), at(200)).await.unwrap();
+    assert_eq!((none.delayed, none.reserved), (0, 0));
+}
+
 async fn a_release_may_leave_the_attempt_uncounted(queue: impl Subject) {
     queue.push(&name("q"), &[payload(1)]).await.unwrap();
     let job = pop(&queue, &["q"], 1, 100).await.jobs.remove(0);
@@ -995,6 +1027,7 @@ contract! {
     deleted_jobs_are_gone_and_deleting_twice_says_so [TellsGone]
     released_jobs_come_back_when_due []
     due_jobs_are_counted_before_they_move [Migrates]
+    due_jobs_move_without_being_reserved [Migrates]
     a_release_may_leave_the_attempt_uncounted [PutsBack]
     a_release_does_not_double_a_job_that_another_worker_has [TellsGone]
     a_job_put_back_is_first_again_and_as_it_was [PutsBack]

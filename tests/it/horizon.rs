@@ -63,6 +63,9 @@ control_plane = false
 job = 'App\Jobs\Ok'
 handler = "discard"
 [[map]]
+job = 'App\Jobs\Slow'
+handler = { exec = ["sleep", "0.5"] }
+[[map]]
 job = 'App\Jobs\Fails'
 handler = { exec = ["sh", "-c", "echo too bad >&2; exit 1"] }
 [[map]]
@@ -599,12 +602,14 @@ fn jobs_run_while_horizons_redis_is_away() {
     for number in 0..20 {
         scene.push(&Scene::payload(&format!("job-{number}"), "Ok", &json!({})));
     }
+    // The worker ends while the writer tries to write the records of the others.
+    scene.push(&Scene::payload("slow", "Slow", &json!({})));
     let worker = scene.drain(&[]);
     assert_eq!(scene.redis.jobs("shop-queues:default"), 0);
     let log = worker.stderr();
     assert_eq!(
         log.matches("DONE").count() + worker.stdout().matches("DONE").count(),
-        20,
+        21,
         "{}",
         worker.describe()
     );

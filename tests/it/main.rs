@@ -32,9 +32,11 @@ mod live;
 mod log;
 mod make_handler;
 mod middleware;
+mod migrate;
 mod model;
 mod models;
 mod no_rust;
+mod operations;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod own_worker;
@@ -51,4 +53,6 @@ mod supervised;
 mod tail;
 mod telemetry;
 mod testing;
+#[cfg(feature = "tui")]
+mod top;
 mod worker;

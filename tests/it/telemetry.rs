@@ -59,13 +59,13 @@ fn get(stream: impl std::io::Read + std::io::Write, method: &str, path: &str) ->
 }
 
 /// A worker that serves on a socket in its directory.
-struct Served {
+pub(crate) struct Served {
     worker: ManagedChild,
     workplace: Workplace,
 }
 
 impl Served {
-    fn start(redis: &RedisServer, args: &[&str]) -> Self {
+    pub(crate) fn start(redis: &RedisServer, args: &[&str]) -> Self {
         let workplace = Workplace::new(redis, "", 90, MAPPINGS);
         let socket = format!("--metrics=unix:{}", workplace.path().join("http").display());
         let args = [&["queue:work", "redis", &socket], args].concat();
@@ -73,13 +73,13 @@ impl Served {
         Self { worker, workplace }
     }
 
-    fn get(&self, path: &str) -> (u16, String) {
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
         let socket = self.workplace.path().join("http");
         let stream = eventually("a server", SOON, || UnixStream::connect(&socket).ok());
         get(stream, "GET", path)
     }
 
-    fn json(&self, path: &str) -> (u16, Value) {
+    pub(crate) fn json(&self, path: &str) -> (u16, Value) {
         let (status, body) = self.get(path);
         (
             status,
@@ -88,7 +88,7 @@ impl Served {
     }
 
     /// Waits until a page contains each of these texts.
-    fn shows(&self, path: &str, texts: &[&str]) -> String {
+    pub(crate) fn shows(&self, path: &str, texts: &[&str]) -> String {
         let mut last = String::new();
         let shown = poll(SOON, || {
             last = self.get(path).1;
@@ -398,7 +398,7 @@ fn run(program: &str, args: &[&str]) -> Output {
 }
 
 /// Names of artisand's metrics in a text, without the endings of histograms.
-fn names(text: &str) -> BTreeSet<String> {
+pub(crate) fn names(text: &str) -> BTreeSet<String> {
     let name = Regex::new(r"\b(?:artisand|process)_[a-z_]+").unwrap();
     let names = name.find_iter(text).map(|name| {
         let name = name.as_str();

@@ -8,7 +8,6 @@ use anyhow::Context as _;
 
 mod args;
 mod helpers;
-mod orders;
 mod plan;
 mod records;
 mod runtimes;

@@ -9,10 +9,10 @@ use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::helpers::Helpers;
-use super::orders;
 use super::plan::Plan;
 use super::records::Records;
 use crate::cli::open;
+use crate::cli::orders;
 use crate::config::{self, Config};
 use crate::failed::FailedJobs;
 use crate::handler::Services;

@@ -167,7 +167,11 @@ impl DatabaseQueue {
             let Failure { is_unknown, source } = failure;
             let is_away = source.is_lost_connection() && !source.is_deadlock();
             let source = if is_away {
-                self.presence.note_loss(None, &with_causes(&source));
+                // What was asked before the server came back may go unanswered until now.
+                let asked = source
+                    .unanswered_for()
+                    .and_then(|time| Instant::now().checked_sub(time));
+                self.presence.note_loss(asked, &with_causes(&source));
                 crate::connection::Error::Away(Box::new(source))
             } else {
                 source

@@ -153,12 +153,15 @@ fn bump_attempts(element: &[u8]) -> Option<(Vec<u8>, u32)> {
 }
 
 impl OneQueue {
-    fn migrate(&mut self, now: UnixSeconds, expiring: bool) -> usize {
+    fn migrate(&mut self, now: UnixSeconds, expiring: bool) -> Due {
         let later = self
             .delayed
             .split_off(&(UnixSeconds(now.0.saturating_add(1)), Vec::new()));
         let due = std::mem::replace(&mut self.delayed, later);
-        let mut migrated = due.len();
+        let mut migrated = Due {
+            delayed: due.len() as u64,
+            reserved: 0,
+        };
         self.pending
             .extend(due.into_iter().map(|(_, payload)| payload));
         if expiring {
@@ -169,7 +172,7 @@ impl OneQueue {
                 .map(|(m, e)| (*e, m.clone()))
                 .collect();
             ended.sort();
-            migrated += ended.len();
+            migrated.reserved = ended.len() as u64;
             for (_, member) in ended {
                 self.reserved.remove(&member);
                 self.pending.push_back(member);
@@ -246,7 +249,8 @@ impl MemoryQueue {
                 break;
             }
             let queue = state.queues.entry(name.clone()).or_default();
-            popped.migrated += queue.migrate(request.now, self.retry_after.is_some());
+            let migrated = queue.migrate(request.now, self.retry_after.is_some());
+            popped.migrated += migrated.delayed + migrated.reserved;
             let mut passed = VecDeque::new();
             let mut quarantined = 0;
             while popped.jobs.len() < request.max.get() {
@@ -456,6 +460,16 @@ impl Queue for MemoryQueue {
 
     fn was_pushed<'a>(&'a self, id: &'a str) -> Answer<'a, bool> {
         Box::pin(async move { Ok(self.state().pushed.contains_key(id)) })
+    }
+
+    fn migrate<'a>(&'a self, queue: &'a QueueName, now: UnixSeconds) -> Answer<'a, Due> {
+        Box::pin(async move {
+            let expiring = self.retry_after.is_some();
+            let mut state = self.state();
+            let queue = state.queues.get_mut(queue);
+            let migrated = queue.map(|queue| queue.migrate(now, expiring));
+            Ok(migrated.unwrap_or_default())
+        })
     }
 
     fn due<'a>(&'a self, queue: &'a QueueName, now: UnixSeconds) -> Answer<'a, Due> {

@@ -77,6 +77,7 @@ pub struct RedisQueue {
 struct Scripts {
     pop: Script,
     claim: Script,
+    migrate: Script,
     r#move: Script,
     push: Script,
     renew: Script,
@@ -135,6 +136,7 @@ impl RedisQueue {
         let scripts = Scripts {
             pop: with_common!("pop.lua"),
             claim: with_common!("claim.lua"),
+            migrate: with_common!("migrate.lua"),
             r#move: Script::new(include_str!("../scripts/move.lua")),
             push: Script::new(include_str!("../scripts/push.lua")),
             renew: Script::new(include_str!("../scripts/renew.lua")),
@@ -409,6 +411,10 @@ impl Queue for RedisQueue {
             let any = QueueName::from("*");
             found.map(|count| count > 0).map_err(failed("EXISTS", &any))
         })
+    }
+
+    fn migrate<'a>(&'a self, queue: &'a QueueName, now: UnixSeconds) -> Answer<'a, Due> {
+        Box::pin(self.migrate_due(queue, now))
     }
 
     fn due<'a>(&'a self, queue: &'a QueueName, now: UnixSeconds) -> Answer<'a, Due> {

@@ -8,7 +8,7 @@ use super::{RedisQueue, failed};
 use crate::connection::Arg;
 use crate::payload::Payload;
 use crate::queue::{
-    Choice, Error, PopRequest, Popped, QueueName, ReservedJob, Selection, number_of_attempts,
+    Choice, Due, Error, PopRequest, Popped, QueueName, ReservedJob, Selection, number_of_attempts,
 };
 use crate::time::UnixSeconds;
 
@@ -24,7 +24,28 @@ struct Shown {
     jobs: Vec<Vec<u8>>,
 }
 
+/// Most jobs that one call moves from each sorted set if that is all it does.
+const MIGRATES_AT_ONCE: usize = 100;
+
 impl RedisQueue {
+    /// Moves some due jobs to the list.
+    pub(super) async fn migrate_due(
+        &self,
+        queue: &QueueName,
+        now: UnixSeconds,
+    ) -> Result<Due, Error> {
+        let keys = &self.pop_keys(queue)[..4];
+        let args = [
+            Arg::Int(now.0),
+            number(self.options.migration_batch.min(MIGRATES_AT_ONCE)),
+            Self::flag(self.options.notify),
+            Self::flag(self.options.retry_after.is_some()),
+        ];
+        let script = &self.scripts.migrate;
+        let (delayed, reserved) = self.call(queue, "migrate.lua", script, keys, &args).await?;
+        Ok(Due { delayed, reserved })
+    }
+
     pub(super) async fn pop_jobs(&self, mut request: PopRequest<'_>) -> Result<Popped, Error> {
         let mut popped = Popped::default();
         let result = match request.selection.take() {
@@ -299,7 +320,7 @@ fn read_entry(
     if quarantined > 0 {
         popped.quarantined.push((queue.clone(), quarantined));
     }
-    popped.migrated += read_count(&entry.next()?)?;
+    popped.migrated += read_count(&entry.next()?)? as u64;
     let shown = Shown {
         start: read_count(&entry.next()?)?,
         first: redis::from_redis_value(entry.next()?).ok()?,

@@ -169,6 +169,21 @@ pub(super) fn terminate(child: &mut Child) {
     }
 }
 
+/// Whether tests with random faults and floods of jobs are to take their time: `make thorough`.
+fn is_thorough() -> bool {
+    std::env::var_os("ARTISAND_THOROUGH").is_some()
+}
+
+/// Kills in a test that kills workers at random moments; on three versions of Laravel, 210 of each kind if asked.
+pub(crate) fn kills() -> usize {
+    if is_thorough() { 70 } else { 20 }
+}
+
+/// Jobs in a test of many workers that share a queue: as many as asked, or three tenths of them.
+pub(crate) fn flood(jobs: usize) -> usize {
+    if is_thorough() { jobs } else { jobs * 3 / 10 }
+}
+
 /// Polls until there is a value, for places where no event can be awaited.
 pub(crate) fn poll<T>(timeout: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + timeout;

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::harness::fixtures;
 use crate::harness::laravel::Laravel;
-use crate::harness::process::{ManagedChild, Workplace};
+use crate::harness::process::{ManagedChild, Workplace, kills};
 use crate::harness::redis::RedisServer;
 use crate::harness::scene::Scene;
 
@@ -878,23 +878,21 @@ fn what_follows_a_job_is_pushed_if_it_succeeds(version: u8) {
 
 on_every_laravel!(what_follows_a_job_is_pushed_if_it_succeeds);
 
-/// Jobs, and kills of their workers.
-const JOBS: usize = 240;
-const KILLS: usize = 70;
-
 fn what_follows_is_pushed_once_however_often_workers_are_killed(version: u8) {
     let front = scene_of_handlers(version);
     let scene = &front.0;
+    // So many that there is work until the last kill.
+    let jobs = 40 + 3 * kills();
     let line = |n: usize| {
         // Whichever attempt reaches its end; only the first is slow.
-        let mut script = vec![format!("then:c-{n}"); 1 + KILLS];
+        let mut script = vec![format!("then:c-{n}"); 1 + kills()];
         script[0].push_str("+sleep:0.02");
         format!("{}\n", json!({"id": format!("p-{n}"), "script": script}))
     };
     let many = scene.workplace.path().join("many.jsonl");
-    std::fs::write(&many, (0..JOBS).map(line).collect::<String>()).unwrap();
+    std::fs::write(&many, (0..jobs).map(line).collect::<String>()).unwrap();
     front.dispatch(r"App\Jobs\Journal", &format!("@{}", many.display()), &[]);
-    for _ in 0..KILLS {
+    for _ in 0..kills() {
         let before = scene.redis.length("interop:journal");
         let mut worker = scene.worker(&["--concurrency=3", "--tries=1000", "--sleep=0.05"]);
         // In the middle of some job, wherever that is then.
@@ -911,7 +909,7 @@ fn what_follows_is_pushed_once_however_often_workers_are_killed(version: u8) {
         .eventually("all is done", SOON, || (scene.queued() == 0).then_some(()));
     worker.signal(Signal::TERM);
     worker.succeeds_within(SOON);
-    for n in 0..JOBS {
+    for n in 0..jobs {
         assert!(!uuids(&front, &format!("p-{n}")).is_empty(), "p-{n}");
         assert_eq!(uuids(&front, &format!("c-{n}")).len(), 1, "c-{n}");
     }

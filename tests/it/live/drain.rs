@@ -5,15 +5,15 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::harness::laravel::Laravel;
-use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, Workplace};
+use crate::harness::process::{INTEROP_MAPPINGS, ManagedChild, Workplace, flood};
 use crate::harness::redis::RedisServer;
 use crate::harness::sql::{Engine, MariaDb, MySql, Postgres, SqlServer};
 
-const JOBS: usize = 20_000;
 /// Many times longer than needed: the machine may be busy with other tests.
-const LONG: Duration = Duration::from_secs(180);
+const LONG: Duration = Duration::from_secs(600);
 
 fn every_job_is_run_once_by_php_or_rust(version: u8) {
+    let count = flood(20_000);
     let redis = RedisServer::start();
     let laravel = Laravel::new(version, &redis);
     let workplace = Workplace::new(&redis, &laravel.prefix, 90, INTEROP_MAPPINGS);
@@ -23,9 +23,9 @@ fn every_job_is_run_once_by_php_or_rust(version: u8) {
     let mut php: Vec<ManagedChild> = (0..2)
         .map(|_| laravel.worker(&["--sleep=1", "--quiet"]))
         .collect();
-    let jobs = JOBS.to_string();
-    let mut flood = ManagedChild::spawn(laravel.command(&["interop:flood", &jobs]));
-    flood.succeeds_within(LONG);
+    let jobs = count.to_string();
+    let mut pushing = ManagedChild::spawn(laravel.command(&["interop:flood", &jobs]));
+    pushing.succeeds_within(LONG);
 
     redis.eventually("all jobs are run", LONG, || {
         for worker in rust.iter_mut().chain(&mut php) {
@@ -33,11 +33,11 @@ fn every_job_is_run_once_by_php_or_rust(version: u8) {
         }
         let done = redis.length("interop:done");
         assert!(
-            done <= JOBS,
-            "{done} runs of {JOBS} jobs; {}",
+            done <= count,
+            "{done} runs of {count} jobs; {}",
             redis.state()
         );
-        (done == JOBS).then_some(())
+        (done == count).then_some(())
     });
     let mut numbers: Vec<usize> = redis
         .list("interop:done")
@@ -45,7 +45,7 @@ fn every_job_is_run_once_by_php_or_rust(version: u8) {
         .map(|n| std::str::from_utf8(n).unwrap().parse().unwrap())
         .collect();
     numbers.sort_unstable();
-    let is_each_once = numbers.iter().copied().eq(0..JOBS);
+    let is_each_once = numbers.iter().copied().eq(0..count);
     assert!(is_each_once, "some jobs were run twice and some never");
 
     // The number is written before the job is deleted.
@@ -72,14 +72,14 @@ fn every_job_is_run_once_by_php_or_rust(version: u8) {
         worker.succeeds_within(Duration::from_secs(60));
     }
     // No worker took a job again while it stopped.
-    assert_eq!(redis.length("interop:done"), JOBS);
+    assert_eq!(redis.length("interop:done"), count);
 }
 
 on_every_laravel!(every_job_is_run_once_by_php_or_rust);
 
 /// The same with jobs in a table of this database.
 fn every_job_of_a_table_is_run_once<E: Engine>(version: u8) {
-    const JOBS: usize = 10_000;
+    let count = flood(10_000);
     let (redis, server) = (RedisServer::start(), SqlServer::<E>::start());
     let mut settings = server.env().to_vec();
     settings.push(("QUEUE_CONNECTION", "database".to_owned()));
@@ -105,9 +105,9 @@ fn every_job_of_a_table_is_run_once<E: Engine>(version: u8) {
         .collect();
     let php = || ManagedChild::spawn(laravel.command(&work(&["--sleep=1", "--quiet"])));
     let mut php: Vec<ManagedChild> = (0..2).map(|_| php()).collect();
-    let jobs = JOBS.to_string();
-    let mut flood = ManagedChild::spawn(laravel.command(&["interop:flood", &jobs]));
-    flood.succeeds_within(LONG);
+    let jobs = count.to_string();
+    let mut pushing = ManagedChild::spawn(laravel.command(&["interop:flood", &jobs]));
+    pushing.succeeds_within(LONG);
 
     let rows = "select count(*) from jobs where queue = 'default'";
     let left = || server.query(rows)[0][0].clone().unwrap();
@@ -116,14 +116,14 @@ fn every_job_of_a_table_is_run_once<E: Engine>(version: u8) {
             assert!(worker.is_running(), "ended: {}", worker.describe());
         }
         let done = redis.length("interop:done");
-        assert!(done <= JOBS, "{done} runs of {JOBS} jobs");
-        (done == JOBS && left() == "0").then_some(())
+        assert!(done <= count, "{done} runs of {count} jobs");
+        (done == count && left() == "0").then_some(())
     });
     let done = redis.list("interop:done").into_iter();
     let number = |n: Vec<u8>| String::from_utf8(n).unwrap().parse::<usize>().unwrap();
     let mut numbers: Vec<usize> = done.map(number).collect();
     numbers.sort_unstable();
-    let is_each_once = numbers.iter().copied().eq(0..JOBS);
+    let is_each_once = numbers.iter().copied().eq(0..count);
     assert!(is_each_once, "some jobs were run twice and some never");
     // No transaction was in the way of another one: since Laravel 12.54 PHP takes that for a failure of the job.
     let failed = server.query("select count(*) from failed_jobs");
@@ -135,7 +135,7 @@ fn every_job_of_a_table_is_run_once<E: Engine>(version: u8) {
     for worker in rust.iter_mut().chain(&mut php) {
         worker.succeeds_within(Duration::from_secs(60));
     }
-    assert_eq!(redis.length("interop:done"), JOBS);
+    assert_eq!(redis.length("interop:done"), count);
 }
 
 mod every_job_of_a_table_is_run_once {

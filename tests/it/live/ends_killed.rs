@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::harness::beanstalkd::Beanstalkd;
 use crate::harness::journal::{self, Line};
-use crate::harness::process::ManagedChild;
+use crate::harness::process::{ManagedChild, kills};
 use crate::harness::redis::is_memory;
 use crate::harness::scene::{Scene, in_scene, text};
 use crate::harness::sql::{Engine, MariaDbServer, PostgresServer, SqlServer};
@@ -17,8 +17,6 @@ use crate::harness::sqs::Sqs;
 use crate::harness::stores::Settings;
 
 const SOON: Duration = Duration::from_secs(180);
-/// Kills per test: with three versions, more than two hundred of each kind.
-const KILLS: usize = 70;
 /// Queues of the jobs, in the order in which they are worked.
 const QUEUES: [&str; 2] = ["a", "b"];
 
@@ -164,7 +162,7 @@ impl Rampage {
     fn kill(&mut self, workers: &mut [ManagedChild; 2]) -> usize {
         let mut busy = 0;
         let mut is_aimed = true;
-        for kill in 0..KILLS {
+        for kill in 0..kills() {
             let worker = &mut workers[kill % 2];
             // A machine that is slow to start processes would see none that has begun.
             if is_aimed && kill % 5 == 0 {
@@ -298,7 +296,10 @@ fn chains_go_on_after_kills(version: u8) {
     chains(version, &Vec::new());
 }
 
-const CHAINS: usize = 60;
+/// Chains; so many that there is work until the last kill.
+fn chains_of_test() -> usize {
+    kills().max(20)
+}
 const CLASSES: [&str; 5] = [
     "Journal",
     "EncryptedJournal",
@@ -367,7 +368,7 @@ fn chains_go_on_elsewhere(mut scene: Rampage) {
     assert!(again > 0, "{}: no kill hit a job", scene.name);
     // Each push that is repeated doubles the rest of its chain.
     assert!(
-        doubled <= KILLS * CLASSES.len() / 4,
+        doubled <= kills() * CLASSES.len() / 4,
         "{}: {doubled}",
         scene.name
     );
@@ -384,7 +385,7 @@ fn go_on(scene: &mut Rampage) -> Vec<String> {
         format!("--classes={}", CLASSES.join(",")),
         format!("--queues={}", QUEUES.join(",")),
     );
-    for chain in 0..CHAINS {
+    for chain in 0..chains_of_test() {
         let id = format!("chain-{chain:02}");
         let scripts = ["sleep:0.04"; CLASSES.len()];
         let args = [&["interop:chain", &*id][..], &scripts, &[&classes, &queues]].concat();
@@ -393,7 +394,11 @@ fn go_on(scene: &mut Rampage) -> Vec<String> {
     let mut workers = [scene.worker(), scene.worker()];
     let mut php = scene.php_worker();
     let busy = scene.kill(&mut workers);
-    assert!(busy > KILLS / 4, "{}: {busy} kills among work", scene.name);
+    assert!(
+        busy > kills() / 4,
+        "{}: {busy} kills among work",
+        scene.name
+    );
     scene.finish(&mut workers);
     php.signal(Signal::TERM);
     php.succeeds_within(SOON);
@@ -401,7 +406,7 @@ fn go_on(scene: &mut Rampage) -> Vec<String> {
     assert_eq!(scene.failed(), BTreeSet::new(), "{}", scene.name);
 
     let steps = 1..=CLASSES.len();
-    let ids = (0..CHAINS).flat_map(|chain| {
+    let ids = (0..chains_of_test()).flat_map(|chain| {
         let step = move |step| format!("chain-{chain:02}-{step}");
         steps.clone().map(step)
     });
@@ -474,8 +479,8 @@ struct Dispatched {
 impl Rampage {
     /// Dispatches batches; in every second one some jobs fail.
     fn dispatch(&self, sleep: &str) -> Vec<Dispatched> {
-        const BATCHES: usize = 8;
         const JOBS: usize = 25;
+        let batches = 2 + kills() / 10;
         let batch = |number: usize| {
             let fails = number % 2 == 1;
             // Whichever attempt reaches its end.
@@ -507,7 +512,7 @@ impl Rampage {
                 has_progress,
             }
         };
-        (0..BATCHES).map(batch).collect()
+        (0..batches).map(batch).collect()
     }
 
     /// Every job was run, every batch is counted, every callback was called once; on a server that only deletes jobs, a
@@ -566,7 +571,11 @@ impl Rampage {
             failing.extend(batch.failing.iter().cloned());
             uuids.extend(batch.uuids.iter().cloned());
         }
-        assert!(again <= KILLS / 4, "{}: {again} callbacks again", self.name);
+        assert!(
+            again <= kills() / 4,
+            "{}: {again} callbacks again",
+            self.name
+        );
         assert_eq!(self.failed(), failing, "{}", self.name);
         let lines = journal::since(&self.redis, 0);
         let ran = lines.iter().filter(|line| line.event == "run");
@@ -602,7 +611,11 @@ fn batches_count(mut scene: Rampage) {
     let mut workers = [scene.worker(), scene.worker()];
     let mut php = scene.php_worker();
     let busy = scene.kill(&mut workers);
-    assert!(busy > KILLS / 4, "{}: {busy} kills among work", scene.name);
+    assert!(
+        busy > kills() / 4,
+        "{}: {busy} kills among work",
+        scene.name
+    );
     scene.finish(&mut workers);
     php.signal(Signal::TERM);
     php.succeeds_within(SOON);

@@ -40,6 +40,11 @@ fn a_worker_of_sync_finds_nothing(version: u8) {
         );
         let (code, text) = run(&scene, &["queue:monitor", &format!("{connection}:default")]);
         assert!(code == 0 && text.contains("[0] OK"), "{name} {text}");
+        let (code, text) = run(&scene, &["queue:migrate", connection]);
+        assert!(
+            code == 0 && text.contains("Nothing to move"),
+            "{name} {text}"
+        );
         let (code, text) = run(&scene, &["queue:clear", connection, "--force"]);
         assert_eq!(code, 1, "{name}");
         assert!(
@@ -92,6 +97,9 @@ fn a_worker_of_failover_works_the_first_connection() {
         worker.succeeds_within(SOON);
         worker.stdout()
     };
+    // Those of its first connection.
+    let (code, text) = run(&scene, &["queue:migrate", "failover"]);
+    assert!(code == 0 && text.contains("0 delayed"), "{text}");
     // The app pauses it by its own name.
     scene.php().text(&["queue:pause", "failover:default"]);
     work(&[]);

@@ -37,7 +37,8 @@ fn every_command_says_what_it_can_do_on_sqs(version: u8) {
     scene.push("one", &[]);
     scene.push("two", &["--delay=60"]);
     #[rustfmt::skip]
-    let rows: [(&[&str], i32, &[&str]); 8] = [
+    let rows: [(&[&str], i32, &[&str]); 9] = [
+        (&["queue:migrate", "--json"], 0, &["\"driver\":\"sqs\",\"delayed\":0"]),
         (&["queue:monitor", "sqs:default"], 0, &["[2] OK", "Delayed jobs"]),
         (&["queue:peek"], 1, &["show a message without delivering it"]),
         (&["queue:quarantine"], 0, &["No payloads in quarantine"]),

@@ -339,7 +339,8 @@ fn every_command_says_what_it_can_do(version: u8) {
     tubes.push("one", &[]);
     tubes.push("two", &["--delay=60"]);
     #[rustfmt::skip]
-    let rows: [(&[&str], i32, &[&str]); 7] = [
+    let rows: [(&[&str], i32, &[&str]); 8] = [
+        (&["queue:migrate"], 0, &["workers of the driver [beanstalkd] find due jobs where they are"]),
         (&["queue:monitor", "beanstalkd:default"], 0, &["[2] OK", "Delayed jobs"]),
         (&["queue:peek"], 0, &["1 pending, 1 delayed, 0 reserved", "\"id\":\"one\""]),
         // As Laravel.

@@ -1,12 +1,12 @@
-//! Does what the page asks for: one order after the other.
+//! Does what the page and `top` ask for: one order after the other.
 
 use std::convert::Infallible;
 
 use tokio::sync::mpsc;
 
+use super::pause;
+use super::retrying::{Retried, Retrying};
 use crate::cache::keys;
-use crate::cli::pause;
-use crate::cli::retrying::{Retried, Retrying};
 use crate::config::{self, Config};
 use crate::failed::class;
 use crate::telemetry::{Asked, Done, Failures, Order};
@@ -23,18 +23,31 @@ pub(super) async fn obey(
     orders: &mut mpsc::Receiver<Asked>,
 ) -> Infallible {
     while let Some(asked) = orders.recv().await {
-        let done = match &asked.order {
-            Order::Retry(failures) => retry(config, env, failures).await,
-            Order::Pause {
-                connection,
-                queue,
-                pauses,
-            } => pause_queue(config, connection, queue, *pauses).await,
-        };
-        asked.answer(done.map_err(|error| crate::cli::output::with_causes(&error)));
+        let done = carry_out(config, env, &asked.order).await;
+        asked.answer(done.map_err(|error| super::output::with_causes(&error)));
     }
     // What asks has ended.
     std::future::pending().await
+}
+
+/// Carries out one order.
+///
+/// # Cancel safety
+///
+/// Not cancel safe: a job that is retried may be on its queue, and still among the failed jobs.
+pub(super) async fn carry_out(
+    config: &Config,
+    env: Option<&str>,
+    order: &Order,
+) -> anyhow::Result<Done> {
+    match order {
+        Order::Retry(failures) => retry(config, env, failures).await,
+        Order::Pause {
+            connection,
+            queue,
+            pauses,
+        } => pause_queue(config, connection, queue, *pauses).await,
+    }
 }
 
 async fn retry(config: &Config, env: Option<&str>, failures: &Failures) -> anyhow::Result<Done> {
@@ -79,7 +92,7 @@ async fn retry(config: &Config, env: Option<&str>, failures: &Failures) -> anyho
     match ended {
         // Some are done: that is told, too.
         Err(error) if done.retried > 0 => {
-            done.problems.push(crate::cli::output::with_causes(&error));
+            done.problems.push(super::output::with_causes(&error));
             Ok(done)
         }
         Err(error) => Err(error),
