@@ -42,6 +42,7 @@ mod slots;
 mod stats;
 mod stop;
 mod triage;
+mod triaged;
 mod wakeups;
 mod watchdog;
 mod weights;

@@ -23,7 +23,7 @@ use super::renew::Running;
 use super::select::{self, Selector};
 use super::slots::{Slots, TaskOutput};
 use super::stop::{Orders, StopReason};
-use super::triage::{Candidate, Triaged};
+use super::triaged::{Candidate, Triaged};
 use super::wakeups::{Wakeups, Woken};
 use crate::connection::is_away;
 use crate::process::pool::Pool;

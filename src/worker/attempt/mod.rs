@@ -32,13 +32,14 @@ use crate::worker::attempt::local::Ran;
 use crate::worker::attempt::log::log_outcome;
 use crate::worker::attempt::outcome::Outcome;
 use crate::worker::attempt::shared::{Shared, TaskEnd};
+use crate::worker::completion::Completion;
+use crate::worker::completion::refusal::Refusal;
 use crate::worker::completion::unique::Unique;
 use crate::worker::completion::unique::UntilProcessing;
-use crate::worker::completion::{Completion, Refusal};
 use crate::worker::event::{Event, JobException};
 use crate::worker::gauge::Held;
 use crate::worker::shadow::Shadow;
-use crate::worker::triage::{BypassReason, Candidate, Routed, Triaged};
+use crate::worker::triaged::{BypassReason, Candidate, Routed, Triaged};
 
 /// The executor that a job was popped for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
