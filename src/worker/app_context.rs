@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::handler::Services;
-use crate::queue::{Ability, ConnectionName, Ledger, Queue};
-use crate::routing::Router;
+use crate::queue::{Ability, ConnectionName, Ledger, Queue, QueueName};
+use crate::routing::{Router, UnmappedPolicy};
 use crate::time::Clock;
 use crate::worker::last_errors::LastErrors;
 use crate::worker::options::WorkerOptions;
@@ -44,5 +44,16 @@ impl AppContext {
             ends_in_one_step: queue.abilities().has(Ability::FinishesInOneStep),
             can_sign: OnceLock::new(),
         }
+    }
+
+    /// A queue that PHP workers serve, for closures that follow a job of this queue.
+    pub(super) fn php_queue(&self, queue: &QueueName) -> Option<QueueName> {
+        let named = self.services.php_queue.clone();
+        named.or_else(|| match self.router.unmapped() {
+            UnmappedPolicy::Forward(to) => Some(to.clone()),
+            // PHP workers take unmapped jobs from the same queue.
+            UnmappedPolicy::Leave | UnmappedPolicy::Php => Some(queue.clone()),
+            UnmappedPolicy::Fail => None,
+        })
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::queue::Heads;
+use crate::worker::attempt::Executor;
 use crate::worker::linger::Linger;
 
 /// When to look at the queues.
@@ -136,6 +137,57 @@ impl Intake {
         self.due = Due::At(until);
         self.backlog = false;
         self.is_empty = is_quiet;
+    }
+}
+
+/// When to pop, for each executor.
+#[derive(Debug)]
+pub(super) struct Intakes {
+    /// For handlers in this process.
+    pub(super) local: Intake,
+    /// For PHP.
+    pub(super) php: Intake,
+}
+
+impl Intakes {
+    /// The intakes of a worker whose pops under load linger for handlers in this process.
+    pub(super) fn new(linger: Linger) -> Self {
+        Self {
+            local: Intake::new(Some(linger)),
+            php: Intake::new(None),
+        }
+    }
+
+    /// The intake of one executor.
+    pub(super) fn of(&mut self, executor: Executor) -> &mut Intake {
+        match executor {
+            Executor::Local => &mut self.local,
+            Executor::Php => &mut self.php,
+        }
+    }
+
+    /// Makes a pop due now for both executors.
+    pub(super) fn look_again(&mut self) {
+        self.local.look_again();
+        self.php.look_again();
+    }
+
+    /// Makes a pop due at this moment for both executors, unless one is due earlier.
+    pub(super) fn look_by(&mut self, moment: Instant) {
+        self.local.look_by(moment);
+        self.php.look_by(moment);
+    }
+
+    /// Notes that there may be jobs that no pop has seen.
+    pub(super) fn expect_jobs(&mut self) {
+        self.local.expect_jobs();
+        self.php.expect_jobs();
+    }
+
+    /// Notes that a pop has failed: the server answers neither executor.
+    pub(super) fn fail_pop(&mut self) {
+        self.local.fail_pop();
+        self.php.fail_pop();
     }
 }
 

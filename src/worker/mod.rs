@@ -42,6 +42,7 @@ mod slots;
 mod stats;
 mod stop;
 mod triage;
+mod triaged;
 mod wakeups;
 mod watchdog;
 mod weights;
@@ -71,13 +72,14 @@ use background::{Background, Premises};
 use backoff::PopRetry;
 use event::Observers;
 use handed::Handed;
-use intake::Intake;
+use intake::Intakes;
 use limits::Limits;
 use linger::{EndCounter, Linger};
 use outbox_tasks::Recording;
 use renew::Running;
-use run::{Run, told_to_quit};
+use run::Run;
 use slots::Slots;
+use stop::told_to_quit;
 use triage::Triage;
 use wakeups::Wakeups;
 use watchdog::Turns;
@@ -324,8 +326,7 @@ impl Worker {
             orders: control.subscribe(),
             heartbeat: control.heartbeat().clone(),
             slots: Slots::new(options.concurrency, mappings),
-            local: Intake::new(Some(Linger::new(at_once))),
-            php: Intake::new(None),
+            intakes: Intakes::new(Linger::new(at_once)),
             wakeups,
             retry: PopRetry::default(),
             limits: Limits::new(Instant::now()),

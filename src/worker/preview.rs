@@ -8,7 +8,8 @@ use crate::queue::{ConnectionName, MemoryQueue, QueueName};
 use crate::routing::Router;
 use crate::worker::app_context::AppContext;
 use crate::worker::options::WorkerOptions;
-use crate::worker::triage::{BypassReason, Candidate, Triage, Triaged};
+use crate::worker::triage::Triage;
+use crate::worker::triaged::{BypassReason, Candidate, Triaged};
 
 /// Predicts what a worker would do with waiting jobs, without running one.
 pub(crate) struct Preview(Triage);

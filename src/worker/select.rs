@@ -7,7 +7,8 @@ use crate::queue::{
 };
 use crate::routing::Mapping;
 use crate::time::UnixSeconds;
-use crate::worker::triage::{Candidate, Triage, Triaged};
+use crate::worker::triage::Triage;
+use crate::worker::triaged::{Candidate, Triaged};
 
 /// Which executor the jobs are for.
 enum Wanted {

@@ -9,7 +9,8 @@ use futures_util::FutureExt as _;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::triage::{Bypass, Triage, check_input};
+use super::triage::{Triage, check_input};
+use super::triaged::Bypass;
 use crate::handler::{BoxError, Handler, JobContext, JobInfo, RunInPhp, panic_text};
 use crate::payload::JobUuid;
 use crate::shown::with_causes;

@@ -8,7 +8,7 @@ use tokio::task::{JoinError, JoinSet};
 use super::attempt::shared::{Shared, TaskEnd};
 use super::attempt::{self, Executor, Placement};
 use super::gauge::{Gauge, Held};
-use super::triage::{Candidate, Triaged};
+use super::triaged::{Candidate, Triaged};
 use crate::process::pool::Pool;
 use crate::queue::ReservedJob;
 

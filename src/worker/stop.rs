@@ -290,6 +290,24 @@ pub fn resident_memory() -> Option<u64> {
     Some(pages * u64::try_from(rustix::param::page_size()).ok()?)
 }
 
+/// Returns when the worker is told to quit.
+pub(super) async fn told_to_quit(orders: &mut watch::Receiver<Orders>) {
+    while !orders.borrow_and_update().quit {
+        if orders.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Returns when the worker is told not to wait for its jobs.
+pub(super) async fn told_to_hurry(orders: &mut watch::Receiver<Orders>) {
+    while !orders.borrow_and_update().hurry {
+        if orders.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,6 @@
 //! middleware of the job. Such a job counts as unmapped, and a [`Refusal`] says why.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,8 +21,10 @@ use crate::queue::QueueName;
 use crate::routing::{Mode, OnMismatch, Route, UnmappedPolicy};
 use crate::shown::with_causes;
 use crate::worker::app_context::AppContext;
-use crate::worker::completion::{Completion, Refusal};
+use crate::worker::completion::Completion;
+use crate::worker::completion::refusal::Refusal;
 use crate::worker::stats::MappingStats;
+use crate::worker::triaged::{Bypass, BypassReason, Candidate, Routed, Triaged};
 
 /// Everything that decides where a job goes and what its end brings about.
 pub(crate) struct Triage {
@@ -33,73 +34,6 @@ pub(crate) struct Triage {
     inspect_always: Mutex<HashSet<Box<str>>>,
     /// What was already logged about classes whose jobs are not run here.
     reported: Mutex<HashSet<Box<str>>>,
-}
-
-/// A job's payload and where the job goes.
-#[derive(Debug)]
-pub(super) struct Candidate {
-    pub(super) payload: Arc<Payload>,
-    pub(super) triaged: Triaged,
-}
-
-/// Where a job goes.
-#[derive(Debug)]
-pub(super) enum Triaged {
-    /// A handler of this process runs the job.
-    Run(Box<Routed>),
-    /// The job's mapping does not run it: the policy for unmapped jobs applies.
-    Bypass(Box<Bypass>),
-    /// The job goes unchanged to the end of another queue.
-    Forward(QueueName),
-    /// The policy for unmapped jobs applies; the refusal says why, if the job has a mapping.
-    Unmapped(Option<Refusal>),
-}
-
-/// A job that a handler runs here.
-pub(super) struct Routed {
-    /// Position of the mapping.
-    pub(super) mapping: usize,
-    pub(super) handler: Arc<dyn Handler>,
-    /// The middleware around the handler.
-    pub(super) pipeline: Pipeline,
-    pub(super) completion: Completion,
-}
-
-/// A job that its mapping leaves to the policy for unmapped jobs.
-pub(super) struct Bypass {
-    /// Position of the mapping.
-    pub(super) mapping: usize,
-    pub(super) handler: Arc<dyn Handler>,
-    pub(super) pipeline: Pipeline,
-    pub(super) reason: BypassReason,
-}
-
-/// Why a mapping does not run a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum BypassReason {
-    /// The handler is a shadow, which only looks at jobs that PHP runs.
-    Shadow,
-    /// The job is not in the canary's share, or the canary has stopped itself.
-    Canary,
-    /// The job does not fit the handler's input; the text says why.
-    Mismatch(String),
-}
-
-impl fmt::Debug for Routed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Routed")
-            .field("mapping", &self.mapping)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Bypass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bypass")
-            .field("mapping", &self.mapping)
-            .field("reason", &self.reason)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Triage {

@@ -13,28 +13,26 @@
 //! `Illuminate\Queue\CallQueuedHandler::call`, `failed`;
 //! docs/protocol/payload.md 11 and 12.
 
+mod batch;
 mod chain;
+mod for_php;
+pub(crate) mod refusal;
+mod steps;
 pub(crate) mod unique;
-
-use std::fmt;
 
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
-use crate::app::Class;
-use crate::batch::{Ended, JobOutcome};
+use crate::batch::JobOutcome;
 use crate::handler::dispatch::Planned;
 use crate::handler::{ChainEdit, FailureText, JobInfo};
-use crate::outbox::follow_up::{Count, FollowUp, NO_PHP_QUEUE, random_token};
-use crate::outbox::hand_over::{FailureForPhp, HandOver, HandOverError};
-use crate::payload::{Chain, Command, JobUuid, Kind, Payload, Version};
-use crate::php::ClassName;
-use crate::queue::{Effect, Push, QueueName};
-use crate::routing::{Telling, UnmappedPolicy};
+use crate::payload::{Chain, Command, Payload, Version};
+use crate::queue::{Effect, QueueName};
+use crate::routing::Telling;
 use crate::shown::with_causes;
 use crate::worker::app_context::AppContext;
-use crate::worker::completion::chain::Place;
+use crate::worker::completion::refusal::Refusal;
 use crate::worker::completion::unique::Unique;
 
 /// What the end of one job brings about.
@@ -51,59 +49,6 @@ pub(crate) struct Completion {
     pub(crate) telling: Telling,
 }
 
-/// Why artisand does not run a job that has a mapping.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    why: String,
-    /// Whether the job could not be decrypted.
-    is_unread: bool,
-}
-
-impl Refusal {
-    /// The refusal of a job that can be read.
-    pub(crate) fn new(why: impl Into<String>) -> Self {
-        Self {
-            why: why.into(),
-            is_unread: false,
-        }
-    }
-
-    /// The refusal of a job that cannot be decrypted.
-    pub(crate) fn unread(why: String) -> Self {
-        Self {
-            why,
-            is_unread: true,
-        }
-    }
-
-    /// The failure message for a job of this name.
-    pub(crate) fn of(&self, name: &str) -> String {
-        let how = if self.is_unread {
-            "is encrypted and cannot be read"
-        } else {
-            "cannot be run here"
-        };
-        format!("{name} {how}: {self}")
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)
-    }
-}
-
-/// A queue that PHP workers serve, for closures that follow a job of this queue.
-fn php_queue(app: &AppContext, queue: &QueueName) -> Option<QueueName> {
-    let named = app.services.php_queue.clone();
-    named.or_else(|| match app.router.unmapped() {
-        UnmappedPolicy::Forward(to) => Some(to.clone()),
-        // PHP workers take unmapped jobs from the same queue.
-        UnmappedPolicy::Leave | UnmappedPolicy::Php => Some(queue.clone()),
-        UnmappedPolicy::Fail => None,
-    })
-}
-
 /// The chain of a job; `None` if nothing follows, neither after success nor after failure.
 fn chain(command: &Command, version: Version) -> Result<Option<Chain>, Refusal> {
     if !has_chain(command.as_bytes()) {
@@ -113,16 +58,6 @@ fn chain(command: &Command, version: Version) -> Result<Option<Chain>, Refusal> 
     let chain = chain.map_err(|error| Refusal::new(with_causes(&error)))?;
     let is_needed = !chain.is_empty() || chain.catch_callbacks().is_some();
     Ok(is_needed.then_some(chain))
-}
-
-/// Whether the class of a job has a method `failed`; `None` if the class is not known.
-fn has_failed_method(app: &AppContext, payload: &Payload) -> Option<bool> {
-    let manifest = app.services.manifest.as_ref()?;
-    let command = payload.command_name().and_then(ClassName::new);
-    // Of a wrapper the class inside is asked, whose name the job shows.
-    let command = command.filter(|class| Kind::of_class(class) == Kind::Job);
-    let class = command.or_else(|| ClassName::new(payload.resolve_name()))?;
-    manifest.class(&class).map(Class::has_failed)
 }
 
 /// Whether a command may carry a chain; `false` is certain.
@@ -174,7 +109,7 @@ impl Completion {
                 .map_err(Refusal::new)?,
             batch: batch.map(Into::into),
             is_secret: payload.was_encrypted(),
-            php_queue: php_queue(app, queue),
+            php_queue: app.php_queue(queue),
             chain: chain.map(Box::new),
             telling: Telling::default(),
         };
@@ -226,33 +161,6 @@ impl Completion {
                 "the next step of its chain needs PHP ({missing}): {why}"
             ))),
         }
-    }
-
-    fn hand_over<'a>(&self, app: &'a AppContext, name: &'a str) -> HandOver<'a> {
-        HandOver {
-            services: &app.services,
-            connection: app.connection.as_str(),
-            now: app.clock.now(),
-            name,
-            is_secret: self.is_secret,
-            may_be_doubled: !app.ends_in_one_step,
-        }
-    }
-
-    fn can_hand_over(&self, app: &AppContext) -> Result<(), String> {
-        if self.php_queue.is_none() {
-            return Err(NO_PHP_QUEUE.to_owned());
-        }
-        self.can_sign(app)
-    }
-
-    fn can_sign(&self, app: &AppContext) -> Result<(), String> {
-        // The result is the same for every job.
-        let checked = app.can_sign.get_or_init(|| {
-            let checked = self.hand_over(app, "").check();
-            checked.map_err(|error| with_causes(&error))
-        });
-        checked.clone()
     }
 
     /// What follows a job that ended well: it ran, or was skipped on purpose.
@@ -321,40 +229,6 @@ impl Completion {
         }
     }
 
-    /// Lets PHP call `failed()` of the job's class and raise Laravel's event, if there is a reason to.
-    fn tell_failure(
-        &self,
-        app: &AppContext,
-        info: &JobInfo,
-        failure: &FailureText,
-    ) -> Option<Effect> {
-        let queue = php_queue(app, &info.queue);
-        // Of a class that is not known PHP finds it out, if it is told of the failure anyway.
-        let has_failed =
-            || has_failed_method(app, &info.payload).unwrap_or(self.telling.raises_event);
-        let calls_failed = self.telling.calls_failed && has_failed();
-        if !calls_failed && !self.telling.raises_event {
-            return None;
-        }
-        // What is missing was said at the start.
-        let queue = queue.filter(|_| self.can_sign(app).is_ok())?;
-        let told = FailureForPhp {
-            job: info,
-            failure,
-            calls_failed,
-            raises_event: self.telling.raises_event,
-        };
-        let name = info.payload.resolve_name();
-        let hand_over = HandOver {
-            is_secret: self.is_secret
-                || info.payload.was_encrypted()
-                || info.payload.is_encrypted(),
-            ..self.hand_over(app, name)
-        };
-        let payload = hand_over.tells_failure(&told);
-        Self::push_to(Some(queue), payload, "the failure of a job", info)
-    }
-
     /// What follows a job that was deleted because one of its models is gone.
     ///
     /// Since Laravel 12.51 the batch counts the job as done; before, the batch waits for it forever.
@@ -384,188 +258,5 @@ impl Completion {
         self.unique
             .as_ref()
             .filter(|unique| unique.until_processing)
-    }
-
-    /// Says why jobs that a handler adds to the chain could not follow.
-    pub(crate) fn check_edits(
-        &self,
-        app: &AppContext,
-        info: &JobInfo,
-        edits: &[ChainEdit],
-    ) -> Result<(), String> {
-        if edits.is_empty() {
-            return Ok(());
-        }
-        let chain = self.edited(app, info, edits.to_vec())?;
-        match (chain::check(app, &chain), self.can_hand_over(app)) {
-            (Err(missing), Err(why)) => Err(format!(
-                "the job added to the chain needs PHP ({missing}): {why}"
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    /// The chain after the job; `None` at its end.
-    fn chain_after(
-        &self,
-        app: &AppContext,
-        info: &JobInfo,
-        edits: Vec<ChainEdit>,
-    ) -> Result<Option<Chain>, String> {
-        let chain = if edits.is_empty() {
-            self.chain.as_deref().cloned()
-        } else {
-            Some(self.edited(app, info, edits)?)
-        };
-        Ok(chain.filter(|chain| !chain.is_empty()))
-    }
-
-    /// The next step of the chain.
-    ///
-    /// # Errors
-    ///
-    /// Neither artisand nor PHP can take it.
-    async fn step(
-        &self,
-        app: &AppContext,
-        info: &JobInfo,
-        chain: &Chain,
-    ) -> Result<Vec<Effect>, String> {
-        let place = Place {
-            uuid: info.payload.uuid.as_ref().map(JobUuid::as_str),
-            inherited: info.inherited(),
-        };
-        match chain::take(app, chain, &place).await {
-            Ok(effect) => Ok(vec![effect]),
-            Err(missing) => {
-                tracing::debug!(
-                    job.uuid = place.uuid,
-                    missing = missing.to_string(),
-                    "the next step of a chain is left to PHP"
-                );
-                let payload = self.can_hand_over(app).and_then(|()| {
-                    let hand_over = self.hand_over(app, info.payload.resolve_name());
-                    let payload = hand_over.goes_on(chain, &place.inherited);
-                    payload.map_err(|error| with_causes(&error))
-                });
-                let payload = payload.map_err(|why| {
-                    format!("the next step of its chain needs PHP ({missing}): {why}")
-                })?;
-                let queue = self.php_queue.clone().into_iter();
-                let push = |queue| {
-                    Effect::Push(Push {
-                        queue,
-                        payload: payload.clone(),
-                        due: None,
-                        claim: None,
-                    })
-                };
-                Ok(queue.map(push).collect())
-            }
-        }
-    }
-
-    /// The chain with the jobs that the handler added.
-    fn edited(
-        &self,
-        app: &AppContext,
-        info: &JobInfo,
-        edits: Vec<ChainEdit>,
-    ) -> Result<Chain, String> {
-        let read = || {
-            let command = Command::of(&info.payload).ok().flatten();
-            let bytes = command.as_ref().map_or(&b"N;"[..], Command::as_bytes);
-            Chain::read(bytes, app.services.version)
-        };
-        let chain = self.chain.as_deref().cloned().map_or_else(read, Ok);
-        let edited = chain.and_then(|mut chain| {
-            // Each call puts its job in front, so the last of several comes first.
-            for edit in edits {
-                match edit {
-                    ChainEdit::Prepend(command) => chain.prepend(command)?,
-                    ChainEdit::Append(command) => chain.append(command)?,
-                }
-            }
-            Ok(chain)
-        });
-        edited.map_err(|error| with_causes(&error))
-    }
-
-    /// The record that makes the batch count the job.
-    fn count(
-        &self,
-        app: &AppContext,
-        info: &JobInfo,
-        outcome: JobOutcome,
-        message: Option<&str>,
-    ) -> Option<Effect> {
-        let batch = self.batch.as_deref()?;
-        let uuid = info.payload.uuid.as_ref()?.as_str();
-        let trace = info.trace.as_ref().map(|trace| trace.to_map());
-        if app.services.batches.is_none() {
-            // Only PHP knows where the batches are, so it counts every job.
-            let hand_over = self.hand_over(app, info.payload.resolve_name());
-            let payload = match outcome {
-                JobOutcome::Succeeded => {
-                    hand_over.counts_success(batch, uuid, None, trace.as_ref())
-                }
-                JobOutcome::Failed => {
-                    let message = message.unwrap_or_default();
-                    hand_over.counts_failure(batch, uuid, message, trace.as_ref())
-                }
-            };
-            return self.push_to_php(payload, "a job of a batch", info);
-        }
-        let count = Count {
-            batch: batch.to_owned(),
-            ended: Ended {
-                uuid: uuid.to_owned(),
-                outcome,
-                token: random_token(),
-            },
-            queue: self.php_queue.as_ref().map(ToString::to_string),
-            message: message.map(str::to_owned),
-            name: Some(info.payload.resolve_name().to_owned()),
-            trace,
-        };
-        Some(FollowUp::Count(count).effect())
-    }
-
-    fn push_to_php(
-        &self,
-        payload: Result<Vec<u8>, HandOverError>,
-        what: &'static str,
-        info: &JobInfo,
-    ) -> Option<Effect> {
-        Self::push_to(self.php_queue.clone(), payload, what, info)
-    }
-
-    fn push_to(
-        queue: Option<QueueName>,
-        payload: Result<Vec<u8>, HandOverError>,
-        what: &'static str,
-        info: &JobInfo,
-    ) -> Option<Effect> {
-        let payload = payload.map_err(|error| with_causes(&error));
-        match payload
-            .and_then(|payload| queue.map(|queue| (queue, payload)).ok_or_else(String::new))
-        {
-            Ok((queue, payload)) => Some(Effect::Push(Push {
-                queue,
-                payload,
-                due: None,
-                claim: None,
-            })),
-            Err(error) => {
-                // Cannot happen in practice: this was checked before the job was taken.
-                tracing::error!(
-                    job.uuid = info.payload.uuid.as_ref().map(JobUuid::as_str),
-                    error,
-                    what,
-                    "could not hand something to PHP"
-                );
-                None
-            }
-        }
     }
 }

@@ -1,0 +1,118 @@
+//! What PHP has reported about a running attempt.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::handler::{EndInPhp, FailureText, JobInfo};
+use crate::outbox::failed_jobs::{Failing, Passes};
+use crate::queue::Settled;
+use crate::worker::attempt::decide::Decision;
+use crate::worker::attempt::log::log_outcome;
+use crate::worker::attempt::outcome::Outcome;
+use crate::worker::gauge::Held;
+
+/// What Laravel did with the job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fate {
+    Deleted,
+    Released(Duration),
+    Failed {
+        failure: FailureText,
+        /// The exception text as Laravel records it.
+        text: String,
+        /// Whether PHP has recorded it.
+        is_logged: bool,
+    },
+}
+
+impl Fate {
+    /// Whether it is the failure of a job that ran too long.
+    pub(super) fn is_timeout(&self) -> bool {
+        const TIMEOUT: &str = "Illuminate\\Queue\\TimeoutExceededException";
+        matches!(self, Self::Failed { failure, .. } if failure.class == TIMEOUT)
+    }
+}
+
+impl EndInPhp {
+    pub(super) fn of(fate: Option<&Fate>) -> Self {
+        match fate {
+            Some(Fate::Deleted) => Self::Deleted,
+            Some(Fate::Released(delay)) => Self::Released { delay: *delay },
+            Some(Fate::Failed { failure, .. }) => Self::Failed(failure.clone()),
+            None => Self::Left,
+        }
+    }
+}
+
+/// What is known about a running attempt.
+#[derive(Debug, Default)]
+pub(super) struct Course {
+    pub(super) fate: Option<Fate>,
+    /// The exception, if Laravel has reported one.
+    pub(super) thrown: Option<FailureText>,
+    /// How the job's failure was settled, if it was told and what comes after it was not.
+    pub(super) told_in_part: Option<Settled>,
+    pub(super) has_timed_out: bool,
+    /// Whether the end of the job is already written to the queue.
+    pub(super) is_settled: bool,
+    /// Counts the job until its end is written to the queue.
+    pub(super) unsettled: Option<Held>,
+    /// Delays the record of the failure while PHP writes what follows `fail()`, such as a batch.
+    pub(super) failing: Option<Failing>,
+    /// The recorder's progress and its value at the failure, if the next job has to wait for the record.
+    pub(super) recording: Option<(watch::Receiver<Passes>, u64)>,
+}
+
+impl Course {
+    /// How the attempt ended, as far as Laravel has reported it.
+    pub(super) fn outcome(&self) -> Outcome {
+        match &self.thrown {
+            Some(thrown) => Outcome::threw(thrown.clone()),
+            None => Outcome::Finished,
+        }
+    }
+
+    /// Whether the job has ended for good, and PHP works on what follows the end.
+    pub(super) fn has_end(&self) -> bool {
+        matches!(self.fate, Some(Fate::Deleted | Fate::Failed { .. }))
+    }
+
+    /// The outcome of a job whose end PHP did not report: it stays reserved, or goes back if the worker has cut it
+    /// off.
+    pub(super) fn outcome_without_report(&self, info: &JobInfo, over: Over) -> Outcome {
+        match over {
+            Over::Cut => Outcome::Stopped,
+            Over::Ended(_) if self.has_timed_out => Outcome::TimedOut,
+            Over::Ended(how) => {
+                let name = info.payload.shown_name();
+                let message = format!("the PHP process that ran {name} ended: {how}");
+                Outcome::Lost(FailureText::new("Artisand\\PhpProcessEnded", message))
+            }
+            Over::Done | Over::Declined => self.outcome(),
+        }
+    }
+
+    /// Logs an exception, unless it is the failure of the job, which is logged already.
+    pub(super) fn log_thrown(&self, info: &JobInfo) {
+        let decision = match &self.fate {
+            Some(Fate::Failed { failure, .. }) => Decision::Fail(failure.clone()),
+            _ => Decision::Leave,
+        };
+        if self.thrown.is_some() {
+            log_outcome(info, &self.outcome(), &decision, false, Duration::ZERO);
+        }
+    }
+}
+
+/// Why PHP reports nothing more about an attempt.
+pub(super) enum Over {
+    /// Laravel's loop has finished the job.
+    Done,
+    /// The job was not begun.
+    Declined,
+    /// The process has ended; the text says how.
+    Ended(String),
+    /// The worker stops, and the process was killed.
+    Cut,
+}

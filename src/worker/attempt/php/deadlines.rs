@@ -1,0 +1,132 @@
+//! The deadlines of an attempt in PHP: when its process is killed, and when it is given up after that.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::process::pool::{Run, Said};
+use crate::time::sleep_until;
+
+/// How long Laravel may take after the timeout to fail the job and to end its process.
+const AFTER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long PHP may take to say that it does not begin a job; longer than a job may wait for its process to come
+/// round.
+const DECLINING: Duration = Duration::from_millis(120);
+/// How long PHP may continue at the stop deadline with what follows the end of a job: `failed()`, a batch, a
+/// chain.
+const BEHIND_THE_END: Duration = Duration::from_secs(10);
+/// How long a killed process may take to end.
+const DEATH: Duration = Duration::from_secs(5);
+
+/// The deadlines of a running attempt.
+pub(super) struct Deadlines {
+    /// The job's own timeout.
+    timeout: Option<Duration>,
+    /// When the process is killed, or given up after that.
+    deadline: Option<Instant>,
+    /// When `JobProcessing` is announced: after the time that PHP has to decline the job.
+    announced: Option<Instant>,
+    /// Whether the process was killed for the last time.
+    is_cut: bool,
+    /// Whether the worker cuts jobs short, and PHP may still finish what follows the end of this one.
+    has_time: bool,
+}
+
+impl Deadlines {
+    pub(super) fn new(timeout: Option<Duration>, began: Instant) -> Self {
+        Self {
+            timeout,
+            // Laravel itself ends a job that runs too long. This deadline is for processes that cannot.
+            deadline: timeout.map(|timeout| began + timeout + AFTER_TIMEOUT),
+            // Mostly PHP has begun by then.
+            announced: Some(began + DECLINING),
+            is_cut: false,
+            has_time: false,
+        }
+    }
+
+    pub(super) async fn next(&self, run: &mut Run, cut: &CancellationToken, has_end: bool) -> Wake {
+        let has_heeded = self.is_cut || (self.has_time && has_end);
+        tokio::select! {
+            biased;
+            said = run.next() => Wake::Said(said),
+            () = sleep_until(self.announced) => Wake::Announce,
+            () = cut.cancelled(), if !has_heeded => Wake::Cut,
+            () = sleep_until(self.deadline) => Wake::Deadline,
+        }
+    }
+
+    /// Whether `JobProcessing` is still to be announced; afterwards it is not.
+    pub(super) fn take_announcement(&mut self) -> bool {
+        self.announced.take().is_some()
+    }
+
+    /// Whether the process was killed for the last time, so that its end says nothing about the job.
+    pub(super) fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// Whether an attempt that began at `began` has run for longer than it may.
+    pub(super) fn is_over_time(&self, began: Option<Instant>) -> bool {
+        let elapsed = began.map(|began| began.elapsed());
+        (self.timeout.zip(elapsed)).is_some_and(|(timeout, elapsed)| elapsed >= timeout)
+    }
+
+    /// Notes that the job has failed: what follows a failure gets at least as long as what follows a timeout.
+    pub(super) fn note_failure(&mut self, now: Instant) {
+        let least = now + AFTER_TIMEOUT;
+        self.deadline = self.deadline.map(|deadline| deadline.max(least));
+    }
+
+    /// Notes that the worker cuts its jobs short; `has_end` says whether this one has ended for good.
+    pub(super) fn cut(&mut self, has_end: bool, now: Instant) -> Next {
+        if has_end {
+            // The job will not run again: work that is cut off now would never be done.
+            self.has_time = true;
+            let last = now + BEHIND_THE_END;
+            self.deadline = Some(self.deadline.map_or(last, |it| it.min(last)));
+            return Next::Wait;
+        }
+        self.is_cut = true;
+        self.deadline = Some(now + DEATH);
+        Next::Kill
+    }
+
+    /// Notes that the deadline has passed.
+    pub(super) fn pass_deadline(&mut self, now: Instant) -> Next {
+        if self.is_cut {
+            return Next::GiveUp;
+        }
+        self.is_cut = self.has_time;
+        self.deadline = self.has_time.then(|| now + DEATH);
+        if self.has_time {
+            Next::Kill
+        } else {
+            Next::KillForTimeout
+        }
+    }
+}
+
+/// What happens next to a running attempt.
+pub(super) enum Wake {
+    /// PHP reports something; `None` if it never will again.
+    Said(Option<Said>),
+    Announce,
+    /// The worker cuts its jobs short.
+    Cut,
+    Deadline,
+}
+
+/// What to do with the process of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Let it go on.
+    Wait,
+    /// Kill it, because the worker stops.
+    Kill,
+    /// Kill it, because the job has run for too long and PHP did not end it.
+    KillForTimeout,
+    /// The process hangs in the system and even SIGKILL does not end it: wait for no further reports.
+    GiveUp,
+}

@@ -1,0 +1,228 @@
+//! Hears PHP's reports about a job, and settles the job as soon as PHP waits for that.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::handler::{FailureText, JobInfo};
+use crate::outbox::failed_jobs::Recordings;
+use crate::process::pool::{Run, Said};
+use crate::queue::Settled;
+use crate::worker::attempt::Attempt;
+use crate::worker::attempt::decide::Decision;
+use crate::worker::attempt::ending::Report;
+use crate::worker::attempt::php::course::{Course, Fate, Over};
+use crate::worker::attempt::php::deadlines::Deadlines;
+use crate::worker::attempt::php::judged::{Judged, log_judged};
+
+impl Attempt {
+    /// Handles one report of PHP; returns how the attempt ended if it is over.
+    pub(super) async fn hear(
+        &self,
+        said: Option<Said>,
+        info: &Arc<JobInfo>,
+        run: &mut Run,
+        course: &mut Course,
+        deadlines: &mut Deadlines,
+    ) -> Option<Over> {
+        match said {
+            Some(Said::Deleted { last }) => self.hear_deletion(last, info, run, course).await,
+            // The last report counts, and a release after a deletion brings the job back. A failed job stays
+            // failed.
+            Some(Said::Released { delay }) if !matches!(course.fate, Some(Fate::Failed { .. })) => {
+                course.fate = Some(Fate::Released(Said::wait(delay)));
+            }
+            Some(Said::Failed {
+                class,
+                message,
+                exception,
+                logged,
+            }) => {
+                let fate = Fate::Failed {
+                    failure: FailureText::new(class, message),
+                    text: exception,
+                    is_logged: logged,
+                };
+                self.hear_failure(fate, info, run, course, deadlines).await;
+            }
+            Some(Said::Exception { class, message }) => {
+                let thrown = FailureText::new(class, message);
+                course.thrown = Some(thrown);
+                if course.is_settled {
+                    course.log_thrown(info);
+                }
+            }
+            Some(Said::Timeout) => course.has_timed_out = true,
+            Some(Said::Done) => return Some(Over::Done),
+            Some(Said::Declined) => return Some(Over::Declined),
+            Some(Said::Ended(_)) | None if deadlines.is_cut() => return Some(Over::Cut),
+            Some(Said::Ended(how)) => {
+                // Before Laravel 9, Laravel does not report its own timeouts.
+                course.has_timed_out |= deadlines.is_over_time(run.began());
+                return Some(Over::Ended(how));
+            }
+            None => return Some(Over::Ended("its place in the pool is gone".to_owned())),
+            Some(
+                Said::Released { .. }
+                | Said::Booted(_)
+                | Said::Ready { .. }
+                | Said::Paused
+                | Said::Progress { .. }
+                | Said::Answer { .. }
+                | Said::Parting
+                | Said::Unbootable { .. },
+            ) => {}
+        }
+        None
+    }
+
+    /// Settles a deleted job, and lets PHP continue if it waits for that.
+    async fn hear_deletion(
+        &self,
+        last: bool,
+        info: &Arc<JobInfo>,
+        run: &mut Run,
+        course: &mut Course,
+    ) {
+        // After a release there is nothing left to delete.
+        course.fate.get_or_insert(Fate::Deleted);
+        let is_settled = course.is_settled || self.settle_early(info, course, run, last).await;
+        if !last {
+            run.answer(is_settled);
+        }
+    }
+
+    /// Settles a failed job, and lets PHP continue with what follows the failure.
+    async fn hear_failure(
+        &self,
+        fate: Fate,
+        info: &Arc<JobInfo>,
+        run: &mut Run,
+        course: &mut Course,
+        deadlines: &mut Deadlines,
+    ) {
+        let is_settled = course.is_settled || {
+            course.has_timed_out |= fate.is_timeout() || deadlines.is_over_time(run.began());
+            course.fate = Some(fate);
+            self.settle_failure(info, course, run).await
+        };
+        run.answer(is_settled);
+        deadlines.note_failure(Instant::now());
+    }
+
+    /// Writes to the queue that the job has failed; true if that was done. PHP waits for the answer.
+    ///
+    /// As in Laravel, which frees locks, counts batches and calls `failed()` only once the job has left the queue.
+    /// If the server is away, this waits for it.
+    async fn settle_failure(&self, info: &Arc<JobInfo>, course: &mut Course, run: &Run) -> bool {
+        let elapsed = run.began().map_or(Duration::ZERO, |began| began.elapsed());
+        let Some(fate) = course.fate.clone() else {
+            return false;
+        };
+        let fate = self.with_cause(fate, info).await;
+        let judged = self.judged(info, fate, course);
+        course.is_settled = true;
+        course.failing = self.shared.recording.as_ref().map(Recordings::failing);
+        log_judged(info, &judged, elapsed);
+        // A job that has failed itself runs on, and returns or throws.
+        let is_in_part = !course.has_timed_out;
+        let mut ending = self.ending(judged, info, elapsed);
+        if let Report::Ended(end) = &mut ending.report {
+            end.is_raised_by_php = true;
+            if is_in_part {
+                end.tell_only_failure();
+            }
+        }
+        course.recording = self.recording_of(&ending.settlement);
+        let settled = self.settle_and_wait(ending).await;
+        // The process is ready for its next job before the failure is recorded, and must not get it then.
+        if course.recording.is_none() {
+            course.unsettled = None;
+        }
+        course.told_in_part = settled.filter(|_| is_in_part);
+        settled == Some(Settled::Done)
+    }
+
+    /// A failure that says nothing about the error gets the job's last error as its cause, as PHP prints it.
+    async fn with_cause(&self, fate: Fate, info: &JobInfo) -> Fate {
+        let Fate::Failed {
+            failure,
+            text,
+            is_logged,
+        } = fate
+        else {
+            return fate;
+        };
+        let errors = &self.shared.triage.app.last_errors;
+        let Some(error) = errors.behind(info, &failure).await else {
+            return Fate::Failed {
+                failure,
+                text,
+                is_logged,
+            };
+        };
+        Fate::Failed {
+            text: format!("{error}\n\nNext {text}"),
+            failure: failure.caused_by(error),
+            is_logged,
+        }
+    }
+
+    /// Tells what came after a failure that is told already.
+    pub(super) fn tell_rest(
+        &self,
+        info: &Arc<JobInfo>,
+        course: &Course,
+        is_done: bool,
+        elapsed: Duration,
+    ) {
+        let (Some(settled), Some(Fate::Failed { failure, .. })) =
+            (course.told_in_part, &course.fate)
+        else {
+            return;
+        };
+        let judged = Judged {
+            outcome: course.outcome(),
+            decision: Decision::Fail(failure.clone()),
+            effects: Vec::new(),
+        };
+        if let Report::Ended(mut end) = self.ending(judged, info, elapsed).report {
+            end.is_raised_by_php = true;
+            end.tell_rest(is_done);
+            end.emit(&self.shared.observers, settled == Settled::Gone);
+        }
+    }
+
+    /// Writes to the queue that the job was deleted although its code still runs; false if that could not be done.
+    ///
+    /// A job that deletes itself and then works on must not run twice: PHP waits until it is deleted, as in Laravel.
+    /// If Laravel is done with it (`last`), its worker loop goes on.
+    async fn settle_early(
+        &self,
+        info: &Arc<JobInfo>,
+        course: &mut Course,
+        run: &Run,
+        last: bool,
+    ) -> bool {
+        let elapsed = run.began().map_or(Duration::ZERO, |began| began.elapsed());
+        let Some(fate) = course.fate.clone() else {
+            return false;
+        };
+        let judged = self.judged(info, fate, course);
+        course.is_settled = true;
+        if !last {
+            let ending = self.told(judged, info, elapsed).await;
+            return self.settle_and_wait(ending).await.is_some();
+        }
+        self.end(judged, info, elapsed).await;
+        course.unsettled = None;
+        if let Some(pool) = &self.shared.pool
+            && pool.size() == 1
+        {
+            // With the end settled, its process may be given the next job.
+            pool.changed();
+        }
+        true
+    }
+}

@@ -1,0 +1,231 @@
+//! Runs a job in a PHP process: Laravel decides what becomes of the job, and artisand applies it to the queue.
+//!
+//! artisand does nothing of what follows a job (lock, chain, batch, `failed()`): Laravel has done it by the time
+//! it reports the job as deleted or failed. A process that ends without such a report leaves the job reserved,
+//! like a `queue:work` that was killed.
+
+mod course;
+mod deadlines;
+mod hear;
+mod judged;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::handler::{EndInPhp, JobInfo, RunInPhp};
+use crate::outbox::failed_jobs::Passes;
+use crate::process::pool::{Run, Said, Seat};
+use crate::queue::{Delivery, Settlement};
+use crate::worker::attempt::Attempt;
+use crate::worker::attempt::decide::{Decision, Rules};
+use crate::worker::attempt::ending::{Ending, Heard};
+use crate::worker::attempt::outcome::Outcome;
+use crate::worker::attempt::php::course::{Course, Over};
+use crate::worker::attempt::php::deadlines::{Deadlines, Next, Wake};
+use crate::worker::attempt::php::judged::{Judged, log_judged};
+use crate::worker::attempt::shared::TaskEnd;
+use crate::worker::gauge::Held;
+
+/// How long the next job of a single process waits until the failure of the previous job is recorded.
+const RECORDING: Duration = Duration::from_secs(10);
+
+/// What PHP's own object of a job is made of: its name, its attempt, and the receipt, if it has one.
+fn named(delivery: &Delivery, attempts: u32) -> Arc<[u8]> {
+    let receipt = delivery.receipt.as_ref();
+    let receipt = receipt.map_or_else(String::new, |receipt| format!(":{receipt}"));
+    let text = format!("{}:{attempts}{receipt}", delivery.id);
+    text.into_bytes().into()
+}
+
+impl Attempt {
+    /// Runs the job in a process of the pool; `None` if the job did not begin or was cut short.
+    pub(crate) async fn run_in_php(
+        &self,
+        info: Arc<JobInfo>,
+        seat: Seat,
+        unsettled: Held,
+        end: &mut TaskEnd,
+    ) -> Option<RunInPhp> {
+        let left = |lease| self.shared.triage.app.clock.until(lease);
+        let lease = self.lease().map(|lease| Instant::now() + left(lease));
+        let reserved = match &self.job.delivery {
+            Some(delivery) => named(delivery, info.attempts),
+            None => Arc::clone(&self.job.ticket),
+        };
+        let Some(mut run) = seat.run(Arc::clone(&info), &reserved, lease) else {
+            end.was_declined = true;
+            self.give_back().await;
+            return None;
+        };
+        let began = Instant::now();
+        let mut course = Course {
+            unsettled: Some(unsettled),
+            ..Course::default()
+        };
+        let over = self.follow(&info, &mut run, &mut course, began).await;
+        let elapsed = run.began().unwrap_or(began).elapsed();
+        let seen = RunInPhp {
+            end: EndInPhp::of(course.fate.as_ref()),
+            thrown: course.thrown.clone(),
+            elapsed,
+        };
+        if course.is_settled {
+            self.tell_rest(&info, &course, matches!(over, Over::Done), elapsed);
+            drop(course.failing.take());
+            if let Some((recording, begun)) = course.recording.take() {
+                self.wait_until_recorded(recording, begun).await;
+                course.unsettled = None;
+            }
+            return Some(seen);
+        }
+        let judged = match (course.fate.take(), over) {
+            (None, Over::Declined) => {
+                end.was_declined = true;
+                self.give_back().await;
+                return None;
+            }
+            (Some(fate), _) => self.judged(&info, fate, &course),
+            (None, over) => {
+                if !matches!(over, Over::Done) {
+                    course.log_thrown(&info);
+                }
+                Judged::left(course.outcome_without_report(&info, over))
+            }
+        };
+        end.was_cut = judged.outcome == Outcome::Stopped;
+        if end.was_cut {
+            self.log_cut(&info, elapsed);
+        }
+        self.end(judged, &info, elapsed).await;
+        (!end.was_cut).then_some(seen)
+    }
+
+    /// Handles PHP's reports until the attempt is over.
+    async fn follow(
+        &self,
+        info: &Arc<JobInfo>,
+        run: &mut Run,
+        course: &mut Course,
+        began: Instant,
+    ) -> Over {
+        let timeout = Rules::of(&info.payload.limits, &self.shared.terms.defaults).timeout;
+        let timeout = timeout.filter(|_| self.shared.terms.has_timeouts);
+        let mut deadlines = Deadlines::new(timeout, began);
+        let cut = &self.shared.stops.cut;
+        loop {
+            let next = match deadlines.next(run, cut, course.has_end()).await {
+                Wake::Said(said) => {
+                    let is_declined = matches!(said, Some(Said::Declined));
+                    if !is_declined && deadlines.take_announcement() {
+                        self.announce(info, run.began().unwrap_or(began));
+                    }
+                    let over = self.hear(said, info, run, course, &mut deadlines).await;
+                    if let Some(over) = over {
+                        return over;
+                    }
+                    continue;
+                }
+                Wake::Announce => {
+                    deadlines.take_announcement();
+                    self.announce(info, run.began().unwrap_or(began));
+                    continue;
+                }
+                Wake::Cut => deadlines.cut(course.has_end(), Instant::now()),
+                Wake::Deadline => deadlines.pass_deadline(Instant::now()),
+            };
+            match next {
+                Next::Wait => {}
+                Next::Kill => run.kill(),
+                Next::KillForTimeout => {
+                    run.kill();
+                    course.has_timed_out = true;
+                }
+                Next::GiveUp => return Over::Cut,
+            }
+        }
+    }
+
+    /// Waits until the last job of a single PHP process is settled; false if the worker has to stop first.
+    pub(super) async fn follows(&self) -> bool {
+        if !self.shared.pops_behind_deletion() {
+            return true;
+        }
+        tokio::select! {
+            biased;
+            () = self.shared.settlements.handed.settled() => true,
+            () = self.shared.stops.cut.cancelled() => false,
+        }
+    }
+
+    /// Puts a job that did not run back where it was.
+    pub(crate) async fn give_back(&self) {
+        self.settle_for_php(Ending::put_back()).await;
+    }
+
+    /// Hands a job over to be settled; waits for that if the next job must not be popped before.
+    async fn settle_for_php(&self, ending: Ending) {
+        let is_deletion = matches!(ending.settlement, Settlement::Delete);
+        let is_followed = is_deletion && self.shared.pops_behind_deletion();
+        if self.shared.has_one_member() && !is_followed {
+            self.settle_and_wait(ending).await;
+        } else {
+            self.send(ending, None).await;
+        }
+    }
+
+    fn ending(&self, judged: Judged, info: &Arc<JobInfo>, elapsed: Duration) -> Ending {
+        let Judged {
+            outcome,
+            decision,
+            effects,
+        } = judged;
+        let circumstances = self.circumstances(info, elapsed, Instant::now(), Heard::default());
+        Ending::of(outcome, decision, effects, &circumstances)
+    }
+
+    /// The end, of which the log, the job's last error and observers of exceptions have been told.
+    async fn told(&self, judged: Judged, info: &Arc<JobInfo>, elapsed: Duration) -> Ending {
+        log_judged(info, &judged, elapsed);
+        if !matches!(judged.decision, Decision::Fail(_)) {
+            self.keep_error(info, &judged.outcome, &judged.decision)
+                .await;
+            self.emit_exception(info, &judged.outcome, elapsed);
+        }
+        self.ending(judged, info, elapsed)
+    }
+
+    async fn end(&self, judged: Judged, info: &Arc<JobInfo>, elapsed: Duration) {
+        let ending = self.told(judged, info, elapsed).await;
+        let recording = self.recording_of(&ending.settlement);
+        self.settle_for_php(ending).await;
+        if let Some((recording, begun)) = recording {
+            self.wait_until_recorded(recording, begun).await;
+        }
+    }
+
+    /// The recorder's progress before a job is settled; `None` if the next job need not wait for the record.
+    ///
+    /// Laravel reads a batch and then writes it in one transaction, which `SQLite` refuses if another process
+    /// wrote in between. With a single PHP process Laravel never runs into that, so it must not happen here
+    /// either.
+    fn recording_of(&self, settlement: &Settlement) -> Option<(watch::Receiver<Passes>, u64)> {
+        let recording = self.shared.recording.as_ref()?.passes();
+        let begun = recording.borrow().begun;
+        (self.shared.has_one_member() && matches!(settlement, Settlement::Finish(_)))
+            .then_some((recording, begun))
+    }
+
+    /// Waits for the end of the first pass over the spool that began after `begun`.
+    async fn wait_until_recorded(&self, mut recording: watch::Receiver<Passes>, begun: u64) {
+        let has_ended = |passes: &Passes| passes.ended > begun || passes.is_refused;
+        tokio::select! {
+            // Ends also when the recorder is gone.
+            _ = recording.wait_for(has_ended) => {}
+            () = self.shared.stops.cut.cancelled() => {}
+            () = tokio::time::sleep(RECORDING) => {}
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Asks the queue for jobs, once what must come before a pop is done.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::queue::{Popped, Queue, QueueName};
+use crate::time::Clock;
+use crate::worker::attempt::Executor;
+use crate::worker::event::Event;
+use crate::worker::renew::Running;
+use crate::worker::run::Run;
+use crate::worker::select;
+use crate::worker::select::Selector;
+use crate::worker::stop::{Orders, told_to_quit};
+
+/// How long the server may take to answer a pop once the worker is told to quit.
+const LAST_POP: Duration = Duration::from_secs(1);
+
+impl Run {
+    /// Asks the queue for jobs; `None` if it does not answer and the worker is told to quit.
+    pub(super) async fn ask_queue(
+        &mut self,
+        slots: NonZeroUsize,
+        selector: Option<&mut Selector<'_>>,
+        woken: &[QueueName],
+        executor: Executor,
+    ) -> Option<Result<Popped, crate::queue::Error>> {
+        let paused = &self.announcer.heard().paused;
+        let open = self.options.queues.iter();
+        let queues: Vec<QueueName> = open
+            .filter(|queue| !paused.contains(queue))
+            .cloned()
+            .collect();
+        self.shared.emit(Event::JobPopping {
+            connection: &self.options.connection,
+            queues: &queues,
+        });
+        let (queue, shared) = (Arc::clone(&self.queue), Arc::clone(&self.shared));
+        let clock = self.options.clock;
+        let is_sequential = match executor {
+            Executor::Local => self.is_sequential(),
+            Executor::Php => shared.has_one_member(),
+        };
+        // With jobs that run, there is a next look.
+        let thorough =
+            self.is_bounded() && self.slots.is_empty() && shared.leases.running.is_empty();
+        let popping = async {
+            if is_sequential {
+                shared.settlements.handed.sent().await;
+            }
+            renew_overdue(&*queue, &shared.leases.running, clock).await?;
+            select::pop(
+                &*queue,
+                &queues,
+                clock.now(),
+                slots,
+                woken,
+                selector,
+                thorough,
+            )
+            .await
+        };
+        let mut orders = self.orders.clone();
+        self.heartbeat.excuse();
+        let mut popping = std::pin::pin!(unless_told_to_quit(popping, &mut orders));
+        let mut popped = Poll::Pending;
+        if self.slots.has_waiting() && self.may_start() {
+            popped = futures_util::poll!(popping.as_mut());
+            if popped.is_pending() {
+                // Lets the task of the connection send the request.
+                tokio::task::yield_now().await;
+            }
+            self.slots.start_waiting(&self.shared);
+        }
+        let popped = match popped {
+            Poll::Ready(popped) => popped,
+            Poll::Pending => popping.await,
+        };
+        if popped.is_none() {
+            tracing::warn!(
+                "the server does not answer: stopping without the reply of the last pop"
+            );
+        }
+        popped
+    }
+}
+
+/// Renews reservations that could not be renewed in time, so that the pop takes no job that this worker runs.
+async fn renew_overdue(
+    queue: &dyn Queue,
+    running: &Running,
+    clock: Clock,
+) -> Result<(), crate::queue::Error> {
+    let Some(retry_after) = queue.abilities().retry_after else {
+        return Ok(());
+    };
+    let now = Instant::now();
+    let overdue = running.overdue(retry_after);
+    if !overdue.is_empty() {
+        queue.renew(&overdue, clock.now()).await?;
+        running.renewed_at(now);
+    }
+    Ok(())
+}
+
+/// Waits for a pop; gives up only if the worker is told to quit and the server does not answer.
+///
+/// Jobs of a lost reply stay reserved until `retry_after`, as if this process had been killed, which is what would
+/// happen next.
+async fn unless_told_to_quit<T>(
+    pop: impl Future<Output = T>,
+    orders: &mut watch::Receiver<Orders>,
+) -> Option<T> {
+    let mut pop = std::pin::pin!(pop);
+    let told = async {
+        told_to_quit(orders).await;
+        tokio::time::sleep(LAST_POP).await;
+    };
+    tokio::select! {
+        biased;
+        popped = &mut pop => Some(popped),
+        () = told => None,
+    }
+}

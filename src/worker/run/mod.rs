@@ -1,0 +1,238 @@
+//! The worker's loop: pops jobs while slots are free, starts them, and waits for something to happen.
+
+mod ask;
+mod pop;
+mod wait;
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::JoinError;
+use tokio::time::Instant;
+
+use crate::process::pool::Pool;
+use crate::queue::{Ability, Queue, QueueName};
+use crate::worker::announcer::Announcer;
+use crate::worker::attempt::shared::Shared;
+use crate::worker::background::Background;
+use crate::worker::backoff::PopRetry;
+use crate::worker::event::Event;
+use crate::worker::heartbeat::Heartbeat;
+use crate::worker::intake::Intakes;
+use crate::worker::limits::{Limits, Snapshot};
+use crate::worker::options::WorkerOptions;
+use crate::worker::slots::{Slots, TaskOutput};
+use crate::worker::stop::{Orders, StopReason, told_to_hurry};
+use crate::worker::wakeups::Wakeups;
+
+/// A running worker.
+pub(super) struct Run {
+    pub(super) shared: Arc<Shared>,
+    pub(super) queue: Arc<dyn Queue>,
+    pub(super) options: WorkerOptions,
+    pub(super) orders: watch::Receiver<Orders>,
+    pub(super) heartbeat: Heartbeat,
+    pub(super) slots: Slots,
+    /// When to pop, for handlers in this process and for PHP.
+    pub(super) intakes: Intakes,
+    pub(super) wakeups: Wakeups,
+    pub(super) retry: PopRetry,
+    pub(super) limits: Limits,
+    pub(super) announcer: Announcer,
+    pub(super) background: Background,
+}
+
+impl Run {
+    /// Works the queues until something stops the worker; returns the reason.
+    pub(super) async fn work(&mut self) -> StopReason {
+        let mut paused = false;
+        loop {
+            self.heartbeat.beat();
+            while let Some(end) = self.slots.try_next_end() {
+                self.ended(end);
+            }
+            let stats = &self.shared.triage.stats;
+            if self.announcer.announce(&self.shared.observers, stats) {
+                self.intakes.look_again();
+            }
+            let orders = *self.orders.borrow_and_update();
+            if orders.paused != paused {
+                paused = orders.paused;
+                self.shared.emit(if paused {
+                    Event::WorkerPausing
+                } else {
+                    Event::WorkerResuming
+                });
+                self.intakes.look_again();
+            }
+            self.limits.measure_memory(self.options.stop.memory);
+            let stats = &self.shared.triage.stats;
+            self.announcer
+                .announce_stats_sometimes(&self.shared.observers, stats);
+            if let Some(reason) = self.stop_reason(orders) {
+                self.take_caught().await;
+                self.slots.start_waiting(&self.shared);
+                return reason;
+            }
+            let now = Instant::now();
+            let may_pop = !paused
+                && self.has_open_queue()
+                && self.retry.deadline(now).is_none()
+                && !self.is_held_up();
+            let mut has_popped = false;
+            let is_busy = !self.slots.is_empty();
+            if let Some(slots) = self.local_slots().filter(|_| may_pop)
+                && self.intakes.local.check_due(slots, is_busy, now)
+            {
+                self.pop_for_handlers(slots).await;
+                has_popped = true;
+            }
+            if let Some(slots) = self
+                .php_slots()
+                .filter(|_| may_pop && !self.pops_for_both())
+                && self.intakes.php.check_due(slots, is_busy, Instant::now())
+            {
+                self.pop_for_php(slots).await;
+                has_popped = true;
+            }
+            if !has_popped {
+                if self.may_start() {
+                    self.slots.start_waiting(&self.shared);
+                }
+                self.wait(may_pop).await;
+            }
+        }
+    }
+
+    /// Whether jobs that were taken may begin: with one slot, the job before them has to be settled.
+    fn may_start(&self) -> bool {
+        !self.is_sequential() || self.shared.settlements.handed.are_settled()
+    }
+
+    /// Whether a pop has to wait until the last job is settled and reported.
+    fn is_held_up(&self) -> bool {
+        self.is_sequential()
+            && !self.shared.settlements.handed.are_settled()
+            && (self.shared.observers.are_in_order() || self.pops_for_both())
+    }
+
+    /// Whether one pop is for handlers here and for PHP: the queue cannot leave the jobs of either.
+    fn pops_for_both(&self) -> bool {
+        self.shared.pool.is_some()
+            && !self.shared.has_only_php()
+            && !self.queue.abilities().has(Ability::Chooses)
+    }
+
+    fn is_sequential(&self) -> bool {
+        self.options.concurrency == NonZeroUsize::MIN
+    }
+
+    /// Whether the app allows any of the queues to be worked now.
+    fn has_open_queue(&self) -> bool {
+        let heard = self.announcer.heard();
+        let is_paused = |queue: &QueueName| heard.paused.contains(queue);
+        !heard.down && !self.options.queues.iter().all(is_paused)
+    }
+
+    /// How many more jobs the worker may begin.
+    fn left(&self) -> usize {
+        let max_jobs = if self.options.once {
+            Some(1)
+        } else {
+            self.options.stop.max_jobs
+        };
+        let begun = self.slots.begun();
+        let left = max_jobs.map_or(u64::MAX, |max_jobs| max_jobs.saturating_sub(begun));
+        usize::try_from(left).unwrap_or(usize::MAX)
+    }
+
+    /// Free slots that jobs may fill now.
+    fn local_slots(&self) -> Option<NonZeroUsize> {
+        if self.shared.has_only_php() {
+            return None;
+        }
+        let most = self.queue.abilities().most_at_once.get();
+        let slots = NonZeroUsize::new(self.slots.free().min(self.left()).min(most))?;
+        if self.pops_for_both() {
+            // Every job must have a place, whichever it is for.
+            return self.php_slots().map(|php| php.min(slots));
+        }
+        Some(slots)
+    }
+
+    /// PHP processes that wait for a job.
+    ///
+    /// With `--once`, PHP also waits until local jobs have ended. With a single process, job N is settled before job
+    /// N+1 is popped, as in `queue:work`.
+    fn php_slots(&self) -> Option<NonZeroUsize> {
+        let pool = self.shared.pool.as_ref()?;
+        let is_free = (!self.options.once || self.slots.is_empty())
+            && (pool.size() > 1 || self.slots.is_php_settled());
+        NonZeroUsize::new(pool.waiting().min(self.left())).filter(|_| is_free)
+    }
+
+    /// Begins the jobs that a wait has taken: given back, each would have spent an attempt.
+    async fn take_caught(&mut self) {
+        let are_left = tokio::select! {
+            are_left = self.queue.end_waits() => are_left.unwrap_or(false),
+            () = told_to_hurry(&mut self.orders) => false,
+        };
+        if !are_left {
+            return;
+        }
+        if let Some(slots) = self.local_slots() {
+            self.pop_for_handlers(slots).await;
+        } else if let Some(slots) = self.php_slots() {
+            self.pop_for_php(slots).await;
+        }
+    }
+
+    /// Notes the end of a job's task.
+    pub(super) fn ended(&mut self, end: Result<TaskOutput, JoinError>) {
+        if self.is_bounded() {
+            // The job may have left another in the queue.
+            self.intakes.look_again();
+        }
+        if self.slots.note_end(end) {
+            self.intakes.local.look_again();
+        }
+    }
+
+    /// Whether the worker stops once there is no job.
+    fn ends_when_empty(&self) -> bool {
+        self.is_bounded() || self.options.stop.when_empty_for.is_some()
+    }
+
+    /// Whether the worker runs only until there is no job.
+    fn is_bounded(&self) -> bool {
+        self.options.once || self.options.stop.when_empty
+    }
+
+    /// Why the worker has to stop now; `None` to go on.
+    fn stop_reason(&self, orders: Orders) -> Option<StopReason> {
+        let shared = &self.shared;
+        // Closed queues count as empty, as in Laravel.
+        let is_closed = !self.has_open_queue() && shared.leases.running.is_empty();
+        // PHP processes that are paused find no jobs either.
+        let is_php_idle =
+            |pool: &Pool| self.intakes.php.is_empty() || self.pops_for_both() || pool.is_paused();
+        let is_empty = (self.intakes.local.is_empty() || shared.has_only_php())
+            && shared.pool.as_ref().is_none_or(is_php_idle);
+        let is_busy = !self.slots.is_empty();
+        let snapshot = Snapshot {
+            quit: orders.quit,
+            is_stuck: self.slots.is_stuck() || shared.turns.is_overdue(),
+            restart: self.announcer.heard().restart,
+            has_no_php: shared.pool.as_ref().and_then(Pool::problem).is_some(),
+            lost_connection: self.retry.has_failed(),
+            is_busy,
+            // An ended job may lead to more jobs, such as the callbacks of its batch.
+            is_idle: (is_empty || is_closed) && !is_busy && self.background.left.is_clear(),
+            begun: self.slots.begun(),
+            in_php: self.slots.in_php(),
+        };
+        let now = Instant::now();
+        self.limits.stop_reason(snapshot, &self.options, now)
+    }
+}

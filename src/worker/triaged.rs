@@ -1,0 +1,77 @@
+//! Where a job goes, as triage found out: the answer that travels with the job until it is settled.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::handler::{Handler, Pipeline};
+use crate::payload::Payload;
+use crate::queue::QueueName;
+use crate::worker::completion::Completion;
+use crate::worker::completion::refusal::Refusal;
+
+/// A job's payload and where the job goes.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    pub(super) payload: Arc<Payload>,
+    pub(super) triaged: Triaged,
+}
+
+/// Where a job goes.
+#[derive(Debug)]
+pub(super) enum Triaged {
+    /// A handler of this process runs the job.
+    Run(Box<Routed>),
+    /// The job's mapping does not run it: the policy for unmapped jobs applies.
+    Bypass(Box<Bypass>),
+    /// The job goes unchanged to the end of another queue.
+    Forward(QueueName),
+    /// The policy for unmapped jobs applies; the refusal says why, if the job has a mapping.
+    Unmapped(Option<Refusal>),
+}
+
+/// A job that a handler runs here.
+pub(super) struct Routed {
+    /// Position of the mapping.
+    pub(super) mapping: usize,
+    pub(super) handler: Arc<dyn Handler>,
+    /// The middleware around the handler.
+    pub(super) pipeline: Pipeline,
+    pub(super) completion: Completion,
+}
+
+/// A job that its mapping leaves to the policy for unmapped jobs.
+pub(super) struct Bypass {
+    /// Position of the mapping.
+    pub(super) mapping: usize,
+    pub(super) handler: Arc<dyn Handler>,
+    pub(super) pipeline: Pipeline,
+    pub(super) reason: BypassReason,
+}
+
+/// Why a mapping does not run a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum BypassReason {
+    /// The handler is a shadow, which only looks at jobs that PHP runs.
+    Shadow,
+    /// The job is not in the canary's share, or the canary has stopped itself.
+    Canary,
+    /// The job does not fit the handler's input; the text says why.
+    Mismatch(String),
+}
+
+impl fmt::Debug for Routed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Routed")
+            .field("mapping", &self.mapping)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Bypass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bypass")
+            .field("mapping", &self.mapping)
+            .field("reason", &self.reason)
+            .finish_non_exhaustive()
+    }
+}
