@@ -1,8 +1,9 @@
 //! Does what the page and `top` ask for: one order after the other.
 
-use std::convert::Infallible;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::pause;
 use super::retrying::{Retried, Retrying};
@@ -15,22 +16,36 @@ use crate::telemetry::{Asked, Done, Failures, Order};
 const MOST: usize = 1000;
 /// Most problems that are told.
 const MOST_PROBLEMS: usize = 5;
+/// How long an order may last once the worker has ended.
+const LAST: Duration = Duration::from_secs(8);
 
-/// Carries out orders for ever.
+/// Carries out orders until the worker has ended; an order that is under way then still ends.
+///
+/// What it has not begun by then is left: of many failed jobs, the rest stays failed.
 pub(super) async fn obey(
     config: &Config,
     env: Option<&str>,
     orders: &mut mpsc::Receiver<Asked>,
-) -> Infallible {
-    while let Some(asked) = orders.recv().await {
-        let done = carry_out(config, env, &asked.order).await;
-        asked.answer(done.map_err(|error| super::output::with_causes(&error)));
+    ended: &CancellationToken,
+) {
+    while let Some(Some(asked)) = ended.run_until_cancelled(orders.recv()).await {
+        let done = carry_out(config, env, &asked.order, ended);
+        // A server that does not answer must not keep the process for ever.
+        let too_late = async {
+            ended.cancelled().await;
+            tokio::time::sleep(LAST).await;
+        };
+        tokio::select! {
+            done = done => asked.answer(done.map_err(|error| super::output::with_causes(&error))),
+            () = too_late => tracing::warn!(
+                order = ?asked.order,
+                "what the page asked for was cut off by the end of the worker: a job may be on its queue again and still among the failed jobs"
+            ),
+        }
     }
-    // What asks has ended.
-    std::future::pending().await
 }
 
-/// Carries out one order.
+/// Carries out one order; once it is told to end, it retries no more jobs.
 ///
 /// # Cancel safety
 ///
@@ -39,9 +54,10 @@ pub(super) async fn carry_out(
     config: &Config,
     env: Option<&str>,
     order: &Order,
+    ended: &CancellationToken,
 ) -> anyhow::Result<Done> {
     match order {
-        Order::Retry(failures) => retry(config, env, failures).await,
+        Order::Retry(failures) => retry(config, env, failures, ended).await,
         Order::Pause {
             connection,
             queue,
@@ -50,7 +66,12 @@ pub(super) async fn carry_out(
     }
 }
 
-async fn retry(config: &Config, env: Option<&str>, failures: &Failures) -> anyhow::Result<Done> {
+async fn retry(
+    config: &Config,
+    env: Option<&str>,
+    failures: &Failures,
+    told_to_end: &CancellationToken,
+) -> anyhow::Result<Done> {
     let mut retrying = Retrying::new(config, env.map(str::to_owned))?;
     let ids = match failures {
         Failures::Ids(ids) => ids.clone(),
@@ -67,6 +88,11 @@ async fn retry(config: &Config, env: Option<&str>, failures: &Failures) -> anyho
     let mut done = Done::default();
     let mut ended = Ok(());
     for id in &ids {
+        if told_to_end.is_cancelled() {
+            let text = "the worker ends: the other jobs are still failed jobs";
+            done.problems.push(text.to_owned());
+            break;
+        }
         let problem = match retrying.retry(id).await {
             Ok(Retried::Pushed(_)) => {
                 done.retried += 1;

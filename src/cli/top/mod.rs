@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
 
 use super::orders::carry_out;
 use super::{GlobalArgs, UsageError, open, output};
@@ -171,7 +172,7 @@ impl<'a> Top<'a> {
     fn order(&self, order: Order) -> impl Future<Output = String> + use<'a> {
         let (config, env, sources) = (self.config, self.env, self.sources);
         async move {
-            let done = carry_out(config, env, &order).await;
+            let done = carry_out(config, env, &order, &CancellationToken::new()).await;
             sources.read_failed_anew().await;
             match done {
                 Ok(done) => said(&order, &done),

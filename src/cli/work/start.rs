@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::helpers::Helpers;
@@ -294,10 +295,14 @@ pub(super) async fn run(
         async move { worker.run(&control).await }
     });
     let env = plan_env.as_deref();
-    let ended = tokio::select! {
-        ended = working => ended.context("the worker ended abnormally"),
-        never = orders::obey(config, env, &mut asked) => match never {},
+    let has_ended = CancellationToken::new();
+    let working = async {
+        let ended = working.await.context("the worker ended abnormally");
+        has_ended.cancel();
+        ended
     };
+    // A retry that is cut off between its push and the removal of the failed job could be ordered a second time.
+    let (ended, ()) = tokio::join!(working, orders::obey(config, env, &mut asked, &has_ended));
     if let Some(beating) = beating {
         beating.stop().await;
     }

@@ -205,7 +205,7 @@ pub(crate) fn eventually<T>(what: &str, timeout: Duration, look: impl FnMut() ->
     poll(timeout, look).unwrap_or_else(|| panic!("waited {timeout:?} in vain: {what}"))
 }
 
-/// Like [`eventually`], in a runtime.
+/// Like [`eventually`], in a runtime: between two looks it rests, because what is looked at tells no event.
 pub(crate) async fn until(what: &str, timeout: Duration, mut look: impl AsyncFnMut() -> bool) {
     let looks = async {
         while !look().await {

@@ -1,10 +1,12 @@
 //! The page for operators in a real browser, with a real worker and real jobs of Laravel.
 
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
+use sqlx::{Connection as _, Executor as _};
 
 use crate::harness::chromium::Chromium;
 use crate::harness::fixtures::project;
@@ -196,6 +198,84 @@ fn an_operator_sees_retries_and_pauses(version: u8) {
     let complaints = &mut page.browser.complaints;
     complaints.retain(|complaint| !complaint.contains("401 (Unauthorized)"));
     page.end();
+}
+
+/// Asks the page to retry what its handlers have failed; returns once the request is sent.
+fn press_retry(address: SocketAddr) -> TcpStream {
+    let body = r#"{"class":"App\\Jobs\\Journal","exception":"Artisand\\HandlerError"}"#;
+    let mut stream = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    let request = format!(
+        "POST /api/retry HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    stream
+}
+
+/// Whether the worker works.
+fn is_ready(address: SocketAddr) -> bool {
+    let Ok(mut stream) = TcpStream::connect(address) else {
+        return false;
+    };
+    let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.starts_with("HTTP/1.1 200")
+}
+
+on_every_laravel!(a_worker_that_stops_ends_the_retry_under_way_and_begins_no_other);
+fn a_worker_that_stops_ends_the_retry_under_way_and_begins_no_other(version: u8) {
+    let mut settings = Databases::shared().create(Kind::Sqlite, "page");
+    settings.push(("QUEUE_FAILED_DRIVER", "database-uuids".to_owned()));
+    let scene = Scene::new(version, &settings, INTEROP_MAPPINGS);
+    assert!(scene.failed().is_empty(), "the first look makes the tables");
+    for id in 0..3 {
+        scene.push(&format!("bad-{id}"), &["--script=throw"]);
+    }
+    let mut draining = scene.worker(&["--stop-when-empty"]);
+    draining.succeeds_within(SOON);
+    assert_eq!(scene.failed().len(), 3);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    // It takes none of the jobs that it retries.
+    let mut command = scene.workplace.worker_command(&["--queue=other"]);
+    command
+        .env("ARTISAND_METRICS", address.to_string())
+        .env("ARTISAND_HTTP_TOKEN", TOKEN);
+    let mut worker = ManagedChild::spawn(command);
+    eventually("the worker to have started", SOON, || {
+        assert!(worker.is_running(), "{}", worker.describe());
+        is_ready(address).then_some(())
+    });
+
+    // The failed job can be read and not removed, so that the retry is under way when the worker ends.
+    let manifest = scene.laravel.manifest();
+    let file = manifest.pointer("/config/database/connections/sqlite/database");
+    let url = format!("sqlite://{}", file.unwrap().as_str().unwrap());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let mut connection = runtime.block_on(async {
+        let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+        connection.execute("begin immediate").await.unwrap();
+        connection
+    });
+    let asked = press_retry(address);
+    let queued = || (scene.queued() == 1).then_some(());
+    eventually("the push of the first job", SOON, queued);
+    worker.signal(Signal::TERM);
+    eventually("the end of the worker's work", SOON, || {
+        worker.stdout().contains("STOPPED").then_some(())
+    });
+    runtime.block_on(async { connection.execute("rollback").await.unwrap() });
+    worker.succeeds_within(SOON);
+    drop(asked);
+    let described = worker.describe();
+    assert_eq!(scene.failed().len(), 2, "{described}");
+    assert_eq!(scene.queued(), 1, "{described}");
 }
 
 /// The directory of the pictures of the docs, if they are to be made anew.
