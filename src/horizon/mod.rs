@@ -13,11 +13,13 @@ mod note;
 mod options;
 mod register;
 mod task;
+#[cfg(feature = "cli")]
 mod waits;
 mod writer;
 mod writes;
 
 pub use options::{HorizonOptions, Registration, Share, Supervisor, Trim};
 pub use task::Horizon;
+#[cfg(feature = "cli")]
 pub use waits::WaitMonitor;
 pub use writer::Losses;
