@@ -188,8 +188,9 @@ async fn a_server_is_trusted_as_far_as_the_app_says() {
     let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
     let (own, key) = (path("cert.pem"), path("key.pem"));
     let start = |auth: &str| {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = port.local_addr().unwrap().port();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
         let text = port.to_string();
         let options = [
             "--save",
