@@ -1,13 +1,15 @@
 //! One Redis server to which connections are opened.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
+use redis::io::AsyncDNSResolver;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _,
-    RedisConnectionInfo, RedisResult,
+    RedisConnectionInfo, RedisFuture, RedisResult,
 };
 
 use super::error::Error;
@@ -82,14 +84,30 @@ impl Endpoint {
         let mut config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(connect_timeout))
             .set_response_timeout(Some(response_timeout));
-        #[cfg(feature = "tls")]
         if let Some(host) = &self.host {
-            config = config.set_dns_resolver(secured::Fixed(host.clone()));
+            config = config.set_dns_resolver(Fixed(host.clone()));
         }
         let client = &self.client;
         client
             .get_multiplexed_async_connection_with_config(&config)
             .await
+    }
+}
+
+/// Finds the addresses of this host, whatever name is asked for.
+struct Fixed(String);
+
+impl AsyncDNSResolver for Fixed {
+    fn resolve<'a, 'b: 'a>(
+        &'a self,
+        _name: &'b str,
+        port: u16,
+    ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((self.0.as_str(), port)).await?;
+            let found: Vec<SocketAddr> = found.collect();
+            Ok(Box::new(found.into_iter()) as Box<dyn Iterator<Item = SocketAddr> + Send>)
+        })
     }
 }
 
@@ -128,11 +146,9 @@ use secured::with_tls;
 
 #[cfg(feature = "tls")]
 mod secured {
-    use std::net::SocketAddr;
     use std::path::Path;
 
-    use redis::io::AsyncDNSResolver;
-    use redis::{Client, ClientTlsConfig, ConnectionAddr, RedisFuture, TlsCertificates};
+    use redis::{Client, ClientTlsConfig, ConnectionAddr, TlsCertificates};
 
     use super::{Login, info, refused};
     use crate::connection::error::Error;
@@ -196,23 +212,6 @@ mod secured {
     pub(in crate::connection) fn install_crypto() {
         // Fails only if the process has already installed a provider, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
-    }
-
-    /// Finds the addresses of this host, whatever name is asked for.
-    pub(super) struct Fixed(pub(super) String);
-
-    impl AsyncDNSResolver for Fixed {
-        fn resolve<'a, 'b: 'a>(
-            &'a self,
-            _name: &'b str,
-            port: u16,
-        ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
-            Box::pin(async move {
-                let found = tokio::net::lookup_host((self.0.as_str(), port)).await?;
-                let found: Vec<SocketAddr> = found.collect();
-                Ok(Box::new(found.into_iter()) as Box<dyn Iterator<Item = SocketAddr> + Send>)
-            })
-        }
     }
 }
 

@@ -287,9 +287,19 @@ impl Seen {
     }
 }
 
+/// Ends what waits for the end of a test, also if the test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// Jobs that a replica had are not lost, whatever the moment of a failover. Some run twice: replication is
 /// asynchronous, and an old master lives on for a while without knowing that it is none, so what it is told then (a
-/// job popped, a job deleted) the new one does not know. `queue:work` of PHP runs them again as well.
+/// job popped, a job deleted) the new one does not know. `queue:work` of PHP runs them again as well. How many these are
+/// depends on how fast the workers are: each of them has to have run while a failover was under way.
 #[test]
 #[ignore = "needs the examples"]
 fn failovers_under_load_lose_no_job_and_double_only_those_of_that_moment() {
@@ -311,6 +321,7 @@ fn failovers_under_load_lose_no_job_and_double_only_those_of_that_moment() {
         pushes: Vec::new(),
     };
     std::thread::scope(|scope| {
+        let _over = Over(&is_over);
         scope.spawn(|| {
             while !is_over.load(Ordering::SeqCst) {
                 seen.lock().unwrap().look(&journal);
@@ -338,7 +349,6 @@ fn failovers_under_load_lose_no_job_and_double_only_those_of_that_moment() {
         master.eventually("all jobs are done", LONG, || {
             (master.jobs("p_queues:default") == 0).then_some(())
         });
-        is_over.store(true, Ordering::SeqCst);
     });
     for worker in &mut workers {
         worker.signal(Signal::TERM);
@@ -372,14 +382,6 @@ fn failovers_under_load_lose_no_job_and_double_only_those_of_that_moment() {
             "{number} ran at {moments:?}, failovers at {windows:?}"
         );
     }
-    // All that the workers do while two servers are masters; many more would be another cause.
-    let most = producer.pushes.len() / 4;
-    assert!(
-        doubled.len() <= most,
-        "{} of {}",
-        doubled.len(),
-        producer.pushes.len()
-    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A master, a replica and sentinels that watch them.
 
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Client, Connection, RedisResult};
 
@@ -130,14 +130,16 @@ impl Watched {
     /// Orders a failover, and waits until the sentinels name the other server.
     pub(crate) fn fail_over(&self) {
         let before = self.named();
-        eventually("a failover begins", LONG, || {
-            let client = Client::open(self.sentinels[0].url()).unwrap();
-            let mut command = redis::cmd("SENTINEL");
-            command.arg("FAILOVER").arg(SERVICE);
-            // It may not know yet that the replica is fit, or still be busy with the last failover.
-            command.exec(&mut client.get_connection().unwrap()).ok()
-        });
+        let mut ordered: Option<Instant> = None;
         eventually("the sentinels name another master", LONG, || {
+            // A sentinel may not know yet that the replica is fit, or may give up a failover that it has begun.
+            if ordered.is_none_or(|moment| moment.elapsed() > Duration::from_secs(4)) {
+                let client = Client::open(self.sentinels[0].url()).unwrap();
+                let mut command = redis::cmd("SENTINEL");
+                command.arg("FAILOVER").arg(SERVICE);
+                let is_taken = command.exec(&mut client.get_connection().unwrap());
+                ordered = is_taken.ok().map(|()| Instant::now());
+            }
             (self.named() != before).then_some(())
         });
     }
@@ -145,7 +147,11 @@ impl Watched {
     /// Waits until a server follows the other one.
     pub(crate) fn eventually_follows(&self, position: usize) {
         eventually("an old master becomes a replica", LONG, || {
-            let info: String = self.servers[position].query(&[b"INFO", b"replication"]);
+            // A sentinel that tells it cuts its connections.
+            let client = Client::open(self.servers[position].url()).unwrap();
+            let mut connection = client.get_connection().ok()?;
+            let mut command = redis::cmd("INFO");
+            let info: String = command.arg("replication").query(&mut connection).ok()?;
             let is_one = info.contains("role:slave") && info.contains("master_link_status:up");
             is_one.then_some(())
         });
