@@ -2,7 +2,7 @@
 #
 # Sets up what the tests against real Laravel need: Debian packages on this
 # machine, and one directory tree ("root") per Laravel version that the
-# machine's own Debian release does not carry, and one with MySQL.
+# machine's own Debian release does not carry, one with MySQL and one with Valkey.
 #
 #   php-interop/setup.sh              everything, with MariaDB, PostgreSQL, beanstalkd and moto
 #   php-interop/setup.sh --host-only  only Redis and PHP, no roots
@@ -205,6 +205,13 @@ mysql_works() {
         --library-path "$lib:$1/usr/lib/mysql/private" "$1/usr/sbin/mysqld" --no-defaults --version 2>/dev/null
 }
 
+# The same of Valkey.
+valkey_works() {
+    local lib=$1/usr/lib/x86_64-linux-gnu
+    [ -e "$1/.artisand-complete" ] \
+        && "$lib/ld-linux-x86-64.so.2" --library-path "$lib" "$1/usr/bin/valkey-server" --version 2>/dev/null
+}
+
 # complete_root DIR: adds packages that an older setup did not install.
 # Like debootstrap, it does not ask how old the mirror is.
 complete_root() {
@@ -270,7 +277,9 @@ else
 fi
 wanted+=("laravel-10 trixie $(laravel) root_works" "laravel-13 forky $(laravel) root_works")
 # Debian's releases have MariaDB in its place.
-[ "$(dpkg --print-architecture)" != amd64 ] || wanted+=("mysql sid mysql-server-core mysql_works")
+if [ "$(dpkg --print-architecture)" = amd64 ]; then
+    wanted+=("mysql sid mysql-server-core mysql_works" "valkey trixie valkey-server valkey_works")
+fi
 
 as_root mkdir -p "$roots"
 

@@ -15,7 +15,7 @@ use crate::php::ClassName;
 use crate::routing::Mode;
 
 /// Variables with the prefix `ARTISAND_`, and `JOB_..`, which programs get.
-const VARIABLES: [&str; 17] = [
+const VARIABLES: [&str; 18] = [
     "APP",
     "ARGUMENTS",
     "CHILD",
@@ -31,6 +31,7 @@ const VARIABLES: [&str; 17] = [
     "PHP",
     "QUEUE",
     "ROOTS",
+    "SENTINEL_PASSWORD",
     "SETTINGS",
     "THREADS",
 ];

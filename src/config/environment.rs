@@ -273,20 +273,33 @@ impl Environment<'_> {
 
     fn redis(&self) -> Value {
         let version = self.version();
+        let client = if version >= (6, 0, 0) {
+            "phpredis"
+        } else {
+            "predis"
+        };
+        let client = self.env("REDIS_CLIENT", client);
         let database = |variable: &str, default: &str| {
-            json!({
+            let mut connection = json!({
                 "url": self.env("REDIS_URL", Value::Null),
                 "host": self.env("REDIS_HOST", "127.0.0.1"),
                 "username": self.env("REDIS_USERNAME", Value::Null),
                 "password": self.env("REDIS_PASSWORD", Value::Null),
                 "port": self.env("REDIS_PORT", "6379"),
                 "database": self.env(variable, default),
-            })
-        };
-        let client = if version >= (6, 0, 0) {
-            "phpredis"
-        } else {
-            "predis"
+            });
+            // As the package `namoshek/laravel-redis-sentinel` has it.
+            if client == "phpredis-sentinel" {
+                let host = self.env("REDIS_SENTINEL_HOST", "127.0.0.1");
+                connection["sentinel_host"] = host;
+                connection["sentinel_port"] = self.env("REDIS_SENTINEL_PORT", "26379");
+                connection["sentinel_service"] = self.env("REDIS_SENTINEL_SERVICE", "mymaster");
+                let user = self.env("REDIS_SENTINEL_USERNAME", Value::Null);
+                connection["sentinel_username"] = user;
+                let password = self.env("REDIS_SENTINEL_PASSWORD", Value::Null);
+                connection["sentinel_password"] = password;
+            }
+            connection
         };
         let prefix = match version {
             (13.., ..) => self.prefix("database", "REDIS_PREFIX", '-', "-database-"),
@@ -296,7 +309,7 @@ impl Environment<'_> {
             _ => Value::Null,
         };
         json!({
-            "client": self.env("REDIS_CLIENT", client),
+            "client": client,
             "options": {"prefix": prefix},
             "default": database("REDIS_DB", "0"),
             "cache": database("REDIS_CACHE_DB", "1"),

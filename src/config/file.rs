@@ -10,6 +10,7 @@ use toml::Spanned;
 
 use super::mapping::{MapTable, some_events};
 use super::middleware::LimiterTable;
+use super::redis::RedisTable;
 use super::unmapped::UnmappedTable;
 use crate::horizon::{Registration, Share};
 use crate::routing::PhpEvents;
@@ -30,6 +31,8 @@ pub struct File {
     /// Queue connections by name.
     #[serde(default)]
     pub connections: BTreeMap<String, ConnectionTable>,
+    /// Sentinels of the app's Redis servers.
+    pub redis: Option<Spanned<RedisTable>>,
     /// Defaults of `queue:work`.
     #[serde(default)]
     pub worker: WorkerTable,

@@ -16,6 +16,7 @@ use crate::app::{self, EnvFile, Manifest, Version, cast};
 impl Config {
     /// Finds out what is known of the app.
     pub(super) fn learn(&mut self, may_ask_php: bool) -> Result<(), Error> {
+        self.check_redis_table()?;
         self.read_manifest()?;
         let source = self.source()?;
         match source {
@@ -165,6 +166,7 @@ impl Config {
             cache_prefixes,
             origin,
             env: self.env_lookup(),
+            redis: self.redis_table(),
         });
         Ok(())
     }
@@ -218,6 +220,7 @@ impl Config {
             storage,
             cache_prefixes: BTreeMap::new(),
             env: self.env_lookup(),
+            redis: self.redis_table(),
         });
         Ok(())
     }

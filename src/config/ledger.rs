@@ -17,10 +17,6 @@ const TABLE: &str = "jobs";
 
 /// Where the ends of jobs are noted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one for each connection of an app"
-)]
 pub enum LedgerPlace {
     /// The server of the queues itself.
     Own,

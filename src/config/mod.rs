@@ -36,14 +36,17 @@ mod pool;
 mod programs;
 mod pulse;
 mod read;
+mod redis;
 mod routing;
+mod sentinels;
 mod services;
 mod source;
 mod stores;
 mod target;
 mod unmapped;
 
-pub use connection::{Connection, connection, connection_without_prefix};
+pub use connection::Connection;
+pub use connection::settings::{connection, connection_without_prefix};
 pub use doubts::Doubt;
 pub use error::Error;
 pub use exposure::Exposure;
@@ -68,6 +71,7 @@ pub use place::ErrorPlace;
 pub(crate) use policy::lack_for_php;
 pub use pool::pool_options;
 pub use pulse::pulse;
+pub use redis::RedisTable;
 pub use routing::{check_middleware, classes_without_their_middleware, router};
 pub use services::services;
 pub use stores::{

@@ -4,7 +4,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
 use super::Config;
-use super::connection::connection;
+use super::connection::settings::connection;
 use super::policy::app_for_php;
 use crate::failed::FailedJobs;
 use crate::process::pool::PoolOptions;

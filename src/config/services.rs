@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 
-use super::connection::{Connection, connection};
+use super::connection::Connection;
+use super::connection::settings::connection;
 use super::file::PayloadHooks;
 use super::laravel::{Laravel, SettingError};
 use super::stores::{batches, encrypter};

@@ -39,7 +39,7 @@ const NAMES: [&str; 9] = [
 ];
 
 /// Keys that are easily written outside of their table.
-const TABLES: [(&str, &[&str]); 6] = [
+const TABLES: [(&str, &[&str]); 7] = [
     (
         "worker",
         &[
@@ -67,6 +67,7 @@ const TABLES: [(&str, &[&str]); 6] = [
     ("http", &["listen", "token", "hosts"]),
     ("otlp", &["endpoint"]),
     ("unmapped", &["policy"]),
+    ("redis", &["sentinels", "service"]),
     (
         "connections.redis",
         &[
@@ -462,7 +463,7 @@ mod tests {
             (map("jobb = 'A'\nhandler = 'log'"),
                 "2: unknown key `jobb`; did you mean `job`? (there are: `job`, `listener`, `event`, `notification`, `channel`, `mailable`, `broadcast`, `command`, `string`, `handler`, `concurrency`, `middleware`, `debounce`, `canary`, `mode`, `on_mismatch`, `failed`, `events`, `unique`)"),
             ("concurrency = 4".to_owned(),
-                "1: unknown key `concurrency`; write it below [worker] (there are: `app`, `manifest`, `settings`, `laravel`, `connections`, `worker`, `php`, `horizon`, `pulse`, `http`, `otlp`, `unmapped`, `map`, `limiters`)"),
+                "1: unknown key `concurrency`; write it below [worker] (there are: `app`, `manifest`, `settings`, `laravel`, `connections`, `redis`, `worker`, `php`, `horizon`, `pulse`, `http`, `otlp`, `unmapped`, `map`, `limiters`)"),
             ("[php]\nevents = 'some'".to_owned(), "2: `events` is `some`, expected `none`, `failures` or `all`"),
             ("[php]\npayload_hooks = 'never'".to_owned(), "2: unknown name `never` (there are: `ask`, `skip`)"),
             ("[php]\nhooks = 'ask'".to_owned(),

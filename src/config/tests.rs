@@ -283,3 +283,42 @@ fn mistakes_in_middleware_are_named() {
         );
     }
 }
+
+#[test]
+fn sentinels_of_the_file_lie_over_the_app_and_below_a_connection() {
+    let address = |toml: &str| {
+        let env = [
+            ("REDIS_PREFIX", ""),
+            ("REDIS_HOST", "h"),
+            ("ARTISAND_SENTINEL_PASSWORD", "s3cret"),
+        ];
+        let found =
+            connection(&config(toml, &env), "redis").map_err(|error| with_causes(&error))?;
+        let redis = redis_of(&found);
+        assert!(!format!("{redis:?}").contains("s3cret"));
+        if let RedisAddress::Sentinel(sentinels) = &redis.address {
+            assert_eq!(sentinels.servers[0].password.as_deref(), Some("s3cret"));
+        }
+        Ok::<_, String>(redis.address.to_string())
+    };
+    let redis = "[redis]\nsentinels = ['a', 'b:7']\nservice = 'm'\n[connections.redis]\n";
+    #[rustfmt::skip]
+    let rows = [
+        ("", Ok("m via a:26379, b:7")),
+        ("database = 3", Ok("m via a:26379, b:7")),
+        ("host = 'x'\nport = 9", Ok("x:9")),
+        ("url = 'redis://x'", Ok("x:6379")),
+        ("port = 9", Err("queue connection `redis`: `port` is `9`, expected `host` with it, or nothing: sentinels name the server of this connection")),
+    ];
+    for (rest, expected) in rows {
+        let expected = expected.map(str::to_owned).map_err(str::to_owned);
+        assert_eq!(address(&format!("{redis}{rest}")), expected, "{rest}");
+    }
+    for (redis, expected) in [
+        ("[redis]\nservice = 'm'", "needs `sentinels`"),
+        ("[redis]\nsentinels = ['a']", "needs `service`"),
+    ] {
+        let error = config(redis, &[]).check_redis_table().unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}

@@ -1,6 +1,6 @@
 //! Errors of connections.
 
-use ::redis::{ErrorKind, RedisError, ServerErrorKind};
+use ::redis::{ErrorKind, RedisError, ServerError};
 
 use super::sql::SqlError;
 
@@ -15,6 +15,22 @@ pub enum Error {
         address: String,
         /// What the client reported.
         source: RedisError,
+    },
+    /// The sentinels do not lead to a master.
+    #[error("no master of `{service}` was found: {problem}")]
+    NoMaster {
+        /// Name of the service.
+        service: String,
+        /// What the sentinels say, or the server that they name.
+        problem: String,
+    },
+    /// A file with certificates or a key for TLS cannot be read.
+    #[error("could not read {} for TLS", path.display())]
+    Certificate {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What the system said.
+        source: std::io::Error,
     },
     /// Redis answered a command with an error, or the connection broke.
     #[error("Redis at {address} did not carry out a command")]
@@ -112,12 +128,15 @@ impl Error {
     /// True if a new connection may help: the old one is lost, or its server cannot serve for now.
     pub fn is_lost_connection(&self) -> bool {
         match self {
-            Self::Connect { .. } | Self::Beanstalkd { .. } | Self::Sqs { .. } | Self::Away(_) => {
-                true
-            }
+            Self::Connect { .. }
+            | Self::NoMaster { .. }
+            | Self::Beanstalkd { .. }
+            | Self::Sqs { .. }
+            | Self::Away(_) => true,
             Self::Command { source, .. } => is_lost(source),
             Self::Sql { source, .. } => source.is_lost(),
             Self::Url { .. }
+            | Self::Certificate { .. }
             | Self::NoTls
             | Self::NoSqs
             | Self::UnknownDatabase { .. }
@@ -176,21 +195,58 @@ impl Error {
 
 /// True if the connection is lost, or the server reports that it cannot serve for now.
 pub(super) fn is_lost(error: &RedisError) -> bool {
-    if error.is_io_error()
+    error.is_io_error()
         || error.is_connection_dropped()
         || error.is_timeout()
         || error.is_connection_refusal()
-    {
-        return true;
+        || matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse)
+        || is_refused(error)
+}
+
+/// True if the server says that it cannot serve for now: it has done nothing of what was asked, of several commands
+/// nothing of at least one.
+///
+/// A server does not become a replica while a script runs, so a script that is refused has changed nothing either.
+pub(super) fn is_refused(error: &RedisError) -> bool {
+    let refuses = |error: &ServerError| {
+        let is_in_script = |details: &str| details.contains("-READONLY ");
+        matches!(
+            error.code(),
+            "READONLY" | "MASTERDOWN" | "LOADING" | "NOREPLICAS" | "UNBLOCKED"
+        )
+        // Servers before Redis 7 wrap what a command of a script says.
+        || error.details().is_some_and(is_in_script)
+    };
+    let errors = error.clone().into_server_errors();
+    errors.is_some_and(|errors| errors.iter().any(|(_, error)| refuses(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_cannot_serve_has_done_nothing() {
+        #[rustfmt::skip]
+        let rows = [
+            ("-READONLY You can't write against a read only replica.\r\n", true),
+            ("-READONLY You can't write against a read only replica. script: f, on @user_script:1.\r\n", true),
+            ("-ERR Error running script (call to f_1): @user_script:3: @user_script: 3: -READONLY You can't write against a read only replica.\r\n", true),
+            ("-UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)\r\n", true),
+            ("-LOADING Redis is loading the dataset in memory\r\n", true),
+            ("-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.\r\n", true),
+            ("-NOREPLICAS Not enough good replicas to write.\r\n", true),
+            ("-OOM command not allowed when used memory > 'maxmemory'.\r\n", false),
+            ("-WRONGTYPE Operation against a key holding the wrong kind of value\r\n", false),
+            ("-ERR unknown command\r\n", false),
+        ];
+        for (reply, expected) in rows {
+            let value = ::redis::parse_redis_value(reply.as_bytes()).unwrap();
+            let error = value.extract_error().unwrap_err();
+            assert_eq!(is_refused(&error), expected, "{reply}");
+            assert_eq!(is_lost(&error), expected, "{reply}");
+        }
+        let lost = RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
+        assert!(is_lost(&lost) && !is_refused(&lost));
     }
-    matches!(
-        error.kind(),
-        ErrorKind::Io
-            | ErrorKind::Parse
-            | ErrorKind::Server(
-                ServerErrorKind::ReadOnly
-                    | ServerErrorKind::MasterDown
-                    | ServerErrorKind::BusyLoading
-            )
-    )
 }

@@ -4,6 +4,7 @@
 //! only the caller knows whether a command whose reply was lost may be sent twice.
 
 mod databases;
+mod endpoint;
 mod error;
 #[cfg(any(feature = "http", feature = "otlp"))]
 mod http;
@@ -12,7 +13,9 @@ mod presence;
 mod reconnect;
 mod record;
 mod redis;
+mod sentinel;
 mod sql;
+mod tls;
 
 pub use databases::Databases;
 pub use error::Error;
@@ -26,9 +29,11 @@ pub(crate) use reconnect::Reconnect;
 pub use record::{Record, RecordError};
 pub(crate) use redis::percent_decode;
 pub use redis::{Arg, Redis, RedisAddress, RedisOptions};
+pub use sentinel::{SentinelServer, Sentinels};
 #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 pub use sql::SqlConnection;
 pub use sql::{
     Database, DatabaseKind, DatabaseOptions, FailedJobsTable, Param, Row, SqlError, Transaction,
 };
 pub(crate) use sql::{local_text, storable};
+pub use tls::{TlsOptions, Trust};

@@ -12,6 +12,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::Error;
 
@@ -23,13 +24,19 @@ pub(crate) struct Presence {
     address: String,
     /// Mirrors `state`, for a cheap check at every answer.
     is_away: AtomicBool,
+    /// Grows when sentinels name another server: connections from before lead to the wrong one.
+    term: watch::Sender<u64>,
     state: Mutex<State>,
+    /// Looks whether sentinels name another server, as long as somebody uses this one.
+    lookout: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     away_since: Option<Instant>,
     back_since: Option<Instant>,
+    /// The server that was reached last, where sentinels say which one it is.
+    reached: Option<Arc<str>>,
 }
 
 /// Servers of this process, by address.
@@ -60,6 +67,10 @@ impl Drop for Presence {
         if *self.is_away.get_mut() {
             AWAY.send_modify(|away| *away -= 1);
         }
+        let lookout = self.lookout.get_mut();
+        if let Some(lookout) = lookout.unwrap_or_else(PoisonError::into_inner).take() {
+            lookout.abort();
+        }
     }
 }
 
@@ -75,7 +86,9 @@ impl Presence {
             kind,
             address: address.to_owned(),
             is_away: AtomicBool::new(false),
+            term: watch::Sender::default(),
             state: Mutex::default(),
+            lookout: Mutex::default(),
         });
         servers.insert(address.to_owned(), Arc::downgrade(&server));
         server
@@ -129,6 +142,47 @@ impl Presence {
         }
     }
 
+    /// Which connections lead to the right server: those that were opened in this term.
+    pub(crate) fn term(&self) -> u64 {
+        *self.term.borrow()
+    }
+
+    /// Returns when another term than this one has begun.
+    pub(crate) async fn end_of(&self, term: u64) {
+        // The sender lives as long as this.
+        let _ = self.term.subscribe().wait_for(|now| *now != term).await;
+    }
+
+    /// Notes which server was reached, logs it if it is another one than before, and returns the term.
+    pub(crate) fn reached(&self, server: &Arc<str>) -> u64 {
+        let mut state = self.state();
+        let before = state.reached.replace(Arc::clone(server));
+        if let Some(before) = before.filter(|before| before != server) {
+            self.term.send_modify(|term| *term += 1);
+            tracing::warn!(
+                address = self.address,
+                master = &**server,
+                before = &*before,
+                "the sentinels name another master"
+            );
+        }
+        self.term()
+    }
+
+    /// The server that was reached last, where sentinels name it.
+    pub(crate) fn server(&self) -> Option<Arc<str>> {
+        self.state().reached.clone()
+    }
+
+    /// Lets one task look whether sentinels name another server, until nobody uses this one any more.
+    pub(crate) fn keep_lookout(&self, start: impl FnOnce() -> JoinHandle<()>) {
+        let mut lookout = self.lookout.lock().unwrap_or_else(PoisonError::into_inner);
+        // It ends with the runtime that it was started in.
+        if lookout.as_ref().is_none_or(JoinHandle::is_finished) {
+            *lookout = Some(start());
+        }
+    }
+
     /// Notes an answer, and logs it if it is news.
     pub(crate) fn answered(&self, asked: Instant) {
         if let Some(since) = self.comes(asked) {
@@ -148,6 +202,7 @@ pub(crate) fn is_away(error: &(dyn std::error::Error + 'static)) -> bool {
     while let Some(error) = cause {
         if let Some(
             error @ (Error::Connect { .. }
+            | Error::NoMaster { .. }
             | Error::Command { .. }
             | Error::Beanstalkd { .. }
             | Error::Sqs { .. }

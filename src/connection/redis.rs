@@ -6,15 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, FromRedisValue, IntoConnectionInfo,
-    Pipeline, RedisConnectionInfo, RedisResult, Script,
-};
+use redis::{Cmd, FromRedisValue, Pipeline, RedisResult, Script, ScriptInvocation};
 use tokio::sync::Mutex;
 
-use super::error::{Error, is_lost};
+use super::endpoint::{Endpoint, Login};
+use super::error::{Error, is_lost, is_refused};
 use super::presence::Presence;
+use super::sentinel::{Finder, Master, Sentinels};
+use super::tls::TlsOptions;
 
 /// Where a Redis server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +24,8 @@ pub enum RedisAddress {
     Tls(String, u16),
     /// Path of a unix socket.
     Unix(PathBuf),
+    /// The master of a service, which sentinels name.
+    Sentinel(Sentinels),
 }
 
 impl fmt::Display for RedisAddress {
@@ -33,6 +34,7 @@ impl fmt::Display for RedisAddress {
             Self::Tcp(host, port) => write!(f, "{host}:{port}"),
             Self::Tls(host, port) => write!(f, "tls://{host}:{port}"),
             Self::Unix(path) => write!(f, "{}", path.display()),
+            Self::Sentinel(sentinels) => sentinels.fmt(f),
         }
     }
 }
@@ -50,6 +52,8 @@ pub struct RedisOptions {
     pub database: i64,
     /// Put before every key (`database.redis.options.prefix`).
     pub prefix: String,
+    /// How TLS to the server is secured, if the address says TLS.
+    pub tls: TlsOptions,
 }
 
 impl Default for RedisOptions {
@@ -60,6 +64,7 @@ impl Default for RedisOptions {
             password: None,
             database: 0,
             prefix: String::new(),
+            tls: TlsOptions::default(),
         }
     }
 }
@@ -72,6 +77,7 @@ impl fmt::Debug for RedisOptions {
             .field("password", &self.password.as_ref().map(|_| "(set)"))
             .field("database", &self.database)
             .field("prefix", &self.prefix)
+            .field("tls", &self.tls)
             .finish()
     }
 }
@@ -195,9 +201,18 @@ pub(crate) fn percent_decode(text: &str) -> String {
 #[derive(Clone)]
 pub struct Redis(Arc<Inner>);
 
+/// Where connections lead.
+#[derive(Clone)]
+enum Target {
+    /// To one server.
+    Fixed(Arc<Endpoint>),
+    /// To the server that sentinels name.
+    Sentinel(Arc<Finder>),
+}
+
 struct Inner {
-    client: Client,
-    address: String,
+    target: Target,
+    address: Arc<str>,
     database: i64,
     prefix: String,
     response_timeout: Duration,
@@ -211,6 +226,10 @@ struct Current {
     /// Grows with every connection, so that a late report of a loss does not close the next connection.
     generation: u64,
     opened: Option<Instant>,
+    /// The server that sentinels have named.
+    master: Option<Arc<str>>,
+    /// The term of the [`Presence`] in which it was opened.
+    term: u64,
 }
 
 /// A connection in use.
@@ -218,6 +237,9 @@ struct Lent {
     connection: MultiplexedConnection,
     generation: u64,
     opened: Option<Instant>,
+    /// The server that sentinels have named.
+    master: Option<Arc<str>>,
+    term: u64,
     /// When it was lent for a command.
     asked: Instant,
 }
@@ -233,6 +255,12 @@ impl fmt::Debug for Redis {
 
 /// How long opening a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a call is sent again to the master that sentinels name, if a server refuses it.
+const SENT_AGAIN: Duration = Duration::from_secs(5);
+/// The wait before it is sent again.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// How long an answer is waited for from a server that is not the master any more.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 impl Redis {
     /// How long a reply may take before the connection is given up, by default.
@@ -247,47 +275,30 @@ impl Redis {
     ///
     /// `Error::NoTls`, or an address the client refuses.
     pub fn new(options: &RedisOptions) -> Result<Self, Error> {
-        let address = options.address.to_string();
-        let addr = match &options.address {
-            RedisAddress::Tcp(host, port) => ConnectionAddr::Tcp(host.clone(), *port),
-            RedisAddress::Unix(path) => ConnectionAddr::Unix(path.clone()),
-            #[cfg(feature = "tls")]
-            RedisAddress::Tls(host, port) => {
-                install_crypto();
-                ConnectionAddr::TcpTls {
-                    host: host.clone(),
-                    port: *port,
-                    insecure: false,
-                    tls_params: None,
-                }
-            }
-            #[cfg(not(feature = "tls"))]
-            RedisAddress::Tls(..) => return Err(Error::NoTls),
+        let address: Arc<str> = options.address.to_string().into();
+        let login = Login {
+            username: options.username.clone(),
+            password: options.password.clone(),
+            database: options.database,
         };
-        let mut settings = RedisConnectionInfo::default().set_db(options.database);
-        if let Some(username) = &options.username {
-            settings = settings.set_username(username);
-        }
-        if let Some(password) = &options.password {
-            settings = settings.set_password(password);
-        }
-        let keepalive = TcpKeepalive::new()
-            .with_time(Duration::from_secs(15))
-            .with_interval(Duration::from_secs(5));
-        let tcp = TcpSettings::default()
-            .set_nodelay(true)
-            .set_keepalive(keepalive);
-        let client = addr
-            .into_connection_info()
-            .map(|info| info.set_redis_settings(settings).set_tcp_settings(tcp))
-            .and_then(Client::open)
-            .map_err(|source| Error::Connect {
-                address: address.clone(),
-                source,
-            })?;
+        let target = match &options.address {
+            RedisAddress::Tcp(host, port) => {
+                Target::Fixed(Arc::new(Endpoint::tcp(host, *port, None, &login)?))
+            }
+            RedisAddress::Tls(host, port) => Target::Fixed(Arc::new(Endpoint::tcp(
+                host,
+                *port,
+                Some(&options.tls),
+                &login,
+            )?)),
+            RedisAddress::Unix(path) => Target::Fixed(Arc::new(Endpoint::unix(path, &login)?)),
+            RedisAddress::Sentinel(sentinels) => {
+                Target::Sentinel(Arc::new(Finder::new(sentinels, login, &options.tls)?))
+            }
+        };
         Ok(Self(Arc::new(Inner {
             presence: Presence::of("Redis", &address),
-            client,
+            target,
             address,
             database: options.database,
             prefix: options.prefix.clone(),
@@ -300,8 +311,8 @@ impl Redis {
     #[must_use]
     pub fn another(&self, response_timeout: Duration) -> Self {
         Self(Arc::new(Inner {
-            client: self.0.client.clone(),
-            address: self.0.address.clone(),
+            target: self.0.target.clone(),
+            address: Arc::clone(&self.0.address),
             database: self.0.database,
             prefix: self.0.prefix.clone(),
             response_timeout,
@@ -310,7 +321,8 @@ impl Redis {
         }))
     }
 
-    /// Whether both lead to the same database of the same server, judged by their addresses.
+    /// Whether both lead to the same database of the same server, judged by their addresses, or by service and
+    /// sentinels.
     pub fn is_same_database(&self, other: &Self) -> bool {
         self.0.address == other.0.address && self.0.database == other.0.database
     }
@@ -320,49 +332,71 @@ impl Redis {
         &self.0.prefix
     }
 
-    /// Host and port, or path of the socket.
+    /// Host and port, path of the socket, or service and sentinels.
     pub fn address(&self) -> &str {
         &self.0.address
+    }
+
+    /// What each of the sentinels says: the master that it names, or why it names none; `None` without sentinels.
+    pub(crate) async fn ask_sentinels(&self) -> Option<Vec<(String, Result<String, String>)>> {
+        match &self.0.target {
+            Target::Fixed(_) => None,
+            Target::Sentinel(finder) => Some(finder.roll_call().await),
+        }
     }
 
     async fn connect(&self) -> Result<Lent, Error> {
         let asked = Instant::now();
         let mut current = self.0.current.lock().await;
-        if let Some(connection) = &current.connection {
-            return Ok(Lent {
-                connection: connection.clone(),
-                generation: current.generation,
-                opened: current.opened,
-                asked,
-            });
-        }
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_TIMEOUT))
-            .set_response_timeout(Some(self.0.response_timeout));
-        let connection = self
-            .0
-            .client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await;
-        let connection = connection.map_err(|source| Error::Connect {
-            address: self.0.address.clone(),
-            source,
-        })?;
-        current.generation += 1;
-        current.connection = Some(connection.clone());
-        current.opened = Some(Instant::now());
+        let is_right = current.term == self.0.presence.term();
+        let connection = match &current.connection {
+            Some(connection) if is_right => connection.clone(),
+            _ => self.open(&mut current).await?,
+        };
         Ok(Lent {
             connection,
             generation: current.generation,
             opened: current.opened,
+            master: current.master.clone(),
+            term: current.term,
             asked,
         })
     }
 
+    async fn open(&self, current: &mut Current) -> Result<MultiplexedConnection, Error> {
+        let response_timeout = self.0.response_timeout;
+        let connection = match &self.0.target {
+            Target::Fixed(server) => {
+                let opened = server.open(CONNECT_TIMEOUT, response_timeout).await;
+                opened.map_err(|source| Error::Connect {
+                    address: self.0.address.to_string(),
+                    source,
+                })?
+            }
+            Target::Sentinel(finder) => {
+                let Master { connection, server } = finder.master(response_timeout).await?;
+                current.term = self.0.presence.reached(&server);
+                current.master = Some(server);
+                let presence = &self.0.presence;
+                presence.keep_lookout(|| {
+                    let lookout = Arc::clone(finder).look_out(Arc::downgrade(presence));
+                    tokio::spawn(lookout)
+                });
+                connection
+            }
+        };
+        current.generation += 1;
+        current.connection = Some(connection.clone());
+        current.opened = Some(Instant::now());
+        Ok(connection)
+    }
+
     async fn connection(&self) -> Result<Lent, Error> {
         let lent = self.connect().await;
-        if let Err(Error::Connect { source, .. }) = &lent {
-            self.0.presence.note_loss(None, source);
+        match &lent {
+            Err(Error::Connect { source, .. }) => self.0.presence.note_loss(None, source),
+            Err(error @ Error::NoMaster { .. }) => self.0.presence.note_loss(None, error),
+            _ => {}
         }
         lent
     }
@@ -393,32 +427,76 @@ impl Redis {
             }
         }
         result.map_err(|source| Error::Command {
-            address: self.0.address.clone(),
+            address: match lent.master {
+                Some(master) => format!("{master} ({})", self.0.address),
+                None => self.0.address.to_string(),
+            },
             source,
         })
     }
 
-    /// Sends one command, once.
+    /// Sends a call, once; behind sentinels again if the server refuses it, for that one may not be the master any
+    /// more, and has done nothing.
+    async fn call<T: FromRedisValue>(&self, call: Call<'_>) -> Result<T, Error> {
+        let begun = Instant::now();
+        let mut was_refused = false;
+        loop {
+            let result = self.call_once(&call).await;
+            let is_sent_again = match (&result, &self.0.target) {
+                (Ok(_), _) | (_, Target::Fixed(_)) => false,
+                (Err(Error::Command { source, .. }), _) => call.is_one() && is_refused(source),
+                (Err(error), _) => was_refused && error.is_lost_connection(),
+            };
+            if !is_sent_again || begun.elapsed() > SENT_AGAIN {
+                return result;
+            }
+            was_refused = true;
+            tokio::time::sleep(AGAIN_AFTER).await;
+        }
+    }
+
+    async fn call_once<T: FromRedisValue>(&self, call: &Call<'_>) -> Result<T, Error> {
+        let mut lent = self.connection().await?;
+        if lent.master.is_none() {
+            let result = call.send(&mut lent.connection).await;
+            return self.finish(lent, result).await;
+        }
+        let result = tokio::select! {
+            biased;
+            result = call.send(&mut lent.connection) => result,
+            () = self.unanswered(lent.term) => {
+                let said = "another server has become the master before it answered";
+                Err(std::io::Error::new(std::io::ErrorKind::TimedOut, said).into())
+            }
+        };
+        self.finish(lent, result).await
+    }
+
+    /// Returns when an answer need not be waited for any more: another server is the master, and this one may hang, or
+    /// wait for a push that comes elsewhere.
+    async fn unanswered(&self, term: u64) {
+        self.0.presence.end_of(term).await;
+        tokio::time::sleep(LAST_ANSWERS).await;
+    }
+
+    /// Sends one command, once, or again to another master if a server refused it.
     ///
     /// # Errors
     ///
-    /// `Error::Connect` if nothing was sent, `Error::Command` otherwise; the
+    /// `Error::Connect` or `Error::NoMaster` if nothing was sent, `Error::Command` otherwise; the
     /// command may then have been carried out.
     pub async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
-        let mut lent = self.connection().await?;
-        let result = command.query_async(&mut lent.connection).await;
-        self.finish(lent, result).await
+        self.call(Call::Command(command)).await
     }
 
     /// Sends several commands at once, each on its own: others may be served in between.
     ///
     /// # Errors
     ///
-    /// See [`command`](Self::command); the first error of any of them.
+    /// See [`command`](Self::command); the first error of any of them. What was refused is not sent again, because
+    /// others of them may have been carried out.
     pub async fn pipeline<T: FromRedisValue>(&self, commands: &Pipeline) -> Result<T, Error> {
-        let mut lent = self.connection().await?;
-        let result = commands.query_async(&mut lent.connection).await;
-        self.finish(lent, result).await
+        self.call(Call::Pipeline(commands)).await
     }
 
     /// Runs a script by its digest, or by its text if the server does not know it.
@@ -432,7 +510,6 @@ impl Redis {
         keys: &[String],
         args: &[Arg<'_>],
     ) -> Result<T, Error> {
-        let mut lent = self.connection().await?;
         let mut invocation = script.prepare_invoke();
         for key in keys {
             invocation.key(key);
@@ -444,8 +521,32 @@ impl Redis {
                 Arg::Owned(value) => invocation.arg(value),
             };
         }
-        let result = invocation.invoke_async(&mut lent.connection).await;
-        self.finish(lent, result).await
+        self.call(Call::Script(&invocation)).await
+    }
+}
+
+/// What is sent to a server.
+enum Call<'a> {
+    Command(&'a Cmd),
+    Pipeline(&'a Pipeline),
+    Script(&'a ScriptInvocation<'a>),
+}
+
+impl Call<'_> {
+    /// Whether all of it is carried out, or nothing.
+    fn is_one(&self) -> bool {
+        !matches!(self, Self::Pipeline(_))
+    }
+
+    async fn send<T: FromRedisValue>(
+        &self,
+        connection: &mut MultiplexedConnection,
+    ) -> RedisResult<T> {
+        match self {
+            Self::Command(command) => command.query_async(connection).await,
+            Self::Pipeline(commands) => commands.query_async(connection).await,
+            Self::Script(script) => script.invoke_async(connection).await,
+        }
     }
 }
 
@@ -458,12 +559,6 @@ pub enum Arg<'a> {
     Bytes(&'a [u8]),
     /// Bytes that were made for the call.
     Owned(Vec<u8>),
-}
-
-#[cfg(feature = "tls")]
-pub(super) fn install_crypto() {
-    // Fails only if the process has already installed a provider, which serves as well.
-    let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
 #[cfg(test)]

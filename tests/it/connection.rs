@@ -45,6 +45,7 @@ async fn a_unix_socket_a_user_with_a_password_and_a_database_are_used() {
         password: Some("secret".into()),
         database: 3,
         prefix: "app_".into(),
+        ..RedisOptions::default()
     };
     queue(&options)
         .push(&QueueName::from("q"), &[b"{}".to_vec()])
@@ -176,6 +177,101 @@ fn tls_is_used_and_a_stranger_is_not_trusted() {
     );
 }
 
+/// What each way to secure a connection makes of a real server.
+#[tokio::test]
+#[ignore = "needs openssl"]
+async fn a_server_is_trusted_as_far_as_the_app_says() {
+    use artisand::connection::{TlsOptions, Trust};
+    let (home, stranger) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    certificate(home.path());
+    certificate(stranger.path());
+    let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
+    let (own, key) = (path("cert.pem"), path("key.pem"));
+    let start = |auth: &str| {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        let text = port.to_string();
+        let options = [
+            "--save",
+            "",
+            "--tls-port",
+            &text,
+            "--tls-cert-file",
+            &own,
+            "--tls-key-file",
+            &key,
+            "--tls-ca-cert-file",
+            &own,
+            "--tls-auth-clients",
+            auth,
+        ];
+        (RedisServer::start_with(&options), port)
+    };
+    let (open, closed) = (start("no"), start("yes"));
+    let trusting = |trust| TlsOptions {
+        trust,
+        ..TlsOptions::default()
+    };
+    let by = |authority: &Path, trust| TlsOptions {
+        authorities: Some(authority.join("cert.pem")),
+        ..trusting(trust)
+    };
+    let home = home.path();
+    let named = TlsOptions {
+        name: Some("localhost".into()),
+        ..by(home, Trust::Name)
+    };
+    let shown = TlsOptions {
+        certificate: Some(home.join("cert.pem")),
+        key: Some(home.join("key.pem")),
+        ..by(home, Trust::Name)
+    };
+    #[rustfmt::skip]
+    let rows = [
+        // server, host, options => connects
+        (&open, "localhost", trusting(Trust::Name), false),
+        (&open, "localhost", trusting(Trust::AnyName), false),
+        (&open, "localhost", by(home, Trust::Name), true),
+        (&open, "localhost", by(stranger.path(), Trust::Name), false),
+        (&open, "localhost", by(stranger.path(), Trust::AnyName), false),
+        (&open, "127.0.0.1", by(home, Trust::Name), false),
+        (&open, "127.0.0.1", by(home, Trust::AnyName), true),
+        (&open, "127.0.0.1", named, true),
+        (&open, "127.0.0.1", trusting(Trust::Nothing), true),
+        (&closed, "localhost", by(home, Trust::Name), false),
+        (&closed, "localhost", shown, true),
+    ];
+    for ((_, port), host, tls, connects) in rows {
+        let options = RedisOptions {
+            address: RedisAddress::Tls(host.into(), *port),
+            tls,
+            ..RedisOptions::default()
+        };
+        let answer = queue(&options).ping().await;
+        assert_eq!(
+            answer.is_ok(),
+            connects,
+            "{host} {:?}: {answer:?}",
+            options.tls
+        );
+    }
+    let gone = TlsOptions {
+        authorities: Some("/nonexistent/ca.pem".into()),
+        ..TlsOptions::default()
+    };
+    let options = RedisOptions {
+        address: RedisAddress::Tls("localhost".into(), open.1),
+        tls: gone,
+        ..RedisOptions::default()
+    };
+    let error = Redis::new(&options).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "could not read /nonexistent/ca.pem for TLS"
+    );
+}
+
 #[tokio::test]
 async fn a_connection_that_never_was_says_where() {
     let port = std::net::TcpListener::bind("127.0.0.1:0")
@@ -240,6 +336,7 @@ fn database_of(fields: &Value) -> DatabaseOptions {
         cache_prefixes: std::collections::BTreeMap::default(),
         origin: artisand::config::Origin::Php { cached: None },
         env: Arc::new(|_| None),
+        redis: artisand::config::RedisTable::default(),
     };
     laravel.database(Some("a")).unwrap()
 }

@@ -994,6 +994,17 @@ macro_rules! contract {
             })*
         }
 
+        mod valkey {
+            use super::*;
+
+            $(#[tokio::test]
+            #[ignore = "needs Valkey"]
+            async fn $clause() {
+                let server = RedisServer::start_valkey();
+                super::$clause(redis_queue(&server, true)).await;
+            })*
+        }
+
         mod redis_without_notify {
             use super::*;
 

@@ -46,6 +46,7 @@ mod payloads;
 mod persistent;
 mod programs;
 mod pulse;
+mod sentinel;
 #[cfg(feature = "sqs")]
 mod sqs;
 mod stale;

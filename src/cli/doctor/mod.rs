@@ -34,6 +34,7 @@ mod pulse;
 mod queues;
 mod redis;
 mod retry_after;
+mod sentinel;
 #[cfg(feature = "http")]
 mod servers;
 mod taker;

@@ -4,11 +4,13 @@ use super::context::Context;
 use super::waiting::Waiting;
 use std::sync::Arc;
 
-use super::{database, jobs, mappings, outbox, pauses, prefix, redis, retry_after, workers};
+use super::{
+    database, jobs, mappings, outbox, pauses, prefix, redis, retry_after, sentinel, workers,
+};
 use crate::cli::report::Report;
 use crate::cli::{connection, open, output};
 use crate::config::{Config, Connection, Error, LedgerPlace, QueuePlace};
-use crate::connection::{DatabaseKind, Redis, RedisOptions};
+use crate::connection::{DatabaseKind, Redis, RedisAddress, RedisOptions};
 use crate::queue::{Driver, QueueName, queues_by_prefix};
 use crate::shown::with_causes;
 
@@ -115,6 +117,9 @@ async fn names(
 async fn on_redis(options: &RedisOptions, report: &mut Report) -> Result<Vec<QueueName>, String> {
     let server = Redis::new(options).map_err(|error| with_causes(&error))?;
     report.extend(redis::check(&server).await);
+    if let RedisAddress::Sentinel(sentinels) = &options.address {
+        report.extend(sentinel::check(&server, sentinels).await);
+    }
     let found = queues_by_prefix(&server).await;
     let found = found.map_err(|error| with_causes(&error))?;
     report.extend(prefix::check(&options.prefix, &found));

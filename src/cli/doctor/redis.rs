@@ -23,6 +23,16 @@ pub(super) async fn check(redis: &Redis) -> Report {
         }
     };
     report.extend(server(&info, redis.address()));
+    let mut command = ::redis::cmd("CONFIG");
+    let active = command.arg("GET").arg("active-replica");
+    let active = redis.command::<Vec<String>>(active).await;
+    if active.is_ok_and(|pair| pair.get(1).is_some_and(|value| value == "yes")) {
+        report.warn(
+            "redis",
+            "active-replica is on: two servers take writes, and a job that waits can be popped on both",
+            "let the app and all workers use one of them, or turn active-replica off",
+        );
+    }
     let saves = redis
         .command::<Vec<String>>(::redis::cmd("CONFIG").arg("GET").arg("save"))
         .await
@@ -40,7 +50,11 @@ pub(super) async fn check(redis: &Redis) -> Report {
 fn server(info: &Info, address: impl std::fmt::Display) -> Report {
     let mut report = Report::default();
     let version = info.field("redis_version").unwrap_or("unknown");
-    report.ok("redis", format!("{address}, version {version}"));
+    match info.field("valkey_version") {
+        // For clients it claims a version of Redis as well.
+        Some(valkey) => report.ok("redis", format!("{address}, Valkey {valkey}")),
+        None => report.ok("redis", format!("{address}, version {version}")),
+    }
     let major: u32 = version
         .split('.')
         .next()
@@ -115,6 +129,7 @@ mod tests {
             ("redis_version:7.2.4\r\naof_enabled:0", None, "ok"),
             ("redis_version:7.2.4\r\naof_enabled:0", Some(""), "ok warning"),
             ("redis_version:7.2.4\r\naof_enabled:0", Some("3600 1"), "ok warning"),
+            ("redis_version:7.2.4\r\nvalkey_version:8.1.1\r\naof_enabled:1", None, "ok"),
             ("redis_version:2.8.0\r\naof_enabled:1", None, "ok warning"),
             ("redis_version:7.2.4\r\nrole:slave\r\naof_enabled:1", None, "ok error"),
             ("redis_version:7.2.4\r\nmaxmemory:9\r\nmaxmemory_policy:allkeys-lru\r\naof_enabled:1", None, "ok warning"),

@@ -14,12 +14,14 @@ use jiff::tz::TimeZone;
 use serde_json::{Map, Value};
 
 mod cache;
+mod context;
 mod database;
 mod error;
 mod failed;
 mod keys;
 mod queue;
 mod redis;
+mod sentinel;
 mod tls;
 mod url;
 
@@ -30,6 +32,7 @@ pub(super) use queue::DRIVERS;
 pub use queue::{QueuePlace, QueueSettings};
 pub use redis::RedisSettings;
 
+use super::redis::RedisTable;
 use crate::app::Version;
 
 /// Looks up a variable of the process environment or `.env`, cast as Laravel casts it.
@@ -52,6 +55,8 @@ pub struct Laravel {
     pub origin: Origin,
     /// Secrets are looked up here.
     pub env: EnvLookup,
+    /// Sentinels that artisand.toml names.
+    pub redis: RedisTable,
 }
 
 /// Where a configuration came from.
@@ -93,7 +98,13 @@ impl std::fmt::Debug for Laravel {
 }
 
 /// Settings for which a manifest may name a variable.
-const SECRETS: [&str; 4] = ["password", "url", "key", "previous_keys"];
+const SECRETS: [&str; 5] = [
+    "password",
+    "sentinel_password",
+    "url",
+    "key",
+    "previous_keys",
+];
 
 impl Laravel {
     /// Whether PHP has loaded it now.

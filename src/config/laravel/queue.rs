@@ -25,10 +25,6 @@ pub struct QueueSettings {
 
 /// Where queues are, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one for each connection of an app"
-)]
 pub enum QueuePlace {
     /// Keys of a Redis.
     Redis {

@@ -2,10 +2,11 @@
 
 use serde_json::{Map, Value};
 
-use super::Laravel;
+use super::context::place_of_context;
 use super::error::{Found, SettingError};
 use super::url::{Connection, Kind};
-use crate::connection::{RedisAddress, RedisOptions};
+use super::{Laravel, sentinel};
+use crate::connection::{RedisAddress, RedisOptions, Sentinels, TlsOptions};
 
 /// A Redis connection of the app, and what would change its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,9 +60,25 @@ impl Laravel {
 
     pub(super) fn prefixed_redis(&self, name: &str, prefix: Option<&str>) -> Found<RedisSettings> {
         let fields = self.redis_fields(name)?;
-        let connection = Connection::new(self, ["database", "redis", name], Kind::Redis, fields)?;
-        let is_predis = self.is_predis()?;
-        let options = self.redis_options(&connection, prefix, is_predis)?;
+        let is_list = sentinel::is_list(&fields);
+        let is_predis = is_list || self.is_predis()?;
+        let is_said = self.redis.service_of(name).is_some();
+        let group = format!("redis.{name}");
+        let (connection, options, sentinels) = if is_list {
+            let options = self.redis_options(&fields, prefix, is_predis)?;
+            let sentinels = (!is_said).then(|| self.sentinels_in_list(name, &fields, &options));
+            let own = fields.get("options").and_then(|own| own.get("parameters"));
+            let fields = sentinel::parameters(&options, own.is_some(), name);
+            let path = ["database", &group, "options.parameters"];
+            let connection = Connection::new(self, path, Kind::Redis, fields)?;
+            (connection, options, sentinels.transpose()?)
+        } else {
+            let path = ["database", "redis", name];
+            let connection = Connection::new(self, path, Kind::Redis, fields)?;
+            let options = self.redis_options(&connection.fields, prefix, is_predis)?;
+            let sentinels = (!is_said).then(|| self.sentinels_in_fields(&connection));
+            (connection, options, sentinels.transpose()?.flatten())
+        };
         let option = |key: &'static str| match options.get(key) {
             Some(value) => self.scalar(value, &["database", "redis", "options", key]),
             None => Ok(None),
@@ -73,13 +90,29 @@ impl Laravel {
                 encoded.get_or_insert((format!("database.redis.options.{key}"), value));
             }
         }
-        let host = connection.text("host")?;
-        let host = host.unwrap_or_else(|| "127.0.0.1".into());
-        let port = connection.port(6379)?;
-        let scheme = connection.text("scheme")?;
-        let is_tls = matches!(scheme.as_deref(), Some("tls" | "rediss"));
-        let socket = connection.text("path")?;
-        let socket = socket.filter(|_| scheme.as_deref() == Some("unix"));
+        let address = address(&connection)?;
+        let has_tls = matches!(address, RedisAddress::Tls(..));
+        let address = match sentinels {
+            Some(sentinels) => RedisAddress::Sentinel(Sentinels {
+                has_tls,
+                ..sentinels
+            }),
+            None => self.redis.over(name, address),
+        };
+        let mut redis = self.redis_login(&connection, is_predis)?;
+        redis.address = address;
+        redis.prefix = option("prefix")?.unwrap_or_default();
+        if has_tls {
+            redis.tls = self.redis_tls(&connection, is_predis)?;
+        }
+        Ok(RedisSettings {
+            options: redis,
+            encoded,
+        })
+    }
+
+    /// User, password and database of a connection.
+    fn redis_login(&self, connection: &Connection<'_>, is_predis: bool) -> Found<RedisOptions> {
         // A password that looks like a number came as one out of a URL; then no user name is sent with it.
         let password = connection.fields.get("password");
         let has_text_password = password.is_some_and(|password| !password.is_number());
@@ -87,19 +120,23 @@ impl Laravel {
         let sends_user =
             is_predis || (self.is_at_least(9, 6) && has_text_password && password.is_some());
         let database = connection.text("database")?;
-        Ok(RedisSettings {
-            options: RedisOptions {
-                address: match socket {
-                    Some(socket) => RedisAddress::Unix(socket.into()),
-                    None => RedisOptions::address_of(&host, port, is_tls),
-                },
-                username: connection.filled("username")?.filter(|_| sends_user),
-                password,
-                database: database.map_or(0, |database| database.trim().parse().unwrap_or(0)),
-                prefix: option("prefix")?.unwrap_or_default(),
-            },
-            encoded,
+        Ok(RedisOptions {
+            username: connection.filled("username")?.filter(|_| sends_user),
+            password,
+            database: database.map_or(0, |database| database.trim().parse().unwrap_or(0)),
+            ..RedisOptions::default()
         })
+    }
+
+    fn redis_tls(&self, connection: &Connection<'_>, is_predis: bool) -> Found<TlsOptions> {
+        let (first, rest) = place_of_context(is_predis);
+        let context = connection.fields.get(first);
+        let context = context.and_then(|context| {
+            let mut keys = rest.iter();
+            keys.try_fold(context, |context, key| context.get(key))
+        });
+        let path = [&connection.path_of(first)[..], rest].concat();
+        self.tls_of_context(context, &path)
     }
 
     fn redis_fields(&self, name: &str) -> Found<Map<String, Value>> {
@@ -113,6 +150,12 @@ impl Laravel {
             }
             Some(Value::Object(fields)) => Ok(fields.clone()),
             Some(Value::String(url)) => Ok(url_only(url.clone())),
+            Some(Value::Array(servers)) if !servers.is_empty() => {
+                let numbered = servers.iter().enumerate();
+                let numbered =
+                    numbered.map(|(position, server)| (position.to_string(), server.clone()));
+                Ok(numbered.collect())
+            }
             None if self.at(&["database", "redis", "clusters", name])?.is_some() => {
                 Err(SettingError::Wrong {
                     path: format!("database.redis.clusters.{name}"),
@@ -127,24 +170,39 @@ impl Laravel {
     /// The options of all connections, overridden by those of this one.
     fn redis_options(
         &self,
-        connection: &Connection<'_>,
+        fields: &Map<String, Value>,
         prefix: Option<&str>,
         is_predis: bool,
     ) -> Found<Map<String, Value>> {
         let global = self.at(&["database", "redis", "options"])?;
-        let own = connection.fields.get("options");
+        let own = fields.get("options");
         let mut options = Map::new();
         for given in [global, own].into_iter().flatten() {
             options.extend(given.as_object().cloned().unwrap_or_default());
         }
         // Before 9.12 phpredis took no notice of a prefix beside the options.
-        let beside = connection.fields.get("prefix");
+        let beside = fields.get("prefix");
         let beside = beside.filter(|_| self.is_at_least(9, 12) || is_predis);
         if let Some(prefix) = prefix.map(Value::from).or(beside.cloned()) {
             options.insert("prefix".into(), prefix);
         }
         Ok(options)
     }
+}
+
+/// Where a connection says that its server is.
+fn address(connection: &Connection<'_>) -> Found<RedisAddress> {
+    let host = connection.text("host")?;
+    let host = host.unwrap_or_else(|| "127.0.0.1".into());
+    let port = connection.port(6379)?;
+    let scheme = connection.text("scheme")?;
+    let is_tls = matches!(scheme.as_deref(), Some("tls" | "rediss"));
+    let socket = connection.text("path")?;
+    let socket = socket.filter(|_| scheme.as_deref() == Some("unix"));
+    Ok(match socket {
+        Some(socket) => RedisAddress::Unix(socket.into()),
+        None => RedisOptions::address_of(&host, port, is_tls),
+    })
 }
 
 fn url_only(url: String) -> Map<String, Value> {

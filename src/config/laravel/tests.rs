@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use super::*;
-use crate::connection::{DatabaseKind, RedisAddress};
+use crate::connection::{DatabaseKind, RedisAddress, SentinelServer, TlsOptions, Trust};
 use crate::payload::Encrypter;
 
-fn laravel(version: &str, config: Value) -> Laravel {
+pub(super) fn laravel(version: &str, config: Value) -> Laravel {
     Laravel {
         version: Some(version.to_owned()),
         config,
@@ -14,7 +14,8 @@ fn laravel(version: &str, config: Value) -> Laravel {
         storage: "/app/storage".into(),
         cache_prefixes: BTreeMap::new(),
         origin: Origin::Php { cached: None },
-        env: Arc::new(|name| (name == "REDIS_PASSWORD").then(|| "secret".to_owned())),
+        env: Arc::new(|name| name.ends_with("_PASSWORD").then(|| "secret".to_owned())),
+        redis: RedisTable::default(),
     }
 }
 
@@ -70,6 +71,93 @@ fn urls_lie_over_the_other_fields() {
         &json!([]),
     );
     assert!(malformed.unwrap_err().to_string().contains("malformed"));
+}
+
+#[test]
+fn sentinels_are_read_in_the_forms_of_clients_and_packages() {
+    let login = |host: &str, port, user: Option<&str>, password: Option<&str>| SentinelServer {
+        username: user.map(str::to_owned),
+        password: password.map(str::to_owned),
+        ..SentinelServer::new(host, port)
+    };
+    let plain = |host: &str, port| SentinelServer::new(host, port);
+    let tls = |host: &str, port| SentinelServer {
+        tls: Some(TlsOptions::default()),
+        ..plain(host, port)
+    };
+    let secure = TlsOptions {
+        trust: Trust::Nothing,
+        ..TlsOptions::default()
+    };
+    let insecure = SentinelServer {
+        tls: Some(secure.clone()),
+        ..plain("b", 2)
+    };
+    let own = json!({"replication": "sentinel", "service": "m", "parameters": {"password": "p", "database": 3}});
+    let of_all = json!({"replication": "sentinel", "service": "all", "prefix": "x_",
+        "parameters": {"password": "all", "default": {"username": "u", "password": "p", "scheme": "tls", "ssl": {"verify_peer": false}}}});
+    let fields = json!({"sentinel_host": "a, tls://b:7", "sentinel_port": "5", "sentinel_username": "su",
+        "sentinel_password": {"$env": "REDIS_SENTINEL_PASSWORD"}, "password": {"$env": "REDIS_PASSWORD"},
+        "database": "2", "host": "unused"});
+    #[rustfmt::skip]
+    let rows = [
+        // client, connection, options => service, sentinels, TLS to the master, password, database
+        ("predis", json!({"0": "tcp://a:1?timeout=0.1", "1": "tls://b", "options": own}), json!({}),
+            ("m", vec![plain("a", 1), tls("b", 6379)], false, Some("p"), 3)),
+        ("predis", json!(["tcp://:hush@a:1", {"host": "b", "port": 2, "scheme": "tls", "ssl": {"verify_peer": false}}]), of_all,
+            ("all", vec![login("a", 1, None, Some("hush")), insecure], true, Some("p"), 0)),
+        ("predis", json!([{"host": "a, b", "port": 1, "password": "hush"}]), own.clone(),
+            ("m", vec![login("a", 1, None, Some("hush")), login("b", 1, None, Some("hush"))], false, Some("p"), 3)),
+        ("phpredis-sentinel", fields, json!({}),
+            ("mymaster", vec![login("a", 5, Some("su"), Some("secret")),
+                SentinelServer { tls: Some(TlsOptions::default()), ..login("b", 7, Some("su"), Some("secret")) }],
+                false, Some("secret"), 2)),
+        ("phpredis-sentinel", json!({"host": "old", "sentinel_service": "s", "scheme": "tls"}), json!({}),
+            ("s", vec![plain("old", 26379)], true, None, 0)),
+    ];
+    for (client, connection, options, expected) in rows {
+        let config = json!({"database": {"redis": {"client": client, "options": options, "default": connection}}});
+        let found = laravel("13.0", config).redis("default").unwrap().options;
+        let RedisAddress::Sentinel(sentinels) = &found.address else {
+            panic!("{connection}: {found:?}");
+        };
+        let (service, servers, has_tls, password, database) = expected;
+        let ours = (&*sentinels.service, &sentinels.servers, sentinels.has_tls);
+        assert_eq!(ours, (service, &servers, has_tls), "{connection}");
+        assert_eq!(found.password.as_deref(), password, "{connection}");
+        assert_eq!(found.database, database, "{connection}");
+        assert!(!format!("{found:?}").contains("hush"), "{found:?}");
+        if options.get("prefix").is_some() {
+            assert_eq!((&*found.prefix, &found.tls), ("x_", &secure));
+        }
+    }
+}
+
+#[test]
+fn sentinels_that_lack_something_are_refused() {
+    let list = json!(["tcp://a:1", "tcp://b:2"]);
+    #[rustfmt::skip]
+    let rows = [
+        ("predis", list.clone(), json!({}), "`database.redis.default` of the app is a list of servers, expected one server, or sentinels: `'replication' => 'sentinel'` and `service` in its `options`"),
+        ("predis", list.clone(), json!({"replication": "sentinel"}), "the app has no `database.redis.default.options.service`"),
+        ("predis", json!(["unix:///a"]), json!({"replication": "sentinel", "service": "m"}), "expected sentinels, each as `tcp://host:port`"),
+        ("phpredis-sentinel", json!({"database": 1}), json!({}), "`database.redis.default.sentinel_host` of the app is not set, expected the host of a sentinel"),
+        ("phpredis-sentinel", json!({"sentinel_host": "a", "sentinel_port": "x"}), json!({}), "`database.redis.default.sentinel_port` of the app is `x`, expected a port number"),
+    ];
+    for (client, connection, options, expected) in rows {
+        let config = json!({"database": {"redis": {"client": client, "options": options, "default": connection}}});
+        let app = laravel("13.0", config.clone());
+        let error = app.redis("default").unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        // What artisand.toml says needs nothing of it.
+        let said = "sentinels = ['h']\nservice = 'm'\nservices = { cache = 'c' }";
+        let app = Laravel {
+            redis: toml::from_str(said).unwrap(),
+            ..app
+        };
+        let address = app.redis("default").unwrap().options.address;
+        assert_eq!(address.to_string(), "m via h:26379");
+    }
 }
 
 #[test]

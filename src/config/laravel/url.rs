@@ -84,10 +84,14 @@ impl<'a> Connection<'a> {
     }
 
     pub(super) fn port(&self, default: u16) -> Found<u16> {
-        match self.raw("port")?.filter(|text| !text.is_empty()) {
+        self.port_at("port", default)
+    }
+
+    pub(super) fn port_at(&self, key: &'a str, default: u16) -> Found<u16> {
+        match self.raw(key)?.filter(|text| !text.is_empty()) {
             None => Ok(default),
             Some(text) => text.trim().parse().map_err(|_| SettingError::Wrong {
-                path: self.path_of("port").join("."),
+                path: self.path_of(key).join("."),
                 found: format!("`{text}`"),
                 expected: "a port number".into(),
             }),

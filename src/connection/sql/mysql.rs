@@ -24,7 +24,7 @@ pub(super) fn open(options: &DatabaseOptions) -> Result<Box<dyn Pool>, Error> {
 
 fn connect(options: &DatabaseOptions) -> Result<sqlx::MySqlPool, Error> {
     #[cfg(feature = "tls")]
-    crate::connection::redis::install_crypto();
+    crate::connection::endpoint::install_crypto();
     let mut connect = sqlx::mysql::MySqlConnectOptions::new()
         .host(&options.host)
         .port(options.port)

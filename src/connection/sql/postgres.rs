@@ -32,7 +32,7 @@ pub(super) fn open(options: &DatabaseOptions) -> Result<Box<dyn Pool>, Error> {
 
 fn connect(options: &DatabaseOptions) -> Result<sqlx::PgPool, Error> {
     #[cfg(feature = "tls")]
-    crate::connection::redis::install_crypto();
+    crate::connection::endpoint::install_crypto();
     let ssl_ca = ssl_ca(options);
     let ssl_mode = ssl_mode(options, ssl_ca.as_deref())?;
     let mut connect = sqlx::postgres::PgConnectOptions::new_without_pgpass()

@@ -14,6 +14,7 @@ pub(crate) mod moto;
 pub(crate) mod process;
 pub(crate) mod redis;
 pub(crate) mod scene;
+pub(crate) mod sentinel;
 pub(crate) mod sql;
 #[cfg(feature = "sqs")]
 pub(crate) mod sqs;

@@ -170,7 +170,7 @@ pub(super) fn terminate(child: &mut Child) {
 }
 
 /// Whether tests with random faults and floods of jobs are to take their time: `make thorough`.
-fn is_thorough() -> bool {
+pub(crate) fn is_thorough() -> bool {
     std::env::var_os("ARTISAND_THOROUGH").is_some()
 }
 
@@ -318,19 +318,23 @@ impl Workplace {
 
     /// Writes the settings of a connection, and `rest` below them.
     pub(crate) fn new(redis: &RedisServer, prefix: &str, retry_after: u64, rest: &str) -> Self {
-        let directory = tempfile::Builder::new()
-            .prefix("artisand-work-")
-            .tempdir()
-            .unwrap();
         let port = redis.port();
         let connection = format!(
             "[connections.redis]\nhost = \"127.0.0.1\"\nport = {port}\nprefix = \"{prefix}\"\nretry_after = {retry_after}\n"
         );
-        let settings = connection + &not_unique(rest);
+        Self::with_settings(redis, &(connection + &not_unique(rest)))
+    }
+
+    /// With this text as `artisand.toml`; handlers of `interop_worker` write to this server.
+    pub(crate) fn with_settings(journal: &RedisServer, settings: &str) -> Self {
+        let directory = tempfile::Builder::new()
+            .prefix("artisand-work-")
+            .tempdir()
+            .unwrap();
         std::fs::write(directory.path().join("artisand.toml"), settings).unwrap();
         Self {
             directory,
-            port,
+            port: journal.port(),
             env: Vec::new(),
         }
     }

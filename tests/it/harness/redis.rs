@@ -1,11 +1,14 @@
 //! A private `redis-server`: free port, temporary directory, stopped and deleted on drop.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use redis::{Client, Connection};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::process::{eventually, poll, terminate};
@@ -16,6 +19,10 @@ pub(crate) struct RedisServer {
     port: u16,
     directory: TempDir,
     options: Vec<String>,
+    /// Whether it reads, and writes, the file `server.conf` of its directory.
+    has_config: bool,
+    /// The program, with its first arguments.
+    program: Vec<OsString>,
 }
 
 /// How long a server may take to answer.
@@ -55,6 +62,30 @@ impl RedisServer {
 
     /// Starts a server with these options, in addition to address and directory.
     pub(crate) fn start_with(options: &[&str]) -> Self {
+        Self::launched(options, None, vec!["redis-server".into()])
+    }
+
+    /// Starts a server with these options and a file of settings, which it may change.
+    pub(crate) fn start_configured(options: &[&str], config: &str) -> Self {
+        Self::launched(options, Some(config), vec!["redis-server".into()])
+    }
+
+    /// Starts a server of Valkey without persistence.
+    pub(crate) fn start_valkey() -> Self {
+        let roots = std::env::var_os("ARTISAND_ROOTS");
+        let roots = roots.unwrap_or_else(|| "/var/lib/artisand/roots".into());
+        let root = Path::new(&roots).join("valkey");
+        let libraries = root.join("usr/lib/x86_64-linux-gnu");
+        let program = vec![
+            libraries.join("ld-linux-x86-64.so.2").into(),
+            "--library-path".into(),
+            libraries.into(),
+            root.join("usr/bin/valkey-server").into(),
+        ];
+        Self::launched(&["--save", ""], None, program)
+    }
+
+    fn launched(options: &[&str], config: Option<&str>, program: Vec<OsString>) -> Self {
         let mut server = Self {
             child: None,
             port: 0,
@@ -63,7 +94,12 @@ impl RedisServer {
                 .tempdir()
                 .unwrap(),
             options: options.iter().map(ToString::to_string).collect(),
+            has_config: config.is_some(),
+            program,
         };
+        if let Some(config) = config {
+            std::fs::write(server.directory.path().join("server.conf"), config).unwrap();
+        }
         // Another program may take the port between this check and the server's start.
         for _ in 0..5 {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -83,7 +119,11 @@ impl RedisServer {
             .append(true)
             .open(self.directory.path().join("log"))
             .unwrap();
-        let child = Command::new("redis-server")
+        let config = self.directory.path().join("server.conf");
+        let (program, first) = self.program.split_first().unwrap();
+        let child = Command::new(program)
+            .args(first)
+            .args(self.has_config.then_some(config))
             .args(["--bind", "127.0.0.1", "--port"])
             .arg(self.port.to_string())
             .arg("--dir")
@@ -93,7 +133,7 @@ impl RedisServer {
             .stdout(log.try_clone().unwrap())
             .stderr(log)
             .spawn()
-            .unwrap_or_else(|e| panic!("redis-server: {e}"));
+            .unwrap_or_else(|e| panic!("{}: {e}", self.program.last().unwrap().display()));
         let pid = child.id();
         self.child = Some(child);
         let deadline = Instant::now() + START;
@@ -146,6 +186,12 @@ impl RedisServer {
             "redis-server did not come back: {}",
             self.log()
         );
+    }
+
+    /// Stops it without ending it, or lets it go on.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let child = self.child.as_ref().expect("it runs");
+        kill_process(Pid::from_child(child), signal).unwrap();
     }
 
     /// Kills the server, which cannot save anything.

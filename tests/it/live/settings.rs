@@ -233,7 +233,7 @@ fn compare_use(laravel: &Laravel, app: &App, truth: &Value, place: &str) {
     let mut compared = 0;
     for (name, parsed) in object(&truth["redis_connections"]) {
         let place = format!("{place}: redis {name}");
-        // Only phpredis supports these, and neither side supports a list of servers.
+        // Only phpredis supports these, and what a list of servers means, predis knows.
         let Some(parsed) = parsed.is_object().then_some(parsed) else {
             continue;
         };
@@ -248,6 +248,7 @@ fn compare_use(laravel: &Laravel, app: &App, truth: &Value, place: &str) {
             RedisAddress::Tcp(host, port) => json!([host, port, false]),
             RedisAddress::Tls(host, port) => json!([host, port, true]),
             RedisAddress::Unix(path) => json!(path),
+            RedisAddress::Sentinel(sentinels) => json!(sentinels.to_string()),
         };
         let ours = json!({
             "address": address,
