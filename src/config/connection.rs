@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::cluster;
 use super::file::ConnectionTable;
 use super::laravel::{DRIVERS, Laravel, QueuePlace, QueueSettings};
 use super::ledger::{LedgerPlace, ledger};
@@ -49,10 +50,10 @@ impl Connection {
     /// Outside of a Tokio runtime.
     pub fn open(&self) -> Result<Arc<dyn Driver>, Error> {
         Ok(match &self.place {
-            QueuePlace::Redis { redis, queue } => Arc::new(RedisQueue::new(
-                Redis::new(redis).map_err(self.refused())?,
-                queue.clone(),
-            )),
+            QueuePlace::Redis { redis, queue } => {
+                let redis = Redis::new(redis).map_err(self.refused())?;
+                Arc::new(RedisQueue::new(redis, queue.clone()).with_put_off(put_off))
+            }
             QueuePlace::Database { database, queue } => {
                 let opened = DatabaseQueue::new(database, queue.clone());
                 Arc::new(opened.map_err(self.refused())?)
@@ -154,6 +155,15 @@ impl Connection {
             ));
         }
         Ok(())
+    }
+
+    /// Refuses queues whose keys lie in different slots of a cluster.
+    ///
+    /// # Errors
+    ///
+    /// The app's Laravel is older than 13.5, and gives such queues no tag.
+    pub fn check_tags(&self, queues: &[QueueName]) -> Result<(), Error> {
+        cluster::check_tags(self.name.as_str(), &self.place, queues)
     }
 
     fn refused(&self) -> impl Fn(crate::connection::Error) -> Error {
@@ -287,9 +297,12 @@ fn on_redis(
     redis: Option<RedisOptions>,
     queue: Option<RedisQueueOptions>,
 ) -> Result<QueuePlace, Error> {
+    let redis = cluster::of(name, table, redis_of(config, name, table, redis)?)?;
+    let queue = redis_queue(config, name, table, queue)?;
+    let tagging = cluster::tagging(config, &redis, queue.tagging);
     Ok(QueuePlace::Redis {
-        redis: redis_of(config, name, table, redis)?,
-        queue: redis_queue(config, name, table, queue)?,
+        redis,
+        queue: RedisQueueOptions { tagging, ..queue },
     })
 }
 
@@ -466,11 +479,16 @@ fn redis_of(
     }
     if let Some(socket) = &table.socket {
         redis.address = RedisAddress::Unix(socket.clone());
-    } else if table.host.is_some() || table.port.is_some() || table.tls.is_some() {
+    } else if table.host.is_some()
+        || table.port.is_some()
+        || table.tls.is_some() && !redis.is_cluster()
+    {
         let (host, port, is_tls) = match &redis.address {
             RedisAddress::Tcp(host, port) => (host.clone(), *port, false),
             RedisAddress::Tls(host, port) => (host.clone(), *port, true),
-            RedisAddress::Unix(_) => ("127.0.0.1".to_owned(), 6379, false),
+            RedisAddress::Unix(_) | RedisAddress::Cluster { .. } => {
+                ("127.0.0.1".to_owned(), 6379, false)
+            }
         };
         let host = table.host.clone().unwrap_or(host);
         redis.address = RedisOptions::address_of(
@@ -520,6 +538,7 @@ fn redis_queue(
             .look_ahead
             .map_or(defaults.look_ahead, NonZeroUsize::get),
         forwards: forwards(config, name),
+        tagging: defaults.tagging,
     })
 }
 

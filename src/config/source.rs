@@ -74,6 +74,7 @@ const TABLES: [(&str, &[&str]); 6] = [
             "host",
             "port",
             "socket",
+            "cluster",
             "username",
             "password",
             "database",

@@ -3,6 +3,8 @@
 //! A [`Redis`] hands out one shared connection, reopens it after a loss, and never repeats a command by itself:
 //! only the caller knows whether a command whose reply was lost may be sent twice.
 
+mod address;
+mod cluster;
 mod databases;
 mod error;
 #[cfg(any(feature = "http", feature = "otlp"))]
@@ -12,8 +14,11 @@ mod presence;
 mod reconnect;
 mod record;
 mod redis;
+mod server;
 mod sql;
 
+pub use address::Address;
+pub(crate) use cluster::{slot, tag};
 pub use databases::Databases;
 pub use error::Error;
 #[cfg(any(feature = "http", feature = "otlp"))]
@@ -25,7 +30,8 @@ pub(crate) use presence::{Presence, is_away, is_server_away, servers_away};
 pub(crate) use reconnect::Reconnect;
 pub use record::{Record, RecordError};
 pub(crate) use redis::percent_decode;
-pub use redis::{Arg, Redis, RedisAddress, RedisOptions};
+pub use redis::{Arg, RedisAddress, RedisOptions};
+pub use server::Redis;
 #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 pub use sql::SqlConnection;
 pub use sql::{

@@ -148,6 +148,8 @@ pub(crate) fn is_away(error: &(dyn std::error::Error + 'static)) -> bool {
     while let Some(error) = cause {
         if let Some(
             error @ (Error::Connect { .. }
+            | Error::NoNodes
+            | Error::Unserved { .. }
             | Error::Command { .. }
             | Error::Beanstalkd { .. }
             | Error::Sqs { .. }

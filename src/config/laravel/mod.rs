@@ -14,6 +14,7 @@ use jiff::tz::TimeZone;
 use serde_json::{Map, Value};
 
 mod cache;
+mod cluster;
 mod database;
 mod error;
 mod failed;

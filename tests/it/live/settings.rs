@@ -248,6 +248,7 @@ fn compare_use(laravel: &Laravel, app: &App, truth: &Value, place: &str) {
             RedisAddress::Tcp(host, port) => json!([host, port, false]),
             RedisAddress::Tls(host, port) => json!([host, port, true]),
             RedisAddress::Unix(path) => json!(path),
+            RedisAddress::Cluster { .. } => continue,
         };
         let ours = json!({
             "address": address,
