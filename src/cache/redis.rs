@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use ::redis::{Script, cmd};
+use futures_util::future::try_join_all;
 
 use super::Error;
 use super::value::{float_text, is_numeric};
@@ -75,15 +76,22 @@ impl RedisStore {
     }
 
     pub(super) async fn many(&self, keys: &[String]) -> Result<Vec<Option<Value>>, Error> {
-        let mut command = cmd("MGET");
-        for key in keys {
-            command.arg(self.key(key));
-        }
-        let stored: Vec<Option<Vec<u8>>> = self
-            .values
-            .command(&command)
-            .await
-            .map_err(failed("read"))?;
+        let stored: Vec<Option<Vec<u8>>> = if self.values.is_cluster() {
+            // A command takes keys of one slot there.
+            let get = async |key: &String| {
+                let get = cmd("GET").arg(self.key(key)).take();
+                self.values.command(&get).await
+            };
+            let all = try_join_all(keys.iter().map(get));
+            all.await.map_err(failed("read"))?
+        } else {
+            let mut command = cmd("MGET");
+            for key in keys {
+                command.arg(self.key(key));
+            }
+            let all = self.values.command(&command);
+            all.await.map_err(failed("read"))?
+        };
         let pairs = keys.iter().zip(stored);
         Ok(pairs
             .map(|(key, stored)| stored.and_then(|stored| decode(key, stored).ok()))

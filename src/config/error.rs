@@ -77,6 +77,16 @@ pub enum Error {
         /// Its driver.
         driver: &'static str,
     },
+    /// A cluster cannot be used as it is configured.
+    #[error("queue connection `{connection}` is on a Redis cluster, and {problem}: {remedy}")]
+    Cluster {
+        /// Name of the connection.
+        connection: String,
+        /// What was found.
+        problem: String,
+        /// What would work.
+        remedy: String,
+    },
     /// The table of a queue connection does not exist.
     #[error(
         "queue connection `{connection}` keeps its jobs in the table `{table}`, which does not exist: `php artisan make:queue-table` (before Laravel 11 `queue:table`) and `php artisan migrate` make it"

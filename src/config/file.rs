@@ -88,6 +88,8 @@ pub struct ConnectionTable {
     pub tls: Option<bool>,
     /// Path of a unix socket.
     pub socket: Option<PathBuf>,
+    /// Nodes of a cluster, each as `host:port`; the others are found through them.
+    pub cluster: Option<Vec<String>>,
     /// User of Redis access lists.
     pub username: Option<String>,
     /// Password; better in the environment.
@@ -116,6 +118,7 @@ impl fmt::Debug for ConnectionTable {
             .field("host", &self.host)
             .field("port", &self.port)
             .field("socket", &self.socket)
+            .field("cluster", &self.cluster)
             .field("password", &self.password.as_ref().map(|_| "(set)"))
             .field("database", &self.database)
             .field("prefix", &self.prefix)
@@ -126,7 +129,10 @@ impl fmt::Debug for ConnectionTable {
 impl ConnectionTable {
     /// Whether the table alone says which keys on which server are meant.
     pub(super) fn says_all(&self) -> bool {
-        let says_where = self.url.is_some() || self.host.is_some() || self.socket.is_some();
+        let says_where = self.url.is_some()
+            || self.host.is_some()
+            || self.socket.is_some()
+            || self.cluster.is_some();
         says_where && self.prefix.is_some()
     }
 
@@ -145,6 +151,7 @@ impl ConnectionTable {
             ("url", self.url.is_some()),
             ("tls", self.tls.is_some()),
             ("socket", self.socket.is_some()),
+            ("cluster", self.cluster.is_some()),
             ("username", self.username.is_some()),
             ("password", self.password.is_some()),
             ("database", self.database.is_some()),

@@ -3,7 +3,7 @@
 use super::laravel::{Laravel, QueuePlace, SettingError};
 use super::{Config, Error, connection};
 use crate::app::slug;
-use crate::connection::RedisOptions;
+use crate::connection::{RedisOptions, tag};
 use crate::horizon::{HorizonOptions, Supervisor, Trim};
 use crate::worker::WorkerOptions;
 
@@ -127,7 +127,7 @@ impl Laravel {
     ///
     /// # Errors
     ///
-    /// It is missing, a cluster, or its client encodes values.
+    /// It is missing, a cluster with keys in many slots, or its client encodes values.
     ///
     /// # Source
     ///
@@ -146,6 +146,13 @@ impl Laravel {
                 path,
                 found: format!("`{found}`"),
                 expected: "none, because Horizon's records would be encoded with it; `enabled = false` under [horizon] works without them".into(),
+            });
+        }
+        if settings.options.is_cluster() && tag(settings.options.prefix.as_bytes()).is_none() {
+            return Err(SettingError::Wrong {
+                path: "horizon.prefix".into(),
+                found: format!("`{prefix}`, and Horizon's Redis is a cluster"),
+                expected: "a prefix with a tag, such as `{app}_horizon:`, so that all of Horizon's keys are in one slot; `enabled = false` under [horizon] works without them".into(),
             });
         }
         Ok(settings.options)

@@ -52,7 +52,8 @@ impl LedgerPlace {
         let (database, failed) = match self {
             Self::Own => return Ok(None),
             Self::Redis(redis) => {
-                let queue = RedisQueue::new(Redis::new(redis)?, RedisQueueOptions::default());
+                let queue =
+                    RedisQueue::new(Redis::new(redis)?, RedisQueueOptions::default()).as_ledger();
                 return Ok(Some(Arc::new(queue)));
             }
             Self::Database { database, failed } => (database.clone(), failed.clone()),

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 
+mod cluster;
 mod connection;
 mod doubts;
 mod environment;

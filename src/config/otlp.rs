@@ -76,7 +76,9 @@ fn server(place: &QueuePlace) -> (&'static str, Option<(String, u16)>) {
             RedisAddress::Tcp(host, port) | RedisAddress::Tls(host, port) => {
                 ("redis", Some((host.clone(), *port)))
             }
-            RedisAddress::Unix(_) | RedisAddress::Sentinel(_) => ("redis", None),
+            RedisAddress::Unix(_) | RedisAddress::Sentinel(_) | RedisAddress::Cluster { .. } => {
+                ("redis", None)
+            }
         },
         QueuePlace::Database { database, .. } => {
             let is_local = database.kind == DatabaseKind::Sqlite || database.socket.is_some();

@@ -75,6 +75,7 @@ const TABLES: [(&str, &[&str]); 7] = [
             "host",
             "port",
             "socket",
+            "cluster",
             "username",
             "password",
             "database",

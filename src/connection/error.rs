@@ -40,6 +40,33 @@ pub enum Error {
         /// What the client or the server reported.
         source: RedisError,
     },
+    /// No node of a cluster told which others there are.
+    #[error("no node of the cluster answers")]
+    NoNodes,
+    /// Nobody serves a slot of a cluster for now, so that nothing was done.
+    #[error("nobody serves the keys on {cluster} for now")]
+    Unserved {
+        /// The cluster.
+        cluster: String,
+        /// What the node said that was asked last.
+        source: Box<Self>,
+    },
+    /// A server answered with something else than a node of a cluster does.
+    #[error("Redis at {address} did not answer `{command}` as a node of a cluster does")]
+    OddReply {
+        /// Host and port.
+        address: String,
+        /// The command.
+        command: &'static str,
+    },
+    /// Keys that have to be in one slot are in several.
+    #[error(
+        "keys that are needed together lie in different slots of {cluster}: give their prefix a tag, such as `{{app}}`"
+    )]
+    Slots {
+        /// The cluster.
+        cluster: String,
+    },
     /// The URL of a connection does not specify an address.
     #[error("`{url}` is not a Redis URL: {problem}")]
     Url {
@@ -130,6 +157,8 @@ impl Error {
         match self {
             Self::Connect { .. }
             | Self::NoMaster { .. }
+            | Self::NoNodes
+            | Self::Unserved { .. }
             | Self::Beanstalkd { .. }
             | Self::Sqs { .. }
             | Self::Away(_) => true,
@@ -138,6 +167,8 @@ impl Error {
             Self::Url { .. }
             | Self::Certificate { .. }
             | Self::NoTls
+            | Self::OddReply { .. }
+            | Self::Slots { .. }
             | Self::NoSqs
             | Self::UnknownDatabase { .. }
             | Self::Unusable { .. }

@@ -3,6 +3,8 @@
 //! A [`Redis`] hands out one shared connection, reopens it after a loss, and never repeats a command by itself:
 //! only the caller knows whether a command whose reply was lost may be sent twice.
 
+mod address;
+mod cluster;
 mod databases;
 mod endpoint;
 mod error;
@@ -14,9 +16,12 @@ mod reconnect;
 mod record;
 mod redis;
 mod sentinel;
+mod server;
 mod sql;
 mod tls;
 
+pub use address::Address;
+pub(crate) use cluster::{slot, tag};
 pub use databases::Databases;
 pub use error::Error;
 #[cfg(any(feature = "http", feature = "otlp"))]
@@ -28,8 +33,9 @@ pub(crate) use presence::{Presence, is_away, is_server_away, servers_away};
 pub(crate) use reconnect::Reconnect;
 pub use record::{Record, RecordError};
 pub(crate) use redis::percent_decode;
-pub use redis::{Arg, Redis, RedisAddress, RedisOptions};
+pub use redis::{Arg, RedisAddress, RedisOptions};
 pub use sentinel::{SentinelServer, Sentinels};
+pub use server::Redis;
 #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 pub use sql::SqlConnection;
 pub use sql::{

@@ -203,6 +203,8 @@ pub(crate) fn is_away(error: &(dyn std::error::Error + 'static)) -> bool {
         if let Some(
             error @ (Error::Connect { .. }
             | Error::NoMaster { .. }
+            | Error::NoNodes
+            | Error::Unserved { .. }
             | Error::Command { .. }
             | Error::Beanstalkd { .. }
             | Error::Sqs { .. }

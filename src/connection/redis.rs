@@ -1,4 +1,4 @@
-//! One Redis connection that several tasks share and that reconnects.
+//! One connection to a Redis server that several tasks share and that reconnects.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, FromRedisValue, Pipeline, RedisResult, Script, ScriptInvocation};
+use redis::{Cmd, FromRedisValue, Pipeline, RedisResult, Script, ScriptInvocation, Value};
 use tokio::sync::Mutex;
 
+use super::address::Address;
 use super::endpoint::{Endpoint, Login};
 use super::error::{Error, is_lost, is_refused};
 use super::presence::Presence;
@@ -26,6 +27,13 @@ pub enum RedisAddress {
     Unix(PathBuf),
     /// The master of a service, which sentinels name.
     Sentinel(Sentinels),
+    /// Some nodes of a cluster, which know the others.
+    Cluster {
+        /// The nodes to begin with.
+        seeds: Vec<Address>,
+        /// Whether the nodes are reached over TLS.
+        tls: bool,
+    },
 }
 
 impl fmt::Display for RedisAddress {
@@ -35,6 +43,11 @@ impl fmt::Display for RedisAddress {
             Self::Tls(host, port) => write!(f, "tls://{host}:{port}"),
             Self::Unix(path) => write!(f, "{}", path.display()),
             Self::Sentinel(sentinels) => sentinels.fmt(f),
+            Self::Cluster { seeds, tls } => {
+                let scheme = if *tls { "tls://" } else { "" };
+                let seeds: Vec<_> = seeds.iter().map(ToString::to_string).collect();
+                write!(f, "the cluster of {scheme}{}", seeds.join(", "))
+            }
         }
     }
 }
@@ -137,6 +150,12 @@ impl RedisOptions {
         Ok(())
     }
 
+    /// Whether they lead to a cluster.
+    #[must_use]
+    pub fn is_cluster(&self) -> bool {
+        matches!(self.address, RedisAddress::Cluster { .. })
+    }
+
     /// Converts a host from Laravel's configuration: a name, `tls://name`, or the path of a socket.
     #[must_use]
     pub fn address_of(host: &str, port: u16, is_tls: bool) -> RedisAddress {
@@ -197,9 +216,9 @@ pub(crate) fn percent_decode(text: &str) -> String {
     String::from_utf8_lossy(&decoded).into_owned()
 }
 
-/// A shared connection to one Redis database.
+/// A shared connection to a database of one Redis server.
 #[derive(Clone)]
-pub struct Redis(Arc<Inner>);
+pub(super) struct Node(Arc<Inner>);
 
 /// Where connections lead.
 #[derive(Clone)]
@@ -244,9 +263,9 @@ struct Lent {
     asked: Instant,
 }
 
-impl fmt::Debug for Redis {
+impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redis")
+        f.debug_struct("Node")
             .field("address", &self.0.address)
             .field("prefix", &self.0.prefix)
             .finish_non_exhaustive()
@@ -262,19 +281,19 @@ const AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// How long an answer is waited for from a server that is not the master any more.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
-impl Redis {
+impl Node {
     /// How long a reply may take before the connection is given up, by default.
     ///
     /// The time is long, because a server that is busy with another client's slow command still carries out later
     /// commands: giving up early would leave popped jobs reserved.
-    pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+    pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
     /// Prepares a connection; the first command opens it.
     ///
     /// # Errors
     ///
     /// `Error::NoTls`, or an address the client refuses.
-    pub fn new(options: &RedisOptions) -> Result<Self, Error> {
+    pub(super) fn new(options: &RedisOptions) -> Result<Self, Error> {
         let address: Arc<str> = options.address.to_string().into();
         let login = Login {
             username: options.username.clone(),
@@ -295,6 +314,7 @@ impl Redis {
             RedisAddress::Sentinel(sentinels) => {
                 Target::Sentinel(Arc::new(Finder::new(sentinels, login, &options.tls)?))
             }
+            RedisAddress::Cluster { .. } => unreachable!("a cluster is reached by its nodes"),
         };
         Ok(Self(Arc::new(Inner {
             presence: Presence::of("Redis", &address),
@@ -309,7 +329,7 @@ impl Redis {
 
     /// Another connection to the same database, for commands that block.
     #[must_use]
-    pub fn another(&self, response_timeout: Duration) -> Self {
+    pub(super) fn another(&self, response_timeout: Duration) -> Self {
         Self(Arc::new(Inner {
             target: self.0.target.clone(),
             address: Arc::clone(&self.0.address),
@@ -323,22 +343,22 @@ impl Redis {
 
     /// Whether both lead to the same database of the same server, judged by their addresses, or by service and
     /// sentinels.
-    pub fn is_same_database(&self, other: &Self) -> bool {
+    pub(super) fn is_same_database(&self, other: &Self) -> bool {
         self.0.address == other.0.address && self.0.database == other.0.database
     }
 
     /// Put before every key.
-    pub fn prefix(&self) -> &str {
+    pub(super) fn prefix(&self) -> &str {
         &self.0.prefix
     }
 
     /// Host and port, path of the socket, or service and sentinels.
-    pub fn address(&self) -> &str {
+    pub(super) fn address(&self) -> &str {
         &self.0.address
     }
 
     /// What each of the sentinels says: the master that it names, or why it names none; `None` without sentinels.
-    pub(crate) async fn ask_sentinels(&self) -> Option<Vec<(String, Result<String, String>)>> {
+    pub(super) async fn ask_sentinels(&self) -> Option<Vec<(String, Result<String, String>)>> {
         match &self.0.target {
             Target::Fixed(_) => None,
             Target::Sentinel(finder) => Some(finder.roll_call().await),
@@ -407,7 +427,7 @@ impl Redis {
     ///
     /// The connection cannot be opened (this is not logged; the caller has to report it), or the server refuses to
     /// serve.
-    pub async fn ping(&self) -> Result<(), Error> {
+    pub(super) async fn ping(&self) -> Result<(), Error> {
         let mut lent = self.connect().await?;
         let ping = redis::cmd("PING");
         let answer = ping.query_async::<String>(&mut lent.connection).await;
@@ -485,8 +505,36 @@ impl Redis {
     ///
     /// `Error::Connect` or `Error::NoMaster` if nothing was sent, `Error::Command` otherwise; the
     /// command may then have been carried out.
-    pub async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
+    pub(super) async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
         self.call(Call::Command(command)).await
+    }
+
+    /// Sends one command, once, about keys of a slot that is being moved to this node.
+    ///
+    /// # Errors
+    ///
+    /// See [`command`](Self::command).
+    pub(super) async fn asking(&self, command: &Cmd) -> Result<Value, Error> {
+        let mut commands = Pipeline::with_capacity(2);
+        commands.cmd("ASKING").add_command(command.clone());
+        let mut lent = self.connection().await?;
+        let replies = lent.connection.send_packed_commands(&commands, 0, 2).await;
+        let reply = replies.and_then(|mut replies| match replies.pop() {
+            Some(reply) => reply.extract_error(),
+            None => Ok(Value::Nil),
+        });
+        self.finish(lent, reply).await
+    }
+
+    /// Makes the text of a script known to the server.
+    ///
+    /// # Errors
+    ///
+    /// See [`command`](Self::command).
+    pub(super) async fn load(&self, script: &Script) -> Result<(), Error> {
+        let mut lent = self.connection().await?;
+        let loaded = script.load_async(&mut lent.connection).await.map(drop);
+        self.finish(lent, loaded).await
     }
 
     /// Sends several commands at once, each on its own: others may be served in between.
@@ -495,7 +543,10 @@ impl Redis {
     ///
     /// See [`command`](Self::command); the first error of any of them. What was refused is not sent again, because
     /// others of them may have been carried out.
-    pub async fn pipeline<T: FromRedisValue>(&self, commands: &Pipeline) -> Result<T, Error> {
+    pub(super) async fn pipeline<T: FromRedisValue>(
+        &self,
+        commands: &Pipeline,
+    ) -> Result<T, Error> {
         self.call(Call::Pipeline(commands)).await
     }
 
@@ -504,7 +555,7 @@ impl Redis {
     /// # Errors
     ///
     /// See [`command`](Self::command).
-    pub async fn script<T: FromRedisValue>(
+    pub(super) async fn script<T: FromRedisValue>(
         &self,
         script: &Script,
         keys: &[String],

@@ -249,7 +249,8 @@ impl Pending {
                 let connection = planned.connection.clone();
                 let (name, destination) = draft::destination(services, Some(&connection))?;
                 let queues = draft::queues(name, destination)?;
-                let lock = planned.lock(services, |place| queues.can_claim(place))?;
+                let to = planned.queue.clone();
+                let lock = planned.lock(services, |place| queues.can_claim(&to, place))?;
                 let inherited = app.inherited.clone();
                 Ok(planned.finish(services, inherited, lock).await?)
             }

@@ -14,13 +14,16 @@ use tokio_util::sync::CancellationToken;
 use crate::connection::Reconnect;
 use crate::failed::{FailedJob, FailedJobs, Recorded};
 use crate::outbox::lease::{Drained, Lease, Progress, unreachable};
-use crate::queue::{Ledger, Spool};
+use crate::outbox::parts::{Part, Parts, worst};
+use crate::queue::{Ledger, QueueName, Spool};
 use crate::shown::with_causes;
 use crate::time::Clock;
 
 /// What the task needs.
 pub(crate) struct Recorder {
     pub(crate) ledger: Arc<dyn Ledger>,
+    /// The queues that the worker serves.
+    pub(crate) queues: Vec<QueueName>,
     pub(crate) store: Arc<FailedJobs>,
     pub(crate) clock: Clock,
     /// Notified when a job went to the spool.
@@ -126,16 +129,20 @@ const FAILING: Duration = Duration::from_secs(10);
 /// Moves records to the store until no more will come.
 pub(crate) async fn keep_recording(recorder: Recorder) {
     let mut reconnect = Reconnect::default();
-    let mut said = Said::default();
+    let mut parts = Parts::<Said>::new(Arc::clone(&recorder.ledger), &recorder.queues);
     loop {
         let mut quiet = Quiet::new(recorder.failing.clone());
         quiet.reached().await;
         let is_last = recorder.last.is_cancelled();
         if is_last {
-            said.from = 0;
+            parts.states().for_each(|said| said.from = 0);
         }
         recorder.passes.send_modify(|passes| passes.begun += 1);
-        let drained = recorder.drain(&mut said, quiet).await;
+        let mut drained = Vec::new();
+        for Part { ledger, state } in parts.due().await {
+            drained.push(recorder.drain(ledger, state, &mut quiet).await);
+        }
+        let drained = worst(drained);
         recorder.passes.send_modify(|passes| {
             passes.ended += 1;
             passes.is_refused = drained == Drained::Failed;
@@ -145,7 +152,7 @@ pub(crate) async fn keep_recording(recorder: Recorder) {
         }
         let wait = match drained {
             Drained::All => {
-                said = Said::default();
+                parts.states().for_each(|said| *said = Said::default());
                 reconnect.reset();
                 LOOK_EVERY
             }
@@ -185,8 +192,8 @@ impl Quiet {
 }
 
 impl Recorder {
-    async fn drain(&self, said: &mut Said, quiet: Quiet) -> Drained {
-        let mut lease = match Lease::take(&self.ledger, Spool::FailedJobs, &self.progress).await {
+    async fn drain(&self, ledger: &Arc<dyn Ledger>, said: &mut Said, quiet: &mut Quiet) -> Drained {
+        let mut lease = match Lease::take(ledger, Spool::FailedJobs, &self.progress).await {
             Ok(lease) => lease,
             Err(drained) => return drained,
         };
@@ -195,7 +202,8 @@ impl Recorder {
         drained
     }
 
-    async fn drain_leased(&self, lease: &mut Lease, said: &mut Said, mut quiet: Quiet) -> Drained {
+    async fn drain_leased(&self, lease: &mut Lease, said: &mut Said, quiet: &mut Quiet) -> Drained {
+        let hold = lease.hold();
         let mut left = std::mem::take(&mut said.from);
         let mut drained = if left == 0 {
             Drained::All
@@ -204,7 +212,7 @@ impl Recorder {
         };
         let (mut outages, mut refusals) = (0, 0);
         loop {
-            let records = match self.ledger.read(Spool::FailedJobs, left, PAGE).await {
+            let records = match hold.ledger().read(Spool::FailedJobs, left, PAGE).await {
                 Ok(records) if records.is_empty() => return drained,
                 Ok(records) => records,
                 Err(error) => return unreachable(&error),

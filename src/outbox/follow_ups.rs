@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -34,13 +35,16 @@ use crate::handler::Services;
 use crate::outbox::follow_up::{Count, FollowUp};
 use crate::outbox::lease::{Drained, Hold, Lease, Progress, unreachable};
 use crate::outbox::left::Left;
-use crate::queue::{ConnectionName, Effect, Ledger, Queue, Spool};
+use crate::outbox::parts::{Part, Parts, worst};
+use crate::queue::{ConnectionName, Effect, Ledger, Queue, QueueName, Spool};
 use crate::shown::with_causes;
 use crate::time::Clock;
 
 /// What the task needs.
 pub(crate) struct Follower {
     pub(crate) ledger: Arc<dyn Ledger>,
+    /// The queues that the worker serves.
+    pub(crate) queues: Vec<QueueName>,
     pub(crate) services: Arc<Services>,
     /// The queues of the worker, and the name of their connection.
     pub(crate) queue: Arc<dyn Queue>,
@@ -95,22 +99,31 @@ impl Said {
     }
 }
 
+/// What is known of one list.
+#[derive(Debug, Default)]
+struct Course {
+    /// Where the next pass begins.
+    start: usize,
+    said: Said,
+}
+
 /// Does follow-ups until no more will come; returns how the last pass ended.
 pub(crate) async fn keep_following(follower: Follower) -> Drained {
     let mut reconnect = Reconnect::default();
-    let mut said = Said::default();
-    let mut start = 0;
+    let mut parts = Parts::<Course>::new(Arc::clone(&follower.ledger), &follower.queues);
     loop {
         let is_last = follower.last.is_cancelled();
         let noted = follower.left.noted.load(Ordering::Acquire);
-        let drained = follower.drain(&mut start, &mut said).await;
+        let due = parts.due().await.iter_mut();
+        let drained = join_all(due.map(|Part { ledger, state }| follower.drain(ledger, state)));
+        let drained = worst(drained.await);
         follower.left.pass_ended(noted, drained);
         if is_last && drained != Drained::Later {
             return drained;
         }
         let wait = match drained {
             Drained::All => {
-                said.all_done();
+                parts.states().for_each(|course| course.said.all_done());
                 reconnect.reset();
                 LOOK_EVERY
             }
@@ -161,25 +174,31 @@ impl Done {
 }
 
 impl Follower {
-    /// Walks through the list from `start`, and stores there where to begin the next time.
-    async fn drain(&self, start: &mut usize, said: &mut Said) -> Drained {
-        let mut lease = match Lease::take(&self.ledger, Spool::FollowUps, &self.progress).await {
+    /// Walks through the list from where the course says, and notes there where to begin the next time.
+    async fn drain(&self, ledger: &Arc<dyn Ledger>, course: &mut Course) -> Drained {
+        let mut lease = match Lease::take(ledger, Spool::FollowUps, &self.progress).await {
             Ok(lease) => lease,
             Err(drained) => return drained,
         };
-        let drained = self.drain_leased(&mut lease, start, said).await;
+        let drained = self.drain_leased(&mut lease, course).await;
         lease.give_up().await;
         drained
     }
 
-    async fn drain_leased(&self, lease: &mut Lease, start: &mut usize, said: &mut Said) -> Drained {
+    async fn drain_leased(&self, lease: &mut Lease, course: &mut Course) -> Drained {
+        let Course { start, said } = course;
         let first = std::mem::take(start);
         let mut left = first;
         if first == 0 {
             said.held.clear();
         }
         loop {
-            let records = match self.ledger.read(Spool::FollowUps, left, PAGE).await {
+            let records = match lease
+                .hold()
+                .ledger()
+                .read(Spool::FollowUps, left, PAGE)
+                .await
+            {
                 Ok(records) => records,
                 Err(error) => return unreachable(&error),
             };

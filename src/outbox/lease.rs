@@ -85,6 +85,11 @@ impl Clone for Hold {
 }
 
 impl Hold {
+    /// The ledger that has the list.
+    pub(crate) fn ledger(&self) -> &dyn Ledger {
+        &*self.ledger
+    }
+
     /// Whether the lease is still held; if so, its lifetime starts anew.
     pub(crate) async fn lasts(&self) -> bool {
         let kept = self.ledger.keep(self.spool, &self.holder, LIVES).await;

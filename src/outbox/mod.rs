@@ -11,4 +11,5 @@ pub(crate) mod follow_ups;
 pub(crate) mod hand_over;
 pub(crate) mod lease;
 pub(crate) mod left;
+mod parts;
 mod push;

@@ -6,7 +6,7 @@ use super::follow_ups::{Follower, Problem, Pushing, Said};
 use super::lease::Hold;
 use crate::outbox::follow_up::{Outgoing, Wanted};
 use crate::payload::{FailedJob, Payload};
-use crate::queue::{Ability, Effect, Error, Once, Push, Queue};
+use crate::queue::{Effect, Error, Once, Push, Queue, QueueName};
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
 
@@ -29,9 +29,9 @@ impl Follower {
         let what = "push a job";
         let problem = |error: String| (what, error);
         let is_own = push.connection == self.connection.as_str();
-        let ends_in_one_step = (self.queue.abilities()).has(Ability::FinishesInOneStep);
+        let to = QueueName::from(push.queue.as_str());
         let elsewhere = match is_own {
-            true if ends_in_one_step => None,
+            true if hold.ledger().pushes_here(&to) => None,
             true => Some(&*self.queue),
             false => Some(self.queues(&push.connection).map_err(problem)?),
         };
@@ -42,7 +42,7 @@ impl Follower {
             }
             // The job may have run and freed its lock: if taken again now, nothing would free it.
             if let Some(queues) = elsewhere
-                && queues.was_pushed(&push.id).await.map_err(failed)?
+                && queues.was_pushed(&to, &push.id).await.map_err(failed)?
             {
                 return Ok(Pushing::Pushed);
             }
@@ -58,7 +58,7 @@ impl Follower {
             }
         }
         let job = Push {
-            queue: push.queue.as_str().into(),
+            queue: to,
             payload: push.payload.as_bytes().to_vec(),
             due: push.due.map(UnixSeconds),
             claim: None,

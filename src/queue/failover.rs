@@ -141,6 +141,10 @@ impl Queue for FailoverQueue {
         self.first.settle(jobs)
     }
 
+    fn puts_off(&self, job: &ReservedJob, settlement: &Settlement) -> bool {
+        self.first.puts_off(job, settlement)
+    }
+
     fn renew<'a>(
         &'a self,
         jobs: &'a [Arc<ReservedJob>],
@@ -189,14 +193,18 @@ impl Queue for FailoverQueue {
     }
 
     /// A lock would be taken on one connection, and the job pushed to another.
-    fn can_claim(&self, _place: &LockPlace) -> bool {
+    fn can_claim(&self, _queue: &QueueName, _place: &LockPlace) -> bool {
         false
     }
 
-    fn was_pushed<'a>(&'a self, id: &'a str) -> Answer<'a, bool> {
+    fn was_pushed<'a>(&'a self, queue: &'a QueueName, id: &'a str) -> Answer<'a, bool> {
         Box::pin(async move {
             for inner in &self.all {
-                if inner.queues.was_pushed(id).await? {
+                if inner
+                    .queues
+                    .was_pushed(&self.queue_of(inner, queue), id)
+                    .await?
+                {
                     return Ok(true);
                 }
             }

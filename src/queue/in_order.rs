@@ -382,12 +382,12 @@ impl Queue for InOrder {
         self.queue.push_within(transaction, pushes)
     }
 
-    fn can_claim(&self, place: &LockPlace) -> bool {
-        self.queue.can_claim(place)
+    fn can_claim(&self, queue: &QueueName, place: &LockPlace) -> bool {
+        self.queue.can_claim(queue, place)
     }
 
-    fn was_pushed<'a>(&'a self, id: &'a str) -> Answer<'a, bool> {
-        self.queue.was_pushed(id)
+    fn was_pushed<'a>(&'a self, queue: &'a QueueName, id: &'a str) -> Answer<'a, bool> {
+        self.queue.was_pushed(queue, id)
     }
 
     fn tell_pushes(&self, listener: Arc<dyn PushListener>) {
@@ -514,7 +514,11 @@ impl Ledger for InOrder {
         self.ledger.forget_ends(ids)
     }
 
-    fn holds(&self, place: &LockPlace) -> bool {
-        self.ledger.holds(place)
+    fn holds(&self, queue: &QueueName, place: &LockPlace) -> bool {
+        self.ledger.holds(queue, place)
+    }
+
+    fn pushes_here(&self, _queue: &QueueName) -> bool {
+        false
     }
 }

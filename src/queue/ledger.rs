@@ -1,9 +1,10 @@
 //! artisand's own durable records: failed jobs on their way to the app's store, and follow-ups of ended jobs.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Answer, Effect, Spool};
+use super::{Answer, Effect, QueueName, Spool};
 use crate::connection::LockPlace;
 use crate::time::UnixSeconds;
 
@@ -96,6 +97,31 @@ pub trait Ledger: Send + Sync + fmt::Debug + 'static {
     /// Removes notes of ends.
     fn forget_ends<'a>(&'a self, ids: &'a [String]) -> Answer<'a, ()>;
 
-    /// Whether a lock kept in this place can be taken and freed in one step with records and pushes.
-    fn holds(&self, place: &LockPlace) -> bool;
+    /// Whether a lock kept in this place can be taken and freed in one step with the end of a job of this queue, and
+    /// with pushes to it.
+    fn holds(&self, queue: &QueueName, place: &LockPlace) -> bool;
+
+    /// Whether a push to this queue of its own connection happens in one step with taking out records.
+    fn pushes_here(&self, queue: &QueueName) -> bool {
+        let _ = queue;
+        true
+    }
+
+    /// The lists that get the records of this queue's jobs, where each queue has lists of its own; `None` if there are
+    /// only these.
+    fn part(&self, queue: &QueueName) -> Option<Arc<dyn Ledger>> {
+        let _ = queue;
+        None
+    }
+
+    /// The queues that have lists of their own with records in them, found by looking at all keys; none where there is
+    /// one list for all.
+    fn find_parts(&self) -> Answer<'_, Vec<QueueName>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    /// Notes that these queues have lists of their own, and names all queues that may have some.
+    fn note_parts<'a>(&'a self, queues: &'a [QueueName]) -> Answer<'a, Vec<QueueName>> {
+        Box::pin(std::future::ready(Ok(queues.to_vec())))
+    }
 }

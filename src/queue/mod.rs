@@ -37,7 +37,7 @@ pub use effect::{Claim, Effect, Unlock};
 pub use failover::{FailoverQueue, Inner};
 pub use heads::Heads;
 pub use in_order::InOrder;
-pub use keys::Keys;
+pub use keys::{Keys, Tagging};
 pub use ledger::{Driver, Ledger};
 pub use memory::MemoryQueue;
 pub use name::{ConnectionName, QueueName};
@@ -600,9 +600,11 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
 
     /// Pushes jobs in one step, unless jobs of this identity were pushed before.
     ///
+    /// Jobs for queues in different slots of a cluster are pushed in one step for each slot.
+    ///
     /// # Errors
     ///
-    /// Either all jobs are then pushed or none, and the call may be repeated.
+    /// Either all jobs are then pushed or none (on a cluster: all of a slot or none), and the call may be repeated.
     fn push_once<'a>(&'a self, pushes: &'a [Push], once: Once<'a>) -> Answer<'a, PushedOnce>;
 
     /// Pushes jobs within a transaction, if it is one of the database that holds the queues; false if it is not, and
@@ -639,11 +641,21 @@ pub trait Queue: Send + Sync + fmt::Debug + 'static {
         None
     }
 
-    /// Whether a lock kept in this place can be taken in one step with a push.
-    fn can_claim(&self, place: &LockPlace) -> bool;
+    /// Whether a lock kept in this place can be taken in one step with a push to this queue.
+    fn can_claim(&self, queue: &QueueName, place: &LockPlace) -> bool;
 
-    /// Whether [`push_once`](Self::push_once) has pushed for this identity and the server still remembers it.
-    fn was_pushed<'a>(&'a self, id: &'a str) -> Answer<'a, bool>;
+    /// Whether [`push_once`](Self::push_once) has pushed to this queue for this identity and the server still
+    /// remembers it.
+    fn was_pushed<'a>(&'a self, queue: &'a QueueName, id: &'a str) -> Answer<'a, bool>;
+
+    /// Whether this end of a job leaves something that a follow-up has to do, beside the records that it names: its
+    /// server cannot do that in one step with the end.
+    fn puts_off(&self, job: &ReservedJob, settlement: &Settlement) -> bool {
+        let _ = job;
+        matches!(settlement, Settlement::Finish(effects)
+            if !self.abilities().has(Ability::FinishesInOneStep)
+                && effects.iter().any(|effect| matches!(effect, Effect::Push(_))))
+    }
 
     /// Tells a listener of all jobs that this process pushes from now on; the first listener stays. A driver that
     /// does not know how tells nothing.

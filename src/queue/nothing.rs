@@ -102,11 +102,11 @@ impl Queue for NoQueue {
         })
     }
 
-    fn can_claim(&self, _place: &LockPlace) -> bool {
+    fn can_claim(&self, _queue: &QueueName, _place: &LockPlace) -> bool {
         false
     }
 
-    fn was_pushed<'a>(&'a self, _id: &'a str) -> Answer<'a, bool> {
+    fn was_pushed<'a>(&'a self, _queue: &'a QueueName, _id: &'a str) -> Answer<'a, bool> {
         at_once(Ok(false))
     }
 

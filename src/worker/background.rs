@@ -85,16 +85,16 @@ impl Background {
         };
         let settling = tokio::spawn(keep_settling(settler, received));
         let following = Following::start(
-            (queue, ledger),
+            (queue, ledger, &options.queues),
             Arc::clone(services),
             options.connection.clone(),
             Arc::clone(&left),
             options.clock,
         );
         let helpers = start_watching(&premises);
-        let recording = premises
-            .failed_jobs
-            .map(|store| Recording::start(ledger, store, spooled, options.clock));
+        let recording = premises.failed_jobs.map(|store| {
+            Recording::start((ledger, &options.queues), store, spooled, options.clock)
+        });
         let background = Self {
             helpers,
             settling,

@@ -17,7 +17,7 @@ use crate::connection::Reconnect;
 use crate::connection::is_away;
 use crate::outbox::left::Left;
 use crate::payload::JobUuid;
-use crate::queue::{Ability, Effect, Queue, ReservedJob, Settled, Settlement, Spool, Unsettled};
+use crate::queue::{Effect, Queue, ReservedJob, Settled, Settlement, Spool, Unsettled};
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
 use crate::worker::attempt::ending::{Ending, Report};
@@ -323,9 +323,11 @@ impl Settler {
         if spools(Spool::FailedJobs) {
             self.spooled.notify_one();
         }
-        // Without one step for both, a push is left to do, too.
-        let puts_off = !(self.queue.abilities()).has(Ability::FinishesInOneStep)
-            && done.iter().any(|(pending, _)| pending.pushes());
+        // A push that is not made in one step with the end is left to do, too.
+        let puts_off = (done.iter()).any(|(pending, _)| {
+            self.queue
+                .puts_off(&pending.job, &pending.ending.settlement)
+        });
         if puts_off || spools(Spool::FollowUps) {
             self.left.note();
         }

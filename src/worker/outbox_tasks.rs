@@ -14,7 +14,7 @@ use crate::outbox::failed_jobs::{Passes, Recordings};
 use crate::outbox::lease::{Drained, Progress};
 use crate::outbox::left::Left;
 use crate::outbox::{failed_jobs, follow_ups};
-use crate::queue::{ConnectionName, Ledger, Queue};
+use crate::queue::{ConnectionName, Ledger, Queue, QueueName};
 use crate::time::Clock;
 use crate::worker::stop::Orders;
 
@@ -37,7 +37,7 @@ pub(crate) struct Following {
 
 impl Recording {
     pub(crate) fn start(
-        ledger: &Arc<dyn Ledger>,
+        (ledger, queues): (&Arc<dyn Ledger>, &[QueueName]),
         store: Arc<FailedJobs>,
         spooled: Arc<Notify>,
         clock: Clock,
@@ -48,6 +48,7 @@ impl Recording {
         let keeps_others_out = store.keeps_others_out();
         let recorder = failed_jobs::Recorder {
             ledger: Arc::clone(ledger),
+            queues: queues.to_vec(),
             store,
             clock,
             spooled,
@@ -89,7 +90,7 @@ impl Recording {
 
 impl Following {
     pub(crate) fn start(
-        (queue, ledger): (&Arc<dyn Queue>, &Arc<dyn Ledger>),
+        (queue, ledger, queues): (&Arc<dyn Queue>, &Arc<dyn Ledger>, &[QueueName]),
         services: Arc<Services>,
         connection: ConnectionName,
         left: Arc<Left>,
@@ -98,6 +99,7 @@ impl Following {
         let (last, progress) = (CancellationToken::new(), Progress::default());
         let task = follow_ups::Follower {
             ledger: Arc::clone(ledger),
+            queues: queues.to_vec(),
             services,
             queue: Arc::clone(queue),
             connection,

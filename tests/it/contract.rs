@@ -8,10 +8,11 @@ use artisand::connection::{DatabaseLock, LockPlace};
 use artisand::queue::{
     Ability, Choice, Claim, DatabaseQueue, Effect, Fate, Heads, Held, Ledger, MemoryQueue, Once,
     Place, PopRequest, Popped, Push, PushedOnce, Queue, QueueName, RedisQueue, RedisQueueOptions,
-    ReservedJob, Selection, Settled, Settlement, Sizes, Spool, Unlock,
+    ReservedJob, Selection, Settled, Settlement, Sizes, Spool, Tagging, Unlock,
 };
 use artisand::time::{Clock, UnixSeconds};
 
+use crate::harness::cluster::Cluster;
 use crate::harness::jobs_table::JobsTable;
 use crate::harness::redis::RedisServer;
 use crate::harness::stores::Kind;
@@ -27,8 +28,8 @@ pub(crate) fn at(second: i64) -> UnixSeconds {
 
 /// A driver under test.
 pub(crate) trait Subject: Queue {
-    /// A lock that is taken and freed in one step with the end of a job.
-    fn lock(&self, key: &str) -> LockPlace;
+    /// A lock that is taken and freed in one step with the end of a job of this queue, and with pushes to it.
+    fn lock(&self, queue: &str, key: &str) -> LockPlace;
 
     /// Its own lists.
     fn ledger(&self) -> &dyn Ledger;
@@ -39,7 +40,7 @@ impl Subject for MemoryQueue {
         self
     }
 
-    fn lock(&self, key: &str) -> LockPlace {
+    fn lock(&self, _queue: &str, key: &str) -> LockPlace {
         LockPlace::Memory { key: key.into() }
     }
 }
@@ -49,10 +50,15 @@ impl Subject for RedisQueue {
         self
     }
 
-    fn lock(&self, key: &str) -> LockPlace {
+    fn lock(&self, queue: &str, key: &str) -> LockPlace {
+        let key = if self.keys().are_tagged() {
+            format!("{}:{key}", self.keys().list(&name(queue)))
+        } else {
+            key.into()
+        };
         LockPlace::Redis {
             server: self.redis().clone(),
-            key: key.into(),
+            key,
         }
     }
 }
@@ -62,7 +68,7 @@ impl Subject for DatabaseQueue {
         self
     }
 
-    fn lock(&self, key: &str) -> LockPlace {
+    fn lock(&self, _queue: &str, key: &str) -> LockPlace {
         LockPlace::Database(DatabaseLock {
             database: self.database().clone(),
             table: self.database().table("cache_locks"),
@@ -740,8 +746,8 @@ async fn a_job_whose_lock_is_taken_is_not_pushed(queue: impl Subject) {
         .await
         .unwrap();
     let jobs = pop(&queue, &["q"], 9, 0).await.jobs;
-    let lock = &queue.lock("lock");
-    assert!(queue.ledger().holds(lock));
+    let lock = &queue.lock("a", "lock");
+    assert!(queue.ledger().holds(&name("q"), lock));
     let rows = [
         // The lock is free, then taken; another owner fails to free it, its owner frees it, and in the end a call without an
         // owner does.
@@ -774,7 +780,7 @@ async fn a_job_whose_lock_is_taken_is_not_pushed(queue: impl Subject) {
 }
 
 async fn an_end_of_another_server_is_noted_once_with_what_follows(queue: impl Subject) {
-    let (ledger, lock) = (queue.ledger(), queue.lock("lock"));
+    let (ledger, lock) = (queue.ledger(), queue.lock("q", "lock"));
     let [one, other] = ["tubes:1:aa", "tubes:2:aa"].map(str::to_owned);
     let effects = [
         Effect::Append(Spool::FollowUps, b"count".to_vec()),
@@ -899,20 +905,20 @@ async fn jobs_of_one_identity_are_pushed_once(queue: impl Subject) {
     let now = |locked| PushedOnce::Now { locked };
     let before = |note: &str| PushedOnce::Before { note: note.into() };
     let push = async |pushes, id| queue.push_once(pushes, once(id)).await.unwrap();
-    assert!(!queue.was_pushed("x").await.unwrap());
+    assert!(!queue.was_pushed(&name("a"), "x").await.unwrap());
     assert_eq!(push(&pushes, "x").await, now(0));
     assert_eq!(push(&pushes, "x").await, before("a note"));
-    assert!(queue.was_pushed("x").await.unwrap());
+    assert!(queue.was_pushed(&name("a"), "x").await.unwrap());
     assert_eq!(sizes(&queue, "a").await.pending, 1);
     assert_eq!(sizes(&queue, "b").await.delayed, 1);
     assert_eq!(push(&pushes, "y").await, now(0));
     assert_eq!(sizes(&queue, "a").await.pending, 2);
 
     // A job whose lock is taken is not pushed, and leaves nothing behind.
-    let locked = [job_to_push("c", 3, None, Some(queue.lock("lock")))];
+    let locked = [job_to_push("c", 3, None, Some(queue.lock("c", "lock")))];
     assert_eq!(push(&locked, "z").await, now(0));
     assert_eq!(push(&locked, "w").await, now(1));
-    assert!(!queue.was_pushed("w").await.unwrap());
+    assert!(!queue.was_pushed(&name("c"), "w").await.unwrap());
     assert_eq!(sizes(&queue, "c").await.pending, 1);
 }
 
@@ -1021,6 +1027,40 @@ macro_rules! contract {
             })*
         }
 
+        mod cluster {
+            use super::*;
+
+            $(#[tokio::test]
+            async fn $clause() {
+                if !IN_ONE_PLACE.contains(&stringify!($clause)) {
+                    let queue = Cluster::shared().queue(&Cluster::own_prefix());
+                    super::$clause(queue).await;
+                }
+            })*
+        }
+
+        mod cluster_with_a_tag_for_all {
+            use super::*;
+
+            $(#[tokio::test]
+            async fn $clause() {
+                let prefix = format!("{{{}}}", Cluster::own_prefix());
+                super::$clause(Cluster::shared().queue(&prefix)).await;
+            })*
+        }
+
+        mod redis_as_a_cluster {
+            use super::*;
+
+            $(#[tokio::test]
+            async fn $clause() {
+                if !IN_ONE_PLACE.contains(&stringify!($clause)) {
+                    let server = RedisServer::start();
+                    super::$clause(tagged_queue(&server)).await;
+                }
+            })*
+        }
+
         contract! { sqlite Sqlite $($clause [$($needs),*])* }
         contract! { mariadb MariaDb $($clause [$($needs),*])* }
         contract! { mysql MySql $($clause [$($needs),*])* }
@@ -1091,6 +1131,24 @@ pub(crate) fn redis_queue(server: &RedisServer, notify: bool) -> RedisQueue {
             ..RedisQueueOptions::default()
         },
     )
+}
+
+/// Clauses about several queues whose keys have to be in one place; `cluster/` has others for queues that are not.
+const IN_ONE_PLACE: [&str; 3] = [
+    "forwarded_and_quarantined_jobs_are_as_they_were",
+    "what_the_end_of_a_job_brings_about_happens_with_it_or_not_at_all",
+    "a_job_whose_lock_is_taken_is_not_pushed",
+];
+
+/// A single server whose keys are those of a cluster.
+fn tagged_queue(server: &RedisServer) -> RedisQueue {
+    let options = RedisQueueOptions {
+        retry_after: Some(Duration::from_secs(90)),
+        tagging: Some(Tagging::Braces),
+        ..RedisQueueOptions::default()
+    };
+    let redis = redis_queue(server, true).redis().clone();
+    RedisQueue::new(redis, options).at_home(name("q"))
 }
 
 /// The four keys, as Laravel's own commands would see them.
@@ -1243,7 +1301,7 @@ async fn nothing_of_an_end_happens_if_part_of_it_cannot() {
     server.query::<()>(&[b"DEL", b"p_queues:broken"]);
     let with = |ttl| {
         let claim = Claim {
-            place: queue.lock(&format!("lock-{ttl}")),
+            place: queue.lock("q", &format!("lock-{ttl}")),
             owner: "me".into(),
             ttl: Duration::from_secs(ttl),
         };

@@ -38,6 +38,10 @@ pub(super) fn run(args: &BenchArgs, global: &GlobalArgs) -> anyhow::Result<ExitC
             let problem = format!("queue:bench measures Redis, and `{name}` is in a database");
             return Err(UsageError(problem).into());
         };
+        if redis.is_cluster() {
+            let problem = format!("queue:bench measures one Redis server, and `{name}` is on a cluster: name a connection on a single server of the same kind");
+            return Err(UsageError(problem).into());
+        }
         let queue = OwnQueue::new(redis.clone())?;
         let server = Server::look(queue.redis(), &load).await?;
         queue.refuse_others().await?;

@@ -58,8 +58,8 @@ impl OwnQueue {
         let (keys, name) = (self.queue.keys(), &self.name);
         let mut all = vec![self.list(), self.reserved()];
         all.extend([Keys::notify, Keys::delayed, Keys::quarantine].map(|key| key(keys, name)));
-        all.extend(Spool::ALL.map(|spool| keys.spool(spool)));
-        all.extend(Spool::ALL.map(|spool| keys.spool_lease(spool)));
+        all.extend(Spool::ALL.map(|spool| keys.spool(spool, name)));
+        all.extend(Spool::ALL.map(|spool| keys.spool_lease(spool, name)));
         all
     }
 

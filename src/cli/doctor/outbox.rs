@@ -24,6 +24,43 @@ pub(super) async fn check_failed_jobs(ledger: &dyn Ledger) -> Report {
 }
 
 /// Looks at the follow-ups; also answers whether jobs are to be counted in batches.
+/// Looks for lists of queues that no worker knows to have some: the set of their names may be lost. From now on it
+/// has them.
+pub(super) async fn check_parts(ledger: &dyn Ledger) -> Report {
+    let mut report = Report::default();
+    let looked = async {
+        let found = ledger.find_parts().await?;
+        let known = ledger.note_parts(&[]).await?;
+        let lost: Vec<_> = (found.into_iter())
+            .filter(|queue| !known.contains(queue))
+            .collect();
+        if !lost.is_empty() {
+            ledger.note_parts(&lost).await?;
+        }
+        Ok::<_, crate::queue::Error>(lost)
+    };
+    match looked.await {
+        Ok(lost) if lost.is_empty() => {}
+        Ok(lost) => {
+            let names: Vec<_> = lost.iter().map(|queue| format!("`{queue}`")).collect();
+            report.warn(
+                CHECK,
+                format!(
+                    "records of jobs that have ended lay with queues that no worker serves: {}",
+                    names.join(", ")
+                ),
+                "nothing: the next worker of any queue of this connection sees to them",
+            );
+        }
+        Err(error) => report.warn(
+            CHECK,
+            with_causes(&error),
+            "allow this user SCAN, so that records of queues without workers are found",
+        ),
+    }
+    report
+}
+
 pub(super) async fn check_follow_ups(ledger: &dyn Ledger) -> (Report, bool) {
     match ledger.read(Spool::FollowUps, 0, MOST).await {
         Ok(records) => {

@@ -11,7 +11,7 @@ use crate::cli::report::Report;
 use crate::cli::{connection, open, output};
 use crate::config::{Config, Connection, Error, LedgerPlace, QueuePlace};
 use crate::connection::{DatabaseKind, Redis, RedisAddress, RedisOptions};
-use crate::queue::{Driver, QueueName, queues_by_prefix};
+use crate::queue::{Driver, Keys, QueueName, RedisQueueOptions, queues_by_prefix};
 use crate::shown::with_causes;
 
 /// Looks at the queues of a connection; also answers whether there are jobs in batches.
@@ -59,6 +59,10 @@ pub(super) async fn check(context: &Context<'_>) -> (Report, bool) {
             format!("none of connection `{name}` holds jobs now"),
         );
     }
+    if let Err(error) = settings.check_tags(&names) {
+        report.error("queues", error.to_string(), "queue:work does not start so");
+    }
+    report.extend(outbox::check_parts(&*queue).await);
     report.extend(outbox::check_failed_jobs(&*queue).await);
     let (follow_ups, has_counts) = outbox::check_follow_ups(&*queue).await;
     report.extend(follow_ups);
@@ -73,8 +77,11 @@ async fn names(
     report: &mut Report,
 ) -> Option<Vec<QueueName>> {
     let (found, remedy) = match &settings.place {
-        QueuePlace::Redis { redis, .. } => (
-            on_redis(redis, report).await,
+        QueuePlace::Redis {
+            redis,
+            queue: options,
+        } => (
+            on_redis(redis, options, report).await,
             "the user of this connection must be allowed to SCAN",
         ),
         QueuePlace::Database {
@@ -114,9 +121,26 @@ async fn names(
         .ok()
 }
 
-async fn on_redis(options: &RedisOptions, report: &mut Report) -> Result<Vec<QueueName>, String> {
+async fn on_redis(
+    options: &RedisOptions,
+    queue: &RedisQueueOptions,
+    report: &mut Report,
+) -> Result<Vec<QueueName>, String> {
     let server = Redis::new(options).map_err(|error| with_causes(&error))?;
-    report.extend(redis::check(&server).await);
+    let masters = server
+        .masters()
+        .await
+        .map_err(|error| with_causes(&error))?;
+    if server.is_cluster() {
+        let count = masters.len();
+        report.ok(
+            "redis",
+            format!("{}, with {count} masters", server.address()),
+        );
+    }
+    for master in &masters {
+        report.extend(redis::check(master).await);
+    }
     if let RedisAddress::Sentinel(sentinels) = &options.address {
         report.extend(sentinel::check(&server, sentinels).await);
     }
@@ -124,7 +148,8 @@ async fn on_redis(options: &RedisOptions, report: &mut Report) -> Result<Vec<Que
     let found = found.map_err(|error| with_causes(&error))?;
     report.extend(prefix::check(&options.prefix, &found));
     let own = found.get(&options.prefix).into_iter().flatten();
-    Ok(own.map(|name| QueueName::from(name.as_str())).collect())
+    let keys = Keys::new(&*options.prefix).with_tagging(queue.tagging);
+    Ok(own.map(|name| keys.queue_named(name)).collect())
 }
 
 /// Opens the connection; `None` after a finding that says why that was not possible.

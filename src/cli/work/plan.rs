@@ -49,6 +49,7 @@ impl Plan {
         let router = config::router(config, registry)?;
         refuse_circles(config, &router, &options, settings.forwards())?;
         settings.check_choices(&router)?;
+        settings.check_tags(&options.queues)?;
         let metrics = args.metrics(config);
         let nowhere = match settings.place {
             QueuePlace::Nowhere(driver) => Some(driver),

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Error;
 use super::laravel::QueuePlace;
 use super::ledger::LedgerPlace;
+use super::{Error, cluster};
 use crate::connection::{Redis, RedisOptions};
 use crate::outbox::follow_up::put_off;
 use crate::queue::{
@@ -48,10 +48,10 @@ impl Connection {
     /// Outside of a Tokio runtime.
     pub fn open(&self) -> Result<Arc<dyn Driver>, Error> {
         Ok(match &self.place {
-            QueuePlace::Redis { redis, queue } => Arc::new(RedisQueue::new(
-                Redis::new(redis).map_err(self.refused())?,
-                queue.clone(),
-            )),
+            QueuePlace::Redis { redis, queue } => {
+                let redis = Redis::new(redis).map_err(self.refused())?;
+                Arc::new(RedisQueue::new(redis, queue.clone()).with_put_off(put_off))
+            }
             QueuePlace::Database { database, queue } => {
                 let opened = DatabaseQueue::new(database, queue.clone());
                 Arc::new(opened.map_err(self.refused())?)
@@ -153,6 +153,15 @@ impl Connection {
             ));
         }
         Ok(())
+    }
+
+    /// Refuses queues whose keys lie in different slots of a cluster.
+    ///
+    /// # Errors
+    ///
+    /// The app's Laravel is older than 13.5, and gives such queues no tag.
+    pub fn check_tags(&self, queues: &[QueueName]) -> Result<(), Error> {
+        cluster::check_tags(self.name.as_str(), &self.place, queues)
     }
 
     fn refused(&self) -> impl Fn(crate::connection::Error) -> Error {

@@ -34,11 +34,16 @@ pub(super) fn server(
     }
     if let Some(socket) = &table.socket {
         redis.address = RedisAddress::Unix(socket.clone());
-    } else if table.host.is_some() || table.port.is_some() || table.tls.is_some() {
+    } else if table.host.is_some()
+        || table.port.is_some()
+        || table.tls.is_some() && !redis.is_cluster()
+    {
         let (host, port, is_tls) = match &redis.address {
             RedisAddress::Tcp(host, port) => (host.clone(), *port, false),
             RedisAddress::Tls(host, port) => (host.clone(), *port, true),
-            RedisAddress::Unix(_) => ("127.0.0.1".to_owned(), 6379, false),
+            RedisAddress::Unix(_) | RedisAddress::Cluster { .. } => {
+                ("127.0.0.1".to_owned(), 6379, false)
+            }
             RedisAddress::Sentinel(sentinels) if table.host.is_some() => {
                 (String::new(), 6379, sentinels.has_tls)
             }
@@ -92,6 +97,7 @@ pub(super) fn queue(
             .look_ahead
             .map_or(defaults.look_ahead, NonZeroUsize::get),
         forwards: defaults.forwards,
+        tagging: defaults.tagging,
     })
 }
 

@@ -8,7 +8,7 @@ use super::{Connection, redis};
 use crate::config::file::ConnectionTable;
 use crate::config::laravel::{DRIVERS, Laravel, QueuePlace, QueueSettings};
 use crate::config::ledger::{LedgerPlace, ledger};
-use crate::config::{Config, Error};
+use crate::config::{Config, Error, cluster};
 use crate::connection::RedisOptions;
 use crate::queue::{
     BeanstalkdOptions, ConnectionName, DatabaseQueueOptions, QueueName, RedisQueueOptions,
@@ -106,11 +106,15 @@ fn on_redis(
     redis: Option<RedisOptions>,
     queue: Option<RedisQueueOptions>,
 ) -> Result<QueuePlace, Error> {
+    let redis = cluster::of(name, table, redis::server(config, name, table, redis)?)?;
+    let queue = redis::queue(config, name, table, queue)?;
+    let tagging = cluster::tagging(config, &redis, queue.tagging);
     Ok(QueuePlace::Redis {
-        redis: redis::server(config, name, table, redis)?,
+        redis,
         queue: RedisQueueOptions {
             forwards: forwards(config, name),
-            ..redis::queue(config, name, table, queue)?
+            tagging,
+            ..queue
         },
     })
 }

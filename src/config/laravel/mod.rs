@@ -14,6 +14,7 @@ use jiff::tz::TimeZone;
 use serde_json::{Map, Value};
 
 mod cache;
+mod cluster;
 mod context;
 mod database;
 mod error;

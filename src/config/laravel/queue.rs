@@ -11,7 +11,7 @@ use crate::config::overflow::CachedPayloads;
 use crate::connection::{DatabaseOptions, RedisOptions};
 use crate::queue::{
     BeanstalkdOptions, ConnectionName, DatabaseQueueOptions, Overflow, RedisQueueOptions, SqsKey,
-    SqsOptions,
+    SqsOptions, Tagging,
 };
 
 /// A queue connection of the app.
@@ -151,9 +151,15 @@ impl Laravel {
         let defaults = RedisQueueOptions::default();
         let batch = self.number(&of("migration_batch_size"))?;
         let batch = batch.and_then(|batch| usize::try_from(batch).ok());
+        let tagging = match redis.options.is_cluster() {
+            true if self.is_at_least(13, 5) => Some(Tagging::Braces),
+            true => Some(Tagging::AsNamed),
+            false => None,
+        };
         Ok(QueuePlace::Redis {
             redis: redis.options,
             queue: RedisQueueOptions {
+                tagging,
                 connection: ConnectionName::from(name),
                 retry_after: Some(self.retry_after(name)?),
                 notify: self.is_at_least(5, 8),

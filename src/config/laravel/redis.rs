@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::context::place_of_context;
-use super::error::{Found, SettingError};
+use super::error::Found;
 use super::url::{Connection, Kind};
 use super::{Laravel, sentinel};
 use crate::connection::{RedisAddress, RedisOptions, Sentinels, TlsOptions};
@@ -26,6 +26,9 @@ impl Laravel {
     pub fn redis_connections(&self) -> Found<Vec<String>> {
         let mut names = self.names(&["database", "redis"])?;
         names.retain(|name| !matches!(&**name, "client" | "options" | "clusters"));
+        let mut clusters = self.clusters()?;
+        clusters.retain(|name| !names.contains(name));
+        names.extend(clusters);
         Ok(names)
     }
 
@@ -33,7 +36,7 @@ impl Laravel {
     ///
     /// # Errors
     ///
-    /// It is missing, a cluster, or cannot be told.
+    /// It is missing, or cannot be told.
     ///
     /// # Source
     ///
@@ -54,11 +57,17 @@ impl Laravel {
         self.prefixed_redis(name, (!is_set).then_some(prefix))
     }
 
-    fn is_predis(&self) -> Found<bool> {
+    pub(super) fn is_predis(&self) -> Found<bool> {
         Ok(self.text(&["database", "redis", "client"])?.as_deref() == Some("predis"))
     }
 
     pub(super) fn prefixed_redis(&self, name: &str, prefix: Option<&str>) -> Found<RedisSettings> {
+        // A single server of the same name counts more.
+        if self.at(&["database", "redis", name])?.is_none()
+            && let Some(cluster) = self.redis_cluster(name, prefix)?
+        {
+            return Ok(cluster);
+        }
         let fields = self.redis_fields(name)?;
         let is_list = sentinel::is_list(&fields);
         let is_predis = is_list || self.is_predis()?;
@@ -83,13 +92,7 @@ impl Laravel {
             Some(value) => self.scalar(value, &["database", "redis", "options", key]),
             None => Ok(None),
         };
-        let mut encoded = None;
-        for key in ["serializer", "compression"] {
-            let value = option(key)?.or(connection.text(key)?);
-            if let Some(value) = value.filter(|value| !matches!(&**value, "" | "0" | "none")) {
-                encoded.get_or_insert((format!("database.redis.options.{key}"), value));
-            }
-        }
+        let encoded = encoded(|key| Ok(option(key)?.or(connection.text(key)?)))?;
         let address = address(&connection)?;
         let has_tls = matches!(address, RedisAddress::Tls(..));
         let address = match sentinels {
@@ -156,13 +159,6 @@ impl Laravel {
                     numbered.map(|(position, server)| (position.to_string(), server.clone()));
                 Ok(numbered.collect())
             }
-            None if self.at(&["database", "redis", "clusters", name])?.is_some() => {
-                Err(SettingError::Wrong {
-                    path: format!("database.redis.clusters.{name}"),
-                    found: "a Redis cluster".into(),
-                    expected: "a single server, the only kind this version works".into(),
-                })
-            }
             _ => Err(self.missing(&path)),
         }
     }
@@ -203,6 +199,19 @@ fn address(connection: &Connection<'_>) -> Found<RedisAddress> {
         Some(socket) => RedisAddress::Unix(socket.into()),
         None => RedisOptions::address_of(&host, port, is_tls),
     })
+}
+
+/// Path and value of an option that changes the bytes of values.
+pub(super) fn encoded(
+    option: impl Fn(&'static str) -> Found<Option<String>>,
+) -> Found<Option<(String, String)>> {
+    for key in ["serializer", "compression"] {
+        let value = option(key)?;
+        if let Some(value) = value.filter(|value| !matches!(&**value, "" | "0" | "none")) {
+            return Ok(Some((format!("database.redis.options.{key}"), value)));
+        }
+    }
+    Ok(None)
 }
 
 fn url_only(url: String) -> Map<String, Value> {

@@ -213,12 +213,12 @@ impl Queue for BeanstalkdQueue {
         Box::pin(self.push_all(pushes))
     }
 
-    fn can_claim(&self, _place: &LockPlace) -> bool {
+    fn can_claim(&self, _queue: &QueueName, _place: &LockPlace) -> bool {
         false
     }
 
     /// Never true: the server remembers no identity.
-    fn was_pushed<'a>(&'a self, _id: &'a str) -> Answer<'a, bool> {
+    fn was_pushed<'a>(&'a self, _queue: &'a QueueName, _id: &'a str) -> Answer<'a, bool> {
         Box::pin(std::future::ready(Ok(false)))
     }
 

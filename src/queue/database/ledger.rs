@@ -8,7 +8,7 @@ use super::effects::{ENDED, noted};
 use super::step::{Failure, commit, repeated};
 use super::table::{NEVER, NewRow, number};
 use crate::connection::{DatabaseKind, LockPlace, Param, Row, Transaction};
-use crate::queue::{Answer, Effect, Ledger, Spool};
+use crate::queue::{Answer, Effect, Ledger, QueueName, Spool};
 use crate::time::UnixSeconds;
 
 /// Queue of the row that one transaction at a time locks, before what it guards.
@@ -351,7 +351,7 @@ impl Ledger for DatabaseQueue {
         })
     }
 
-    fn holds(&self, place: &LockPlace) -> bool {
+    fn holds(&self, _queue: &QueueName, place: &LockPlace) -> bool {
         let LockPlace::Database(place) = place else {
             return false;
         };

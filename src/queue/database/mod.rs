@@ -311,11 +311,11 @@ impl Queue for DatabaseQueue {
         })
     }
 
-    fn can_claim(&self, place: &LockPlace) -> bool {
-        self.holds(place)
+    fn can_claim(&self, queue: &QueueName, place: &LockPlace) -> bool {
+        self.holds(queue, place)
     }
 
-    fn was_pushed<'a>(&'a self, id: &'a str) -> Answer<'a, bool> {
+    fn was_pushed<'a>(&'a self, _queue: &'a QueueName, id: &'a str) -> Answer<'a, bool> {
         Box::pin(async move {
             let noted = self.pushed_note(id).await;
             Ok(noted.map_err(self.failed("look up a push", id))?.is_some())

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{MemoryQueue, at_once};
 use crate::connection::LockPlace;
-use crate::queue::{Answer, Effect, Ledger, Spool};
+use crate::queue::{Answer, Effect, Ledger, QueueName, Spool};
 use crate::time::UnixSeconds;
 
 impl MemoryQueue {
@@ -163,7 +163,7 @@ impl Ledger for MemoryQueue {
         at_once(Ok(()))
     }
 
-    fn holds(&self, place: &LockPlace) -> bool {
+    fn holds(&self, _queue: &QueueName, place: &LockPlace) -> bool {
         matches!(place, LockPlace::Memory { .. })
     }
 }

@@ -454,11 +454,11 @@ impl Queue for MemoryQueue {
         })
     }
 
-    fn can_claim(&self, place: &LockPlace) -> bool {
-        self.holds(place)
+    fn can_claim(&self, queue: &QueueName, place: &LockPlace) -> bool {
+        self.holds(queue, place)
     }
 
-    fn was_pushed<'a>(&'a self, id: &'a str) -> Answer<'a, bool> {
+    fn was_pushed<'a>(&'a self, _queue: &'a QueueName, id: &'a str) -> Answer<'a, bool> {
         Box::pin(async move { Ok(self.state().pushed.contains_key(id)) })
     }
 

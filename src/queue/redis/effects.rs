@@ -39,7 +39,7 @@ impl<'a> EffectCall<'a> {
         position
     }
 
-    /// Adds an effect of the end of the job with the payload `element`.
+    /// Adds an effect of the end of the job with the payload `element`; its records lie with the queue.
     pub(super) fn effect(
         &mut self,
         queues: &RedisQueue,
@@ -49,9 +49,12 @@ impl<'a> EffectCall<'a> {
     ) {
         let keys = &queues.keys;
         let (what, key, value): (&'static [u8], String, Arg<'a>) = match effect {
-            Effect::Push(push) => return self.push(queues, push),
+            Effect::Push(push) => match queues.put_off(queue, push) {
+                None => return self.push(queues, push),
+                Some((spool, record)) => (b"append", keys.spool(spool, queue), Arg::Owned(record)),
+            },
             Effect::Record(job) => {
-                let list = keys.spool(Spool::FailedJobs);
+                let list = keys.spool(Spool::FailedJobs, queue);
                 (b"append", list, Arg::Owned(job.to_json()))
             }
             Effect::Unlock(unlock) => {
@@ -59,7 +62,9 @@ impl<'a> EffectCall<'a> {
                 let key = unlock.place.key().to_owned();
                 (b"unlock", key, Arg::Bytes(owner.as_bytes()))
             }
-            Effect::Append(spool, record) => (b"append", keys.spool(*spool), Arg::Bytes(record)),
+            Effect::Append(spool, record) => {
+                (b"append", keys.spool(*spool, queue), Arg::Bytes(record))
+            }
             Effect::Quarantine => (b"append", keys.quarantine(queue), Arg::Bytes(element)),
         };
         self.row(what, key, value, &PushArgs::default());
@@ -100,6 +105,17 @@ impl<'a> EffectCall<'a> {
             Arg::Bytes(rest.owner),
             Arg::Int(rest.ttl),
         ]);
+    }
+}
+
+impl RedisQueue {
+    /// The record that stands for a push to another slot than that of `home`; `None` if it can be made there.
+    pub(super) fn put_off(&self, home: &QueueName, push: &Push) -> Option<(Spool, Vec<u8>)> {
+        let put_off = self.put_off.filter(|_| self.is_put_off(home, push))?;
+        match put_off(&self.options.connection, push) {
+            Effect::Append(spool, record) => Some((spool, record)),
+            _ => None,
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! artisand's own lists on the queue's Redis, and pushes that are made once.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::effects::EffectCall;
-use super::{RedisQueue, byte_args, failed};
-use crate::connection::{Arg, LockPlace};
+use super::{HOME, RedisQueue, byte_args, failed};
+use crate::connection::{Arg, LockPlace, slot};
 use crate::queue::ledger::END_KEPT;
 use crate::queue::{Answer, Effect, Error, Ledger, Once, Push, PushedOnce, QueueName, Spool};
 use crate::time::{Clock, UnixSeconds};
@@ -34,15 +35,83 @@ fn seconds(lives: Duration) -> Arg<'static> {
 }
 
 impl RedisQueue {
+    /// The queue with whose keys the records lie; without one, those of jobs on other servers.
+    fn home(&self) -> QueueName {
+        self.home.clone().unwrap_or_else(|| HOME.into())
+    }
+
+    /// The homes of all records that this ledger shows.
+    async fn homes(&self) -> Result<Vec<QueueName>, Error> {
+        if self.home.is_some() || !self.keys.are_tagged() {
+            return Ok(vec![self.home()]);
+        }
+        let mut homes = self.noted_homes(&[]).await?;
+        homes.push(self.home());
+        Ok(homes)
+    }
+
+    /// Adds queues to the set of those that have lists of their own, and reads it.
+    async fn noted_homes(&self, queues: &[QueueName]) -> Result<Vec<QueueName>, Error> {
+        let set = self.keys.homes();
+        let any = QueueName::from("*");
+        if !queues.is_empty() {
+            let mut add = redis::cmd("SADD");
+            add.arg(&set);
+            for queue in queues {
+                add.arg(queue.as_str());
+            }
+            let added: Result<i64, _> = self.redis.command(&add).await;
+            added.map_err(failed("SADD", &any))?;
+        }
+        let all = redis::cmd("SMEMBERS").arg(&set).take();
+        let all: Result<Vec<String>, _> = self.redis.command(&all).await;
+        let all = all.map_err(failed("SMEMBERS", &any))?;
+        Ok(all.into_iter().map(QueueName::from).collect())
+    }
+
     pub(super) async fn push_unless_pushed(
         &self,
         pushes: &[Push],
         once: Once<'_>,
     ) -> Result<PushedOnce, Error> {
-        let queue = pushes
-            .first()
-            .map_or(QueueName::from(""), |push| push.queue.clone());
-        let mut call = EffectCall::new(self.keys.pushed(once.id));
+        let Some(first) = pushes.first() else {
+            return Ok(PushedOnce::Now { locked: 0 });
+        };
+        let is_with_first = |push: &Push| self.keys.are_together(&first.queue, &push.queue);
+        if pushes.iter().all(is_with_first) {
+            return self
+                .push_together(&pushes.iter().collect::<Vec<_>>(), once)
+                .await;
+        }
+        // On a cluster each slot remembers its own pushes: a call that is repeated makes those that are missing.
+        let mut slots: Vec<Vec<&Push>> = Vec::new();
+        for push in pushes {
+            let is_its =
+                |slot: &&mut Vec<&Push>| self.keys.are_together(&slot[0].queue, &push.queue);
+            match slots.iter_mut().find(is_its) {
+                Some(slot) => slot.push(push),
+                None => slots.push(vec![push]),
+            }
+        }
+        let (mut before, mut now) = (None, None);
+        for slot in slots {
+            match self.push_together(&slot, once).await? {
+                PushedOnce::Now { locked } => now = Some(now.unwrap_or(0) + locked),
+                PushedOnce::Before { note } => before = Some(note),
+            }
+        }
+        Ok(match (now, before) {
+            (Some(locked), _) => PushedOnce::Now { locked },
+            (None, note) => PushedOnce::Before {
+                note: note.unwrap_or_default(),
+            },
+        })
+    }
+
+    /// Pushes jobs whose queues are in one place.
+    async fn push_together(&self, pushes: &[&Push], once: Once<'_>) -> Result<PushedOnce, Error> {
+        let queue = &pushes[0].queue;
+        let mut call = EffectCall::new(self.keys.pushed(queue, once.id));
         call.args.push(seconds(once.remembered));
         call.args.push(Arg::Bytes(once.note.as_bytes()));
         for push in pushes {
@@ -50,7 +119,7 @@ impl RedisQueue {
         }
         let script = &self.scripts.push_once;
         let reply: redis::Value = self
-            .call(&queue, "push_once.lua", script, &call.keys, &call.args)
+            .call(queue, "push_once.lua", script, &call.keys, &call.args)
             .await?;
         Ok(match reply {
             redis::Value::Int(locked) => {
@@ -78,7 +147,7 @@ impl RedisQueue {
         (name, script): (&'static str, &redis::Script),
         args: &[Arg<'_>],
     ) -> Result<bool, Error> {
-        let keys = [self.keys.spool_lease(spool)];
+        let keys = [self.keys.spool_lease(spool, &self.home())];
         let reply: i64 = self
             .call(&name_of(spool), name, script, &keys, args)
             .await?;
@@ -89,19 +158,40 @@ impl RedisQueue {
 impl Ledger for RedisQueue {
     fn read(&self, spool: Spool, from: usize, max: usize) -> Answer<'_, Vec<Vec<u8>>> {
         Box::pin(async move {
-            let last = from.saturating_add(max).saturating_sub(1);
-            let mut command = redis::cmd("LRANGE");
-            command.arg(self.keys.spool(spool)).arg(from).arg(last);
-            let records = self.redis.command(&command).await;
-            records.map_err(failed("LRANGE", &name_of(spool)))
+            let (mut records, mut from) = (Vec::new(), from);
+            let homes = self.homes().await?;
+            for (number, home) in (1..).zip(&homes) {
+                let room = max - records.len();
+                if room == 0 {
+                    break;
+                }
+                let key = self.keys.spool(spool, home);
+                let last = from.saturating_add(room).saturating_sub(1);
+                let command = redis::cmd("LRANGE").arg(&key).arg(from).arg(last).take();
+                let found: Result<Vec<Vec<u8>>, _> = self.redis.command(&command).await;
+                let found = found.map_err(failed("LRANGE", &name_of(spool)))?;
+                if found.is_empty() && from > 0 && number < homes.len() {
+                    let passed: Result<usize, _> =
+                        self.redis.command(redis::cmd("LLEN").arg(&key)).await;
+                    from -= passed.map_err(failed("LLEN", &name_of(spool)))?.min(from);
+                } else {
+                    from = 0;
+                }
+                records.extend(found);
+            }
+            Ok(records)
         })
     }
 
     fn length(&self, spool: Spool) -> Answer<'_, u64> {
         Box::pin(async move {
-            let command = redis::cmd("LLEN").arg(self.keys.spool(spool)).take();
-            let length = self.redis.command(&command).await;
-            length.map_err(failed("LLEN", &name_of(spool)))
+            let mut all = 0;
+            for home in self.homes().await? {
+                let command = redis::cmd("LLEN").arg(self.keys.spool(spool, &home)).take();
+                let length: Result<u64, _> = self.redis.command(&command).await;
+                all += length.map_err(failed("LLEN", &name_of(spool)))?;
+            }
+            Ok(all)
         })
     }
 
@@ -113,23 +203,23 @@ impl Ledger for RedisQueue {
         effects: &'a [Effect],
     ) -> Answer<'a, u64> {
         Box::pin(async move {
-            let name = name_of(spool);
-            let mut call = EffectCall::new(self.keys.spool(spool));
+            let (name, home) = (name_of(spool), self.home());
+            let mut call = EffectCall::new(self.keys.spool(spool, &home));
             // This is the script's second key.
-            call.key(self.keys.spool_lease(spool));
+            call.key(self.keys.spool_lease(spool, &home));
             call.args.push(Arg::Bytes(owner.as_bytes()));
             call.number(records.len());
             call.args.extend(byte_args(records));
             for effect in effects {
-                call.effect(self, &name, b"", effect);
+                call.effect(self, &home, b"", effect);
             }
             let script = &self.scripts.advance;
             let there = self
                 .call(&name, "advance.lua", script, &call.keys, &call.args)
                 .await?;
             if there > 0 && self.tells_pushes() {
-                let effects: Vec<&Effect> = effects.iter().collect();
-                self.tell_effects(&effects).await;
+                let effects = effects.iter().map(|effect| (&home, effect));
+                self.tell_effects(&effects.collect::<Vec<_>>()).await;
             }
             Ok(there)
         })
@@ -163,12 +253,19 @@ impl Ledger for RedisQueue {
             let (names, now) = (self.keys.workers(), Clock::System.now().0);
             let kept = NAME_KEPT.as_secs();
             let forgotten = now.saturating_sub_unsigned(kept);
+            let mut beat = redis::cmd("SETEX");
+            (beat.arg(self.keys.worker(worker)))
+                .arg(lives.as_secs().max(1))
+                .arg(record);
             let mut commands = redis::pipe();
             commands.atomic();
-            (commands.cmd("SETEX").arg(self.keys.worker(worker)))
-                .arg(lives.as_secs().max(1))
-                .arg(record)
-                .ignore();
+            if self.redis.is_cluster() {
+                // The record lies in another slot than the list of names.
+                let beat = self.redis.command::<()>(&beat).await;
+                beat.map_err(failed("SETEX", &workers_name()))?;
+            } else {
+                commands.add_command(beat).ignore();
+            }
             (commands.cmd("ZADD").arg(&names))
                 .arg(now)
                 .arg(worker)
@@ -185,11 +282,14 @@ impl Ledger for RedisQueue {
 
     fn end_beats<'a>(&'a self, worker: &'a str) -> Answer<'a, ()> {
         Box::pin(async move {
-            let mut commands = redis::pipe();
-            (commands.cmd("DEL").arg(self.keys.worker(worker))).ignore();
-            (commands.cmd("ZREM").arg(self.keys.workers()).arg(worker)).ignore();
-            let ended = self.redis.pipeline(&commands).await;
-            ended.map_err(failed("DEL", &workers_name()))
+            let delete = redis::cmd("DEL").arg(self.keys.worker(worker)).take();
+            let mut forget = redis::cmd("ZREM");
+            forget.arg(self.keys.workers()).arg(worker);
+            let both = futures_util::future::try_join(
+                self.redis.command::<i64>(&delete),
+                self.redis.command::<i64>(&forget),
+            );
+            (both.await.map(drop)).map_err(failed("DEL", &workers_name()))
         })
     }
 
@@ -203,7 +303,13 @@ impl Ledger for RedisQueue {
             let names: Result<Vec<Vec<u8>>, _> = self.redis.command(&names).await;
             let names = names.map_err(failed("ZREVRANGE", &workers_name()))?;
             let mut kept = Vec::new();
-            for names in names.chunks(READ_AT_ONCE) {
+            // A command of a cluster takes keys of one slot.
+            let at_once = if self.redis.is_cluster() {
+                1
+            } else {
+                READ_AT_ONCE
+            };
+            for names in names.chunks(at_once) {
                 let mut records = redis::cmd("MGET");
                 for name in names {
                     // A name that is not UTF-8 is none of a worker, and no record has it.
@@ -250,11 +356,12 @@ impl Ledger for RedisQueue {
         Box::pin(async move {
             let name = ends_name();
             let at = at.0.to_string();
-            let mut call = EffectCall::new(self.keys.ended(id));
+            let home = self.home();
+            let mut call = EffectCall::new(self.keys.ended(&home, id));
             call.args.push(seconds(END_KEPT));
             call.args.push(Arg::Bytes(at.as_bytes()));
             for effect in effects {
-                call.effect(self, &name, b"", effect);
+                call.effect(self, &home, b"", effect);
             }
             let script = &self.scripts.push_once;
             let noted: redis::Value = self
@@ -272,7 +379,7 @@ impl Ledger for RedisQueue {
             }
             let mut command = redis::cmd("MGET");
             for id in ids {
-                command.arg(self.keys.ended(id));
+                command.arg(self.keys.ended(&self.home(), id));
             }
             let noted: Result<Vec<Option<i64>>, _> = self.redis.command(&command).await;
             let noted = noted.map_err(failed("MGET", &ends_name()))?;
@@ -287,14 +394,46 @@ impl Ledger for RedisQueue {
             }
             let mut command = redis::cmd("DEL");
             for id in ids {
-                command.arg(self.keys.ended(id));
+                command.arg(self.keys.ended(&self.home(), id));
             }
             let removed: Result<i64, _> = self.redis.command(&command).await;
             removed.map(drop).map_err(failed("DEL", &ends_name()))
         })
     }
 
-    fn holds(&self, place: &LockPlace) -> bool {
-        matches!(place, LockPlace::Redis { server, .. } if self.redis.is_same_database(server))
+    fn holds(&self, queue: &QueueName, place: &LockPlace) -> bool {
+        let LockPlace::Redis { server, key } = place else {
+            return false;
+        };
+        let home = self.home.as_ref().unwrap_or(queue);
+        self.redis.is_same_database(server)
+            && (!self.keys.are_tagged() || slot(key.as_bytes()) == self.keys.slot(home))
+    }
+
+    fn pushes_here(&self, queue: &QueueName) -> bool {
+        self.keys.are_together(&self.home(), queue)
+    }
+
+    fn part(&self, queue: &QueueName) -> Option<Arc<dyn Ledger>> {
+        let is_whole = self.home.is_none() && self.keys.are_tagged();
+        is_whole.then(|| Arc::new(self.at_home(queue.clone())) as Arc<dyn Ledger>)
+    }
+
+    fn find_parts(&self) -> Answer<'_, Vec<QueueName>> {
+        Box::pin(async move {
+            if !self.keys.are_tagged() {
+                return Ok(Vec::new());
+            }
+            self.scan_homes().await
+        })
+    }
+
+    fn note_parts<'a>(&'a self, queues: &'a [QueueName]) -> Answer<'a, Vec<QueueName>> {
+        Box::pin(async move {
+            if !self.keys.are_tagged() {
+                return Ok(Vec::new());
+            }
+            self.noted_homes(queues).await
+        })
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{RedisQueue, failed};
 use crate::connection::Redis;
-use crate::queue::{Due, Error, Place, QueueName, Sizes};
+use crate::queue::{Due, Error, Place, QueueName, Sizes, Spool};
 use crate::time::UnixSeconds;
 
 /// Queues found in the database, by key prefix.
@@ -17,8 +17,20 @@ pub(crate) async fn queues_by_prefix(
     /// Enough for any app; a database of a hundred million cache keys must not delay the command for minutes.
     const MOST_SCANS: usize = 2_000;
     let mut found = QueuesByPrefix::new();
+    for master in server.masters().await? {
+        find_queues(&master, MOST_SCANS, &mut found).await?;
+    }
+    Ok(found)
+}
+
+/// Adds the queues that have keys on one server.
+async fn find_queues(
+    server: &Redis,
+    most_scans: usize,
+    found: &mut QueuesByPrefix,
+) -> Result<(), crate::connection::Error> {
     let mut cursor = 0_u64;
-    for _ in 0..MOST_SCANS {
+    for _ in 0..most_scans {
         let mut command = redis::cmd("SCAN");
         command
             .arg(cursor)
@@ -51,7 +63,7 @@ pub(crate) async fn queues_by_prefix(
             break;
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 impl RedisQueue {
@@ -59,7 +71,7 @@ impl RedisQueue {
         let found = queues_by_prefix(&self.redis).await;
         let found = found.map_err(failed("SCAN", &QueueName::from("*")))?;
         let own = found.get(self.redis.prefix()).into_iter().flatten();
-        Ok(own.map(|name| QueueName::from(name.as_str())).collect())
+        Ok(own.map(|name| self.keys.queue_named(name)).collect())
     }
 
     pub(super) async fn range(
@@ -125,36 +137,51 @@ impl RedisQueue {
 
     pub(super) async fn scan_quarantines(&self) -> Result<Vec<QueueName>, Error> {
         let prefix = format!("{}queues:", self.redis.prefix());
-        let pattern = format!("{}*:quarantine", escape_glob(&prefix));
-        let any = QueueName::from("*");
         let mut names = Vec::new();
-        let mut cursor = 0_u64;
-        loop {
-            let command = redis::cmd("SCAN")
-                .arg(cursor)
-                .arg("MATCH")
-                .arg(&pattern)
-                .arg("COUNT")
-                .arg(1000)
-                .take();
-            let (next, keys): (u64, Vec<String>) = self
-                .redis
-                .command(&command)
-                .await
-                .map_err(failed("SCAN", &any))?;
-            let name = |key: &String| {
-                let name = key.strip_prefix(&prefix)?.strip_suffix(":quarantine")?;
-                Some(QueueName::from(name))
-            };
-            names.extend(keys.iter().filter_map(name));
-            cursor = next;
-            if cursor == 0 {
-                break;
-            }
+        for key in self.scan(&prefix, ":quarantine").await? {
+            let name = key.strip_prefix(&prefix);
+            let name = name.and_then(|name| name.strip_suffix(":quarantine"));
+            names.extend(name.map(|name| self.keys.queue_named(name)));
         }
         names.sort();
         names.dedup();
         Ok(names)
+    }
+
+    /// The queues of a cluster that have records of their own, in whatever state the set of their names is.
+    pub(super) async fn scan_homes(&self) -> Result<Vec<QueueName>, Error> {
+        let mut homes = Vec::new();
+        for spool in Spool::ALL {
+            let prefix = format!("{}{}:", self.redis.prefix(), spool.key());
+            let keys = self.scan(&prefix, "").await?;
+            homes.extend(keys.iter().filter_map(|key| self.keys.home_of(spool, key)));
+        }
+        homes.sort();
+        homes.dedup();
+        Ok(homes)
+    }
+
+    /// All keys that begin and end so.
+    async fn scan(&self, prefix: &str, suffix: &str) -> Result<Vec<String>, Error> {
+        let pattern = format!("{}*{suffix}", escape_glob(prefix));
+        let any = QueueName::from("*");
+        let masters = self.redis.masters().await;
+        let mut found = Vec::new();
+        for master in masters.map_err(failed("SCAN", &any))? {
+            let mut cursor = 0_u64;
+            loop {
+                let mut command = redis::cmd("SCAN");
+                (command.arg(cursor).arg("MATCH").arg(&pattern)).arg(&["COUNT", "1000"]);
+                let scanned: Result<(u64, Vec<String>), _> = master.command(&command).await;
+                let (next, keys) = scanned.map_err(failed("SCAN", &any))?;
+                found.extend(keys);
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(found)
     }
 }
 

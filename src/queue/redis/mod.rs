@@ -15,17 +15,21 @@ use redis::{FromRedisValue, Script};
 use super::{
     Abilities, Ability, Answer, CallListener, ConnectionName, Due, Effect, Error, Fate, Held, Keys,
     Ledger, Once, Place, PopRequest, Popped, Push, PushListener, PushedOnce, Queue, QueueName,
-    ReservedJob, Settled, Settlement, Sizes, Unsettled,
+    ReservedJob, Settled, Settlement, Sizes, Tagging, Unsettled,
 };
 use crate::connection::{Arg, LockPlace, Redis};
 use crate::time::UnixSeconds;
 
 mod effects;
+mod failed;
 mod ledger;
 mod look;
 pub(crate) use look::{QueuesByPrefix, queues_by_prefix};
 mod pop;
 mod settle;
+mod wait;
+use failed::failed;
+use wait::Waits;
 
 /// Settings of a Redis queue connection (`queue.connections.NAME`).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +47,11 @@ pub struct RedisQueueOptions {
     pub look_ahead: usize,
     /// Forwarded queues (`Queue::forward`, Laravel 13): jobs of the first are stored under the keys of the second.
     pub forwards: BTreeMap<QueueName, QueueName>,
+    /// How the names of queues stand in keys on a cluster; `None` for the way of Laravel 13.5 there, and on a single
+    /// server for keys that are all in one place.
+    ///
+    /// With a value, a single server is used as if it were a cluster.
+    pub tagging: Option<Tagging>,
 }
 
 impl Default for RedisQueueOptions {
@@ -55,6 +64,7 @@ impl Default for RedisQueueOptions {
             migration_batch: 1000,
             look_ahead: 500,
             forwards: BTreeMap::new(),
+            tagging: None,
         }
     }
 }
@@ -62,17 +72,23 @@ impl Default for RedisQueueOptions {
 /// The queues of one Redis connection.
 pub struct RedisQueue {
     redis: Redis,
-    /// For commands that block; a reply may take as long as the command blocks.
-    blocking: Redis,
+    waits: Waits,
     /// For renewals, which may be sent from another runtime.
     renewing: Redis,
     keys: Keys,
     options: RedisQueueOptions,
     abilities: Abilities,
-    scripts: Scripts,
-    pushes: OnceLock<Arc<dyn PushListener>>,
-    calls: OnceLock<Arc<dyn CallListener>>,
+    scripts: Arc<Scripts>,
+    pushes: Arc<OnceLock<Arc<dyn PushListener>>>,
+    calls: Arc<OnceLock<Arc<dyn CallListener>>>,
+    /// The queue whose lists the ledger is, on a cluster; `None` for those of all.
+    home: Option<QueueName>,
+    /// Makes of a push to a queue in another slot the record that a follow-up is left to do.
+    put_off: Option<PutOff>,
 }
+
+/// Makes of a push to a connection the record that a follow-up is left to do.
+pub(crate) type PutOff = fn(&ConnectionName, &Push) -> Effect;
 
 struct Scripts {
     pop: Script,
@@ -124,14 +140,16 @@ impl fmt::Debug for RedisQueue {
 const MOST_AT_ONCE: NonZeroUsize = NonZeroUsize::new(256).expect("256 is not 0");
 /// Least jobs that one pop migrates from each sorted set: a pop of a single job costs little more with them.
 const MIGRATES: usize = 32;
-/// Longest wait for a push in one blocking command.
-const LONGEST_BLOCK: Duration = Duration::from_secs(10);
+/// The queue with whose keys the records lie of jobs that are on no Redis.
+const HOME: &str = "artisand";
 
 impl RedisQueue {
     /// The queues behind a connection; nothing is sent yet.
     pub fn new(redis: Redis, options: RedisQueueOptions) -> Self {
-        let keys = Keys::new(redis.prefix()).with_forwards(options.forwards.clone());
-        let blocking = redis.another(LONGEST_BLOCK + Duration::from_secs(5));
+        let on_cluster = redis.is_cluster().then_some(Tagging::Braces);
+        let keys = Keys::new(redis.prefix())
+            .with_forwards(options.forwards.clone())
+            .with_tagging(options.tagging.or(on_cluster));
         let renewing = redis.another(Redis::RESPONSE_TIMEOUT);
         let scripts = Scripts {
             pop: with_common!("pop.lua"),
@@ -150,15 +168,50 @@ impl RedisQueue {
             unlease: Script::new(include_str!("../scripts/unlease.lua")),
         };
         Self {
+            waits: Waits::new(&redis),
             redis,
-            blocking,
             renewing,
             keys,
             abilities: abilities(&options),
             options,
-            scripts,
-            pushes: OnceLock::new(),
-            calls: OnceLock::new(),
+            scripts: Arc::new(scripts),
+            pushes: Arc::default(),
+            calls: Arc::default(),
+            home: None,
+            put_off: None,
+        }
+    }
+
+    /// The same queues, which leave pushes to other slots of a cluster to follow-ups.
+    #[must_use]
+    pub(crate) fn with_put_off(self, put_off: PutOff) -> Self {
+        Self {
+            put_off: Some(put_off),
+            ..self
+        }
+    }
+
+    /// The ledger alone, for jobs that are on another server.
+    #[must_use]
+    pub(crate) fn as_ledger(&self) -> Self {
+        self.at_home(QueueName::from(HOME))
+    }
+
+    /// The same queues, with the lists of this queue as their ledger.
+    #[must_use]
+    pub fn at_home(&self, home: QueueName) -> Self {
+        Self {
+            redis: self.redis.clone(),
+            waits: Waits::new(&self.redis),
+            renewing: self.renewing.clone(),
+            keys: self.keys.clone(),
+            options: self.options.clone(),
+            abilities: self.abilities.clone(),
+            scripts: Arc::clone(&self.scripts),
+            pushes: Arc::clone(&self.pushes),
+            calls: Arc::clone(&self.calls),
+            home: Some(home),
+            put_off: self.put_off,
         }
     }
 
@@ -170,33 +223,6 @@ impl RedisQueue {
     /// The connection that commands are sent on.
     pub fn redis(&self) -> &Redis {
         &self.redis
-    }
-
-    async fn wait_for_notification(
-        &self,
-        queues: &[QueueName],
-        timeout: Duration,
-    ) -> Result<Option<QueueName>, Error> {
-        let Some(first) = queues.first() else {
-            return Ok(None);
-        };
-        // Whole seconds: servers before Redis 6 accept no fractions. 0 would block without end.
-        let seconds = timeout.min(LONGEST_BLOCK).as_secs().max(1);
-        let mut command = redis::cmd("BLPOP");
-        for queue in queues {
-            command.arg(self.keys.notify(queue));
-        }
-        command.arg(seconds);
-        let reply: Option<(String, Vec<u8>)> = self
-            .blocking
-            .command(&command)
-            .await
-            .map_err(failed("BLPOP", first))?;
-        let pushed = reply.and_then(|(key, _)| {
-            let is_told = |queue: &&QueueName| self.keys.notify(queue) == key;
-            queues.iter().find(is_told)
-        });
-        Ok(pushed.cloned())
     }
 
     fn pop_keys(&self, queue: &QueueName) -> [String; 5] {
@@ -221,6 +247,11 @@ impl RedisQueue {
             .script(script, keys, args)
             .await
             .map_err(failed(name, queue))
+    }
+
+    /// Whether a push is left to a follow-up, because its queue lies in another slot than `home`.
+    fn is_put_off(&self, home: &QueueName, push: &Push) -> bool {
+        self.put_off.is_some() && !self.keys.are_together(home, &push.queue)
     }
 
     /// Tells how long a call takes, if anything listens.
@@ -248,12 +279,16 @@ impl RedisQueue {
         self.pushes.get().is_some()
     }
 
-    /// Tells of the jobs that effects have pushed.
-    async fn tell_effects(&self, effects: &[&Effect]) {
-        for effect in effects {
+    /// Tells of the jobs that effects have pushed with the ends of jobs whose records lie with `home`.
+    async fn tell_effects(&self, effects: &[(&QueueName, &Effect)]) {
+        for (home, effect) in effects {
             let Effect::Push(push) = effect else {
                 continue;
             };
+            // What is put off is told of when it is pushed.
+            if self.is_put_off(home, push) {
+                continue;
+            }
             // A job whose lock was taken already was not pushed.
             if let Some(claim) = &push.claim {
                 let mut owner = redis::cmd("GET");
@@ -287,18 +322,6 @@ impl RedisQueue {
 
     fn flag(set: bool) -> Arg<'static> {
         Arg::Int(set.into())
-    }
-}
-
-fn failed(
-    script: &'static str,
-    queue: &QueueName,
-) -> impl FnOnce(crate::connection::Error) -> Error {
-    let queue = queue.clone();
-    move |source| Error::Script {
-        script,
-        queue,
-        source,
     }
 }
 
@@ -354,7 +377,7 @@ impl Queue for RedisQueue {
         queues: &'a [QueueName],
         timeout: Duration,
     ) -> Answer<'a, Option<QueueName>> {
-        Box::pin(self.wait_for_notification(queues, timeout))
+        Box::pin(self.waits.wait(&self.keys, queues, timeout))
     }
 
     fn push<'a>(&'a self, queue: &'a QueueName, payloads: &'a [Vec<u8>]) -> Answer<'a, ()> {
@@ -400,17 +423,30 @@ impl Queue for RedisQueue {
         Box::pin(self.push_unless_pushed(pushes, once))
     }
 
-    fn can_claim(&self, place: &LockPlace) -> bool {
-        self.holds(place)
+    fn can_claim(&self, queue: &QueueName, place: &LockPlace) -> bool {
+        self.holds(queue, place)
     }
 
-    fn was_pushed<'a>(&'a self, id: &'a str) -> Answer<'a, bool> {
+    fn was_pushed<'a>(&'a self, queue: &'a QueueName, id: &'a str) -> Answer<'a, bool> {
         Box::pin(async move {
-            let command = redis::cmd("EXISTS").arg(self.keys.pushed(id)).take();
-            let found: Result<i64, _> = self.redis.command(&command).await;
-            let any = QueueName::from("*");
-            found.map(|count| count > 0).map_err(failed("EXISTS", &any))
+            let key = self.keys.pushed(queue, id);
+            let found: Result<i64, _> = self.redis.command(redis::cmd("EXISTS").arg(key)).await;
+            found
+                .map(|count| count > 0)
+                .map_err(failed("EXISTS", queue))
         })
+    }
+
+    fn puts_off(&self, job: &ReservedJob, settlement: &Settlement) -> bool {
+        let is_elsewhere = |to: &QueueName| !self.keys.are_together(&job.queue, to);
+        self.keys.are_tagged()
+            && match settlement {
+                Settlement::Forward(to) => is_elsewhere(to),
+                Settlement::Finish(effects) => effects.iter().any(
+                    |effect| matches!(effect, Effect::Push(push) if is_elsewhere(&push.queue)),
+                ),
+                _ => false,
+            }
     }
 
     fn migrate<'a>(&'a self, queue: &'a QueueName, now: UnixSeconds) -> Answer<'a, Due> {

@@ -101,7 +101,44 @@ impl RedisQueue {
     /// Pops the first jobs of `queues`, or those that hold a needle from a window behind the known jobs.
     ///
     /// Returns the jobs that the caller has to choose from, and the position of their queue, at which the pop ended.
+    ///
+    /// On a cluster this is a call for each run of queues in one slot, as long as more jobs are wanted. A slot that
+    /// cannot be reached does not keep the jobs of later queues.
     async fn pop_heads(
+        &self,
+        request: &PopRequest<'_>,
+        queues: &[QueueName],
+        max: NonZeroUsize,
+        mut selection: Option<(&mut Selection<'_>, usize)>,
+        popped: &mut Popped,
+    ) -> Result<Option<(usize, Shown)>, Error> {
+        if !self.keys.are_tagged() {
+            return self.pop_run(request, queues, max, selection, popped).await;
+        }
+        let (before, mut at, mut problem) = (popped.jobs.len(), 0, None);
+        for run in queues.chunk_by(|one, other| self.keys.are_together(one, other)) {
+            let taken = popped.jobs.len() - before;
+            let Some(room) = NonZeroUsize::new(max.get().saturating_sub(taken)) else {
+                break;
+            };
+            let by = selection
+                .as_mut()
+                .map(|(selection, window)| (&mut **selection, *window));
+            match self.pop_run(request, run, room, by, popped).await {
+                Ok(Some((position, shown))) => return Ok(Some((at + position, shown))),
+                Ok(None) => {}
+                Err(error) => problem = problem.or(Some(error)),
+            }
+            at += run.len();
+        }
+        match problem {
+            Some(error) if popped.jobs.len() == before => Err(error),
+            _ => Ok(None),
+        }
+    }
+
+    /// Pops from queues whose keys are in one place.
+    async fn pop_run(
         &self,
         request: &PopRequest<'_>,
         queues: &[QueueName],

@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
+
 use super::effects::EffectCall;
 use super::{MOST_AT_ONCE, RedisQueue, failed};
 use crate::connection::Arg;
-use crate::queue::{Effect, Error, Held, QueueName, ReservedJob, Settled, Settlement, Unsettled};
+use crate::queue::{
+    Effect, Error, Held, Push, QueueName, ReservedJob, Settled, Settlement, Unsettled,
+};
 use crate::time::UnixSeconds;
 
 /// How a settlement is carried out; jobs of the same kind and queue go together.
@@ -24,15 +28,20 @@ enum SettleScript {
     Append(QueueName),
     Quarantine,
     Finish,
+    /// To another slot of a cluster, which a follow-up does.
+    PutOff(QueueName),
 }
 
 impl Group {
-    fn of(job: &ReservedJob, settlement: &Settlement) -> Self {
+    fn of(queues: &RedisQueue, job: &ReservedJob, settlement: &Settlement) -> Self {
         let script = match settlement {
             Settlement::Delete => SettleScript::Delete,
             Settlement::Release(_) | Settlement::ReleaseUncounted(_) => SettleScript::Delay,
             Settlement::LeaveUntil(_) => SettleScript::Expire,
             Settlement::PutBack => SettleScript::Prepend,
+            Settlement::Forward(to) if !queues.keys.are_together(&job.queue, to) => {
+                SettleScript::PutOff(to.clone())
+            }
             Settlement::Forward(to) => SettleScript::Append(to.clone()),
             Settlement::Quarantine => SettleScript::Quarantine,
             Settlement::Finish(_) => SettleScript::Finish,
@@ -61,6 +70,7 @@ impl RedisQueue {
             SettleScript::Append(to) => (b"append", self.keys.list(to), notify(to)),
             SettleScript::Quarantine => (b"append", self.keys.quarantine(queue), None),
             SettleScript::Finish => return self.finish_group(queue, jobs).await,
+            SettleScript::PutOff(to) => return self.put_off_group(queue, to, jobs).await,
         };
         let mut args = vec![Arg::Bytes(mode)];
         for (job, settlement) in jobs {
@@ -86,6 +96,9 @@ impl RedisQueue {
         jobs: &[&(Arc<ReservedJob>, Settlement)],
     ) -> Result<Vec<usize>, Error> {
         let reserved = self.keys.reserved(queue);
+        if self.redis.is_cluster() {
+            return self.delete_each(queue, &reserved, jobs).await;
+        }
         let mut deletions = redis::Pipeline::with_capacity(jobs.len());
         for (job, _) in jobs {
             deletions.cmd("ZREM").arg(&reserved).arg(&*job.ticket);
@@ -99,16 +112,68 @@ impl RedisQueue {
         Ok(gone.map(|(position, _)| position).collect())
     }
 
+    /// Deletes jobs on a cluster: their slot may be moved to another node between two of them.
+    async fn delete_each(
+        &self,
+        queue: &QueueName,
+        reserved: &str,
+        jobs: &[&(Arc<ReservedJob>, Settlement)],
+    ) -> Result<Vec<usize>, Error> {
+        let delete = async |job: &ReservedJob| {
+            let command = redis::cmd("ZREM").arg(reserved).arg(&*job.ticket).take();
+            self.redis.command::<i64>(&command).await
+        };
+        let removed = join_all(jobs.iter().map(|(job, _)| delete(job))).await;
+        let mut gone = Vec::new();
+        for (position, removed) in (1..).zip(removed) {
+            if removed.map_err(failed("ZREM", queue))? == 0 {
+                gone.push(position);
+            }
+        }
+        Ok(gone)
+    }
+
+    /// Deletes jobs, and leaves it to follow-ups to push them to another queue.
+    async fn put_off_group(
+        &self,
+        queue: &QueueName,
+        to: &QueueName,
+        jobs: &[&(Arc<ReservedJob>, Settlement)],
+    ) -> Result<Vec<usize>, Error> {
+        let effects: Vec<_> = (jobs.iter())
+            .map(|(job, _)| {
+                Effect::Push(Push {
+                    queue: to.clone(),
+                    payload: job.payload.to_vec(),
+                    due: None,
+                    claim: None,
+                })
+            })
+            .collect();
+        let rows = jobs.iter().zip(&effects);
+        let rows = rows.map(|((job, _), effect)| (&**job, std::slice::from_ref(effect)));
+        self.finish_rows(queue, rows.collect()).await
+    }
+
     async fn finish_group(
         &self,
         queue: &QueueName,
         jobs: &[&(Arc<ReservedJob>, Settlement)],
     ) -> Result<Vec<usize>, Error> {
+        let rows = jobs.iter().filter_map(|row| match &row.1 {
+            Settlement::Finish(effects) => Some((&*row.0, &**effects)),
+            _ => None,
+        });
+        self.finish_rows(queue, rows.collect()).await
+    }
+
+    async fn finish_rows(
+        &self,
+        queue: &QueueName,
+        jobs: Vec<(&ReservedJob, &[Effect])>,
+    ) -> Result<Vec<usize>, Error> {
         let mut call = EffectCall::new(self.keys.reserved(queue));
-        for (job, settlement) in jobs {
-            let Settlement::Finish(effects) = settlement else {
-                continue;
-            };
+        for (job, effects) in jobs {
             call.args.push(Arg::Bytes(&job.ticket));
             call.number(effects.len());
             for effect in effects {
@@ -127,7 +192,7 @@ impl RedisQueue {
         // One call per kind and queue; all calls run at the same time.
         let mut groups: Vec<(Group, Vec<usize>)> = Vec::new();
         for (index, (job, settlement)) in jobs.iter().enumerate() {
-            let group = Group::of(job, settlement);
+            let group = Group::of(self, job, settlement);
             let open = groups
                 .iter_mut()
                 .rev()
@@ -141,7 +206,7 @@ impl RedisQueue {
             let rows: Vec<_> = members.iter().map(|index| &jobs[*index]).collect();
             self.settle_group(group, &rows).await
         });
-        let replies = futures_util::future::join_all(calls).await;
+        let replies = join_all(calls).await;
         let mut settled = vec![Some(Settled::Done); jobs.len()];
         let mut problem = None;
         for ((_, members), gone) in groups.iter().zip(replies) {
@@ -162,11 +227,11 @@ impl RedisQueue {
                 }
             }
         }
-        let mut effects: Vec<&Effect> = Vec::new();
+        let mut effects: Vec<(&QueueName, &Effect)> = Vec::new();
         if self.tells_pushes() {
-            for ((_, settlement), settled) in jobs.iter().zip(&settled) {
+            for ((job, settlement), settled) in jobs.iter().zip(&settled) {
                 if let (Settlement::Finish(done), Some(Settled::Done)) = (settlement, settled) {
-                    effects.extend(done);
+                    effects.extend(done.iter().map(|effect| (&job.queue, effect)));
                 }
             }
         }

@@ -163,12 +163,12 @@ impl Queue for SqsQueue {
         Box::pin(self.push_all(pushes, once.id))
     }
 
-    fn can_claim(&self, _place: &LockPlace) -> bool {
+    fn can_claim(&self, _queue: &QueueName, _place: &LockPlace) -> bool {
         false
     }
 
     /// Never true: the server does not say what it remembers.
-    fn was_pushed<'a>(&'a self, _id: &'a str) -> Answer<'a, bool> {
+    fn was_pushed<'a>(&'a self, _queue: &'a QueueName, _id: &'a str) -> Answer<'a, bool> {
         Box::pin(std::future::ready(Ok(false)))
     }
 

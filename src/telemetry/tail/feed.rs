@@ -230,10 +230,10 @@ impl Writer {
 
     /// Looks for listeners; while the server is away, what they last wanted holds.
     async fn look(&mut self) {
-        let mut look = Pipeline::new();
-        look.cmd("EXISTS").arg(&self.keys.everything);
-        look.cmd("EXISTS").arg(&self.keys.failures);
-        let wanted = match self.redis.pipeline::<(bool, bool)>(&look).await {
+        let look = [&self.keys.everything, &self.keys.failures];
+        let look = look.map(|key| redis::cmd("EXISTS").arg(key).take());
+        let [everything, failures] = look.each_ref().map(|look| self.redis.command::<bool>(look));
+        let wanted = match futures_util::future::try_join(everything, failures).await {
             Ok((true, _)) => Wanted::Everything,
             Ok((false, true)) => Wanted::Failures,
             Ok((false, false)) => Wanted::Nothing,

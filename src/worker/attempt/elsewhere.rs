@@ -90,7 +90,7 @@ impl Attempt {
         let triage = &self.shared.triage;
         let lock = Unique::rescued(&triage.app.services, &self.job.payload);
         let freed = match lock {
-            Some(lock) => Box::pin(lock.free(&triage.app)).await,
+            Some(lock) => Box::pin(lock.free(&triage.app, &self.job.queue)).await,
             None => None,
         };
         match freed {

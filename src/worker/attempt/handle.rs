@@ -116,7 +116,7 @@ impl Attempt {
                     }
                 }
             }
-            (Decision::Delete, _) => completion.on_deletion(app).await,
+            (Decision::Delete, _) => completion.on_deletion(app, &info.queue).await,
             (Decision::DeleteMissing, _) => completion.on_missing_model(app, info).await,
             _ => Vec::new(),
         };

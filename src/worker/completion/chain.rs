@@ -8,17 +8,20 @@
 //! `Illuminate\Foundation\Bus\PendingDispatch`; docs/protocol/commands.md 11.2.
 
 use crate::app::Answers;
+use crate::connection::LockPlace;
 use crate::handler::DispatchError;
 use crate::handler::dispatch::{self, Draft, Planned};
 use crate::outbox::follow_up::{FollowUp, Outgoing, Wanted};
 use crate::payload::{Chain, ChainError, Inherited, StepKind};
-use crate::queue::Effect;
+use crate::queue::{Effect, QueueName};
 use crate::worker::app_context::AppContext;
 
 /// The job that has ended.
 #[derive(Debug, Clone)]
 pub(crate) struct Place<'a> {
     pub(crate) uuid: Option<&'a str>,
+    /// The queue it was popped from.
+    pub(crate) queue: &'a QueueName,
     /// What jobs inherit that it dispatches.
     pub(crate) inherited: Inherited,
 }
@@ -41,9 +44,7 @@ pub(crate) enum NotHere {
 pub(crate) fn check(app: &AppContext, chain: &Chain) -> Result<(), NotHere> {
     // Try everything now that could fail at the end of the job: then it would be too late to refuse the job.
     let mut planned = plan(app, chain)?;
-    planned.lock(&app.services, |place| {
-        app.ends_in_one_step && app.ledger.holds(place)
-    })?;
+    planned.lock(&app.services, |_| false)?;
     Ok((planned.draft).check(&app.services, &planned.connection)?)
 }
 
@@ -53,17 +54,21 @@ pub(crate) async fn take(
     chain: &Chain,
     place: &Place<'_>,
 ) -> Result<Effect, NotHere> {
-    Ok(effect(app, plan(app, chain)?, place.inherited.clone()).await?)
+    let inherited = place.inherited.clone();
+    Ok(effect(app, place.queue, plan(app, chain)?, inherited).await?)
 }
 
-/// Pushes a job together with the end of another.
+/// Pushes a job together with the end of another, of the queue `ended`.
 pub(crate) async fn effect(
     app: &AppContext,
+    ended: &QueueName,
     mut planned: Planned,
     inherited: Inherited,
 ) -> Result<Effect, DispatchError> {
     let is_here = app.ends_in_one_step && planned.connection == app.connection.as_str();
-    let lock = planned.lock(&app.services, |place| is_here && app.ledger.holds(place))?;
+    let to = planned.queue.clone();
+    let holds = |place: &LockPlace| app.ledger.holds(ended, place) && app.ledger.holds(&to, place);
+    let lock = planned.lock(&app.services, |place| is_here && holds(place))?;
     let ready = planned.finish(&app.services, inherited, lock).await?;
     if is_here && ready.lock.is_none() {
         return Ok(Effect::Push(ready.push));

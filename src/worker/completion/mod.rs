@@ -182,13 +182,13 @@ impl Completion {
         if let Some(unique) = &self.unique
             && !unique.until_processing
         {
-            effects.extend(Box::pin(unique.free(app)).await);
+            effects.extend(Box::pin(unique.free(app, &info.queue)).await);
         }
         if let Some(chain) = &chain {
             effects.extend(Box::pin(self.step(app, info, chain)).await?);
         }
         for job in then {
-            let pushed = chain::effect(app, job, info.inherited());
+            let pushed = chain::effect(app, &info.queue, job, info.inherited());
             effects.push(
                 Box::pin(pushed)
                     .await
@@ -210,7 +210,7 @@ impl Completion {
         if let Some(unique) = &self.unique
             && !unique.until_processing
         {
-            effects.extend(Box::pin(unique.free(app)).await);
+            effects.extend(Box::pin(unique.free(app, &info.queue)).await);
         }
         let outcome = JobOutcome::Failed;
         effects.extend(self.count(app, info, outcome, Some(&failure.message)));
@@ -235,7 +235,7 @@ impl Completion {
     pub(crate) async fn on_missing_model(&self, app: &AppContext, info: &JobInfo) -> Vec<Effect> {
         let mut effects = Vec::new();
         if let Some(unique) = &self.unique {
-            effects.extend(Box::pin(unique.free(app)).await);
+            effects.extend(Box::pin(unique.free(app, &info.queue)).await);
         }
         if app.services.version.is_at_least(12, 51) {
             effects.extend(self.count(app, info, JobOutcome::Succeeded, None));
@@ -246,9 +246,12 @@ impl Completion {
     /// What follows a job that deleted itself and then threw: its chain ends, its batch waits.
     ///
     /// Laravel leaves the lock until it expires; artisand frees it, because nothing else would.
-    pub(crate) async fn on_deletion(&self, app: &AppContext) -> Vec<Effect> {
+    pub(crate) async fn on_deletion(&self, app: &AppContext, queue: &QueueName) -> Vec<Effect> {
         match &self.unique {
-            Some(unique) => Box::pin(unique.free(app)).await.into_iter().collect(),
+            Some(unique) => Box::pin(unique.free(app, queue))
+                .await
+                .into_iter()
+                .collect(),
             None => Vec::new(),
         }
     }

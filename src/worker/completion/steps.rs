@@ -56,6 +56,7 @@ impl Completion {
     ) -> Result<Vec<Effect>, String> {
         let place = Place {
             uuid: info.payload.uuid.as_ref().map(JobUuid::as_str),
+            queue: &info.queue,
             inherited: info.inherited(),
         };
         match chain::take(app, chain, &place).await {

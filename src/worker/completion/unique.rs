@@ -14,7 +14,7 @@ use crate::handler::{BoxError, BoxFuture, JobContext, Middleware, Next, Services
 use crate::outbox::follow_up::FollowUp;
 use crate::payload::{Command, Kind, Payload, Version};
 use crate::php::{ClassName, Value};
-use crate::queue::{self, Effect};
+use crate::queue::{self, Effect, QueueName};
 use crate::shown::with_causes;
 use crate::worker::app_context::AppContext;
 
@@ -232,8 +232,8 @@ impl Unique {
         stores.get(&self.store).map_err(|error| with_causes(&error))
     }
 
-    /// The effect of freeing the lock; `None` if there is nothing to free.
-    pub(crate) async fn free(&self, app: &AppContext) -> Option<Effect> {
+    /// The effect of freeing the lock with the end of a job of this queue; `None` if there is nothing to free.
+    pub(crate) async fn free(&self, app: &AppContext, queue: &QueueName) -> Option<Effect> {
         let cache = match self.cache(&app.services) {
             Ok(cache) => cache,
             Err(error) => {
@@ -246,7 +246,7 @@ impl Unique {
             }
         };
         if let Some(place) = cache.lock_place(&self.name)
-            && app.ledger.holds(&place)
+            && app.ledger.holds(queue, &place)
         {
             let owner = self.owner.clone();
             return Some(Effect::Unlock(queue::Unlock { place, owner }));

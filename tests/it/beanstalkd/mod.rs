@@ -26,7 +26,7 @@ mod worker;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Subject for BeanstalkdQueue {
-    fn lock(&self, key: &str) -> LockPlace {
+    fn lock(&self, _queue: &str, key: &str) -> LockPlace {
         LockPlace::Memory { key: key.into() }
     }
 
@@ -560,11 +560,11 @@ async fn what_the_protocol_cannot_is_refused_and_changes_nothing() {
     for _ in 0..2 {
         let pushed = queue.push_once(std::slice::from_ref(&push), once).await;
         assert_eq!(pushed.unwrap(), PushedOnce::Now { locked: 0 });
-        assert!(!queue.was_pushed("x").await.unwrap());
+        assert!(!queue.was_pushed(&name("q"), "x").await.unwrap());
     }
     assert_eq!(sizes(&queue, "q").await, pending(2));
-    let place = queue.lock("lock");
-    assert!(!queue.can_claim(&place));
+    let place = queue.lock("q", "lock");
+    assert!(!queue.can_claim(&name("q"), &place));
     let claim = Some(artisand::queue::Claim {
         place,
         owner: "me".into(),

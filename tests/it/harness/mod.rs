@@ -3,6 +3,7 @@
 pub(crate) mod apps;
 pub(crate) mod beanstalkd;
 pub(crate) mod chromium;
+pub(crate) mod cluster;
 #[cfg(feature = "otlp")]
 pub(crate) mod collector;
 pub(crate) mod fixtures;

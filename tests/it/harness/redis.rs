@@ -203,6 +203,16 @@ impl RedisServer {
         }
     }
 
+    /// Process id of the server.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    /// The server's own files.
+    pub(crate) fn directory(&self) -> &std::path::Path {
+        self.directory.path()
+    }
+
     fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
@@ -218,6 +228,11 @@ impl RedisServer {
     /// A connection for queries of the test itself.
     pub(crate) fn connection(&self) -> Connection {
         Client::open(self.url()).unwrap().get_connection().unwrap()
+    }
+
+    /// The same, if the server is there.
+    pub(crate) fn try_connection(&self) -> Option<Connection> {
+        Client::open(self.url()).unwrap().get_connection().ok()
     }
 
     /// Runs one command.

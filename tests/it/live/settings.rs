@@ -249,6 +249,7 @@ fn compare_use(laravel: &Laravel, app: &App, truth: &Value, place: &str) {
             RedisAddress::Tls(host, port) => json!([host, port, true]),
             RedisAddress::Unix(path) => json!(path),
             RedisAddress::Sentinel(sentinels) => json!(sentinels.to_string()),
+            RedisAddress::Cluster { .. } => continue,
         };
         let ours = json!({
             "address": address,

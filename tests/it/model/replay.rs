@@ -144,7 +144,7 @@ impl<Q: Subject> Stage<Q> {
 
     fn unlock(&self, holder: Owner) -> Effect {
         Effect::Unlock(Unlock {
-            place: self.queue.lock(LOCK),
+            place: self.queue.lock("q", LOCK),
             owner: Some(owner(holder).into()),
         })
     }
@@ -168,7 +168,7 @@ impl<Q: Subject> Stage<Q> {
     async fn claim(&self, holder: &str) -> bool {
         let before = sizes(&self.queue, "locked").await.pending;
         let claim = Claim {
-            place: self.queue.lock(LOCK),
+            place: self.queue.lock("q", LOCK),
             owner: holder.into(),
             ttl: LIVES,
         };
@@ -276,7 +276,7 @@ impl<Q: Subject> Stage<Q> {
             reserved: reserved.into_iter().map(|it| (it, ended == 1)).collect(),
             lock: None,
             next: u8::try_from(sizes(queue, "next").await.pending).unwrap(),
-            pushed: queue.was_pushed(PUSH.id).await.unwrap(),
+            pushed: queue.was_pushed(&name("q"), PUSH.id).await.unwrap(),
             records: records.iter().map(known).collect(),
             lease,
         };

@@ -25,7 +25,7 @@ mod worker;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Subject for SqsQueue {
-    fn lock(&self, key: &str) -> LockPlace {
+    fn lock(&self, _queue: &str, key: &str) -> LockPlace {
         LockPlace::Memory { key: key.into() }
     }
 

@@ -1,0 +1,430 @@
+//! Sends commands to the nodes of a Redis Cluster that serve their keys.
+//!
+//! A command that a node refuses was not carried out: it goes to the node that serves the slot now, or waits a moment
+//! for one. A command whose reply was lost is never sent again: only the caller knows whether it may be. Replicas are
+//! never asked.
+//!
+//! | reply | what it means | what follows |
+//! | --- | --- | --- |
+//! | `MOVED` | another node serves the slot | noted, and sent there |
+//! | `ASK` | the slot is being moved, and its keys are there | sent there once, behind `ASKING` |
+//! | `TRYAGAIN` | some of the keys are moved already | sent again in a moment |
+//! | `CLUSTERDOWN`, `MASTERDOWN`, `LOADING`, `READONLY` | nobody serves the slot now | the nodes are asked for their slots; sent again in a moment |
+//! | no connection | nothing was sent | as above |
+//! | the connection is lost after that | unknown | an error; the nodes are asked for their slots before the next command |
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use redis::{Cmd, ErrorKind, Pipeline, Script, ServerErrorKind, Value};
+use tokio::time::Instant;
+
+use super::Error;
+use super::address::Address;
+use super::presence::Presence;
+use super::redis::{Arg, Node, RedisOptions};
+use crate::shown::with_causes;
+
+mod slots;
+mod topology;
+
+pub(crate) use slots::{slot, tag};
+use topology::{Nodes, Topology};
+
+/// Connections to the nodes of a cluster, one to each.
+pub(super) struct Cluster {
+    topology: Arc<Topology>,
+    /// The seeds, by which the cluster is known.
+    name: String,
+    response_timeout: Duration,
+    nodes: Arc<Nodes>,
+    /// Whether a connection was lost since the nodes were asked for their slots.
+    is_stale: AtomicBool,
+    /// Slots that nobody served, and until when commands for them wait no more.
+    unserved: Mutex<HashMap<Option<u16>, Instant>>,
+    presence: Arc<Presence>,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How long a command waits for a node that serves its slot. A failover may take longer: then the caller tries again,
+/// as after the loss of a single server.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long other commands for a slot that nobody served do not wait.
+const IMPATIENCE: Duration = Duration::from_secs(1);
+/// How long after that a slot counts as served that no command was sent for.
+const FORGOTTEN: Duration = Duration::from_secs(30);
+/// The wait before a command is sent again.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How often a command is sent on at once.
+const MOST_HOPS: u32 = 5;
+
+/// What to do about an error.
+enum Next {
+    /// Another node serves the slot.
+    Moved(Address),
+    /// The slot is being moved to this node.
+    Ask(Address),
+    /// Nobody serves the slot for the moment; whether the nodes are to be asked for their slots.
+    Wait { asks: bool },
+    /// The error is the caller's.
+    Fail,
+}
+
+impl Next {
+    fn after(error: &Error, by: &Address) -> Self {
+        let source = match error {
+            Error::Connect { .. } => return Self::Wait { asks: true },
+            Error::Command { source, .. } => source,
+            _ => return Self::Fail,
+        };
+        let ErrorKind::Server(kind) = source.kind() else {
+            return Self::Fail;
+        };
+        let to = || by.redirected(source.redirect_node()?.0);
+        match kind {
+            ServerErrorKind::Moved => to().map_or(Self::Wait { asks: true }, Self::Moved),
+            ServerErrorKind::Ask => to().map_or(Self::Wait { asks: true }, Self::Ask),
+            ServerErrorKind::TryAgain => Self::Wait { asks: false },
+            ServerErrorKind::ClusterDown
+            | ServerErrorKind::MasterDown
+            | ServerErrorKind::BusyLoading
+            | ServerErrorKind::ReadOnly => Self::Wait { asks: true },
+            _ => Self::Fail,
+        }
+    }
+}
+
+impl Cluster {
+    /// A cluster behind these nodes; nothing is sent yet.
+    pub(super) fn new(
+        seeds: &[Address],
+        has_tls: bool,
+        options: &RedisOptions,
+    ) -> Result<Self, Error> {
+        let name = options.address.to_string();
+        let topology = Topology::new(seeds.to_vec(), has_tls, options.clone());
+        // What no connection can be made of is said now.
+        for seed in seeds {
+            topology.node(seed)?;
+        }
+        Ok(Self::over(Arc::new(topology), name, Node::RESPONSE_TIMEOUT))
+    }
+
+    fn over(topology: Arc<Topology>, name: String, response_timeout: Duration) -> Self {
+        let nodes = Arc::<Nodes>::default();
+        topology.prune(&nodes);
+        Self {
+            topology,
+            presence: Presence::of("Redis", &name),
+            name,
+            response_timeout,
+            nodes,
+            is_stale: AtomicBool::new(false),
+            unserved: Mutex::default(),
+        }
+    }
+
+    /// Other connections to the same nodes.
+    pub(super) fn another(&self, response_timeout: Duration) -> Self {
+        Self::over(
+            Arc::clone(&self.topology),
+            self.name.clone(),
+            response_timeout,
+        )
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn prefix(&self) -> &str {
+        self.topology.prefix()
+    }
+
+    /// All masters.
+    ///
+    /// # Errors
+    ///
+    /// No node tells which there are.
+    pub(super) async fn masters(&self) -> Result<Vec<Node>, Error> {
+        // A scan must not miss a master that is new.
+        self.topology.refresh().await?;
+        let masters = self.topology.masters();
+        masters.iter().map(|address| self.node(address)).collect()
+    }
+
+    fn node(&self, address: &Address) -> Result<Node, Error> {
+        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(node) = nodes.get(address) {
+            return Ok(node.clone());
+        }
+        let node = self.topology.node(address)?.another(self.response_timeout);
+        nodes.insert(address.clone(), node.clone());
+        Ok(node)
+    }
+
+    /// The master of a slot, as far as it is known.
+    async fn master(&self, slot: Option<u16>) -> Result<Address, Error> {
+        let is_stale = self.is_stale.swap(false, Ordering::Relaxed);
+        let known = self.topology.master(slot);
+        if let Some(known) = known.filter(|_| !is_stale) {
+            return Ok(known);
+        }
+        let refreshed = self.topology.refresh().await;
+        match self.topology.master(slot) {
+            Some(master) => Ok(master),
+            None => Err(refreshed.err().unwrap_or(Error::NoNodes)),
+        }
+    }
+
+    /// Until when a command for this slot waits.
+    fn deadline(&self, slot: Option<u16>) -> Instant {
+        let now = Instant::now();
+        let unserved = self.unserved.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_impatient = unserved.get(&slot).is_some_and(|until| now < *until);
+        if is_impatient { now } else { now + PATIENCE }
+    }
+
+    fn note_served(&self, slot: Option<u16>, asked: std::time::Instant) {
+        let mut unserved = self.unserved.lock().unwrap_or_else(PoisonError::into_inner);
+        if unserved.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        unserved.retain(|other, until| *other != slot && now < *until + FORGOTTEN);
+        if unserved.is_empty() {
+            self.presence.answered(asked);
+        }
+    }
+
+    /// Notes that nobody serves a slot; the error of its command.
+    fn unserved(&self, slot: Option<u16>, error: Error) -> Error {
+        let mut unserved = self.unserved.lock().unwrap_or_else(PoisonError::into_inner);
+        unserved.insert(slot, Instant::now() + IMPATIENCE);
+        let error = Error::Unserved {
+            cluster: self.name.clone(),
+            source: Box::new(error),
+        };
+        self.presence.note_loss(None, &with_causes(&error));
+        error
+    }
+
+    /// Sends one command to the node that serves its key, once.
+    pub(super) async fn command(&self, command: &Cmd) -> Result<Value, Error> {
+        self.send(slot_of(command), command, None).await
+    }
+
+    /// Runs a script on the node that serves its keys, once.
+    pub(super) async fn script(
+        &self,
+        script: &Script,
+        keys: &[String],
+        args: &[Arg<'_>],
+    ) -> Result<Value, Error> {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(script.get_hash()).arg(keys.len()).arg(keys);
+        for arg in args {
+            match arg {
+                Arg::Int(value) => command.arg(*value),
+                Arg::Bytes(value) => command.arg(*value),
+                Arg::Owned(value) => command.arg(value),
+            };
+        }
+        let slot = keys.first().map(|key| slot(key.as_bytes()));
+        self.send(slot, &command, Some(script)).await
+    }
+
+    /// Sends a command until a node takes it or waiting is in vain.
+    async fn send(
+        &self,
+        slot: Option<u16>,
+        command: &Cmd,
+        script: Option<&Script>,
+    ) -> Result<Value, Error> {
+        let (deadline, asked) = (self.deadline(slot), std::time::Instant::now());
+        let (mut hops, mut ask) = (0, None);
+        loop {
+            let (error, next) = match self.try_once(slot, command, script, ask.take()).await {
+                Ok(reply) => {
+                    self.note_served(slot, asked);
+                    return Ok(reply);
+                }
+                Err(failed) => failed,
+            };
+            hops += 1;
+            let may_hop = hops <= MOST_HOPS;
+            match next {
+                Next::Moved(to) => {
+                    if let Some(slot) = slot {
+                        self.topology.note_move(slot, to);
+                    }
+                    // One slot that was moved is seldom alone.
+                    self.is_stale.store(hops > 1, Ordering::Relaxed);
+                    if may_hop {
+                        continue;
+                    }
+                }
+                Next::Ask(to) if may_hop => {
+                    ask = Some(to);
+                    continue;
+                }
+                Next::Ask(_) => {}
+                Next::Wait { asks } => self.is_stale.store(asks, Ordering::Relaxed),
+                Next::Fail => {
+                    if error.is_of_unknown_outcome() {
+                        self.is_stale.store(true, Ordering::Relaxed);
+                    }
+                    return Err(error);
+                }
+            }
+            if Instant::now() + PAUSE > deadline {
+                return Err(self.unserved(slot, error));
+            }
+            tokio::time::sleep(PAUSE).await;
+            hops = 0;
+        }
+    }
+
+    /// Sends a command once: to the node to which the slot is being moved, or to the master of the slot.
+    async fn try_once(
+        &self,
+        slot: Option<u16>,
+        command: &Cmd,
+        script: Option<&Script>,
+        ask: Option<Address>,
+    ) -> Result<Value, (Error, Next)> {
+        let is_asking = ask.is_some();
+        let found = async {
+            let address = match ask {
+                Some(address) => address,
+                None => self.master(slot).await?,
+            };
+            Ok((self.node(&address)?, address))
+        };
+        let (node, address) = found.await.map_err(|error: Error| {
+            // Nothing was sent, and nobody may be there.
+            let next = if error.is_lost_connection() {
+                Next::Wait { asks: true }
+            } else {
+                Next::Fail
+            };
+            (error, next)
+        })?;
+        let send = async || {
+            if is_asking {
+                node.asking(command).await
+            } else {
+                node.command(command).await
+            }
+        };
+        let mut reply = send().await;
+        if let Some(script) = script
+            && reply.as_ref().is_err_and(lacks_script)
+        {
+            // Each node has scripts of its own.
+            reply = match node.load(script).await {
+                Ok(()) => send().await,
+                // The command itself was refused.
+                Err(error) if error.is_lost_connection() => {
+                    return Err((error, Next::Wait { asks: true }));
+                }
+                Err(error) => Err(error),
+            };
+        }
+        reply.map_err(|error| {
+            let next = Next::after(&error, &address);
+            (error, next)
+        })
+    }
+
+    /// The node for commands whose keys all lie in one slot.
+    ///
+    /// # Errors
+    ///
+    /// The keys lie in different slots, or no node is known.
+    pub(super) async fn node_of(&self, commands: &Pipeline) -> Result<Node, Error> {
+        let mut slots: Vec<_> = commands.cmd_iter().filter_map(slot_of).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        if slots.len() > 1 {
+            return Err(Error::Slots {
+                cluster: self.name.clone(),
+            });
+        }
+        let address = self.master(slots.first().copied()).await?;
+        self.node(&address)
+    }
+
+    /// Notes that commands sent to a node by [`node_of`](Self::node_of) have failed: the next ones may need another.
+    pub(super) fn note_failure(&self) {
+        self.is_stale.store(true, Ordering::Relaxed);
+    }
+
+    /// Asks a node for a sign of life.
+    pub(super) async fn ping(&self) -> Result<(), Error> {
+        self.topology.refresh().await?;
+        let masters = self.topology.masters();
+        for address in &masters {
+            self.node(address)?.ping().await?;
+        }
+        if masters.is_empty() {
+            return Err(Error::NoNodes);
+        }
+        Ok(())
+    }
+}
+
+fn lacks_script(error: &Error) -> bool {
+    let kind = ErrorKind::Server(ServerErrorKind::NoScript);
+    matches!(error, Error::Command { source, .. } if source.kind() == kind)
+}
+
+/// The slot of a command's keys, which is that of its first one; `None` if it has none.
+fn slot_of(command: &Cmd) -> Option<u16> {
+    let mut words = command.args_iter().map(|arg| match arg {
+        redis::Arg::Simple(word) => word,
+        _ => b"",
+    });
+    let key = match words.next()?.to_ascii_uppercase().as_slice() {
+        b"EVAL" | b"EVALSHA" => words.nth(2),
+        b"XREAD" => words.skip_while(|word| *word != b"STREAMS").nth(1),
+        b"INFO" | b"CONFIG" | b"TIME" | b"PING" | b"CLUSTER" | b"SCRIPT" | b"CLIENT" | b"SCAN"
+        | b"DBSIZE" => None,
+        _ => words.next(),
+    };
+    key.map(slot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_goes_where_its_first_key_lies() {
+        let foo = Some(slot(b"foo"));
+        #[rustfmt::skip]
+        let rows: [(&[&str], _); 6] = [
+            (&["GET", "foo"], foo),
+            (&["EVAL", "return 1", "2", "foo", "bar"], foo),
+            (&["evalsha", "1234", "1", "foo", "bar"], foo),
+            (&["XREAD", "COUNT", "1", "BLOCK", "1", "STREAMS", "foo", "0"], foo),
+            (&["INFO", "server"], None),
+            (&["PING"], None),
+        ];
+        for (words, expected) in rows {
+            let mut command = Cmd::new();
+            command.arg(words);
+            assert_eq!(slot_of(&command), expected, "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What is known of a cluster: its masters and their slots, shared by all connections of this process to it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use redis::Value;
+
+use super::slots::SlotMap;
+use crate::connection::Error;
+use crate::connection::address::Address;
+use crate::connection::redis::{Node, RedisAddress, RedisOptions};
+
+/// Connections to nodes, by their addresses.
+pub(super) type Nodes = Mutex<HashMap<Address, Node>>;
+
+/// What is known of a cluster.
+pub(super) struct Topology {
+    /// Nodes to ask as long as none is known.
+    seeds: Vec<Address>,
+    has_tls: bool,
+    /// How every node is reached, but for its address.
+    options: RedisOptions,
+    map: RwLock<SlotMap>,
+    /// Held while a node is asked; counts the answers, so that several callers ask once.
+    answers: tokio::sync::Mutex<u64>,
+    /// Where to begin with asking: a node that is cut off from the others would answer with old news for ever.
+    turn: AtomicUsize,
+    /// All connections to nodes, of which those to former nodes are closed.
+    connections: Mutex<Vec<Weak<Nodes>>>,
+}
+
+/// How long one node may take to tell of the cluster.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+impl Topology {
+    pub(super) fn new(seeds: Vec<Address>, has_tls: bool, options: RedisOptions) -> Self {
+        Self {
+            seeds,
+            has_tls,
+            options,
+            map: RwLock::default(),
+            answers: tokio::sync::Mutex::default(),
+            turn: AtomicUsize::new(0),
+            connections: Mutex::default(),
+        }
+    }
+
+    /// The connection to a node; nothing is sent yet.
+    pub(super) fn node(&self, address: &Address) -> Result<Node, Error> {
+        let (host, port) = (address.host.clone(), address.port);
+        Node::new(&RedisOptions {
+            address: if self.has_tls {
+                RedisAddress::Tls(host, port)
+            } else {
+                RedisAddress::Tcp(host, port)
+            },
+            ..self.options.clone()
+        })
+    }
+
+    /// Keeps these connections to the nodes that there are.
+    pub(super) fn prune(&self, nodes: &Arc<Nodes>) {
+        let mut all = self
+            .connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        all.retain(|nodes| nodes.strong_count() > 0);
+        all.push(Arc::downgrade(nodes));
+    }
+
+    /// The master of a slot; any master for no slot, or if nothing is known of the slot. `None` if none is known.
+    pub(super) fn master(&self, slot: Option<u16>) -> Option<Address> {
+        let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
+        let of_slot = slot.and_then(|slot| map.master(slot)).cloned();
+        of_slot.or_else(|| map.masters().first().map(|first| (*first).clone()))
+    }
+
+    /// All masters.
+    pub(super) fn masters(&self) -> Vec<Address> {
+        let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
+        map.masters().into_iter().cloned().collect()
+    }
+
+    /// Notes that another node serves a slot.
+    pub(super) fn note_move(&self, slot: u16, to: Address) {
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        map.note_move(slot, to);
+    }
+
+    /// Asks the nodes for their slots, one after the other until one answers.
+    ///
+    /// # Errors
+    ///
+    /// None has answered; what was known stays.
+    ///
+    /// # Cancel safety
+    ///
+    /// What is known stays as it is.
+    pub(super) async fn refresh(&self) -> Result<(), Error> {
+        let before = self.answers.try_lock().ok().map(|answers| *answers);
+        let mut answers = self.answers.lock().await;
+        if before.is_none() && *answers > 0 {
+            // Another caller has just asked.
+            return Ok(());
+        }
+        let mut asked: Vec<Address> = self.masters();
+        asked.extend(self.seeds.iter().cloned());
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % asked.len().max(1);
+        asked.rotate_left(turn);
+        let mut problem = None;
+        for address in &asked {
+            match self.ask(address).await {
+                Ok(map) => {
+                    self.put(map);
+                    *answers += 1;
+                    return Ok(());
+                }
+                Err(error) => problem = problem.or(Some(error)),
+            }
+        }
+        Err(problem.unwrap_or(Error::NoNodes))
+    }
+
+    /// Asks one node, on a connection of its own: a command that blocks may be under way on another.
+    async fn ask(&self, address: &Address) -> Result<SlotMap, Error> {
+        let node = self.node(address)?.another(PATIENCE);
+        let command = redis::cmd("CLUSTER").arg("SLOTS").take();
+        let slots = node.command::<Value>(&command);
+        let odd = || Error::OddReply {
+            address: address.to_string(),
+            command: "CLUSTER SLOTS",
+        };
+        match tokio::time::timeout(PATIENCE, slots).await {
+            Ok(reply) => SlotMap::read(reply?, address).ok_or_else(odd),
+            Err(_) => Err(odd()),
+        }
+    }
+
+    fn put(&self, map: SlotMap) {
+        *self.map.write().unwrap_or_else(PoisonError::into_inner) = map;
+        let masters = self.masters();
+        let all = self
+            .connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for nodes in all.iter().filter_map(Weak::upgrade) {
+            let mut nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
+            nodes.retain(|address, _| masters.contains(address));
+        }
+    }
+
+    /// Put before every key.
+    pub(super) fn prefix(&self) -> &str {
+        &self.options.prefix
+    }
+}

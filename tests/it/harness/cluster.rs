@@ -1,0 +1,237 @@
+//! A private Redis Cluster: masters that share all slots, and a replica of each if that is wanted.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use artisand::connection::{Address, Redis, RedisAddress, RedisOptions};
+use artisand::queue::{QueueName, RedisQueue, RedisQueueOptions};
+
+use super::process::eventually;
+use super::redis::RedisServer;
+
+/// A running cluster. The first three nodes are its masters in the beginning.
+pub(crate) struct Cluster {
+    nodes: Vec<RedisServer>,
+    buses: Vec<u16>,
+}
+
+/// Number of masters, between which the slots are shared.
+const MASTERS: u16 = 3;
+const SLOTS: u16 = 16_384;
+/// How long the nodes may take to agree.
+const AGREE: Duration = Duration::from_secs(60);
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+impl Cluster {
+    /// Three masters.
+    pub(crate) fn start() -> Self {
+        Self::of(usize::from(MASTERS))
+    }
+
+    /// Three masters, each with a replica that takes over within a second or two.
+    pub(crate) fn with_replicas() -> Self {
+        let cluster = Self::of(2 * usize::from(MASTERS));
+        let masters: Vec<String> = (0..3).map(|node| cluster.id(node)).collect();
+        for (replica, master) in (3..).zip(&masters) {
+            let node = &cluster.nodes[replica];
+            node.query::<()>(&[b"CLUSTER", b"REPLICATE", master.as_bytes()]);
+        }
+        for replica in 3..6 {
+            eventually("a replica is in step", AGREE, || {
+                let info: String = cluster.nodes[replica].query(&[b"INFO", b"replication"]);
+                info.contains("master_link_status:up").then_some(())
+            });
+        }
+        cluster
+    }
+
+    /// The cluster that all tests of this process share which break nothing; it ends with the process.
+    pub(crate) fn shared() -> &'static Self {
+        static SHARED: OnceLock<(Cluster, Child)> = OnceLock::new();
+        let (cluster, _) = SHARED.get_or_init(|| {
+            let cluster = Self::start();
+            let nodes = cluster.nodes.iter();
+            let words = nodes.map(|node| format!("{} {}", node.pid(), node.directory().display()));
+            // Its standard input ends when this process does, however it ends.
+            let guard = Command::new("sh")
+                .args([
+                    "-c",
+                    "cat; for word; do kill -9 ${word%% *}; rm -rf ${word#* }; done",
+                    "sh",
+                ])
+                .args(words)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn();
+            (cluster, guard.unwrap())
+        });
+        cluster
+    }
+
+    fn of(nodes: usize) -> Self {
+        let (mut servers, mut buses) = (Vec::new(), Vec::new());
+        for _ in 0..nodes {
+            // A number below the ports that the kernel gives away would do, too, but not for two clusters at a time.
+            let bus = free_port();
+            servers.push(RedisServer::start_with(&[
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+                "--cluster-enabled",
+                "yes",
+                "--cluster-config-file",
+                "nodes.conf",
+                "--cluster-node-timeout",
+                "1000",
+                "--cluster-port",
+                &bus.to_string(),
+                "--repl-diskless-sync-delay",
+                "0",
+            ]));
+            buses.push(bus);
+        }
+        let cluster = Self {
+            nodes: servers,
+            buses,
+        };
+        cluster.join();
+        cluster
+    }
+
+    fn join(&self) {
+        for (number, node) in (0..).zip(&self.nodes) {
+            let epoch = (number + 1).to_string();
+            node.query::<()>(&[b"CLUSTER", b"SET-CONFIG-EPOCH", epoch.as_bytes()]);
+            if number < MASTERS {
+                let first = SLOTS / MASTERS * number;
+                let is_last = number + 1 == MASTERS;
+                let last = if is_last {
+                    SLOTS
+                } else {
+                    first + SLOTS / MASTERS
+                } - 1;
+                let [first, last] = [first, last].map(|slot| slot.to_string());
+                node.query::<()>(&[
+                    b"CLUSTER",
+                    b"ADDSLOTSRANGE",
+                    first.as_bytes(),
+                    last.as_bytes(),
+                ]);
+            }
+        }
+        for (node, bus) in self.nodes.iter().zip(&self.buses).skip(1) {
+            let [port, bus] = [node.port(), *bus].map(|port| port.to_string());
+            let meet: [&[u8]; 5] = [
+                b"CLUSTER",
+                b"MEET",
+                b"127.0.0.1",
+                port.as_bytes(),
+                bus.as_bytes(),
+            ];
+            self.nodes[0].query::<()>(&meet);
+        }
+        self.wait_until_it_serves();
+    }
+
+    /// Waits until all nodes that run know each other and serve all slots.
+    pub(crate) fn wait_until_it_serves(&self) {
+        let known = format!("cluster_known_nodes:{}", self.nodes.len());
+        for node in &self.nodes {
+            eventually("the cluster is up", AGREE, || {
+                let info: String = node.query(&[b"CLUSTER", b"INFO"]);
+                (info.contains("cluster_state:ok") && info.contains(&known)).then_some(())
+            });
+        }
+    }
+
+    /// A node.
+    pub(crate) fn node(&self, number: usize) -> &RedisServer {
+        &self.nodes[number]
+    }
+
+    /// A node, to stop or kill it.
+    pub(crate) fn node_mut(&mut self, number: usize) -> &mut RedisServer {
+        &mut self.nodes[number]
+    }
+
+    /// How the nodes call this one.
+    pub(crate) fn id(&self, node: usize) -> String {
+        self.nodes[node].query(&[b"CLUSTER", b"MYID"])
+    }
+
+    /// The slot of a key.
+    pub(crate) fn slot(&self, key: &str) -> u16 {
+        self.nodes[0].query(&[b"CLUSTER", b"KEYSLOT", key.as_bytes()])
+    }
+
+    /// The number of the node that serves a slot in the beginning.
+    pub(crate) fn first_master_of(&self, key: &str) -> usize {
+        usize::from(self.slot(key) / (SLOTS / MASTERS)).min(usize::from(MASTERS) - 1)
+    }
+
+    /// How a client reaches the cluster: by two of its nodes.
+    pub(crate) fn options(&self, prefix: &str) -> RedisOptions {
+        let seeds = self.nodes[..2].iter();
+        RedisOptions {
+            address: RedisAddress::Cluster {
+                seeds: seeds
+                    .map(|node| Address::new("127.0.0.1", node.port()))
+                    .collect(),
+                tls: false,
+            },
+            prefix: prefix.into(),
+            ..RedisOptions::default()
+        }
+    }
+
+    /// A prefix of keys that no other test has.
+    pub(crate) fn own_prefix() -> String {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        format!("t{}_", NUMBER.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn redis(&self, prefix: &str) -> Redis {
+        Redis::new(&self.options(prefix)).unwrap()
+    }
+
+    /// The queues under this prefix, with the lists of queue `q` as their ledger.
+    pub(crate) fn queue(&self, prefix: &str) -> RedisQueue {
+        let options = RedisQueueOptions {
+            retry_after: Some(Duration::from_secs(90)),
+            ..RedisQueueOptions::default()
+        };
+        RedisQueue::new(self.redis(prefix), options).at_home(QueueName::from("q"))
+    }
+
+    /// Runs a command on the node that serves its key now.
+    pub(crate) fn query<T: redis::FromRedisValue>(&self, command: &[&[u8]]) -> T {
+        let mut node = &self.nodes[self.first_master_of(std::str::from_utf8(command[1]).unwrap())];
+        for _ in 0..5 {
+            let mut cmd = redis::Cmd::new();
+            cmd.arg(command);
+            let Some(mut connection) = node.try_connection() else {
+                node = &self.nodes[fastrand::usize(..self.nodes.len())];
+                continue;
+            };
+            match cmd.query(&mut connection) {
+                Ok(reply) => return reply,
+                Err(error) => {
+                    let (to, _) = error.redirect_node().unwrap_or_else(|| panic!("{error}"));
+                    let port: u16 = to.rsplit_once(':').unwrap().1.parse().unwrap();
+                    let is_it = |node: &&RedisServer| node.port() == port;
+                    node = self.nodes.iter().find(is_it).unwrap();
+                }
+            }
+        }
+        panic!("nobody serves {}", String::from_utf8_lossy(command[1]));
+    }
+}
