@@ -20,28 +20,10 @@ pub(super) fn of(
     };
     let mut redis = of_app;
     if let Some(nodes) = &table.cluster {
-        let others = [
-            ("url", table.url.is_some()),
-            ("host", table.host.is_some()),
-            ("port", table.port.is_some()),
-            ("socket", table.socket.is_some()),
-        ];
-        if let Some((key, _)) = others.iter().find(|(_, is_set)| *is_set) {
-            return Err(refused(
-                format!("[connections.{name}] also has `{key}`, which names a single server"),
-                "say one of both",
-            ));
-        }
-        let seeds: Option<Vec<_>> = nodes.iter().map(|node| address(node)).collect();
-        let seeds = seeds.filter(|seeds| !seeds.is_empty()).ok_or_else(|| {
-            refused(
-                "`cluster` lists no nodes that can be read".to_owned(),
-                "write each as `host:port`, such as `cluster = [\"10.0.0.1:7000\", \"10.0.0.2:7000\"]`",
-            )
-        })?;
         let was_tls = matches!(redis.address, RedisAddress::Tls(..));
         redis.address = RedisAddress::Cluster {
-            seeds,
+            seeds: seeds(name, table, nodes)
+                .map_err(|(problem, remedy)| refused(problem, remedy))?,
             tls: table.tls.unwrap_or(was_tls),
         };
     } else if let (RedisAddress::Cluster { tls, .. }, Some(is_tls)) =
@@ -69,6 +51,31 @@ pub(super) fn of(
         ));
     }
     Ok(redis)
+}
+
+/// The nodes that the file names; or what is wrong with them, and what would work.
+fn seeds(
+    name: &str,
+    table: &ConnectionTable,
+    nodes: &[String],
+) -> Result<Vec<Address>, (String, &'static str)> {
+    let others = [
+        ("url", table.url.is_some()),
+        ("host", table.host.is_some()),
+        ("port", table.port.is_some()),
+        ("socket", table.socket.is_some()),
+    ];
+    if let Some((key, _)) = others.iter().find(|(_, is_set)| *is_set) {
+        return Err((
+            format!("[connections.{name}] also has `{key}`, which names a single server"),
+            "say one of both",
+        ));
+    }
+    let seeds: Option<Vec<_>> = nodes.iter().map(|node| address(node)).collect();
+    seeds.filter(|seeds| !seeds.is_empty()).ok_or((
+        "`cluster` lists no nodes that can be read".to_owned(),
+        "write each as `host:port`, such as `cluster = [\"10.0.0.1:7000\", \"10.0.0.2:7000\"]`",
+    ))
 }
 
 /// Host and port, as `host:port`.

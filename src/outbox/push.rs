@@ -6,7 +6,7 @@ use super::follow_ups::{Follower, Problem, Pushing, Said};
 use super::lease::Hold;
 use crate::outbox::follow_up::{Outgoing, Wanted};
 use crate::payload::{FailedJob, Payload};
-use crate::queue::{Effect, Error, Once, Push, Queue, QueueName};
+use crate::queue::{Ability, Effect, Error, Once, Push, Queue, QueueName};
 use crate::shown::with_causes;
 use crate::time::UnixSeconds;
 
@@ -30,8 +30,9 @@ impl Follower {
         let problem = |error: String| (what, error);
         let is_own = push.connection == self.connection.as_str();
         let to = QueueName::from(push.queue.as_str());
+        let ends_in_one_step = (self.queue.abilities()).has(Ability::FinishesInOneStep);
         let elsewhere = match is_own {
-            true if hold.ledger().pushes_here(&to) => None,
+            true if ends_in_one_step && hold.ledger().pushes_here(&to) => None,
             true => Some(&*self.queue),
             false => Some(self.queues(&push.connection).map_err(problem)?),
         };

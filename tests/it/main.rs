@@ -11,6 +11,7 @@ mod batches;
 mod beanstalkd;
 mod bench;
 mod cli;
+mod cluster;
 mod codec;
 mod commands;
 mod connection;

@@ -31,15 +31,8 @@ impl Laravel {
         name: &str,
         prefix: Option<&str>,
     ) -> Found<Option<RedisSettings>> {
-        let path = ["database", "redis", "clusters", name];
-        let nodes = match self.at(&path)? {
-            Some(Value::Array(nodes)) => nodes.iter().collect(),
-            // With options beside its nodes, PHP's list has keys.
-            Some(Value::Object(fields)) => {
-                let nodes = fields.iter().filter(|(key, _)| *key != "options");
-                nodes.map(|(_, node)| node).collect::<Vec<_>>()
-            }
-            _ => return Ok(None),
+        let Some(nodes) = self.cluster_nodes(name)? else {
+            return Ok(None);
         };
         let mut options = self.cluster_options(name)?;
         if let Some(prefix) = prefix {
@@ -66,7 +59,7 @@ impl Laravel {
             cluster.add(self, name, node)?;
         }
         if cluster.seeds.is_empty() {
-            return Err(self.missing(&[&path[..], &["0"]].concat()));
+            return Err(self.missing(&["database", "redis", "clusters", name, "0"]));
         }
         // phpredis sends a user name since Laravel 13, and takes both from the options alone.
         let (username, password) = (option("username")?, option("password")?);
@@ -103,6 +96,19 @@ impl Laravel {
             },
             encoded: encoded(option)?,
         }))
+    }
+
+    /// The list of nodes of a cluster; `None` if there is no such cluster.
+    fn cluster_nodes(&self, name: &str) -> Found<Option<Vec<&Value>>> {
+        Ok(match self.at(&["database", "redis", "clusters", name])? {
+            Some(Value::Array(nodes)) => Some(nodes.iter().collect()),
+            // With options beside its nodes, PHP's list has keys.
+            Some(Value::Object(fields)) => {
+                let nodes = fields.iter().filter(|(key, _)| *key != "options");
+                Some(nodes.map(|(_, node)| node).collect())
+            }
+            _ => None,
+        })
     }
 
     /// The options of all connections, overridden by those of all clusters, and those by the cluster's own.

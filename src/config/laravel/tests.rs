@@ -195,12 +195,17 @@ fn what_cannot_be_used_is_named() {
         error.contains("`database.redis.options.serializer` is 1"),
         "{error}"
     );
-    let cluster = json!({"database": {"redis": {"clusters": {"default": [{"host": "h"}]}}}});
-    let error = laravel("13.0", cluster)
+    let spread = json!({"database": {"redis": {"client": "predis", "clusters": {"default": [{"host": "h"}]}}}});
+    let error = laravel("13.0", spread)
         .redis("default")
         .unwrap_err()
         .to_string();
-    assert!(error.contains("a Redis cluster"), "{error}");
+    assert!(
+        error.contains(
+            "`database.redis.options.cluster` of the app is not `redis`: predis then spreads keys"
+        ),
+        "{error}"
+    );
     let unknown = json!({"queue": {"default": {"$unknown": "config/queue.php:3: calls `f()`"}}});
     let error = laravel("13.0", unknown)
         .default_queue_connection()
@@ -419,4 +424,51 @@ fn tls_is_as_strict_as_pdo_makes_it() {
     for (fields, expected) in rows {
         assert_eq!(tls("pgsql", fields.clone()), expected, "{fields}");
     }
+}
+
+#[test]
+fn clusters_are_found_with_their_options() {
+    let redis = |config: Value| json!({"database": {"redis": config}});
+    let nodes = json!([
+        {"host": "a", "port": "7000", "username": "u", "password": "of a node"},
+        "redis://b:7001",
+    ]);
+    let options = json!({"prefix": "p_", "cluster": "redis"});
+    let plain = json!({"options": options, "clusters": {"default": nodes}});
+    let own = json!({
+        "options": options,
+        "clusters": {
+            "default": {"0": {"host": "tls://a"}, "options": {"prefix": "own_"}},
+            "options": {"prefix": "of all clusters", "password": "of all", "username": "all"},
+        },
+    });
+    let predis = json!({"client": "predis", "options": options, "clusters": {"default": nodes}});
+    #[rustfmt::skip]
+    let rows = [
+        // version, settings => address, user, password, prefix
+        ("13.5", plain.clone(), "the cluster of a:7000, b:7001", Some("u"), Some("of a node"), "p_"),
+        ("12.0", plain.clone(), "the cluster of a:7000, b:7001", None, Some("of a node"), "p_"),
+        ("10.0", predis, "the cluster of a:7000, b:7001", Some("u"), Some("of a node"), "p_"),
+        ("13.0", own, "the cluster of tls://a:6379", Some("all"), Some("of all"), "own_"),
+    ];
+    for (version, config, address, username, password, prefix) in rows {
+        let found = laravel(version, redis(config.clone()))
+            .redis("default")
+            .unwrap()
+            .options;
+        assert_eq!(found.address.to_string(), address, "{version} {config}");
+        let login = (found.username.as_deref(), found.password.as_deref());
+        assert_eq!(login, (username, password), "{version} {config}");
+        assert_eq!((&*found.prefix, found.database), (prefix, 0));
+    }
+    let names = laravel("13.5", redis(plain.clone())).redis_connections();
+    assert_eq!(names.unwrap(), ["default"]);
+    // A single server of the same name counts more.
+    let mut both = plain;
+    both["default"] = json!({"host": "single"});
+    let found = laravel("13.5", redis(both)).redis("default").unwrap();
+    assert_eq!(found.options.address.to_string(), "single:6379");
+    let encoded = json!({"options": {"serializer": 1}, "clusters": {"default": nodes}});
+    let found = laravel("13.5", redis(encoded)).redis("default").unwrap();
+    assert!(found.encoded.is_some());
 }

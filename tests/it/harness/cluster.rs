@@ -212,6 +212,101 @@ impl Cluster {
         RedisQueue::new(self.redis(prefix), options).at_home(QueueName::from("q"))
     }
 
+    /// The nodes that clients are told, as `host:port` with commas.
+    pub(crate) fn seeds(&self) -> String {
+        let seeds = self.nodes[..2].iter();
+        let seeds: Vec<_> = seeds
+            .map(|node| format!("127.0.0.1:{}", node.port()))
+            .collect();
+        seeds.join(",")
+    }
+
+    /// Names of the keys of all masters that live.
+    pub(crate) fn keys(&self, pattern: &str) -> Vec<String> {
+        let mut all = Vec::new();
+        for node in &self.nodes {
+            let Some(mut connection) = node.try_connection() else {
+                continue;
+            };
+            let role: redis::Value = redis::cmd("ROLE").query(&mut connection).unwrap();
+            if format!("{role:?}").contains("master") {
+                let mut keys = redis::cmd("KEYS");
+                let keys: Vec<String> = keys.arg(pattern).query(&mut connection).unwrap();
+                all.extend(keys);
+            }
+        }
+        all
+    }
+
+    /// What each node replies to a command, as text.
+    pub(crate) fn query_all(&self, command: &[&[u8]]) -> Vec<String> {
+        let reply = |node: &RedisServer| format!("{:?}", node.query::<redis::Value>(command));
+        self.nodes.iter().map(reply).collect()
+    }
+
+    /// How often nodes have answered with this error.
+    pub(crate) fn errors(&self, code: &str) -> u64 {
+        let field = format!("errorstat_{code}:count=");
+        let of_node = |node: &RedisServer| {
+            let mut connection = node.try_connection()?;
+            let info: String = redis::cmd("INFO")
+                .arg("errorstats")
+                .query(&mut connection)
+                .ok()?;
+            let count = info.lines().find_map(|line| line.strip_prefix(&field))?;
+            count.trim().parse::<u64>().ok()
+        };
+        self.nodes.iter().filter_map(of_node).sum()
+    }
+
+    /// Moves the slot of a key to another node, key by key, with `pause` between them.
+    pub(crate) fn move_slot(&self, key: &str, from: usize, to: usize, pause: Duration) {
+        let slot = self.slot(key).to_string();
+        let slot = slot.as_bytes();
+        let ids = [from, to].map(|node| self.id(node));
+        let [source, target] = [&self.nodes[from], &self.nodes[to]];
+        let set = |node: &RedisServer, state: &[u8], id: &str| {
+            node.query::<()>(&[b"CLUSTER", b"SETSLOT", slot, state, id.as_bytes()]);
+        };
+        set(target, b"IMPORTING", &ids[0]);
+        set(source, b"MIGRATING", &ids[1]);
+        let port = target.port().to_string();
+        loop {
+            let keys: Vec<String> = source.query(&[b"CLUSTER", b"GETKEYSINSLOT", slot, b"1"]);
+            let Some(key) = keys.first() else {
+                break;
+            };
+            source.query::<()>(&[
+                b"MIGRATE",
+                b"127.0.0.1",
+                port.as_bytes(),
+                key.as_bytes(),
+                b"0",
+                b"5000",
+            ]);
+            // Time is the subject: a slot is half moved for a while.
+            std::thread::sleep(pause);
+        }
+        // News of an earlier move that is still under way may undo this one.
+        eventually("all nodes know that the slot has moved", AGREE, || {
+            for node in [target, source].into_iter().chain(&self.nodes) {
+                set(node, b"NODE", &ids[1]);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            let is_told = |node: &RedisServer| {
+                let asked = redis::cmd("EXISTS").arg(key).query(&mut node.connection());
+                match asked {
+                    Ok(0 | 1) => node.port() == target.port(),
+                    Ok(_) => false,
+                    Err(error) => error
+                        .redirect_node()
+                        .is_some_and(|(to, _)| to.ends_with(&format!(":{port}"))),
+                }
+            };
+            self.nodes.iter().all(is_told).then_some(())
+        });
+    }
+
     /// Runs a command on the node that serves its key now.
     pub(crate) fn query<T: redis::FromRedisValue>(&self, command: &[&[u8]]) -> T {
         let mut node = &self.nodes[self.first_master_of(std::str::from_utf8(command[1]).unwrap())];

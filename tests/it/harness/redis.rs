@@ -29,13 +29,14 @@ pub(crate) struct RedisServer {
 const START: Duration = Duration::from_secs(60);
 
 /// Whether a key of artisand's own only remembers something for a while: errors of jobs that were tried again, closures
-/// that PHP has begun, pushes that a lost connection may repeat, heartbeats.
+/// that PHP has begun, pushes that a lost connection may repeat, heartbeats, names of queues.
 pub(crate) fn is_memory(key: &str) -> bool {
     [
         "artisand:last-error:",
         "artisand:called:",
         "artisand:ended:",
         "artisand:pushed:",
+        "artisand:queues",
         "artisand:worker",
     ]
     .iter()

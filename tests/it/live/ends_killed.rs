@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::beanstalkd::Beanstalkd;
+use crate::harness::cluster::Cluster;
 use crate::harness::journal::{self, Line};
 use crate::harness::process::{ManagedChild, kills};
 use crate::harness::redis::is_memory;
@@ -39,6 +40,8 @@ struct Rampage {
     killed: BTreeSet<u32>,
     /// Where the queues are, if on a server that only deletes jobs.
     tubes: Option<Tubes>,
+    /// The cluster that the queues and locks are on, if they are on one.
+    cluster: Option<Cluster>,
 }
 
 /// A server that only deletes jobs.
@@ -72,6 +75,20 @@ impl Rampage {
             ("QUEUE_FAILED_DRIVER", "database-uuids".to_owned()),
         ];
         Self::of(version, &[&settings[..], &more].concat(), SETTINGS)
+    }
+
+    /// The same, with queues, locks and cache on a cluster: each queue in a slot of its own.
+    fn on_a_cluster(version: u8, settings: &Settings, retry_after: u32) -> Self {
+        let cluster = Cluster::start();
+        let more = [
+            ("INTEROP_CLUSTER", cluster.seeds()),
+            ("REDIS_QUEUE_RETRY_AFTER", retry_after.to_string()),
+            ("QUEUE_FAILED_DRIVER", "database-uuids".to_owned()),
+        ];
+        Self {
+            cluster: Some(cluster),
+            ..Self::of(version, &[&settings[..], &more].concat(), SETTINGS)
+        }
     }
 
     /// The same, with the queues on a beanstalkd.
@@ -130,6 +147,7 @@ impl Rampage {
             random: fastrand::Rng::with_seed(seed),
             killed: BTreeSet::new(),
             tubes: None,
+            cluster: None,
         }
     }
 
@@ -199,6 +217,15 @@ impl Rampage {
             self.php().run(&["interop:jobs", lease]);
             return;
         }
+        if let Some(cluster) = &self.cluster {
+            for queue in QUEUES {
+                let lease = self
+                    .laravel
+                    .key(&format!("artisand:follow-ups-lease:{{{queue}}}"));
+                cluster.query::<i64>(&[b"DEL", lease.as_bytes()]);
+            }
+            return;
+        }
         let lease = self.laravel.key("artisand:follow-ups:lease");
         self.redis.query::<()>(&[b"DEL", lease.as_bytes()]);
     }
@@ -219,7 +246,15 @@ impl Rampage {
             (key.contains("queues:") && !key.ends_with(":notify"))
                 || (key.contains("artisand:") && !is_memory(key))
         };
-        self.keys("*").iter().any(is_work)
+        self.keys_of_work("*").iter().any(is_work)
+    }
+
+    /// Names of keys where the queues are.
+    fn keys_of_work(&self, pattern: &str) -> Vec<String> {
+        match &self.cluster {
+            Some(cluster) => cluster.keys(pattern),
+            None => self.keys(pattern),
+        }
     }
 
     /// The table of jobs, and locks in the database.
@@ -235,6 +270,7 @@ impl Rampage {
             let workers: Vec<_> = workers.collect();
             let state = match self.connection {
                 "database" => self.table().to_string(),
+                _ if self.cluster.is_some() => format!("{:?}", self.keys_of_work("*")),
                 _ => self.redis.state(),
             };
             panic!("{}: no end; {state}\n{}", self.name, workers.join("\n"));
@@ -246,7 +282,7 @@ impl Rampage {
             // A worker that has just started may not catch signals yet.
             worker.wait_timeout(SOON);
         }
-        let locks = self.keys("*laravel_unique_job*");
+        let locks = self.keys_of_work("*laravel_unique_job*");
         assert_eq!(locks, [""; 0], "{}", self.name);
         if self.connection == "database" {
             assert_eq!(self.table()["locks"], json!([]), "{}", self.name);
@@ -310,7 +346,10 @@ const CLASSES: [&str; 5] = [
 ];
 
 fn chains(version: u8, settings: &Settings) {
-    let mut scene = Rampage::new(version, settings, 4);
+    chains_of(Rampage::new(version, settings, 4));
+}
+
+fn chains_of(mut scene: Rampage) {
     let expected = go_on(&mut scene);
     let runs = scene.runs();
     let found: Vec<String> = runs.keys().cloned().collect();
@@ -442,6 +481,22 @@ mod in_a_database_chains_go_on_after_kills {
     #[ignore = "needs php and the Laravel roots (make test)"]
     fn laravel_13_sqlite() {
         chains(13, &with_queues(sqlite()));
+    }
+}
+
+mod on_a_cluster {
+    use super::{Rampage, batches_count, chains_of, sqlite};
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn chains_go_on_after_kills_laravel_13() {
+        chains_of(Rampage::on_a_cluster(13, &Vec::new(), 4));
+    }
+
+    #[test]
+    #[ignore = "needs php and the Laravel roots (make test)"]
+    fn batches_count_after_kills_laravel_13() {
+        batches_count(Rampage::on_a_cluster(13, &sqlite(), 4));
     }
 }
 

@@ -34,6 +34,7 @@ mod castings;
 mod chains;
 mod closure_tries;
 mod closures;
+mod clusters;
 mod crowd;
 mod dispatch;
 mod documents;

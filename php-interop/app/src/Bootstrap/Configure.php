@@ -109,6 +109,11 @@ class Configure
             'database' => $this->env('REDIS_DB', '0'),
         ];
 
+        // Queues, cache and locks are there, and what the tests write themselves stays on the single server.
+        $nodes = array_filter(explode(',', (string) $this->env('INTEROP_CLUSTER', '')));
+        $nodes = array_map(fn ($node) => array_combine(['host', 'port'], explode(':', $node)), $nodes);
+        $redisOfQueues = $nodes === [] ? 'default' : 'spread';
+
         return [
             'app' => [
                 'name' => $name,
@@ -147,7 +152,11 @@ class Configure
                     'array' => ['driver' => 'array', 'serialize' => false],
                     'database' => ['driver' => 'database', 'table' => 'cache', 'connection' => null, 'lock_connection' => null],
                     'file' => ['driver' => 'file', 'path' => $app->storagePath().'/framework/cache/data'],
-                    'redis' => ['driver' => 'redis', 'connection' => 'cache', 'lock_connection' => 'default'],
+                    'redis' => [
+                        'driver' => 'redis',
+                        'connection' => $nodes === [] ? 'cache' : 'spread',
+                        'lock_connection' => $redisOfQueues,
+                    ],
                 ],
                 'prefix' => $this->env('CACHE_PREFIX', $cachePrefix),
             ],
@@ -168,7 +177,7 @@ class Configure
                     ] + $redis,
                     // Keys of the tests themselves, without a prefix for all versions.
                     'interop' => $redis + ['options' => ['prefix' => '']],
-                ],
+                ] + ($nodes === [] ? [] : ['clusters' => ['spread' => $nodes]]),
             ],
             'filesystems' => [
                 'default' => 'local',
@@ -202,7 +211,7 @@ class Configure
                     ],
                     'redis' => [
                         'driver' => 'redis',
-                        'connection' => 'default',
+                        'connection' => $redisOfQueues,
                         'queue' => $this->env('REDIS_QUEUE', 'default'),
                         'retry_after' => $this->number('REDIS_QUEUE_RETRY_AFTER', 90),
                         'block_for' => $this->number('REDIS_QUEUE_BLOCK_FOR', null),

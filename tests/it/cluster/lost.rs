@@ -1,0 +1,144 @@
+//! Replies of a node that are lost: what was sent is never sent again.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use artisand::queue::Queue as _;
+
+use super::{payload, push, work};
+use crate::contract::name;
+use crate::harness::cluster::Cluster;
+
+/// Carries connections to a node. When armed, the next command with a certain text goes to the node, and its reply
+/// nowhere: the connection is cut.
+struct Proxy {
+    port: u16,
+    is_armed: Arc<AtomicBool>,
+    cuts: Arc<AtomicUsize>,
+}
+
+impl Proxy {
+    fn start(node: u16, text: &'static str) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (is_armed, cuts) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        let proxy = Self {
+            port,
+            is_armed: Arc::clone(&is_armed),
+            cuts: Arc::clone(&cuts),
+        };
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let client = client.unwrap();
+                let server = TcpStream::connect((Ipv4Addr::LOCALHOST, node)).unwrap();
+                let (is_armed, cuts) = (Arc::clone(&is_armed), Arc::clone(&cuts));
+                let is_cut = Arc::<AtomicBool>::default();
+                let (to, from) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                let was_cut = Arc::clone(&is_cut);
+                std::thread::spawn(move || answer(from, to, &was_cut));
+                std::thread::spawn(move || ask(client, server, text, &is_armed, &is_cut, &cuts));
+            }
+        });
+        proxy
+    }
+}
+
+/// Passes commands on, until the one whose reply is to be lost.
+fn ask(
+    mut client: TcpStream,
+    mut server: TcpStream,
+    text: &str,
+    is_armed: &AtomicBool,
+    is_cut: &AtomicBool,
+    cuts: &AtomicUsize,
+) {
+    let mut bytes = vec![0; 1 << 16];
+    while let Ok(length @ 1..) = client.read(&mut bytes) {
+        let is_it = memchr(&bytes[..length], text.as_bytes());
+        if is_it && is_armed.swap(false, Ordering::SeqCst) {
+            is_cut.store(true, Ordering::SeqCst);
+            cuts.fetch_add(1, Ordering::SeqCst);
+        }
+        if server.write_all(&bytes[..length]).is_err() {
+            break;
+        }
+    }
+    let _ = server.shutdown(Shutdown::Both);
+}
+
+/// Passes replies on, until one is to be lost.
+fn answer(mut server: TcpStream, mut client: TcpStream, is_cut: &AtomicBool) {
+    let mut bytes = vec![0; 1 << 16];
+    while let Ok(length @ 1..) = server.read(&mut bytes) {
+        if is_cut.load(Ordering::SeqCst) || client.write_all(&bytes[..length]).is_err() {
+            break;
+        }
+    }
+    let _ = client.shutdown(Shutdown::Both);
+}
+
+fn memchr(bytes: &[u8], text: &[u8]) -> bool {
+    bytes.windows(text.len()).any(|window| window == text)
+}
+
+/// A cluster whose clients reach the node with the queue `q` by the proxy.
+fn behind_a_proxy(text: &'static str) -> (Cluster, Proxy) {
+    let cluster = Cluster::start();
+    let node = cluster.first_master_of("p_queues:{q}");
+    let proxy = Proxy::start(cluster.node(node).port(), text);
+    // Nodes tell clients this port.
+    let port = proxy.port.to_string();
+    cluster
+        .node(node)
+        .query::<()>(&[b"CONFIG", b"SET", b"cluster-announce-port", port.as_bytes()]);
+    let told = || {
+        cluster
+            .query_all(&[b"CLUSTER", b"SLOTS"])
+            .iter()
+            .all(|reply| reply.contains(&port))
+    };
+    crate::harness::process::eventually("all nodes tell the proxy's port", super::PATIENCE, || {
+        told().then_some(())
+    });
+    (cluster, proxy)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_whose_reply_is_lost_is_of_unknown_outcome_and_never_sent_again() {
+    let (cluster, proxy) = behind_a_proxy("\"u1\"");
+    let queue = cluster.queue("p_");
+    queue.push(&name("q"), &[payload(0)]).await.unwrap();
+    proxy.is_armed.store(true, Ordering::SeqCst);
+    let error = queue.push(&name("q"), &[payload(1)]).await.unwrap_err();
+    assert!(error.is_of_unknown_outcome(), "{error:?}");
+    assert_eq!(proxy.cuts.load(Ordering::SeqCst), 1);
+    // The next command finds the node again.
+    queue.push(&name("q"), &[payload(2)]).await.unwrap();
+    assert_eq!(queue.sizes(&name("q")).await.unwrap().pending, 3);
+}
+
+/// A worker repeats a settlement, which finds that the job is gone: no job runs twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deletion_whose_reply_is_lost_doubles_no_job() {
+    let (cluster, proxy) = behind_a_proxy("ZREM");
+    let queue = Arc::new(cluster.queue("p_"));
+    for number in 0..20 {
+        assert_eq!(push(&queue, &name("q"), number).await, 1);
+    }
+    proxy.is_armed.store(true, Ordering::SeqCst);
+    let is_over = Arc::new(AtomicBool::new(true));
+    let ran = work(Arc::clone(&queue), vec![name("q")], is_over);
+    let ran = tokio::time::timeout(Duration::from_secs(30), ran)
+        .await
+        .unwrap();
+    assert_eq!(proxy.cuts.load(Ordering::SeqCst), 1);
+    assert_eq!(ran.len(), 20);
+    assert!(ran.values().all(|times| *times == 1), "{ran:?}");
+    assert_eq!(
+        queue.sizes(&name("q")).await.unwrap(),
+        artisand::queue::Sizes::default()
+    );
+}

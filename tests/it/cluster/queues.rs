@@ -1,0 +1,164 @@
+//! What several queues of a cluster have to do with each other.
+
+use std::time::Duration;
+
+use artisand::connection::RedisAddress;
+use artisand::queue::{Ledger as _, Queue as _, QueueName};
+
+use super::{PATIENCE, payload};
+use crate::contract::name;
+use crate::harness::cluster::Cluster;
+use crate::harness::process::{artisand, eventually};
+
+/// More queues than connections wait for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_to_any_of_many_queues_wakes_a_waiting_worker() {
+    let (cluster, prefix) = (Cluster::shared(), Cluster::own_prefix());
+    let (queue, producer) = (cluster.queue(&prefix), cluster.queue(&prefix));
+    let names: Vec<QueueName> = (0..11).map(|number| name(&format!("q{number}"))).collect();
+    for (number, pushed) in names.iter().enumerate() {
+        let push = async {
+            // The wait has begun; nothing tells when.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            producer.push(pushed, &[payload(number)]).await.unwrap();
+        };
+        let wait = queue.wait_for_push(&names, Duration::from_secs(10));
+        let (woken, ()) = tokio::join!(wait, push);
+        assert_eq!(woken.unwrap().as_ref(), Some(pushed));
+    }
+    // A wait that is over leaves nobody who takes the next notification.
+    producer.push(&names[0], &[payload(99)]).await.unwrap();
+    let key = producer.keys().notify(&names[0]);
+    assert_eq!(cluster.query::<u64>(&[b"LLEN", key.as_bytes()]), 1);
+}
+
+#[tokio::test]
+async fn queues_and_quarantines_of_all_masters_are_found_by_their_own_names() {
+    let (cluster, prefix) = (Cluster::shared(), Cluster::own_prefix());
+    let queue = cluster.queue(&prefix);
+    let names = ["a", "b", "c", "{tagged}"].map(name);
+    for queue_name in &names {
+        let payloads = [payload(1), b"broken".to_vec()];
+        queue.push(queue_name, &payloads).await.unwrap();
+        assert_eq!(
+            crate::contract::pop(&queue, &[queue_name.as_str()], 9, 0)
+                .await
+                .jobs
+                .len(),
+            1
+        );
+    }
+    // The braces of the last one are those that Laravel gives the name without them.
+    let expected = ["a", "b", "c", "tagged"].map(name);
+    assert_eq!(queue.queues().await.unwrap(), expected);
+    assert_eq!(queue.quarantines().await.unwrap(), expected);
+}
+
+#[tokio::test]
+async fn records_of_each_queue_are_counted_and_found() {
+    let (cluster, prefix) = (Cluster::shared(), Cluster::own_prefix());
+    let options = artisand::queue::RedisQueueOptions::default();
+    let whole = artisand::queue::RedisQueue::new(cluster.redis(&prefix), options);
+    let spool = artisand::queue::Spool::FollowUps;
+    for (queue, records) in [("a", 1), ("b", 3)] {
+        let key = whole.keys().spool(spool, &name(queue));
+        for record in 0..records {
+            let record = format!("{queue}{record}");
+            cluster.query::<i64>(&[b"RPUSH", key.as_bytes(), record.as_bytes()]);
+        }
+    }
+    assert_eq!(whole.length(spool).await.unwrap(), 0);
+    let mut found = whole.find_parts().await.unwrap();
+    found.sort();
+    assert_eq!(found, [name("a"), name("b")]);
+    let mut noted = whole.note_parts(&found).await.unwrap();
+    noted.sort();
+    assert_eq!(noted, found);
+    assert_eq!(whole.length(spool).await.unwrap(), 4);
+    let mut all = Vec::new();
+    for from in 0..4 {
+        all.extend(whole.read(spool, from, 1).await.unwrap());
+    }
+    all.sort();
+    assert_eq!(
+        all,
+        ["a0", "b0", "b1", "b2"].map(|record| record.as_bytes().to_vec())
+    );
+    assert_eq!(whole.read(spool, 0, 9).await.unwrap().len(), 4);
+    let part = whole.part(&name("b")).unwrap();
+    assert_eq!(part.length(spool).await.unwrap(), 3);
+}
+
+/// A directory with an `artisand.toml` for queues on the shared cluster.
+fn settings(prefix: &str, laravel: &str, rest: &str) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let RedisAddress::Cluster { seeds, .. } = Cluster::shared().options(prefix).address else {
+        unreachable!();
+    };
+    let seeds: Vec<_> = seeds
+        .iter()
+        .map(|seed| format!("{:?}", seed.to_string()))
+        .collect();
+    let text = format!(
+        "laravel = {laravel:?}\n[connections.redis]\ncluster = [{}]\nprefix = \"{prefix}\"\n{rest}",
+        seeds.join(", ")
+    );
+    std::fs::write(directory.path().join("artisand.toml"), text).unwrap();
+    directory
+}
+
+/// In one step the job leaves its queue and a record is left; then it is pushed where it goes.
+#[test]
+fn jobs_are_forwarded_to_a_queue_in_another_slot() {
+    let (cluster, prefix) = (Cluster::shared(), Cluster::own_prefix());
+    let directory = settings(
+        &prefix,
+        "13.5",
+        "[unmapped]\npolicy = \"forward\"\nqueue = \"b\"\n",
+    );
+    let keys = ["a", "b"].map(|queue| format!("{prefix}queues:{{{queue}}}"));
+    assert_ne!(cluster.slot(&keys[0]), cluster.slot(&keys[1]));
+    for number in 0..50 {
+        let payload = payload(number);
+        cluster.query::<i64>(&[b"RPUSH", keys[0].as_bytes(), &payload]);
+    }
+    let mut command = artisand(&[
+        "queue:work",
+        "--queue=a",
+        "--stop-when-empty",
+        "--concurrency=8",
+    ]);
+    let output = command.current_dir(directory.path()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    eventually("all jobs are there", PATIENCE, || {
+        let there: usize = cluster.query(&[b"LLEN", keys[1].as_bytes()]);
+        (there == 50).then_some(())
+    });
+    let mut there: Vec<Vec<u8>> = cluster.query(&[b"LRANGE", keys[1].as_bytes(), b"0", b"-1"]);
+    there.sort();
+    let mut expected: Vec<_> = (0..50).map(payload).collect();
+    expected.sort();
+    assert_eq!(there, expected);
+    let left = cluster.keys(&format!("{prefix}*"));
+    let is_work = |key: &&String| key.contains("follow-ups") || key.contains("reserved");
+    assert_eq!(left.iter().find(is_work), None);
+}
+
+#[test]
+fn queues_without_a_tag_are_refused_where_laravel_gives_them_none() {
+    let directory = settings(&Cluster::own_prefix(), "10.48", "");
+    let run = |queue: &str| {
+        let queue = format!("--queue={queue}");
+        let mut command = artisand(&["queue:work", &queue, "--stop-when-empty"]);
+        command.current_dir(directory.path()).output().unwrap()
+    };
+    let refused = run("mail");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success(), "{said}");
+    assert!(
+        said.contains("call the queue `{mail}` in the app and here"),
+        "{said}"
+    );
+    let works = run("{mail}");
+    assert!(works.status.success(), "{works:?}");
+}

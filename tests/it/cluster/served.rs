@@ -1,0 +1,145 @@
+//! Slots that move to other nodes, and masters that are replaced, while jobs are pushed and worked.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use artisand::queue::{Queue as _, RedisQueue};
+
+use super::{PATIENCE, payload, push, three, work};
+use crate::harness::cluster::Cluster;
+use crate::harness::process::{flood, until};
+
+/// The queues of two workers and a producer, each with connections of its own.
+fn clients(cluster: &Cluster, prefix: &str) -> [Arc<RedisQueue>; 3] {
+    [(); 3].map(|()| Arc::new(cluster.queue(prefix)))
+}
+
+/// Works the queues while `disturb` runs on a thread; then each job must have come once.
+async fn nothing_is_lost_or_doubled(
+    cluster: &Cluster,
+    jobs: usize,
+    disturb: impl FnOnce(&Cluster) + Send,
+) {
+    let [producer, workers @ ..] = clients(cluster, "p_");
+    let is_over = Arc::new(AtomicBool::new(false));
+    let workers = workers.map(|queue| tokio::spawn(work(queue, three(), Arc::clone(&is_over))));
+    let pushing = async {
+        let mut pushed = 0;
+        for number in 0..jobs {
+            pushed += push(&producer, &three()[number % 3], number).await;
+            // As long as the disturbance takes, more or less.
+            tokio::time::sleep(Duration::from_micros(500)).await;
+        }
+        pushed
+    };
+    let pushed = std::thread::scope(|scope| {
+        let disturbing = scope.spawn(|| disturb(cluster));
+        let handle = tokio::runtime::Handle::current();
+        let pushed = tokio::task::block_in_place(|| handle.block_on(pushing));
+        disturbing.join().unwrap();
+        pushed
+    });
+    assert_eq!(pushed, jobs, "no reply was lost");
+    is_over.store(true, Ordering::SeqCst);
+    let mut ran = std::collections::BTreeMap::new();
+    for worker in workers {
+        let done = tokio::time::timeout(PATIENCE, worker).await;
+        for (number, times) in done.expect("all jobs are worked").unwrap() {
+            *ran.entry(number).or_insert(0) += times;
+        }
+    }
+    let lost: Vec<_> = (0..jobs)
+        .filter(|number| !ran.contains_key(number))
+        .collect();
+    assert_eq!(lost, [0; 0], "lost");
+    let doubled: Vec<_> = ran.iter().filter(|(_, times)| **times > 1).collect();
+    assert!(doubled.is_empty(), "{doubled:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slots_that_move_under_load_cost_no_job_and_double_none() {
+    let cluster = Cluster::start();
+    nothing_is_lost_or_doubled(&cluster, flood(4_000), |cluster| {
+        for round in 0..3 {
+            for queue in ["a", "b", "c"] {
+                let key = format!("p_queues:{{{queue}}}");
+                let first = cluster.first_master_of(&key);
+                let [from, to] = [round, round + 1].map(|step| (first + step) % 3);
+                cluster.move_slot(&key, from, to, Duration::from_millis(20));
+            }
+        }
+    })
+    .await;
+    for code in ["MOVED", "ASK", "TRYAGAIN"] {
+        assert!(cluster.errors(code) > 0, "{code} was never answered");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_takes_over_when_told_costs_no_job_and_doubles_none() {
+    let cluster = Cluster::with_replicas();
+    nothing_is_lost_or_doubled(&cluster, flood(2_000), |cluster| {
+        for replica in [3, 4] {
+            cluster
+                .node(replica)
+                .query::<()>(&[b"CLUSTER", b"FAILOVER"]);
+            // Time is the subject: jobs are worked meanwhile.
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    })
+    .await;
+}
+
+/// What was not written to the replica is gone, as with Laravel: so all jobs are there before the kill.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_is_killed_costs_no_job_that_its_replica_has() {
+    let mut cluster = Cluster::with_replicas();
+    let jobs = flood(2_000);
+    let [producer, workers @ ..] = clients(&cluster, "p_");
+    for queue in 0..3 {
+        let numbers = (0..jobs).filter(|number| number % 3 == queue);
+        let payloads: Vec<_> = numbers.map(payload).collect();
+        producer.push(&three()[queue], &payloads).await.unwrap();
+    }
+    let victim = cluster.first_master_of("p_queues:{a}");
+    let acknowledged: i64 = cluster.node(victim).query(&[b"WAIT", b"1", b"5000"]);
+    assert_eq!(acknowledged, 1);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let workers = workers.map(|queue| tokio::spawn(work(queue, three(), Arc::clone(&is_over))));
+    until("some jobs are worked", PATIENCE, async || {
+        producer
+            .sizes(&three()[0])
+            .await
+            .is_ok_and(|sizes| sizes.pending < jobs as u64 / 4)
+    })
+    .await;
+    cluster.node_mut(victim).kill();
+    // The replica takes over, and the jobs whose deletion it missed come back.
+    until("the slot is served again", PATIENCE, async || {
+        producer.sizes(&three()[0]).await.is_ok()
+    })
+    .await;
+    is_over.store(true, Ordering::SeqCst);
+    let mut ran = std::collections::BTreeMap::new();
+    for worker in workers {
+        let done = tokio::time::timeout(PATIENCE, worker).await;
+        for (number, times) in done.expect("all jobs are worked").unwrap() {
+            *ran.entry(number).or_insert(0) += times;
+        }
+    }
+    // Jobs that were reserved by a pop whose reply was lost stay reserved for 90 s.
+    let mut left = 0;
+    for queue in three() {
+        left += usize::try_from(producer.sizes(&queue).await.unwrap().reserved).unwrap();
+    }
+    assert!(left <= 16, "{left} jobs are reserved by nobody");
+    assert!(
+        ran.len() + left >= jobs,
+        "{} of {jobs} and {left}",
+        ran.len()
+    );
+    let again: usize = ran.values().map(|times| times - 1).sum();
+    // What the replica did not know: at most what was under way.
+    assert!(again <= 64, "{again} jobs were run twice");
+}
