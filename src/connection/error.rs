@@ -156,9 +156,9 @@ impl Error {
     pub fn is_lost_connection(&self) -> bool {
         match self {
             Self::Connect { .. }
-            | Self::NoMaster { .. }
             | Self::NoNodes
             | Self::Unserved { .. }
+            | Self::NoMaster { .. }
             | Self::Beanstalkd { .. }
             | Self::Sqs { .. }
             | Self::Away(_) => true,

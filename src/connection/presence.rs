@@ -202,9 +202,9 @@ pub(crate) fn is_away(error: &(dyn std::error::Error + 'static)) -> bool {
     while let Some(error) = cause {
         if let Some(
             error @ (Error::Connect { .. }
-            | Error::NoMaster { .. }
             | Error::NoNodes
             | Error::Unserved { .. }
+            | Error::NoMaster { .. }
             | Error::Command { .. }
             | Error::Beanstalkd { .. }
             | Error::Sqs { .. }

@@ -25,8 +25,6 @@ pub enum RedisAddress {
     Tls(String, u16),
     /// Path of a unix socket.
     Unix(PathBuf),
-    /// The master of a service, which sentinels name.
-    Sentinel(Sentinels),
     /// Some nodes of a cluster, which know the others.
     Cluster {
         /// The nodes to begin with.
@@ -34,6 +32,8 @@ pub enum RedisAddress {
         /// Whether the nodes are reached over TLS.
         tls: bool,
     },
+    /// The master of a service, which sentinels name.
+    Sentinel(Sentinels),
 }
 
 impl fmt::Display for RedisAddress {
@@ -42,12 +42,12 @@ impl fmt::Display for RedisAddress {
             Self::Tcp(host, port) => write!(f, "{host}:{port}"),
             Self::Tls(host, port) => write!(f, "tls://{host}:{port}"),
             Self::Unix(path) => write!(f, "{}", path.display()),
-            Self::Sentinel(sentinels) => sentinels.fmt(f),
             Self::Cluster { seeds, tls } => {
                 let scheme = if *tls { "tls://" } else { "" };
                 let seeds: Vec<_> = seeds.iter().map(ToString::to_string).collect();
                 write!(f, "the cluster of {scheme}{}", seeds.join(", "))
             }
+            Self::Sentinel(sentinels) => sentinels.fmt(f),
         }
     }
 }

@@ -98,14 +98,6 @@ impl Redis {
         }
     }
 
-    /// What each of the sentinels says: the master that it names, or why it names none; `None` without sentinels.
-    pub(crate) async fn ask_sentinels(&self) -> Option<Vec<(String, Result<String, String>)>> {
-        match &self.0 {
-            Server::One(node) => node.ask_sentinels().await,
-            Server::Cluster(_) => None,
-        }
-    }
-
     /// The servers that have keys: all masters of a cluster, each as a server of its own.
     ///
     /// # Errors
@@ -118,6 +110,15 @@ impl Redis {
                 let masters = Box::pin(cluster.masters()).await?;
                 Ok(masters.into_iter().map(Server::One).map(Self).collect())
             }
+        }
+    }
+
+    /// What each of the sentinels says: the master that it names, or why it names none; `None` without sentinels.
+    #[cfg(feature = "cli")]
+    pub(crate) async fn ask_sentinels(&self) -> Option<Vec<(String, Result<String, String>)>> {
+        match &self.0 {
+            Server::One(node) => node.ask_sentinels().await,
+            Server::Cluster(_) => None,
         }
     }
 

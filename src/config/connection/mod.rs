@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Error;
+use super::cluster;
 use super::laravel::QueuePlace;
 use super::ledger::LedgerPlace;
-use super::{Error, cluster};
 use crate::connection::{Redis, RedisOptions};
 use crate::outbox::follow_up::put_off;
 use crate::queue::{

@@ -36,7 +36,7 @@ pub(super) fn server(
         redis.address = RedisAddress::Unix(socket.clone());
     } else if table.host.is_some()
         || table.port.is_some()
-        || table.tls.is_some() && !redis.is_cluster()
+        || table.tls.is_some() && !redis.is_cluster() && table.cluster.is_none()
     {
         let (host, port, is_tls) = match &redis.address {
             RedisAddress::Tcp(host, port) => (host.clone(), *port, false),

@@ -5,10 +5,11 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::{Connection, redis};
+use crate::config::cluster;
 use crate::config::file::ConnectionTable;
 use crate::config::laravel::{DRIVERS, Laravel, QueuePlace, QueueSettings};
 use crate::config::ledger::{LedgerPlace, ledger};
-use crate::config::{Config, Error, cluster};
+use crate::config::{Config, Error};
 use crate::connection::RedisOptions;
 use crate::queue::{
     BeanstalkdOptions, ConnectionName, DatabaseQueueOptions, QueueName, RedisQueueOptions,
@@ -108,14 +109,13 @@ fn on_redis(
 ) -> Result<QueuePlace, Error> {
     let redis = cluster::of(name, table, redis::server(config, name, table, redis)?)?;
     let queue = redis::queue(config, name, table, queue)?;
-    let tagging = cluster::tagging(config, &redis, queue.tagging);
     Ok(QueuePlace::Redis {
-        redis,
         queue: RedisQueueOptions {
             forwards: forwards(config, name),
-            tagging,
+            tagging: cluster::tagging(config, &redis, queue.tagging),
             ..queue
         },
+        redis,
     })
 }
 

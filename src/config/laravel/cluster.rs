@@ -71,18 +71,10 @@ impl Laravel {
             cluster.username
         };
         let sends_user = is_predis || self.is_at_least(13, 0);
-        let tls = match options
-            .get("context")
-            .filter(|_| cluster.has_tls && !is_predis)
-        {
-            Some(context) => {
-                let path = ["database", "redis", "clusters", "options", "context"];
-                self.tls_of_context(Some(context), &path)?
-            }
-            None => TlsOptions::default(),
-        };
+        let tls = self.cluster_tls(&options, is_predis)?;
         Ok(Some(RedisSettings {
             options: RedisOptions {
+                tls,
                 address: RedisAddress::Cluster {
                     seeds: cluster.seeds,
                     tls: cluster.has_tls,
@@ -92,10 +84,24 @@ impl Laravel {
                 // A cluster has no other.
                 database: 0,
                 prefix: option("prefix")?.unwrap_or_default(),
-                tls,
             },
             encoded: encoded(option)?,
         }))
+    }
+
+    /// How TLS to the nodes is secured.
+    fn cluster_tls(&self, options: &Map<String, Value>, is_predis: bool) -> Found<TlsOptions> {
+        let place: &[&str] = if is_predis {
+            &["parameters", "ssl"]
+        } else {
+            &["context"]
+        };
+        let mut keys = place[1..].iter();
+        let context = options.get(place[0]);
+        let context =
+            context.and_then(|context| keys.try_fold(context, |context, key| context.get(key)));
+        let path = [&["database", "redis", "clusters", "options"], place].concat();
+        self.tls_of_context(context, &path)
     }
 
     /// The list of nodes of a cluster; `None` if there is no such cluster.

@@ -186,6 +186,19 @@ impl Laravel {
     }
 }
 
+/// Path and value of an option that changes the bytes of values.
+pub(super) fn encoded(
+    option: impl Fn(&'static str) -> Found<Option<String>>,
+) -> Found<Option<(String, String)>> {
+    for key in ["serializer", "compression"] {
+        let value = option(key)?;
+        if let Some(value) = value.filter(|value| !matches!(&**value, "" | "0" | "none")) {
+            return Ok(Some((format!("database.redis.options.{key}"), value)));
+        }
+    }
+    Ok(None)
+}
+
 /// Where a connection says that its server is.
 fn address(connection: &Connection<'_>) -> Found<RedisAddress> {
     let host = connection.text("host")?;
@@ -199,19 +212,6 @@ fn address(connection: &Connection<'_>) -> Found<RedisAddress> {
         Some(socket) => RedisAddress::Unix(socket.into()),
         None => RedisOptions::address_of(&host, port, is_tls),
     })
-}
-
-/// Path and value of an option that changes the bytes of values.
-pub(super) fn encoded(
-    option: impl Fn(&'static str) -> Found<Option<String>>,
-) -> Found<Option<(String, String)>> {
-    for key in ["serializer", "compression"] {
-        let value = option(key)?;
-        if let Some(value) = value.filter(|value| !matches!(&**value, "" | "0" | "none")) {
-            return Ok(Some((format!("database.redis.options.{key}"), value)));
-        }
-    }
-    Ok(None)
 }
 
 fn url_only(url: String) -> Map<String, Value> {

@@ -226,7 +226,19 @@ fn compare_use(laravel: &Laravel, app: &App, truth: &Value, place: &str) {
         .into_iter()
         .map(|(name, _)| name)
         .collect();
+    // A single server of the same name counts more.
+    let clusters = object(&truth["config"]["database"]["redis"]["clusters"]);
+    let clusters = clusters.into_iter().map(|(name, _)| name);
+    let clusters: Vec<String> = clusters
+        .filter(|name| name != "options" && !names.contains(name))
+        .collect();
+    for name in &clusters {
+        let address = laravel.redis(name).unwrap().options.address;
+        let is_cluster = matches!(address, RedisAddress::Cluster { .. });
+        assert!(is_cluster, "{place}: {name} {address}");
+    }
     let mut ours = laravel.redis_connections().unwrap();
+    ours.retain(|name| !clusters.contains(name));
     ours.sort();
     assert_eq!(ours, names, "{place}");
     let prefixes = object(&truth["redis_prefixes"]);
@@ -248,8 +260,8 @@ fn compare_use(laravel: &Laravel, app: &App, truth: &Value, place: &str) {
             RedisAddress::Tcp(host, port) => json!([host, port, false]),
             RedisAddress::Tls(host, port) => json!([host, port, true]),
             RedisAddress::Unix(path) => json!(path),
-            RedisAddress::Sentinel(sentinels) => json!(sentinels.to_string()),
             RedisAddress::Cluster { .. } => continue,
+            RedisAddress::Sentinel(sentinels) => json!(sentinels.to_string()),
         };
         let ours = json!({
             "address": address,
@@ -327,7 +339,8 @@ fn compare_queue(laravel: &Laravel, truth: &Value, name: &str, queue: &Value, pl
         return;
     }
     let redis = queue["connection"].as_str().unwrap_or("default");
-    if truth["redis_connections"].get(redis).is_none() {
+    let clusters = &truth["config"]["database"]["redis"]["clusters"];
+    if truth["redis_connections"].get(redis).is_none() && clusters.get(redis).is_none() {
         assert!(ours.is_err(), "{place}: there is no Redis connection");
         return;
     }
