@@ -1,5 +1,7 @@
 //! Records of follow-up work.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::Ended;
@@ -39,8 +41,11 @@ pub(crate) struct Outgoing {
     pub(crate) connection: String,
     /// Queue on it.
     pub(crate) queue: String,
-    /// The payload.
+    /// The payload; empty if it is not UTF-8.
     pub(crate) payload: String,
+    /// The payload in Base64, if it is not UTF-8: a job that is forwarded has the bytes that some program gave it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) bytes: Option<String>,
     /// When it becomes due.
     pub(crate) due: Option<i64>,
     /// Identity of the payload, by which the other Redis recognizes a repeated push.
@@ -93,13 +98,27 @@ pub(crate) fn random_token() -> String {
 impl Outgoing {
     /// A push to a queue connection, to be made once the job has ended that it follows; it takes no lock.
     pub(crate) fn of(connection: &ConnectionName, push: &Push) -> Self {
+        let text = std::str::from_utf8(&push.payload).ok();
         Self {
             connection: connection.to_string(),
             queue: push.queue.to_string(),
-            payload: String::from_utf8_lossy(&push.payload).into_owned(),
+            payload: text.unwrap_or_default().to_owned(),
+            bytes: text
+                .is_none()
+                .then(|| BASE64_STANDARD.encode(&push.payload)),
             due: push.due.map(|due| due.0),
             id: random_token(),
             lock: None,
+        }
+    }
+}
+
+impl Outgoing {
+    /// The payload as it is pushed; `None` if the record does not hold it.
+    pub(crate) fn payload(&self) -> Option<Vec<u8>> {
+        match &self.bytes {
+            None => Some(self.payload.as_bytes().to_vec()),
+            Some(bytes) => BASE64_STANDARD.decode(bytes).ok(),
         }
     }
 }
@@ -123,3 +142,25 @@ impl FollowUp {
 /// Why something for PHP waits.
 pub(crate) const NO_PHP_QUEUE: &str =
     "no queue is known that PHP serves: set `queue` under [php] in artisand.toml";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_that_is_put_off_keeps_its_bytes() {
+        for payload in [&b"{\"job\":\"A\"}"[..], b"{\"job\":\"\xff\"}", b""] {
+            let push = Push {
+                queue: "q".into(),
+                payload: payload.to_vec(),
+                due: None,
+                claim: None,
+            };
+            let record = FollowUp::Push(Outgoing::of(&"redis".into(), &push)).to_record();
+            let Ok(FollowUp::Push(read)) = serde_json::from_slice(&record) else {
+                panic!("{}", String::from_utf8_lossy(&record));
+            };
+            assert_eq!(read.payload().as_deref(), Some(payload));
+        }
+    }
+}

@@ -58,9 +58,11 @@ impl Follower {
                 return Ok(Pushing::Pushed);
             }
         }
+        let payload = push.payload();
+        let payload = payload.ok_or_else(|| problem("its record has no payload".to_owned()))?;
         let job = Push {
             queue: to,
-            payload: push.payload.as_bytes().to_vec(),
+            payload,
             due: push.due.map(UnixSeconds),
             claim: None,
         };

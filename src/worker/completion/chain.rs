@@ -77,6 +77,7 @@ pub(crate) async fn effect(
         connection: ready.connection,
         queue: ready.push.queue.to_string(),
         payload: String::from_utf8(ready.push.payload).expect("payloads are JSON"),
+        bytes: None,
         due: ready.push.due.map(|due| due.0),
         id: ready.id.to_string(),
         lock: ready.lock.map(|lock| Wanted {
