@@ -9,7 +9,7 @@ use std::time::Duration;
 use artisand::connection::{Address, Redis, RedisAddress, RedisOptions};
 use artisand::queue::{QueueName, RedisQueue, RedisQueueOptions};
 
-use super::process::eventually;
+use super::process::{eventually, poll};
 use super::redis::RedisServer;
 
 /// A running cluster. The first three nodes are its masters in the beginning.
@@ -128,6 +128,16 @@ impl Cluster {
                 ]);
             }
         }
+        // A node that is slow to answer is forgotten, and has to be named again.
+        eventually("all nodes know each other", AGREE, || {
+            self.meet();
+            let is_done = || self.nodes.iter().all(|node| self.is_up(node)).then_some(());
+            poll(Duration::from_secs(3), is_done)
+        });
+    }
+
+    /// Tells the first node of all others.
+    fn meet(&self) {
         for (node, bus) in self.nodes.iter().zip(&self.buses).skip(1) {
             let [port, bus] = [node.port(), *bus].map(|port| port.to_string());
             let meet: [&[u8]; 5] = [
@@ -139,18 +149,13 @@ impl Cluster {
             ];
             self.nodes[0].query::<()>(&meet);
         }
-        self.wait_until_it_serves();
     }
 
-    /// Waits until all nodes that run know each other and serve all slots.
-    pub(crate) fn wait_until_it_serves(&self) {
+    /// Whether a node knows all others, and who serves each slot.
+    fn is_up(&self, node: &RedisServer) -> bool {
         let known = format!("cluster_known_nodes:{}", self.nodes.len());
-        for node in &self.nodes {
-            eventually("the cluster is up", AGREE, || {
-                let info: String = node.query(&[b"CLUSTER", b"INFO"]);
-                (info.contains("cluster_state:ok") && info.contains(&known)).then_some(())
-            });
-        }
+        let info: String = node.query(&[b"CLUSTER", b"INFO"]);
+        info.contains("cluster_state:ok") && info.contains(&known)
     }
 
     /// A node.
