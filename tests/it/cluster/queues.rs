@@ -37,7 +37,8 @@ async fn a_push_to_any_of_many_queues_wakes_a_waiting_worker() {
         }
     }
     assert!(missed < 3, "{missed} pushes woke nobody");
-    // A wait that is over leaves nobody who takes the next notification.
+    // A wait that is over leaves nobody who takes the next notification, once its connections are closed.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     producer.push(&names[0], &[payload(99)]).await.unwrap();
     let key = producer.keys().notify(&names[0]);
     assert_eq!(cluster.query::<u64>(&[b"LLEN", key.as_bytes()]), 1);

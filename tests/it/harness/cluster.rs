@@ -1,6 +1,5 @@
 //! A private Redis Cluster: masters that share all slots, and a replica of each if that is wanted.
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +9,7 @@ use artisand::connection::{Address, Redis, RedisAddress, RedisOptions};
 use artisand::queue::{QueueName, RedisQueue, RedisQueueOptions};
 
 use super::process::{eventually, poll};
-use super::redis::RedisServer;
+use super::redis::{FREE_PORT, RedisServer};
 
 /// A running cluster. The first three nodes are its masters in the beginning.
 pub(crate) struct Cluster {
@@ -23,11 +22,6 @@ const MASTERS: u16 = 3;
 const SLOTS: u16 = 16_384;
 /// How long the nodes may take to agree.
 const AGREE: Duration = Duration::from_secs(60);
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap().port()
-}
 
 impl Cluster {
     /// Three masters.
@@ -79,9 +73,7 @@ impl Cluster {
     fn of(nodes: usize) -> Self {
         let (mut servers, mut buses) = (Vec::new(), Vec::new());
         for _ in 0..nodes {
-            // A number below the ports that the kernel gives away would do, too, but not for two clusters at a time.
-            let bus = free_port();
-            servers.push(RedisServer::start_with(&[
+            let server = RedisServer::start_with(&[
                 "--save",
                 "",
                 "--appendonly",
@@ -93,10 +85,12 @@ impl Cluster {
                 "--cluster-node-timeout",
                 "1000",
                 "--cluster-port",
-                &bus.to_string(),
+                FREE_PORT,
                 "--repl-diskless-sync-delay",
                 "0",
-            ]));
+            ]);
+            let (_, bus): (String, u16) = server.query(&[b"CONFIG", b"GET", b"cluster-port"]);
+            servers.push(server);
             buses.push(bus);
         }
         let cluster = Self {
@@ -247,6 +241,16 @@ impl Cluster {
     pub(crate) fn query_all(&self, command: &[&[u8]]) -> Vec<String> {
         let reply = |node: &RedisServer| format!("{:?}", node.query::<redis::Value>(command));
         self.nodes.iter().map(reply).collect()
+    }
+
+    /// How each node that lives sees the others.
+    pub(crate) fn roles(&self) -> Vec<String> {
+        let see = |node: &RedisServer| {
+            let mut connection = node.try_connection()?;
+            let nodes = redis::cmd("CLUSTER").arg("NODES").query(&mut connection);
+            nodes.ok()
+        };
+        self.nodes.iter().filter_map(see).collect()
     }
 
     /// How often nodes have answered with this error.

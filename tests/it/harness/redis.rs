@@ -25,6 +25,14 @@ pub(crate) struct RedisServer {
     program: Vec<OsString>,
 }
 
+/// Stands in options for a port that no program has.
+pub(crate) const FREE_PORT: &str = "(a free port)";
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    listener.local_addr().unwrap().port()
+}
+
 /// How long a server may take to answer.
 const START: Duration = Duration::from_secs(60);
 
@@ -94,7 +102,7 @@ impl RedisServer {
                 .prefix("artisand-redis-")
                 .tempdir()
                 .unwrap(),
-            options: options.iter().map(ToString::to_string).collect(),
+            options: Vec::new(),
             has_config: config.is_some(),
             program,
         };
@@ -103,9 +111,12 @@ impl RedisServer {
         }
         // Another program may take the port between this check and the server's start.
         for _ in 0..5 {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            server.port = listener.local_addr().unwrap().port();
-            drop(listener);
+            server.port = free_port();
+            let option = |option: &&str| match *option {
+                FREE_PORT => free_port().to_string(),
+                option => option.to_owned(),
+            };
+            server.options = options.iter().map(option).collect();
             if server.launch() {
                 return server;
             }
