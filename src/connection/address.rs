@@ -26,7 +26,8 @@ impl Address {
         }
     }
 
-    /// An address in a reply of this node: without a host it has this node's; `None` if nobody knows it.
+    /// An address in a reply of this node. An empty host means the host of this node itself; a host `?` means that the
+    /// node does not know the host, and gives `None`.
     pub(super) fn beside(&self, host: &str, port: u16) -> Option<Self> {
         match host {
             "?" => None,

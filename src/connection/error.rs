@@ -44,7 +44,7 @@ pub enum Error {
     #[error("no node of the cluster answers")]
     NoNodes,
     /// Nobody serves a slot of a cluster for now, so that nothing was done.
-    #[error("nobody serves the keys on {cluster} for now")]
+    #[error("no master of {cluster} takes commands for these keys now")]
     Unserved {
         /// The cluster.
         cluster: String,

@@ -174,7 +174,8 @@ impl Presence {
         self.state().reached.clone()
     }
 
-    /// Lets one task look whether sentinels name another server, until nobody uses this one any more.
+    /// Starts the one task that looks whether sentinels name another server. It ends once the last connection to this
+    /// one is dropped.
     pub(crate) fn keep_lookout(&self, start: impl FnOnce() -> JoinHandle<()>) {
         let mut lookout = self.lookout.lock().unwrap_or_else(PoisonError::into_inner);
         // It ends with the runtime that it was started in.

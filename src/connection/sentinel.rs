@@ -216,11 +216,11 @@ impl Finder {
         Err(failures.into_error(&self.service))
     }
 
-    /// Looks again and again whether the sentinels name another master than the one that was reached, until nobody uses
-    /// the server any more.
+    /// Looks again and again whether the sentinels name another master than the one that was reached, until the
+    /// last connection to that one is dropped.
     ///
-    /// An old master may live on without knowing for ten seconds and more that it is none, and all that is written
-    /// there is lost: nothing that it says would tell.
+    /// For ten seconds and more after a failover the old master may not know of it. It answers as before, and all
+    /// that is written there is lost.
     pub(super) async fn look_out(self: Arc<Self>, presence: Weak<Presence>) {
         let mut asked = None;
         loop {

@@ -135,6 +135,7 @@ async fn a_server_that_refuses_has_done_nothing_and_its_successor_gets_the_call(
     old.query::<()>(&demote);
     let (renamed, port) = (Arc::clone(&named), new.port());
     tokio::spawn(async move {
+        // Time is the subject: the sentinel names the new master a moment after the calls below have begun.
         tokio::time::sleep(Duration::from_millis(300)).await;
         renamed.store(port, Ordering::SeqCst);
     });
@@ -325,12 +326,14 @@ fn failovers_under_load_lose_no_job_and_double_only_those_of_that_moment() {
         scope.spawn(|| {
             while !is_over.load(Ordering::SeqCst) {
                 seen.lock().unwrap().look(&journal);
+                // Time is the subject: when each job ran is known to this precision.
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
         let failing = scope.spawn(|| {
             let mut windows = Vec::new();
             for _ in 0..failovers {
+                // Time is the subject: jobs run between two failovers, too.
                 std::thread::sleep(Duration::from_millis(700));
                 let (old, begun) = (watched.master(), Instant::now());
                 watched.fail_over();

@@ -45,7 +45,7 @@ impl Laravel {
             let file = || (!text.is_empty()).then(|| self.base.join(&text));
             match key.as_str() {
                 "verify_peer" if !is_true => tls.trust = Trust::Nothing,
-                // Whoever is in between can sign a certificate as well as the server.
+                // PHP accepts any certificate that signed itself. An attacker between both sides can make one, too.
                 "allow_self_signed" if is_true => tls.trust = Trust::Nothing,
                 "verify_peer_name" if !is_true && tls.trust == Trust::Name => {
                     tls.trust = Trust::AnyName;

@@ -9,7 +9,7 @@
 //! | `MOVED` | another node serves the slot | noted, and sent there |
 //! | `ASK` | the slot is being moved, and its keys are there | sent there once, behind `ASKING` |
 //! | `TRYAGAIN` | some of the keys are moved already | sent again in a moment |
-//! | `CLUSTERDOWN`, `MASTERDOWN`, `LOADING`, `READONLY` | nobody serves the slot now | the nodes are asked for their slots; sent again in a moment |
+//! | `CLUSTERDOWN`, `MASTERDOWN`, `LOADING`, `READONLY` | the slot has no master that takes commands now | the nodes are asked for their slots; sent again in a moment |
 //! | no connection | nothing was sent | as above |
 //! | the connection is lost after that | unknown | an error; the nodes are asked for their slots before the next command |
 
@@ -43,7 +43,7 @@ pub(super) struct Cluster {
     nodes: Arc<Nodes>,
     /// Whether a connection was lost since the nodes were asked for their slots.
     is_stale: AtomicBool,
-    /// Slots that nobody served, and until when commands for them wait no more.
+    /// Slots for which a command has waited in vain, and until when further commands for them fail without waiting.
     unserved: Mutex<HashMap<Option<u16>, Instant>>,
     presence: Arc<Presence>,
 }
@@ -59,9 +59,9 @@ impl fmt::Debug for Cluster {
 /// How long a command waits for a node that serves its slot. A failover may take longer: then the caller tries again,
 /// as after the loss of a single server.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long other commands for a slot that nobody served do not wait.
+/// How long further commands for a slot fail without waiting, once a command for it has waited in vain.
 const IMPATIENCE: Duration = Duration::from_secs(1);
-/// How long after that a slot counts as served that no command was sent for.
+/// How long after that a slot is forgotten if no command for it is sent, so that the cluster no longer counts as away.
 const FORGOTTEN: Duration = Duration::from_secs(30);
 /// The wait before a command is sent again.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -74,7 +74,7 @@ enum Next {
     Moved(Address),
     /// The slot is being moved to this node.
     Ask(Address),
-    /// Nobody serves the slot for the moment; whether the nodes are to be asked for their slots.
+    /// The slot has no master for the moment; whether the nodes are to be asked for their slots.
     Wait { asks: bool },
     /// The error is the caller's.
     Fail,
@@ -187,6 +187,12 @@ impl Cluster {
         }
     }
 
+    /// Has the nodes asked for their slots before the next command, if this is news; what another command has noted
+    /// stays.
+    fn note_stale(&self, is_stale: bool) {
+        self.is_stale.fetch_or(is_stale, Ordering::Relaxed);
+    }
+
     /// Until when a command for this slot waits.
     fn deadline(&self, slot: Option<u16>) -> Instant {
         let now = Instant::now();
@@ -207,7 +213,7 @@ impl Cluster {
         }
     }
 
-    /// Notes that nobody serves a slot; the error of its command.
+    /// Notes that a command has waited in vain for a master of its slot; returns the error of the command.
     fn unserved(&self, slot: Option<u16>, error: Error) -> Error {
         let mut unserved = self.unserved.lock().unwrap_or_else(PoisonError::into_inner);
         unserved.insert(slot, Instant::now() + IMPATIENCE);
@@ -269,7 +275,7 @@ impl Cluster {
                         self.topology.note_move(slot, to);
                     }
                     // One slot that was moved is seldom alone.
-                    self.is_stale.store(hops > 1, Ordering::Relaxed);
+                    self.note_stale(hops > 1);
                     if may_hop {
                         continue;
                     }
@@ -279,11 +285,9 @@ impl Cluster {
                     continue;
                 }
                 Next::Ask(_) => {}
-                Next::Wait { asks } => self.is_stale.store(asks, Ordering::Relaxed),
+                Next::Wait { asks } => self.note_stale(asks),
                 Next::Fail => {
-                    if error.is_of_unknown_outcome() {
-                        self.is_stale.store(true, Ordering::Relaxed);
-                    }
+                    self.note_stale(error.is_of_unknown_outcome());
                     return Err(error);
                 }
             }
@@ -312,7 +316,7 @@ impl Cluster {
             Ok((self.node(&address)?, address))
         };
         let (node, address) = found.await.map_err(|error: Error| {
-            // Nothing was sent, and nobody may be there.
+            // Nothing was sent: the node may be gone.
             let next = if error.is_lost_connection() {
                 Next::Wait { asks: true }
             } else {

@@ -61,7 +61,7 @@ pub(super) struct SlotMap {
 impl SlotMap {
     /// Reads the reply to `CLUSTER SLOTS`, which `asked` has given; `None` if it is something else.
     ///
-    /// Ranges whose master nobody knows are left out.
+    /// A range is left out if the reply does not say the address of its master.
     pub(super) fn read(reply: Value, asked: &Address) -> Option<Self> {
         type Node = (Option<String>, u16);
         let Value::Array(rows) = reply else {

@@ -68,7 +68,8 @@ impl Waits {
         if looked_at.is_empty() {
             return first.await.0;
         }
-        // The others are dropped, and their connections closed: a notification that nobody hears is for other workers.
+        // The others are dropped, and their connections closed: notifications of their queues are then left for other
+        // workers.
         tokio::select! {
             (pushed, _, _) = first => pushed,
             pushed = self.look(keys, &looked_at, timeout) => pushed,

@@ -14,9 +14,13 @@ use artisand::queue::{PopRequest, Queue, QueueName, RedisQueue, Settlement};
 use artisand::time::Clock;
 
 use crate::contract::name;
+use crate::harness::process::until;
 
 /// Tests do not wait for longer than this.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a worker waits for a push before it looks at the queues again.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A payload of a job with this number.
 fn payload(number: usize) -> Vec<u8> {
@@ -27,6 +31,12 @@ fn payload(number: usize) -> Vec<u8> {
 fn number_of(payload: &[u8]) -> usize {
     let json: serde_json::Value = serde_json::from_slice(payload).unwrap();
     json["id"].as_str().unwrap().parse().unwrap()
+}
+
+/// Rests before a call is repeated that failed, as a worker does. Time is the subject: a cluster tells no event when it
+/// serves a slot again.
+async fn rest() {
+    tokio::time::sleep(Duration::from_millis(20)).await;
 }
 
 /// Pops and deletes jobs until told to stop and all queues are empty; returns how often each job came.
@@ -48,16 +58,16 @@ async fn work(
             selection: None,
             thorough: false,
         };
-        let popped = queue.pop(request).await;
-        let Ok(popped) = popped else {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+        let Ok(popped) = queue.pop(request).await else {
+            rest().await;
             continue;
         };
         if popped.jobs.is_empty() {
             if over {
                 return ran;
             }
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            // A wait that fails is followed by a pop, as in a worker.
+            let _ = queue.wait_for_push(&queues, LOOK).await;
         }
         for job in &popped.jobs {
             *ran.entry(number_of(&job.payload)).or_insert(0) += 1;
@@ -67,7 +77,7 @@ async fn work(
         while let Err(unsettled) = queue.settle(&rows).await {
             let mut left = unsettled.settled.into_iter();
             rows.retain(|_| left.next().unwrap().is_none());
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            rest().await;
         }
     }
 }
@@ -75,15 +85,16 @@ async fn work(
 /// Pushes a job until it is certain that it is there; returns how often it may be there.
 async fn push(queue: &RedisQueue, to: &QueueName, number: usize) -> usize {
     let mut times = 0;
-    let begun = tokio::time::Instant::now();
-    loop {
-        assert!(begun.elapsed() < PATIENCE, "job {number} cannot be pushed");
-        match queue.push(to, &[payload(number)]).await {
-            Ok(()) => return times + 1,
-            Err(error) => times += usize::from(error.is_of_unknown_outcome()),
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until("a job can be pushed", PATIENCE, async || {
+        let pushed = queue.push(to, &[payload(number)]).await;
+        times += match &pushed {
+            Ok(()) => 1,
+            Err(error) => usize::from(error.is_of_unknown_outcome()),
+        };
+        pushed.is_ok()
+    })
+    .await;
+    times
 }
 
 /// Names of queues whose slots lie on all three masters.

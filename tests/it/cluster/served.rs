@@ -148,7 +148,7 @@ async fn a_master_that_is_killed_costs_no_job_that_its_replica_has() {
     for queue in three() {
         left += usize::try_from(producer.sizes(&queue).await.unwrap().reserved).unwrap();
     }
-    assert!(left <= 16, "{left} jobs are reserved by nobody");
+    assert!(left <= 16, "{left} jobs are left reserved");
     let mut missing = [0; 3];
     for number in (0..jobs).filter(|number| !ran.contains_key(number)) {
         missing[number % 3] += 1;

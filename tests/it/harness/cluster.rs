@@ -301,6 +301,7 @@ impl Cluster {
             for node in [target, source].into_iter().chain(&self.nodes) {
                 set(node, b"NODE", &ids[1]);
             }
+            // Time is the subject: news of the earlier move arrives meanwhile, if there is some.
             std::thread::sleep(Duration::from_millis(20));
             let is_told = |node: &RedisServer| {
                 let asked = redis::cmd("EXISTS").arg(key).query(&mut node.connection());
@@ -336,6 +337,6 @@ impl Cluster {
                 }
             }
         }
-        panic!("nobody serves {}", String::from_utf8_lossy(command[1]));
+        panic!("no node serves {}", String::from_utf8_lossy(command[1]));
     }
 }

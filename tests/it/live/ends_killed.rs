@@ -309,7 +309,7 @@ impl Rampage {
                 assert!(first.attempts < second.attempts, "{pair}");
                 assert!(
                     self.killed.contains(&first.pid),
-                    "nobody was killed: {pair}"
+                    "no worker was killed: {pair}"
                 );
             }
         }
