@@ -2,7 +2,7 @@
 #
 # Sets up what the tests against real Laravel need: Debian packages on this
 # machine, and one directory tree ("root") per Laravel version that the
-# machine's own Debian release does not carry, one with MySQL and one with Valkey.
+# machine's own Debian release does not carry; on amd64 also one with MySQL and one with Valkey.
 #
 #   php-interop/setup.sh              everything, with MariaDB, PostgreSQL, beanstalkd and moto
 #   php-interop/setup.sh --host-only  only Redis and PHP, no roots
@@ -205,7 +205,7 @@ mysql_works() {
         --library-path "$lib:$1/usr/lib/mysql/private" "$1/usr/sbin/mysqld" --no-defaults --version 2>/dev/null
 }
 
-# The same of Valkey.
+# valkey_works ROOT: prints the version of the root's Valkey.
 valkey_works() {
     local lib=$1/usr/lib/x86_64-linux-gnu
     [ -e "$1/.artisand-complete" ] \
@@ -276,7 +276,7 @@ else
     wanted+=("laravel-8 bookworm $(laravel) root_works")
 fi
 wanted+=("laravel-10 trixie $(laravel) root_works" "laravel-13 forky $(laravel) root_works")
-# Debian's releases have MariaDB in its place.
+# MySQL is only in Debian sid. Both servers are started by the amd64 loader of their root.
 if [ "$(dpkg --print-architecture)" = amd64 ]; then
     wanted+=("mysql sid mysql-server-core mysql_works" "valkey trixie valkey-server valkey_works")
 fi

@@ -124,14 +124,21 @@ fn place(place: &QueuePlace) -> String {
 fn look_at_connection(config: &Config, report: &mut Report) {
     let name = config.default_connection();
     match config::connection(config, &name) {
-        Ok(connection) => report.ok(
-            "queue",
-            format!(
-                "connection `{name}`, queue `{}` {}",
-                output::printable(connection.default_queue.as_str()),
-                place(&connection.place),
+        Ok(connection) => match connection.check_tags([&connection.default_queue]) {
+            Ok(()) => report.ok(
+                "queue",
+                format!(
+                    "connection `{name}`, queue `{}` {}",
+                    output::printable(connection.default_queue.as_str()),
+                    place(&connection.place),
+                ),
             ),
-        ),
+            Err(error) => report.error(
+                "queue",
+                chain(&error),
+                "do that first: queue:work refuses this queue",
+            ),
+        },
         Err(error) if config.is_php_unasked() && error.is_unknown_setting() => report.ok(
             "queue",
             format!("connection `{name}`: PHP says where it is"),

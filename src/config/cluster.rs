@@ -20,7 +20,7 @@ pub(super) fn of(
     };
     let mut redis = of_app;
     if let Some(nodes) = &table.cluster {
-        let was_tls = matches!(redis.address, RedisAddress::Tls(..));
+        let was_tls = redis.address.has_tls();
         redis.address = RedisAddress::Cluster {
             seeds: seeds(name, table, nodes)
                 .map_err(|(problem, remedy)| refused(problem, remedy))?,
@@ -47,7 +47,7 @@ pub(super) fn of(
                 "the prefix of its keys is `{}`, with a brace that makes no tag",
                 redis.prefix
             ),
-            "the keys of a queue would lie in different slots, for Laravel as well; take the brace out, or write a tag such as `{app}`",
+            "the keys of a queue and artisand's own records of it would lie in different slots; take the brace out, or write a tag such as `{app}`",
         ));
     }
     Ok(redis)
@@ -68,21 +68,27 @@ fn seeds(
     if let Some((key, _)) = others.iter().find(|(_, is_set)| *is_set) {
         return Err((
             format!("[connections.{name}] also has `{key}`, which names a single server"),
-            "say one of both",
+            "keep one of the two",
         ));
     }
-    let seeds: Option<Vec<_>> = nodes.iter().map(|node| address(node)).collect();
-    seeds.filter(|seeds| !seeds.is_empty()).ok_or((
-        "`cluster` lists no nodes that can be read".to_owned(),
-        "write each as `host:port`, such as `cluster = [\"10.0.0.1:7000\", \"10.0.0.2:7000\"]`",
-    ))
+    let remedy = "write each as `host:port`, such as `cluster = [\"10.0.0.1:7000\", \"10.0.0.2:7000\"]`; `tls`, `username` and `password` stand beside it, for all nodes";
+    let seeds: Vec<_> = nodes.iter().map_while(|node| address(node)).collect();
+    if seeds.len() < nodes.len() {
+        // Without the text, which may hold a password.
+        let problem = format!("node {} of `cluster` is no `host:port`", seeds.len() + 1);
+        return Err((problem, remedy));
+    }
+    if seeds.is_empty() {
+        return Err(("`cluster` names no node".to_owned(), remedy));
+    }
+    Ok(seeds)
 }
 
 /// Host and port, as `host:port`.
 fn address(node: &str) -> Option<Address> {
     let (host, port) = node.rsplit_once(':')?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    (!host.is_empty()).then_some(())?;
+    (!host.is_empty() && !host.contains(['/', '@'])).then_some(())?;
     Some(Address::new(host, port.parse().ok()?))
 }
 
@@ -111,10 +117,10 @@ pub(super) fn tagging(
 }
 
 /// Refuses queues whose keys lie in different slots of a cluster: the app's Laravel gives them no tag.
-pub(super) fn check_tags(
+pub(super) fn check_tags<'q>(
     connection: &str,
     place: &QueuePlace,
-    queues: &[QueueName],
+    queues: impl IntoIterator<Item = &'q QueueName>,
 ) -> Result<(), Error> {
     let QueuePlace::Redis { redis, queue } = place else {
         return Ok(());
@@ -122,7 +128,7 @@ pub(super) fn check_tags(
     let keys = Keys::new(&*redis.prefix)
         .with_forwards(queue.forwards.clone())
         .with_tagging(queue.tagging);
-    let Some(queue) = queues.iter().find(|queue| !keys.is_usable(queue)) else {
+    let Some(queue) = (queues.into_iter()).find(|queue| !keys.is_usable(queue)) else {
         return Ok(());
     };
     Err(Error::Cluster {
@@ -149,6 +155,8 @@ mod tests {
             ("redis-1.example", None),
             (":7000", None),
             ("h:port", None),
+            ("tls://h:7000", None),
+            ("redis://:hush@h:7000", None),
         ];
         for (text, expected) in rows {
             let expected = expected.map(|(host, port)| Address::new(host, port));
@@ -165,6 +173,13 @@ mod tests {
         let redis = of("redis", &table(&["a:1", "b:2"]), of_app.clone()).unwrap();
         assert_eq!(redis.address.to_string(), "the cluster of a:1, b:2");
         assert_eq!(redis.database, 0);
+        // The password must not go in clear text where the app had TLS.
+        let tls = RedisOptions {
+            address: RedisAddress::Tls("h".into(), 1),
+            ..RedisOptions::default()
+        };
+        let redis = of("redis", &table(&["a:1"]), tls).unwrap();
+        assert!(redis.address.has_tls());
         let beside = ConnectionTable {
             port: Some(7),
             ..table(&["a:1"])
@@ -175,12 +190,16 @@ mod tests {
         };
         let rows = [
             (
-                of("redis", &table(&["a"]), of_app.clone()),
-                "write each as `host:port`",
+                of(
+                    "redis",
+                    &table(&["a:1", "redis://:hush@b:2"]),
+                    of_app.clone(),
+                ),
+                "node 2 of `cluster` is no `host:port`",
             ),
             (
                 of("redis", &table(&[]), of_app.clone()),
-                "write each as `host:port`",
+                "`cluster` names no node",
             ),
             (of("redis", &beside, of_app), "also has `port`"),
             (
@@ -191,6 +210,7 @@ mod tests {
         for (refused, expected) in rows {
             let refused = refused.unwrap_err().to_string();
             assert!(refused.contains(expected), "{refused}");
+            assert!(!refused.contains("hush"), "{refused}");
         }
     }
 }

@@ -64,6 +64,7 @@ impl Config {
         let mut doubts: Vec<Doubt> = self.doubt_of_app().into_iter().collect();
         doubts.extend(self.doubts_of_variables());
         doubts.extend(self.doubts_of_connections());
+        doubts.extend(self.doubts_of_sentinels());
         doubts.extend(self.doubt_of_php());
         let manifest = self.manifest().map(|(_, manifest)| manifest);
         let laravel = self.laravel();
@@ -196,6 +197,30 @@ impl Config {
             })
         };
         self.file.connections.iter().filter_map(doubt).collect()
+    }
+
+    /// Services under `[redis]` for connections that the app does not have.
+    fn doubts_of_sentinels(&self) -> Vec<Doubt> {
+        let laravel = self.laravel();
+        let laravel = laravel.filter(|known| !matches!(known.origin, Origin::Environment(_)));
+        let names = laravel.and_then(|laravel| laravel.redis_connections().ok());
+        let Some(names) = names.filter(|names| !names.is_empty()) else {
+            return Vec::new();
+        };
+        let table = self.redis_table();
+        let unknown = table.services.keys().filter(|name| !names.contains(name));
+        let doubt = |name: &String| {
+            let all = names.join(", ");
+            Doubt {
+                place: None,
+                problem: format!(
+                    "`services` under [redis]: the app has no Redis connection `{name}` (there are: {all})"
+                ),
+                remedy: "correct the name: no connection of the app gets this service",
+                is_certain: false,
+            }
+        };
+        unknown.map(doubt).collect()
     }
 
     /// Classes that the app does not have, or that are of another kind.

@@ -111,14 +111,14 @@ pub struct ConnectionTable {
 }
 
 impl fmt::Debug for ConnectionTable {
-    /// Without user and password, which a URL may hold as well.
+    /// Without user and password, which a URL or a wrong text for a node may hold as well.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConnectionTable")
             .field("url", &self.url.as_ref().map(|_| "(set)"))
             .field("host", &self.host)
             .field("port", &self.port)
             .field("socket", &self.socket)
-            .field("cluster", &self.cluster)
+            .field("cluster", &self.cluster.as_ref().map(Vec::len))
             .field("password", &self.password.as_ref().map(|_| "(set)"))
             .field("database", &self.database)
             .field("prefix", &self.prefix)

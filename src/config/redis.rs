@@ -16,7 +16,7 @@ pub struct RedisTable {
     pub sentinels: Vec<String>,
     /// The service whose master all of the app's Redis connections lead to.
     pub service: Option<String>,
-    /// Services of single connections of `database.redis`, where they are others.
+    /// Services of those connections of `database.redis` that have another one.
     #[serde(default)]
     pub services: BTreeMap<String, String>,
     /// User of the sentinels' own access lists.
@@ -26,14 +26,18 @@ pub struct RedisTable {
 }
 
 impl fmt::Debug for RedisTable {
-    /// Without the password.
+    /// Without the password, which a wrong text for a sentinel may hold as well.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisTable")
-            .field("sentinels", &self.sentinels)
+            .field("sentinels", &self.sentinels.len())
             .field("service", &self.service)
             .field("services", &self.services)
             .field("sentinel_username", &self.sentinel_username)
-            .finish_non_exhaustive()
+            .field(
+                "sentinel_password",
+                &self.sentinel_password.as_ref().map(|_| "(set)"),
+            )
+            .finish()
     }
 }
 
@@ -49,20 +53,32 @@ impl RedisTable {
         let Some(service) = self.service_of(name) else {
             return address;
         };
-        let servers = self.sentinels.iter().map(|server| SentinelServer {
+        let servers = self.servers().flatten().map(|server| SentinelServer {
             username: self.sentinel_username.clone(),
             password: self.sentinel_password.clone(),
-            ..SentinelServer::parse(server, SentinelServer::PORT, false)
+            ..server
         });
         RedisAddress::Sentinel(Sentinels {
             service: service.to_owned(),
             servers: servers.collect(),
-            has_tls: matches!(address, RedisAddress::Tls(..)),
+            has_tls: address.has_tls(),
         })
+    }
+
+    /// The sentinels; `None` for each text that names none.
+    fn servers(&self) -> impl Iterator<Item = Option<SentinelServer>> {
+        let texts = self.sentinels.iter();
+        texts.map(|text| SentinelServer::parse(text, SentinelServer::PORT, false))
     }
 
     /// What is wrong with the table, if anything.
     pub(super) fn problem(&self) -> Option<&'static str> {
+        if self.servers().any(|server| server.is_none()) {
+            // Without the text, which may hold a password.
+            return Some(
+                "each of `sentinels` under [redis] has to be `host`, `host:port` or `tls://host:port`; user and password go into `sentinel_username` and `sentinel_password`, or ARTISAND_SENTINEL_PASSWORD",
+            );
+        }
         let has_service = self.service.is_some() || !self.services.is_empty();
         if has_service && self.sentinels.is_empty() {
             return Some(

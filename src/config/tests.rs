@@ -308,7 +308,7 @@ fn sentinels_of_the_file_lie_over_the_app_and_below_a_connection() {
         ("database = 3", Ok("m via a:26379, b:7")),
         ("host = 'x'\nport = 9", Ok("x:9")),
         ("url = 'redis://x'", Ok("x:6379")),
-        ("port = 9", Err("queue connection `redis`: `port` is `9`, expected `host` with it, or nothing: sentinels name the server of this connection")),
+        ("port = 9", Err("queue connection `redis`: `port` is `9`, expected `host` beside it, or neither: the app's sentinels or cluster name the servers")),
     ];
     for (rest, expected) in rows {
         let expected = expected.map(str::to_owned).map_err(str::to_owned);
@@ -317,8 +317,21 @@ fn sentinels_of_the_file_lie_over_the_app_and_below_a_connection() {
     for (redis, expected) in [
         ("[redis]\nservice = 'm'", "needs `sentinels`"),
         ("[redis]\nsentinels = ['a']", "needs `service`"),
+        (
+            "[redis]\nsentinels = ['tcp://:hush@a:1']\nservice = 'm'",
+            "has to be `host`",
+        ),
+        (
+            "[redis]\nsentinels = ['a:b']\nservice = 'm'",
+            "has to be `host`",
+        ),
+        (
+            "[redis]\nsentinels = ['http://a']\nservice = 'm'",
+            "has to be `host`",
+        ),
     ] {
         let error = config(redis, &[]).check_redis_table().unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
+        assert!(!error.to_string().contains("hush"), "{error}");
     }
 }

@@ -41,10 +41,10 @@ pub enum Error {
         source: RedisError,
     },
     /// No node of a cluster told which others there are.
-    #[error("no node of the cluster answers")]
-    NoNodes,
-    /// Nobody serves a slot of a cluster for now, so that nothing was done.
-    #[error("no master of {cluster} takes commands for these keys now")]
+    #[error("no node of {0} answers")]
+    NoNodes(String),
+    /// No master of a cluster takes commands for a slot now; nothing was done.
+    #[error("the slot of these keys has no master on {cluster} now")]
     Unserved {
         /// The cluster.
         cluster: String,
@@ -156,7 +156,7 @@ impl Error {
     pub fn is_lost_connection(&self) -> bool {
         match self {
             Self::Connect { .. }
-            | Self::NoNodes
+            | Self::NoNodes(_)
             | Self::Unserved { .. }
             | Self::NoMaster { .. }
             | Self::Beanstalkd { .. }

@@ -27,7 +27,7 @@ pub(crate) struct Presence {
     /// Grows when sentinels name another server: connections from before lead to the wrong one.
     term: watch::Sender<u64>,
     state: Mutex<State>,
-    /// Looks whether sentinels name another server, as long as somebody uses this one.
+    /// The task that asks sentinels for another master; it ends with the last connection to this server.
     lookout: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -203,7 +203,7 @@ pub(crate) fn is_away(error: &(dyn std::error::Error + 'static)) -> bool {
     while let Some(error) = cause {
         if let Some(
             error @ (Error::Connect { .. }
-            | Error::NoNodes
+            | Error::NoNodes(_)
             | Error::Unserved { .. }
             | Error::NoMaster { .. }
             | Error::Command { .. }

@@ -36,6 +36,19 @@ pub enum RedisAddress {
     Sentinel(Sentinels),
 }
 
+impl RedisAddress {
+    /// Whether the server, the master or the nodes are reached over TLS.
+    #[must_use]
+    pub fn has_tls(&self) -> bool {
+        match self {
+            Self::Tcp(..) | Self::Unix(_) => false,
+            Self::Tls(..) => true,
+            Self::Cluster { tls, .. } => *tls,
+            Self::Sentinel(sentinels) => sentinels.has_tls,
+        }
+    }
+}
+
 impl fmt::Display for RedisAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -62,23 +62,29 @@ impl SentinelServer {
         }
     }
 
-    /// The sentinel of a text such as `host`, `host:26380`, `tcp://host` or `tls://[::1]:26379`.
+    /// The sentinel of a text such as `host`, `host:26380`, `tcp://host` or `tls://[::1]:26379`; `None` for another
+    /// text, which may hold a password and so must not be shown.
     #[must_use]
-    pub fn parse(text: &str, port: u16, has_tls: bool) -> Self {
+    pub fn parse(text: &str, port: u16, has_tls: bool) -> Option<Self> {
         let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
-        let has_tls = has_tls || matches!(scheme, "tls" | "rediss");
+        let has_tls = match scheme {
+            "" | "tcp" | "redis" => has_tls,
+            "tls" | "rediss" => true,
+            _ => return None,
+        };
         // An IPv6 address without brackets has colons and no port.
         let split = rest.rsplit_once(':');
         let split = split.filter(|(host, _)| host.ends_with(']') || !host.contains(':'));
-        let (host, port) = match split.map(|(host, port)| (host, port.parse())) {
-            Some((host, Ok(port))) => (host, port),
-            _ => (rest, port),
+        let (host, port) = match split {
+            Some((host, port)) => (host, port.parse().ok()?),
+            None => (rest, port),
         };
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        Self {
+        let is_host = !host.is_empty() && !host.contains(['@', '/', '?']);
+        is_host.then(|| Self {
             tls: has_tls.then(TlsOptions::default),
             ..Self::new(host, port)
-        }
+        })
     }
 }
 
@@ -393,7 +399,7 @@ mod tests {
             ("[::1]:3", "::1:3"),
         ];
         for (text, expected) in rows {
-            let server = SentinelServer::parse(text, SentinelServer::PORT, false);
+            let server = SentinelServer::parse(text, SentinelServer::PORT, false).unwrap();
             assert_eq!(server.to_string(), expected, "{text}");
         }
     }

@@ -23,8 +23,8 @@ pub enum Trust {
     /// A trusted authority gave it to a server of this name.
     #[default]
     Name,
-    /// A trusted authority gave it to somebody.
+    /// A trusted authority signed it; the name in it is not checked.
     AnyName,
-    /// Nothing: whoever is in between can read along.
+    /// Nothing is checked: an attacker between both sides can read and change all data.
     Nothing,
 }

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::harness::process::artisand;
-use crate::harness::redis::RedisServer;
+use crate::harness::redis::{FREE_PORT, RedisServer};
 use crate::harness::sql::{Engine, MariaDbServer, PostgresServer, SqlServer};
 
 fn queue(options: &RedisOptions) -> RedisQueue {
@@ -188,15 +188,11 @@ async fn a_server_is_trusted_as_far_as_the_app_says() {
     let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
     let (own, key) = (path("cert.pem"), path("key.pem"));
     let start = |auth: &str| {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
-        let text = port.to_string();
         let options = [
             "--save",
             "",
             "--tls-port",
-            &text,
+            FREE_PORT,
             "--tls-cert-file",
             &own,
             "--tls-key-file",
@@ -206,7 +202,9 @@ async fn a_server_is_trusted_as_far_as_the_app_says() {
             "--tls-auth-clients",
             auth,
         ];
-        (RedisServer::start_with(&options), port)
+        let server = RedisServer::start_with(&options);
+        let (_, port): (String, u16) = server.query(&[b"CONFIG", b"GET", b"tls-port"]);
+        (server, port)
     };
     let (open, closed) = (start("no"), start("yes"));
     let trusting = |trust| TlsOptions {

@@ -1133,7 +1133,8 @@ pub(crate) fn redis_queue(server: &RedisServer, notify: bool) -> RedisQueue {
     )
 }
 
-/// Clauses about several queues whose keys have to be in one place; `cluster/` has others for queues that are not.
+/// Clauses about several queues whose keys have to be in one place. Where they are not, `cluster/queues.rs` forwards jobs
+/// to another slot, and `live/ends_killed.rs` has chains and batches over three.
 const IN_ONE_PLACE: [&str; 3] = [
     "forwarded_and_quarantined_jobs_are_as_they_were",
     "what_the_end_of_a_job_brings_about_happens_with_it_or_not_at_all",

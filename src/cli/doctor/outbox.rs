@@ -23,9 +23,7 @@ pub(super) async fn check_failed_jobs(ledger: &dyn Ledger) -> Report {
     report
 }
 
-/// Looks at the follow-ups; also answers whether jobs are to be counted in batches.
-/// Looks for lists of queues that no worker knows to have some: the set of their names may be lost. From now on it
-/// has them.
+/// Looks for records of ended jobs in lists of queues that the set of such queues lacks, and adds these queues to it.
 pub(super) async fn check_parts(ledger: &dyn Ledger) -> Report {
     let mut report = Report::default();
     let looked = async {
@@ -46,10 +44,10 @@ pub(super) async fn check_parts(ledger: &dyn Ledger) -> Report {
             report.warn(
                 CHECK,
                 format!(
-                    "records of jobs that have ended lay with queues that no worker serves: {}",
+                    "the set `artisand:queues` lacked these queues, which have records of ended jobs: {}; it has them now",
                     names.join(", ")
                 ),
-                "nothing: the next worker of any queue of this connection sees to them",
+                "nothing: workers of this connection look at them within half a minute",
             );
         }
         Err(error) => report.warn(
@@ -61,6 +59,7 @@ pub(super) async fn check_parts(ledger: &dyn Ledger) -> Report {
     report
 }
 
+/// Looks at the follow-ups; also answers whether jobs are to be counted in batches.
 pub(super) async fn check_follow_ups(ledger: &dyn Ledger) -> (Report, bool) {
     match ledger.read(Spool::FollowUps, 0, MOST).await {
         Ok(records) => {
@@ -91,7 +90,7 @@ fn kinds(records: &[Vec<u8>]) -> BTreeMap<&'static str, usize> {
             Some("count") => COUNTS,
             Some("forget") => "marks to be taken out of batches",
             Some("unlock") => "locks to be freed",
-            Some("push") => "jobs to be pushed to other connections",
+            Some("push") => "jobs to be pushed to other connections or slots",
             _ => "records that cannot be read",
         };
         *kinds.entry(kind).or_insert(0) += 1;

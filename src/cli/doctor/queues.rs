@@ -59,8 +59,11 @@ pub(super) async fn check(context: &Context<'_>) -> (Report, bool) {
             format!("none of connection `{name}` holds jobs now"),
         );
     }
-    if let Err(error) = settings.check_tags(&names) {
-        report.error("queues", error.to_string(), "queue:work does not start so");
+    // A queue that Laravel cannot push to has no keys: so the default one is looked at as well.
+    let default = [settings.default_queue.clone()];
+    if let Err(error) = settings.check_tags([&names[..], &default].concat().iter()) {
+        let remedy = "do that first: queue:work refuses this queue";
+        report.error("queues", error.to_string(), remedy);
     }
     report.extend(outbox::check_parts(&*queue).await);
     report.extend(outbox::check_failed_jobs(&*queue).await);
@@ -140,6 +143,9 @@ async fn on_redis(
     }
     for master in &masters {
         report.extend(redis::check(master).await);
+        if server.is_cluster() {
+            report.extend(sentinel::check_replicas(master).await);
+        }
     }
     if let RedisAddress::Sentinel(sentinels) = &options.address {
         report.extend(sentinel::check(&server, sentinels).await);

@@ -8,14 +8,20 @@ use crate::connection::{Redis, Sentinels};
 pub(super) async fn check(redis: &Redis, sentinels: &Sentinels) -> Report {
     let said = redis.ask_sentinels().await.unwrap_or_default();
     let mut report = answers(&sentinels.service, &said);
-    if let Ok(info) = Info::of(redis, &["replication"]).await {
-        let mut command = ::redis::cmd("CONFIG");
-        let least = command.arg("GET").arg("min-replicas-to-write");
-        let least = redis.command::<Vec<String>>(least).await.ok();
-        let least = least.and_then(|pair| pair.into_iter().nth(1));
-        report.extend(replicas(&info, least.as_deref()));
-    }
+    report.extend(check_replicas(redis).await);
     report
+}
+
+/// Asks a master for its replicas.
+pub(super) async fn check_replicas(master: &Redis) -> Report {
+    let Ok(info) = Info::of(master, &["replication"]).await else {
+        return Report::default();
+    };
+    let mut command = ::redis::cmd("CONFIG");
+    let least = command.arg("GET").arg("min-replicas-to-write");
+    let least = master.command::<Vec<String>>(least).await.ok();
+    let least = least.and_then(|pair| pair.into_iter().nth(1));
+    replicas(master.address(), &info, least.as_deref())
 }
 
 /// What each of the sentinels says of the master: where it is, or why it is not known.
@@ -29,15 +35,17 @@ fn answers(service: &str, said: &[(String, Result<String, String>)]) -> Report {
     let mut masters: Vec<&str> = named.iter().map(|(_, master)| &**master).collect();
     masters.sort_unstable();
     masters.dedup();
-    report.ok(
-        "sentinel",
-        format!(
-            "service `{service}`, master {}; {} of {} sentinels know it",
-            masters.join(" or "),
-            named.len(),
-            said.len()
-        ),
-    );
+    if !masters.is_empty() {
+        report.ok(
+            "sentinel",
+            format!(
+                "service `{service}`, master {}; {} of {} sentinels know it",
+                masters.join(" or "),
+                named.len(),
+                said.len()
+            ),
+        );
+    }
     for (name, problem) in said {
         if let Err(problem) = problem {
             report.warn(
@@ -63,19 +71,19 @@ fn answers(service: &str, said: &[(String, Result<String, String>)]) -> Report {
 }
 
 /// What is lost if the master fails; `least` is its setting, which managed servers do not reveal.
-fn replicas(info: &Info, least: Option<&str>) -> Report {
+fn replicas(master: &str, info: &Info, least: Option<&str>) -> Report {
     let mut report = Report::default();
     if info.field("connected_slaves") == Some("0") {
         report.warn(
             "failover",
-            "the master has no replica that could take its place",
+            format!("the master {master} has no replica that could take its place"),
             "start a replica (`replicaof`)",
         );
     }
     if least == Some("0") {
         report.ok(
             "failover",
-            "min-replicas-to-write is 0: a master that is cut off takes jobs that are lost when another one takes its place, and jobs whose end the replica has not seen run again",
+            format!("min-replicas-to-write is 0 on {master}: after a failover, jobs that only the old master had are lost, and jobs whose end it had not replicated run again"),
         );
     }
     report
@@ -96,11 +104,12 @@ mod tests {
             (vec![at("a", Ok("m:1")), at("b", Ok("m:1"))], "ok"),
             (vec![at("a", Ok("m:1")), at("b", Err("refused"))], "ok warning"),
             (vec![at("a", Ok("m:1")), at("b", Ok("n:1"))], "ok warning"),
+            (vec![at("a", Err("refused"))], "warning"),
         ];
         for (said, expected) in rows {
             assert_eq!(answers("s", &said).levels(), expected, "{said:?}");
         }
-        let levels = |info: &str, least| replicas(&Info(info.to_owned()), least).levels();
+        let levels = |info: &str, least| replicas("m", &Info(info.to_owned()), least).levels();
         assert_eq!(levels("connected_slaves:1", Some("0")), "ok");
         assert_eq!(levels("connected_slaves:0", Some("1")), "warning");
     }

@@ -49,7 +49,8 @@ impl Plan {
         let router = config::router(config, registry)?;
         refuse_circles(config, &router, &options, settings.forwards())?;
         settings.check_choices(&router)?;
-        settings.check_tags(&options.queues)?;
+        // Also those that get what this worker does not run: it could never push there.
+        settings.check_tags(options.queues.iter().chain(router.forward_targets()))?;
         let metrics = args.metrics(config);
         let nowhere = match settings.place {
             QueuePlace::Nowhere(driver) => Some(driver),

@@ -161,7 +161,10 @@ impl Connection {
     /// # Errors
     ///
     /// The app's Laravel is older than 13.5, and gives such queues no tag.
-    pub fn check_tags(&self, queues: &[QueueName]) -> Result<(), Error> {
+    pub fn check_tags<'q>(
+        &self,
+        queues: impl IntoIterator<Item = &'q QueueName>,
+    ) -> Result<(), Error> {
         cluster::check_tags(self.name.as_str(), &self.place, queues)
     }
 

@@ -38,16 +38,17 @@ pub(super) fn server(
         || table.port.is_some()
         || table.tls.is_some() && !redis.is_cluster() && table.cluster.is_none()
     {
-        let (host, port, is_tls) = match &redis.address {
-            RedisAddress::Tcp(host, port) => (host.clone(), *port, false),
-            RedisAddress::Tls(host, port) => (host.clone(), *port, true),
-            RedisAddress::Unix(_) | RedisAddress::Cluster { .. } => {
-                ("127.0.0.1".to_owned(), 6379, false)
+        let is_tls = redis.address.has_tls();
+        let (host, port) = match &redis.address {
+            RedisAddress::Tcp(host, port) | RedisAddress::Tls(host, port) => (host.clone(), *port),
+            RedisAddress::Unix(_) => ("127.0.0.1".to_owned(), 6379),
+            RedisAddress::Sentinel(_) | RedisAddress::Cluster { .. } if table.host.is_some() => {
+                (String::new(), 6379)
             }
-            RedisAddress::Sentinel(sentinels) if table.host.is_some() => {
-                (String::new(), 6379, sentinels.has_tls)
+            RedisAddress::Cluster { .. } if table.cluster.is_some() => (String::new(), 6379),
+            RedisAddress::Sentinel(_) | RedisAddress::Cluster { .. } => {
+                return Err(address(without_host(table)));
             }
-            RedisAddress::Sentinel(_) => return Err(address(without_host(table))),
         };
         let host = table.host.clone().unwrap_or(host);
         redis.address = RedisOptions::address_of(
@@ -101,7 +102,7 @@ pub(super) fn queue(
     })
 }
 
-/// Sentinels say the port of the server, and the app whether it speaks TLS.
+/// Sentinels and clusters say the ports of their servers, and the app whether they speak TLS.
 fn without_host(table: &ConnectionTable) -> connection::Error {
     let (name, value) = match (table.port, table.tls) {
         (Some(port), _) => ("port", port.to_string()),
@@ -110,7 +111,7 @@ fn without_host(table: &ConnectionTable) -> connection::Error {
     connection::Error::Setting {
         name: name.to_owned(),
         value,
-        expected: "`host` with it, or nothing: sentinels name the server of this connection",
+        expected: "`host` beside it, or neither: the app's sentinels or cluster name the servers",
     }
 }
 

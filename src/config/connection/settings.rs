@@ -119,6 +119,18 @@ fn on_redis(
     })
 }
 
+/// Refuses a setting of Redis in the file for a connection that is elsewhere.
+fn only_redis(name: &str, key: Option<&'static str>, place: &'static str) -> Result<(), Error> {
+    let Some(key) = key else {
+        return Ok(());
+    };
+    Err(Error::OnlyRedis {
+        connection: name.to_owned(),
+        key,
+        place,
+    })
+}
+
 /// The queues in a table of the app, over which the file says something.
 fn database_queue(
     config: &Config,
@@ -126,13 +138,7 @@ fn database_queue(
     table: &ConnectionTable,
     of_app: DatabaseQueueOptions,
 ) -> Result<DatabaseQueueOptions, Error> {
-    if let Some(key) = table.first_of_server() {
-        return Err(Error::OnlyRedis {
-            connection: name.to_owned(),
-            key,
-            place: "in a database",
-        });
-    }
+    only_redis(name, table.first_of_server(), "in a database")?;
     let retry_after = table.retry_after.map(Duration::from_secs);
     Ok(DatabaseQueueOptions {
         retry_after: retry_after.unwrap_or(of_app.retry_after),
@@ -151,13 +157,7 @@ fn beanstalkd_queue(
     table: &ConnectionTable,
     of_app: BeanstalkdOptions,
 ) -> Result<BeanstalkdOptions, Error> {
-    if let Some(key) = table.first_of_redis() {
-        return Err(Error::OnlyRedis {
-            connection: name.to_owned(),
-            key,
-            place: "on beanstalkd",
-        });
-    }
+    only_redis(name, table.first_of_redis(), "on beanstalkd")?;
     // The server makes one second of none.
     let retry_after = table
         .retry_after
@@ -178,13 +178,7 @@ fn sqs_queue(
     table: &ConnectionTable,
     of_app: SqsOptions,
 ) -> Result<SqsOptions, Error> {
-    if let Some(key) = table.first_of_server() {
-        return Err(Error::OnlyRedis {
-            connection: name.to_owned(),
-            key,
-            place: "on SQS",
-        });
-    }
+    only_redis(name, table.first_of_server(), "on SQS")?;
     // A long poll takes a second at least, and may have reserved its messages when it began.
     let retry_after = (table.retry_after).map(|seconds| Duration::from_secs(seconds.max(3)));
     Ok(SqsOptions {

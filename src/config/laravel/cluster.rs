@@ -20,7 +20,7 @@ impl Laravel {
     ///
     /// # Errors
     ///
-    /// It is none that Redis knows of, or cannot be told.
+    /// predis spreads its keys over single servers, or a setting cannot be read.
     ///
     /// # Source
     ///

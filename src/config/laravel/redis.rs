@@ -94,7 +94,7 @@ impl Laravel {
         };
         let encoded = encoded(|key| Ok(option(key)?.or(connection.text(key)?)))?;
         let address = address(&connection)?;
-        let has_tls = matches!(address, RedisAddress::Tls(..));
+        let has_tls = address.has_tls();
         let address = match sentinels {
             Some(sentinels) => RedisAddress::Sentinel(Sentinels {
                 has_tls,

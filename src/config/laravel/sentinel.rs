@@ -116,7 +116,8 @@ impl Laravel {
         let has_tls = matches!(scheme.as_deref(), Some("tls" | "rediss"));
         let login = (server.filled("username")?, server.filled("password")?);
         // As predis, whose default is the port of Redis.
-        let mut servers = servers(&host, server.port(6379)?, has_tls, &login);
+        let path = server.path_of("host");
+        let mut servers = servers(&host, server.port(6379)?, has_tls, &login, &path)?;
         let tls = self.tls_of_context(server.fields.get("ssl"), &server.path_of("ssl"))?;
         for server in &mut servers {
             server.tls = server.tls.as_ref().map(|_| tls.clone());
@@ -157,25 +158,41 @@ impl Laravel {
         let service = connection.filled("sentinel_service")?;
         Ok(Some(Sentinels {
             service: service.unwrap_or_else(|| SERVICE.into()),
-            servers: servers(&host, port, false, &login),
+            servers: servers(
+                &host,
+                port,
+                false,
+                &login,
+                &connection.path_of("sentinel_host"),
+            )?,
             has_tls: false,
         }))
     }
 }
 
-/// The sentinels in a text such as `a, tls://b, c:26380`.
+/// The sentinels in a text such as `a, tls://b, c:26380`, which is at `path`.
 fn servers(
     text: &str,
     port: u16,
     has_tls: bool,
     (username, password): &(Option<String>, Option<String>),
-) -> Vec<SentinelServer> {
+    path: &[&str],
+) -> Found<Vec<SentinelServer>> {
     let hosts = text.split([',', ';']).map(str::trim);
     let hosts = hosts.filter(|host| !host.is_empty());
-    let servers = hosts.map(|host| SentinelServer {
-        username: username.clone(),
-        password: password.clone(),
-        ..SentinelServer::parse(host, port, has_tls)
+    let servers = hosts.map(|host| {
+        let server = SentinelServer::parse(host, port, has_tls);
+        // Without the text, which may hold a password.
+        let server = server.ok_or_else(|| SettingError::Wrong {
+            path: path.join("."),
+            found: "a text that is no host".into(),
+            expected: "`host`, `host:port` or `tls://host:port`, several with commas; user and password have settings of their own".into(),
+        })?;
+        Ok(SentinelServer {
+            username: username.clone(),
+            password: password.clone(),
+            ..server
+        })
     });
     servers.collect()
 }

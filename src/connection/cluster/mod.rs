@@ -183,7 +183,7 @@ impl Cluster {
         let refreshed = self.topology.refresh().await;
         match self.topology.master(slot) {
             Some(master) => Ok(master),
-            None => Err(refreshed.err().unwrap_or(Error::NoNodes)),
+            None => Err((refreshed.err()).unwrap_or_else(|| Error::NoNodes(self.name.clone()))),
         }
     }
 
@@ -382,7 +382,7 @@ impl Cluster {
             self.node(address)?.ping().await?;
         }
         if masters.is_empty() {
-            return Err(Error::NoNodes);
+            return Err(Error::NoNodes(self.name.clone()));
         }
         Ok(())
     }

@@ -120,7 +120,7 @@ impl Topology {
                 Err(error) => problem = problem.or(Some(error)),
             }
         }
-        Err(problem.unwrap_or(Error::NoNodes))
+        Err(problem.unwrap_or_else(|| Error::NoNodes(self.options.address.to_string())))
     }
 
     /// Asks one node, on a connection of its own: a command that blocks may be under way on another.

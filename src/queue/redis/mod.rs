@@ -47,8 +47,8 @@ pub struct RedisQueueOptions {
     pub look_ahead: usize,
     /// Forwarded queues (`Queue::forward`, Laravel 13): jobs of the first are stored under the keys of the second.
     pub forwards: BTreeMap<QueueName, QueueName>,
-    /// How the names of queues stand in keys on a cluster; `None` for the way of Laravel 13.5 there, and on a single
-    /// server for keys that are all in one place.
+    /// How names of queues are written in keys. `None`: in braces on a cluster, as Laravel 13.5 does, and unchanged on
+    /// a single server.
     ///
     /// With a value, a single server is used as if it were a cluster.
     pub tagging: Option<Tagging>,

@@ -4,7 +4,6 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use artisand::queue::Queue as _;
 
@@ -57,7 +56,7 @@ fn ask(
 ) {
     let mut bytes = vec![0; 1 << 16];
     while let Ok(length @ 1..) = client.read(&mut bytes) {
-        let is_it = memchr(&bytes[..length], text.as_bytes());
+        let is_it = memchr::memmem::find(&bytes[..length], text.as_bytes()).is_some();
         if is_it && is_armed.swap(false, Ordering::SeqCst) {
             is_cut.store(true, Ordering::SeqCst);
             cuts.fetch_add(1, Ordering::SeqCst);
@@ -78,10 +77,6 @@ fn answer(mut server: TcpStream, mut client: TcpStream, is_cut: &AtomicBool) {
         }
     }
     let _ = client.shutdown(Shutdown::Both);
-}
-
-fn memchr(bytes: &[u8], text: &[u8]) -> bool {
-    bytes.windows(text.len()).any(|window| window == text)
 }
 
 /// A cluster whose clients reach the node with the queue `q` by the proxy.
@@ -131,9 +126,7 @@ async fn a_deletion_whose_reply_is_lost_doubles_no_job() {
     proxy.is_armed.store(true, Ordering::SeqCst);
     let is_over = Arc::new(AtomicBool::new(true));
     let ran = work(Arc::clone(&queue), vec![name("q")], is_over);
-    let ran = tokio::time::timeout(Duration::from_secs(30), ran)
-        .await
-        .unwrap();
+    let ran = tokio::time::timeout(super::PATIENCE, ran).await.unwrap();
     assert_eq!(proxy.cuts.load(Ordering::SeqCst), 1);
     assert_eq!(ran.len(), 20);
     assert!(ran.values().all(|times| *times == 1), "{ran:?}");

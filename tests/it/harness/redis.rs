@@ -28,7 +28,8 @@ pub(crate) struct RedisServer {
 /// Stands in options for a port that no program has.
 pub(crate) const FREE_PORT: &str = "(a free port)";
 
-fn free_port() -> u16 {
+/// A port on which nothing listens.
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     listener.local_addr().unwrap().port()
 }

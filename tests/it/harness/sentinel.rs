@@ -32,13 +32,19 @@ const REPLICATION: [&str; 8] = [
 ];
 
 impl Watched {
-    /// Starts them, with this many sentinels of which one is enough to call the master down.
+    /// Starts them, with this many sentinels; only an order makes these name another master, because one that the
+    /// machine keeps waiting is not to count as down.
     pub(crate) fn start(sentinels: usize) -> Self {
-        Self::start_with(sentinels, "")
+        Self::after(sentinels, Duration::from_secs(60))
     }
 
-    /// The same, with further lines of settings for the sentinels.
-    pub(crate) fn start_with(sentinels: usize, settings: &str) -> Self {
+    /// The same, where each sentinel alone calls a master down that is silent for a second.
+    pub(crate) fn start_strict(sentinels: usize) -> Self {
+        Self::after(sentinels, Duration::from_secs(1))
+    }
+
+    fn after(sentinels: usize, silence: Duration) -> Self {
+        let silence = silence.as_millis();
         let master = RedisServer::start_with(&REPLICATION);
         let port = master.port().to_string();
         let of_master = ["--replicaof", "127.0.0.1", &port];
@@ -49,8 +55,8 @@ impl Watched {
         });
         let config = format!(
             "sentinel monitor {SERVICE} 127.0.0.1 {port} 1\n\
-             sentinel down-after-milliseconds {SERVICE} 1000\n\
-             sentinel failover-timeout {SERVICE} 3000\n{settings}"
+             sentinel down-after-milliseconds {SERVICE} {silence}\n\
+             sentinel failover-timeout {SERVICE} 3000\n"
         );
         let start = |_| RedisServer::start_configured(&["--sentinel"], &config);
         let watched = Self {
@@ -116,7 +122,7 @@ impl Watched {
     pub(crate) fn master(&self) -> usize {
         let port = self.named();
         let found = self.servers.iter().position(|server| server.port() == port);
-        found.expect("they name one of ours")
+        found.expect("the sentinels name one of the two servers")
     }
 
     /// A connection to the server that the sentinels name, for queries of the test itself.
