@@ -38,12 +38,19 @@ impl Cluster {
             let node = &cluster.nodes[replica];
             node.query::<()>(&[b"CLUSTER", b"REPLICATE", master.as_bytes()]);
         }
-        for replica in 3..6 {
+        for master in 0..3 {
+            // The replica says so earlier, but gets no writes before that.
             eventually("a replica is in step", AGREE, || {
-                let info: String = cluster.nodes[replica].query(&[b"INFO", b"replication"]);
-                info.contains("master_link_status:up").then_some(())
+                let info: String = cluster.nodes[master].query(&[b"INFO", b"replication"]);
+                info.contains("state=online").then_some(())
             });
         }
+        // A master that has not heard of its replica takes no notice of its order to step back.
+        eventually("all nodes know the replicas", AGREE, || {
+            let nodes = cluster.query_all(&[b"CLUSTER", b"NODES"]);
+            let count = |nodes: &String| nodes.matches("slave").count();
+            nodes.iter().all(|nodes| count(nodes) == 3).then_some(())
+        });
         cluster
     }
 
