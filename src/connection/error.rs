@@ -152,6 +152,21 @@ pub enum Error {
 }
 
 impl Error {
+    /// Why no connection could be opened, for another caller that has waited for it; `None` for other errors.
+    pub(super) fn again(&self) -> Option<Self> {
+        match self {
+            Self::Connect { address, source } => Some(Self::Connect {
+                address: address.clone(),
+                source: source.clone(),
+            }),
+            Self::NoMaster { service, problem } => Some(Self::NoMaster {
+                service: service.clone(),
+                problem: problem.clone(),
+            }),
+            _ => None,
+        }
+    }
+
     /// True if a new connection may help: the old one is lost, or its server cannot serve for now.
     pub fn is_lost_connection(&self) -> bool {
         match self {

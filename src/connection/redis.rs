@@ -262,6 +262,8 @@ struct Current {
     master: Option<Arc<str>>,
     /// The term of the [`Presence`] in which it was opened.
     term: u64,
+    /// When opening one failed last, and why.
+    failed: Option<(Instant, Error)>,
 }
 
 /// A connection in use.
@@ -384,7 +386,21 @@ impl Node {
         let is_right = current.term == self.0.presence.term();
         let connection = match &current.connection {
             Some(connection) if is_right => connection.clone(),
-            _ => self.open(&mut current).await?,
+            _ => {
+                // Those who waited while it failed get the same error: one after the other they would wait for minutes.
+                let failed = current.failed.as_ref().filter(|(at, _)| *at > asked);
+                if let Some(error) = failed.and_then(|(_, error)| error.again()) {
+                    return Err(error);
+                }
+                match self.open(&mut current).await {
+                    Ok(connection) => connection,
+                    Err(error) => {
+                        let again = error.again();
+                        current.failed = again.map(|error| (Instant::now(), error));
+                        return Err(error);
+                    }
+                }
+            }
         };
         Ok(Lent {
             connection,

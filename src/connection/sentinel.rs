@@ -254,13 +254,19 @@ impl Finder {
             let count = self.sentinels.len();
             let first = self.first.load(Ordering::Relaxed);
             let (_, sentinel) = &self.sentinels[first % count];
-            let opened = sentinel.open(PATIENCE, PATIENCE).await;
-            if opened.is_err() {
-                self.first.store((first + 1) % count, Ordering::Relaxed);
-            }
-            opened.ok()?
+            // Unless it names a master, another one is asked the next time.
+            self.first.store((first + 1) % count, Ordering::Relaxed);
+            let connection = sentinel.open(PATIENCE, PATIENCE).await.ok()?;
+            self.first.store(first, Ordering::Relaxed);
+            connection
         };
-        let (host, port) = self.named_by(&mut connection).await.ok().flatten()?;
+        let named = self.named_by(&mut connection).await.ok().flatten();
+        let Some((host, port)) = named else {
+            let first = self.first.load(Ordering::Relaxed);
+            let next = (first + 1) % self.sentinels.len();
+            self.first.store(next, Ordering::Relaxed);
+            return None;
+        };
         *asked = Some(connection);
         Some(format!("{host}:{port}"))
     }

@@ -41,7 +41,7 @@ pub(crate) struct Outgoing {
     pub(crate) connection: String,
     /// Queue on it.
     pub(crate) queue: String,
-    /// The payload; empty if it is not UTF-8.
+    /// The payload; if it is not UTF-8, with replacement characters, for versions that do not know `bytes`.
     pub(crate) payload: String,
     /// The payload in Base64, if it is not UTF-8: a job that is forwarded has the bytes that some program gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,22 +98,19 @@ pub(crate) fn random_token() -> String {
 impl Outgoing {
     /// A push to a queue connection, to be made once the job has ended that it follows; it takes no lock.
     pub(crate) fn of(connection: &ConnectionName, push: &Push) -> Self {
-        let text = std::str::from_utf8(&push.payload).ok();
+        let text = String::from_utf8_lossy(&push.payload);
+        let is_text = matches!(text, std::borrow::Cow::Borrowed(_));
         Self {
             connection: connection.to_string(),
             queue: push.queue.to_string(),
-            payload: text.unwrap_or_default().to_owned(),
-            bytes: text
-                .is_none()
-                .then(|| BASE64_STANDARD.encode(&push.payload)),
+            bytes: (!is_text).then(|| BASE64_STANDARD.encode(&push.payload)),
+            payload: text.into_owned(),
             due: push.due.map(|due| due.0),
             id: random_token(),
             lock: None,
         }
     }
-}
 
-impl Outgoing {
     /// The payload as it is pushed; `None` if the record does not hold it.
     pub(crate) fn payload(&self) -> Option<Vec<u8>> {
         match &self.bytes {

@@ -77,6 +77,8 @@ pub(super) struct Said {
     pub(super) has_counted: bool,
     /// Locks by store and name that this pass could not free: they must not be taken before that.
     pub(super) held: BTreeSet<(String, String)>,
+    /// Pushes by identity whose locks were taken, and since when that is so.
+    pub(super) refused: BTreeMap<String, Instant>,
 }
 
 impl Said {

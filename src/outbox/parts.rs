@@ -73,9 +73,11 @@ impl<S: Default> Parts<S> {
         if self.queues.is_empty() || is_recent {
             return &mut self.all[..self.own];
         }
-        match self.ledger.note_parts(&self.queues).await {
+        let noted = self.ledger.note_parts(&self.queues).await;
+        // After an error as well: the lists of the worker's own queues are not to wait for it again and again.
+        self.looked_at = Some(Instant::now());
+        match noted {
             Ok(queues) => {
-                self.looked_at = Some(Instant::now());
                 for queue in queues {
                     let is_known = self.queues.contains(&queue) || self.others.contains(&queue);
                     let part = self.ledger.part(&queue).filter(|_| !is_known);

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::follow_ups::{Follower, Problem, Pushing, Said};
 use super::lease::Hold;
 use crate::outbox::follow_up::{Outgoing, Wanted};
@@ -18,13 +20,16 @@ fn is_refused_for_ever(error: &Error) -> bool {
 /// How long another connection remembers a push; a record may stay in the list for that long.
 const REMEMBERED: Duration = Duration::from_secs(86_400);
 
+/// How long another list may take to free a lock that a job of this one needs.
+const UNTIL_FREED: Duration = Duration::from_secs(10);
+
 impl Follower {
     /// Takes the lock that a job needs, and pushes the job if it goes to another connection.
     pub(super) async fn push(
         &self,
         hold: &Hold,
         push: &Outgoing,
-        said: &Said,
+        said: &mut Said,
     ) -> Result<Pushing, Problem> {
         let what = "push a job";
         let problem = |error: String| (what, error);
@@ -51,12 +56,16 @@ impl Follower {
                 return Ok(Pushing::Lost);
             }
             if !self.take(lock).await? {
+                if self.may_be_freed(push, said) {
+                    return Ok(Pushing::Waits);
+                }
                 tracing::info!(
                     lock = lock.name,
                     "a chain ends: its next job is unique, and another one is queued"
                 );
                 return Ok(Pushing::Pushed);
             }
+            said.refused.remove(&push.id);
         }
         let payload = push.payload();
         let payload = payload.ok_or_else(|| problem("its record has no payload".to_owned()))?;
@@ -94,6 +103,14 @@ impl Follower {
         }
     }
 
+    /// Whether the lock of a job may be about to be freed by a record in the list of another queue, which is done apart
+    /// from this one. In one list the locks come first.
+    fn may_be_freed(&self, push: &Outgoing, said: &mut Said) -> bool {
+        let has_parts = (self.queues.iter()).any(|queue| self.ledger.part(queue).is_some());
+        let since = said.refused.entry(push.id.clone());
+        has_parts && since.or_insert_with(Instant::now).elapsed() < UNTIL_FREED
+    }
+
     /// The record of a job that its queue does not take, for the app's failed jobs: there it is seen, and can be retried.
     fn refused(&self, push: &Outgoing, error: &Error) -> FailedJob {
         let error = with_causes(error);
@@ -103,7 +120,7 @@ impl Follower {
             error,
             "a job that follows another one cannot be pushed: it becomes a failed job"
         );
-        let payload = Payload::parse(push.payload.as_bytes()).ok();
+        let payload = push.payload().and_then(|bytes| Payload::parse(&bytes).ok());
         let uuid = payload.and_then(|payload| payload.uuid);
         FailedJob {
             uuid: uuid.map(|uuid| uuid.to_string()),

@@ -84,7 +84,7 @@ impl Keys {
     }
 
     /// Whether the prefix puts all keys into one slot.
-    fn is_in_one_slot(&self) -> bool {
+    pub(super) fn is_in_one_slot(&self) -> bool {
         tag(self.prefix.as_bytes()).is_some()
     }
 

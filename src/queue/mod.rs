@@ -193,6 +193,9 @@ pub struct Popped {
     pub next_due: Option<UnixSeconds>,
     /// Jobs moved because they were due.
     pub migrated: u64,
+    /// Whether the pop ended before it had looked at all queues, though it could take more jobs: the next pop is due at
+    /// once.
+    pub is_cut: bool,
 }
 
 /// What happens to a reserved job.

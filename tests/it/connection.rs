@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use artisand::config::Laravel;
@@ -518,4 +518,28 @@ async fn a_transaction_that_is_dropped_while_it_begins_keeps_nothing_open_in_mar
 #[ignore = "needs PostgreSQL (make test)"]
 async fn a_transaction_that_is_dropped_while_it_begins_keeps_nothing_open_in_postgres() {
     check_dropped_begin(&PostgresServer::start()).await;
+}
+
+/// One that accepts and never answers costs several seconds: each caller waits for that once, not one after the other.
+#[tokio::test]
+async fn callers_that_wait_for_a_connection_share_its_failure() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&accepted);
+    tokio::spawn(async move {
+        let mut kept = Vec::new();
+        while let Ok((stream, _)) = silent.accept().await {
+            count.fetch_add(1, Ordering::SeqCst);
+            kept.push(stream);
+        }
+    });
+    let redis = Redis::new(&RedisOptions {
+        address: RedisAddress::Tcp("127.0.0.1".into(), port),
+        ..RedisOptions::default()
+    })
+    .unwrap();
+    let errors = futures_util::future::join_all((0..20).map(|_| redis.ping())).await;
+    assert!(errors.iter().all(Result::is_err), "{errors:?}");
+    assert_eq!(accepted.load(Ordering::SeqCst), 1);
 }

@@ -90,16 +90,27 @@ pub(crate) fn payload(id: u32) -> Vec<u8> {
 
 pub(crate) async fn pop(queue: &dyn Queue, queues: &[&str], max: usize, now: i64) -> Popped {
     let queues: Vec<QueueName> = queues.iter().map(|queue| name(queue)).collect();
-    let max = NonZeroUsize::new(max).unwrap();
-    let request = PopRequest {
-        queues: &queues,
-        max,
-        now: at(now),
-        woken: &[],
-        selection: None,
-        thorough: false,
-    };
-    queue.pop(request).await.unwrap()
+    let mut all = Popped::default();
+    // As a worker, which pops again at once if a pop has not looked at all queues.
+    while let Some(max) = NonZeroUsize::new(max - all.jobs.len()) {
+        let request = PopRequest {
+            queues: &queues,
+            max,
+            now: at(now),
+            woken: &[],
+            selection: None,
+            thorough: false,
+        };
+        let popped = queue.pop(request).await.unwrap();
+        all.jobs.extend(popped.jobs);
+        all.quarantined.extend(popped.quarantined);
+        all.next_due = popped.next_due;
+        all.migrated += popped.migrated;
+        if !popped.is_cut {
+            break;
+        }
+    }
+    all
 }
 
 pub(crate) async fn settle(

@@ -10,7 +10,7 @@ use artisand::batch::Batches;
 use artisand::cache::{
     Cache, DatabaseStore, DatabaseStoreOptions, FileStore, FileStoreOptions, Lock, Stores,
 };
-use artisand::connection::{Database, DatabaseKind, DatabaseOptions};
+use artisand::connection::{Database, DatabaseKind, DatabaseOptions, Redis, RedisOptions};
 use artisand::failed::FailedJob;
 use artisand::handler::{self, BoxError, Handler, JobContext, Services};
 use artisand::payload::Pattern;
@@ -18,7 +18,7 @@ use artisand::payload::{CALL_QUEUED_HANDLER, Command, Encrypter, Payload};
 use artisand::php::{Array, ClassName, Object, Value as Php};
 use artisand::queue::{
     Connections, Destination, MemoryQueue, Queue as _, QueueName, RedisQueue, RedisQueueOptions,
-    Spool,
+    Spool, Tagging,
 };
 use artisand::routing::{HandlerChoice, Mapping, Registry, Router, UnmappedPolicy};
 use artisand::time::{Clock, UnixSeconds};
@@ -475,6 +475,67 @@ async fn records_that_cannot_be_followed_keep_no_other_from_it() {
     let left = queue.spool(Spool::FollowUps);
     assert_eq!(left.len(), 2, "{left:?}");
     assert_eq!(left[0], foreign);
+}
+
+/// On a cluster each queue has a list of its own: the record that frees a lock may be done after the one that wants it.
+#[tokio::test]
+async fn a_step_whose_lock_another_list_is_about_to_free_is_not_dropped() {
+    let server = RedisServer::start();
+    let mut redis = RedisOptions::default();
+    redis.apply_url(&server.url()).unwrap();
+    let tagged = RedisQueueOptions {
+        retry_after: Some(Duration::from_secs(90)),
+        tagging: Some(Tagging::Braces),
+        ..RedisQueueOptions::default()
+    };
+    let queue = Arc::new(RedisQueue::new(Redis::new(&redis).unwrap(), tagged));
+    let directory = tempfile::tempdir().unwrap();
+    let stores = file_stores(directory.path());
+    let of_another = stores
+        .get("file")
+        .unwrap()
+        .lock("lock", "another", Duration::from_secs(60));
+    assert!(of_another.acquire().await.unwrap());
+    let wanted = json!({"store": "file", "name": "lock", "owner": "me", "seconds": 60});
+    let push = json!({
+        "do": "push", "connection": "redis", "queue": "b",
+        "payload": String::from_utf8(payload(object("Next"))).unwrap(),
+        "due": null, "id": "1", "lock": wanted,
+    });
+    let key = b"artisand:follow-ups:{b}";
+    server.query::<()>(&[b"RPUSH", key, push.to_string().as_bytes()]);
+    let mut services = services(None, true);
+    services.stores = Some(stores);
+    let router = Router::new(Vec::new(), UnmappedPolicy::Leave, &Registry::new()).unwrap();
+    let options = WorkerOptions {
+        queues: vec!["b".into()],
+        ..WorkerOptions::default()
+    };
+    let worker = Worker::new(Arc::clone(&queue), router, options).with_services(services);
+    let control = Control::new();
+    let stopping = control.clone();
+    // Each look at the list begins with a lease.
+    let looks = || {
+        let stats: String = server.query(&[b"INFO", b"commandstats"]);
+        let calls = stats.split_once("cmdstat_setex:calls=");
+        let calls = calls.and_then(|(_, rest)| rest.split_once(','));
+        calls.map_or(0, |(calls, _)| calls.parse().unwrap())
+    };
+    let freeing = async {
+        until("the list is looked at again", SOON, async || {
+            looks() >= 5u64
+        })
+        .await;
+        assert_eq!(server.query::<u64>(&[b"LLEN", key]), 1);
+        assert!(of_another.release().await.unwrap());
+        until("the job is pushed", SOON, async || {
+            server.query::<u64>(&[b"LLEN", b"queues:{b}"]) == 1
+        })
+        .await;
+        stopping.quit();
+    };
+    tokio::join!(worker.run(&control), freeing);
+    assert_eq!(server.query::<u64>(&[b"LLEN", key]), 0);
 }
 
 /// A database in this directory, created with these statements.

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redis::{Cmd, ErrorKind, Pipeline, Script, ServerErrorKind, Value};
 use tokio::time::Instant;
 
@@ -175,12 +176,16 @@ impl Cluster {
 
     /// The master of a slot, as far as it is known.
     async fn master(&self, slot: Option<u16>) -> Result<Address, Error> {
-        let is_stale = self.is_stale.swap(false, Ordering::Relaxed);
+        let is_stale = self.is_stale.load(Ordering::Relaxed);
         let known = self.topology.master(slot);
         if let Some(known) = known.filter(|_| !is_stale) {
             return Ok(known);
         }
         let refreshed = self.topology.refresh().await;
+        if refreshed.is_ok() {
+            // Only now: until then no other command is to go to the old master either.
+            self.is_stale.store(false, Ordering::Relaxed);
+        }
         match self.topology.master(slot) {
             Some(master) => Ok(master),
             None => Err((refreshed.err()).unwrap_or_else(|| Error::NoNodes(self.name.clone()))),
@@ -378,13 +383,18 @@ impl Cluster {
     pub(super) async fn ping(&self) -> Result<(), Error> {
         self.topology.refresh().await?;
         let masters = self.topology.masters();
-        for address in &masters {
-            self.node(address)?.ping().await?;
+        // One that answers is enough: a slot without a master does not keep the queues of the others.
+        let pings = masters
+            .iter()
+            .map(|address| async move { self.node(address)?.ping().await });
+        let mut failed = None;
+        for answer in join_all(pings).await {
+            match answer {
+                Ok(()) => return Ok(()),
+                Err(error) => failed = failed.or(Some(error)),
+            }
         }
-        if masters.is_empty() {
-            return Err(Error::NoNodes(self.name.clone()));
-        }
-        Ok(())
+        Err(failed.unwrap_or_else(|| Error::NoNodes(self.name.clone())))
     }
 }
 

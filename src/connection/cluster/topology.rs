@@ -132,10 +132,18 @@ impl Topology {
             address: address.to_string(),
             command: "CLUSTER SLOTS",
         };
-        match tokio::time::timeout(PATIENCE, slots).await {
-            Ok(reply) => SlotMap::read(reply?, address).ok_or_else(odd),
-            Err(_) => Err(odd()),
+        let Ok(reply) = tokio::time::timeout(PATIENCE, slots).await else {
+            return Err(Error::Connect {
+                address: address.to_string(),
+                source: std::io::Error::from(std::io::ErrorKind::TimedOut).into(),
+            });
+        };
+        let map = SlotMap::read(reply?, address).ok_or_else(odd)?;
+        // A node that has lost its memory knows no other: its answer must not replace what is known.
+        if map.masters().is_empty() {
+            return Err(Error::NoNodes(self.options.address.to_string()));
         }
+        Ok(map)
     }
 
     fn put(&self, map: SlotMap) {

@@ -415,8 +415,9 @@ impl Ledger for RedisQueue {
     }
 
     fn part(&self, queue: &QueueName) -> Option<Arc<dyn Ledger>> {
-        let is_whole = self.home.is_none() && self.keys.are_tagged();
-        is_whole.then(|| Arc::new(self.at_home(queue.clone())) as Arc<dyn Ledger>)
+        let has_parts = self.keys.are_tagged() && !self.keys.is_in_one_slot();
+        (has_parts && self.home.is_none())
+            .then(|| Arc::new(self.at_home(queue.clone())) as Arc<dyn Ledger>)
     }
 
     fn find_parts(&self) -> Answer<'_, Vec<QueueName>> {

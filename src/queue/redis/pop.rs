@@ -102,8 +102,8 @@ impl RedisQueue {
     ///
     /// Returns the jobs that the caller has to choose from, and the position of their queue, at which the pop ended.
     ///
-    /// On a cluster this is a call for each run of queues in one slot, as long as more jobs are wanted. A slot that
-    /// cannot be reached does not keep the jobs of later queues.
+    /// On a cluster this is a call for each run of queues in one slot, until one of them has jobs: reserved jobs must
+    /// not wait for the answer of another node. A slot that cannot be reached does not keep the jobs of later queues.
     async fn pop_heads(
         &self,
         request: &PopRequest<'_>,
@@ -117,14 +117,14 @@ impl RedisQueue {
         }
         let (before, mut at, mut problem) = (popped.jobs.len(), 0, None);
         for run in queues.chunk_by(|one, other| self.keys.are_together(one, other)) {
-            let taken = popped.jobs.len() - before;
-            let Some(room) = NonZeroUsize::new(max.get().saturating_sub(taken)) else {
-                break;
-            };
+            if popped.jobs.len() > before {
+                popped.is_cut = popped.jobs.len() - before < max.get();
+                return Ok(None);
+            }
             let by = selection
                 .as_mut()
                 .map(|(selection, window)| (&mut **selection, *window));
-            match self.pop_run(request, run, room, by, popped).await {
+            match self.pop_run(request, run, max, by, popped).await {
                 Ok(Some((position, shown))) => return Ok(Some((at + position, shown))),
                 Ok(None) => {}
                 Err(error) => problem = problem.or(Some(error)),

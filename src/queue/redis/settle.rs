@@ -254,25 +254,30 @@ impl RedisQueue {
         let mut held = vec![Held::Until(expires); jobs.len()];
         let mut rest: Vec<usize> = (0..jobs.len()).collect();
         rest.sort_by_key(|index| &jobs[*index].queue);
-        // A queue that cannot be written must not cost other queues their reservations.
+        let chunks: Vec<&[usize]> = rest
+            .chunk_by(|a, b| jobs[*a].queue == jobs[*b].queue)
+            .flat_map(|same_queue| same_queue.chunks(MOST_AT_ONCE.get()))
+            .collect();
+        let renewals = chunks.iter().map(|chunk| async move {
+            let queue = &jobs[chunk[0]].queue;
+            let keys = [self.keys.reserved(queue)];
+            let mut args = vec![Arg::Int(expires.0)];
+            args.extend(chunk.iter().map(|index| Arg::Bytes(&jobs[*index].ticket)));
+            let script = &self.scripts.renew;
+            let lost = self.renewing.script::<Vec<usize>>(script, &keys, &args);
+            lost.await.map_err(failed("renew.lua", queue))
+        });
+        // A queue that cannot be written must not cost other queues their reservations, nor their time.
         let mut result = Ok(());
-        for same_queue in rest.chunk_by(|a, b| jobs[*a].queue == jobs[*b].queue) {
-            for chunk in same_queue.chunks(MOST_AT_ONCE.get()) {
-                let queue = &jobs[chunk[0]].queue;
-                let keys = [self.keys.reserved(queue)];
-                let mut args = vec![Arg::Int(expires.0)];
-                args.extend(chunk.iter().map(|index| Arg::Bytes(&jobs[*index].ticket)));
-                let script = &self.scripts.renew;
-                let lost = self.renewing.script::<Vec<usize>>(script, &keys, &args);
-                match lost.await.map_err(failed("renew.lua", queue)) {
-                    Ok(lost) => {
-                        let of = |position: usize| chunk.get(position.checked_sub(1)?);
-                        for index in lost.into_iter().filter_map(of) {
-                            held[*index] = Held::Lost;
-                        }
+        for (chunk, lost) in chunks.iter().zip(join_all(renewals).await) {
+            match lost {
+                Ok(lost) => {
+                    let of = |position: usize| chunk.get(position.checked_sub(1)?);
+                    for index in lost.into_iter().filter_map(of) {
+                        held[*index] = Held::Lost;
                     }
-                    Err(error) => result = result.and(Err(error)),
                 }
+                Err(error) => result = result.and(Err(error)),
             }
         }
         result.map(|()| held)

@@ -164,7 +164,7 @@ impl Run {
         self.retry.succeed();
         let found = Found {
             taken: popped.jobs.len(),
-            has_moved: popped.migrated > 0 || !popped.quarantined.is_empty(),
+            has_moved: popped.migrated > 0 || !popped.quarantined.is_empty() || popped.is_cut,
             was_quiet,
             wait: if self.is_bounded() && !was_quiet && self.slots.is_empty() {
                 // The last jobs are being settled: look again after that.
