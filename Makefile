@@ -1,6 +1,6 @@
 # Two commands do everything: `make demo` and `make test`.
 
-.PHONY: demo demo-redis test lint bench setup fuzz thorough torture deb test-deb
+.PHONY: demo demo-redis test lint bench setup fuzz thorough torture deb test-deb audit sbom
 
 # Most of the time tests wait: for a delay, a timeout, a reservation that ends.
 export RUST_TEST_THREADS ?= $(shell echo $$((3 * $$(nproc))))
@@ -53,13 +53,22 @@ test-deb: setup
 	cargo build --quiet --bin artisand
 	packaging/test-deb
 
+# Known weaknesses, licences and sources of the dependencies, by deny.toml: needs `cargo install cargo-deny`, and a
+# network for the list of weaknesses.
+audit:
+	cargo deny --all-features check
+
+# What a build contains, as CycloneDX, in artisand.cdx.json: needs `cargo install cargo-cyclonedx`.
+sbom:
+	cargo cyclonedx --format json --target x86_64-unknown-linux-gnu
+
 setup:
 	php-interop/setup.sh
 
-# The tests that kill workers, with 210 kills on each driver, and floods of 10,000 jobs.
+# The tests that kill workers, with 210 kills on each driver, floods of 10,000 jobs, and payloads of 512 MB.
 thorough: setup
 	cargo build --examples --quiet
-	ARTISAND_THOROUGH=1 cargo test --quiet --test it -- --include-ignored after_kills workers_are_killed live::drain failovers_under_load cluster::served
+	ARTISAND_THOROUGH=1 cargo test --quiet --test it -- --include-ignored after_kills workers_are_killed live::drain failovers_under_load cluster::served limits::
 
 # Random kills of everything beside real Laravel: make torture MINUTES=10 [LARAVEL=8] [SEED=..]
 MINUTES ?= 10

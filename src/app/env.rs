@@ -5,6 +5,10 @@
 use std::collections::HashMap;
 use std::fmt;
 
+/// Most bytes that references (`${NAME}`) may put into all values together: a file of some lines, each with the line
+/// before it twice, would fill any memory.
+const MOST_REFERRED: usize = 16 << 20;
+
 /// Variables of one file. Real environment variables override them; the code that looks one up asks those first.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct EnvFile {
@@ -33,10 +37,12 @@ impl EnvFile {
     ///
     /// # Errors
     ///
-    /// The first entry that phpdotenv refuses, too: Laravel does not start with such a file.
+    /// The first entry that phpdotenv refuses, too: Laravel does not start with such a file. Or the one at which
+    /// references have made more than 16 MB.
     pub fn parse(text: &str, real: impl Fn(&str) -> Option<String>) -> Result<Self, EnvError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut values: HashMap<String, String> = HashMap::new();
+        let mut room = MOST_REFERRED;
         for (line, entry) in entries(text) {
             let error = |problem| EnvError { line, problem };
             let (name, value) = match entry.split_once('=') {
@@ -52,8 +58,13 @@ impl EnvFile {
                 values.remove(&name);
                 continue;
             };
-            let known = |name: &str| real(name).or_else(|| values.get(name).cloned());
-            let value = parse_value(value, known).map_err(error)?;
+            let mut known = |name: &str| {
+                let value = real(name).or_else(|| values.get(name).cloned());
+                let used = value.as_ref().map_or(0, String::len);
+                room = room.checked_sub(used).ok_or(TOO_MUCH)?;
+                Ok(value)
+            };
+            let value = parse_value(value, &mut known).map_err(error)?;
             values.insert(name, value);
         }
         Ok(Self { values })
@@ -62,6 +73,13 @@ impl EnvFile {
     /// The raw text of a variable.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.values.get(name).map(String::as_str)
+    }
+
+    /// All variables with their raw text, in no order.
+    #[cfg(feature = "internals")]
+    pub fn all(&self) -> impl Iterator<Item = (&str, &str)> {
+        let all = self.values.iter();
+        all.map(|(name, value)| (&**name, &**value))
     }
 }
 
@@ -158,10 +176,12 @@ fn parse_name(left: &str) -> Option<String> {
     is_valid.then(|| name.to_owned())
 }
 
-fn parse_value(
-    value: &str,
-    known: impl Fn(&str) -> Option<String>,
-) -> Result<String, &'static str> {
+const TOO_MUCH: &str = "references to other variables make more than 16 MB of text";
+
+/// Looks up the value that a reference means; `None` if there is none.
+type Known<'k> = &'k mut dyn FnMut(&str) -> Result<Option<String>, &'static str>;
+
+fn parse_value(value: &str, known: Known<'_>) -> Result<String, &'static str> {
     let mut chars = value.chars();
     match chars.next() {
         None => Ok(String::new()),
@@ -178,7 +198,7 @@ fn parse_value(
                 .find(|c: char| c.is_whitespace() || c == '#')
                 .unwrap_or(value.len());
             only_comment(&value[end..])?;
-            Ok(interpolate(&value[..end], &known))
+            interpolate(&value[..end], known)
         }
     }
 }
@@ -192,10 +212,7 @@ fn only_comment(rest: &str) -> Result<(), &'static str> {
     }
 }
 
-fn parse_double_quoted(
-    text: &str,
-    known: impl Fn(&str) -> Option<String>,
-) -> Result<String, &'static str> {
+fn parse_double_quoted(text: &str, known: Known<'_>) -> Result<String, &'static str> {
     let mut value = String::new();
     let mut chars = text.char_indices();
     while let Some((at, c)) = chars.next() {
@@ -213,10 +230,10 @@ fn parse_double_quoted(
                 Some('v') => '\x0b',
                 _ => return Err("an unexpected escape sequence"),
             }),
-            '$' => match reference(&text[at..]).and_then(|name| Some((name.len(), known(name)?))) {
-                Some((len, known)) => {
-                    value.push_str(&known);
-                    for _ in 0..len + 2 {
+            '$' => match referred(&text[at..], known)? {
+                Some((len, found)) => {
+                    value.push_str(&found);
+                    for _ in 1..len {
                         chars.next();
                     }
                 }
@@ -230,25 +247,33 @@ fn parse_double_quoted(
 
 /// The name in a leading `${NAME}`.
 fn reference(text: &str) -> Option<&str> {
-    let name = text.strip_prefix("${")?.split_once('}')?.0;
-    let is_name = !name.is_empty()
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'.');
-    is_name.then_some(name)
+    let rest = text.strip_prefix("${")?;
+    let is_of_name = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'.';
+    let end = rest.bytes().position(|b| !is_of_name(b))?;
+    let is_reference = end > 0 && rest[end..].starts_with('}');
+    is_reference.then(|| &rest[..end])
 }
 
-fn interpolate(text: &str, known: impl Fn(&str) -> Option<String>) -> String {
+/// The length of a leading reference, and the value that it means.
+fn referred(text: &str, known: Known<'_>) -> Result<Option<(usize, String)>, &'static str> {
+    let Some(name) = reference(text) else {
+        return Ok(None);
+    };
+    let found = known(name)?;
+    Ok(found.map(|found| (name.len() + 3, found)))
+}
+
+fn interpolate(text: &str, known: Known<'_>) -> Result<String, &'static str> {
     let mut value = String::new();
     let mut rest = text;
     while let Some(at) = rest.find("${") {
         value.push_str(&rest[..at]);
-        let found = reference(&rest[at..]).and_then(|name| Some((name.len() + 3, known(name)?)));
+        let found = referred(&rest[at..], known)?;
         let (len, text) = found.unwrap_or_else(|| (2, "${".to_owned()));
         value.push_str(&text);
         rest = &rest[at + len..];
     }
-    value + rest
+    Ok(value + rest)
 }
 
 #[cfg(test)]
@@ -290,6 +315,27 @@ mod tests {
             assert!(read(text).is_err(), "{text:?}");
         }
         assert_eq!(read("X=1\nA=a b").unwrap_err().line, 2);
+    }
+
+    #[test]
+    fn references_make_a_bounded_text_of_a_few_lines() {
+        let doubled = |quote: &str| {
+            let line = |n: u32| format!("A{n}={quote}${{A{0}}}${{A{0}}}{quote}\n", n - 1);
+            format!("A0=ten-bytes!\n{}", (1..60).map(line).collect::<String>())
+        };
+        for quote in ["", "\""] {
+            let error = EnvFile::parse(&doubled(quote), |_| None).unwrap_err();
+            assert_eq!((error.line, error.problem), (21, TOO_MUCH));
+        }
+        let began = std::time::Instant::now();
+        for text in [
+            "${".repeat(500_000),
+            format!("\"{}\"", "${A".repeat(500_000)),
+        ] {
+            EnvFile::parse(&format!("A={text}"), |_| None).unwrap();
+        }
+        // Quadratic time would take minutes.
+        assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
     }
 
     #[test]

@@ -7,10 +7,14 @@ use toml::Spanned;
 use super::file::{File, OneOrMore};
 use super::handler::HandlerTable;
 use super::place::place;
+#[cfg(feature = "internals")]
+use super::{Config, routing};
 use super::{Error, source};
 #[cfg(feature = "http")]
 use crate::handler::{HttpOptions, SecretSource};
 use crate::process::{ExecOptions, PersistentOptions};
+#[cfg(feature = "internals")]
+use crate::routing::Registry;
 
 /// Reads the file; of several mistakes the first is the error, which says how many more there are.
 pub(super) fn read(path: &Path) -> Result<File, Error> {
@@ -39,6 +43,30 @@ pub(super) fn read_all(path: &Path) -> Result<(File, Vec<Error>), Error> {
         problem: mistake.problem,
     });
     Ok((file, mistakes.collect()))
+}
+
+#[cfg(feature = "internals")]
+impl Config {
+    /// The settings that a file of this text says, without an app, an environment or another file; and what is wrong in
+    /// the text, each with its place in bytes.
+    pub fn of_text(text: &str) -> (Self, Vec<(usize, String)>) {
+        let (mut file, mistakes) = source::read(text);
+        file.rebase(Path::new("/nowhere"));
+        let config = Self {
+            file,
+            ..Self::default()
+        };
+        let mistakes = mistakes.into_iter();
+        let mistakes = mistakes.map(|mistake| (mistake.offset, mistake.problem));
+        (config, mistakes.collect())
+    }
+
+    /// What is wrong with mappings, the policy for unmapped jobs and `[redis]`.
+    pub fn mistakes(&self, registry: &Registry) -> Vec<Error> {
+        let mut mistakes = routing::mistakes(self, registry);
+        mistakes.extend(self.check_redis_table().err());
+        mistakes
+    }
 }
 
 /// Where relative paths in a file lead from.

@@ -22,7 +22,7 @@ pub(super) struct Mistake {
     pub(super) problem: String,
 }
 
-/// Most mistakes that are looked for, beside those of TOML itself.
+/// Most mistakes that are looked for in TOML itself, and most in the settings.
 const MOST: usize = 50;
 
 /// Keys that hold names of classes, channels and commands, which are no secrets.
@@ -104,8 +104,8 @@ pub(super) fn read(text: &str) -> (File, Vec<Mistake>) {
     let (mut table, errors) = DeTable::parse_recoverable(text);
     let mut mistakes = Vec::new();
     let mut damaged: Vec<usize> = Vec::new();
-    let mut is_readable = true;
-    for error in &errors {
+    let mut is_readable = errors.len() <= MOST;
+    for error in errors.iter().take(MOST) {
         let offset = error.span().unwrap_or_default().start;
         let part = part_at(table.get_ref(), offset);
         let said = part
@@ -476,6 +476,24 @@ mod tests {
         for (text, expected) in rows {
             assert_eq!(mistakes(&text).0, [expected], "{text}");
         }
+    }
+
+    #[test]
+    fn a_text_that_is_full_of_mistakes_or_deep_is_given_up_soon() {
+        let began = std::time::Instant::now();
+        for text in [
+            "x y\n".repeat(50_000),
+            "a = s3cret\n".repeat(50_000),
+            "[[map]]\n".repeat(10_000),
+            "[worker]\n".repeat(10_000),
+            format!("a = {}", "[".repeat(100_000)),
+            format!("a = {}", "{a=".repeat(100_000)),
+            "a.".repeat(100_000),
+        ] {
+            let said = read(&text).1.len();
+            assert!((1..=2 * MOST).contains(&said), "{said}: {}", &text[..20]);
+        }
+        assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
     }
 
     #[test]

@@ -239,13 +239,8 @@ enum HttpError {
     NoAnswer { url: String, source: reqwest::Error },
     #[error("no answer from `{url}` within {timeout:?}")]
     TooSlow { url: String, timeout: Duration },
-    #[error("`{url}` answered {status}{note}{body}")]
-    Status {
-        url: String,
-        status: StatusCode,
-        note: String,
-        body: String,
-    },
+    #[error("`{url}` answered {answer}")]
+    Status { url: String, answer: String },
 }
 
 impl Http {
@@ -295,23 +290,12 @@ impl Http {
     }
 
     async fn run(&self, context: JobContext) -> Result<(), BoxError> {
-        let mut response = self.post(&context).await?;
-        let status = response.status();
-        let header = |name| {
-            let value = response.headers().get(name)?;
-            value.to_str().ok().map(str::to_owned)
-        };
-        let (retry_after, location) = (header(RETRY_AFTER), header(LOCATION));
-        // Read the body even on success: a connection can be reused only after its answer was read.
-        let body = read_body(&mut response).await;
+        let answer = HttpAnswer::read(self.post(&context).await?).await;
         let answered = || HttpError::Status {
             url: shown(&self.url),
-            status,
-            note: redirect_note(status, location.as_deref()),
-            body: shown_body(&body),
+            answer: answer.to_string(),
         };
-        let now = Clock::System.now();
-        match verdict(status.as_u16(), retry_after.as_deref(), now) {
+        match answer.verdict(Clock::System.now()) {
             Verdict::Done => Ok(()),
             Verdict::Release(delay) => {
                 context.release(delay);
@@ -464,12 +448,55 @@ fn signature(secret: &[u8], now: UnixSeconds, url: &Url, body: &str) -> String {
     format!("t={now},v1={}", hex(&mac.finalize().into_bytes()))
 }
 
+/// What counts of a server's answer. Displays as the text of an exception.
+#[derive(Debug)]
+pub struct HttpAnswer {
+    status: StatusCode,
+    retry_after: Option<String>,
+    location: Option<String>,
+    body: Vec<u8>,
+}
+
+impl HttpAnswer {
+    /// Reads an answer to its end, limited in time and size.
+    pub async fn read(mut response: Response) -> Self {
+        let header = |name| {
+            let value = response.headers().get(name)?;
+            value.to_str().ok().map(str::to_owned)
+        };
+        let (retry_after, location) = (header(RETRY_AFTER), header(LOCATION));
+        Self {
+            status: response.status(),
+            retry_after,
+            location,
+            // Read the body even on success: a connection can be reused only after its answer was read.
+            body: read_body(&mut response).await,
+        }
+    }
+
+    /// What it says of the job.
+    pub fn verdict(&self, now: UnixSeconds) -> Verdict {
+        verdict(self.status.as_u16(), self.retry_after.as_deref(), now)
+    }
+}
+
+impl fmt::Display for HttpAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let note = redirect_note(self.status, self.location.as_deref());
+        write!(f, "{}{note}{}", self.status, shown_body(&self.body))
+    }
+}
+
 /// The verdict of an answer on the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+pub enum Verdict {
+    /// It is done.
     Done,
+    /// It goes back to the queue, and waits so long.
     Release(Duration),
+    /// It has failed for good.
     Fail,
+    /// The attempt ended with an exception.
     Exception,
 }
 
@@ -564,13 +591,17 @@ fn shown(url: &Url) -> String {
 }
 
 /// Like [`shown`], for a text that may not be a URL.
-fn shown_text(url: &str) -> String {
-    let url = url.split(['?', '#']).next().unwrap_or_default();
-    let shown = match (url.split_once("://"), url.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
-        (None, Some((_, rest))) => rest.to_owned(),
-        (_, None) => url.to_owned(),
+fn shown_text(text: &str) -> String {
+    let shown = match Url::parse(text) {
+        Ok(url) if url.has_host() => shown(&url),
+        // A `?` or `#` before the `@` may be part of a password that was not encoded.
+        _ => match (text.split_once("://"), text.rsplit_once('@')) {
+            (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
+            (None, Some((_, rest))) => rest.to_owned(),
+            (_, None) => text.to_owned(),
+        },
     };
+    let shown = shown.split(['?', '#']).next().unwrap_or_default();
     shown
         .chars()
         .filter(|c| !c.is_control())
@@ -647,6 +678,9 @@ mod tests {
             ("https://h/x", "https://h/x"),
             ("http://u:p@h:port/x?t", "http://h:port/x"),
             ("u:p@h", "h"),
+            ("http://u:p#p@h:9000/x?y#z", "http://h:9000/x"),
+            ("http://u:?p@h/x", "http://u/"),
+            ("/x?token=p@h", "h"),
         ];
         for (url, expected) in rows {
             let options = HttpOptions {

@@ -65,6 +65,8 @@ mod inside {
     pub use super::hold::HeldLocks;
     #[cfg(feature = "http")]
     pub use super::http::{Http, HttpClient, HttpOptions, HttpSetupError, SecretSource};
+    #[cfg(all(feature = "http", feature = "internals"))]
+    pub use super::http::{HttpAnswer, Verdict};
     pub use super::limiter::LimitTemplate;
     pub use super::model::Models;
     pub use super::services::{Gap, MiddlewareServices, Missing, Services};

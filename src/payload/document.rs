@@ -78,7 +78,8 @@ impl Document<'_> {
         self.target(&mut writer, target.as_ref());
         writer.raw(",\"data\":");
         match (&self.payload.data, &target) {
-            (Data::Json(data), _) => writer.raw(data.get()),
+            // Strings hold no raw line break, so this changes only what is between the parts.
+            (Data::Json(data), _) => writer.raw(&data.get().replace(['\n', '\r'], " ")),
             (Data::Command { .. }, Some(target)) if value.is_some() => {
                 data(&mut writer, &graph, target, outer);
             }
@@ -318,6 +319,25 @@ mod tests {
             r#"{"connection":"redis","queue":"hi","uuid":"u","id":null,"attempts":1,"maxTries":3,"timeout":null,"#.to_owned()
                 + r#""displayName":"App\\Jobs\\A","tags":[],"target":{"kind":"job","class":"App\\Jobs\\A"},"#
                 + r#""data":{"n":7,"self":{"$ref":"/data"}},"meta":{"queue":"hi"}}"#
+        );
+    }
+
+    /// A persistent program would read the line in the middle as the document of another job.
+    #[test]
+    fn the_document_is_one_line_however_the_payload_is_written() {
+        let payload = "{\"job\":\"A@b\",\"data\":[\r\n{\"uuid\":\"forged\",\"t\":\"a\\nb\"}\n]\n}";
+        let payload = Payload::parse(payload.as_bytes()).unwrap();
+        let document = Document {
+            connection: "redis",
+            queue: "default",
+            attempts: 0,
+            payload: &payload,
+        };
+        let json = document.to_json().unwrap();
+        let end = r#""data":[  {"uuid":"forged","t":"a\nb"} ]}"#;
+        assert!(
+            json.ends_with(end) && !json.contains(['\r', '\n']),
+            "{json}"
         );
     }
 }

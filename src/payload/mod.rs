@@ -24,6 +24,9 @@ mod delay;
 mod document;
 mod encryption;
 mod failed_job;
+#[cfg(test)]
+#[cfg(any(feature = "cli", feature = "internals"))]
+mod huge;
 mod inherited;
 mod json;
 mod limits;
@@ -63,6 +66,7 @@ pub use version::Version;
 pub use version::VersionError;
 
 use crate::php::Value;
+use crate::shown::name;
 use crate::time::UnixSeconds;
 use json::{JsonError, Reader, Token};
 use limits::timeout_from;
@@ -222,7 +226,7 @@ pub enum Error {
     #[error("the payload has no {0}")]
     Missing(&'static str),
     /// The serialized command cannot be read.
-    #[error("the command of {class} cannot be read")]
+    #[error("the command of {} cannot be read", name(.class))]
     Command {
         /// `commandName`.
         class: Arc<str>,
@@ -230,13 +234,13 @@ pub enum Error {
         source: crate::php::Error,
     },
     /// The command is encrypted.
-    #[error("the command of {class} is encrypted")]
+    #[error("the command of {} is encrypted", name(.class))]
     Encrypted {
         /// `commandName`.
         class: Arc<str>,
     },
     /// The command is encrypted, and no known key decrypts it.
-    #[error("the command of {class} cannot be decrypted")]
+    #[error("the command of {} cannot be decrypted", name(.class))]
     Undecryptable {
         /// `commandName`.
         class: Arc<str>,
@@ -397,7 +401,7 @@ impl Payload {
 
     /// The name for display: [`resolve_name`](Self::resolve_name), made printable and cut to 255 characters.
     pub fn shown_name(&self) -> Cow<'_, str> {
-        crate::shown::name(self.resolve_name())
+        name(self.resolve_name())
     }
 
     /// A scalar of the hidden log context as text, cast as in PHP.

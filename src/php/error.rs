@@ -1,6 +1,6 @@
 //! The error of the codec: the problem, its byte offset, and the path to the value.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use super::text::DisplayBytes;
 
@@ -167,47 +167,82 @@ impl Error {
     }
 }
 
+/// Most bytes of a path, and of what is wrong there, that are shown.
+const MOST_SHOWN: usize = 1000;
+
+/// Writes the beginning of a text that may hold names of any length: they are data of strangers.
+struct Cut<'a, 'f> {
+    to: &'a mut fmt::Formatter<'f>,
+    /// `None` once something was left out.
+    room: Option<usize>,
+}
+
+impl<'a, 'f> Cut<'a, 'f> {
+    fn new(to: &'a mut fmt::Formatter<'f>) -> Self {
+        let room = Some(MOST_SHOWN);
+        Self { to, room }
+    }
+}
+
+impl fmt::Write for Cut<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let Some(room) = self.room else {
+            return Ok(());
+        };
+        self.room = room.checked_sub(text.len());
+        if self.room.is_some() {
+            return self.to.write_str(text);
+        }
+        self.to.write_str(&text[..text.floor_char_boundary(room)])?;
+        self.to.write_str("..")
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.0.path.is_empty() {
             f.write_str("`")?;
+            let mut shown = Cut::new(f);
             for (depth, segment) in self.path().enumerate() {
                 match segment {
-                    Segment::Index(index) => write!(f, "[{index}]")?,
-                    Segment::Name(name) if depth == 0 => write!(f, "{}", DisplayBytes(name))?,
-                    Segment::Name(name) => write!(f, ".{}", DisplayBytes(name))?,
+                    Segment::Index(index) => write!(shown, "[{index}]")?,
+                    Segment::Name(name) if depth == 0 => write!(shown, "{}", DisplayBytes(name))?,
+                    Segment::Name(name) => write!(shown, ".{}", DisplayBytes(name))?,
                 }
             }
             f.write_str("`: ")?;
         }
+        let mut shown = Cut::new(f);
         match &self.0.kind {
-            Kind::Eof => f.write_str("the input ends inside a value")?,
+            Kind::Eof => shown.write_str("the input ends inside a value")?,
             Kind::Unexpected { found, expected } => {
                 write!(
-                    f,
+                    shown,
                     "expected {expected}, found `{}`",
                     DisplayBytes(&[*found])
                 )?;
             }
-            Kind::BadNumber => f.write_str("not a number that PHP reads")?,
-            Kind::BadClassName => f.write_str("not a class name")?,
-            Kind::LengthOverflow => f.write_str("a length beyond any memory")?,
-            Kind::DepthExceeded { limit } => write!(f, "nested deeper than {limit} levels")?,
+            Kind::BadNumber => shown.write_str("not a number that PHP reads")?,
+            Kind::BadClassName => shown.write_str("not a class name")?,
+            Kind::LengthOverflow => shown.write_str("a length beyond any memory")?,
+            Kind::DepthExceeded { limit } => write!(shown, "nested deeper than {limit} levels")?,
             Kind::BadReference { slot } => {
-                write!(f, "no value that a reference to slot {slot} could mean")?;
+                write!(shown, "no value that a reference to slot {slot} could mean")?;
             }
             Kind::UncertainReference { slot, class } => write!(
-                f,
+                shown,
                 "a reference to slot {slot} behind an object of class `{class}` that wrote itself (`C:`): \
                  how many slots are in there only the class knows"
             )?,
-            Kind::Cycle => f.write_str("the value contains itself")?,
-            Kind::ExpansionExceeded => f.write_str("references expand to too many values")?,
-            Kind::TrailingData => f.write_str("data after the end of the value")?,
-            Kind::NotUtf8 => f.write_str("expected text, found a string that is not UTF-8")?,
-            Kind::Mismatch { expected, found } => write!(f, "expected {expected}, found {found}")?,
-            Kind::Message(message) => f.write_str(message)?,
-            Kind::Unsupported(what) => write!(f, "PHP has nothing for {what}")?,
+            Kind::Cycle => shown.write_str("the value contains itself")?,
+            Kind::ExpansionExceeded => shown.write_str("references expand to too many values")?,
+            Kind::TrailingData => shown.write_str("data after the end of the value")?,
+            Kind::NotUtf8 => shown.write_str("expected text, found a string that is not UTF-8")?,
+            Kind::Mismatch { expected, found } => {
+                write!(shown, "expected {expected}, found {found}")?;
+            }
+            Kind::Message(message) => shown.write_str(message)?,
+            Kind::Unsupported(what) => write!(shown, "PHP has nothing for {what}")?,
         }
         match self.0.offset {
             Some(offset) => write!(f, " (byte {offset})"),

@@ -9,4 +9,6 @@ pub mod pool;
 pub use child::supervise;
 pub use environment::Environment;
 pub use exec::{Exec, ExecOptions};
+#[cfg(feature = "internals")]
+pub use persistent::Answer;
 pub use persistent::{Persistent, PersistentOptions};

@@ -37,6 +37,7 @@ use super::environment::Environment;
 use super::exec::{ExecError, KEPT_OUTPUT, LINGER, clamped_wait, indented, lossy};
 use crate::handler::{BoxError, BoxFuture, Handler, JobContext};
 use crate::payload::JobUuid;
+use crate::shown;
 
 /// Most bytes of an answer.
 const MAX_ANSWER: usize = 1024 * 1024;
@@ -111,10 +112,14 @@ enum PersistentError {
 
 /// A program's answer about its job.
 #[derive(Debug, PartialEq)]
-enum Answer {
+pub enum Answer {
+    /// It is done.
     Done,
+    /// It goes back to the queue, and waits so long.
     Release(Duration),
+    /// It has failed for good.
     Fail(String),
+    /// The attempt ended with an exception.
     Exception(String),
 }
 
@@ -557,7 +562,12 @@ impl StderrLog {
 }
 
 impl Answer {
-    fn parse(line: &[u8], uuid: Option<&str>) -> Result<Self, String> {
+    /// Reads a line; `uuid` is that of the job.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the line, in a text of bounded length.
+    pub fn parse(line: &[u8], uuid: Option<&str>) -> Result<Self, String> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         struct Keys {
@@ -570,12 +580,18 @@ impl Answer {
 
         const EXPECTED: &str =
             r#"expected {"ok":true}, {"release":30}, {"fail":"reason"} or {"error":"text"}"#;
-        let keys: Keys =
-            serde_json::from_slice(line).map_err(|error| format!("{error}; {EXPECTED}"))?;
+        let keys: Keys = serde_json::from_slice(line).map_err(|error| {
+            // It may repeat a text of the line.
+            let problem = error.to_string();
+            format!("{}; {EXPECTED}", shown::short(&problem))
+        })?;
         if let (Some(answered), Some(asked)) = (&keys.uuid, uuid)
             && answered != asked
         {
-            return Err(format!("it is for another job than `{asked}`"));
+            return Err(format!(
+                "it is for another job than `{}`",
+                shown::bounded(asked)
+            ));
         }
         let cut = |text: String| text.chars().take(KEPT_OUTPUT).collect();
         match (keys.ok, keys.release, keys.fail, keys.error) {
@@ -625,6 +641,20 @@ mod tests {
                 expected,
                 "{line}"
             );
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_an_answer_is_said_in_few_words() {
+        let long = "x".repeat(MAX_ANSWER / 2);
+        for line in [
+            format!("{{\"{long}\":1}}"),
+            format!("{{\"ok\":\"{long}\"}}"),
+            "[".repeat(100_000),
+            r#"{"uuid":"b"}"#.to_owned(),
+        ] {
+            let problem = Answer::parse(line.as_bytes(), Some(&long)).unwrap_err();
+            assert!(problem.len() < 3000, "{}", problem.len());
         }
     }
 

@@ -29,6 +29,8 @@ mod spool;
 mod sqs;
 
 pub use abilities::{Abilities, Ability};
+#[cfg(feature = "internals")]
+pub use beanstalkd::Reply as BeanstalkdReply;
 pub use beanstalkd::{BeanstalkdOptions, BeanstalkdQueue};
 pub use connections::{Connections, Destination};
 pub use database::{DatabaseQueue, DatabaseQueueOptions};

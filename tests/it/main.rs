@@ -23,11 +23,14 @@ mod doctor;
 mod failed;
 mod faults;
 mod follow;
+#[cfg(feature = "http")]
+mod fuzz;
 mod harness;
 mod horizon;
 mod http;
 mod kinds;
 mod layers;
+mod limits;
 mod listen;
 mod live;
 mod log;

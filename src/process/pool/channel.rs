@@ -2,12 +2,13 @@
 
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::Instant;
+
+use super::said::{Inbox, Said};
 
 /// The PHP script that each member runs.
 const SCRIPT: &str = include_str!("../../../php-interop/pool.php");
@@ -20,100 +21,6 @@ pub(super) const SOCKET: i32 = 3;
 
 /// PHP code that reads the script from the socket and runs it.
 pub(super) const STUB: &str = r#"($artisand=@fopen("php://fd/3","rb"))||exit("PHP finds no file descriptor 3: what binary names under [php] has to leave it open\n");eval(stream_get_contents($artisand,(int)fgets($artisand)));"#;
-
-/// Longest line that is accepted: two PHP texts of a megabyte each, with control characters escaped as JSON.
-const LONGEST_LINE: usize = 16 << 20;
-
-/// Bytes to read at once; most messages are much shorter.
-const AT_ONCE: usize = 4096;
-
-/// A message from PHP about itself or the job it runs.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(tag = "is", rename_all = "lowercase")]
-pub enum Said {
-    /// The app has booted.
-    Booted(Booted),
-    /// The process waits for a job.
-    Ready {
-        /// The process's clock when it sent this, in nanoseconds.
-        clock: u64,
-    },
-    /// The worker loop came round, and the app does not let it ask for a job.
-    Paused,
-    /// The process did not begin the job: the app is to pause, or the process had ended.
-    Declined,
-    /// The job has to leave the queue.
-    Deleted {
-        /// Laravel has finished the job, and its worker loop continues.
-        #[serde(default)]
-        last: bool,
-    },
-    /// The job has to go back to the queue.
-    Released {
-        /// Seconds until the next attempt; negative ones count as none.
-        delay: i64,
-    },
-    /// The job has failed for good.
-    Failed {
-        /// Class of the exception.
-        class: String,
-        /// Its message.
-        message: String,
-        /// Its whole text, as Laravel records it.
-        exception: String,
-        /// Whether PHP has recorded the failure itself, in a store that only the app knows.
-        logged: bool,
-    },
-    /// The attempt threw an exception.
-    Exception {
-        /// Class of the exception.
-        class: String,
-        /// Its message.
-        message: String,
-    },
-    /// The attempt ran longer than its timeout.
-    Timeout,
-    /// The attempt is over.
-    Done,
-    /// Parts of a helper's request are over.
-    Progress {
-        /// How many.
-        done: u64,
-    },
-    /// A helper's answer to a request.
-    Answer {
-        /// The answer.
-        answer: serde_json::Value,
-        /// The process ends now.
-        last: bool,
-    },
-    /// No message: the process checks whether this end of the socket is still open.
-    Parting,
-    /// The app cannot boot.
-    Unbootable {
-        /// The reason.
-        message: String,
-    },
-    /// The process has ended; the text describes how.
-    #[serde(skip)]
-    Ended(String),
-}
-
-/// What a member reports about itself when it has booted.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Booted {
-    /// Version of the framework.
-    pub laravel: String,
-    /// Version of PHP.
-    pub php: String,
-    /// Whether SIGTERM lets the job finish, or ends the process at once.
-    pub signals: bool,
-    /// Whether it passes the signals that end a worker on to the running job (since Laravel 13).
-    #[serde(default)]
-    pub interruptible: bool,
-    /// The process's clock when it sent this, in nanoseconds.
-    pub clock: u64,
-}
 
 /// The line in front of a job's bytes.
 #[derive(Serialize)]
@@ -132,10 +39,8 @@ struct Order<'a> {
 #[derive(Debug)]
 pub(super) struct Channel {
     stream: UnixStream,
-    /// Bytes that were read and are not a whole line yet.
-    buffer: Vec<u8>,
-    /// How many bytes of the buffer are known to have no line break.
-    looked: usize,
+    /// What the process has sent.
+    inbox: Inbox,
     is_closed: bool,
     /// A copy of the process's end, kept while the process lives: bytes that it leaves unread can be counted
     /// there.
@@ -146,15 +51,8 @@ pub(super) struct Channel {
     orders: u64,
     /// Which of them the process runs, or ran last: the last one, or the one before.
     running: u64,
-    /// How many jobs the process has read, by the last line that it sent.
-    read: u64,
     /// The process's clock, and this process's time when that was received.
     clock: (u64, Instant),
-    /// The key at the start of each line of the process. Programs that its jobs start have the socket, but not
-    /// this key.
-    key: String,
-    /// Whether a line without the key was already reported.
-    has_reported_foreign: bool,
 }
 
 impl Channel {
@@ -167,17 +65,13 @@ impl Channel {
         let theirs = OwnedFd::from(theirs);
         let channel = Self {
             stream,
-            buffer: Vec::new(),
-            looked: 0,
+            inbox: Inbox::new(random_key()),
             is_closed: false,
             theirs: Some(theirs.try_clone()?),
             written: 0,
             orders: 0,
             running: 0,
-            read: 0,
             clock: (0, Instant::now()),
-            key: random_key(),
-            has_reported_foreign: false,
         };
         Ok((channel, theirs))
     }
@@ -216,12 +110,12 @@ impl Channel {
 
     /// Whether the process had read all jobs that were sent, by the last line that it sent.
     pub(super) fn has_read_all(&self) -> bool {
-        self.read >= self.orders
+        self.inbox.orders_read() >= self.orders
     }
 
     /// Whether the process had read the running job by then.
     pub(super) fn has_read_running(&self) -> bool {
-        self.read >= self.running
+        self.inbox.orders_read() >= self.running
     }
 
     /// Whether another job was sent since the running one.
@@ -231,7 +125,7 @@ impl Channel {
 
     /// Whether the process had by then read a job that was sent ahead, so that the one before is over.
     pub(super) fn has_moved_on(&self) -> bool {
-        self.read > self.running
+        self.inbox.orders_read() > self.running
     }
 
     /// Records that the process runs the last job that was sent.
@@ -246,7 +140,7 @@ impl Channel {
 
     /// Sends the script and its settings.
     pub(super) async fn begin(&mut self, mut settings: serde_json::Value) -> std::io::Result<()> {
-        settings["key"] = self.key.as_str().into();
+        settings["key"] = self.inbox.key().into();
         let helper = if settings["serves"].is_null() {
             ""
         } else {
@@ -360,32 +254,14 @@ impl Channel {
     /// Bytes that were read are kept.
     pub(super) async fn next(&mut self) -> std::io::Result<Option<Said>> {
         loop {
-            if let Some(at) = memchr::memchr(b'\n', &self.buffer[self.looked..]) {
-                let rest = self.buffer.split_off(self.looked + at + 1);
-                let line = std::mem::replace(&mut self.buffer, rest);
-                self.looked = 0;
-                let Some((orders, text)) = self.read_start(&line) else {
-                    self.report_foreign(line.len());
-                    continue;
-                };
-                let said = serde_json::from_slice::<Said>(text);
-                self.is_closed |= said.is_err();
-                let said = said?;
-                self.read = orders;
-                if said.is_of_a_job() && !self.has_read_running() {
-                    tracing::debug!("a PHP process said something of an earlier job");
-                    continue;
+            match self.inbox.next(self.running) {
+                Ok(None) => {}
+                said => {
+                    self.is_closed |= said.is_err();
+                    return said;
                 }
-                return Ok(Some(said));
             }
-            self.looked = self.buffer.len();
-            if self.looked > LONGEST_LINE {
-                self.is_closed = true;
-                let problem = format!("a line of more than {LONGEST_LINE} bytes");
-                return Err(std::io::Error::new(ErrorKind::InvalidData, problem));
-            }
-            self.buffer.reserve(AT_ONCE);
-            match self.stream.read_buf(&mut self.buffer).await {
+            match self.stream.read_buf(self.inbox.room()).await {
                 Ok(1..) => {}
                 Ok(0) => {
                     self.is_closed = true;
@@ -408,79 +284,11 @@ fn random_key() -> String {
     format!("{:032x}", u128::from_ne_bytes(bytes))
 }
 
-impl Channel {
-    /// Splits the key and the number of jobs off a line; `None` if another process wrote the line.
-    fn read_start<'a>(&self, line: &'a [u8]) -> Option<(u64, &'a [u8])> {
-        let rest = line.strip_prefix(self.key.as_bytes())?.strip_prefix(b" ")?;
-        let at = memchr::memchr(b' ', rest)?;
-        let orders = std::str::from_utf8(&rest[..at]).ok()?.parse().ok()?;
-        Some((orders, &rest[at + 1..]))
-    }
-
-    fn report_foreign(&mut self, bytes: usize) {
-        if !std::mem::replace(&mut self.has_reported_foreign, true) {
-            tracing::warn!(
-                bytes,
-                "a program that a job started has written to file descriptor 3, which is the pool's: it is ignored"
-            );
-        }
-    }
-}
-
-impl Said {
-    /// Whether the message is about the running job.
-    fn is_of_a_job(&self) -> bool {
-        match self {
-            Self::Declined
-            | Self::Deleted { .. }
-            | Self::Released { .. }
-            | Self::Failed { .. }
-            | Self::Exception { .. }
-            | Self::Timeout
-            | Self::Done => true,
-            Self::Booted(_)
-            | Self::Ready { .. }
-            | Self::Paused
-            | Self::Progress { .. }
-            | Self::Answer { .. }
-            | Self::Parting
-            | Self::Unbootable { .. }
-            | Self::Ended(_) => false,
-        }
-    }
-
-    /// The wait of a release.
-    pub fn wait(delay: i64) -> Duration {
-        Duration::from_secs(u64::try_from(delay).unwrap_or(0))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
 
-    #[test]
-    fn lines_of_php_are_read() {
-        #[rustfmt::skip]
-        let rows = [
-            (r#"{"is":"done"}"#, Said::Done),
-            (r#"{"is":"deleted"}"#, Said::Deleted { last: false }),
-            (r#"{"is":"deleted","last":true}"#, Said::Deleted { last: true }),
-            (r#"{"is":"released","delay":7}"#, Said::Released { delay: 7 }),
-            (r#"{"is":"ready","clock":7}"#, Said::Ready { clock: 7 }),
-            (r#"{"is":"paused"}"#, Said::Paused),
-            (r#"{"is":"booted","laravel":"8.83.26","php":"8.2.29","signals":true,"clock":75}"#,
-             Said::Booted(Booted { laravel: "8.83.26".into(), php: "8.2.29".into(), signals: true, interruptible: false, clock: 75 })),
-            (r#"{"is":"parting"}"#, Said::Parting),
-            (r#"{"is":"exception","class":"E","message":"m"}"#, Said::Exception { class: "E".into(), message: "m".into() }),
-        ];
-        for (line, expected) in rows {
-            let said: Said =
-                serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
-            assert_eq!(said, expected);
-        }
-        assert!(serde_json::from_str::<Said>(r#"{"is":"ended"}"#).is_err());
-    }
+    use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn the_clock_of_a_process_is_the_one_that_came_soonest() {
@@ -580,7 +388,7 @@ mod tests {
     #[tokio::test]
     async fn lines_may_come_in_pieces_and_several_at_once() {
         let (mut channel, mut theirs) = pair();
-        let key = channel.key.clone();
+        let key = channel.inbox.key().to_owned();
         let start = format!("{key} 0 {{\"is\":\"del");
         theirs.write_all(start.as_bytes()).await.unwrap();
         let pending = tokio::time::timeout(Duration::from_millis(20), channel.next()).await;
@@ -602,7 +410,7 @@ mod tests {
     #[tokio::test]
     async fn what_others_write_and_what_is_said_of_an_earlier_job_is_passed_over() {
         let (mut channel, mut theirs) = pair();
-        let key = channel.key.clone();
+        let key = channel.inbox.key().to_owned();
         let deadline = Instant::now() + SOON;
         for _ in 0..2 {
             (channel

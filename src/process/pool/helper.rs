@@ -11,8 +11,8 @@ use serde::Serialize;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::channel::Said;
 use super::member::{Did, Member, keep};
+use super::said::Said;
 use super::shared::{Answer, PoolOptions, Request, Requests, Shared};
 
 /// How long a process may say nothing of its request.

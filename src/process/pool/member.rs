@@ -13,13 +13,14 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::channel::{Booted, Channel, SOCKET, STUB, Said};
+use super::channel::{Channel, SOCKET, STUB};
 use super::output::{Lines, Log};
+use super::said::{Booted, Said};
 use super::shared::{Assignment, Offer, Pause, Shared, Versions};
 use crate::connection::{is_server_away, servers_away};
 use crate::handler::JobInfo;
 use crate::process::child::ProcessGroup;
-use crate::shown::rounded;
+use crate::shown::{rounded, short};
 
 /// How long to read on after a process has ended: processes it started may hold its pipes open.
 const LINGER: Duration = Duration::from_millis(200);
@@ -283,7 +284,9 @@ impl Member {
                     ));
                 }
                 Did::Say(said) => {
-                    return Err(format!("it said {said:?} before it had booted the app"));
+                    let said = format!("{said:?}");
+                    let said = short(&said);
+                    return Err(format!("it said {said} before it had booted the app"));
                 }
                 Did::FallSilent(error) => {
                     if let Some(error) = error {

@@ -35,13 +35,20 @@ mod helper;
 mod hooks;
 mod member;
 mod output;
+#[cfg(test)]
+mod played;
+mod said;
 mod shared;
 
-pub use channel::Said;
 #[cfg(feature = "cli")]
 pub use helper::Helper;
 #[cfg(feature = "cli")]
 pub use hooks::HookHelper;
+#[cfg(test)]
+pub(crate) use played::Member;
+#[cfg(feature = "internals")]
+pub use said::Inbox;
+pub use said::Said;
 #[cfg(feature = "cli")]
 pub use shared::Answer;
 use shared::Shared;

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::channel::Said;
+use super::said::Said;
 use crate::handler::JobInfo;
 
 /// How to start the members of a pool.

@@ -127,7 +127,11 @@ impl Batch {
 
 /// What a server answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Reply {
+#[cfg_attr(
+    feature = "internals",
+    expect(missing_docs, reason = "the protocol's own words")
+)]
+pub enum Reply {
     Using,
     /// The id is that of a put; `bury` and `release` answer without one.
     Inserted,
@@ -209,7 +213,7 @@ impl Reply {
     /// # Errors
     ///
     /// The bytes do not begin with a reply. The text says why, without any of the bytes: they may be a payload.
-    pub(super) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, &'static str> {
+    pub fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, &'static str> {
         let head = &bytes[..bytes.len().min(LONGEST_LINE)];
         let Some(end) = memchr::memchr(b'\n', head) else {
             let is_too_long = head.len() == LONGEST_LINE;

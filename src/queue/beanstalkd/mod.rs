@@ -47,6 +47,8 @@ mod ticket;
 mod tube;
 mod wanted;
 
+#[cfg(feature = "internals")]
+pub use client::Reply;
 pub use options::BeanstalkdOptions;
 
 use self::holders::Holders;
